@@ -1,0 +1,1 @@
+"""Delian: federated device-edge-cloud learning. `import delian as dl`."""

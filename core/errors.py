@@ -1,0 +1,75 @@
+"""Errors that teach: what was wrong, where (file, line, underlined source), and what to do.
+
+Every error that a user can cause derives from `DelianError`; the command line prints it without a traceback and
+exits with 2. An error about the user's program carries source spans, from the line at fault outwards through the
+calls that led there.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A source span. Lines count from 1, columns from 0 (in characters), the end is exclusive, as in `ast`."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column + 1}"
+
+    def excerpt(self) -> str:
+        """The source line with the span underlined, or nothing when the source is not at hand."""
+        text = linecache.getline(self.file, self.line).rstrip("\n")
+        if not text:
+            return ""
+        end = self.end_column if self.end_line == self.line else len(text)
+        width = max(1, end - self.column)
+        number = f"{self.line:>5} | "
+        return f"{number}{text}\n{' ' * (len(number) - 2)}| {' ' * self.column}{'^' * width}"
+
+
+class DelianError(Exception):
+    """Something a user can mend. `hint` says how."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class TypeRuleError(DelianError):
+    """An operation was given operands that its type rule refuses. Raised without a span; the front end adds one."""
+
+
+class ProgramError(DelianError):
+    """A user's function cannot be compiled. `locs` runs from the innermost span outwards through the calls."""
+
+    def __init__(self, code: str, message: str, locs: Sequence[Loc] = (), hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.code = code
+        self.locs = tuple(locs)
+
+    def __str__(self) -> str:
+        lines = [f"{self.code}: {self.message}"]
+        for i, loc in enumerate(self.locs):
+            lines.append(f"  {'at' if i == 0 else 'called from'} {loc}")
+            if excerpt := loc.excerpt():
+                lines.append(excerpt)
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class VerifyError(DelianError):
+    """A program breaks a rule of the IR."""

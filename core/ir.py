@@ -1,0 +1,306 @@
+"""The IR: typed, structured, first-order SSA.
+
+A `Function` has one `Block`. A block has parameters, a list of operations in order, and results. An operation takes
+values, gives values, carries attributes (compile-time data) and may hold closed regions: blocks that see nothing of
+the outside but their own parameters, so that differentiating, hashing, cutting and serialising one is a local act.
+
+    fn scale(%0: f32[3], %1: f32[]) -> (f32[3]) {
+      %2: f32[3] = broadcast(%1) {shape=[3], dims=[]}
+      %3: f32[3] = mul(%0, %2)
+      return %3
+    }
+
+What an operation means is not here: one row of `core.ops` per primitive says it. What is well formed is in
+`core.verify`; how it prints and parses in `core.text`; how it travels in `core.wire`.
+
+Values are compared by identity. Operations are never changed after they are built: a pass builds a new block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import Loc
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class DType(Enum):
+    """The element types. `value` is the name in the text form, and NumPy's name for it is `numpy.name`."""
+
+    F64 = "f64"
+    F32 = "f32"
+    I64 = "i64"
+    I32 = "i32"
+    U32 = "u32"
+    U8 = "u8"
+    BOOL = "bool"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        return _NUMPY[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return _NUMPY[self].itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self in (DType.F64, DType.F32)
+
+    @property
+    def is_int(self) -> bool:
+        return self in (DType.I64, DType.I32, DType.U32, DType.U8)
+
+    @classmethod
+    def of(cls, dtype: npt.DTypeLike) -> DType:
+        """The element type of a NumPy dtype; raises KeyError for one that the IR has not."""
+        return _FROM_NUMPY[np.dtype(dtype)]
+
+
+_NUMPY = {
+    DType.F64: np.dtype(np.float64),
+    DType.F32: np.dtype(np.float32),
+    DType.I64: np.dtype(np.int64),
+    DType.I32: np.dtype(np.int32),
+    DType.U32: np.dtype(np.uint32),
+    DType.U8: np.dtype(np.uint8),
+    DType.BOOL: np.dtype(np.bool_),
+}
+_FROM_NUMPY = {n: d for d, n in _NUMPY.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense tensor. `shape` is static: every size is known when a program is built."""
+
+    dtype: DType
+    shape: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @classmethod
+    def of(cls, array: npt.ArrayLike) -> TensorType:
+        a = np.asarray(array)
+        return cls(DType.of(a.dtype), tuple(a.shape))
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """A persistent stack: push and pop make new lists and leave the old one as it was.
+
+    The empty list stands for "all zeros" of unknown length: popping it gives zeros and the empty list again, and
+    adding it to a list gives that list. With that, push and pop are each other's adjoints, and reverse mode through a
+    loop of unknown trip count is closed under reverse mode.
+    """
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"list<{self.element}>"
+
+
+Type: TypeAlias = TensorType | ListType
+#: What an attribute may be. Tuples nest; an ndarray only in `constant`.
+Attr: TypeAlias = "int | float | bool | str | DType | TensorType | ListType | Array | tuple[Attr, ...]"
+
+
+class Value:
+    """One SSA value: a result of an operation or a parameter of a block."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: Type) -> None:
+        self.type = type
+
+    @property
+    def tensor(self) -> TensorType:
+        """Its type, known to be a tensor's."""
+        assert isinstance(self.type, TensorType), f"expected a tensor, not {self.type}"
+        return self.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+    def __repr__(self) -> str:
+        return f"<{self.type} at {id(self):#x}>"
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """One operation. `locs` are the source spans it came from: one, or several after fusion; innermost call last."""
+
+    name: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attrs: Mapping[str, Any]
+    regions: tuple[Block, ...] = ()
+    locs: tuple[Loc, ...] = ()
+
+    @property
+    def result(self) -> Value:
+        assert len(self.results) == 1, f"{self.name} has {len(self.results)} results"
+        return self.results[0]
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A closed region: uses its own parameters and what it computes, nothing else."""
+
+    params: tuple[Value, ...]
+    ops: list[Op]
+    results: tuple[Value, ...]
+
+    def walk(self) -> Iterator[Op]:
+        """Every operation, those of nested regions after the one that holds them."""
+        for op in self.ops:
+            yield op
+            for region in op.regions:
+                yield from region.walk()
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A program. `donated` are the parameters whose memory the results may take."""
+
+    name: str
+    body: Block
+    param_names: tuple[str, ...]
+    result_names: tuple[str, ...]
+    donated: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def param_types(self) -> tuple[Type, ...]:
+        return tuple(p.type for p in self.body.params)
+
+    @property
+    def result_types(self) -> tuple[Type, ...]:
+        return tuple(r.type for r in self.body.results)
+
+    def with_body(self, body: Block) -> Function:
+        return Function(self.name, body, self.param_names, self.result_names, self.donated)
+
+    def __str__(self) -> str:
+        from .text import print_function
+
+        return print_function(self)
+
+
+#: Gives the result types of an operation, or raises `errors.TypeRuleError`. Set by `core.ops` so that the builder
+#: can check as it builds without the IR depending on the primitives.
+InferRule: TypeAlias = Callable[[str, Sequence[Value], Mapping[str, Any], Sequence[Block]], tuple[Type, ...]]
+
+
+class Builder:
+    """Builds one block, an operation at a time, each checked by its primitive's type rule as it is added.
+
+    >>> from delian.core.ir import *
+    >>> b = Builder([TensorType(DType.F32, (3,))])
+    >>> y = b("mul", b.params[0], b.params[0])
+    >>> b.finish([y]).ops[0].name
+    'mul'
+    """
+
+    def __init__(self, params: Sequence[Type | Value] = (), locs: tuple[Loc, ...] = ()) -> None:
+        self.params = tuple(p if isinstance(p, Value) else Value(p) for p in params)
+        self.ops: list[Op] = []
+        self.locs = locs
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        attrs: Mapping[str, Any] | None = None,
+        regions: Sequence[Block] = (),
+        locs: tuple[Loc, ...] | None = None,
+    ) -> tuple[Value, ...]:
+        """Adds an operation; gives its results. Raises TypeRuleError when its type rule refuses the operands."""
+        from .ops import infer
+
+        attrs = attrs or {}
+        results = tuple(Value(t) for t in infer(name, operands, attrs, regions))
+        self.ops.append(
+            Op(name, tuple(operands), results, attrs, tuple(regions), self.locs if locs is None else locs)
+        )
+        return results
+
+    def __call__(self, name: str, *operands: Value, **attrs: Any) -> Value:
+        """Adds an operation of one result; gives that result."""
+        return self.emit(name, operands, attrs)[0]
+
+    def constant(self, value: npt.ArrayLike, dtype: DType | None = None) -> Value:
+        """A constant tensor. Python numbers need `dtype`."""
+        array = np.array(value, dtype=None if dtype is None else dtype.numpy)
+        array.setflags(write=False)
+        return self("constant", value=array)
+
+    def full(self, type: TensorType, value: float | int | bool) -> Value:
+        """A tensor of one repeated number: a rank-0 constant, broadcast."""
+        scalar = self.constant(value, type.dtype)
+        return scalar if type.shape == () else self("broadcast", scalar, shape=type.shape, dims=())
+
+    def zeros(self, type: Type) -> Value:
+        """Zero of any type; for a list, the empty one."""
+        return self("list_empty", type=type) if isinstance(type, ListType) else self.full(type, 0)
+
+    def inline(self, block: Block, args: Sequence[Value]) -> tuple[Value, ...]:
+        """Copies a block's operations here with its parameters replaced; gives what its results became."""
+        assert len(args) == len(block.params), f"{len(args)} arguments for {len(block.params)} parameters"
+        mapping = dict(zip(block.params, args, strict=True))
+        for op in block.ops:
+            self.copy(op, mapping)
+        return tuple(mapping[r] for r in block.results)
+
+    def copy(self, op: Op, mapping: dict[Value, Value], operands: Sequence[Value] | None = None) -> tuple[Value, ...]:
+        """Copies one operation with its operands mapped; enters its new results in the mapping."""
+        results = tuple(Value(r.type) for r in op.results)
+        operands = tuple(mapping[v] for v in op.operands) if operands is None else tuple(operands)
+        self.ops.append(Op(op.name, operands, results, op.attrs, op.regions, op.locs))
+        mapping.update(zip(op.results, results, strict=True))
+        return results
+
+    @contextmanager
+    def at(self, locs: tuple[Loc, ...]) -> Iterator[None]:
+        """Within, operations are stamped with these source spans."""
+        before, self.locs = self.locs, locs
+        try:
+            yield
+        finally:
+            self.locs = before
+
+    def finish(self, results: Iterable[Value]) -> Block:
+        return Block(self.params, self.ops, tuple(results))
+
+
+def count_ops(block: Block) -> int:
+    """The number of operations, nested regions included."""
+    return sum(1 for _ in block.walk())

@@ -1,0 +1,59 @@
+"""What a primitive is: one row with all of its rules beside each other.
+
+Every row lives in the module of its family (`elementwise`, `shape`, `reduce`, `linear`, `conv`, `random`, `lists`,
+`control`) and is collected, by name, in `delian.core.ops.PRIMITIVES`. A test checks that no row has a hole.
+
+The rules of differentiation build IR with a `Builder`. A cotangent or tangent of None is a symbolic zero, on the way in
+and on the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..ir import Block, Builder, Op, Type, Value
+
+Attrs: TypeAlias = Mapping[str, Any]
+Maybe: TypeAlias = "Value | None"
+
+#: (operand types, attributes, regions) -> result types; raises TypeRuleError.
+InferRule: TypeAlias = Callable[[Sequence[Type], Attrs, Sequence[Block]], tuple[Type, ...]]
+#: (operand arrays, attributes) -> result arrays. The meaning of the primitive, in NumPy; slow and plain.
+ReferenceRule: TypeAlias = Callable[[Sequence[Any], Attrs], Sequence[Any]]
+#: (builder, the operation in the builder's scope, cotangents of its results) -> cotangents of its operands.
+VjpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
+#: (builder, the operation in the builder's scope, tangents of its operands) -> tangents of its results.
+JvpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
+#: The operation -> floating-point (or integer) operations it does, for the cost model.
+CostRule: TypeAlias = Callable[[Op], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One row.
+
+    Attributes:
+        name: the operation's name in the IR.
+        infer: its type rule.
+        reference: its meaning in NumPy; None for the operations with regions, which the interpreter runs itself.
+        vjp: its reverse rule; None when nothing flows through it (comparisons, integers, random bits) and for
+            operations with regions, which `transforms` differentiates.
+        jvp: its forward rule, likewise.
+        cost: operations done, from the types alone.
+        c: for an elementwise primitive, the C expression of one element, with {0}, {1}... for the operands, {t} for
+            the C type of the result and {s} for the suffix of its helper functions (`f32`, `i64`...).
+        attrs: names of the attributes that it must carry, no more and no fewer.
+        version: raised when the meaning changes; a serialised program names the versions that it was made with.
+    """
+
+    name: str
+    infer: InferRule
+    reference: ReferenceRule | None
+    vjp: VjpRule | None
+    jvp: JvpRule | None
+    cost: CostRule
+    c: str | None = None
+    attrs: tuple[str, ...] = ()
+    version: int = 1

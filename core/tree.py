@@ -1,0 +1,144 @@
+"""Trees of arrays: tuples, lists, dicts, named tuples and dataclasses, with arrays (or anything else) at the leaves.
+
+A program's arguments and results are such trees; the IR sees the leaves in order, each named by its path
+(`params.hidden.0.weight`). A dataclass field made with `static()` belongs to the structure, not to the leaves.
+`None` is a tree of no leaves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_STATIC = {"delian.static": True}
+
+
+def static(**kwargs: Any) -> Any:
+    """A dataclass field that is part of the tree's structure: a size, a name, a function. It must be hashable."""
+    return dataclasses.field(metadata=_STATIC, **kwargs)
+
+
+def is_static(f: dataclasses.Field[Any]) -> bool:
+    return bool(f.metadata.get("delian.static", False))
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The shape of a tree. `kind` is the node's class, or None at a leaf; `keys` names its children in order.
+
+    `fixed` holds a dataclass's static fields as (name, value) pairs.
+    """
+
+    kind: type | None
+    keys: tuple[Any, ...] = ()
+    children: tuple[Structure, ...] = ()
+    fixed: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves a tree of this structure has."""
+        return 1 if self.kind is None else sum(c.leaves for c in self.children)
+
+    def paths(self, prefix: str = "") -> Iterator[str]:
+        """The leaves' dotted names in order."""
+        if self.kind is None:
+            yield prefix
+            return
+        for key, child in zip(self.keys, self.children, strict=True):
+            yield from child.paths(f"{prefix}.{key}" if prefix else str(key))
+
+
+LEAF = Structure(None)
+
+
+def children(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
+    """A node's (keys, children, static fields), or None when it is a leaf. Dicts are taken in sorted key order."""
+    if node is None:
+        return (), (), ()
+    if isinstance(node, dict):
+        keys = tuple(sorted(node))
+        return keys, tuple(node[k] for k in keys), ()
+    if isinstance(node, tuple) and hasattr(node, "_fields"):
+        return tuple(node._fields), tuple(node), ()
+    if isinstance(node, tuple | list):
+        return tuple(range(len(node))), tuple(node), ()
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        fields = dataclasses.fields(node)
+        moving = [f.name for f in fields if not is_static(f)]
+        fixed = tuple((f.name, getattr(node, f.name)) for f in fields if is_static(f))
+        return tuple(moving), tuple(getattr(node, n) for n in moving), fixed
+    return None
+
+
+def flatten(tree: Any) -> tuple[list[Any], Structure]:
+    """The leaves in order, and the structure to put them back with."""
+    leaves: list[Any] = []
+
+    def visit(node: Any) -> Structure:
+        parts = children(node)
+        if parts is None:
+            leaves.append(node)
+            return LEAF
+        keys, nodes, fixed = parts
+        return Structure(type(node), keys, tuple(visit(n) for n in nodes), fixed)
+
+    return leaves, visit(tree)
+
+
+def build(structure: Structure, nodes: Iterable[Any]) -> Any:
+    """One node from its already built children."""
+    kind = structure.kind
+    if kind is type(None):
+        return None
+    values = list(nodes)
+    if kind is dict:
+        return dict(zip(structure.keys, values, strict=True))
+    if kind is list:
+        return values
+    if kind is tuple:
+        return tuple(values)
+    assert kind is not None
+    if issubclass(kind, tuple):
+        return kind(*values)
+    # Not through __init__: a tree is also rebuilt with abstract leaves, which a constructor would refuse.
+    made = object.__new__(kind)
+    for name, value in (*zip(structure.keys, values, strict=True), *structure.fixed):
+        object.__setattr__(made, name, value)
+    return made
+
+
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+    """The tree again. Raises ValueError when the number of leaves does not fit."""
+    supply = iter(leaves)
+
+    def visit(node: Structure) -> Any:
+        if node.kind is None:
+            try:
+                return next(supply)
+            except StopIteration:
+                raise ValueError(f"too few leaves for a tree of {structure.leaves}") from None
+        return build(node, [visit(c) for c in node.children])
+
+    tree = visit(structure)
+    if next(supply, _END) is not _END:
+        raise ValueError(f"too many leaves for a tree of {structure.leaves}")
+    return tree
+
+
+_END = object()
+
+
+def map(f: Callable[..., Any], tree: T, *others: Any) -> T:
+    """`f` of the leaves that stand in the same place. Raises ValueError when the structures differ."""
+    leaves, structure = flatten(tree)
+    columns = [leaves]
+    for other in others:
+        more, its = flatten(other)
+        if its != structure:
+            raise ValueError(f"trees differ in structure: {structure} and {its}")
+        columns.append(more)
+    return unflatten(structure, [f(*row) for row in zip(*columns, strict=True)])  # type: ignore[no-any-return]
