@@ -1,7 +1,7 @@
 """What a primitive is: one row with all of its rules beside each other.
 
-Every row lives in the module of its family (`elementwise`, `shape`, `reduce`, `linear`, `conv`, `random`, `lists`,
-`control`) and is collected, by name, in `delian.core.ops.PRIMITIVES`. A test checks that no row has a hole.
+Every row lives in the module of its family (`unary`, `binary`, `shape`, `index`, `reduce`, `linear`, `conv`,
+`random`, `lists`, `control`) and is collected, by name, in `delian.core.ops.PRIMITIVES`. A test checks that no row has a hole.
 
 The rules of differentiation build IR with a `Builder`. A cotangent or tangent of None is a symbolic zero, on the way in
 and on the way out.
@@ -43,8 +43,11 @@ class Primitive:
         jvp: its forward rule, likewise.
         cost: operations done, from the types alone.
         c: for an elementwise primitive, the C expression of one element, with {0}, {1}... for the operands, {t} for
-            the C type of the result and {s} for the suffix of its helper functions (`f32`, `i64`...).
+            the C type of the result, {s} for the suffix of its helper functions (`f32`, `i64`...) and {s0} for the
+            suffix of the first operand. Operands are names, so an expression may use one twice.
         attrs: names of the attributes that it must carry, no more and no fewer.
+        operands: how many operands it takes; None when that varies.
+        regions: how many regions it takes.
         version: raised when the meaning changes; a serialised program names the versions that it was made with.
     """
 
@@ -56,4 +59,6 @@ class Primitive:
     cost: CostRule
     c: str | None = None
     attrs: tuple[str, ...] = ()
+    operands: int | None = None
+    regions: int = 0
     version: int = 1

@@ -1,0 +1,95 @@
+"""Operations with regions. The interpreter runs them and `transforms` differentiates them: their rows hold the types.
+
+if(pred, args...)                    then(args...) -> results       else(args...) -> results
+while(consts..., carries...)         cond(all...) -> bool[]         body(all...) -> carries
+for(lo, hi, consts..., carries...)   body(i, consts..., carries...) -> carries
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir import Block, DType, Op, TensorType, Type
+from .checks import fail, params_are, results_are, scalar
+from .table import Attrs, Primitive
+
+_BOOL = TensorType(DType.BOOL)
+_INDEX = TensorType(DType.I64)
+
+
+def _if_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    if not types:
+        fail("if", "needs a predicate")
+    scalar("if", types[0], DType.BOOL, "the predicate")
+    then, otherwise = regions
+    args = types[1:]
+    params_are("if", then, "then", args)
+    params_are("if", otherwise, "else", args)
+    results = tuple([r.type for r in then.results])
+    results_are("if", otherwise, "else", results)
+    return results
+
+
+def _consts(name: str, attrs: Attrs, count: int) -> int:
+    consts = attrs["consts"]
+    if type(consts) is not int or not 0 <= consts <= count:
+        fail(name, f"consts must be an int from 0 to {count}, not {consts!r}")
+    return consts
+
+
+def _while_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    consts = _consts("while", attrs, len(types))
+    cond, body = regions
+    params_are("while", cond, "cond", types)
+    params_are("while", body, "body", types)
+    results_are("while", cond, "cond", (_BOOL,))
+    carries = tuple(types[consts:])
+    results_are("while", body, "body", carries)
+    return carries
+
+
+def _for_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    if len(types) < 2:
+        fail("for", "needs its bounds")
+    scalar("for", types[0], DType.I64, "the lower bound")
+    scalar("for", types[1], DType.I64, "the upper bound")
+    consts = _consts("for", attrs, len(types) - 2)
+    body = regions[0]
+    params_are("for", body, "body", (_INDEX, *types[2:]))
+    carries = tuple(types[2 + consts :])
+    results_are("for", body, "body", carries)
+    return carries
+
+
+def block_cost(block: Block) -> int:
+    """The operations that one run of a block does; of a loop, one round, since trip counts are not in the types."""
+    from . import PRIMITIVES
+
+    return sum(PRIMITIVES[op.name].cost(op) for op in block.ops)
+
+
+def _dearest(op: Op) -> int:
+    return max(block_cost(region) for region in op.regions)
+
+
+def _one_round(op: Op) -> int:
+    return sum(block_cost(region) for region in op.regions)
+
+
+ROWS = (
+    Primitive("if", _if_type, None, None, None, _dearest, operands=None, regions=2),
+    Primitive(
+        "while",
+        _while_type,
+        None,
+        None,
+        None,
+        _one_round,
+        attrs=("consts",),
+        operands=None,
+        regions=2,
+    ),
+    Primitive(
+        "for", _for_type, None, None, None, _one_round, attrs=("consts",), operands=None, regions=1
+    ),
+)
