@@ -1,0 +1,22 @@
+"""Data sets as federations: what each device holds, how it came to hold it, and a card that says so."""
+
+from .arrays import Labelled, Partition, digits, federate, npz
+from .federated import DataCard, DeviceData, EpisodeData, FederatedData
+from .omniglot import omniglot
+from .shakespeare import shakespeare
+from .synthetic import synthetic
+
+__all__ = [
+    "DataCard",
+    "DeviceData",
+    "EpisodeData",
+    "FederatedData",
+    "Labelled",
+    "Partition",
+    "digits",
+    "federate",
+    "npz",
+    "omniglot",
+    "shakespeare",
+    "synthetic",
+]

@@ -1,0 +1,240 @@
+"""Labelled arrays as a federation: the digits that scikit-learn carries, and any .npz file.
+
+An .npz file has `x` [n, ...] (u8, bool or floats; also called `image`) and `y` [n] (whole numbers from 0; also
+`label`). With `device` [n] (numbers or text) each example says which device it lives on; `device_names` [d] may name
+the devices, `device` is then an index into it. Without `device` a partitioner deals the examples out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DelianError
+from . import partition as partitioners
+from .federated import DataCard, FederatedData, hold_out, label_table, make_tables
+from .files import npz_keys, read_gzip, read_npz
+
+Partition = Literal["dirichlet", "iid", "natural"]
+
+DIGITS_BYTES_MAX = 1 << 20
+DIGITS_COLUMNS = 65  # 8 x 8 pixels and the label
+CLASSES_MAX = 1 << 16
+U8_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Examples that no device owns yet, or `owners[i]`'s, an index into `owner_names`."""
+
+    source: str
+    x: NDArray[Any]
+    y: NDArray[np.int32]
+    owners: NDArray[np.int64] | None = None
+    owner_names: tuple[str, ...] = ()
+
+
+def digits() -> Labelled:
+    """The 1,797 handwritten digits of scikit-learn. x: u8 [1797, 8, 8], 0..16; y: i32 [1797], 0..9.
+
+    Reads the package's data file; scikit-learn itself is not imported (it takes longer than the first round).
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
+        raise DelianError(
+            "the digits are part of scikit-learn, which is not installed here",
+            "pip install 'delian[sim]', or bring your own data with --data FILE.npz",
+        )
+    path = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    content = read_gzip(path, DIGITS_BYTES_MAX).decode("ascii", "replace")
+    try:
+        table = np.array(content.replace("\n", ",").rstrip(",").split(","), dtype=np.float32)
+        table = table.reshape(-1, DIGITS_COLUMNS)
+    except ValueError as error:
+        raise DelianError(
+            f"{path} is not the digits' table: {error}", "reinstall scikit-learn"
+        ) from None
+    x = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8)
+    return Labelled("scikit-learn's handwritten digits", x, table[:, -1].astype(np.int32))
+
+
+def npz(path: Path) -> Labelled:
+    """The examples of an .npz file; the module's docstring says what it must hold."""
+    present = npz_keys(path)
+    x_key = "image" if "x" not in present and "image" in present else "x"
+    y_key = "label" if "y" not in present and "label" in present else "y"
+    optional = [key for key in ("device", "device_names") if key in present]
+    arrays = read_npz(path, [x_key, y_key, *optional])
+    x = _examples(path, x_key, arrays[x_key])
+    y = _labels(path, y_key, arrays[y_key], len(x))
+    owners, names = None, ()
+    if "device" in arrays:
+        owners, names = _owners(path, arrays["device"], arrays.get("device_names"), len(x))
+    if x.dtype == np.float32:
+        _check_finite(path, x_key, x, owners, names)
+    return Labelled(path.name, x, y, owners, names)
+
+
+def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
+    """As u8 or f32, whichever holds the values."""
+    if x.ndim < 2:
+        raise DelianError(
+            f"array `{key}` of {path} has shape {list(x.shape)}; it needs one row an example, [n, ...]",
+            "reshape it before saving",
+        )
+    if len(x) == 0:
+        raise DelianError(
+            f"array `{key}` of {path} holds no examples", "check how the file was made"
+        )
+    if x.dtype == np.uint8:
+        return x
+    if x.dtype == np.bool_:
+        return x.astype(np.uint8)
+    if x.dtype.kind == "f":
+        return np.ascontiguousarray(x, dtype=np.float32)
+    if x.dtype.kind in "iu" and x.min() >= 0 and x.max() <= U8_MAX:
+        return x.astype(np.uint8)
+    raise DelianError(
+        f"array `{key}` of {path} has dtype {x.dtype}"
+        + (f" and values {x.min()}..{x.max()}" if x.dtype.kind in "iu" else ""),
+        "save the examples as uint8 (0..255) or float32",
+    )
+
+
+def _labels(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.int32]:
+    if y.shape != (examples,):
+        raise DelianError(
+            f"array `{key}` of {path} has shape {list(y.shape)}; it needs one label for each of the "
+            f"{examples} examples",
+            "save the labels as one whole number an example (not one-hot)",
+        )
+    if y.dtype.kind not in "iu":
+        raise DelianError(
+            f"array `{key}` of {path} has dtype {y.dtype}",
+            "save the labels as whole numbers from 0",
+        )
+    if y.min() < 0 or y.max() >= CLASSES_MAX:
+        raise DelianError(
+            f"array `{key}` of {path} has labels {y.min()}..{y.max()}",
+            f"labels run from 0 to {CLASSES_MAX - 1}",
+        )
+    return np.ascontiguousarray(y, dtype=np.int32)
+
+
+def _owners(
+    path: Path, device: NDArray[Any], device_names: NDArray[Any] | None, examples: int
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    if device.shape != (examples,) or device.dtype.kind not in "iuUS":
+        raise DelianError(
+            f"array `device` of {path} has shape {list(device.shape)} and dtype {device.dtype}",
+            f"save one whole number or one text for each of the {examples} examples",
+        )
+    if device_names is None:
+        values, owners = np.unique(device, return_inverse=True)
+        text = np.strings.decode(values, "utf-8", "replace") if values.dtype.kind == "S" else values
+        return owners.astype(np.int64), tuple(str(value) for value in text)
+    if device_names.ndim != 1 or device_names.dtype.kind != "U" or device.dtype.kind not in "iu":
+        raise DelianError(
+            f"`device_names` of {path} must be a row of text and `device` numbers into it",
+            "or leave `device_names` out and put the names into `device`",
+        )
+    if device.min() < 0 or device.max() >= len(device_names):
+        raise DelianError(
+            f"array `device` of {path} has numbers {device.min()}..{device.max()}, and `device_names` names "
+            f"{len(device_names)} devices",
+            "numbers count from 0",
+        )
+    return device.astype(np.int64), tuple(str(name) for name in device_names)
+
+
+def _check_finite(
+    path: Path,
+    key: str,
+    x: NDArray[np.float32],
+    owners: NDArray[np.int64] | None,
+    names: tuple[str, ...],
+) -> None:
+    broken = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+    if broken.any():
+        first = int(broken.argmax())
+        owner = "" if owners is None else f" (device `{names[owners[first]]}`)"
+        raise DelianError(
+            f"array `{key}` of {path} has {int(broken.sum())} examples with NaN or infinite values, the first at "
+            f"row {first}{owner}",
+            "drop or mend these rows",
+        )
+
+
+def federate(
+    data: Labelled,
+    *,
+    partition: Partition,
+    devices: int | None,
+    alpha: float,
+    min_examples: int,
+    query_fraction: float,
+    held_out_devices: int,
+    seed: int,
+    classes: int | None = None,
+) -> FederatedData:
+    """Deal labelled examples out to devices and split each device's into support and query.
+
+    `devices` may be None for the natural partition (all that the data names); fewer are then drawn by the seed.
+    `classes` is what the model can tell apart; absent, the data decides.
+    """
+    found = int(data.y.max()) + 1
+    if classes is not None and found > classes:
+        row = int((data.y >= classes).argmax())
+        raise DelianError(
+            f"{data.source} has label {int(data.y[row])} (row {row}), and the model tells {classes} classes apart",
+            f"set model.classes={found}, or check the labels: they count from 0",
+        )
+    classes = classes or found
+    if partition == "natural":
+        parts, names, how = _natural(data, devices, min_examples, seed)
+    else:
+        if devices is None:
+            raise DelianError(
+                f"a {partition} partition needs a number of devices", "set fleet.devices"
+            )
+        names = tuple(f"device {i:0{len(str(devices - 1))}d}" for i in range(devices))
+        if partition == "iid":
+            parts, how = partitioners.iid(len(data.x), devices, seed), "even shares, shuffled"
+        else:
+            parts = partitioners.dirichlet(data.y, devices, alpha, seed, min_examples)
+            how = f"label skew, Dirichlet({alpha:g}), at least {min_examples} each"
+    tables = make_tables(data.x, data.y, parts, names, query_fraction, seed)
+    labels = tuple(str(i) for i in range(classes))
+    counts = label_table([data.y[part] for part in parts], classes)
+    card = DataCard(data.source, how, "examples", tuple(len(p) for p in parts), labels, counts)
+    held_out = hold_out(len(parts), held_out_devices, seed)
+    return FederatedData(tables, held_out, data.x.shape[1:], classes, names, card)
+
+
+def _natural(
+    data: Labelled, devices: int | None, min_examples: int, seed: int
+) -> tuple[partitioners.Parts, tuple[str, ...], str]:
+    """The owners with enough examples; `devices` of them when a number is given."""
+    if data.owners is None:
+        raise DelianError(
+            f"{data.source} does not say which device an example is on",
+            "add an array `device` [n], or set data.partition to dirichlet or iid",
+        )
+    parts = partitioners.natural(data.owners, data.owner_names)
+    kept = [i for i, part in enumerate(parts) if len(part) >= min_examples]
+    wanted = len(kept) if devices is None else devices
+    if not kept or wanted > len(kept):
+        raise DelianError(
+            f"{data.source} has {len(kept)} devices with at least {min_examples} examples, and {wanted or 1} "
+            "are asked for",
+            f"lower fleet.devices (at most {len(kept)}) or data.min_examples",
+        )
+    rng = np.random.default_rng([seed, partitioners.PARTITION_STREAM])
+    chosen = sorted(int(i) for i in rng.choice(kept, wanted, replace=False))
+    how = f"by the data's own devices, {len(chosen)} of {len(parts)}"
+    return [parts[i] for i in chosen], tuple(data.owner_names[i] for i in chosen), how
