@@ -1,4 +1,6 @@
-"""Data sets as federations: what each device holds, how it came to hold it, and a card that says so."""
+"""Data sets as federations: what each device holds, how it came to hold it, and a card that says
+so.
+"""
 
 from .arrays import Labelled, Partition, digits, federate, npz
 from .federated import DataCard, DeviceData, EpisodeData, FederatedData

@@ -1,8 +1,9 @@
 """Labelled arrays as a federation: the digits that scikit-learn carries, and any .npz file.
 
-An .npz file has `x` [n, ...] (u8, bool or floats; also called `image`) and `y` [n] (whole numbers from 0; also
-`label`). With `device` [n] (numbers or text) each example says which device it lives on; `device_names` [d] may name
-the devices, `device` is then an index into it. Without `device` a partitioner deals the examples out.
+An .npz file has `x` [n, ...] (u8, bool or floats; also called `image`) and `y` [n] (whole numbers
+from 0; also `label`). With `device` [n] (numbers or text) each example says which device it lives
+on; `device_names` [d] may name the devices, `device` is then an index into it. Without `device` a
+partitioner deals the examples out.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Labelled:
 def digits() -> Labelled:
     """The 1,797 handwritten digits of scikit-learn. x: u8 [1797, 8, 8], 0..16; y: i32 [1797], 0..9.
 
-    Reads the package's data file; scikit-learn itself is not imported (it takes longer than the first round).
+    Reads the package's data file; scikit-learn itself is not imported (it takes longer than the
+    first round).
     """
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
@@ -72,7 +74,8 @@ def npz(path: Path) -> Labelled:
     arrays = read_npz(path, [x_key, y_key, *optional])
     x = _examples(path, x_key, arrays[x_key])
     y = _labels(path, y_key, arrays[y_key], len(x))
-    owners, names = None, ()
+    owners: NDArray[np.int64] | None = None
+    names: tuple[str, ...] = ()
     if "device" in arrays:
         owners, names = _owners(path, arrays["device"], arrays.get("device_names"), len(x))
     if x.dtype == np.float32:
@@ -84,7 +87,8 @@ def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
     """As u8 or f32, whichever holds the values."""
     if x.ndim < 2:
         raise DelianError(
-            f"array `{key}` of {path} has shape {list(x.shape)}; it needs one row an example, [n, ...]",
+            f"array `{key}` of {path} has shape {list(x.shape)}; "
+            "it needs one row an example, [n, ...]",
             "reshape it before saving",
         )
     if len(x) == 0:
@@ -109,8 +113,8 @@ def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
 def _labels(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.int32]:
     if y.shape != (examples,):
         raise DelianError(
-            f"array `{key}` of {path} has shape {list(y.shape)}; it needs one label for each of the "
-            f"{examples} examples",
+            f"array `{key}` of {path} has shape {list(y.shape)}; it needs one label "
+            f"for each of the {examples} examples",
             "save the labels as one whole number an example (not one-hot)",
         )
     if y.dtype.kind not in "iu":
@@ -145,8 +149,8 @@ def _owners(
         )
     if device.min() < 0 or device.max() >= len(device_names):
         raise DelianError(
-            f"array `device` of {path} has numbers {device.min()}..{device.max()}, and `device_names` names "
-            f"{len(device_names)} devices",
+            f"array `device` of {path} has numbers {device.min()}..{device.max()}, "
+            f"and `device_names` names {len(device_names)} devices",
             "numbers count from 0",
         )
     return device.astype(np.int64), tuple(str(name) for name in device_names)
@@ -164,8 +168,8 @@ def _check_finite(
         first = int(broken.argmax())
         owner = "" if owners is None else f" (device `{names[owners[first]]}`)"
         raise DelianError(
-            f"array `{key}` of {path} has {int(broken.sum())} examples with NaN or infinite values, the first at "
-            f"row {first}{owner}",
+            f"array `{key}` of {path} has {int(broken.sum())} examples that are NaN or infinite, "
+            f"the first at row {first}{owner}",
             "drop or mend these rows",
         )
 
@@ -184,14 +188,15 @@ def federate(
 ) -> FederatedData:
     """Deal labelled examples out to devices and split each device's into support and query.
 
-    `devices` may be None for the natural partition (all that the data names); fewer are then drawn by the seed.
-    `classes` is what the model can tell apart; absent, the data decides.
+    `devices` may be None for the natural partition (all that the data names); fewer are then drawn
+    by the seed. `classes` is what the model can tell apart; absent, the data decides.
     """
     found = int(data.y.max()) + 1
     if classes is not None and found > classes:
         row = int((data.y >= classes).argmax())
         raise DelianError(
-            f"{data.source} has label {int(data.y[row])} (row {row}), and the model tells {classes} classes apart",
+            f"{data.source} has label {int(data.y[row])} (row {row}), "
+            f"and the model tells {classes} classes apart",
             f"set model.classes={found}, or check the labels: they count from 0",
         )
     classes = classes or found
@@ -230,8 +235,8 @@ def _natural(
     wanted = len(kept) if devices is None else devices
     if not kept or wanted > len(kept):
         raise DelianError(
-            f"{data.source} has {len(kept)} devices with at least {min_examples} examples, and {wanted or 1} "
-            "are asked for",
+            f"{data.source} has {len(kept)} devices with at least {min_examples} examples, "
+            f"and {wanted or 1} are asked for",
             f"lower fleet.devices (at most {len(kept)}) or data.min_examples",
         )
     rng = np.random.default_rng([seed, partitioners.PARTITION_STREAM])

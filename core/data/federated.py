@@ -1,8 +1,10 @@
-"""What a federation's data looks like in memory: one padded table a device, and a card that describes them all.
+"""What a federation's data looks like in memory: one padded table a device, and a card that
+describes them all.
 
-Compiled programs have fixed shapes, so every device's examples sit in an array of the common capacity; the counts
-beside it say how many rows are real. The first `support` rows are what the device may learn from, the `query` rows
-after them are what it is judged by, the rest is zeros that no program may read as data.
+Compiled programs have fixed shapes, so every device's examples sit in an array of the common
+capacity; the counts beside it say how many rows are real. The first `support` rows are what the
+device may learn from, the `query` rows after them are what it is judged by, the rest is zeros that
+no program may read as data.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from numpy.typing import NDArray
 from ..errors import DelianError
 
 FEDERATION_BYTES_MAX = 4 << 30
-"""The most memory that a federation's tables may take: one limit, checked before anything is allocated."""
+"""The most memory that a federation's tables may take, checked before anything is allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceData:
-    """One device's examples. `x`: u8, i32 or f32 [capacity, ...]; `y`: i32 [capacity] (or [capacity, steps])."""
+    """One device's examples. `x`: u8, i32 or f32 [capacity, ...]; `y`: i32 [capacity, ...]."""
 
     x: NDArray[Any]
     y: NDArray[np.int32]
@@ -36,10 +38,12 @@ class DeviceData:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeData:
-    """One device's characters, to draw few-shot episodes from. `x`: u8 [characters, drawers, 28, 28].
+    """One device's characters, to draw few-shot episodes from. `x`: u8 [characters, drawers, 28,
+    28].
 
-    `chars` characters and `drawers` drawings of each are real. A program samples N characters and splits their
-    drawings into K shots and queries, so support and query sets are made afresh for each episode.
+    `chars` characters and `drawers` drawings of each are real. A program samples N characters and
+    splits their drawings into K shots and queries, so support and query sets are made afresh for
+    each episode.
     """
 
     x: NDArray[np.uint8]
@@ -53,9 +57,11 @@ class EpisodeData:
 
 @dataclass(frozen=True, slots=True)
 class DataCard:
-    """What a reader of a report must know about the data: where it is from and how it lies on the devices.
+    """What a reader of a report must know about the data: where it is from and how it lies on the
+    devices.
 
-    `label_counts[d][l]` counts device d's examples of label l (its support and query sets together).
+    `label_counts[d][l]` counts device d's examples of label l (its support and query sets
+    together).
     """
 
     source: str
@@ -82,8 +88,9 @@ class DataCard:
 class FederatedData:
     """Every device's data. All devices share one capacity, one dtype and one example shape.
 
-    `held_out` devices never train: they say how well the model serves devices that it has not met. `classes` is the
-    number of labels a model must tell apart, `names` the devices' names for people.
+    `held_out` devices never train: they say how well the model serves devices that it has not met.
+    `classes` is the number of labels a model must tell apart, `names` the devices' names for
+    people.
     """
 
     devices: tuple[DeviceData, ...] | tuple[EpisodeData, ...]
@@ -112,7 +119,9 @@ class FederatedData:
 
 
 def hold_out(devices: int, held_out: int, seed: int) -> frozenset[int]:
-    """Which devices never train: `held_out` of `devices`, drawn by the seed. At least one device must train."""
+    """Which devices never train: `held_out` of `devices`, drawn by the seed. At least one device
+    must train.
+    """
     if not 0 <= held_out < devices:
         raise DelianError(
             f"cannot hold out {held_out} of {devices} devices: at least one must train",
@@ -122,7 +131,8 @@ def hold_out(devices: int, held_out: int, seed: int) -> frozenset[int]:
     return frozenset(int(i) for i in rng.choice(devices, held_out, replace=False))
 
 
-# Each use of the scenario's seed draws from a stream of its own, so that changing one choice leaves the others.
+# Each use of the scenario's seed draws from a stream of its own, so that changing one choice leaves
+# the others.
 HOLD_OUT_STREAM = 1
 SPLIT_STREAM = 2
 PARTITION_STREAM = 3
@@ -141,7 +151,7 @@ def check_memory(devices: int, capacity: int, row_bytes: int) -> None:
         raise DelianError(
             f"{devices} devices of {capacity} examples at {row_bytes} bytes each would take "
             f"{total / 2**30:.1f} GiB; the limit is {FEDERATION_BYTES_MAX / 2**30:.0f} GiB",
-            "use fewer devices, a less skewed partition (all devices get room for the largest) or u8 examples",
+            "every device gets room for the largest: use fewer devices, less skew or u8 examples",
         )
 
 
@@ -155,21 +165,22 @@ def make_tables(
     *,
     shuffle: bool = True,
 ) -> tuple[DeviceData, ...]:
-    """Cut each device's rows (`parts`, indices into `x` and `y`) into a support and a query set and pad them.
+    """Cut each device's rows (`parts`, indices into `x` and `y`) into a support and a query set and
+    pad them.
 
-    Each set gets at least one example. With `shuffle` the rows are drawn at random; without, the query set is the
-    end of the device's rows (for text, where neighbours in time must not fall on both sides).
-    Raises DelianError naming the device that has too few examples.
+    Each set gets at least one example. With `shuffle` the rows are drawn at random; without, the
+    query set is the end of the device's rows (for text, where neighbours in time must not fall on
+    both sides). Raises DelianError naming the device that has too few examples.
     """
     for name, rows in zip(names, parts, strict=True):
         if len(rows) == 0:
             raise DelianError(
                 f"device `{name}` has no samples",
-                "leave it out, or use fewer devices than there are samples",
+                "leave it out, or use fewer devices",
             )
         if len(rows) == 1:
             raise DelianError(
-                f"device `{name}` has one sample, and needs one to learn from and one to be tested by",
+                f"device `{name}` has one sample; one must be learnt from and one judged by",
                 "raise data.min_examples to 2 or more, or leave the device out",
             )
     capacity = max(len(rows) for rows in parts)

@@ -1,7 +1,7 @@
 """Reading data files that may be missing, cut short, malformed or hostile.
 
-Every size is taken from the file's headers and checked before memory is asked for; nothing is unpickled. What can go
-wrong ends as a DelianError that names the file.
+Every size is taken from the file's headers and checked before memory is asked for; nothing is
+unpickled. What can go wrong ends as a DelianError that names the file.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def npz_keys(path: Path) -> tuple[str, ...]:
 def read_npz(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
     """The named arrays of an .npz file.
 
-    Raises DelianError when the file is missing, is no zip archive, is cut short, lacks a key, holds Python objects,
-    or declares more than 4 GiB.
+    Raises DelianError when the file is missing, is no zip archive, is cut short, lacks a key, holds
+    Python objects, or declares more than 4 GiB.
     """
     with _open_npz(path) as archive:
         present = npz_keys(path)

@@ -1,12 +1,12 @@
 """Omniglot (Lake, Salakhutdinov, Tenenbaum 2015) as a federation of few-shot learners.
 
-A person drew each character once, so one person has nothing to learn a character from and be tested by. A device is
-therefore a small group of drawers with one alphabet: it learns N of the alphabet's characters from K drawings each
-and is judged on the others' drawings. The devices of the last alphabets are held out: the model has never seen
-their characters.
+A person drew each character once, so one person has nothing to learn a character from and be tested
+by. A device is therefore a small group of drawers with one alphabet: it learns N of the alphabet's
+characters from K drawings each and is judged on the others' drawings. The devices of the last
+alphabets are held out: the model has never seen their characters.
 
-The file is an .npz with `image` u8 [n, 28, 28] (ink is high), `alphabet`, `character` and `drawer` [n] whole numbers,
-and `alphabet_names` [a].
+The file is an .npz with `image` u8 [n, 28, 28] (ink is high), `alphabet`, `character` and `drawer`
+[n] whole numbers, and `alphabet_names` [a].
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ KEYS = ("image", "alphabet", "character", "drawer", "alphabet_names")
 
 
 def omniglot(path: Path, *, drawers: int = 4, held_out_alphabets: int = 2) -> FederatedData:
-    """The federation of `path`: alphabets x groups of `drawers`. Raises DelianError for a file that does not fit."""
+    """The federation of `path`: alphabets x groups of `drawers`. Raises DelianError for a file that
+    does not fit.
+    """
     arrays = read_npz(path, KEYS)
     image, alphabet, character, drawer = (arrays[key] for key in KEYS[:4])
     _check(path, arrays)
     alphabet_names = [str(name) for name in arrays["alphabet_names"]]
     if not 0 <= held_out_alphabets < len(alphabet_names):
         raise DelianError(
-            f"cannot hold out {held_out_alphabets} of the {len(alphabet_names)} alphabets in {path}",
+            f"cannot hold out {held_out_alphabets} of {len(alphabet_names)} alphabets of {path}",
             f"choose data.held_out_alphabets between 0 and {len(alphabet_names) - 1}",
         )
     people = int(drawer.max()) + 1
@@ -68,7 +70,7 @@ def _check(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     image = arrays["image"]
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[1:] != (28, 28):
         raise DelianError(
-            f"array `image` of {path} is {image.dtype} {list(image.shape)}; Omniglot's is uint8 [n, 28, 28]",
+            f"array `image` of {path} is {image.dtype} {list(image.shape)}, not uint8 [n, 28, 28]",
             "scale the drawings to 28 x 28",
         )
     if len(image) == 0:
@@ -89,7 +91,8 @@ def _check(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
             )
     if int(arrays["alphabet"].max()) >= len(arrays["alphabet_names"]):
         raise DelianError(
-            f"{path} has alphabet {int(arrays['alphabet'].max())} and {len(arrays['alphabet_names'])} names",
+            f"{path} has {len(arrays['alphabet_names'])} alphabet names and an alphabet "
+            f"{int(arrays['alphabet'].max())}",
             "name every alphabet in `alphabet_names`",
         )
 

@@ -26,11 +26,13 @@ def iid(examples: int, devices: int, seed: int) -> Parts:
 def dirichlet(
     labels: NDArray[np.int32], devices: int, alpha: float, seed: int, min_examples: int = 2
 ) -> Parts:
-    """Label skew: each label's examples are split among the devices in proportions drawn from Dirichlet(alpha).
+    """Label skew: each label's examples are split among the devices in proportions drawn from
+    Dirichlet(alpha).
 
-    Small alpha: a device sees few labels, and amounts differ widely; alpha of 100 is nearly even. A device left with
-    fewer than `min_examples` takes more of the label that it holds most of, from the devices with the most examples,
-    so that its skew stays. (Yurochkin et al. 2019; Li et al. 2022, "Federated learning on non-IID data silos".)
+    Small alpha: a device sees few labels, and amounts differ widely; alpha of 100 is nearly even. A
+    device left with fewer than `min_examples` takes more of the label that it holds most of, from
+    the devices with the most examples, so that its skew stays. (Yurochkin et al. 2019; Li et al.
+    2022, "Federated learning on non-IID data silos".)
     """
     _check_enough(len(labels), devices, min_examples)
     rng = np.random.default_rng([seed, PARTITION_STREAM])
@@ -43,16 +45,22 @@ def dirichlet(
         for device, part in enumerate(np.split(rows, cuts)):
             piles[device][label] = [int(row) for row in part]
     _top_up(piles, min_examples)
-    return [np.sort(np.array(sum(device, []), dtype=np.int64)) for device in piles]
+    return [
+        np.sort(np.array([row for pile in device for row in pile], dtype=np.int64))
+        for device in piles
+    ]
 
 
 def _top_up(piles: list[list[list[int]]], min_examples: int) -> None:
-    """Move examples, one at a time, until every device has `min_examples`. Ends: each move fills one gap."""
+    """Move examples, one at a time, until every device has `min_examples`. Ends: each move fills
+    one gap.
+    """
     counts = np.array([[len(pile) for pile in device] for device in piles], dtype=np.int64)
     while (sizes := counts.sum(axis=1)).min() < min_examples:
         poor = int(sizes.argmin())
         spare = sizes > min_examples
-        # Labels in the order of how much the poor device has of them; the first that somebody can spare.
+        # Labels in the order of how much the poor device has of them; the first that somebody can
+        # spare.
         for label in np.argsort(-counts[poor], kind="stable"):
             donors = np.where(spare & (counts[:, label] > 0), sizes, -1)
             if donors.max() > 0:
@@ -64,7 +72,9 @@ def _top_up(piles: list[list[list[int]]], min_examples: int) -> None:
 
 
 def natural(owners: NDArray[np.int64], names: Sequence[str]) -> Parts:
-    """The data's own devices: `owners[i]` is the device of example i. Raises when a named device has no samples."""
+    """The data's own devices: `owners[i]` is the device of example i. Raises when a named device
+    has no samples.
+    """
     order = np.argsort(owners, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(owners, minlength=len(names)))
     parts = np.split(order, ends[:-1])
@@ -80,5 +90,5 @@ def _check_enough(examples: int, devices: int, min_examples: int) -> None:
     if examples < devices * min_examples:
         raise DelianError(
             f"{examples} examples cannot give {devices} devices at least {min_examples} each",
-            f"use at most {max(1, examples // min_examples)} devices (fleet.devices), or lower data.min_examples",
+            f"use at most {max(1, examples // min_examples)} devices, or lower data.min_examples",
         )

@@ -1,8 +1,9 @@
 """A play as a federation: a speaking role is a device, the task is the next character.
 
-The text is blocks separated by a blank line, each starting with `Role:`. A role's lines are joined and cut into
-windows of `steps` characters that do not overlap; x is a window, y the same window one character on. The query set
-is the end of the role's part, so that no neighbouring line lies in both sets.
+The text is blocks separated by a blank line, each starting with `Role:`. A role's lines are joined
+and cut into windows of `steps` characters that do not overlap; x is a window, y the same window one
+character on. The query set is the end of the role's part, so that no neighbouring line lies in both
+sets.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def shakespeare(
 ) -> FederatedData:
     """The roles with at least `min_characters`. x: u8 [capacity, steps]; y: i32 [capacity, steps].
 
-    `devices` draws that many of the roles by the seed. A role's windows beyond `max_windows` are left out, since
-    every device gets room for the largest. Raises DelianError for a file that is no play or too short.
+    `devices` draws that many of the roles by the seed. A role's windows beyond `max_windows` are
+    left out, since every device gets room for the largest. Raises DelianError for a file that is no
+    play or too short.
     """
     parts = speeches(read_text(path, TEXT_BYTES_MAX))
     least = max(min_characters, 2 * steps + 1)
@@ -43,8 +45,10 @@ def shakespeare(
     wanted = len(roles) if devices is None else devices
     if not roles or wanted > len(roles):
         raise DelianError(
-            f"{path} has {len(roles)} roles with at least {least} characters, and {wanted or 1} are asked for",
-            "blocks start with `Role:` and are separated by a blank line; lower fleet.devices or data.min_characters",
+            f"{path} has {len(roles)} roles of at least {least} characters; "
+            f"{wanted or 1} are asked for",
+            "lower fleet.devices or data.min_characters; blocks start with `Role:` and end with "
+            "a blank line",
         )
     rng = np.random.default_rng([seed, PARTITION_STREAM])
     names = tuple(roles[i] for i in sorted(rng.choice(len(roles), wanted, replace=False)))
@@ -86,7 +90,9 @@ def speeches(text: str) -> dict[str, str]:
 
 
 def vocabulary_of(parts: dict[str, str]) -> list[str]:
-    """The characters in use, in code-point order; past 256, the most frequent, and number 0 stands for the rest."""
+    """The characters in use, in code-point order; past 256, the most frequent, and number 0 stands
+    for the rest.
+    """
     counts: Counter[str] = Counter()
     for words in parts.values():
         counts.update(words)

@@ -1,7 +1,8 @@
-"""The synthetic benchmark that simulators are timed on: 10 smooth random prototypes of 28 x 28, plus noise.
+"""The synthetic benchmark that simulators are timed on: 10 smooth random prototypes of 28 x 28,
+plus noise.
 
-It has the shapes of MNIST and needs no file, so that speed can be compared with other systems on equal terms. It says
-nothing about how well an algorithm learns on real data.
+It has the shapes of MNIST and needs no file, so that speed can be compared with other systems on
+equal terms. It says nothing about how well an algorithm learns on real data.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def synthetic(
     held_out_devices: int = 0,
     seed: int = 0,
 ) -> FederatedData:
-    """x: f32 [support + query, 28, 28]; y: i32. The examples do not depend on `seed`: it draws the held-out devices.
+    """x: f32 [support + query, 28, 28]; y: i32. The examples do not depend on `seed`: it draws the
+    held-out devices.
 
     A device's support set is the one that other systems' benchmark scripts train on.
     """
