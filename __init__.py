@@ -1,1 +1,74 @@
-"""Delian: federated device-edge-cloud learning. `import delian as dl`."""
+"""Delian: federated device-edge-cloud learning. One model, written once, compiled once, trained on every tier.
+
+    import delian as dl
+
+This module is the face: it hands the public names on and defines nothing. They are loaded when they are first used, so
+that importing `delian` costs a device nothing that it does not need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .core import functional as ops
+    from .core import learn, nn, random, tree
+    from .core.api import compile, debug, grad, jvp, module, value_and_grad, vjp
+    from .core.errors import DelianError
+    from .core.frontend import trace
+    from .core.ir import Array
+    from .core.tree import static
+
+#: Public name -> (module, name in it); no second name where the module itself is meant.
+_PUBLIC = {
+    "Array": (".core.ir", "Array"),
+    "DelianError": (".core.errors", "DelianError"),
+    "compile": (".core.api", "compile"),
+    "debug": (".core.api", "debug"),
+    "grad": (".core.api", "grad"),
+    "jvp": (".core.api", "jvp"),
+    "learn": (".core.learn", None),
+    "module": (".core.api", "module"),
+    "nn": (".core.nn", None),
+    "ops": (".core.functional", None),
+    "random": (".core.random", None),
+    "static": (".core.tree", "static"),
+    "trace": (".core.frontend", "trace"),
+    "tree": (".core.tree", None),
+    "value_and_grad": (".core.api", "value_and_grad"),
+    "vjp": (".core.api", "vjp"),
+}
+
+__all__ = [
+    "Array",
+    "DelianError",
+    "compile",
+    "debug",
+    "grad",
+    "jvp",
+    "learn",
+    "module",
+    "nn",
+    "ops",
+    "random",
+    "static",
+    "trace",
+    "tree",
+    "value_and_grad",
+    "vjp",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'delian' has no attribute {name!r}")
+    where, attribute = _PUBLIC[name]
+    module = import_module(where, __name__)
+    value = module if attribute is None else getattr(module, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

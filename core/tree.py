@@ -89,6 +89,11 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
     return leaves, visit(tree)
 
 
+def leaves(tree: Any) -> list[Any]:
+    """The leaves in order."""
+    return flatten(tree)[0]
+
+
 def build(structure: Structure, nodes: Iterable[Any]) -> Any:
     """One node from its already built children."""
     kind = structure.kind

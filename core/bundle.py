@@ -1,0 +1,231 @@
+"""A bundle: everything a tier needs to take part in a run, in one file.
+
+    manifest.json        what the programs take and give, by name; sizes; the ring plan; the hash of every other part
+    programs/NAME.ir     one program each, serialised IR: init, client_update, server_update, evaluate, personalise, infer
+    weights.f32          the first state, f32 little-endian, the leaves one after another as the manifest lists them
+
+The file is a zip archive of stored (not compressed) entries with fixed timestamps, so that equal bundles are equal bytes.
+Its content hash is the SHA-256 of the manifest, which names the hash of every part: it is what a task message carries and
+what a device checks. Reading trusts nothing: sizes are limited before they are allocated, every part is hashed, every
+program verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import DelianError
+from .ir import Array, Function, TensorType
+from .verify import Limits, verify
+from .wire.ir_codec import decode_function, encode_function
+
+FORMAT = 1
+PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise", "infer")
+#: A bundle larger than this is refused before it is read: ten times the largest model a device is meant for.
+BYTES_MAX = 1 << 30
+MANIFEST_BYTES_MAX = 1 << 20
+#: What a zip entry's time is set to: the format's own earliest.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a tree: its dotted name, dtype (`f32`) and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @classmethod
+    def of(cls, name: str, type: TensorType) -> Leaf:
+        return cls(name, type.dtype.value, type.shape)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle says of itself.
+
+    Attributes:
+        task: name of the task; `algorithm`: name of the algorithm.
+        state: the leaves of the state, in the order of the weights and of the uploaded vector.
+        memory: the leaves of the server's memory.
+        model: which leaves of the state make up the model that `evaluate` and `infer` take.
+        data: the leaves of a device's data.
+        clip: the L2 norm that a device's update is clipped to.
+        clients_max: how many updates one ring sum may hold.
+        weight_max: what a device's weight is divided by, so that it lies in (0, 1].
+    """
+
+    task: str
+    algorithm: str
+    state: tuple[Leaf, ...]
+    memory: tuple[Leaf, ...]
+    model: tuple[int, ...]
+    data: tuple[Leaf, ...]
+    clip: float
+    clients_max: int
+    weight_max: float
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers the state has: the length of an update."""
+        return sum(leaf.size for leaf in self.state)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A manifest, its programs by name, and the first state as one f32 vector."""
+
+    manifest: Manifest
+    programs: Mapping[str, Function]
+    weights: Array
+
+    def parts(self) -> dict[str, bytes]:
+        """The files inside, but for the manifest."""
+        files = {f"programs/{name}.ir": encode_function(self.programs[name]) for name in PROGRAMS}
+        files["weights.f32"] = np.ascontiguousarray(self.weights, "<f4").tobytes()
+        return files
+
+    def to_bytes(self) -> bytes:
+        parts = self.parts()
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in {"manifest.json": self._manifest(parts), **parts}.items():
+                archive.writestr(zipfile.ZipInfo(name, EPOCH), content)
+        return buffer.getvalue()
+
+    def content_hash(self) -> str:
+        """SHA-256, in hexadecimal, of the manifest with its parts' hashes."""
+        return hashlib.sha256(self._manifest(self.parts())).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Writes the file beside its place and moves it there, so that no reader sees half of one."""
+        path = Path(path)
+        draft = path.with_name(path.name + ".part")
+        draft.write_bytes(self.to_bytes())
+        draft.replace(path)
+
+    def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
+        body = {
+            "format": FORMAT,
+            **asdict(self.manifest),
+            "parts": {n: hashlib.sha256(c).hexdigest() for n, c in sorted(parts.items())},
+        }
+        return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+
+
+def load(path: Path) -> Bundle:
+    """Reads a bundle from a file. Raises DelianError, naming the file, for one that is missing or broken."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > BYTES_MAX:
+            raise DelianError(f"{path}: {size} bytes, more than the {BYTES_MAX} of any bundle")
+        return parse(path.read_bytes(), str(path))
+    except OSError as e:
+        raise DelianError(f"{path}: cannot be read: {e.strerror}") from e
+
+
+def parse(data: bytes, where: str = "bundle") -> Bundle:
+    """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest one."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = {i.filename: i for i in archive.infolist()}
+            if sum(i.file_size for i in entries.values()) > BYTES_MAX:
+                raise DelianError(f"{where}: its parts are larger than any bundle's")
+            body = _read_manifest(archive, entries, where)
+            parts = {n: _read_part(archive, entries, n, h, where) for n, h in body["parts"].items()}
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as e:
+        raise DelianError(
+            f"{where}: not a bundle, or a damaged one: {e}", hint="fetch or build it again"
+        ) from e
+    manifest = _manifest_from(body, where)
+    missing = [n for n in PROGRAMS if f"programs/{n}.ir" not in parts]
+    if missing or "weights.f32" not in parts:
+        raise DelianError(f"{where}: the bundle lacks {', '.join(missing) or 'its weights'}")
+    programs = {}
+    for name in PROGRAMS:
+        function = decode_function(parts[f"programs/{name}.ir"], Limits())
+        verify(function, Limits())
+        programs[name] = function
+    weights = np.frombuffer(parts["weights.f32"], "<f4").astype(np.float32)
+    if weights.size != manifest.dimension:
+        raise DelianError(
+            f"{where}: {weights.size} weights for a state of {manifest.dimension} numbers"
+        )
+    return Bundle(manifest, programs, weights)
+
+
+def _read_manifest(
+    archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], where: str
+) -> dict[str, Any]:
+    entry = entries.get("manifest.json")
+    if entry is None or entry.file_size > MANIFEST_BYTES_MAX:
+        raise DelianError(f"{where}: no manifest, or one larger than {MANIFEST_BYTES_MAX} bytes")
+    body = json.loads(archive.read(entry))
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise DelianError(
+            f"{where}: not of bundle format {FORMAT}",
+            hint="it was made by another version of Delian; build it again",
+        )
+    if not isinstance(body.get("parts"), dict):
+        raise DelianError(f"{where}: the manifest lists no parts")
+    return body
+
+
+def _read_part(
+    archive: zipfile.ZipFile,
+    entries: Mapping[str, zipfile.ZipInfo],
+    name: str,
+    digest: str,
+    where: str,
+) -> bytes:
+    entry = entries.get(name)
+    if entry is None:
+        raise DelianError(f"{where}: the part {name} is missing")
+    content = archive.read(entry)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DelianError(
+            f"{where}: the part {name} is not what the manifest's hash says",
+            hint="it was damaged or changed; fetch it again",
+        )
+    return content
+
+
+def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
+    def leaves(key: str) -> tuple[Leaf, ...]:
+        return tuple(
+            Leaf(str(x["name"]), str(x["dtype"]), tuple(int(d) for d in x["shape"]))
+            for x in body[key]
+        )
+
+    try:
+        return Manifest(
+            task=str(body["task"]),
+            algorithm=str(body["algorithm"]),
+            state=leaves("state"),
+            memory=leaves("memory"),
+            model=tuple(int(i) for i in body["model"]),
+            data=leaves("data"),
+            clip=float(body["clip"]),
+            clients_max=int(body["clients_max"]),
+            weight_max=float(body["weight_max"]),
+        )
+    except (KeyError, TypeError, ValueError) as e:
+        raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

@@ -1,0 +1,170 @@
+"""From a task and an algorithm to a bundle: traces the programs that every tier runs.
+
+    init(key)                          -> state, memory
+    client_update(state, data, key)    -> vector u32[D + 1], loss f32[], finite bool[]
+    server_update(state, memory, mean) -> state, memory
+    evaluate(model, data, key)         -> loss, correct, count (sums over the query set)
+    personalise(state, data, key)      -> model
+    infer(model, x)                    -> logits
+
+`client_update` is a device's whole work in one program: every pass over its data, and at the end the update clipped,
+rounded into the ring and laid out as the vector that is uploaded. `mean` is a tree like the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import random, tree
+from ..bundle import Bundle, Leaf, Manifest
+from ..frontend import Traced, trace
+from ..ir import Array, DType, TensorType
+from ..privacy import ring
+from ..runtime import run_once
+from .algorithm import Algorithm, evaluate
+from .task import Classification
+
+KEY = TensorType(DType.U32, (2,))
+
+
+def build(
+    task: Classification,
+    algorithm: Algorithm,
+    data: Any,
+    *,
+    example: TensorType,
+    clip: float,
+    clients_max: int,
+    weight_max: float,
+    seed: int,
+    backend: str = "native",
+) -> Bundle:
+    """Compiles a task and an algorithm.
+
+    Args:
+        data: a SampleSet or an EpisodeTable of arrays or TensorTypes: what every device's data look like.
+        example: the batch that `infer` takes, already scaled: f32[B, ...].
+        clip, clients_max: of the ring plan; refused when the sum of `clients_max` updates could overflow.
+        weight_max: the largest weight a device can have; weights are sent divided by it.
+        seed: of the first state.
+
+    Raises:
+        ProgramError: the model or the algorithm does not fit the data; it names the source line.
+        DelianError: the ring plan would overflow.
+    """
+    data = tree.map(_type_of, data)
+    init = trace(_init(task, algorithm), KEY, name="init")
+    names, types = _results(init)
+    cut = sum(1 for n in names if n.startswith("0."))
+    state_structure, memory_structure = init.out_structure.children
+    state = tree.unflatten(state_structure, types[:cut])
+    memory = tree.unflatten(memory_structure, types[cut:])
+    model, positions = _model(algorithm, state_structure, types[:cut])
+    dimension = sum(t.size for t in types[:cut])
+    plan = ring.RingPlan(clip=clip, clients_max=clients_max, dimension=dimension)
+
+    traced = {
+        "init": init,
+        "client_update": trace(
+            _client_update(task, algorithm, plan, weight_max), state, data, KEY, name="client_update"
+        ),
+        "server_update": trace(
+            _server_update(algorithm), state, memory, state, name="server_update"
+        ),
+        "evaluate": trace(_evaluate(task), model, data, KEY, name="evaluate"),
+        "personalise": trace(_personalise(task, algorithm), state, data, KEY, name="personalise"),
+        "infer": trace(_infer(task), model, example, name="infer"),
+    }
+    manifest = Manifest(
+        task=task.name,
+        algorithm=type(algorithm).__name__,
+        state=tuple(Leaf.of(n[2:], t) for n, t in zip(names[:cut], types[:cut], strict=True)),
+        memory=tuple(Leaf.of(n[2:], t) for n, t in zip(names[cut:], types[cut:], strict=True)),
+        model=positions,
+        data=tuple(
+            Leaf.of(n, t)
+            for n, t in zip(tree.flatten(data)[1].paths("data"), tree.flatten(data)[0], strict=True)
+        ),
+        clip=clip,
+        clients_max=clients_max,
+        weight_max=weight_max,
+    )
+    first = run_once(init.function, [random.key(seed)], backend)[:cut]
+    weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
+    return Bundle(manifest, {name: t.function for name, t in traced.items()}, weights)
+
+
+def _type_of(leaf: Any) -> TensorType:
+    return leaf if isinstance(leaf, TensorType) else TensorType.of(leaf)
+
+
+def _results(traced: Traced) -> tuple[Sequence[str], list[TensorType]]:
+    types = []
+    for t in traced.function.result_types:
+        assert isinstance(t, TensorType)
+        types.append(t)
+    return traced.function.result_names, types
+
+
+def _model(
+    algorithm: Algorithm, structure: tree.Structure, types: Sequence[TensorType]
+) -> tuple[Any, tuple[int, ...]]:
+    """The model's leaves as types, and where in the state they lie."""
+    places = algorithm.model(tree.unflatten(structure, range(len(types))))
+    positions = tuple(tree.flatten(places)[0])
+    return tree.map(lambda i: types[i], places), positions
+
+
+def _init(task: Classification, algorithm: Algorithm) -> Any:
+    def init(key: Array) -> Any:
+        state = algorithm.init(task, key)
+        return state, algorithm.memory(state)
+
+    return init
+
+
+def _client_update(
+    task: Classification, algorithm: Algorithm, plan: ring.RingPlan, weight_max: float
+) -> Any:
+    def client_update(state: Any, data: Any, key: Array) -> Any:
+        keys = random.split(key, 2)
+        result = algorithm.client_update(task, state, data, keys[0])
+        leaves = [leaf.reshape(-1) for leaf in tree.leaves(result.update)]
+        update = np.concatenate(leaves)
+        # A share of the largest weight, so that the ring's bound on one update holds for every device.
+        weight = np.minimum(result.weight / weight_max, 1.0)
+        finite = np.isfinite(result.loss) & np.isfinite(np.sum(update))
+        return ring.encode(update, weight, keys[1], plan), result.loss, finite
+
+    return client_update
+
+
+def _server_update(algorithm: Algorithm) -> Any:
+    def server_update(state: Any, memory: Any, mean: Any) -> Any:
+        return algorithm.server_update(state, memory, mean)
+
+    return server_update
+
+
+def _evaluate(task: Classification) -> Any:
+    def evaluate_model(model: Any, data: Any, key: Array) -> Any:
+        return evaluate(task, model, data, key)
+
+    return evaluate_model
+
+
+def _personalise(task: Classification, algorithm: Algorithm) -> Any:
+    def personalise(state: Any, data: Any, key: Array) -> Any:
+        return algorithm.personalise(task, state, data, key)
+
+    return personalise
+
+
+def _infer(task: Classification) -> Any:
+    def infer(model: Any, x: Array) -> Any:
+        return task.infer(model, x)
+
+    return infer

@@ -1,0 +1,40 @@
+"""Reptile.
+
+Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", arXiv:1803.02999, algorithm 2 (the batched
+version): devices run k steps of an optimiser on batches of their task, and the server moves the initialisation
+towards the mean of where they end, by the step epsilon.
+
+In steps it is federated averaging. What differs is what it means by them: a fixed number of inner steps however much data
+a device has, every task of the same weight, and a server's step below one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..api import value_and_grad
+from ..ir import Array
+from .algorithm import Algorithm
+from .task import Classification
+
+
+@dataclass(frozen=True)
+class Reptile(Algorithm):
+    """`inner_steps` is the paper's k; the rate of the server's SGD its epsilon."""
+
+    inner_steps: int = 5
+
+    def steps(self, task: Classification, data: Any) -> int:
+        return self.inner_steps
+
+    def weight(self, data: Any) -> Array:
+        return np.float32(1.0)
+
+    def gradient(
+        self, task: Classification, current: Any, state: Any, data: Any, order: Array, step: Any
+    ) -> tuple[Array, Any]:
+        batch = task.source.adaptation(data, order, step)
+        return value_and_grad(task.loss)(current, batch)  # type: ignore[no-any-return]

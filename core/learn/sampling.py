@@ -1,0 +1,169 @@
+"""How a local program draws its batches from the device's own data.
+
+A source answers the same questions for every algorithm, so that an algorithm is written once:
+
+- `order(data, key)`: the random plan of one pass;
+- `steps(data)`, `batch(data, order, step)`: plain training on the support set, every row once a pass;
+- `episodes(data)`, `episode(data, order, step)`: meta-training, a batch to adapt on and a batch to judge by, disjoint;
+- `adaptation(data, order, step)`: personalisation on the support set;
+- `query_batches(data)`, `query(data, order, step)`: evaluation on rows that training never touched.
+
+Sizes that differ from device to device are values in the program, the memory is sized by a common capacity, and a
+batch that is only partly filled gives weight zero to the rest: one program serves every device of the fleet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import random
+from ..ir import Array
+
+
+class Batch(NamedTuple):
+    """One batch: `x` [B, ...], `y` integers [B, ...], `weight` f32[B], one for a row that counts, zero for filling."""
+
+    x: Array
+    y: Array
+    weight: Array
+
+
+class SampleSet(NamedTuple):
+    """A device's rows: the first `support` are trained on, the next `query` only judged by.
+
+    `x` [capacity, ...] u8, i32 or f32; `y` i32[capacity, ...]; `support`, `query` i64[].
+    """
+
+    x: Array
+    y: Array
+    support: Array
+    query: Array
+
+
+class EpisodeTable(NamedTuple):
+    """A device's drawings by character and drawer: `images` u8[characters, drawers, H, W]; `characters` i64[] counts."""
+
+    images: Array
+    characters: Array
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Mini-batches of `batch_size` rows of a SampleSet; `scale` is what a raw value of x is multiplied by."""
+
+    batch_size: int
+    scale: float
+    query_size: int = 64
+
+    def rows(self, data: SampleSet, rows: Array, valid: Array) -> Batch:
+        """The batch of these row numbers; those out of range must be marked as not valid."""
+        rows = np.minimum(rows, data.x.shape[0] - 1)
+        x = data.x[rows]
+        if self.scale != 1.0:
+            x = x.astype(np.float32) * self.scale
+        return Batch(x, data.y[rows], valid.astype(np.float32))
+
+    def order(self, data: SampleSet, key: Array) -> Array:
+        return random.permutation(key, data.support, data.x.shape[0])
+
+    def steps(self, data: SampleSet) -> Array:
+        return (data.support + self.batch_size - 1) // self.batch_size
+
+    def batch(self, data: SampleSet, order: Array, step: Array) -> Batch:
+        position = step * self.batch_size + np.arange(self.batch_size)
+        picked = order[np.minimum(position, data.x.shape[0] - 1)]
+        return self.rows(data, picked, position < data.support)
+
+    def episodes(self, data: SampleSet) -> Array:
+        """One pass judges by every row of the larger half once."""
+        return (data.support - data.support // 2 + self.batch_size - 1) // self.batch_size
+
+    def episode(self, data: SampleSet, order: Array, step: Array) -> tuple[Batch, Batch]:
+        """The shuffled support set, halved: adapt on the first half (taken round and round), judge by the second.
+
+        A single row is adapted on and judged by alike: there is no other.
+        """
+        column = np.arange(self.batch_size)
+        half = np.maximum(data.support // 2, 1)
+        inner = (step * self.batch_size + column) % half
+        outer = data.support // 2 + step * self.batch_size + column
+        picked = order[np.minimum(outer, data.x.shape[0] - 1)]
+        adapt = self.rows(data, order[inner], column < half)
+        return adapt, self.rows(data, picked, outer < data.support)
+
+    def adaptation(self, data: SampleSet, order: Array, step: Array) -> Batch:
+        column = np.arange(self.batch_size)
+        taken = (step * self.batch_size + column) % np.maximum(data.support, 1)
+        return self.rows(data, order[taken], column < data.support)
+
+    def query_batches(self, data: SampleSet) -> Array:
+        return (data.query + self.query_size - 1) // self.query_size
+
+    def query(self, data: SampleSet, order: Array, step: Array) -> Batch:
+        position = step * self.query_size + np.arange(self.query_size)
+        return self.rows(data, data.support + position, position < data.query)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """N-way, K-shot tasks (Vinyals et al. 2016) of an EpisodeTable.
+
+    An episode draws `ways` characters, numbers them at random, and draws `shots` drawings of each to adapt on and
+    `queries` others, by other hands, to judge by. A pass is `per_pass` episodes. The order of a pass is its key.
+    """
+
+    ways: int
+    shots: int
+    queries: int
+    per_pass: int
+    scale: float = 1.0 / 255.0
+
+    def order(self, data: EpisodeTable, key: Array) -> Array:
+        return key
+
+    def episodes(self, data: EpisodeTable) -> int:
+        return self.per_pass
+
+    def episode(self, data: EpisodeTable, order: Array, step: Array) -> tuple[Batch, Batch]:
+        keys = random.split(random.fold_in(order, step), 2)
+        capacity, drawers = data.images.shape[0], data.images.shape[1]
+        characters = random.permutation(keys[0], data.characters, capacity)[: self.ways]
+        hands = np.argsort(random.bits(keys[1], (self.ways, drawers)), axis=-1)
+        drawing = characters[:, None] * drawers + hands
+        adapt = self.drawings(data, drawing[:, : self.shots])
+        return adapt, self.drawings(data, drawing[:, self.shots : self.shots + self.queries])
+
+    def drawings(self, data: EpisodeTable, which: Array) -> Batch:
+        """The batch of these drawings, i64[ways, each], labelled by row."""
+        ways, each = which.shape
+        height, width = data.images.shape[2], data.images.shape[3]
+        images = data.images.reshape(-1, height, width)[which.reshape(-1)]
+        x = images.astype(np.float32) * self.scale
+        labels = (np.arange(ways * each) // each).astype(np.int32)
+        return Batch(x[:, :, :, None], labels, np.ones(ways * each, np.float32))
+
+    def steps(self, data: EpisodeTable) -> int:
+        return self.per_pass
+
+    def batch(self, data: EpisodeTable, order: Array, step: Array) -> Batch:
+        """An episode whole: what an algorithm without an inner loop can learn from it."""
+        adapt, judge = self.episode(data, order, step)
+        return Batch(
+            np.concatenate([adapt.x, judge.x]),
+            np.concatenate([adapt.y, judge.y]),
+            np.concatenate([adapt.weight, judge.weight]),
+        )
+
+    def adaptation(self, data: EpisodeTable, order: Array, step: Array) -> Batch:
+        """The support set of the one episode that this order stands for."""
+        return self.episode(data, order, 0)[0]
+
+    def query_batches(self, data: EpisodeTable) -> int:
+        return 1
+
+    def query(self, data: EpisodeTable, order: Array, step: Array) -> Batch:
+        """The query set of the same episode."""
+        return self.episode(data, order, 0)[1]

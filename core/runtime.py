@@ -1,0 +1,130 @@
+"""Runs a bundle's programs on flat vectors: what a device, a coordinator and the simulator call.
+
+The state travels and is stored as one f32 vector, as the manifest lays it out; a program's parameters are views into it
+and its results are written into views of a new one, so that nothing is copied on the way in or out. Every method may be
+called from many threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import tree
+from .backends import Executable, compile_function, compile_module
+from .bundle import Bundle, Leaf
+from .errors import DelianError
+from .ir import Array, Function
+
+
+def run_once(function: Function, args: Sequence[Any], backend: str) -> tuple[Array, ...]:
+    """Compiles and runs one function, once. A small one: the interpreter starts sooner than a compiler does."""
+    del backend
+    return compile_function(function, "reference")(*[np.asarray(a) for a in args])
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a local training gives: the ring vector u32[D + 1], the mean loss, and whether all of it is finite."""
+
+    vector: Array
+    loss: float
+    finite: bool
+
+
+@dataclass(frozen=True)
+class Score:
+    """Sums over a query set."""
+
+    loss: float
+    correct: float
+    count: float
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right answers; zero where there was nothing to judge by."""
+        return self.correct / self.count if self.count else 0.0
+
+
+class Runtime:
+    """A compiled bundle."""
+
+    def __init__(self, bundle: Bundle, backend: str = "native") -> None:
+        self.bundle = bundle
+        self.manifest = bundle.manifest
+        self.programs: dict[str, Executable] = dict(compile_module(bundle.programs, backend))
+        self._state = self.manifest.state
+        self._model = tuple(self._state[i] for i in self.manifest.model)
+
+    def views(self, vector: Array, leaves: Sequence[Leaf]) -> list[Array]:
+        """The leaves of a flat f32 vector, as views."""
+        size = sum(leaf.size for leaf in leaves)
+        if vector.shape != (size,) or vector.dtype != np.float32:
+            raise DelianError(
+                f"a state of f32[{size}] is needed, not {vector.dtype}{list(vector.shape)}",
+                hint="the weights belong to another bundle",
+            )
+        out, offset = [], 0
+        for leaf in leaves:
+            out.append(vector[offset : offset + leaf.size].reshape(leaf.shape))
+            offset += leaf.size
+        return out
+
+    def model_of(self, state: Array) -> Array:
+        """The model in a state: f32[D] -> f32[M]; no copy when the state is the model."""
+        if len(self._model) == len(self._state):
+            return state
+        leaves = self.views(state, self._state)
+        return np.concatenate([leaves[i].reshape(-1) for i in self.manifest.model])
+
+    def memory(self) -> list[Array]:
+        """The server's memory before the first round: zeros, as every optimiser here starts."""
+        return [np.zeros(leaf.shape, leaf.dtype.replace("f", "float")) for leaf in self.manifest.memory]
+
+    def client_update(self, state: Array, data: Any, key: Array) -> Update:
+        """A device's local training. `data` is the tree of arrays that the bundle was built for, `key` u32[2]."""
+        vector = np.empty(self.manifest.dimension + 1, np.uint32)
+        loss, finite = np.empty((), np.float32), np.empty((), np.bool_)
+        self.programs["client_update"](
+            *self.views(state, self._state), *tree.flatten(data)[0], key, out=[vector, loss, finite]
+        )
+        return Update(vector, float(loss), bool(finite))
+
+    def server_update(
+        self, state: Array, memory: Sequence[Array], mean: Array
+    ) -> tuple[Array, list[Array]]:
+        """The next state and memory from the weighted mean update f32[D]."""
+        after = np.empty_like(state)
+        remembered = [np.empty_like(m) for m in memory]
+        self.programs["server_update"](
+            *self.views(state, self._state),
+            *memory,
+            *self.views(mean, self._state),
+            out=[*self.views(after, self._state), *remembered],
+        )
+        return after, remembered
+
+    def evaluate(self, model: Array, data: Any, key: Array) -> Score:
+        """Judges a model, f32[M], by a device's query set."""
+        loss, correct, count = self.programs["evaluate"](
+            *self.views(model, self._model), *tree.flatten(data)[0], key
+        )
+        return Score(float(loss), float(correct), float(count))
+
+    def personalise(self, state: Array, data: Any, key: Array) -> Array:
+        """The device's own model, f32[M]."""
+        model = np.empty(sum(leaf.size for leaf in self._model), np.float32)
+        self.programs["personalise"](
+            *self.views(state, self._state),
+            *tree.flatten(data)[0],
+            key,
+            out=self.views(model, self._model),
+        )
+        return model
+
+    def infer(self, model: Array, x: Array) -> Array:
+        """Logits of a batch of the size that the bundle was built for."""
+        return self.programs["infer"](*self.views(model, self._model), x)[0]
