@@ -1,0 +1,310 @@
+"""What a state machine may know of the world and ask of it: events in, effects out, and the seams behind them.
+
+A tier's protocol is `handle(event, now) -> effects`. It touches no socket, file, clock or thread, and draws no random
+number that its `Rng` does not give, so one machine runs the same in a daemon and in the simulator. A driver owes it:
+
+- `now` is in nanoseconds, never falls, and goes on counting over restarts of the node;
+- effects are carried out in order, and those of one event before the next event is handled;
+- state is durable before a message that depends on it leaves (a driver that restarts nodes stores `snapshot()`);
+- a timer that was cancelled or set anew may still fire once: machines must ignore it;
+- messages may be lost, repeated and reordered, and come from whom `Received.sender` says.
+
+The messages are the protobuf messages of `core.wire`; there is no second form of them. A message that has been sent
+is never changed: in memory the receiver gets the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import Message
+
+from .errors import DelianError
+from .wire import admission_pb2, blob_pb2, round_pb2
+
+Vector: TypeAlias = npt.NDArray[np.uint32]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+PROTOCOL = 1  # CheckIn.protocol and EdgeHello.protocol: the version of the messages spoken here
+
+# Limits on what a peer may say. Each receiver checks them; the .proto files quote them.
+DEVICES_PER_EDGE_MAX = 100_000
+EDGES_MAX = 4_096
+DIMENSION_MAX = 2**28  # numbers in an update: 1 GiB of ring elements
+BLOB_BYTES_MAX = 4 * 2**30
+RETRY_MS_MAX = 7 * 24 * 3600 * 1000
+
+MS = 1_000_000  # nanoseconds in a millisecond
+SECOND = 1_000 * MS
+
+
+class ProtocolError(DelianError):
+    """A peer broke the protocol: a message that it may not send, or one that names somebody else as its sender.
+
+    A driver counts it and drops the message; a simulation without Byzantine nodes must never see it.
+    """
+
+
+class Tier(StrEnum):
+    """The three tiers."""
+
+    DEVICE = "device"
+    EDGE = "edge"
+    CLOUD = "cloud"
+
+
+class Node(NamedTuple):
+    """Who sends or receives: a tier and the node's number in it."""
+
+    tier: Tier
+    number: int
+
+    def __str__(self) -> str:
+        return "cloud" if self.tier is Tier.CLOUD else f"{self.tier.value} {self.number}"
+
+
+CLOUD = Node(Tier.CLOUD, 0)
+
+
+# ---------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The node has started: for the first time, or again with the state that it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message has come. `sender` is what the transport has authenticated."""
+
+    sender: Node
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The time that `SetTimer` asked for has come."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlobStored:
+    """What `StoreBlob` handed over is durable (`intact`), or did not hash to its digest and is forgotten."""
+
+    digest: bytes
+    intact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a `client_update` gave.
+
+    `vector`: u32[D+1], the update in the ring (see `privacy.ring`), None when there is none. `examples` and `loss`
+    stay where they were computed: no message carries them. `finite`: whether loss and update are finite numbers.
+    """
+
+    vector: Vector | None
+    examples: int = 0
+    loss: float = 0.0
+    finite: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NewModel:
+    """What a `server_update` gave: the new weights, which are in the node's store."""
+
+    weights: blob_pb2.BlobRef
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStopped:
+    """A program gave nothing."""
+
+    reason: round_pb2.FailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFinished:
+    """A program that `RunProgram` asked for has ended."""
+
+    ticket: int
+    outcome: Outcome | NewModel | ProgramStopped
+
+
+Event: TypeAlias = Started | Received | TimerFired | BlobStored | ProgramFinished
+
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Hand a message to the transport, which may lose it."""
+
+    to: Node
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class SendBlob:
+    """Send the stored blob of this digest. Machines name blobs; only stores and transports hold their bytes."""
+
+    to: Node
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBlob:
+    """Check the content against its digest, keep it, and answer with `BlobStored`."""
+
+    blob: blob_pb2.Blob
+
+
+@dataclass(frozen=True, slots=True)
+class DropBlob:
+    """The node needs this blob no more."""
+
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `name` at `at` ns; replaces an earlier setting of the same name."""
+
+    name: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgram:
+    """Run a program of the bundle and answer with `ProgramFinished`.
+
+    client_update: blobs (bundle, weights), arguments (key u32[2], RingPlan message) -> Outcome
+    server_update: blobs (bundle, weights), arguments (mean f32[D], sum of weights) -> NewModel
+    """
+
+    ticket: int
+    program: str
+    blobs: tuple[bytes, ...]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelProgram:
+    """The outcome is of no use any more."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A fact for logs, metrics and reports. Nothing in the protocol depends on it."""
+
+    kind: str
+    fields: Mapping[str, Any]
+
+
+Effect: TypeAlias = (
+    Send
+    | SendBlob
+    | StoreBlob
+    | DropBlob
+    | SetTimer
+    | CancelTimer
+    | RunProgram
+    | CancelProgram
+    | Record
+)
+
+
+# ---------------------------------------------------------------- seams
+
+
+class Clock(Protocol):
+    """Where a driver has `now` from: ns, never falling."""
+
+    def now(self) -> int: ...
+
+
+class Rng(Protocol):
+    """Random 64-bit words, each a pure function of what it is for: no order of calls, no hidden state."""
+
+    def word(self, purpose: str, *ids: int) -> int: ...
+
+    def unit(self, purpose: str, *ids: int) -> float: ...
+
+    def sample(self, items: list[int], k: int, purpose: str, *ids: int) -> list[int]: ...
+
+
+class Store(Protocol):
+    """Blobs by content hash."""
+
+    def put(self, blob: blob_pb2.Blob) -> bool:
+        """Keeps a whole blob; False, and nothing kept, when its content does not hash to its digest."""
+
+    def get(self, digest: bytes) -> blob_pb2.Blob | None: ...
+
+    def drop(self, digest: bytes) -> None: ...
+
+
+class Transport(Protocol):
+    """Carries messages between nodes; what comes becomes `Received`."""
+
+    def send(self, sender: Node, to: Node, message: Message) -> None: ...
+
+
+class Executor(Protocol):
+    """Runs programs; what ends becomes `ProgramFinished`."""
+
+    def run(self, node: Node, program: RunProgram) -> None: ...
+
+    def cancel(self, node: Node, ticket: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RoundInfo:
+    """What a mask is bound to, beside its key."""
+
+    run: int
+    round: int
+    attempt: int
+    weights: bytes  # SHA-256 of the model that the device trained from
+    bundle: bytes  # SHA-256 of the programs
+
+
+class Masker(Protocol):
+    """The seam of secure aggregation: masks cancel in the ring's sum, so nothing between the two ends changes."""
+
+    def mask(self, vector: Vector, info: RoundInfo, device: int) -> Vector:
+        """On the device: the update with its masks added. May be the same array."""
+
+    def unmask(self, total: Vector, info: RoundInfo, devices: list[int]) -> Vector:
+        """At the coordinator: the sum over `devices` without what masks remain in it. May be the same array."""
+
+
+class NoMask:
+    """Updates are added unmasked: the coordinator and the edges could read a single one."""
+
+    def mask(self, vector: Vector, info: RoundInfo, device: int) -> Vector:
+        return vector
+
+    def unmask(self, total: Vector, info: RoundInfo, devices: list[int]) -> Vector:
+        return total
+
+
+def window(message: admission_pb2.RetryWindow) -> tuple[int, int]:
+    """A retry window in ms, brought into its limits."""
+    low = min(message.min_ms, RETRY_MS_MAX)
+    return low, min(max(message.max_ms, low), RETRY_MS_MAX)
