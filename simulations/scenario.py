@@ -1,0 +1,225 @@
+"""A scenario: everything that decides what a simulation computes, in one TOML file.
+
+These models are the file's grammar: a key, its range and its meaning stand here once, and the
+errors, `delian scenario keys` and docs/scenarios.md are made from them. What only decides how fast
+it runs (threads, the back end, where the report goes) is no part of a scenario. Units come last in
+names. `scenario_file` reads and overrides them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from .settings import (
+    DEVICES_MAX,
+    Algorithm,
+    Data,
+    FedAvg,
+    FedProx,
+    Fomaml,
+    Maml,
+    MetaSgd,
+    Model,
+    Reptile,
+    Table,
+    conflict,
+)
+
+ROUNDS_MAX = 1_000_000
+SEED_MAX = 2**63 - 1
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Share = Annotated[float, Field(ge=0.0, le=1e6)]
+
+
+class Alternatives(Table):
+    """What `--algorithm` and `--compare` use in this scenario, where plain defaults would be
+    unfair.
+    """
+
+    fedavg: FedAvg | None = None
+    """Settings of FedAvg."""
+    fedprox: FedProx | None = None
+    """Settings of FedProx."""
+    reptile: Reptile | None = None
+    """Settings of Reptile."""
+    fomaml: Fomaml | None = None
+    """Settings of first-order MAML."""
+    maml: Maml | None = None
+    """Settings of MAML."""
+    metasgd: MetaSgd | None = None
+    """Settings of Meta-SGD."""
+
+
+class Mix(Table):
+    """Shares of the fleet's device profiles; they need not sum to one."""
+
+    phone: Share = 0.6
+    """A current phone."""
+    laptop: Share = 0.2
+    """A laptop."""
+    board: Share = 0.2
+    """A small single-board computer."""
+
+    @model_validator(mode="after")
+    def _some_share(self) -> Mix:
+        if self.phone + self.laptop + self.board <= 0.0:
+            raise conflict("phone", "the shares are all zero")
+        return self
+
+
+class Fleet(Table):
+    """The devices and the edges that gather them."""
+
+    devices: int | None = Field(default=None, ge=1, le=DEVICES_MAX)
+    """Devices in the federation. Absent: all that natural data has; `digits` and `synthetic` need
+    it.
+    """
+    edges: int = Field(default=3, ge=1, le=10_000)
+    """Edges; devices are shared out evenly among them."""
+    dropout: Fraction = 0.0
+    """Chance that a selected device vanishes before it reports."""
+    mix: Mix = Mix()
+    """Shares of device profiles."""
+
+
+class Round(Table):
+    """How a round gathers its cohort."""
+
+    devices: int = Field(default=10, ge=1, le=100_000)
+    """Reports that a round aims for."""
+    over_selection: float = Field(default=1.0, ge=1.0, le=10.0)
+    """So many times more devices are selected, against those who drop out."""
+    deadline_s: float = Field(default=60.0, gt=0.0, le=86_400.0)
+    """Seconds of virtual time after which a round takes what it has."""
+    min_reports: int = Field(default=1, ge=1, le=100_000)
+    """A round with fewer reports changes nothing."""
+
+
+class Link(Table):
+    """One kind of network link."""
+
+    latency_ms: float = Field(default=20.0, ge=0.0, le=600_000.0)
+    """One-way delay."""
+    jitter_ms: float = Field(default=0.0, ge=0.0, le=600_000.0)
+    """How far the delay strays."""
+    bandwidth_mbps: float = Field(default=100.0, gt=0.0, le=1e6)
+    """Megabits a second, each way."""
+    loss: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Chance that a message is lost and must be sent again."""
+
+
+class Network(Table):
+    """The links between the tiers."""
+
+    device_edge: Link = Link(latency_ms=40.0, jitter_ms=10.0, bandwidth_mbps=20.0)
+    """Between a device and its edge."""
+    edge_cloud: Link = Link(latency_ms=20.0, jitter_ms=2.0, bandwidth_mbps=1000.0)
+    """Between an edge and the cloud."""
+
+
+class Privacy(Table):
+    """What an update goes through before it leaves the device."""
+
+    clip: float = Field(default=10.0, gt=0.0, le=1e6)
+    """The largest L2 norm of an update; a longer one is shortened to it."""
+
+
+class Evaluation(Table):
+    """When and on whom accuracy is measured."""
+
+    every: int = Field(default=1, ge=1, le=ROUNDS_MAX)
+    """Measure after every so many rounds, and after the last."""
+    devices: int | None = Field(default=None, ge=1, le=DEVICES_MAX)
+    """Measure on so many devices (the held-out ones among them). Absent: on all."""
+
+
+class Scenario(Table):
+    """One simulation, from the data to the last round."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    """Names the scenario in reports and folders: letters, digits, `-`, `_` and `.`."""
+    description: str = Field(default="", max_length=2000)
+    """One or two sentences for the report."""
+    seed: int = Field(default=1, ge=0, le=SEED_MAX)
+    """Decides everything random. Same seed, same report."""
+    rounds: int = Field(ge=1, le=ROUNDS_MAX)
+    """Rounds of training."""
+    data: Data
+    """What the devices hold."""
+    model: Model
+    """What they learn."""
+    algorithm: Algorithm
+    """How they learn it."""
+    alternatives: Alternatives = Alternatives()
+    """Settings for `--algorithm` and `--compare`."""
+    fleet: Fleet = Fleet()
+    """Devices and edges."""
+    round: Round = Round()
+    """How a round gathers its cohort."""
+    network: Network = Network()
+    """Links between the tiers."""
+    privacy: Privacy = Privacy()
+    """What happens to an update before it leaves."""
+    evaluation: Evaluation = Evaluation()
+    """When accuracy is measured."""
+
+    _folder: Path | None = PrivateAttr(default=None)
+
+    @property
+    def data_file(self) -> Path | None:
+        """The scenario's own data file, if it names one, from the scenario's folder."""
+        path: str | None = getattr(self.data, "path", None)
+        return None if path is None else (self._folder or Path()) / path
+
+    def to_json(self) -> dict[str, Any]:
+        """The scenario as plain data, as reports show it: without alternatives and absent keys."""
+        plain = self.model_dump(mode="json", exclude_none=True, exclude={"alternatives"})
+        if "path" in plain["data"]:
+            # A report says which file, not where somebody keeps it.
+            plain["data"]["path"] = Path(plain["data"]["path"]).name
+        return plain
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Scenario:
+        if (self.model.name == "lstm") != (self.data.source == "shakespeare"):
+            raise conflict(
+                "model.name",
+                f"the {self.model.name} model does not read the data source {self.data.source}; "
+                "lstm reads shakespeare, and the others read images",
+            )
+        if self.fleet.devices is None:
+            dealt = getattr(self.data, "partition", "natural") != "natural"
+            if dealt or self.data.source == "synthetic":
+                raise conflict(
+                    "fleet.devices", f"the data source {self.data.source} needs a number of devices"
+                )
+            return self
+        self._check_counts(self.fleet.devices)
+        return self
+
+    def _check_counts(self, devices: int) -> None:
+        training = devices - getattr(self.data, "held_out_devices", 0)
+        if training < 1:
+            raise conflict(
+                "data.held_out_devices",
+                f"none of the {devices} devices (fleet.devices) would be left to train",
+            )
+        if self.fleet.edges > devices:
+            raise conflict(
+                "fleet.edges", f"{self.fleet.edges} edges for {devices} devices (fleet.devices)"
+            )
+        if self.round.devices > training:
+            raise conflict(
+                "round.devices",
+                f"a round of {self.round.devices}, and {training} devices train "
+                "(fleet.devices less data.held_out_devices)",
+            )
+        if self.round.min_reports > self.round.devices:
+            raise conflict(
+                "round.min_reports",
+                f"{self.round.min_reports} reports of a round of {self.round.devices} devices",
+            )

@@ -1,0 +1,293 @@
+"""Reading scenarios: from a file or by the name of a bundled one, with overrides, and errors that
+point.
+
+Every mistake becomes a DelianError that names the file, the line, what is wrong, what is allowed,
+and the nearest key there is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ..core.errors import DelianError, Loc
+from .scenario import Scenario
+from .scenario_keys import allowed, keys_of, table_at, tables
+from .settings import ALGORITHMS
+from .toml_lines import KeyPath, key_locations
+
+BUNDLED = Path(__file__).parent / "scenarios"
+DEFAULT = "digits"
+SCENARIO_BYTES_MAX = 1 << 20
+PROBLEMS_SHOWN_MAX = 5
+UNIONS = ("data", "model", "algorithm")
+
+
+def bundled() -> dict[str, Path]:
+    """The scenarios that come with Delian, by name."""
+    return {path.stem: path for path in sorted(BUNDLED.glob("*.toml"))}
+
+
+def load(source: str | Path = DEFAULT) -> Scenario:
+    """The scenario of a file, or the bundled one of that name. Raises DelianError with file and
+    line.
+    """
+    path = _find(source)
+    text = _read(path)
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_error(path, error) from None
+    scenario = _validate(raw, _Origin(str(path), key_locations(text, str(path))))
+    scenario._folder = path.parent
+    return scenario
+
+
+def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
+    """The scenario with `key=value` settings: `rounds=5`, `network.device_edge.loss=0.1`.
+
+    A value is TOML; what is no TOML value is taken as text, so that quotes may be left out. The
+    settings are judged together, so that keys that depend on each other can change at once.
+    """
+    parsed: list[tuple[KeyPath, str, str]] = []
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        path = tuple(part.strip() for part in key.split("."))
+        if not equals or not all(path):
+            raise DelianError(
+                f"--set {setting}: this is not key=value",
+                "for example --set rounds=5 or --set fleet.dropout=0.1",
+            )
+        if path == ("algorithm", "name"):
+            scenario = with_algorithm(scenario, value.strip().strip("\"'"))
+        else:
+            parsed.append((path, value.strip(), f"--set {setting}"))
+    if not parsed:
+        return scenario
+    raw = scenario.model_dump(exclude_unset=True)
+    for path, value, label in parsed:
+        _put(raw, path, _value(value), label)
+    labels = {path: label for path, _, label in parsed}
+    return _again(scenario, raw, _Origin(", ".join(labels.values()), labels))
+
+
+def with_algorithm(scenario: Scenario, name: str) -> Scenario:
+    """The scenario with another algorithm.
+
+    Its settings are the scenario's `[alternatives.NAME]`; without such a table, the settings that
+    the two algorithms share are kept and the others are the algorithm's own defaults.
+    """
+    if name == scenario.algorithm.name:
+        return scenario
+    kind = ALGORITHMS.get(name)
+    if kind is None:
+        raise DelianError(
+            f"there is no algorithm `{name}`", _nearest_hint(name, ALGORITHMS, "algorithms")
+        )
+    raw = scenario.model_dump(exclude_unset=True)
+    prepared = getattr(scenario.alternatives, name)
+    if prepared is not None:
+        raw["algorithm"] = prepared.model_dump(exclude_unset=True)
+    else:
+        raw["algorithm"] = {k: v for k, v in raw["algorithm"].items() if k in kind.model_fields}
+    raw["algorithm"]["name"] = name
+    return _again(scenario, raw, _Origin(f"algorithm {name}", {}))
+
+
+def with_seed(scenario: Scenario, seed: int) -> Scenario:
+    """The scenario with another seed."""
+    return override(scenario, [f"seed={seed}"])
+
+
+def with_npz(scenario: Scenario, *, natural: bool) -> Scenario:
+    """The scenario on an .npz file in place of its own data, dealt out as before or by the file's
+    own devices.
+    """
+    known = table_at(("data",), {"data": {"source": "npz"}}).model_fields
+    raw = scenario.model_dump(exclude_unset=True)
+    raw["data"] = {k: v for k, v in raw["data"].items() if k in known and k != "path"}
+    raw["data"]["source"] = "npz"
+    if natural:
+        raw["data"]["partition"] = "natural"
+        raw["fleet"] = {k: v for k, v in raw.get("fleet", {}).items() if k != "devices"}
+    return _again(scenario, raw, _Origin("--data", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a raw scenario is from: a file and where its keys stand, or a command-line setting."""
+
+    label: str
+    places: Mapping[KeyPath, Loc] | Mapping[KeyPath, str]
+
+    def prefix(self, path: KeyPath) -> tuple[str, str]:
+        """What stands before a message about `path`, and what stands under it."""
+        for end in range(len(path), 0, -1):
+            if loc := self.places.get(path[:end]):
+                excerpt = loc.excerpt() if isinstance(loc, Loc) else ""
+                return f"{loc}: ", f"\n{excerpt}" if excerpt else ""
+        return f"{self.label}: ", ""
+
+
+def _again(scenario: Scenario, raw: dict[str, Any], origin: _Origin) -> Scenario:
+    changed = _validate(raw, origin)
+    changed._folder = scenario._folder
+    return changed
+
+
+def _find(source: str | Path) -> Path:
+    path = Path(source)
+    if path.is_file():
+        return path
+    named = bundled()
+    if str(source) in named:
+        return named[str(source)]
+    if path.is_dir():
+        raise DelianError(f"{path} is a folder, not a scenario", "name the .toml file in it")
+    hint = _nearest_hint(str(source), named, "bundled scenarios")
+    raise DelianError(f"there is no scenario file {source}", hint)
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > SCENARIO_BYTES_MAX:
+            raise DelianError(
+                f"{path} is larger than a scenario can be", "is it a scenario at all?"
+            )
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DelianError(f"{path} is not UTF-8 text", "a scenario is a TOML file") from None
+    except OSError as error:
+        raise DelianError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from None
+
+
+def _syntax_error(path: Path, error: tomllib.TOMLDecodeError) -> DelianError:
+    message = str(error)
+    hint = "text values need quotes; tables are [name]; keys are key = value"
+    if match := re.search(r"\s*\(at line (\d+), column (\d+)\)$", message):
+        line, column = int(match[1]), int(match[2])
+        loc = Loc(str(path), line, column - 1, line, column)
+        excerpt = loc.excerpt()
+        message = f"{loc}: {message[: match.start()]}" + (f"\n{excerpt}" if excerpt else "")
+        return DelianError(message, hint)
+    return DelianError(f"{path}: {message}", hint)
+
+
+def _put(raw: dict[str, Any], path: KeyPath, value: Any, label: str) -> None:
+    table = raw
+    for i, part in enumerate(path[:-1]):
+        inner = table.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise DelianError(
+                f"{label}: `{'.'.join(path[: i + 1])}` is a value, not a table",
+                "`delian scenario keys` lists all keys",
+            )
+        table = inner
+    table[path[-1]] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+
+
+def _validate(raw: dict[str, Any], origin: _Origin) -> Scenario:
+    try:
+        return Scenario.model_validate(_named_alternatives(raw))
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    described = [_describe(problem, raw, origin) for problem in problems[:PROBLEMS_SHOWN_MAX]]
+    if len(described) == 1:
+        raise DelianError(*described[0])
+    lines = [f"{message}\n  hint: {hint}" if hint else message for message, hint in described]
+    if len(problems) > len(described):
+        lines.append(f"and {len(problems) - len(described)} more")
+    raise DelianError("\n".join(lines))
+
+
+def _named_alternatives(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same, leaving out alternatives that are None in a dump."""
+    alternatives = raw.get("alternatives")
+    if not isinstance(alternatives, dict):
+        return raw
+    return {**raw, "alternatives": {k: v for k, v in alternatives.items() if v is not None}}
+
+
+def _describe(problem: Mapping[str, Any], raw: dict[str, Any], origin: _Origin) -> tuple[str, str]:
+    """One problem as (message, hint)."""
+    loc = list(problem["loc"])
+    if len(loc) > 1 and loc[0] in UNIONS:
+        del loc[1]  # the union's tag, which is no part of the file
+    path = tuple(str(part) for part in loc if not isinstance(part, int))
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        return _unknown_key(path, raw, origin)
+    if kind == "conflict":
+        path = (*path, *problem["ctx"]["key"].split("."))
+        before, under = origin.prefix(path)
+        return f"{before}`{'.'.join(path)}`: {problem['ctx']['reason']}{under}", (
+            "change this key or the one it does not go with"
+        )
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        path = (*path, problem["ctx"]["discriminator"].strip("'"))
+    name = ".".join(path)
+    before, under = origin.prefix(path)
+    if kind in ("missing", "union_tag_not_found"):
+        return f"{before}`{name}` is missing{under}", _sentence("it is", allowed(path, raw))
+    if kind == "union_tag_invalid":
+        tag, names = problem["ctx"]["tag"], tables(path[0])
+        return f"{before}`{name}` cannot be {_shown(tag)}{under}", _nearest_hint(
+            str(tag), names, "choices"
+        )
+    message = f"{before}`{name}` cannot be {_shown(problem['input'])}{under}"
+    return message, _sentence("it must be", allowed(path, raw))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | BaseModel):
+        return "a table"
+    return str(value)
+
+
+def _sentence(start: str, rest: str) -> str:
+    return f"{start} {rest}" if rest else ""
+
+
+def _unknown_key(path: KeyPath, raw: dict[str, Any], origin: _Origin) -> tuple[str, str]:
+    before, under = origin.prefix(path)
+    *parents, key = path
+    where = f"[{'.'.join(parents)}]" if parents else "the scenario"
+    owner = table_at(tuple(parents), raw)
+    tag = owner.model_fields.get("name") or owner.model_fields.get("source")
+    if parents and tag is not None and isinstance(tag.default, str):
+        where += f" of {tag.default}"
+    message = f"{before}there is no key `{key}` in {where}{under}"
+    siblings = list(owner.model_fields)
+    if close := difflib.get_close_matches(key, siblings, 1):
+        return message, f"did you mean `{close[0]}`? {where} knows: {', '.join(siblings)}"
+    elsewhere = [".".join(p) for p in keys_of(raw) if p[-1] == key and p[0] != "alternatives"]
+    if elsewhere:
+        return message, f"did you mean `{elsewhere[0]}`? {where} knows: {', '.join(siblings)}"
+    return message, f"{where} knows: {', '.join(siblings)}"
+
+
+def _nearest_hint(name: str, known: Iterable[str], what: str) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(Path(name).stem, names, 1)
+    start = f"did you mean `{close[0]}`? " if close else ""
+    return f"{start}{what}: {', '.join(names)}"

@@ -1,0 +1,161 @@
+"""What keys a scenario may have, read off its models: for error messages, `delian scenario keys`
+and the docs.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from . import settings
+from .scenario import Scenario
+from .settings import Table
+from .toml_lines import KeyPath
+
+CHOICES: dict[str, tuple[str, Any]] = {
+    "data": ("source", settings.Data),
+    "model": ("name", settings.Model),
+    "algorithm": ("name", settings.Algorithm),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: where it stands, what it may be, its default ("" if it must be given) and its
+    meaning.
+    """
+
+    path: KeyPath
+    allowed: str
+    default: str
+    meaning: str
+
+
+def tables(part: str) -> dict[str, type[Table]]:
+    """What `data`, `model` or `algorithm` chooses among, by the name that chooses."""
+    tag, union = CHOICES[part]
+    members = get_args(get_args(union)[0])
+    return {member.model_fields[tag].default: member for member in members}
+
+
+def table_at(path: KeyPath, raw: dict[str, Any]) -> type[Table]:
+    """The model of the table at `path`; which one, where there is a choice, `raw` says (else the
+    first).
+    """
+    model: type[Table] = Scenario
+    for i, part in enumerate(path):
+        if i == 0 and part in CHOICES:
+            choice = raw.get(part)
+            chosen = choice.get(CHOICES[part][0]) if isinstance(choice, dict) else None
+            known = tables(part)
+            model = known.get(str(chosen), next(iter(known.values())))
+            continue
+        field = model.model_fields.get(part)
+        inner = None if field is None else _table_in(field.annotation)
+        if inner is None:
+            break
+        model = inner
+    return model
+
+
+def _table_in(annotation: Any) -> type[Table] | None:
+    for option in (annotation, *get_args(annotation)):
+        if isinstance(option, type) and issubclass(option, Table):
+            return option
+    return None
+
+
+def keys_of(raw: dict[str, Any]) -> list[KeyPath]:
+    """Every key that a scenario with `raw`'s choices may have."""
+    found: list[KeyPath] = []
+
+    def visit(path: KeyPath) -> None:
+        for name, field in table_at(path, raw).model_fields.items():
+            if (not path and name in CHOICES) or _table_in(field.annotation):
+                visit((*path, name))
+            else:
+                found.append((*path, name))
+
+    visit(())
+    return found
+
+
+def describe(model: type[Table], path: KeyPath = ()) -> Iterator[Key]:
+    """The table's own keys, without those of the tables in it."""
+    for name, field in model.model_fields.items():
+        if (not path and name in CHOICES) or _table_in(field.annotation):
+            continue
+        default = "" if field.is_required() else _toml(field.default)
+        yield Key((*path, name), _allowed(field), default, field.description or "")
+
+
+def allowed(path: KeyPath, raw: dict[str, Any]) -> str:
+    """What the key at `path` may be, in words: "a whole number from 1 to 1000"."""
+    if path[-1] in CHOICES and len(path) == 1:
+        return "a table"
+    owner = table_at(path[:-1], raw)
+    field = owner.model_fields.get(path[-1])
+    if field is None:
+        return ""
+    if len(path) == 2 and path[0] in CHOICES and path[1] == CHOICES[path[0]][0]:
+        return f"one of {', '.join(tables(path[0]))}"
+    return _allowed(field)
+
+
+def _allowed(field: FieldInfo) -> str:
+    annotation: Any = field.annotation
+    metadata = list(field.metadata)
+    options = [a for a in get_args(annotation) if a is not type(None)]
+    if type(None) in get_args(annotation) and len(options) == 1:
+        annotation = options[0]
+    if get_origin(annotation) is typing.Annotated:
+        metadata += [m for f in annotation.__metadata__ for m in getattr(f, "metadata", [f])]
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) is Literal:
+        return f"one of {', '.join(str(a) for a in get_args(annotation))}"
+    if get_origin(annotation) is tuple:
+        return "a list of whole numbers from 1"
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return "a table"
+    if annotation is str:
+        return "text"
+    words = {int: "a whole number", float: "a number"}.get(annotation, "a value")
+    return words + _range(metadata)
+
+
+def _range(metadata: list[Any]) -> str:
+    bounds = {
+        name: getattr(m, name)
+        for m in metadata
+        for name in ("ge", "gt", "le", "lt")
+        if getattr(m, name, None) is not None
+    }
+    low = f" from {_number(bounds['ge'])}" if "ge" in bounds else ""
+    low = f" above {_number(bounds['gt'])}" if "gt" in bounds else low
+    high = f" to {_number(bounds['le'])}" if "le" in bounds else ""
+    high = f" below {_number(bounds['lt'])}" if "lt" in bounds else high
+    if "gt" in bounds and "le" in bounds:
+        high = f" and at most {_number(bounds['le'])}"
+    if low and "lt" in bounds:
+        high = f" and below {_number(bounds['lt'])}"
+    return low + high
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}".replace(",", "_") if value == int(value) else f"{value:g}"
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "absent"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(v) for v in value)}]"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

@@ -1,0 +1,290 @@
+"""A scenario's data, model and algorithm: each a choice among tables that know their own keys.
+
+A key that the chosen algorithm does not know is refused, so that nobody tunes what nothing reads.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+DEVICES_MAX = 1_000_000
+
+Rate = Annotated[float, Field(gt=0.0, le=100.0)]
+Momentum = Annotated[float, Field(ge=0.0, lt=1.0)]
+Steps = Annotated[int, Field(ge=1, le=10_000)]
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are refused, values are not converted, nothing changes
+    later.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def conflict(key: str, message: str) -> PydanticCustomError:
+    """Two keys that do not go together; `key` is the dotted name of the one to change."""
+    return PydanticCustomError("conflict", "{reason}", {"reason": message, "key": key})
+
+
+class DigitsData(Table):
+    """The handwritten digits inside scikit-learn: 1,797 images of 8 x 8. Needs no file."""
+
+    source: Literal["digits"] = "digits"
+    """Where the data comes from."""
+    partition: Literal["dirichlet", "iid"] = "dirichlet"
+    """How examples are dealt out: `dirichlet` (label skew) or `iid` (evenly)."""
+    alpha: float = Field(default=0.3, gt=0.0, le=1e4)
+    """Label skew of a `dirichlet` partition: small is skewed, 100 nearly even."""
+    min_examples: int = Field(default=10, ge=2, le=100_000)
+    """Every device has at least this many examples."""
+    query_fraction: float = Field(default=0.4, gt=0.0, lt=1.0)
+    """The share of a device's examples that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train and show how the model serves newcomers."""
+
+
+class NpzData(Table):
+    """Your own .npz file: `x` [n, ...], `y` [n] and, for the natural partition, `device` [n]."""
+
+    source: Literal["npz"] = "npz"
+    """Where the data comes from."""
+    path: str | None = None
+    """The file, relative to the scenario's folder. `--data` wins over it."""
+    partition: Literal["dirichlet", "iid", "natural"] = "dirichlet"
+    """`dirichlet` (label skew), `iid` (evenly) or `natural` (by the file's `device`)."""
+    alpha: float = Field(default=0.3, gt=0.0, le=1e4)
+    """Label skew of a `dirichlet` partition: small is skewed, 100 nearly even."""
+    min_examples: int = Field(default=4, ge=2, le=100_000)
+    """Every device has at least this many examples; natural devices with fewer are left out."""
+    query_fraction: float = Field(default=0.4, gt=0.0, lt=1.0)
+    """The share of a device's examples that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train and show how the model serves newcomers."""
+    scale: float | None = Field(default=None, gt=0.0)
+    """What raw values are multiplied by. Absent: 1/255 for u8, 1 for floats."""
+
+
+class OmniglotData(Table):
+    """Few-shot characters: a device is one alphabet drawn by a few people."""
+
+    source: Literal["omniglot"] = "omniglot"
+    """Where the data comes from."""
+    path: str | None = None
+    """The .npz file, relative to the scenario's folder. `--data` wins over it."""
+    ways: int = Field(default=5, ge=2, le=50)
+    """Characters to tell apart in an episode (N)."""
+    shots: int = Field(default=1, ge=1, le=19)
+    """Drawings of each character to learn from (K)."""
+    queries: int = Field(default=3, ge=1, le=19)
+    """Drawings of each character to be judged by; `shots + queries` is at most `drawers`."""
+    drawers: int = Field(default=4, ge=2, le=20)
+    """People on one device."""
+    held_out_alphabets: int = Field(default=2, ge=0, le=100)
+    """The devices of the last alphabets never train: their characters are new."""
+    episodes: int = Field(default=4, ge=1, le=1000)
+    """Episodes a device trains on in one pass."""
+
+    @model_validator(mode="after")
+    def _drawings_suffice(self) -> OmniglotData:
+        if self.shots + self.queries > self.drawers:
+            raise conflict(
+                "queries",
+                f"shots + queries is {self.shots + self.queries}, and a device has {self.drawers} "
+                "drawings of a character (data.drawers)",
+            )
+        return self
+
+
+class ShakespeareData(Table):
+    """The next character of a play: a speaking role is a device."""
+
+    source: Literal["shakespeare"] = "shakespeare"
+    """Where the data comes from."""
+    path: str | None = None
+    """The text file, relative to the scenario's folder. `--data` wins over it."""
+    steps: int = Field(default=80, ge=2, le=4096)
+    """Characters in a window."""
+    min_characters: int = Field(default=1000, ge=8, le=10_000_000)
+    """Roles that say less are left out."""
+    max_windows: int = Field(default=200, ge=2, le=100_000)
+    """At most this many windows of a role are used."""
+    query_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
+    """The share of a role's windows, the last ones, that only judge."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Roles that never train and show how the model serves newcomers."""
+
+
+class SyntheticData(Table):
+    """Random prototypes of 28 x 28 with noise: for timing, not for learning. Needs no file."""
+
+    source: Literal["synthetic"] = "synthetic"
+    """Where the data comes from."""
+    support: int = Field(default=60, ge=1, le=100_000)
+    """Examples that a device trains on."""
+    query: int = Field(default=12, ge=1, le=100_000)
+    """Examples that only judge."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train."""
+
+
+Data = Annotated[
+    DigitsData | NpzData | OmniglotData | ShakespeareData | SyntheticData,
+    Field(discriminator="source"),
+]
+
+
+class MlpModel(Table):
+    """Dense layers with relu between; hidden = [200, 200] is the 2NN of the FedAvg paper."""
+
+    name: Literal["mlp"] = "mlp"
+    """Which model."""
+    hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(
+        default=(64,), strict=False, max_length=16
+    )
+    """Units of each hidden layer."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Labels to tell apart. Absent: as many as the data has."""
+
+
+class CnnModel(Table):
+    """The convolutional network of the FedAvg paper: two 5 x 5 convolutions and 512 units."""
+
+    name: Literal["cnn"] = "cnn"
+    """Which model."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Labels to tell apart. Absent: as many as the data has."""
+
+
+class OmniglotModel(Table):
+    """The four-convolution few-shot network of the MAML paper, with batch normalisation."""
+
+    name: Literal["omniglot"] = "omniglot"
+    """Which model."""
+    filters: int = Field(default=64, ge=1, le=1024)
+    """Channels of each convolution."""
+
+
+class LstmModel(Table):
+    """The stacked character LSTM of the FedAvg paper."""
+
+    name: Literal["lstm"] = "lstm"
+    """Which model."""
+    embedding: int = Field(default=8, ge=1, le=4096)
+    """Size of a character's vector."""
+    hidden: int = Field(default=64, ge=1, le=4096)
+    """Units of each layer."""
+    layers: int = Field(default=2, ge=1, le=8)
+    """Layers on top of each other."""
+
+
+Model = Annotated[
+    MlpModel | CnnModel | OmniglotModel | LstmModel,
+    Field(discriminator="name"),
+]
+
+
+class LocalTraining(Table):
+    """What all algorithms share."""
+
+    batch_size: int = Field(default=10, ge=1, le=65_536)
+    """Examples in a local step (episodes bring their own size)."""
+    learning_rate: Rate = 0.1
+    """The device's learning rate (beta of MAML, where it is taken on the adapted model)."""
+    momentum: Momentum = 0.0
+    """The device's momentum; begins at zero each round."""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """The device's optimiser; begins anew each round."""
+    server_learning_rate: Rate = 1.0
+    """How far the server goes along the mean update. 1 with sgd is plain averaging."""
+    server_optimizer: Literal["sgd", "adam"] = "sgd"
+    """The server's optimiser (FedOpt)."""
+    personal_steps: Steps = 5
+    """Gradient steps that make a device's model personal."""
+
+
+class FedAvg(LocalTraining):
+    """Federated averaging (McMahan et al. 2017), personal by fine-tuning."""
+
+    name: Literal["fedavg"] = "fedavg"
+    """Which algorithm."""
+    epochs: Steps = 1
+    """Passes over a device's data in a round."""
+    personal_learning_rate: Rate = 0.1
+    """The learning rate of the personal steps."""
+
+
+class FedProx(LocalTraining):
+    """FedAvg with a pull towards the global model (Li et al. 2020)."""
+
+    name: Literal["fedprox"] = "fedprox"
+    """Which algorithm."""
+    epochs: Steps = 1
+    """Passes over a device's data in a round."""
+    proximal_mu: float = Field(default=0.01, ge=0.0, le=1e3)
+    """Strength of the pull."""
+    personal_learning_rate: Rate = 0.1
+    """The learning rate of the personal steps."""
+
+
+class Reptile(LocalTraining):
+    """Reptile (Nichol, Achiam, Schulman 2018); epsilon is `server_learning_rate`."""
+
+    name: Literal["reptile"] = "reptile"
+    """Which algorithm."""
+    inner_steps: Steps = 5
+    """Local steps in a round, however much data a device has (k)."""
+    personal_learning_rate: Rate = 0.1
+    """The learning rate of the personal steps."""
+
+
+class MetaLearning(LocalTraining):
+    """What MAML and its kin share; the personal steps are the inner steps."""
+
+    epochs: Steps = 1
+    """Passes over a device's data in a round."""
+    inner_steps: int = Field(default=1, ge=1, le=100)
+    """Steps of adaptation that the meta-gradient looks through."""
+    inner_learning_rate: Rate = 0.1
+    """The rate of adaptation (alpha); Meta-SGD starts from it and learns it."""
+
+
+class Fomaml(MetaLearning):
+    """First-order MAML in a federation (Finn et al. 2017; FedMeta, Chen et al. 2018)."""
+
+    name: Literal["fomaml"] = "fomaml"
+    """Which algorithm."""
+
+
+class Maml(MetaLearning):
+    """MAML with its exact second-order gradient (Finn et al. 2017; FedMeta, Chen et al. 2018)."""
+
+    name: Literal["maml"] = "maml"
+    """Which algorithm."""
+
+
+class MetaSgd(MetaLearning):
+    """Meta-SGD: learns a rate for each parameter as well (Li et al. 2017)."""
+
+    name: Literal["metasgd"] = "metasgd"
+    """Which algorithm."""
+
+
+Algorithm = Annotated[
+    FedAvg | FedProx | Reptile | Fomaml | Maml | MetaSgd,
+    Field(discriminator="name"),
+]
+
+ALGORITHMS: dict[str, type[LocalTraining]] = {
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "reptile": Reptile,
+    "fomaml": Fomaml,
+    "maml": Maml,
+    "metasgd": MetaSgd,
+}
