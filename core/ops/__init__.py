@@ -1,6 +1,6 @@
 """The primitives: one row each, with every rule that the compiler has about it (`table.Primitive`).
 
-`PRIMITIVES` holds the rows by name; `infer` is the one place where an operation is checked as it is built.
+`PRIMITIVES` holds the rows by name; `infer` checks every operation as it is built.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def infer(
 ) -> tuple[Type, ...]:
     """The types of an operation's results.
 
-    Raises TypeRuleError when there is no such primitive, when the number of operands or regions or the names of the
-    attributes are not the row's, and when the row's own type rule refuses the operands.
+    Raises TypeRuleError when there is no such primitive, when the number of operands or regions or
+    the names of the attributes are not the row's, and when the row's own type rule refuses.
     """
     found = _RULES.get(name)
     if found is None:

@@ -1,13 +1,13 @@
-"""What the type rules share: the classes of element types, and refusals that name the primitive and both types.
+"""What the type rules share: classes of element types, and refusals that name both types.
 
-A type rule runs each time that an operation is built, so it costs a few comparisons: element types are told apart by
-identity, and words are put together only once something is wrong.
+A type rule runs each time that an operation is built, so it costs a few comparisons: element types
+are told apart by identity, and words are put together only once something is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..errors import TypeRuleError
 from ..ir import Block, DType, ListType, TensorType, Type
@@ -69,7 +69,10 @@ def differ(name: str, a: Type, b: Type) -> NoReturn:
 
 
 def same(name: str, kinds: tuple[DType, ...], result: DType | None = None) -> InferRule:
-    """The rule of the elementwise primitives: operands of one type; the result has it too, or another element type."""
+    """The rule of elementwise primitives: operands of one type, and a result of that type.
+
+    `result` gives the result another element type.
+    """
 
     def rule(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
         first = types[0]
@@ -85,7 +88,7 @@ def same(name: str, kinds: tuple[DType, ...], result: DType | None = None) -> In
 
 
 def int_tuple(name: str, attrs: Attrs, key: str, length: int | None = None) -> tuple[int, ...]:
-    """An attribute that must be a tuple of plain ints, none negative, of a given length where one is given."""
+    """An attribute that must be a tuple of plain ints, none negative; of `length`, if given."""
     value = attrs[key]
     if type(value) is not tuple or not all(type(i) is int and i >= 0 for i in value):
         fail(name, f"{key} must be a tuple of ints that are not negative, not {value!r}")
@@ -139,5 +142,5 @@ def results_are(name: str, region: Block, what: str, types: Sequence[Type]) -> N
             fail(name, f"the {what} region's result {i} is {result.type} where {wanted} is wanted")
 
 
-def _cast_hint(kinds: tuple[DType, ...]) -> Any:
+def _cast_hint(kinds: tuple[DType, ...]) -> str:
     return "convert it first" if kinds != ALL else ""

@@ -1,4 +1,6 @@
-"""Operations with regions. The interpreter runs them and `transforms` differentiates them: their rows hold the types.
+"""Operations with regions.
+
+Interpreters run them and `transforms` differentiates them: their rows hold types and costs.
 
 if(pred, args...)                    then(args...) -> results       else(args...) -> results
 while(consts..., carries...)         cond(all...) -> bool[]         body(all...) -> carries
@@ -62,7 +64,7 @@ def _for_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> 
 
 
 def block_cost(block: Block) -> int:
-    """The operations that one run of a block does; of a loop, one round, since trip counts are not in the types."""
+    """What one run of a block costs. Trip counts are not in the types: a loop counts one round."""
     from . import PRIMITIVES
 
     return sum(PRIMITIVES[op.name].cost(op) for op in block.ops)

@@ -1,16 +1,20 @@
 """Convolution in two dimensions and its two partial derivatives.
 
-The three are one trilinear form T(x, k, y) = sum(conv(x, k) * y), each the gradient of T by one of its arguments. So
-the derivatives of each are the other two, and any order of derivative stays within the three.
+The three are one trilinear form T(x, k, y) = sum(conv(x, k) * y), each the gradient of T by one of
+its arguments. So the derivatives of each are the other two, and any order stays within the three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
-from ..ir import Block, TensorType, Type
+import numpy as np
+
+from ..ir import Array, Block, Builder, Op, TensorType, Type, Value
 from .checks import FLOATS, fail, int_tuple, tensor
-from .table import Attrs, Primitive
+from .rules import bilinear, one_result, widen
+from .table import Attrs, CostRule, InferRule, JvpRule, Primitive, ReferenceRule, VjpRule
 
 
 def _geometry(name: str, attrs: Attrs) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
@@ -91,21 +95,130 @@ def _weight_grad_type(
     return (TensorType(x.dtype, (*kernel, x.shape[3], y.shape[3])),)
 
 
-def _row(name: str, rule: object, *attrs: str) -> Primitive:
-    return Primitive(
-        name,
-        rule,
-        None,
-        None,
-        None,
-        lambda op: 0,  # type: ignore[arg-type]
-        attrs=("strides", "padding", *attrs),
-        operands=2,
-    )
+def _taps(
+    kernel: Sequence[int], out: Sequence[int], strides: Sequence[int]
+) -> Iterator[tuple[int, int, tuple[slice, ...]]]:
+    """For each element of the kernel, the part of the padded input that it meets."""
+    (kh, kw), (oh, ow), (sh, sw) = kernel, out, strides
+    for i in range(kh):
+        for j in range(kw):
+            rows = slice(i, i + (oh - 1) * sh + 1, sh)
+            yield i, j, (slice(None), rows, slice(j, j + (ow - 1) * sw + 1, sw))
+
+
+def _padded(x: Array, padding: Sequence[tuple[int, int]]) -> Array:
+    return np.pad(widen(x), ((0, 0), *padding, (0, 0)))
+
+
+def _conv(x: Array, k: Array, attrs: Attrs) -> Array:
+    out = _out_size("conv", x.shape[1:3], k.shape[:2], attrs)
+    padded, kernel = _padded(x, attrs["padding"]), widen(k)
+    y = np.zeros((x.shape[0], *out, k.shape[3]), padded.dtype)
+    for i, j, part in _taps(k.shape[:2], out, attrs["strides"]):
+        y += padded[part] @ kernel[i, j]
+    return y.astype(x.dtype)
+
+
+def _input_grad(y: Array, k: Array, attrs: Attrs) -> Array:
+    (height, width), padding = attrs["input_size"], attrs["padding"]
+    kernel, cotangent = widen(k), widen(y)
+    x = np.zeros((y.shape[0], height, width, k.shape[2]), kernel.dtype)
+    padded = np.pad(x, ((0, 0), *padding, (0, 0)))
+    for i, j, part in _taps(k.shape[:2], y.shape[1:3], attrs["strides"]):
+        padded[part] += cotangent @ kernel[i, j].T
+    top, left = padding[0][0], padding[1][0]
+    return padded[:, top : top + height, left : left + width].astype(y.dtype)
+
+
+def _weight_grad(x: Array, y: Array, attrs: Attrs) -> Array:
+    padded, cotangent = _padded(x, attrs["padding"]), widen(y)
+    k = np.zeros((*attrs["kernel_size"], x.shape[3], y.shape[3]), padded.dtype)
+    for i, j, part in _taps(attrs["kernel_size"], y.shape[1:3], attrs["strides"]):
+        k[i, j] = np.tensordot(padded[part], cotangent, axes=((0, 1, 2), (0, 1, 2)))
+    return k.astype(x.dtype)
+
+
+def _conv_of(b: Builder, op: Op, x: Value, k: Value) -> Value:
+    return b("conv", x, k, strides=op.attrs["strides"], padding=op.attrs["padding"])
+
+
+def _input_grad_of(b: Builder, op: Op, y: Value, k: Value, size: tuple[int, ...]) -> Value:
+    strides, padding = op.attrs["strides"], op.attrs["padding"]
+    return b("conv_input_grad", y, k, strides=strides, padding=padding, input_size=size)
+
+
+def _weight_grad_of(b: Builder, op: Op, x: Value, y: Value, kernel: tuple[int, ...]) -> Value:
+    strides, padding = op.attrs["strides"], op.attrs["padding"]
+    return b("conv_weight_grad", x, y, strides=strides, padding=padding, kernel_size=kernel)
+
+
+def _conv_to_x(b: Builder, op: Op, g: Value) -> Value:
+    x, k = op.operands
+    return _input_grad_of(b, op, g, k, x.shape[1:3])
+
+
+def _conv_to_k(b: Builder, op: Op, g: Value) -> Value:
+    x, k = op.operands
+    return _weight_grad_of(b, op, x, g, k.shape[:2])
+
+
+def _input_grad_to_y(b: Builder, op: Op, g: Value) -> Value:
+    return _conv_of(b, op, g, op.operands[1])
+
+
+def _input_grad_to_k(b: Builder, op: Op, g: Value) -> Value:
+    y, k = op.operands
+    return _weight_grad_of(b, op, g, y, k.shape[:2])
+
+
+def _weight_grad_to_x(b: Builder, op: Op, g: Value) -> Value:
+    x, y = op.operands
+    return _input_grad_of(b, op, y, g, x.shape[1:3])
+
+
+def _weight_grad_to_y(b: Builder, op: Op, g: Value) -> Value:
+    return _conv_of(b, op, op.operands[0], g)
+
+
+def _multiply_adds(y: Sequence[int], k: Sequence[int]) -> int:
+    """The work of all three: an element of y meets each of the kernel that leads to its channel."""
+    return 2 * math.prod(y) * math.prod(k[:3])
+
+
+def _row(
+    name: str,
+    rule: InferRule,
+    reference: ReferenceRule,
+    rules: tuple[VjpRule, JvpRule],
+    cost: CostRule,
+    *attrs: str,
+) -> Primitive:
+    attrs = ("strides", "padding", *attrs)
+    return Primitive(name, rule, reference, *rules, cost, attrs=attrs, operands=2)
 
 
 ROWS = (
-    _row("conv", _conv_type),
-    _row("conv_input_grad", _input_grad_type, "input_size"),
-    _row("conv_weight_grad", _weight_grad_type, "kernel_size"),
+    _row(
+        "conv",
+        _conv_type,
+        one_result(_conv),
+        bilinear(_conv_to_x, _conv_to_k),
+        lambda op: _multiply_adds(op.result.shape, op.operands[1].shape),
+    ),
+    _row(
+        "conv_input_grad",
+        _input_grad_type,
+        one_result(_input_grad),
+        bilinear(_input_grad_to_y, _input_grad_to_k),
+        lambda op: _multiply_adds(op.operands[0].shape, op.operands[1].shape),
+        "input_size",
+    ),
+    _row(
+        "conv_weight_grad",
+        _weight_grad_type,
+        one_result(_weight_grad),
+        bilinear(_weight_grad_to_x, _weight_grad_to_y),
+        lambda op: _multiply_adds(op.operands[1].shape, op.result.shape),
+        "kernel_size",
+    ),
 )

@@ -6,10 +6,14 @@ Every place is clamped into range, so that a program can never read or write out
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from ..ir import Block, DType, TensorType, Type
+import numpy as np
+
+from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
 from .checks import INTS, NUMERIC, axis_of, differ, fail, int_tuple, scalar, tensor
-from .table import Attrs, Primitive
+from .rules import free, linear, one_result, zeros_like
+from .table import Attrs, CostRule, InferRule, JvpRule, Maybe, Primitive, ReferenceRule, VjpRule
 
 
 def _starts(name: str, x: TensorType, starts: Sequence[Type]) -> None:
@@ -106,24 +110,135 @@ def _put_along_add_type(
     return (x,)
 
 
-def _row(name: str, rule: object, operands: int | None, *attrs: str) -> Primitive:
-    return Primitive(
-        name,
-        rule,
-        None,
-        None,
-        None,
-        lambda op: 0,
-        attrs=attrs,
-        operands=operands,  # type: ignore[arg-type]
-    )
+def _clamped(indices: Array, size: int) -> Array:
+    return np.clip(indices.astype(np.int64), 0, size - 1)
+
+
+def _window(shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Array]) -> Any:
+    """The slices of a window of `sizes`, moved to lie within `shape`."""
+    rows = zip(shape, sizes, starts, strict=True)
+    clamped = [(min(max(int(start), 0), whole - size), size) for whole, size, start in rows]
+    return tuple(slice(start, start + size) for start, size in clamped)
+
+
+def _dynamic_slice(x: Array, *rest: Any) -> Array:
+    *starts, attrs = rest
+    return x[_window(x.shape, attrs["sizes"], starts)]  # type: ignore[no-any-return]
+
+
+def _dynamic_update(x: Array, update: Array, *rest: Any) -> Array:
+    result = x.copy()
+    result[_window(x.shape, update.shape, rest[:-1])] = update
+    return result
+
+
+def _take(x: Array, indices: Array, attrs: Attrs) -> Array:
+    axis = attrs["axis"]
+    return np.take(x, _clamped(indices, x.shape[axis]), axis)
+
+
+def _put_add(x: Array, indices: Array, updates: Array, attrs: Attrs) -> Array:
+    axis, result = attrs["axis"], x.copy()
+    np.add.at(result, (*(slice(None),) * axis, _clamped(indices, x.shape[axis])), updates)
+    return result
+
+
+def _take_along(x: Array, indices: Array, attrs: Attrs) -> Array:
+    axis = attrs["axis"]
+    return np.take_along_axis(x, _clamped(indices, x.shape[axis]), axis)
+
+
+def _put_along_add(x: Array, indices: Array, updates: Array, attrs: Attrs) -> Array:
+    axis, result = attrs["axis"], x.copy()
+    places: list[Any] = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
+    places[axis] = _clamped(indices, x.shape[axis])
+    np.add.at(result, tuple(places), updates)
+    return result
+
+
+def _dynamic_slice_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    x, *starts = op.operands
+    return (b("dynamic_update", zeros_like(b, x), g, *starts),)
+
+
+def _dynamic_update_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    _, update, *starts = op.operands
+    kept = b("dynamic_update", g, zeros_like(b, update), *starts)
+    return (kept, b("dynamic_slice", g, *starts, sizes=update.shape))
+
+
+def _take_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    x, indices = op.operands
+    return (b.emit("put_add", (zeros_like(b, x), indices, g), op.attrs)[0],)
+
+
+def _take_along_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    x, indices = op.operands
+    return (b.emit("put_along_add", (zeros_like(b, x), indices, g), op.attrs)[0],)
+
+
+def _adder(take: str) -> tuple[VjpRule, JvpRule]:
+    """The rules of x + (updates put at indices): linear in the first and the third operand."""
+
+    def vjp(b: Builder, op: Op, cotangents: Sequence[Maybe]) -> Sequence[Maybe]:
+        (g,) = cotangents
+        if g is None:
+            return (None, None, None)
+        return (g, None, b.emit(take, (g, op.operands[1]), op.attrs)[0])
+
+    def jvp(b: Builder, op: Op, tangents: Sequence[Maybe]) -> Sequence[Maybe]:
+        (x, indices, _), (into, _, put) = op.operands, tangents
+        if put is None:
+            return (into,)
+        into = zeros_like(b, x) if into is None else into
+        return b.emit(op.name, (into, indices, put), op.attrs)
+
+    return vjp, jvp
+
+
+def _one_each(op: Op) -> int:
+    """An addition for every update."""
+    return op.operands[2].tensor.size
+
+
+def _row(
+    name: str,
+    rule: InferRule,
+    reference: ReferenceRule,
+    rules: tuple[VjpRule, JvpRule],
+    operands: int | None,
+    attrs: tuple[str, ...] = ("axis",),
+    cost: CostRule = free,
+) -> Primitive:
+    return Primitive(name, rule, reference, *rules, cost, attrs=attrs, operands=operands)
 
 
 ROWS = (
-    _row("dynamic_slice", _dynamic_slice_type, None, "sizes"),
-    _row("dynamic_update", _dynamic_update_type, None),
-    _row("take", _take_type, 2, "axis"),
-    _row("put_add", _put_add_type, 3, "axis"),
-    _row("take_along", _take_along_type, 2, "axis"),
-    _row("put_along_add", _put_along_add_type, 3, "axis"),
+    _row(
+        "dynamic_slice",
+        _dynamic_slice_type,
+        one_result(_dynamic_slice),
+        linear(_dynamic_slice_back, 1),
+        None,
+        ("sizes",),
+    ),
+    _row(
+        "dynamic_update",
+        _dynamic_update_type,
+        one_result(_dynamic_update),
+        linear(_dynamic_update_back, 2),
+        None,
+        (),
+    ),
+    _row("take", _take_type, one_result(_take), linear(_take_back, 1), 2),
+    _row("put_add", _put_add_type, one_result(_put_add), _adder("take"), 3, cost=_one_each),
+    _row("take_along", _take_along_type, one_result(_take_along), linear(_take_along_back, 1), 2),
+    _row(
+        "put_along_add",
+        _put_along_add_type,
+        one_result(_put_along_add),
+        _adder("take_along"),
+        3,
+        cost=_one_each,
+    ),
 )

@@ -1,14 +1,16 @@
-"""Primitives that make tensors and move their elements about: nothing is computed, so cost is zero."""
+"""Primitives that make tensors and move their elements about; nothing is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ..ir import Block, DType, TensorType, Type
+from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
 from .checks import NUMERIC, axes_of, axis_of, differ, dtype_of, fail, int_tuple, shape_text, tensor
-from .table import Attrs, Primitive
+from .rules import free, linear, one_result, zeros_like
+from .table import Attrs, InferRule, JvpRule, Maybe, Primitive, ReferenceRule, VjpRule
 
 
 def _constant_type(
@@ -120,27 +122,154 @@ def _concat_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) 
     return (TensorType(first.dtype, tuple(shape)),)
 
 
-def _row(name: str, rule: object, operands: int | None, *attrs: str) -> Primitive:
-    return Primitive(
-        name,
-        rule,
-        None,
-        None,
-        None,
-        lambda op: 0,
-        attrs=attrs,
-        operands=operands,  # type: ignore[arg-type]
-    )
+def _iota(attrs: Attrs) -> Array:
+    shape, axis = attrs["shape"], attrs["axis"]
+    column = [-1 if i == axis else 1 for i in range(len(shape))]
+    counts = np.arange(shape[axis]).astype(attrs["dtype"].numpy)
+    return np.broadcast_to(counts.reshape(column), shape)
+
+
+def _broadcast(x: Array, attrs: Attrs) -> Array:
+    sizes = dict(zip(attrs["dims"], x.shape, strict=True))
+    aligned = x.reshape([sizes.get(i, 1) for i in range(len(attrs["shape"]))])
+    return np.broadcast_to(aligned, attrs["shape"])
+
+
+def _windows(start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(*row) for row in zip(start, stop, step, strict=True))
+
+
+def _inside(x: Sequence[int], attrs: Attrs) -> dict[str, tuple[int, ...]]:
+    """Where padding puts the tensor: the attributes of the slice that takes it out again."""
+    low, step = attrs["low"], tuple([i + 1 for i in attrs["interior"]])
+    ends = zip(low, x, step, strict=True)
+    stop = tuple([lo + (n - 1) * by + 1 if n else lo for lo, n, by in ends])
+    return {"start": low, "stop": stop, "step": step}
+
+
+def _pad(x: Array, value: Array, attrs: Attrs) -> Array:
+    edges = zip(x.shape, attrs["low"], attrs["high"], attrs["interior"], strict=True)
+    padded = np.full([padded_size(*row) for row in edges], value, dtype=x.dtype)
+    padded[_windows(**_inside(x.shape, attrs))] = x
+    return padded
+
+
+def _reshape_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    return (b("reshape", g, shape=op.operands[0].shape),)
+
+
+def _broadcast_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    """Sums over every axis that was made or stretched."""
+    x, dims = op.operands[0], op.attrs["dims"]
+    whole = {d for d, n in zip(dims, x.shape, strict=True) if n == g.shape[d]}
+    axes = tuple([i for i in range(len(g.shape)) if i not in whole])
+    summed = b("reduce_sum", g, axes=axes) if axes else g
+    return (summed if summed.shape == x.shape else b("reshape", summed, shape=x.shape),)
+
+
+def inverse(perm: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes this one."""
+    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
+
+
+def _transpose_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    return (b("transpose", g, perm=inverse(op.attrs["perm"])),)
+
+
+def _reverse_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    return (b("reverse", g, axes=op.attrs["axes"]),)
+
+
+def _slice_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    x, low, step = op.operands[0], op.attrs["start"], op.attrs["step"]
+    interior = tuple([by - 1 for by in step])
+    rows = zip(x.shape, low, g.shape, interior, strict=True)
+    high = tuple([size - padded_size(n, lo, 0, gap) for size, lo, n, gap in rows])
+    zero = b.zeros(TensorType(x.dtype))
+    return (b("pad", g, zero, low=low, high=high, interior=interior),)
+
+
+def _pad_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    """The tensor's part is sliced out; the value's is the sum of what lies outside of that."""
+    x, attrs = op.operands[0], op.attrs
+    inside = b.full(TensorType(DType.BOOL, x.shape), True)
+    outside = b.constant(False, DType.BOOL)
+    mask = b.emit("pad", (inside, outside), attrs)[0]
+    left = b("select", mask, zeros_like(b, g), g)
+    value = b("reduce_sum", left, axes=tuple(range(len(g.shape))))
+    return (b("slice", g, **_inside(x.shape, attrs)), value)
+
+
+def _concat_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+    axis, at = op.attrs["axis"], 0
+    parts = []
+    for x in op.operands:
+        start = tuple([at if i == axis else 0 for i in range(len(g.shape))])
+        at += x.shape[axis]
+        stop = tuple([at if i == axis else n for i, n in enumerate(g.shape)])
+        parts.append(b("slice", g, start=start, stop=stop, step=(1,) * len(stop)))
+    return parts
+
+
+def _row(
+    name: str,
+    rule: InferRule,
+    reference: ReferenceRule,
+    rules: tuple[VjpRule, JvpRule] | None,
+    operands: int | None,
+    *attrs: str,
+) -> Primitive:
+    vjp, jvp = rules or (None, None)
+    return Primitive(name, rule, reference, vjp, jvp, free, attrs=attrs, operands=operands)
+
+
+def _concat(*args: Any) -> Array:
+    return np.concatenate(args[:-1], axis=args[-1]["axis"])
 
 
 ROWS = (
-    _row("constant", _constant_type, 0, "value"),
-    _row("iota", _iota_type, 0, "dtype", "shape", "axis"),
-    _row("reshape", _reshape_type, 1, "shape"),
-    _row("broadcast", _broadcast_type, 1, "shape", "dims"),
-    _row("transpose", _transpose_type, 1, "perm"),
-    _row("reverse", _reverse_type, 1, "axes"),
-    _row("slice", _slice_type, 1, "start", "stop", "step"),
-    _row("pad", _pad_type, 2, "low", "high", "interior"),
-    _row("concat", _concat_type, None, "axis"),
+    _row("constant", _constant_type, one_result(lambda attrs: attrs["value"]), None, 0, "value"),
+    _row("iota", _iota_type, one_result(_iota), None, 0, "dtype", "shape", "axis"),
+    _row(
+        "reshape",
+        _reshape_type,
+        one_result(lambda x, attrs: x.reshape(attrs["shape"])),
+        linear(_reshape_back),
+        1,
+        "shape",
+    ),
+    _row(
+        "broadcast",
+        _broadcast_type,
+        one_result(_broadcast),
+        linear(_broadcast_back),
+        1,
+        *("shape", "dims"),
+    ),
+    _row(
+        "transpose",
+        _transpose_type,
+        one_result(lambda x, attrs: x.transpose(attrs["perm"])),
+        linear(_transpose_back),
+        1,
+        "perm",
+    ),
+    _row(
+        "reverse",
+        _reverse_type,
+        one_result(lambda x, attrs: np.flip(x, attrs["axes"])),
+        linear(_reverse_back),
+        1,
+        "axes",
+    ),
+    _row(
+        "slice",
+        _slice_type,
+        one_result(lambda x, attrs: x[_windows(**attrs)]),
+        linear(_slice_back),
+        1,
+        *("start", "stop", "step"),
+    ),
+    _row("pad", _pad_type, one_result(_pad), linear(_pad_back), 2, "low", "high", "interior"),
+    _row("concat", _concat_type, one_result(_concat), linear(_concat_back), None, "axis"),
 )

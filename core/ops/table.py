@@ -1,10 +1,11 @@
 """What a primitive is: one row with all of its rules beside each other.
 
-Every row lives in the module of its family (`unary`, `binary`, `shape`, `index`, `reduce`, `linear`, `conv`,
-`random`, `lists`, `control`) and is collected, by name, in `delian.core.ops.PRIMITIVES`. A test checks that no row has a hole.
+Every row lives in the module of its family (`unary`, `binary`, `shape`, `index`, `reduce`,
+`linear`, `conv`, `random`, `lists`, `control`) and is collected, by name, in
+`delian.core.ops.PRIMITIVES`. A test checks that no row has a hole.
 
-The rules of differentiation build IR with a `Builder`. A cotangent or tangent of None is a symbolic zero, on the way in
-and on the way out.
+The rules of differentiation build IR with a `Builder`. A cotangent or tangent of None is a symbolic
+zero, on the way in and on the way out.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ Maybe: TypeAlias = "Value | None"
 
 #: (operand types, attributes, regions) -> result types; raises TypeRuleError.
 InferRule: TypeAlias = Callable[[Sequence[Type], Attrs, Sequence[Block]], tuple[Type, ...]]
-#: (operand arrays, attributes) -> result arrays. The meaning of the primitive, in NumPy; slow and plain.
+#: (operand arrays, attributes) -> result arrays: the primitive's meaning in NumPy, slow and plain.
 ReferenceRule: TypeAlias = Callable[[Sequence[Any], Attrs], Sequence[Any]]
-#: (builder, the operation in the builder's scope, cotangents of its results) -> cotangents of its operands.
+#: (builder, operation in its scope, cotangents of the results) -> cotangents of the operands.
 VjpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
-#: (builder, the operation in the builder's scope, tangents of its operands) -> tangents of its results.
+#: (builder, operation in its scope, tangents of the operands) -> tangents of the results.
 JvpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
 #: The operation -> floating-point (or integer) operations it does, for the cost model.
 CostRule: TypeAlias = Callable[[Op], int]
@@ -37,18 +38,21 @@ class Primitive:
     Attributes:
         name: the operation's name in the IR.
         infer: its type rule.
-        reference: its meaning in NumPy; None for the operations with regions, which the interpreter runs itself.
-        vjp: its reverse rule; None when nothing flows through it (comparisons, integers, random bits) and for
-            operations with regions, which `transforms` differentiates.
+        reference: its meaning in NumPy; None for the operations with regions, which the interpreter
+            runs itself.
+        vjp: its reverse rule; None when nothing flows through it (comparisons, integers, random
+            bits) and for operations with regions, which `transforms` differentiates.
         jvp: its forward rule, likewise.
         cost: operations done, from the types alone.
-        c: for an elementwise primitive, the C expression of one element, with {0}, {1}... for the operands, {t} for
-            the C type of the result, {s} for the suffix of its helper functions (`f32`, `i64`...) and {s0} for the
-            suffix of the first operand. Operands are names, so an expression may use one twice.
+        c: for an elementwise primitive, the C expression of one element, with {0}, {1}... for the
+            operands, {t} for the C type of the result, {s} for the suffix of its helper functions
+            (`f32`, `i64`, `bool`...) and {s0} for the first operand's suffix. Operands are names, so
+            an expression may use one twice; signed integers wrap (-fwrapv).
         attrs: names of the attributes that it must carry, no more and no fewer.
         operands: how many operands it takes; None when that varies.
         regions: how many regions it takes.
-        version: raised when the meaning changes; a serialised program names the versions that it was made with.
+        version: raised when the meaning changes; a serialised program names the versions that it was
+            made with.
     """
 
     name: str
