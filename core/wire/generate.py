@@ -3,9 +3,10 @@
     python -m delian.core.wire.generate            # writes core/wire/*_pb2.py and *_pb2.pyi
     python -m delian.core.wire.generate --check    # exits 1 when they differ from proto/
 
-protoc is given a virtual path, so that the files in `proto/` import one another, and the generated modules
-register, as `delian/core/wire/NAME.proto`: the place where the modules really live. A file that declares a
-service also gets its `*_pb2_grpc.py`. Needs grpcio-tools, which the extra `delian[dev]` installs.
+protoc is given a virtual path, so that the files in `proto/` import one another, and the generated
+modules register, as `delian/core/wire/NAME.proto`: the place where the modules really live. A file
+that declares a service also gets its `*_pb2_grpc.py`. Needs grpcio-tools, which the extra
+`delian[dev]` installs.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ PROTO = WIRE.parent.parent / "proto"
 
 
 def protoc(arguments: list[str]) -> None:
-    """Runs the protobuf compiler on every file of `proto/`; raises RuntimeError when it refuses one."""
-    from grpc_tools import protoc as compiler
+    """Runs the protobuf compiler on every file of `proto/`; raises RuntimeError when it refuses
+    one.
+    """
+    from grpc_tools import protoc as compiler  # type: ignore[import-untyped]
 
     # The tools' own folder holds google/protobuf/*.proto.
     builtin = Path(compiler.__file__).parent / "_proto"

@@ -1,0 +1,335 @@
+"""Rewriting rules for elementwise arithmetic: one small function a primitive, collected in `RULES`.
+
+Floating point keeps its NaNs and infinities: x * 0 and x - x stay. What may change is the sign of a
+zero (x + 0 is x). Nothing is reassociated but integers, whose arithmetic wraps and is therefore
+exact.
+
+A `broadcast` moves out past arithmetic, exp(broadcast(x)) => broadcast(exp(x)), when every operand
+repeats in the same way: the numbers that are equal are computed once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ..ir import DType, Op, TensorType, Value
+from .rewrite import COMMUTATIVE, Rewriter, Rule
+
+#: Every elementwise primitive, whose operands and result have one shape.
+ELEMENTWISE = frozenset(
+    (
+        *("neg", "abs", "sign", "floor", "ceil", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt"),
+        *("sin", "cos", "tanh", "sigmoid", "erf", "not", "is_finite", "stop_gradient"),
+        *("add", "sub", "mul", "max", "min", "div", "pow", "floordiv", "mod"),
+        *("and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le"),
+        *("select", "convert", "bitcast"),
+    )
+)
+
+#: Conversions that lose nothing, so that a second one may start from the first one's operand.
+_LOSSLESS = {
+    DType.BOOL: frozenset(DType),
+    DType.U8: frozenset({DType.I32, DType.U32, DType.I64, DType.F32, DType.F64}),
+    DType.I32: frozenset({DType.I64, DType.F64}),
+    DType.U32: frozenset({DType.I64, DType.F64}),
+    DType.F32: frozenset({DType.F64}),
+}
+
+
+def _neg(r: Rewriter, op: Op) -> Value | None:
+    (x,) = op.operands
+    if inner := r.origin(x, "neg"):
+        return inner.operands[0]
+    if inner := r.origin(x, "sub"):
+        return r("sub", inner.operands[1], inner.operands[0])
+    return None
+
+
+def _abs(r: Rewriter, op: Op) -> Value | None:
+    (x,) = op.operands
+    if r.origin(x, "abs"):
+        return x
+    if inner := r.origin(x, "neg"):
+        return r("abs", inner.operands[0])
+    return None
+
+
+def _again(r: Rewriter, op: Op) -> Value | None:
+    """For f(f(x)) = f(x)."""
+    (x,) = op.operands
+    return x if r.origin(x, op.name) else None
+
+
+def _not(r: Rewriter, op: Op) -> Value | None:
+    inner = r.origin(op.operands[0], "not")
+    return inner.operands[0] if inner else None
+
+
+def _add(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    if r.is_splat(y, 0):
+        return x
+    if minus := r.origin(y, "neg"):
+        return r("sub", x, minus.operands[0])
+    if minus := r.origin(x, "neg"):
+        return r("sub", y, minus.operands[0])
+    return _integer_chain(r, op)
+
+
+def _sub(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    if r.is_splat(y, 0):
+        return x
+    if r.is_splat(x, 0):
+        return r("neg", y)
+    if minus := r.origin(y, "neg"):
+        return r("add", x, minus.operands[0])
+    if op.results[0].dtype.is_float:
+        return None
+    if x is y:
+        return r.full(op.results[0].tensor, 0)
+    number = r.splat(y)
+    if number is not None:
+        # So that chains of both fold into one addition.
+        with np.errstate(over="ignore"):
+            return r("add", x, r.full(y.tensor, np.negative(number)))
+    return None
+
+
+def _integer_chain(r: Rewriter, op: Op) -> Value | None:
+    """(x op c) op d => x op (c op d), for integers."""
+    x, y = op.operands
+    inner = r.origin(x, op.name)
+    if inner is None or op.results[0].dtype.is_float or r.splat(y) is None:
+        return None
+    if r.splat(inner.operands[1]) is None:
+        return None
+    return r(op.name, inner.operands[0], r(op.name, inner.operands[1], y))
+
+
+def _mul(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    out = op.results[0].tensor
+    if r.is_splat(y, 1):
+        return x
+    if r.is_splat(y, -1):
+        return r("neg", x)
+    if not out.dtype.is_float and r.is_splat(y, 0):
+        return r.full(out, 0)
+    a, b = r.origin(x, "neg"), r.origin(y, "neg")
+    if a and b:
+        return r("mul", a.operands[0], b.operands[0])
+    number = r.splat(y)
+    if a and number is not None:
+        return (
+            r("mul", a.operands[0], r.full(out, np.negative(number)))
+            if out.dtype.is_float
+            else None
+        )
+    return _integer_chain(r, op)
+
+
+def _div(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    if r.is_splat(y, 1):
+        return x
+    number = r.splat(y)
+    if number is not None and np.isfinite(number) and number != 0:
+        mantissa, exponent = math.frexp(float(number))
+        # A power of two whose inverse is a normal number of either width: multiplying by it is
+        # exact.
+        if abs(mantissa) == 0.5 and abs(exponent) < 120:
+            return r("mul", x, r.full(y.tensor, 1.0 / float(number)))
+    return None
+
+
+def _pow(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    if r.is_splat(y, 1):
+        return x
+    if r.is_splat(y, 2):
+        return r("mul", x, x)
+    if r.is_splat(y, 0):
+        return r.full(op.results[0].tensor, 1)
+    return None
+
+
+def _floordiv(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    return x if x.dtype.is_int and r.is_splat(y, 1) else None
+
+
+def _mod(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    return r.full(x.tensor, 0) if x.dtype.is_int and r.is_splat(y, 1) else None
+
+
+def _idempotent(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    return x if x is y else None
+
+
+def _and(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    if x is y or (x.dtype is DType.BOOL and r.is_splat(y, 1)):
+        return x
+    return y if r.is_splat(y, 0) else None
+
+
+def _or(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    if x is y or r.is_splat(y, 0):
+        return x
+    return y if x.dtype is DType.BOOL and r.is_splat(y, 1) else None
+
+
+def _xor(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    if r.is_splat(y, 0):
+        return x
+    if x.dtype is DType.BOOL and r.is_splat(y, 1):
+        return r("not", x)
+    return r.full(x.tensor, 0) if x is y else None
+
+
+def _shift(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    return x if r.is_splat(y, 0) else None
+
+
+def _compare(equal: bool) -> Rule:
+    """x == x, x <= x are true and x != x, x < x false, but for NaN."""
+
+    def rule(r: Rewriter, op: Op) -> Value | None:
+        x, y = op.operands
+        if x is y and not x.dtype.is_float:
+            return r.full(op.results[0].tensor, equal)
+        return None
+
+    return rule
+
+
+def _select(r: Rewriter, op: Op) -> Value | None:
+    pred, yes, no = op.operands
+    if yes is no:
+        return yes
+    known = r.splat(pred)
+    if known is not None:
+        return yes if known else no
+    if flipped := r.origin(pred, "not"):
+        return r("select", flipped.operands[0], no, yes)
+    return None
+
+
+def _convert(r: Rewriter, op: Op) -> Value | None:
+    (x,) = op.operands
+    to: DType = op.attrs["dtype"]
+    if x.dtype is to:
+        return x
+    inner = r.origin(x, "convert")
+    if inner is None:
+        return None
+    source = inner.operands[0]
+    if x.dtype in _LOSSLESS.get(source.dtype, ()):
+        return source if source.dtype is to else r("convert", source, dtype=to)
+    return None
+
+
+def _bitcast(r: Rewriter, op: Op) -> Value | None:
+    (x,) = op.operands
+    if x.dtype is op.attrs["dtype"]:
+        return x
+    inner = r.origin(x, "bitcast")
+    return r("bitcast", inner.operands[0], dtype=op.attrs["dtype"]) if inner else None
+
+
+def _move_broadcast(r: Rewriter, op: Op) -> Value | None:
+    """f(broadcast(x), broadcast(y), splat) => broadcast(f(x, y, splat))."""
+    shape, dims = None, ()
+    sources: list[Value | None] = []
+    for v in op.operands:
+        made = r.origin(v, "broadcast")
+        if r.splat(v) is not None:
+            sources.append(None)
+        elif made is None or made.operands[0].tensor.size == v.tensor.size:
+            return None
+        elif shape is None:
+            shape, dims = made.operands[0].shape, made.attrs["dims"]
+            sources.append(made.operands[0])
+        elif (made.operands[0].shape, made.attrs["dims"]) == (shape, dims):
+            sources.append(made.operands[0])
+        else:
+            return None
+    out = op.results[0].tensor
+    if shape is None:
+        if out.shape == ():
+            return None  # constants: folding does it
+        shape = ()
+    small = [
+        r.full(TensorType(v.dtype, shape), r.splat(v)) if source is None else source
+        for v, source in zip(op.operands, sources, strict=True)
+    ]
+    result = Value(TensorType(out.dtype, shape))
+    (value,) = r.add(Op(op.name, tuple(small), (result,), op.attrs, (), op.locs))
+    return r("broadcast", value, shape=out.shape, dims=dims)
+
+
+_OWN: dict[str, Callable[[Rewriter, Op], Value | None]] = {
+    "neg": _neg,
+    "abs": _abs,
+    "sign": _again,
+    "floor": _again,
+    "ceil": _again,
+    "stop_gradient": _again,
+    "not": _not,
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "pow": _pow,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "max": _idempotent,
+    "min": _idempotent,
+    "and": _and,
+    "or": _or,
+    "xor": _xor,
+    "shl": _shift,
+    "shr": _shift,
+    "eq": _compare(True),
+    "le": _compare(True),
+    "ne": _compare(False),
+    "lt": _compare(False),
+    "select": _select,
+    "convert": _convert,
+    "bitcast": _bitcast,
+}
+
+
+def _rule(name: str) -> Rule:
+    own = _OWN.get(name)
+
+    def rule(r: Rewriter, op: Op) -> Value | None:
+        if name in COMMUTATIVE and _constant_first(r, op):
+            swapped = (op.operands[1], op.operands[0])
+            r.changed = True
+            return r.add(Op(name, swapped, op.results, op.attrs, (), op.locs))[0]
+        value = own(r, op) if own is not None else None
+        return _move_broadcast(r, op) if value is None else value
+
+    return rule
+
+
+def _constant_first(r: Rewriter, op: Op) -> bool:
+    x, y = op.operands
+    return _is_constant(r, x) and not _is_constant(r, y)
+
+
+def _is_constant(r: Rewriter, value: Value) -> bool:
+    return r.splat(value) is not None or r.origin(value, "constant") is not None
+
+
+RULES: dict[str, Rule] = {name: _rule(name) for name in sorted(ELEMENTWISE)}

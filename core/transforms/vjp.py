@@ -1,0 +1,283 @@
+"""Reverse mode: a block to the block that gives its results and the cotangents of some of its
+parameters.
+
+    f: (x...) -> (y...)        becomes        (x..., ȳ...) -> (y..., x̄...)
+
+with a cotangent ȳ for each result that is a float tensor (or a list of them) and x̄ = ȳ · ∂f/∂x for
+each parameter in `wrt`. It is a transform of IR to IR, so it applies to its own output, to any
+order (Pearlmutter and Siskind, "Reverse-mode AD in a functional framework", TOPLAS 2008; here
+without closures).
+
+The operations are copied in order, then visited in reverse, each asking its primitive's vjp rule. A
+cotangent of None is a symbolic zero and builds nothing. Only values that are both varied and useful
+(`activity`) are followed.
+
+Operations with regions:
+
+    if      the reverse is an `if` on the same predicate whose branches run the branch again and
+            then its reverse.
+    for     the loop also pushes each carry, at the start of each iteration, on a list. The reverse
+            is a `for` of as many trips that pops them, last first, runs the body again from there,
+            and then the body's reverse. It carries the cotangents of the carries, and sums up those
+            of the loop's constants.
+    while   the loop also counts its trips; the reverse is the `for` above.
+
+A list is a persistent stack, push and pop are each other's adjoints, and the empty list is zero:
+that closes the transform, for loops of any trip count, under itself. A list that the reverse does
+not read is dropped again by the dead-code elimination that ends the transform, so a carry is saved
+only where the reverse needs its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir import Block, Builder, DType, ListType, Op, TensorType, Value
+from ..ops import PRIMITIVES
+from ..ops.table import Maybe
+from ..passes.dce import dce
+from .activity import LEADING, Activity, carries_start, is_differentiable
+
+_I64 = TensorType(DType.I64)
+
+
+def vjp(block: Block, wrt: Sequence[int]) -> Block:
+    """(params..., cotangents of float results...) -> (results..., cotangents of params[wrt]...).
+
+    >>> from delian.core.ir import Builder, DType, TensorType
+    >>> b = Builder([TensorType(DType.F32), TensorType(DType.F32)])
+    >>> g = vjp(b.finish([b("mul", *b.params)]), wrt=[0])
+    >>> [op.name for op in g.ops], len(g.params), len(g.results)
+    (['mul', 'mul'], 3, 2)
+
+    Raises:
+        ValueError: a parameter in `wrt` is not of a float type (or a list of one), or there is none
+        of that number.
+    """
+    for i in wrt:
+        if not 0 <= i < len(block.params):
+            raise ValueError(f"no parameter {i}: the block has {len(block.params)}")
+        if not is_differentiable(block.params[i].type):
+            raise ValueError(f"parameter {i} is {block.params[i].type}, which has no cotangent")
+    outs = [r for r in block.results if is_differentiable(r.type)]
+    b = Builder([v.type for v in (*block.params, *outs)])
+    args, given = b.params[: len(block.params)], iter(b.params[len(block.params) :])
+    cts = [next(given) if is_differentiable(r.type) else None for r in block.results]
+    varied = [i in wrt for i in range(len(block.params))]
+    results, grads = Reverse(b, Activity()).run(block, args, cts, varied)
+    wanted = [b.zeros(block.params[i].type) if (g := grads[i]) is None else g for i in wrt]
+    return dce(b.finish([*results, *wanted]))
+
+
+@dataclass(slots=True)
+class _Stacks:
+    """What the forward loop kept for its reverse: how many trips it made, and each carry's values."""
+
+    trips: Value | None
+    lists: tuple[Value, ...]
+
+
+class Reverse:
+    """Builds the forward and reverse operations of blocks into one builder."""
+
+    def __init__(self, builder: Builder, activity: Activity) -> None:
+        self.b = builder
+        self.activity = activity
+
+    def run(
+        self, block: Block, args: Sequence[Value], cts: Sequence[Maybe], varied: Sequence[bool]
+    ) -> tuple[list[Value], list[Maybe]]:
+        """Inlines a block at `args` and then its reverse; gives its results and the cotangents of
+        its parameters.
+
+        Parameters that are not `varied` get None.
+        """
+        b, mapping = self.b, dict(zip(block.params, args, strict=True))
+        active = self.activity.varied_values(block, varied)
+        tape: list[tuple[Op, Op, _Stacks | None]] = []
+        for op in block.ops:
+            followed = any(r in active for r in op.results)
+            if followed and op.name in ("while", "for"):
+                with b.at(op.locs):
+                    stacks = self._save_carries(op, mapping)
+                tape.append((op, b.ops[-1], stacks))
+            else:
+                b.copy(op, mapping)
+                if followed:
+                    tape.append((op, b.ops[-1], None))
+        results = [mapping[r] for r in block.results]
+
+        cotangent: dict[Value, Value] = {}
+        for result, ct in zip(block.results, cts, strict=True):
+            self._accumulate(cotangent, active, result, ct)
+        for op, copied, kept in reversed(tape):
+            outs = [cotangent.pop(r, None) for r in op.results]
+            if all(ct is None for ct in outs):
+                continue
+            with b.at(op.locs):
+                for v, ct in zip(
+                    op.operands, self._reverse(op, copied, kept, outs, active), strict=True
+                ):
+                    self._accumulate(cotangent, active, v, ct)
+        return results, [cotangent.get(p) for p in block.params]
+
+    def _accumulate(
+        self, cotangent: dict[Value, Value], active: set[Value], value: Value, ct: Maybe
+    ) -> None:
+        if ct is not None and value in active:
+            before = cotangent.get(value)
+            cotangent[value] = ct if before is None else self._sum(before, ct)
+
+    def _sum(self, x: Value, y: Value) -> Value:
+        return self.b("list_add" if isinstance(x.type, ListType) else "add", x, y)
+
+    def _reverse(
+        self, op: Op, copied: Op, stacks: _Stacks | None, cts: list[Maybe], active: set[Value]
+    ) -> Sequence[Maybe]:
+        varied = [v in active for v in op.operands]
+        if op.name == "if":
+            return self._reverse_if(copied, cts, varied)
+        if stacks is not None:
+            return self._reverse_loop(op, copied, stacks, cts, varied)
+        rule = PRIMITIVES[op.name].vjp
+        assert rule is not None, f"{op.name} has no vjp rule, yet its result is varied"
+        return rule(self.b, copied, cts)
+
+    def _reverse_if(self, op: Op, cts: list[Maybe], varied: list[bool]) -> list[Maybe]:
+        """The reverse of an `if`: one on the same predicate, over the branches' reverses."""
+        pred, *args = op.operands
+        given = [ct for ct in cts if ct is not None]
+        built = []
+        for region in op.regions:
+            inner = Builder([v.type for v in (*args, *given)], op.locs)
+            supply = iter(inner.params[len(args) :])
+            outs = [None if ct is None else next(supply) for ct in cts]
+            reverse = Reverse(inner, self.activity)
+            built.append(
+                (inner, reverse.run(region, inner.params[: len(args)], outs, varied[1:])[1])
+            )
+        # What is zero in both branches stays a symbolic zero.
+        wanted = [i for i in range(len(args)) if any(grads[i] is not None for _, grads in built)]
+        regions = []
+        for inner, grads in built:
+            zero = [g if (g := grads[i]) is not None else inner.zeros(args[i].type) for i in wanted]
+            regions.append(inner.finish(zero))
+        made = iter(self.b.emit("if", (pred, *args, *given), {}, regions))
+        return [None, *(next(made) if i in wanted else None for i in range(len(args)))]
+
+    def _save_carries(self, op: Op, mapping: dict[Value, Value]) -> _Stacks:
+        """The forward loop, with a list for each carry and, for a `while`, a count of its trips."""
+        b = self.b
+        start, lead = carries_start(op), LEADING[op.name]
+        args = [mapping[v] for v in op.operands]
+        consts, carries = args[lead:start], args[start:]
+        counting = op.name == "while"
+        extra = [b.constant(0, DType.I64)] if counting else []
+        extra += [b.zeros(ListType(c.type)) for c in carries]
+        n = len(extra)
+
+        def wrap(region: Block, index: int, grow: bool) -> Block:
+            """The region with the extra carries before its own; the body (`grow`) moves them on."""
+            fixed = index + len(consts)
+            own = region.params
+            inner = Builder([p.type for p in (*own[:fixed], *extra, *own[fixed:])], op.locs)
+            count, saved = (
+                inner.params[fixed : fixed + int(counting)],
+                inner.params[fixed + int(counting) : fixed + n],
+            )
+            outs = inner.inline(region, [*inner.params[:fixed], *inner.params[fixed + n :]])
+            if not grow:
+                return inner.finish(outs)
+            more = [inner("add", c, inner.constant(1, DType.I64)) for c in count]
+            now = inner.params[fixed + n :]
+            more += [inner("list_push", s, x) for s, x in zip(saved, now, strict=True)]
+            return inner.finish([*more, *outs])
+
+        index = 1 if op.name == "for" else 0
+        regions = [wrap(r, 0, grow=False) for r in op.regions[:-1]] + [
+            wrap(op.regions[-1], index, grow=True)
+        ]
+        made = b.emit(op.name, (*args[:start], *extra, *carries), op.attrs, regions)
+        mapping.update(zip(op.results, made[n:], strict=True))
+        return _Stacks(made[0] if counting else None, made[int(counting) : n])
+
+    def _reverse_loop(
+        self, op: Op, copied: Op, stacks: _Stacks, cts: list[Maybe], varied: list[bool]
+    ) -> list[Maybe]:
+        """The reverse of a loop: a `for` that pops the saved carries and runs the body's reverse."""
+        b, body = self.b, op.regions[-1]
+        start, lead = carries_start(op), LEADING[op.name]
+        consts = copied.operands[lead:start]
+        moving = self.activity.varied_carries(op, tuple(varied))
+        useful_consts, useful = self.activity.useful_carries(
+            op, tuple(ct is not None for ct in cts)
+        )
+        carried = [j for j in range(len(cts)) if moving[j] and useful[j]]
+        summed = [j for j in range(len(consts)) if varied[lead + j] and useful_consts[j]]
+
+        zero_sums = [b.zeros(consts[j].type) for j in summed]
+        seeds = [ct if (ct := cts[j]) is not None else b.zeros(op.results[j].type) for j in carried]
+        if op.name == "for":
+            lo, hi = copied.operands[:2]
+            # Iteration j of the reverse is iteration last - j of the loop.
+            last: tuple[Value, ...] = (b("sub", b("add", lo, hi), b.constant(1, DType.I64)),)
+        else:
+            assert stacks.trips is not None
+            lo, hi, last = b.constant(0, DType.I64), stacks.trips, ()
+        region = self._reverse_body(op, consts, last, stacks, carried, summed, varied, moving)
+        made = b.emit(
+            "for",
+            (lo, hi, *last, *consts, *stacks.lists, *seeds, *zero_sums),
+            {"consts": len(last) + len(consts)},
+            [region],
+        )[len(stacks.lists) :]
+        grads: list[Maybe] = [None] * len(op.operands)
+        for j, grad in zip(carried, made, strict=False):
+            grads[start + j] = grad
+        for j, grad in zip(summed, made[len(carried) :], strict=True):
+            grads[lead + j] = grad
+        return grads
+
+    def _reverse_body(
+        self,
+        op: Op,
+        consts: Sequence[Value],
+        last: tuple[Value, ...],
+        stacks: _Stacks,
+        carried: list[int],
+        summed: list[int],
+        varied: list[bool],
+        moving: Sequence[bool],
+    ) -> Block:
+        """One iteration backwards: (j, last?, consts, lists, cotangents, sums) -> (lists,
+        cotangents, sums).
+        """
+        body, start, lead = op.regions[-1], carries_start(op), LEADING[op.name]
+        seeds = [op.results[j].type for j in carried]
+        sums = [consts[j].type for j in summed]
+        outside = (*last, *consts, *stacks.lists)
+        inner = Builder([_I64, *(v.type for v in outside), *seeds, *sums], op.locs)
+        take = iter(inner.params)
+        j = next(take)
+        index = [inner("sub", next(take), j) for _ in last]
+        args = [next(take) for _ in consts]
+        pops = [inner.emit("list_pop", (next(take),)) for _ in stacks.lists]
+        given = {k: next(take) for k in carried}
+        before = list(take)
+
+        flags = [False] * len(index) + varied[lead:start] + list(moving)
+        reverse = Reverse(inner, self.activity)
+        xs = [x for _, x in pops]
+        cts = [given.get(k) for k in range(len(op.results))]
+        _, grads = reverse.run(body, [*index, *args, *xs], cts, flags)
+        by_const, by_carry = grads[len(index) :][: len(args)], grads[len(index) + len(args) :]
+        after = [
+            inner.zeros(t) if (g := by_carry[k]) is None else g
+            for k, t in zip(carried, seeds, strict=True)
+        ]
+        totals = [
+            total if (g := by_const[k]) is None else reverse._sum(total, g)
+            for k, total in zip(summed, before, strict=True)
+        ]
+        return inner.finish([*(rest for rest, _ in pops), *after, *totals])
