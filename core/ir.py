@@ -66,7 +66,7 @@ class DType(Enum):
         return _FROM_NUMPY[np.dtype(dtype)]
 
 
-_NUMPY = {
+_NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F64: np.dtype(np.float64),
     DType.F32: np.dtype(np.float32),
     DType.I64: np.dtype(np.int64),
@@ -75,7 +75,7 @@ _NUMPY = {
     DType.U8: np.dtype(np.uint8),
     DType.BOOL: np.dtype(np.bool_),
 }
-_FROM_NUMPY = {n: d for d, n in _NUMPY.items()}
+_FROM_NUMPY: dict[DType, np.dtype[Any]] = {n: d for d, n in _NUMPY.items()}
 
 
 @dataclass(frozen=True, slots=True)
