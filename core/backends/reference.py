@@ -117,7 +117,7 @@ _REGIONS: dict[str, Callable[[Op], _Run]] = {"if": _if, "while": _while, "for": 
 def run_block(block: Block, args: Sequence[Any]) -> list[Any]:
     """The results of a block: an ndarray for each tensor, a `Stack` for each list.
 
-    Arguments are of the same kinds. Results may share memory with the arguments and with each other.
+    Arguments are of the same kinds. Results may share memory with them and with each other.
     """
     return _Plan(block).run(args)
 

@@ -1,4 +1,4 @@
-"""What the rows share: plain references that give arrays, and derivatives of whole classes of primitives.
+"""What the rows share: references that give arrays, derivatives of whole classes of primitives.
 
 Two classes cover most rows. An elementwise primitive's Jacobian is diagonal, hence its own
 transpose: one function, "partial derivative by operand i, times g", is its forward and its reverse

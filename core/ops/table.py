@@ -46,13 +46,13 @@ class Primitive:
         cost: operations done, from the types alone.
         c: for an elementwise primitive, the C expression of one element, with {0}, {1}... for the
             operands, {t} for the C type of the result, {s} for the suffix of its helper functions
-            (`f32`, `i64`, `bool`...) and {s0} for the first operand's suffix. Operands are names, so
-            an expression may use one twice; signed integers wrap (-fwrapv).
+            (`f32`, `i64`, `bool`...) and {s0} for the first operand's suffix. Operands are names,
+            so an expression may use one twice; signed integers wrap (-fwrapv).
         attrs: names of the attributes that it must carry, no more and no fewer.
         operands: how many operands it takes; None when that varies.
         regions: how many regions it takes.
-        version: raised when the meaning changes; a serialised program names the versions that it was
-            made with.
+        version: raised when the meaning changes; a serialised program names the versions that it
+            was made with.
     """
 
     name: str
