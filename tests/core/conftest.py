@@ -1,0 +1,32 @@
+"""Hands the table of primitives and operands to any test that asks for a `primitive_case`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def _cases() -> ModuleType:
+    name = "delian_primitive_cases"
+    if name not in sys.modules:
+        path = Path(__file__).parent / "ops" / "cases"
+        spec = importlib.util.spec_from_file_location(
+            name, path / "__init__.py", submodule_search_locations=[str(path)]
+        )
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "primitive_case" in metafunc.fixturenames:
+        metafunc.parametrize("primitive_case", _cases().TABLE, ids=str)
+    if "smooth_case" in metafunc.fixturenames:
+        smooth = [case for case in _cases().TABLE if case.smooth]
+        metafunc.parametrize("smooth_case", smooth, ids=str)

@@ -1,0 +1,54 @@
+"""Cases of the primitives of lists: programs, since a list lives inside of one only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from delian.core.ir import Builder, DType, ListType, TensorType, Value
+
+from .base import Case, numbers
+
+
+def stacks() -> Iterator[Case]:
+    """Lists live inside programs only: these push and pop tensors."""
+    x, y, z = (numbers(k, (2,)) for k in "xyz")
+    kind = ListType(TensorType(DType.F64, (2,)))
+
+    def pushed(b: Builder, *values: Value) -> Value:
+        stack = b("list_empty", type=kind)
+        for value in values:
+            stack = b("list_push", stack, value)
+        return stack
+
+    def last_in_first_out(b: Builder) -> Sequence[Value]:
+        rest, top = b.emit("list_pop", (pushed(b, *b.params),))
+        rest, middle = b.emit("list_pop", (rest,))
+        _, bottom = b.emit("list_pop", (rest,))
+        return top, middle, bottom
+
+    def below_empty(b: Builder) -> Sequence[Value]:
+        rest, top = b.emit("list_pop", (pushed(b, b.params[0]),))
+        rest, zero = b.emit("list_pop", (rest,))
+        rest, again = b.emit("list_pop", (rest,))
+        return top, zero, again
+
+    def persistent(b: Builder) -> Sequence[Value]:
+        shared = pushed(b, b.params[0])
+        left = b("list_push", shared, b.params[1])
+        right = b("list_push", shared, b.params[2])
+        below, top = b.emit("list_pop", (left,))
+        return top, b.emit("list_pop", (right,))[1], b.emit("list_pop", (below,))[1]
+
+    def summed(b: Builder) -> Sequence[Value]:
+        both = b("list_add", pushed(b, b.params[0], b.params[1]), pushed(b, b.params[2]))
+        rest, top = b.emit("list_pop", (both,))
+        return top, b.emit("list_pop", (rest,))[1]
+
+    all_ = (0, 1, 2)
+    args = (x, y, z)
+    nothing = np.zeros(2)
+    yield Case("list_pop", "order", args, lambda x, y, z: (z, y, x), {}, all_, last_in_first_out)
+    yield Case("list_empty", "zeros", (x,), lambda x: (x, nothing, nothing), {}, (0,), below_empty)
+    yield Case("list_push", "shared", args, lambda x, y, z: (y, z, x), {}, all_, persistent)
+    yield Case("list_add", "from-top", args, lambda x, y, z: (y + z, x), {}, all_, summed)
