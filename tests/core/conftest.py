@@ -20,7 +20,11 @@ def _cases() -> ModuleType:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]  # else the next caller would find half of it
+            raise
     return sys.modules[name]
 
 

@@ -1,6 +1,6 @@
 """Every primitive with operands worth trying, and what it must give, worked out another way.
 
-A test takes the table by naming an argument `primitive_case`, or `smooth_case` for those that can be
+A test takes the table by naming an argument `primitive_case`, or `smooth_case` for what can be
 differentiated (see tests/core/conftest.py); every back end runs the same ones.
 """
 

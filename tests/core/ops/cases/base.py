@@ -60,7 +60,7 @@ class Case:
 
 
 def rng(*key: object) -> np.random.Generator:
-    return np.random.defaultrng(zlib.crc32(repr(key).encode()))
+    return np.random.default_rng(zlib.crc32(repr(key).encode()))
 
 
 def numbers(key: str, shape: tuple[int, ...], low: float = -2, high: float = 2) -> Array:
