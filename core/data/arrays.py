@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from ..errors import DelianError
 from . import partition as partitioners
-from .federated import DataCard, FederatedData, hold_out, label_table, make_tables
+from .federated import (
+    PARTITION_STREAM,
+    DataCard,
+    FederatedData,
+    hold_out,
+    label_table,
+    make_tables,
+)
 from .files import npz_keys, read_gzip, read_npz
 
 Partition = Literal["dirichlet", "iid", "natural"]
@@ -239,7 +246,7 @@ def _natural(
             f"and {wanted or 1} are asked for",
             f"lower fleet.devices (at most {len(kept)}) or data.min_examples",
         )
-    rng = np.random.default_rng([seed, partitioners.PARTITION_STREAM])
+    rng = np.random.default_rng([seed, PARTITION_STREAM])
     chosen = sorted(int(i) for i in rng.choice(kept, wanted, replace=False))
     how = f"by the data's own devices, {len(chosen)} of {len(parts)}"
     return [parts[i] for i in chosen], tuple(data.owner_names[i] for i in chosen), how

@@ -60,7 +60,7 @@ def _prototypes() -> NDArray[np.float32]:
     noise = np.random.default_rng(0).normal(0, 1, (CLASSES, SIDE, SIDE)).astype(np.float32)
     for axis in (1, 2):
         noise = _smooth(noise, axis)
-    return (noise / noise.std()).astype(np.float32)
+    return np.asarray(noise / noise.std(), dtype=np.float32)
 
 
 def _smooth(x: NDArray[np.float32], axis: int) -> NDArray[np.float32]:

@@ -1,0 +1,109 @@
+"""From a scenario's [data] table to the federation's data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..core import data
+from ..core.data.files import npz_keys
+from ..core.errors import DelianError
+from .scenario import Scenario
+from .scenario_file import with_npz
+from .settings import DigitsData, NpzData, OmniglotData, ShakespeareData
+
+
+def with_data(scenario: Scenario, path: Path | None) -> Scenario:
+    """The scenario as `--data` changes it: one that brings its own data is put on the .npz file
+    instead.
+
+    A file that says which device each example is on keeps its devices.
+    """
+    if path is None or hasattr(scenario.data, "path"):
+        return scenario
+    return with_npz(scenario, natural="device" in npz_keys(path))
+
+
+def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedData:
+    """What every device holds. `path` stands in for the scenario's own `data.path`.
+
+    Raises DelianError for a file that is missing or does not hold what it should, and for counts
+    that the data cannot meet.
+    """
+    loaded = _load(scenario, path or scenario.data_file)
+    _check_counts(scenario, loaded)
+    return loaded
+
+
+def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
+    source, fleet = scenario.data, scenario.fleet
+    if isinstance(source, DigitsData | NpzData):
+        labelled = (
+            data.digits() if isinstance(source, DigitsData) else data.npz(_need(scenario, path))
+        )
+        return data.federate(
+            labelled,
+            partition=source.partition,
+            devices=fleet.devices,
+            alpha=source.alpha,
+            min_examples=source.min_examples,
+            query_fraction=source.query_fraction,
+            held_out_devices=source.held_out_devices,
+            seed=scenario.seed,
+            classes=getattr(scenario.model, "classes", None),
+        )
+    if isinstance(source, OmniglotData):
+        return data.omniglot(
+            _need(scenario, path),
+            drawers=source.drawers,
+            held_out_alphabets=source.held_out_alphabets,
+        )
+    if isinstance(source, ShakespeareData):
+        return data.shakespeare(
+            _need(scenario, path),
+            steps=source.steps,
+            min_characters=source.min_characters,
+            max_windows=source.max_windows,
+            devices=fleet.devices,
+            query_fraction=source.query_fraction,
+            held_out_devices=source.held_out_devices,
+            seed=scenario.seed,
+        )
+    assert fleet.devices is not None, "the scenario checked it"
+    return data.synthetic(
+        devices=fleet.devices,
+        support=source.support,
+        query=source.query,
+        held_out_devices=source.held_out_devices,
+        seed=scenario.seed,
+    )
+
+
+def _need(scenario: Scenario, path: Path | None) -> Path:
+    if path is None:
+        raise DelianError(
+            f"the scenario {scenario.name} needs a data file",
+            "give it with --data FILE, or set data.path in the scenario",
+        )
+    return path
+
+
+def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
+    """What the scenario could not check before the data was there."""
+    training = len(loaded.training)
+    if scenario.round.devices > training:
+        raise DelianError(
+            f"a round of {scenario.round.devices} devices, and the data has {training} that train",
+            f"set round.devices to at most {training}",
+        )
+    if scenario.fleet.edges > len(loaded.devices):
+        raise DelianError(
+            f"{scenario.fleet.edges} edges for {len(loaded.devices)} devices", "lower fleet.edges"
+        )
+    if isinstance(scenario.data, OmniglotData):
+        for name, device in zip(loaded.names, loaded.devices, strict=True):
+            if isinstance(device, data.EpisodeData) and device.chars < scenario.data.ways:
+                raise DelianError(
+                    f"device `{name}` has {device.chars} characters, and an episode draws "
+                    f"{scenario.data.ways}",
+                    "lower data.ways",
+                )

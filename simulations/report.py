@@ -1,0 +1,203 @@
+"""From a result to a report: the summary's figures, report.json, and beside it report.html.
+
+report.json, format 1: `scenario`, `summary`, `rounds`, `devices`, `trace_hash`, `data` (the card),
+`host`, and with a comparison the same again under `compare`. Same seed, same file, but for `host`:
+wall times and machine facts stand there and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DelianError
+from .report_page import page
+from .result import LINKS, TIMES, DeviceRecord, RoundRecord, SimulationResult
+
+FORMAT = 1
+JSON_NAME, PAGE_NAME = "report.json", "report.html"
+DECILE = 10
+ACCURACY = (
+    "global_accuracy",
+    "personalised_accuracy",
+    "gain",
+    "harmed",
+    "harmed_share",
+    "worst_decile_global",
+    "worst_decile_personalised",
+)
+"""Figures of a group of devices; None when none of them was evaluated."""
+
+
+def build_report(
+    result: SimulationResult, compare: SimulationResult | None = None
+) -> dict[str, Any]:
+    """The report as plain data; `compare` is the same scenario under another algorithm."""
+    report = _report_of(result)
+    if compare is not None:
+        report["compare"] = _report_of(compare)
+    return report
+
+
+def _report_of(result: SimulationResult) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "scenario": result.scenario.to_json(),
+        "summary": summarise(result),
+        "rounds": [dataclasses.asdict(r) for r in result.rounds],
+        "devices": [dataclasses.asdict(d) for d in result.devices],
+        "trace_hash": result.trace_hash,
+        "data": dict(result.data),
+        "host": dict(result.host),
+    }
+
+
+def summarise(result: SimulationResult) -> dict[str, Any]:
+    """The headline figures. Accuracies are means over devices, each device counting the same.
+
+    A device is harmed when its own model is worse on its query set than the shared one. The worst
+    decile is the mean of the tenth of the devices with the lowest accuracy.
+    """
+    rounds, devices = result.rounds, result.devices
+    seen = [d for d in devices if not d.held_out]
+    newcomers = [d for d in devices if d.held_out]
+    return {
+        "algorithm": result.scenario.algorithm.name,
+        "rounds": len(rounds),
+        "interrupted": result.interrupted,
+        "devices": len(devices),
+        "parameters": result.parameters,
+        **_accuracy(devices),
+        "seen": _accuracy(seen),
+        "held_out": _accuracy(newcomers) if newcomers else None,
+        "updates": sum(r.reported for r in rounds),
+        "selected": sum(r.selected for r in rounds),
+        "reported": sum(r.reported for r in rounds),
+        "dropped": sum(r.dropped for r in rounds),
+        "late": sum(r.late for r in rounds),
+        "refused": sum(r.refused for r in rounds),
+        "rounds_without_quorum": sum(not r.applied for r in rounds),
+        "bytes": _totals((r.bytes for r in rounds), LINKS),
+        "seconds": _totals((r.seconds for r in rounds), TIMES),
+        "virtual_seconds": math.fsum(r.virtual_seconds for r in rounds),
+    }
+
+
+def _accuracy(devices: Sequence[DeviceRecord]) -> dict[str, Any]:
+    pairs = [
+        (d.accuracy_before, d.accuracy_after)
+        for d in devices
+        if d.accuracy_before is not None and d.accuracy_after is not None
+    ]
+    if not pairs:
+        return {"evaluated": 0, **dict.fromkeys(ACCURACY)}
+    before, after = [b for b, _ in pairs], [a for _, a in pairs]
+    harmed = sum(a < b for b, a in pairs)
+    return {
+        "evaluated": len(pairs),
+        "global_accuracy": _mean(before),
+        "personalised_accuracy": _mean(after),
+        "gain": _mean(after) - _mean(before),
+        "harmed": harmed,
+        "harmed_share": harmed / len(pairs),
+        "worst_decile_global": _worst(before),
+        "worst_decile_personalised": _worst(after),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _worst(values: Sequence[float]) -> float:
+    return _mean(sorted(values)[: max(1, len(values) // DECILE)])
+
+
+def _totals(rows: Iterable[Mapping[str, float]], first: Sequence[str]) -> dict[str, float]:
+    """Sums by key, the known keys first."""
+    totals: dict[str, float] = dict.fromkeys(first, 0)
+    for row in rows:
+        for key, value in row.items():
+            totals[key] = totals.get(key, 0) + value
+    return totals
+
+
+def plain(value: Any) -> Any:
+    """The same with NaN and infinities as null: JSON has no others."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def to_json(report: Mapping[str, Any]) -> str:
+    """The text of report.json."""
+    return json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def claim_folder(out: Path) -> None:
+    """Make the folder for a report. Raises DelianError when it is a file or holds an earlier
+    report.
+    """
+    if (out / JSON_NAME).exists() or (out / PAGE_NAME).exists():
+        raise DelianError(
+            f"{out} holds an earlier report",
+            "choose another folder with --out DIR, or move or delete the report in this one",
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DelianError(
+            f"cannot make the folder {out}: {error.strerror}", "choose another with --out DIR"
+        ) from None
+    if not os.access(out, os.W_OK):
+        raise DelianError(f"cannot write into {out}", "choose another folder with --out DIR")
+
+
+def write_report(report: Mapping[str, Any], out: Path) -> Path:
+    """Write report.json and report.html into `out`, which exists; returns the page's path.
+
+    Each file appears whole or not at all. Raises DelianError when the disk refuses.
+    """
+    clean = plain(report)
+    try:
+        _write_whole(out / JSON_NAME, to_json(clean))
+        _write_whole(out / PAGE_NAME, page(clean))
+    except OSError as error:
+        raise DelianError(
+            f"cannot write the report to {out}: {error.strerror}", "is the disk full?"
+        ) from None
+    return out / PAGE_NAME
+
+
+def _write_whole(path: Path, content: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(content, encoding="utf-8")
+    part.replace(path)
+
+
+def spread_of(values: Sequence[float]) -> tuple[float, float]:
+    """The tenth and the ninetieth percentile (nearest rank), for a round's `Spread`."""
+    ranked = sorted(values)
+    last = len(ranked) - 1
+    return ranked[round(last * 0.1)], ranked[round(last * 0.9)]
+
+
+__all__ = [
+    "FORMAT",
+    "RoundRecord",
+    "build_report",
+    "claim_folder",
+    "spread_of",
+    "summarise",
+    "to_json",
+    "write_report",
+]

@@ -1,0 +1,445 @@
+"""The report as one HTML page: no script, no font, no picture from anywhere else.
+
+It reads report.json's content, nothing more, so that any report.json can be made a page again. The
+story goes from the answer to the evidence: headline, learning curves, who gained and who lost,
+rounds, traffic, data, settings.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from . import plots
+from .svg import both, duration, percent, size, whole
+
+STYLE = Path(__file__).parent / "report.css"
+TABLE_ROWS_MAX = 500
+
+NAMES = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "reptile": "Reptile",
+    "fomaml": "first-order MAML",
+    "maml": "MAML",
+    "metasgd": "Meta-SGD",
+}
+
+TIMES = {
+    "device_compute": ("computing", "personal"),
+    "device_edge": ("device to edge links", "shared"),
+    "edge_cloud": ("edge to cloud links", "newcomer"),
+    "waiting": ("waiting for others", "dropped"),
+}
+
+MARK = (
+    '<svg class="mark" viewBox="0 0 32 32" aria-hidden="true">'
+    '<path d="M16 16 6 7M16 16 27 9M16 16 13 28"/><circle cx="16" cy="16" r="5"/>'
+    '<circle cx="6" cy="7" r="3"/><circle cx="27" cy="9" r="3"/><circle cx="13" cy="28" r="3"/>'
+    "</svg>"
+)
+
+Report = Mapping[str, Any]
+
+
+def page(report: Report) -> str:
+    """The whole document."""
+    scenario = report["scenario"]
+    sections = [
+        _header(report),
+        _tiles(report),
+        _curves(report),
+        _devices(report),
+        _rounds(report),
+        _traffic(report),
+        _data(report),
+        _settings(report),
+        _footer(report),
+    ]
+    style = STYLE.read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{_text(scenario['name'])} · Delian</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<body>\n<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+    )
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _algorithm(report: Report) -> str:
+    name: str = report["scenario"]["algorithm"]["name"]
+    return NAMES.get(name, name)
+
+
+def _section(heading: str, lead: str, *parts: str) -> str:
+    inner = "\n".join(p for p in parts if p)
+    return f"<section>\n<h2>{_text(heading)}</h2>\n<p>{lead}</p>\n{inner}\n</section>\n"
+
+
+def _figure(drawn: str, caption: str = "") -> str:
+    below = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f"<figure>{drawn}{below}</figure>"
+
+
+def _legend(entries: Iterable[tuple[str, str]]) -> str:
+    keys = (f'<span class="key {hue}"><i></i>{_text(name)}</span>' for hue, name in entries)
+    return f'<div class="legend">{"".join(keys)}</div>'
+
+
+def _pp(gain: float) -> str:
+    """A gain in percentage points, in words."""
+    return f"{100 * gain:+.1f} points"
+
+
+def _header(report: Report) -> str:
+    scenario, summary = report["scenario"], report["summary"]
+    against = (
+        f", compared with {_text(_algorithm(report['compare']))}" if "compare" in report else ""
+    )
+    facts = (
+        f"{_text(_algorithm(report))}{against} · {summary['devices']} devices, "
+        f"{scenario['fleet']['edges']} edges · {summary['rounds']} rounds · seed {scenario['seed']}"
+    )
+    stopped = ""
+    if summary["interrupted"]:
+        stopped = (
+            f'<p class="notice">Stopped after {summary["rounds"]} of {scenario["rounds"]} rounds. '
+            "What follows is what was done by then.</p>"
+        )
+    description = f'<p class="lead">{_text(scenario["description"].strip())}</p>'
+    return (
+        f'<header>\n<div class="brand">{MARK}<span>Delian</span></div>\n'
+        f'<h1>{_text(scenario["name"])}</h1>\n<p class="facts">{facts}</p>\n'
+        f"{description if scenario['description'] else ''}\n{stopped}</header>\n"
+    )
+
+
+def _tile(value: str, name: str, note: str, hue: str = "") -> str:
+    return (
+        f'<div class="tile"><b class="{hue}">{value}</b><span>{_text(name)}</span>'
+        f"<small>{_text(note)}</small></div>"
+    )
+
+
+def _tiles(report: Report) -> str:
+    summary = report["summary"]
+    tiles = []
+    if summary["evaluated"]:
+        tiles = [
+            _tile(
+                _pc(summary["global_accuracy"]),
+                "shared model",
+                "mean accuracy over devices",
+                "shared",
+            ),
+            _tile(
+                _pc(summary["personalised_accuracy"]),
+                "personal models",
+                f"{_pp(summary['gain'])} after adapting on the device",
+                "personal",
+            ),
+        ]
+        if newcomers := summary["held_out"]:
+            tiles.append(
+                _tile(
+                    _pc(newcomers["personalised_accuracy"]),
+                    "newcomers",
+                    f"personal, on {newcomers['evaluated']} devices that never trained",
+                    "newcomer",
+                )
+            )
+        tiles.append(
+            _tile(
+                percent(summary["harmed_share"]),
+                "harmed",
+                f"{summary['harmed']} of {summary['evaluated']} devices do worse with their own",
+                "harmed" if summary["harmed"] else "",
+            )
+        )
+    sent = summary["bytes"]["device_edge_up"] / max(1, summary["reported"])
+    tiles.append(
+        _tile(
+            size(sent),
+            "an update",
+            f"{whole(summary['parameters'])} parameters, uploaded by a device",
+        )
+    )
+    return f'<div class="tiles">{"".join(tiles)}</div>\n'
+
+
+def _pc(share: float) -> str:
+    return f"{100 * share:.1f}<em>%</em>"
+
+
+def _curves(report: Report) -> str:
+    runs = [report, report["compare"]] if "compare" in report else [report]
+    series: list[plots.Series] = []
+    for i, run in enumerate(runs):
+        suffix = "" if len(runs) == 1 else f", {_algorithm(run)}"
+        for key, name, hue in (
+            ("personalised", f"personal{suffix}", "personal"),
+            ("global", f"shared{suffix}", "shared"),
+        ):
+            measured = [r for r in run["rounds"] if r[f"{key}_accuracy"] is not None]
+            line = [(r["round"], r[f"{key}_accuracy"]) for r in measured]
+            band = [
+                (r["round"], r[f"{key}_spread"]["low"], r[f"{key}_spread"]["high"])
+                for r in measured
+                if r[f"{key}_spread"] and i == 0
+            ]
+            series.append(plots.Series(name, hue, line, band, dashed=i == 1))
+    if not any(s.line for s in series):
+        return _section("Learning", "No accuracy was measured before the run ended.")
+    caption = ["Mean over the evaluated devices, each on examples that nobody trains on."]
+    if any(s.band for s in series):
+        caption.append("The bands leave out the best and the worst tenth of the devices.")
+    if len(runs) > 1:
+        caption.append(f"Dashed: {_text(_algorithm(report['compare']))}.")
+    return _section(
+        "Learning",
+        _learning_story(report),
+        _figure(both(partial(plots.accuracy_lines, series)), " ".join(caption)),
+        _comparison_table(runs) if len(runs) > 1 else "",
+    )
+
+
+def _learning_story(report: Report) -> str:
+    summary = report["summary"]
+    if not summary["evaluated"]:
+        return "The devices were not evaluated at the end."
+    steps = report["scenario"]["algorithm"]["personal_steps"]
+    first = (
+        f"After {summary['rounds']} rounds the shared model is right on "
+        f'<b class="shared">{percent1(summary["global_accuracy"])}</b> of a device’s examples. '
+        f"{steps} gradient step{'s' if steps != 1 else ''} on the device make that "
+        f'<b class="personal">{percent1(summary["personalised_accuracy"])}</b>.'
+    )
+    if newcomers := summary["held_out"]:
+        first += (
+            " On devices that never trained it is "
+            f"{percent1(newcomers['global_accuracy'])} and then "
+            f"{percent1(newcomers['personalised_accuracy'])}."
+        )
+    if "compare" in report and report["compare"]["summary"]["evaluated"]:
+        other = report["compare"]["summary"]
+        ahead = summary["personalised_accuracy"] - other["personalised_accuracy"]
+        verb = "ahead of" if ahead >= 0 else "behind"
+        first += (
+            f" Personal models are {abs(100 * ahead):.1f} points {verb} those of "
+            f"{_text(_algorithm(report['compare']))}."
+        )
+    return first
+
+
+def _comparison_table(runs: Sequence[Report]) -> str:
+    rows: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
+        ("Shared model", lambda s: percent1(s["global_accuracy"])),
+        ("Personal models", lambda s: percent1(s["personalised_accuracy"])),
+        ("Worst tenth, personal", lambda s: percent1(s["worst_decile_personalised"])),
+        (
+            "Newcomers, personal",
+            lambda s: percent1((s["held_out"] or {}).get("personalised_accuracy")),
+        ),
+        ("Devices harmed", lambda s: percent1(s["harmed_share"])),
+        ("Sent by devices", lambda s: size(s["bytes"]["device_edge_up"])),
+        ("Virtual time", lambda s: duration(s["virtual_seconds"])),
+    )
+    head = "".join(f"<th>{_text(_algorithm(r))}</th>" for r in runs)
+    body = ""
+    for name, show in rows:
+        cells = "".join(f"<td>{show(run['summary'])}</td>" for run in runs)
+        body += f"<tr><th>{name}</th>{cells}</tr>"
+    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def percent1(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}%"
+
+
+def _devices(report: Report) -> str:
+    summary = report["summary"]
+    devices = [d for d in report["devices"] if d["accuracy_before"] is not None]
+    if not devices:
+        return ""
+    gains = [d["accuracy_after"] - d["accuracy_before"] for d in devices]
+    better = sum(g > 0 for g in gains)
+    lead = (
+        f"{better} of {len(devices)} devices are better off with their own model, "
+        f"{summary['harmed']} {'is' if summary['harmed'] == 1 else 'are'} worse off, "
+        f"and for {len(devices) - better - summary['harmed']} nothing changed. The worst tenth "
+        f"went from {percent1(summary['worst_decile_global'])} to "
+        f"{percent1(summary['worst_decile_personalised'])}."
+    )
+    legend = _legend(
+        (
+            ("shared", "shared model"),
+            ("personal", "own model, better"),
+            ("harmed", "own model, worse"),
+        )
+    )
+    rows = (
+        f"<tr><th>{_text(d['name'])}</th><td>{d['edge']}</td><td>{d['examples']}</td><td>{d['rounds']}</td>"
+        f"<td>{percent1(d['accuracy_before'])}</td><td>{percent1(d['accuracy_after'])}</td></tr>"
+        for d in devices[:TABLE_ROWS_MAX]
+    )
+    table = _details(
+        "All devices as a table"
+        if len(devices) <= TABLE_ROWS_MAX
+        else f"The first {TABLE_ROWS_MAX} devices",
+        ("device", "edge", "examples", "rounds trained", "shared", "personal"),
+        rows,
+    )
+    return _section(
+        "Who gains",
+        lead,
+        _figure(legend + both(partial(plots.device_gains, devices))),
+        _figure(both(partial(plots.gain_histogram, gains)), "Devices by how much they gained."),
+        table,
+    )
+
+
+def _details(name: str, columns: Sequence[str], rows: Iterable[str]) -> str:
+    head = "".join(f"<th>{_text(c)}</th>" for c in columns)
+    return (
+        f'<details><summary>{_text(name)}</summary><div class="scroll"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
+    )
+
+
+def _rounds(report: Report) -> str:
+    summary, rounds = report["summary"], report["rounds"]
+    if not rounds:
+        return _section("Rounds", "No round was finished.")
+    lost = [
+        f"{summary[kind]} {words}"
+        for kind, words in (
+            ("dropped", "vanished"),
+            ("late", "came too late"),
+            ("refused", "sent an update that was refused"),
+        )
+        if summary[kind]
+    ]
+    lead = f"{summary['reported']} of {summary['selected']} selected devices reported"
+    lead += f"; {_listed(lost)}." if lost else "; none was lost."
+    if summary["rounds_without_quorum"]:
+        lead += (
+            f" {summary['rounds_without_quorum']} rounds had too few reports and changed nothing."
+        )
+    legend = _legend(
+        [("reported", "reported")] + [(k, k) for k in ("late", "dropped", "refused") if summary[k]]
+    )
+    table = _details(
+        "All rounds as a table"
+        if len(rounds) <= TABLE_ROWS_MAX
+        else f"The last {TABLE_ROWS_MAX} rounds",
+        ("round", "shared", "personal", "reported", "of", "up", "down", "time"),
+        (
+            f"<tr><th>{r['round']}</th><td>{percent1(r['global_accuracy'])}</td>"
+            f"<td>{percent1(r['personalised_accuracy'])}</td><td>{r['reported']}</td><td>{r['selected']}</td>"
+            f"<td>{size(r['bytes']['device_edge_up'])}</td><td>{size(r['bytes']['device_edge_down'])}</td>"
+            f"<td>{duration(r['virtual_seconds'])}</td></tr>"
+            for r in rounds[-TABLE_ROWS_MAX:]
+        ),
+    )
+    return _section(
+        "Rounds", lead, _figure(legend + both(partial(plots.cohort_bars, rounds))), table
+    )
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _traffic(report: Report) -> str:
+    summary, scenario = report["summary"], report["scenario"]
+    moved = summary["bytes"]
+    lead = (
+        f"The rounds take {duration(summary['virtual_seconds'])} of virtual time. Devices send "
+        f"{size(moved['device_edge_up'])} up to their edges; edges add what they get and pass "
+        f"{size(moved['edge_cloud_up'])} on to the cloud."
+    )
+    edges = scenario["fleet"]["edges"]
+    spent = {k: v for k, v in summary["seconds"].items() if v > 0}
+    timed = ""
+    if spent:
+        names = {k: TIMES.get(k, (k, "shared")) for k in spent}
+        legend = _legend((hue, f"{name} {duration(spent[k])}") for k, (name, hue) in names.items())
+        timed = _figure(
+            legend + both(partial(plots.time_bar, spent, names)),
+            "Where the devices’ time went in all rounds, summed over devices.",
+        )
+    tiers = both(partial(plots.tier_traffic, moved, summary["devices"], edges))
+    return _section("Traffic and time", lead, _figure(tiers), timed)
+
+
+def _data(report: Report) -> str:
+    card, devices = report["data"], report["devices"]
+    counts = sorted(card["examples"])
+    middle = counts[len(counts) // 2]
+    held_out = [bool(d["held_out"]) for d in devices]
+    lead = (
+        f"{whole(card['examples_total'])} {_text(card['unit'])} of {_text(card['source'])}, "
+        f"dealt out as {_text(card['partition'])}. A device has {counts[0]} to {counts[-1]}, "
+        f"the middle one {middle}."
+    )
+    legend = ""
+    if any(held_out):
+        legend = _legend((("cell", "share of the device’s examples"), ("newcomer", "never trains")))
+    figure = _figure(legend + both(partial(plots.label_map, card, held_out)))
+    return _section("Data", lead, figure)
+
+
+def _settings(report: Report) -> str:
+    groups: list[str] = []
+    scenario = report["scenario"]
+    top = {k: v for k, v in scenario.items() if not isinstance(v, dict) and k != "description"}
+    for name, table in {"scenario": top, **_tables(scenario)}.items():
+        rows = "".join(f"<dt>{_text(k)}</dt><dd>{_text(_value(v))}</dd>" for k, v in table.items())
+        groups.append(f"<div><h3>{_text(name)}</h3><dl>{rows}</dl></div>")
+    host = "".join(
+        f"<dt>{_text(k.replace('_', ' '))}</dt><dd>{_text(_value(v))}</dd>"
+        for k, v in report["host"].items()
+        if v is not None
+    )
+    groups.append(f"<div><h3>host</h3><dl>{host}</dl></div>")
+    return _section(
+        "Settings",
+        "All that decides the result, and the machine that computed it.",
+        f'<div class="settings">{"".join(groups)}</div>',
+    )
+
+
+def _tables(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Mapping[str, Any]]:
+    """Every table in it, flat, by dotted name."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for key, value in raw.items():
+        if isinstance(value, dict):
+            name = f"{prefix}{key}"
+            own = {k: v for k, v in value.items() if not isinstance(v, dict)}
+            if own:
+                found[name] = own
+            found |= _tables(value, f"{name}.")
+    return found
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:.3g}"
+    if isinstance(value, list):
+        return ", ".join(_value(v) for v in value)
+    return str(value)
+
+
+def _footer(report: Report) -> str:
+    return (
+        f"<footer>Trace <code>{_text(report['trace_hash'])}</code>. The same scenario and seed "
+        "give the same trace. All figures are in <code>report.json</code> beside this page."
+        "</footer>\n"
+    )

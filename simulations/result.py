@@ -1,0 +1,126 @@
+"""What a simulation leaves behind, and what it says while it runs: plain values that progress and
+reports read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .scenario import Scenario
+
+LINKS = ("device_edge_up", "device_edge_down", "edge_cloud_up", "edge_cloud_down")
+"""The keys of a round's `bytes`: up is towards the cloud."""
+
+TIMES = ("device_compute", "device_edge", "edge_cloud", "waiting")
+"""The keys of a round's `seconds`: where virtual time went, summed over the cohort's devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The tenth and the ninetieth percentile over devices."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One round. Accuracies are means over the evaluated devices; None in rounds without
+    evaluation.
+
+    `selected` devices were asked; each then `reported`, was `dropped` (vanished), `late` (after the
+    deadline) or `refused` (an update that is not finite). `applied` is False when too few reported
+    and nothing changed. `seconds` sums over devices, `virtual_seconds` is how long the round took.
+    """
+
+    round: int
+    selected: int
+    reported: int
+    dropped: int
+    late: int
+    refused: int
+    applied: bool
+    bytes: Mapping[str, int]
+    seconds: Mapping[str, float]
+    virtual_seconds: float
+    training_loss: float | None = None
+    global_accuracy: float | None = None
+    personalised_accuracy: float | None = None
+    global_loss: float | None = None
+    personalised_loss: float | None = None
+    global_spread: Spread | None = None
+    personalised_spread: Spread | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """One device at the end: its accuracy with the shared model and with its own. None: it was not
+    evaluated.
+    """
+
+    device: int
+    name: str
+    edge: int
+    examples: int
+    held_out: bool
+    rounds: int
+    accuracy_before: float | None
+    accuracy_after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """A whole run, or the part of it that was done when it was stopped.
+
+    `data` is the data card, `host` what differs between machines and runs (wall times, versions,
+    threads); nothing else may.
+    """
+
+    scenario: Scenario
+    rounds: tuple[RoundRecord, ...]
+    devices: tuple[DeviceRecord, ...]
+    parameters: int
+    trace_hash: str
+    data: Mapping[str, Any]
+    host: Mapping[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run begins: after the data is loaded, before anything is compiled."""
+
+    scenario: Scenario
+    devices: int
+    held_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What the run does when it does not train: "compiling 6 programs"."""
+
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFinished:
+    """One device's local training (or evaluation) of round `round` is computed: `done` of
+    `expected`.
+    """
+
+    round: int
+    done: int
+    expected: int
+    evaluating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFinished:
+    """A round and its evaluation are over."""
+
+    record: RoundRecord
+
+
+Event = Started | Phase | UpdateFinished | RoundFinished
