@@ -1,9 +1,10 @@
 """A protocol as one table, and the few lines that run it.
 
-A machine reads an event into a trigger (what happened, with the guards applied: "the last blob is here", "a late
-answer"), finds the row of (phase, trigger) in its table, does the row's action and takes the row's next phase. An
-action may post a further trigger, which is looked up at once: an edge that has counted an answer posts "all have
-answered". What is not in the table is a protocol error; what is to be ignored is in the table and says so.
+A machine reads an event into a trigger (what happened, with the guards applied: "the last blob is
+here", "a late answer"), finds the row of (phase, trigger) in its table, does the row's action and
+takes the row's next phase. An action may post a further trigger, which is looked up at once: an
+edge that has counted an answer posts "all have answered". What is not in the table is a protocol
+error; what is to be ignored is in the table and says so.
 
 Each tier's file holds its table; the documentation's diagrams are made from the tables.
 """
@@ -35,8 +36,8 @@ IGNORE = "ignore"
 class Row:
     """In each of `phases`, `trigger` does `action` and leads to `next` (None: the phase stays).
 
-    `action` names a method of the machine that takes the trigger's subject; `ignore` counts and does nothing else.
-    `why` is for people: it goes into the documentation.
+    `action` names a method of the machine that takes the trigger's subject; `ignore` counts and
+    does nothing else. `why` is for people: it goes into the documentation.
     """
 
     phases: tuple[StrEnum, ...]
@@ -94,14 +95,19 @@ class Machine(Generic[S]):
         self._posted: tuple[StrEnum, Any] | None = None
 
     def read(self, event: Event) -> tuple[StrEnum, Any]:
-        """The trigger that an event is in the present state, and its subject (a message, an outcome, None)."""
+        """The trigger that an event is in the present state, and its subject (a message, an
+        outcome, None).
+        """
         raise AssertionError("each tier reads its own events")
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event at `now` ns. Raises ProtocolError, the state unchanged, when a peer is at fault."""
+        """What to do about an event at `now` ns. Raises ProtocolError, the state unchanged, when a
+        peer is at fault.
+        """
         assert now >= 0
         self.now = now
-        self._effects = effects = []
+        effects: list[Effect] = []
+        self._effects = effects
         next_step: tuple[StrEnum, Any] | None = self.read(event)
         while next_step is not None:
             trigger, subject = next_step
@@ -150,8 +156,8 @@ class Machine(Generic[S]):
 class Backoff:
     """Pauses between repetitions of a message: `first_ns`, doubled each time up to `max_ns`.
 
-    To each pause comes the time that a large message takes on the slowest link that is worth waiting for, so that a
-    slow transfer is not taken for a lost one.
+    To each pause comes the time that a large message takes on the slowest link that is worth
+    waiting for, so that a slow transfer is not taken for a lost one.
     """
 
     first_ns: int
@@ -163,7 +169,9 @@ class Backoff:
         assert self.bytes_per_second_min > 0
 
     def pause(self, tries: int, size: int = 0) -> int:
-        """Ns to wait after the `tries`-th sending (from 1) of something whose answer or itself has `size` bytes."""
+        """Ns to wait after the `tries`-th sending (from 1) of something whose answer or itself has
+        `size` bytes.
+        """
         assert tries >= 1
         doubled = self.first_ns << min(tries - 1, 40)
         return min(doubled, self.max_ns) + size * 1_000_000_000 // self.bytes_per_second_min

@@ -1,16 +1,19 @@
-"""What a state machine may know of the world and ask of it: events in, effects out, and the seams behind them.
+"""What a state machine may know of the world and ask of it: events in, effects out, and the seams
+behind them.
 
-A tier's protocol is `handle(event, now) -> effects`. It touches no socket, file, clock or thread, and draws no random
-number that its `Rng` does not give, so one machine runs the same in a daemon and in the simulator. A driver owes it:
+A tier's protocol is `handle(event, now) -> effects`. It touches no socket, file, clock or thread,
+and draws no random number that its `Rng` does not give, so one machine runs the same in a daemon
+and in the simulator. A driver owes it:
 
 - `now` is in nanoseconds, never falls, and goes on counting over restarts of the node;
 - effects are carried out in order, and those of one event before the next event is handled;
-- state is durable before a message that depends on it leaves (a driver that restarts nodes stores `snapshot()`);
+- state is durable before a message that depends on it leaves (a driver that restarts nodes stores
+  `snapshot()`);
 - a timer that was cancelled or set anew may still fire once: machines must ignore it;
 - messages may be lost, repeated and reordered, and come from whom `Received.sender` says.
 
-The messages are the protobuf messages of `core.wire`; there is no second form of them. A message that has been sent
-is never changed: in memory the receiver gets the same object.
+The messages are the protobuf messages of `core.wire`; there is no second form of them. A message
+that has been sent is never changed: in memory the receiver gets the same object.
 """
 
 from __future__ import annotations
@@ -44,9 +47,11 @@ SECOND = 1_000 * MS
 
 
 class ProtocolError(DelianError):
-    """A peer broke the protocol: a message that it may not send, or one that names somebody else as its sender.
+    """A peer broke the protocol: a message that it may not send, or one that names somebody else as
+    its sender.
 
-    A driver counts it and drops the message; a simulation without Byzantine nodes must never see it.
+    A driver counts it and drops the message; a simulation without Byzantine nodes must never see
+    it.
     """
 
 
@@ -96,7 +101,9 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class BlobStored:
-    """What `StoreBlob` handed over is durable (`intact`), or did not hash to its digest and is forgotten."""
+    """What `StoreBlob` handed over is durable (`intact`), or did not hash to its digest and is
+    forgotten.
+    """
 
     digest: bytes
     intact: bool
@@ -106,8 +113,9 @@ class BlobStored:
 class Outcome:
     """What a `client_update` gave.
 
-    `vector`: u32[D+1], the update in the ring (see `privacy.ring`), None when there is none. `examples` and `loss`
-    stay where they were computed: no message carries them. `finite`: whether loss and update are finite numbers.
+    `vector`: u32[D+1], the update in the ring (see `privacy.ring`), None when there is none.
+    `examples` and `loss` stay where they were computed: no message carries them. `finite`: whether
+    loss and update are finite numbers.
     """
 
     vector: Vector | None
@@ -154,7 +162,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SendBlob:
-    """Send the stored blob of this digest. Machines name blobs; only stores and transports hold their bytes."""
+    """Send the stored blob of this digest. Machines name blobs; only stores and transports hold
+    their bytes.
+    """
 
     to: Node
     digest: bytes
@@ -239,7 +249,9 @@ class Clock(Protocol):
 
 
 class Rng(Protocol):
-    """Random 64-bit words, each a pure function of what it is for: no order of calls, no hidden state."""
+    """Random 64-bit words, each a pure function of what it is for: no order of calls, no hidden
+    state.
+    """
 
     def word(self, purpose: str, *ids: int) -> int: ...
 
@@ -252,7 +264,9 @@ class Store(Protocol):
     """Blobs by content hash."""
 
     def put(self, blob: blob_pb2.Blob) -> bool:
-        """Keeps a whole blob; False, and nothing kept, when its content does not hash to its digest."""
+        """Keeps a whole blob; False, and nothing kept, when its content does not hash to its
+        digest.
+        """
 
     def get(self, digest: bytes) -> blob_pb2.Blob | None: ...
 
@@ -285,13 +299,17 @@ class RoundInfo:
 
 
 class Masker(Protocol):
-    """The seam of secure aggregation: masks cancel in the ring's sum, so nothing between the two ends changes."""
+    """The seam of secure aggregation: masks cancel in the ring's sum, so nothing between the two
+    ends changes.
+    """
 
     def mask(self, vector: Vector, info: RoundInfo, device: int) -> Vector:
         """On the device: the update with its masks added. May be the same array."""
 
     def unmask(self, total: Vector, info: RoundInfo, devices: list[int]) -> Vector:
-        """At the coordinator: the sum over `devices` without what masks remain in it. May be the same array."""
+        """At the coordinator: the sum over `devices` without what masks remain in it. May be the
+        same array.
+        """
 
 
 class NoMask:

@@ -1,8 +1,10 @@
-"""A machine's state as bytes and back: JSON with sorted keys, so that equal states have equal bytes.
+"""A machine's state as bytes and back: JSON with sorted keys, so that equal states have equal
+bytes.
 
-States are dataclasses of int, float, bool, str, bytes, None, enums, lists, tuples, dicts, u32 vectors, protobuf
-messages and other such dataclasses; the type annotations say how to read them again. No pickle: a snapshot that was
-tampered with gives a wrong state or a SnapshotError, and runs nothing.
+States are dataclasses of int, float, bool, str, bytes, None, enums, lists, tuples, dicts, u32
+vectors, protobuf messages and other such dataclasses; the type annotations say how to read them
+again. No pickle: a snapshot that was tampered with gives a wrong state or a SnapshotError, and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -62,8 +64,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     if isinstance(value, dict):
-        # Pairs: JSON's keys are strings, ours need not be.
-        return [[_plain(k), _plain(v)] for k, v in sorted(value.items())]
+        # Pairs, in the dict's own order: it may mean something. JSON's keys are strings, ours need
+        # not be.
+        return [[_plain(k), _plain(v)] for k, v in value.items()]
     assert dataclasses.is_dataclass(value), f"{type(value).__name__} cannot be in a state"
     return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
 

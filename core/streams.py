@@ -1,8 +1,10 @@
-"""Random numbers by name: each is a pure function of (seed, purpose, ids), whatever was drawn before.
+"""Random numbers by name: each is a pure function of (seed, purpose, ids), whatever was drawn
+before.
 
-So adding a device, a link or a draw shifts no other draw, and a machine needs no generator in its state but a counter.
-The function is BLAKE2b with the seed as its key (RFC 7693): 64 bits a call in about a microsecond, equal on every
-machine and library version, which NumPy's generators do not promise (NEP 19).
+So adding a device, a link or a draw shifts no other draw, and a machine needs no generator in its
+state but a counter. The function is BLAKE2b with the seed as its key (RFC 7693): 64 bits a call in
+about a microsecond, equal on every machine and library version, which NumPy's generators do not
+promise (NEP 19).
 
 For simulations, selection and pacing. Nothing that privacy rests on may come from here.
 """
@@ -18,7 +20,9 @@ _WORD = 2**64
 
 
 class Streams:
-    """The streams of one seed. `purpose` is at most 16 bytes; ids are natural numbers below 2^64, at most 8."""
+    """The streams of one seed. `purpose` is at most 16 bytes; ids are natural numbers below 2^64,
+    at most 8.
+    """
 
     __slots__ = ("_key",)
 
@@ -48,7 +52,9 @@ class Streams:
         return math.sqrt(-2.0 * math.log(radius)) * math.cos(2.0 * math.pi * angle)
 
     def sample(self, items: list[int], k: int, purpose: str, *ids: int) -> list[int]:
-        """`k` of the items without replacement, uniformly, in the order drawn (Fisher and Yates, stopped early)."""
+        """`k` of the items without replacement, uniformly, in the order drawn (Fisher and Yates,
+        stopped early).
+        """
         assert 0 <= k <= len(items)
         pool = list(items)
         for i in range(k):
@@ -59,7 +65,9 @@ class Streams:
 
 
 def device_key(round_key: bytes, device: int) -> tuple[int, int]:
-    """A device's threefry key for a round, as two u32; defined at Task.rng_key in proto/round.proto."""
+    """A device's threefry key for a round, as two u32; defined at Task.rng_key in
+    proto/round.proto.
+    """
     assert len(round_key) == 8
     digest = hashlib.sha256(b"delian device key v1" + round_key + device.to_bytes(8, "little"))
     head = digest.digest()[:8]
