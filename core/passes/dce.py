@@ -10,9 +10,10 @@ Which carries of a loop live is a fixed point: a carry lives when its final valu
 computed once a block, as a bit mask over its parameters for each result, so that the cost stays
 linear however deep loops nest.
 
+Where n is not used after the loop:
+
     for(lo, hi, x, acc, n) {consts=1}            for(lo, hi, x, acc) {consts=1}
-      (i, x, acc, n) -> (acc * x, n + 1)   =>      (i, x, acc) -> (acc * x)        where n is not
-      used after
+      (i, x, acc, n) -> (acc * x, n + 1)   =>      (i, x, acc) -> (acc * x)
 
 Operations that stay as they are, are shared with the block that was given.
 """

@@ -3,9 +3,8 @@
     if       a known predicate inlines its branch; what both branches give alike is given outside.
     for      a known trip count of none or one goes away, a few trips of a small body are unrolled.
     loops    a carry that the body gives back as it came is a constant; operations of the body that
-    depend on
-             constants alone move out, save those that cost nothing (a broadcast, a reshape), which
-             fusion wants where they are read.
+             depend on constants alone move out, save those that cost nothing (a broadcast, a
+             reshape), which fusion wants where they are read.
     all      a small constant given as an argument moves in; an argument given twice comes once.
 
 What these rules leave unused (arguments, constants, results) is `dce`'s to drop.

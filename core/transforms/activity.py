@@ -30,6 +30,17 @@ def is_differentiable(type: Type) -> bool:
     return type.dtype.is_float
 
 
+def check_wrt(block: Block, wrt: Sequence[int]) -> None:
+    """Raises ValueError unless `wrt` names different, differentiable parameters of the block."""
+    for i in wrt:
+        if not 0 <= i < len(block.params):
+            raise ValueError(f"no parameter {i}: the block has {len(block.params)}")
+        if not is_differentiable(block.params[i].type):
+            raise ValueError(f"parameter {i} is {block.params[i].type}, which has no derivative")
+    if len(set(wrt)) != len(wrt):
+        raise ValueError(f"a parameter is named twice: {list(wrt)}")
+
+
 def carries_start(op: Op) -> int:
     """The index of a loop's first carry among its operands."""
     return LEADING[op.name] + int(op.attrs["consts"])

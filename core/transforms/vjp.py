@@ -1,5 +1,4 @@
-"""Reverse mode: a block to the block that gives its results and the cotangents of some of its
-parameters.
+"""Reverse mode: a block to the block of its results and the cotangents of its parameters.
 
     f: (x...) -> (y...)        becomes        (x..., ȳ...) -> (y..., x̄...)
 
@@ -37,7 +36,7 @@ from ..ir import Block, Builder, DType, ListType, Op, TensorType, Value
 from ..ops import PRIMITIVES
 from ..ops.table import Maybe
 from ..passes.dce import dce
-from .activity import LEADING, Activity, carries_start, is_differentiable
+from .activity import LEADING, Activity, carries_start, check_wrt, is_differentiable
 
 _I64 = TensorType(DType.I64)
 
@@ -52,14 +51,11 @@ def vjp(block: Block, wrt: Sequence[int]) -> Block:
     (['mul', 'mul'], 3, 2)
 
     Raises:
-        ValueError: a parameter in `wrt` is not of a float type (or a list of one), or there is none
-        of that number.
+        ValueError: `wrt` names a parameter that is not there, not of a float type (or a list of
+        one),
+            or named twice.
     """
-    for i in wrt:
-        if not 0 <= i < len(block.params):
-            raise ValueError(f"no parameter {i}: the block has {len(block.params)}")
-        if not is_differentiable(block.params[i].type):
-            raise ValueError(f"parameter {i} is {block.params[i].type}, which has no cotangent")
+    check_wrt(block, wrt)
     outs = [r for r in block.results if is_differentiable(r.type)]
     b = Builder([v.type for v in (*block.params, *outs)])
     args, given = b.params[: len(block.params)], iter(b.params[len(block.params) :])
@@ -72,7 +68,7 @@ def vjp(block: Block, wrt: Sequence[int]) -> Block:
 
 @dataclass(slots=True)
 class _Stacks:
-    """What the forward loop kept for its reverse: how many trips it made, and each carry's values."""
+    """What the forward loop kept for its reverse: its number of trips and each carry's values."""
 
     trips: Value | None
     lists: tuple[Value, ...]
@@ -205,8 +201,8 @@ class Reverse:
     def _reverse_loop(
         self, op: Op, copied: Op, stacks: _Stacks, cts: list[Maybe], varied: list[bool]
     ) -> list[Maybe]:
-        """The reverse of a loop: a `for` that pops the saved carries and runs the body's reverse."""
-        b, body = self.b, op.regions[-1]
+        """The reverse of a loop: a `for` that pops the carries and runs the body's reverse."""
+        b = self.b
         start, lead = carries_start(op), LEADING[op.name]
         consts = copied.operands[lead:start]
         moving = self.activity.varied_carries(op, tuple(varied))

@@ -34,3 +34,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "smooth_case" in metafunc.fixturenames:
         smooth = [case for case in _cases().TABLE if case.smooth]
         metafunc.parametrize("smooth_case", smooth, ids=str)
+
+
+@pytest.fixture(scope="session")
+def random_programs() -> ModuleType:
+    """The module of hypothesis strategies for random programs."""
+    name = "delian_random_programs"
+    if name not in sys.modules:
+        path = Path(__file__).parent / "random_programs.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules.setdefault(name, module))
+    return sys.modules[name]

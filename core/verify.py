@@ -1,0 +1,170 @@
+"""What a well-formed program is, as code that checks it.
+
+A block is well formed when
+  - each value it uses is one of its own parameters or a result of an earlier operation of its own:
+    regions are closed, definitions come first;
+  - no value is defined twice in it;
+  - each operation is a known primitive with the attributes of its row, no more and no fewer, and
+    its results have the types that its type rule gives;
+  - its regions are well formed.
+A function also names each parameter and result once and donates only parameters that it has.
+
+A program that comes from outside is checked against `Limits` too, before anything is built from it.
+How often a loop runs cannot be told from the program; who runs it sets a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import DelianError, VerifyError
+from .ir import Block, Function, ListType, Op, TensorType, Type, Value
+from .ops import PRIMITIVES, infer
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a program from outside may ask for. The defaults hold any model a device would train.
+
+    Attributes:
+        encoded_bytes_max: the serialised program.
+        ops_max: operations, those of regions included.
+        nesting_max: regions within regions.
+        rank_max: axes of a tensor.
+        tensor_bytes_max: one tensor.
+        block_bytes_max: all tensors that one run of a block makes, its regions' apart: a bound on
+            memory before any of it is reused.
+        constant_bytes_max: all constants together.
+        list_nesting_max: lists within lists.
+        names_max: characters of a name.
+    """
+
+    encoded_bytes_max: int = 256 * 2**20
+    ops_max: int = 200_000
+    nesting_max: int = 64
+    rank_max: int = 16
+    tensor_bytes_max: int = 2**30
+    block_bytes_max: int = 64 * 2**30
+    constant_bytes_max: int = 256 * 2**20
+    list_nesting_max: int = 8
+    names_max: int = 1000
+
+
+def verify(program: Function | Block, limits: Limits | None = None) -> None:
+    """Raises VerifyError, naming the operation and where it came from, when a rule is broken."""
+    verifier = _Verifier(limits)
+    if isinstance(program, Function):
+        _verify_names(program, limits)
+        program = program.body
+    verifier.block(program, depth=0)
+
+
+def verify_type(type: Type, limits: Limits) -> None:
+    """Raises VerifyError when a type goes beyond the limits."""
+    depth = 0
+    while isinstance(type, ListType):
+        type, depth = type.element, depth + 1
+        if depth > limits.list_nesting_max:
+            raise VerifyError(f"lists nest more than {limits.list_nesting_max} deep")
+    if len(type.shape) > limits.rank_max:
+        raise VerifyError(f"a tensor of rank {len(type.shape)}; at most {limits.rank_max}")
+    if any(size < 0 for size in type.shape):
+        raise VerifyError(f"{type} has a negative size")
+    if type.nbytes > limits.tensor_bytes_max:
+        raise VerifyError(f"{type} takes {type.nbytes} bytes; at most {limits.tensor_bytes_max}")
+
+
+def _verify_names(fn: Function, limits: Limits | None) -> None:
+    where = f"function {fn.name[:100]!r}"
+    if len(fn.param_names) != len(fn.body.params):
+        raise VerifyError(
+            f"{where} names {len(fn.param_names)} parameters and has {len(fn.body.params)}"
+        )
+    if len(fn.result_names) != len(fn.body.results):
+        raise VerifyError(
+            f"{where} names {len(fn.result_names)} results and has {len(fn.body.results)}"
+        )
+    for i in fn.donated:
+        if not 0 <= i < len(fn.body.params):
+            raise VerifyError(f"{where} donates parameter {i} of {len(fn.body.params)}")
+    if limits is not None:
+        longest = max(map(len, (fn.name, *fn.param_names, *fn.result_names)))
+        if longest > limits.names_max:
+            raise VerifyError(f"a name of {longest} characters; at most {limits.names_max}")
+
+
+class _Verifier:
+    def __init__(self, limits: Limits | None) -> None:
+        self.limits = limits
+        self.ops = 0
+        self.constant_bytes = 0
+
+    def block(self, block: Block, depth: int) -> None:
+        limits = self.limits
+        if limits is not None and depth > limits.nesting_max:
+            raise VerifyError(f"regions nest more than {limits.nesting_max} deep")
+        defined: set[Value] = set()
+        self._define(block.params, defined, "the block's parameters")
+        total = 0
+        for n, op in enumerate(block.ops):
+            where = _where(op, n)
+            for i, v in enumerate(op.operands):
+                if v not in defined:
+                    raise VerifyError(
+                        f"{where}: operand {i} is not defined before it in its block",
+                        "a region sees nothing but its own parameters",
+                    )
+            self._count(op, where)
+            for region in op.regions:
+                self.block(region, depth + 1)
+            _verify_op(op, where)
+            self._define(op.results, defined, where)
+            if limits is not None:
+                total += sum(v.type.nbytes for v in op.results if isinstance(v.type, TensorType))
+                if total > limits.block_bytes_max:
+                    raise VerifyError(
+                        f"{where}: a block makes more than {limits.block_bytes_max} bytes"
+                    )
+        for i, v in enumerate(block.results):
+            if v not in defined:
+                raise VerifyError(f"result {i} of a block is not defined in it")
+
+    def _define(self, values: Sequence[Value], defined: set[Value], where: str) -> None:
+        for v in values:
+            if v in defined:
+                raise VerifyError(f"{where}: a value is defined twice")
+            defined.add(v)
+            if self.limits is not None:
+                verify_type(v.type, self.limits)
+
+    def _count(self, op: Op, where: str) -> None:
+        self.ops += 1
+        value = op.attrs.get("value") if op.name == "constant" else None
+        if isinstance(value, np.ndarray):
+            self.constant_bytes += value.nbytes
+        if self.limits is None:
+            return
+        if self.ops > self.limits.ops_max:
+            raise VerifyError(f"more than {self.limits.ops_max} operations")
+        if self.constant_bytes > self.limits.constant_bytes_max:
+            raise VerifyError(f"{where}: constants exceed {self.limits.constant_bytes_max} bytes")
+
+
+def _verify_op(op: Op, where: str) -> None:
+    if op.name not in PRIMITIVES:
+        raise VerifyError(f"{where}: there is no such primitive")
+    try:
+        types = infer(op.name, op.operands, op.attrs, op.regions)
+    except DelianError as error:
+        raise VerifyError(f"{where}: {error.message}", error.hint) from error
+    if types != tuple(r.type for r in op.results):
+        said = ", ".join(str(r.type) for r in op.results)
+        raise VerifyError(f"{where}: gives ({', '.join(map(str, types))}) but says ({said})")
+
+
+def _where(op: Op, n: int) -> str:
+    at = f" from {op.locs[0]}" if op.locs else ""
+    return f"operation {n}, {op.name[:100]!r}{at}"
