@@ -1,0 +1,143 @@
+"""From a scenario's tables to what is compiled: the task, the algorithm and the arrays of every device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..core import data as datasets
+from ..core.errors import DelianError
+from ..core.ir import Array, DType, TensorType
+from ..core.learn import (
+    Algorithm,
+    Classification,
+    Episodes,
+    EpisodeTable,
+    FedAvg,
+    FedProx,
+    Maml,
+    MetaSgd,
+    Reptile,
+    Samples,
+    SampleSet,
+)
+from ..core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, Optimizer, adam, sgd
+from . import settings
+from .scenario import Scenario
+
+#: What raw values are multiplied by so that the largest is one: digits are 0 to 16, images 0 to 255.
+DIGITS_SCALE = 1 / 16
+IMAGE_SCALE = 1 / 255
+
+
+def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeData) -> Any:
+    """One device's data as its programs take it: a SampleSet or an EpisodeTable."""
+    if isinstance(device, datasets.EpisodeData):
+        return EpisodeTable(device.x, np.array(device.chars, np.int64))
+    x = device.x
+    if isinstance(scenario.model, settings.CnnModel | settings.OmniglotModel) and x.ndim == 3:
+        x = x[..., None]
+    return SampleSet(x, device.y, np.array(device.support, np.int64), np.array(device.query, np.int64))
+
+
+def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Classification, TensorType]:
+    """The task, and the type of a batch that its model takes."""
+    example = arrays(scenario, data.devices[0])
+    if isinstance(example, EpisodeTable):
+        assert isinstance(scenario.data, settings.OmniglotData)
+        few = scenario.data
+        source: Samples | Episodes = Episodes(few.ways, few.shots, few.queries, few.episodes)
+        shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
+        init = _init(scenario.model, shape[1:], few.ways)
+        return Classification(scenario.name, init, source), TensorType(DType.F32, shape)
+    source = Samples(scenario.algorithm.batch_size, _scale(scenario, example.x))
+    shape = (source.query_size, *example.x.shape[1:])
+    classes = getattr(scenario.model, "classes", None) or data.classes
+    text = isinstance(scenario.model, settings.LstmModel)
+    batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
+    init = _init(scenario.model, shape[1:], classes)
+    return Classification(scenario.name, init, source), batch
+
+
+def _scale(scenario: Scenario, x: Array) -> float:
+    if isinstance(scenario.model, settings.LstmModel):
+        return 1.0
+    if isinstance(scenario.data, settings.DigitsData):
+        return DIGITS_SCALE
+    given = getattr(scenario.data, "scale", None)
+    if given is not None:
+        return float(given)
+    return IMAGE_SCALE if x.dtype == np.uint8 else 1.0
+
+
+def _init(model: settings.Model, shape: tuple[int, ...], classes: int) -> Callable[[Array], Any]:
+    """The function that makes the first model, for rows of this shape."""
+    if isinstance(model, settings.MlpModel):
+        inputs, hidden = int(np.prod(shape)), model.hidden
+        return lambda key: Mlp.init(key, inputs, hidden, classes)
+    if isinstance(model, settings.LstmModel):
+        embedding, width, layers = model.embedding, model.hidden, model.layers
+        return lambda key: CharLstm.init(key, classes, embedding, width, layers)
+    if len(shape) != 3:
+        raise DelianError(
+            f"the {model.name} model reads images, and the data's examples are of shape {list(shape)}",
+            "use the mlp model, or data of shape [n, height, width] or [n, height, width, channels]",
+        )
+    height, width, channels = shape
+    if isinstance(model, settings.CnnModel):
+        if height < 4 or width < 4:
+            raise DelianError(
+                f"the cnn model halves an image twice, and these are {height} x {width}",
+                "use the mlp model, or images of at least 4 x 4",
+            )
+        return lambda key: FedAvgCnn.init(key, height, width, channels, classes)
+    if height // 16 != 1 or width // 16 != 1:
+        raise DelianError(
+            f"the omniglot model reads images of 16 to 31 pixels a side, not {height} x {width}",
+            "use the cnn model",
+        )
+    filters = model.filters
+    return lambda key: OmniglotNet.init(key, channels, filters, classes)
+
+
+def algorithm(chosen: settings.Algorithm) -> Algorithm:
+    """The algorithm of a scenario's settings."""
+    local = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
+    server = _optimizer(chosen.server_optimizer, chosen.server_learning_rate)
+    common: dict[str, Any] = {
+        "local": local,
+        "server": server,
+        "personal_steps": chosen.personal_steps,
+    }
+    if isinstance(chosen, settings.MetaLearning):
+        common |= {
+            "epochs": chosen.epochs,
+            "inner_steps": chosen.inner_steps,
+            "inner_learning_rate": chosen.inner_learning_rate,
+            # A device adapts as the meta-gradient saw it adapt.
+            "personal_learning_rate": chosen.inner_learning_rate,
+        }
+        if isinstance(chosen, settings.MetaSgd):
+            return MetaSgd(**common)
+        return Maml(first_order=isinstance(chosen, settings.Fomaml), **common)
+    common["personal_learning_rate"] = chosen.personal_learning_rate
+    if isinstance(chosen, settings.Reptile):
+        return Reptile(inner_steps=chosen.inner_steps, **common)
+    common["epochs"] = chosen.epochs
+    if isinstance(chosen, settings.FedProx):
+        return FedProx(proximal=chosen.proximal_mu, **common)
+    return FedAvg(**common)
+
+
+def _optimizer(name: str, learning_rate: float, momentum: float = 0.0) -> Optimizer:
+    return adam(learning_rate) if name == "adam" else sgd(learning_rate, momentum)
+
+
+def weight_max(scenario: Scenario, data: datasets.FederatedData) -> float:
+    """The largest weight that a device of this federation has in the mean."""
+    if isinstance(scenario.algorithm, settings.Reptile):
+        return 1.0
+    supports = [d.support for d in data.devices if isinstance(d, datasets.DeviceData)]
+    return float(max(supports, default=1))

@@ -1,0 +1,77 @@
+"""Batches: every row once a pass, halves that do not meet, filling that counts for nothing. Run as plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import delian as dl
+from delian.core.learn import Episodes, EpisodeTable, Samples, SampleSet
+
+
+def rows(support: int, query: int, capacity: int) -> SampleSet:
+    """Row i holds i."""
+    x = np.arange(capacity, dtype=np.float32)[:, None]
+    y = np.arange(capacity, dtype=np.int32)
+    return SampleSet(x, y, np.array(support), np.array(query))
+
+
+@pytest.mark.parametrize("support", [1, 4, 5, 7, 12])
+def test_a_pass_takes_every_support_row_once(support: int) -> None:
+    source, data = Samples(5, 1.0), rows(support, 3, 16)
+    order = source.order(data, dl.random.key(1))
+    taken = []
+    for step in range(int(source.steps(data))):
+        batch = source.batch(data, order, step)
+        taken += [int(y) for y, w in zip(batch.y, batch.weight, strict=True) if w]
+    assert sorted(taken) == list(range(support))
+
+
+@pytest.mark.parametrize("support", [2, 3, 9, 12])
+def test_an_episode_judges_by_rows_that_it_did_not_adapt_on(support: int) -> None:
+    source, data = Samples(4, 1.0), rows(support, 3, 16)
+    order = source.order(data, dl.random.key(2))
+    adapted, judged = set(), []
+    for step in range(int(source.episodes(data))):
+        adapt, judge = source.episode(data, order, step)
+        assert adapt.weight.sum() > 0 and judge.weight.sum() > 0
+        adapted |= {int(y) for y, w in zip(adapt.y, adapt.weight, strict=True) if w}
+        judged += [int(y) for y, w in zip(judge.y, judge.weight, strict=True) if w]
+    assert len(judged) == len(set(judged)) == support - support // 2
+    assert not adapted & set(judged)
+    assert adapted | set(judged) <= set(range(support))
+
+
+def test_query_rows_are_those_after_the_support_rows() -> None:
+    source, data = Samples(4, 1.0, query_size=2), rows(6, 3, 16)
+    order = source.order(data, dl.random.key(3))
+    seen = []
+    for step in range(int(source.query_batches(data))):
+        batch = source.query(data, order, step)
+        seen += [int(y) for y, w in zip(batch.y, batch.weight, strict=True) if w]
+    assert seen == [6, 7, 8]
+
+
+def test_personalisation_goes_round_the_support_rows() -> None:
+    source, data = Samples(4, 1.0), rows(3, 3, 16)
+    order = source.order(data, dl.random.key(4))
+    batch = source.adaptation(data, order, 7)
+    assert list(batch.weight) == [1, 1, 1, 0]
+    assert {int(y) for y in batch.y[:3]} == {0, 1, 2}
+
+
+def test_an_episode_draws_other_hands_to_judge_by() -> None:
+    images = np.zeros((6, 4, 2, 2), np.uint8)
+    images[...] = (np.arange(6)[:, None] * 10 + np.arange(4))[:, :, None, None]
+    table = EpisodeTable(images, np.array(5))
+    source = Episodes(ways=3, shots=1, queries=2, per_pass=4, scale=1.0)
+    for step in range(4):
+        adapt, judge = source.episode(table, dl.random.key(9), step)
+        drawn = adapt.x[:, 0, 0, 0].astype(int)
+        assert adapt.x.shape == (3, 2, 2, 1) and judge.x.shape == (6, 2, 2, 1)
+        assert list(adapt.y) == [0, 1, 2] and list(judge.y) == [0, 0, 1, 1, 2, 2]
+        characters = drawn // 10
+        assert len(set(characters)) == 3 and max(characters) < 5
+        judged = judge.x[:, 0, 0, 0].astype(int)
+        assert list(judged // 10) == list(np.repeat(characters, 2))
+        assert not set(drawn) & set(judged)
