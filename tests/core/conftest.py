@@ -47,3 +47,11 @@ def random_programs() -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules.setdefault(name, module))
     return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def primitive_names() -> set[str]:
+    """The primitives that the table tries."""
+    names = {op.name for case in _cases().TABLE for op in case.block().ops}
+    assert {case.name for case in _cases().TABLE} <= names
+    return names
