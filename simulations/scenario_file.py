@@ -39,7 +39,7 @@ def load(source: str | Path = DEFAULT) -> Scenario:
     """The scenario of a file, or the bundled one of that name. Raises DelianError with file and
     line.
     """
-    path = _find(source)
+    path = find(source)
     text = _read(path)
     try:
         raw = tomllib.loads(text)
@@ -142,7 +142,8 @@ def _again(scenario: Scenario, raw: dict[str, Any], origin: _Origin) -> Scenario
     return changed
 
 
-def _find(source: str | Path) -> Path:
+def find(source: str | Path) -> Path:
+    """The file that a path or a bundled scenario's name stands for."""
     path = Path(source)
     if path.is_file():
         return path

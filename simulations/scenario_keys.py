@@ -84,13 +84,42 @@ def keys_of(raw: dict[str, Any]) -> list[KeyPath]:
     return found
 
 
-def describe(model: type[Table], path: KeyPath = ()) -> Iterator[Key]:
+def reference() -> Iterator[tuple[str, str, list[Key]]]:
+    """Every table of a scenario as (heading, what it is, its keys), in the order of the file."""
+    yield "", _meaning(Scenario), _own_keys(Scenario, ())
+    for part, (tag, _) in CHOICES.items():
+        for name, model in tables(part).items():
+            yield f'[{part}] {tag} = "{name}"', _meaning(model), _own_keys(model, (part,))
+    for path in _inner_tables((), Scenario):
+        model = table_at(path, {})
+        if keys := _own_keys(model, path):
+            yield f"[{'.'.join(path)}]", _meaning(model), keys
+
+
+def _inner_tables(path: KeyPath, model: type[Table]) -> Iterator[KeyPath]:
+    """The paths of the tables in it that are no choice; alternatives have the algorithms' keys."""
+    for name, field in model.model_fields.items():
+        inner = _table_in(field.annotation)
+        if inner is None or (not path and name in (*CHOICES, "alternatives")):
+            continue
+        yield (*path, name)
+        yield from _inner_tables((*path, name), inner)
+
+
+def _meaning(model: type[Table]) -> str:
+    return " ".join((model.__doc__ or "").split())
+
+
+def _own_keys(model: type[Table], path: KeyPath) -> list[Key]:
     """The table's own keys, without those of the tables in it."""
+    found = []
     for name, field in model.model_fields.items():
         if (not path and name in CHOICES) or _table_in(field.annotation):
             continue
         default = "" if field.is_required() else _toml(field.default)
-        yield Key((*path, name), _allowed(field), default, field.description or "")
+        meaning = " ".join((field.description or "").split())
+        found.append(Key((*path, name), _allowed(field), default, meaning))
+    return found
 
 
 def allowed(path: KeyPath, raw: dict[str, Any]) -> str:
@@ -146,7 +175,7 @@ def _range(metadata: list[Any]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}".replace(",", "_") if value == int(value) else f"{value:g}"
+    return f"{int(value):_}" if value == int(value) else f"{value:g}"
 
 
 def _toml(value: Any) -> str:

@@ -105,7 +105,7 @@ def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
     if x.dtype == np.uint8:
         return x
     if x.dtype == np.bool_:
-        return x.astype(np.uint8)
+        return x.astype(np.uint8) * np.uint8(U8_MAX)
     if x.dtype.kind == "f":
         return np.ascontiguousarray(x, dtype=np.float32)
     if x.dtype.kind in "iu" and x.min() >= 0 and x.max() <= U8_MAX:

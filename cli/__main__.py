@@ -1,0 +1,5 @@
+"""`python -m delian.cli` is the `delian` command."""
+
+from .main import main
+
+main()

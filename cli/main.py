@@ -1,0 +1,66 @@
+"""The `delian` command. A group of commands is one small file; this one puts them together.
+
+What a command needs is imported when it runs, so that `delian --help` answers at once. Exit codes:
+0 done, 2 the input was wrong (with a message that says what, where and what to do), 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+
+import typer
+
+from ..core.errors import DelianError
+from . import doctor, scenario, simulate
+
+INPUT_ERROR, INTERRUPTED = 2, 130
+
+
+def _paragraphs(command: Callable[..., None]) -> str:
+    """A command's docstring with each paragraph on one line: the terminal breaks lines itself."""
+    text = inspect.cleandoc(command.__doc__ or "")
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+app = typer.Typer(
+    name="delian",
+    help="Federated learning from device to edge to cloud: one model, compiled once, "
+    "trained where the data is.",
+    epilog="Start with: delian simulate",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("simulate", help=_paragraphs(simulate.simulate))(simulate.simulate)
+app.add_typer(scenario.app, name="scenario")
+app.command("doctor")(doctor.doctor)
+
+
+@app.callback(invoke_without_command=True)
+def delian(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"delian {installed('delian')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """The console script's entry: runs the command and turns a user's mistake into a message."""
+    try:
+        app()
+    except DelianError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(INPUT_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""`delian scenario`: which scenarios there are, what is in them, and which keys they may have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="List and show scenarios and their keys.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_scenarios() -> None:
+    """List the scenarios that come with Delian."""
+    from ..simulations.scenario_file import DEFAULT, bundled, load
+
+    for name in bundled():
+        loaded = load(name)
+        first = loaded.description.strip().partition(". ")[0].rstrip(".")
+        needs = "  (needs --data)" if hasattr(loaded.data, "path") else ""
+        mark = "  (default)" if name == DEFAULT else ""
+        typer.echo(f"{name:<15} {first}.{mark}{needs}")
+
+
+@app.command("show")
+def show(
+    scenario: Annotated[str, typer.Argument(help="A bundled scenario's name, or a file.")],
+) -> None:
+    """Print a scenario's file, checked first: a start for your own."""
+    from ..simulations.scenario_file import find, load
+
+    load(scenario)
+    typer.echo(find(scenario).read_text(encoding="utf-8"), nl=False)
+
+
+@app.command("keys")
+def keys() -> None:
+    """List every key that a scenario may have, with its range, default and meaning."""
+    from ..simulations.scenario_keys import reference
+
+    for heading, meaning, entries in reference():
+        typer.echo(f"\n{heading}  {meaning}")
+        for key in entries:
+            default = f" (default {key.default})" if key.default else " (must be given)"
+            typer.echo(f"  {key.path[-1]:<24} {key.allowed}{default}\n  {'':<24} {key.meaning}")

@@ -1,0 +1,225 @@
+"""`delian simulate`: run a scenario on this machine and write its report."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..core.errors import DelianError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..simulations.result import SimulationResult
+    from ..simulations.scenario import Scenario
+
+RUNS = Path("delian-runs")
+RUNS_PER_NAME_MAX = 10_000
+INTERRUPTED = 130
+THREADS_MAX = 1024
+
+
+class Backend(StrEnum):
+    """What computes the devices' programs."""
+
+    native = "native"
+    reference = "reference"
+
+
+def simulate(
+    scenario: Annotated[
+        str, typer.Option("--scenario", "-s", help="A scenario file, or a bundled one's name.")
+    ] = "digits",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a key of the scenario; may be repeated."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The data file: .npz, or text for shakespeare."),
+    ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="fedavg, fedprox, reptile, fomaml, maml or metasgd."),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Run this algorithm as well, for one report on both."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Decides everything random: same seed, same result.")
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=THREADS_MAX, help="How many threads train (absent: all cores)."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the report goes (absent: delian-runs/SCENARIO-ALGORITHM-SEED).",
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print report.json, and nothing else, on stdout.")
+    ] = False,
+    backend: Annotated[
+        Backend, typer.Option(help="native: compiled C. reference: NumPy, slow, needs no compiler.")
+    ] = Backend.native,
+) -> None:
+    """Train a federation of simulated devices and write a report.
+
+    Without options: sixty devices behind three edges learn handwritten digits in a few seconds.
+    The result is a page, report.html, and its figures, report.json. Ctrl-C ends the run after the
+    round's bookkeeping and writes the report so far.
+    """
+    from ..simulations.report import build_report, to_json, write_report
+
+    chosen, other = _choose(scenario, settings or [], data, algorithm, compare, seed)
+    folder = _claim(out, chosen)
+    try:
+        result, second = _run(chosen, other, data, threads, backend.value)
+    except BaseException:
+        _release(folder)
+        raise
+    report = build_report(result, second)
+    page = write_report(report, folder)
+    if json:
+        sys.stdout.write(to_json(report))
+        sys.stdout.flush()
+    else:
+        from .summary import summary_text
+
+        typer.echo(summary_text(report, page))
+    if result.interrupted or (second is not None and second.interrupted):
+        raise typer.Exit(INTERRUPTED)
+
+
+def _choose(
+    source: str,
+    settings: list[str],
+    data: Path | None,
+    algorithm: str | None,
+    compare: str | None,
+    seed: int | None,
+) -> tuple[Scenario, Scenario | None]:
+    """The scenario as the options change it, and the same under the algorithm to compare with."""
+    from ..simulations.datasets import with_data
+    from ..simulations.scenario_file import load, override, with_algorithm
+
+    chosen = with_data(load(source), data)
+    if algorithm is not None:
+        chosen = with_algorithm(chosen, algorithm)
+    if seed is not None:
+        settings = [f"seed={seed}", *settings]
+    chosen = override(chosen, settings)
+    if compare is None:
+        return chosen, None
+    if compare == chosen.algorithm.name:
+        raise DelianError(
+            f"--compare {compare}: that is the algorithm itself", "name another algorithm"
+        )
+    return chosen, with_algorithm(chosen, compare)
+
+
+def _run(
+    chosen: Scenario, other: Scenario | None, data: Path | None, threads: int | None, backend: str
+) -> tuple[SimulationResult, SimulationResult | None]:
+    from rich.console import Console
+
+    from ..simulations.host import cores
+
+    console = Console(stderr=True, highlight=False)
+    count = threads or cores()
+    with _interruptible() as asked_to_stop:
+        result = _run_one(chosen, data, count, backend, console, asked_to_stop)
+        if other is None or result.interrupted:
+            return result, None
+        return result, _run_one(other, data, count, backend, console, asked_to_stop)
+
+
+def _run_one(
+    scenario: Scenario,
+    data: Path | None,
+    threads: int,
+    backend: str,
+    console: Console,
+    asked_to_stop: StopFlag,
+) -> SimulationResult:
+    from ..simulations.progress import Progress
+    from ..simulations.simulate import simulate as simulate_scenario
+
+    with Progress(console, scenario) as progress:
+        return simulate_scenario(
+            scenario,
+            data_path=data,
+            threads=threads,
+            backend=backend,
+            on_event=progress,
+            stop=asked_to_stop,
+        )
+
+
+class StopFlag:
+    """Becomes true at the first Ctrl-C. The run asks it between devices."""
+
+    def __init__(self) -> None:
+        self.raised = False
+
+    def __call__(self) -> bool:
+        return self.raised
+
+
+@contextmanager
+def _interruptible() -> Iterator[StopFlag]:
+    """The first Ctrl-C (or SIGTERM) raises the flag, the second ends the program at once."""
+    flag = StopFlag()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if flag.raised:
+            raise KeyboardInterrupt
+        flag.raised = True
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(s, handle) for s in signals]
+    try:
+        yield flag
+    finally:
+        for s, handler in zip(signals, before, strict=True):
+            signal.signal(s, handler)
+
+
+def _claim(out: Path | None, scenario: Scenario) -> Path:
+    """The report's folder, made: the one asked for, or the first free one of the usual name."""
+    from ..simulations.report import claim_folder
+
+    folder = out or _free_folder(f"{scenario.name}-{scenario.algorithm.name}-{scenario.seed}")
+    claim_folder(folder)
+    return folder
+
+
+def _free_folder(name: str) -> Path:
+    for i in range(1, RUNS_PER_NAME_MAX):
+        folder = RUNS / (name if i == 1 else f"{name}-{i}")
+        if not folder.exists():
+            return folder
+    raise DelianError(f"{RUNS} has {RUNS_PER_NAME_MAX} runs named {name}", "delete some of them")
+
+
+def _release(folder: Path) -> None:
+    """Leave no empty folders behind a run that did not start."""
+    for empty in (folder, folder.parent if folder.parent == RUNS else folder):
+        try:
+            empty.rmdir()
+        except OSError:
+            return
