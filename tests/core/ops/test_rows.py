@@ -67,7 +67,9 @@ def test_cost_is_a_count_from_types_alone(primitive_case: Any) -> None:
 
 
 def test_costs_worked_out_by_hand() -> None:
-    def cost(
+    Shape = tuple[int, ...]
+
+    def cost(name: str, shapes: list[Shape], result: Shape, **attrs: Any) -> int:
         name: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], **attrs: Any
     ) -> int:
         operands = tuple(Value(TensorType(DType.F32, s)) for s in shapes)
