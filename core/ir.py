@@ -75,7 +75,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.U8: np.dtype(np.uint8),
     DType.BOOL: np.dtype(np.bool_),
 }
-_FROM_NUMPY: dict[DType, np.dtype[Any]] = {n: d for d, n in _NUMPY.items()}
+_FROM_NUMPY: dict[np.dtype[Any], DType] = {n: d for d, n in _NUMPY.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,6 @@ def test_costs_worked_out_by_hand() -> None:
     Shape = tuple[int, ...]
 
     def cost(name: str, shapes: list[Shape], result: Shape, **attrs: Any) -> int:
-        name: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], **attrs: Any
-    ) -> int:
         operands = tuple(Value(TensorType(DType.F32, s)) for s in shapes)
         return PRIMITIVES[name].cost(
             Op(name, operands, (Value(TensorType(DType.F32, result)),), attrs)
