@@ -7,7 +7,9 @@ unpickled. What can go wrong ends as a DelianError that names the file.
 from __future__ import annotations
 
 import gzip
+import lzma
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -21,6 +23,21 @@ from ..errors import DelianError
 from .federated import FEDERATION_BYTES_MAX
 
 CHUNK_BYTES = 1 << 20
+
+# What zipfile, the decompressors and NumPy raise on damaged input (RuntimeError: an encrypted file
+# or an unknown method).
+BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+)
 
 
 def require_file(path: Path, hint: str) -> None:
@@ -99,7 +116,7 @@ def _open_npz(path: Path) -> zipfile.ZipFile:
     require_file(path, "give the data file's path with --data FILE or data.path")
     try:
         return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
+    except BROKEN as error:
         raise DelianError(
             f"{path} is not a whole .npz file: {error}",
             "it may be cut short, or no .npz at all: write it again with numpy.savez",
@@ -123,20 +140,13 @@ def _read_member(path: Path, archive: zipfile.ZipFile, key: str, room: int) -> N
                     "cut the data into smaller files",
                 )
             content = _read_exactly(stream, size)
-    except (
-        zipfile.BadZipFile,
-        OSError,
-        EOFError,
-        ValueError,
-        zlib.error,
-        NotImplementedError,
-    ) as error:
+            array = np.frombuffer(content, dtype)
+            return array.reshape(shape, order="F" if fortran else "C")
+    except BROKEN as error:
         raise DelianError(
             f"array `{key}` of {path} cannot be read: {error}",
             "the file may be damaged: write it again",
         ) from None
-    array = np.frombuffer(content, dtype)
-    return array.reshape(shape, order="F" if fortran else "C")
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

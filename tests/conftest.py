@@ -1,0 +1,92 @@
+"""What every test may ask for: real data from outside the project, and results nobody computed."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The repository's root."""
+    return CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with Omniglot and Shakespeare; where it is absent, the test is skipped."""
+    folder = Path(os.environ.get("DELIAN_DATA", CHECKOUT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no data in {folder}; set DELIAN_DATA")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_result() -> Callable[..., object]:
+    """Makes a plausible SimulationResult of a scenario without running it."""
+    from delian.simulations.datasets import load_data
+    from delian.simulations.result import DeviceRecord, RoundRecord, SimulationResult, Spread
+
+    def make(scenario, *, rounds=None, shared=0.7, personal=0.9, seed=0):
+        rng = np.random.default_rng(seed)
+        data = load_data(scenario)
+        selected = math.ceil(scenario.round.devices * scenario.round.over_selection)
+        done = scenario.rounds if rounds is None else rounds
+        records = []
+        for i in range(1, done + 1):
+            grown = 1 - math.exp(-i / 5)
+            reported = selected - int(rng.integers(0, 3))
+            records.append(
+                RoundRecord(
+                    round=i,
+                    selected=selected,
+                    reported=reported,
+                    dropped=selected - reported,
+                    late=0,
+                    refused=0,
+                    applied=True,
+                    bytes={
+                        "device_edge_up": 20_000 * reported,
+                        "device_edge_down": 20_000 * selected,
+                        "edge_cloud_up": 60_000,
+                        "edge_cloud_down": 60_000,
+                    },
+                    seconds={"device_compute": 4.0, "device_edge": 2.0, "waiting": 9.0},
+                    virtual_seconds=3.5,
+                    global_accuracy=shared * grown,
+                    personalised_accuracy=personal * grown,
+                    global_spread=Spread(shared * grown * 0.8, min(1.0, shared * grown * 1.2)),
+                )
+            )
+        devices = [
+            DeviceRecord(
+                device=i,
+                name=data.names[i],
+                edge=i % scenario.fleet.edges,
+                examples=data.card.examples[i],
+                held_out=i in data.held_out,
+                rounds=0 if i in data.held_out else 3,
+                accuracy_before=float(np.clip(rng.normal(shared, 0.1), 0, 1)),
+                accuracy_after=float(np.clip(rng.normal(personal, 0.05), 0, 1)),
+            )
+            for i in range(len(data.devices))
+        ]
+        return SimulationResult(
+            scenario=scenario,
+            rounds=tuple(records),
+            devices=tuple(devices),
+            parameters=4810,
+            trace_hash="0123456789abcdef" * 4,
+            data=data.card.to_json(),
+            host={"wall_seconds": 12.5, "updates_per_second": 640.0, "threads": 2},
+            interrupted=done < scenario.rounds,
+        )
+
+    return make

@@ -1,0 +1,61 @@
+"""Partitioners deal every example out once, deterministically, and as skewed as asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.core.data import partition
+from delian.core.errors import DelianError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+LABELS = np.random.default_rng(5).integers(0, 10, 1200).astype(np.int32)
+
+
+def skew(parts):
+    """The mean share of a device's most frequent label."""
+    return np.mean([np.bincount(LABELS[p]).max() / len(p) for p in parts])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.floats(0.05, 50), st.integers(0, 2**31), st.integers(1, 20))
+def test_dirichlet_deals_every_example_out_once_and_leaves_no_device_short(
+    devices, alpha, seed, least
+):
+    parts = partition.dirichlet(LABELS, devices, alpha, seed, least)
+    assert sorted(np.concatenate(parts)) == list(range(len(LABELS)))
+    assert min(map(len, parts)) >= least
+
+
+def test_a_small_alpha_skews_and_a_large_one_does_not():
+    skewed = partition.dirichlet(LABELS, 20, 0.1, 1, 10)
+    even = partition.dirichlet(LABELS, 20, 1000.0, 1, 10)
+    assert skew(skewed) > 0.5 > 0.25 > skew(even)
+
+
+def test_the_same_seed_gives_the_same_partition_and_another_seed_another():
+    one, same, other = (partition.dirichlet(LABELS, 12, 0.3, seed, 4) for seed in (7, 7, 8))
+    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+    assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_iid_deals_evenly():
+    sizes = [len(p) for p in partition.iid(103, 10, 3)]
+    assert max(sizes) - min(sizes) == 1
+    assert sum(sizes) == 103
+
+
+def test_natural_keeps_each_owner_s_examples_together():
+    owners = np.array([2, 0, 2, 1, 0])
+    parts = partition.natural(owners, ["a", "b", "c"])
+    assert [p.tolist() for p in parts] == [[1, 4], [3], [0, 2]]
+
+
+def test_a_named_device_without_samples_is_named_in_the_error():
+    with pytest.raises(DelianError, match="device `anna` has no samples"):
+        partition.natural(np.array([0, 0]), ["bert", "anna"])
+
+
+def test_too_few_examples_for_the_devices_is_an_error_that_says_how_many_fit():
+    with pytest.raises(DelianError, match="1200 examples cannot give 500 devices at least 10"):
+        partition.dirichlet(LABELS, 500, 0.3, 1, 10)
