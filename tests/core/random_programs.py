@@ -116,7 +116,9 @@ class _Maker:
 
     def _move_vector(self, x: _Tensor) -> None:
         b, v = self.b, x.value
-        kind = self.draw(st.sampled_from(["broadcast", "across", "reverse", "cumsum", "roll", "take"]))
+        kind = self.draw(
+            st.sampled_from(["broadcast", "across", "reverse", "cumsum", "roll", "take"])
+        )
         if kind == "broadcast":
             v = b("broadcast", v, shape=(2, 3), dims=(1,))
         elif kind == "across":
@@ -177,7 +179,9 @@ class _Maker:
         )
         shape = inner.shape
         if shape == (2, 2):
-            wide = self.b("pad", inner, self.b.constant(0.0), low=(0, 0), high=(0, 1), interior=(0, 0))
+            wide = self.b(
+                "pad", inner, self.b.constant(0.0), low=(0, 0), high=(0, 1), interior=(0, 0)
+            )
         else:
             wide = self.b("slice", inner, start=(0, 1), stop=(3, 3), step=(1, 1))
         self.put(wide, 3 * x.bound * y.bound)
@@ -234,8 +238,8 @@ class _Maker:
         maker.ints += params[len(args) :]
         return maker
 
-    def _steps(self, most: int) -> None:
-        for _ in range(self.draw(st.integers(1, most))):
+    def _steps(self, least: int, most: int) -> None:
+        for _ in range(self.draw(st.integers(least, most))):
             self.step()
 
     def branch(self) -> None:
@@ -245,7 +249,7 @@ class _Maker:
         regions, bounds = [], [0.0] * len(shapes)
         for _ in range(2):
             inner = self._inner(args, ints)
-            inner._steps(4)
+            inner._steps(2, 5)
             outs = [inner.pick(shape) for shape in shapes]
             bounds = [max(bound, t.bound) for bound, t in zip(bounds, outs, strict=True)]
             regions.append(inner.b.finish([t.value for t in outs]))
@@ -288,7 +292,7 @@ class _Maker:
         else:
             hi = self.b.constant(self.draw(st.integers(-1, 5)))
         inner = self._inner([*consts, *carries], [], index=True)
-        inner._steps(4)
+        inner._steps(2, 5)
         body = inner.b.finish(self._next(inner, carries, 1 + len(consts)))
         values = [t.value for t in (*consts, *carries)]
         made = self.b.emit("for", (lo, hi, *values), {"consts": len(consts)}, (body,))
@@ -307,7 +311,7 @@ class _Maker:
             size = cond("reduce_sum", first, axes=tuple(range(len(first.shape))))
             go = cond("and", go, cond("lt", cond.constant(-2.345), size))
         inner = self._inner([*consts, *carries], [count])
-        inner._steps(4)
+        inner._steps(2, 5)
         outs = self._next(inner, carries, len(consts))
         outs.append(inner.b("add", inner.b.params[-1], inner.b.constant(1)))
         regions = (cond.finish([go]), inner.b.finish(outs))
@@ -318,16 +322,15 @@ class _Maker:
 
 
 @st.composite
-def programs(draw: Callable[..., Any], steps: int = 8, depth: int = 2) -> Program:
+def programs(draw: Callable[..., Any], steps: int = 12, depth: int = 2) -> Program:
     """Programs of up to so many steps at the top and regions nested so deep, with arguments."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
     b = Builder([*(TensorType(DType.F64, s) for s in shapes), I64])
     maker = _Maker(draw, b, depth)
     maker.pool = [_Tensor(p, 2.0) for p in b.params[:-1]]
     maker.ints = [b.params[-1]]
-    maker._steps(steps)
-    results = [maker.pool[-1].value]
-    results += [maker.pick().value for _ in range(draw(st.integers(0, 2)))]
+    maker._steps(steps // 2, steps)
+    results = [t.value for t in maker.pool[-draw(st.integers(1, 5)) :]]
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     args: list[Any] = [rng.uniform(-2, 2, s) for s in shapes]
     args.append(np.asarray(draw(st.integers(0, 4))))

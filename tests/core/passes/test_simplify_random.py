@@ -1,0 +1,58 @@
+"""Simplification keeps what random programs compute, and is done after one go."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delian.core.backends.reference import run_block
+from delian.core.ir import count_ops
+from delian.core.passes.dce import dce
+from delian.core.passes.simplify import simplify
+from delian.core.transforms.vjp import vjp
+from delian.core.verify import verify
+
+
+def equal(got, expected):
+    for g, e in zip(got, expected, strict=True):
+        np.testing.assert_allclose(g, e, rtol=1e-12, atol=1e-12)
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_results_stay_and_the_program_stays_well_formed(random_programs, data):
+    program = data.draw(random_programs.programs())
+    verify(program.block)
+    smaller = simplify(program.block)
+    verify(smaller)
+    equal(run_block(smaller, program.args), run_block(program.block, program.args))
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_gradients_stay(random_programs, data):
+    program = data.draw(random_programs.programs())
+    reverse = vjp(program.block, program.wrt)
+    smaller = simplify(reverse)
+    verify(smaller)
+    cts = [np.ones(r.shape) for r in program.block.results]
+    equal(run_block(smaller, program.args + cts), run_block(reverse, program.args + cts))
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_dead_code_elimination_keeps_results(random_programs, data):
+    program = data.draw(random_programs.programs())
+    smaller = dce(program.block)
+    verify(smaller)
+    assert count_ops(smaller) <= count_ops(program.block)
+    equal(run_block(smaller, program.args), run_block(program.block, program.args))
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_simplified_program_has_nothing_left_to_simplify(random_programs, data):
+    program = data.draw(random_programs.programs())
+    smaller = simplify(program.block)
+    assert simplify(smaller) is smaller
