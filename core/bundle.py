@@ -1,14 +1,14 @@
 """A bundle: everything a tier needs to take part in a run, in one file.
 
-    manifest.json        what the programs take and give, by name; sizes; the ring plan; the hash of every other part
-    programs/NAME.ir     one program each, serialised IR: init, client_update, server_update, evaluate, personalise, infer
-    weights.f32          the first state, f32 little-endian, the leaves one after another as the manifest lists them
+    manifest.json        what the programs take and give, by name; sizes; the ring plan; the hash of
+    every other part programs/NAME.ir     one program each, serialised IR: init, client_update,
+    server_update, evaluate, personalise, infer weights.f32          the first state, f32
+    little-endian, the leaves one after another as the manifest lists them
 
-The file is a zip archive of stored (not compressed) entries with fixed timestamps, so that equal bundles are equal bytes.
-Its content hash is the SHA-256 of the manifest, which names the hash of every part: it is what a task message carries and
-what a device checks. Reading trusts nothing: sizes are limited before they are allocated, every part is hashed, every
-program verified.
-"""
+The file is a zip archive of stored (not compressed) entries with fixed timestamps, so that equal
+bundles are equal bytes. Its content hash is the SHA-256 of the manifest, which names the hash of
+every part: it is what a task message carries and what a device checks. Reading trusts nothing:
+sizes are limited before they are allocated, every part is hashed, every program verified."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from .wire.ir_codec import decode_function, encode_function
 
 FORMAT = 1
 PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise", "infer")
-#: A bundle larger than this is refused before it is read: ten times the largest model a device is meant for.
+#: A bundle larger than this is refused before it is read: ten times the largest model a device is
+#: meant for.
 BYTES_MAX = 1 << 30
 MANIFEST_BYTES_MAX = 1 << 20
 #: What a zip entry's time is set to: the format's own earliest.
@@ -131,7 +132,9 @@ class Bundle:
 
 
 def load(path: Path) -> Bundle:
-    """Reads a bundle from a file. Raises DelianError, naming the file, for one that is missing or broken."""
+    """Reads a bundle from a file. Raises DelianError, naming the file, for one that is missing or
+    broken.
+    """
     path = Path(path)
     try:
         size = path.stat().st_size
@@ -143,7 +146,9 @@ def load(path: Path) -> Bundle:
 
 
 def parse(data: bytes, where: str = "bundle") -> Bundle:
-    """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest one."""
+    """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest
+    one.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = {i.filename: i for i in archive.infolist()}

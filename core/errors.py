@@ -1,9 +1,8 @@
 """Errors that teach: what was wrong, where (file, line, underlined source), and what to do.
 
-Every error that a user can cause derives from `DelianError`; the command line prints it without a traceback and
-exits with 2. An error about the user's program carries source spans, from the line at fault outwards through the
-calls that led there.
-"""
+Every error that a user can cause derives from `DelianError`; the command line prints it without a
+traceback and exits with 2. An error about the user's program carries source spans, from the line at
+fault outwards through the calls that led there."""
 
 from __future__ import annotations
 
@@ -14,7 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A source span. Lines count from 1, columns from 0 (in characters), the end is exclusive, as in `ast`."""
+    """A source span. Lines count from 1, columns from 0 (in characters), the end is exclusive, as
+    in `ast`.
+    """
 
     file: str
     line: int
@@ -49,11 +50,15 @@ class DelianError(Exception):
 
 
 class TypeRuleError(DelianError):
-    """An operation was given operands that its type rule refuses. Raised without a span; the front end adds one."""
+    """An operation was given operands that its type rule refuses. Raised without a span; the front
+    end adds one.
+    """
 
 
 class ProgramError(DelianError):
-    """A user's function cannot be compiled. `locs` runs from the innermost span outwards through the calls."""
+    """A user's function cannot be compiled. `locs` runs from the innermost span outwards through
+    the calls.
+    """
 
     def __init__(self, code: str, message: str, locs: Sequence[Loc] = (), hint: str = "") -> None:
         super().__init__(message, hint)

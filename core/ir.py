@@ -1,8 +1,9 @@
 """The IR: typed, structured, first-order SSA.
 
-A `Function` has one `Block`. A block has parameters, a list of operations in order, and results. An operation takes
-values, gives values, carries attributes (compile-time data) and may hold closed regions: blocks that see nothing of
-the outside but their own parameters, so that differentiating, hashing, cutting and serialising one is a local act.
+A `Function` has one `Block`. A block has parameters, a list of operations in order, and results. An
+operation takes values, gives values, carries attributes (compile-time data) and may hold closed
+regions: blocks that see nothing of the outside but their own parameters, so that differentiating,
+hashing, cutting and serialising one is a local act.
 
     fn scale(%0: f32[3], %1: f32[]) -> (f32[3]) {
       %2: f32[3] = broadcast(%1) {shape=[3], dims=[]}
@@ -10,11 +11,11 @@ the outside but their own parameters, so that differentiating, hashing, cutting 
       return %3
     }
 
-What an operation means is not here: one row of `core.ops` per primitive says it. What is well formed is in
-`core.verify`; how it prints and parses in `core.text`; how it travels in `core.wire`.
+What an operation means is not here: one row of `core.ops` per primitive says it. What is well
+formed is in `core.verify`; how it prints and parses in `core.text`; how it travels in `core.wire`.
 
-Values are compared by identity. Operations are never changed after they are built: a pass builds a new block.
-"""
+Values are compared by identity. Operations are never changed after they are built: a pass builds a
+new block."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class DType(Enum):
-    """The element types. `value` is the name in the text form, and NumPy's name for it is `numpy.name`."""
+    """The element types. `value` is the name in the text form, and NumPy's name for it is
+    `numpy.name`.
+    """
 
     F64 = "f64"
     F32 = "f32"
@@ -113,9 +116,9 @@ class TensorType:
 class ListType:
     """A persistent stack: push and pop make new lists and leave the old one as it was.
 
-    The empty list stands for "all zeros" of unknown length: popping it gives zeros and the empty list again, and
-    adding it to a list gives that list. With that, push and pop are each other's adjoints, and reverse mode through a
-    loop of unknown trip count is closed under reverse mode.
+    The empty list stands for "all zeros" of unknown length: popping it gives zeros and the empty
+    list again, and adding it to a list gives that list. With that, push and pop are each other's
+    adjoints, and reverse mode through a loop of unknown trip count is closed under reverse mode.
     """
 
     element: Type
@@ -126,7 +129,9 @@ class ListType:
 
 Type: TypeAlias = TensorType | ListType
 #: What an attribute may be. Tuples nest; an ndarray only in `constant`.
-Attr: TypeAlias = "int | float | bool | str | DType | TensorType | ListType | Array | tuple[Attr, ...]"
+Attr: TypeAlias = (
+    "int | float | bool | str | DType | TensorType | ListType | Array | tuple[Attr, ...]"
+)
 
 
 class Value:
@@ -157,7 +162,9 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operation. `locs` are the source spans it came from: one, or several after fusion; innermost call last."""
+    """One operation. `locs` are the source spans it came from: one, or several after fusion;
+    innermost call last.
+    """
 
     name: str
     operands: tuple[Value, ...]
@@ -215,13 +222,16 @@ class Function:
         return print_function(self)
 
 
-#: Gives the result types of an operation, or raises `errors.TypeRuleError`. Set by `core.ops` so that the builder
-#: can check as it builds without the IR depending on the primitives.
-InferRule: TypeAlias = Callable[[str, Sequence[Value], Mapping[str, Any], Sequence[Block]], tuple[Type, ...]]
+#: Gives the result types of an operation, or raises `errors.TypeRuleError`. Set by `core.ops` so
+#: that the builder can check as it builds without the IR depending on the primitives.
+InferRule: TypeAlias = Callable[
+    [str, Sequence[Value], Mapping[str, Any], Sequence[Block]], tuple[Type, ...]
+]
 
 
 class Builder:
-    """Builds one block, an operation at a time, each checked by its primitive's type rule as it is added.
+    """Builds one block, an operation at a time, each checked by its primitive's type rule as it is
+    added.
 
     >>> from delian.core.ir import *
     >>> b = Builder([TensorType(DType.F32, (3,))])
@@ -243,13 +253,22 @@ class Builder:
         regions: Sequence[Block] = (),
         locs: tuple[Loc, ...] | None = None,
     ) -> tuple[Value, ...]:
-        """Adds an operation; gives its results. Raises TypeRuleError when its type rule refuses the operands."""
+        """Adds an operation; gives its results. Raises TypeRuleError when its type rule refuses the
+        operands.
+        """
         from .ops import infer
 
         attrs = attrs or {}
         results = tuple(Value(t) for t in infer(name, operands, attrs, regions))
         self.ops.append(
-            Op(name, tuple(operands), results, attrs, tuple(regions), self.locs if locs is None else locs)
+            Op(
+                name,
+                tuple(operands),
+                results,
+                attrs,
+                tuple(regions),
+                self.locs if locs is None else locs,
+            )
         )
         return results
 
@@ -273,14 +292,20 @@ class Builder:
         return self("list_empty", type=type) if isinstance(type, ListType) else self.full(type, 0)
 
     def inline(self, block: Block, args: Sequence[Value]) -> tuple[Value, ...]:
-        """Copies a block's operations here with its parameters replaced; gives what its results became."""
-        assert len(args) == len(block.params), f"{len(args)} arguments for {len(block.params)} parameters"
+        """Copies a block's operations here with its parameters replaced; gives what its results
+        became.
+        """
+        assert len(args) == len(block.params), (
+            f"{len(args)} arguments for {len(block.params)} parameters"
+        )
         mapping = dict(zip(block.params, args, strict=True))
         for op in block.ops:
             self.copy(op, mapping)
         return tuple(mapping[r] for r in block.results)
 
-    def copy(self, op: Op, mapping: dict[Value, Value], operands: Sequence[Value] | None = None) -> tuple[Value, ...]:
+    def copy(
+        self, op: Op, mapping: dict[Value, Value], operands: Sequence[Value] | None = None
+    ) -> tuple[Value, ...]:
         """Copies one operation with its operands mapped; enters its new results in the mapping."""
         results = tuple(Value(r.type) for r in op.results)
         operands = tuple(mapping[v] for v in op.operands) if operands is None else tuple(operands)

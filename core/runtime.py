@@ -1,9 +1,8 @@
 """Runs a bundle's programs on flat vectors: what a device, a coordinator and the simulator call.
 
-The state travels and is stored as one f32 vector, as the manifest lays it out; a program's parameters are views into it
-and its results are written into views of a new one, so that nothing is copied on the way in or out. Every method may be
-called from many threads at once.
-"""
+The state travels and is stored as one f32 vector, as the manifest lays it out; a program's
+parameters are views into it and its results are written into views of a new one, so that nothing is
+copied on the way in or out. Every method may be called from many threads at once."""
 
 from __future__ import annotations
 
@@ -18,17 +17,22 @@ from .backends import Executable, compile_function, compile_module
 from .bundle import Bundle, Leaf
 from .errors import DelianError
 from .ir import Array, Function
+from .privacy.ring import RingPlan
 
 
 def run_once(function: Function, args: Sequence[Any], backend: str) -> tuple[Array, ...]:
-    """Compiles and runs one function, once. A small one: the interpreter starts sooner than a compiler does."""
+    """Compiles and runs one function, once. A small one: the interpreter starts sooner than a
+    compiler does.
+    """
     del backend
     return compile_function(function, "reference")(*[np.asarray(a) for a in args])
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a local training gives: the ring vector u32[D + 1], the mean loss, and whether all of it is finite."""
+    """What a local training gives: the ring vector u32[D + 1], the mean loss, and whether all of it
+    is finite.
+    """
 
     vector: Array
     loss: float
@@ -56,6 +60,11 @@ class Runtime:
         self.bundle = bundle
         self.manifest = bundle.manifest
         self.programs: dict[str, Executable] = dict(compile_module(bundle.programs, backend))
+        self.ring = RingPlan(
+            clip=self.manifest.clip,
+            clients_max=self.manifest.clients_max,
+            dimension=self.manifest.dimension,
+        )
         self._state = self.manifest.state
         self._model = tuple(self._state[i] for i in self.manifest.model)
 
@@ -82,10 +91,14 @@ class Runtime:
 
     def memory(self) -> list[Array]:
         """The server's memory before the first round: zeros, as every optimiser here starts."""
-        return [np.zeros(leaf.shape, leaf.dtype.replace("f", "float")) for leaf in self.manifest.memory]
+        return [
+            np.zeros(leaf.shape, leaf.dtype.replace("f", "float")) for leaf in self.manifest.memory
+        ]
 
     def client_update(self, state: Array, data: Any, key: Array) -> Update:
-        """A device's local training. `data` is the tree of arrays that the bundle was built for, `key` u32[2]."""
+        """A device's local training. `data` is the tree of arrays that the bundle was built for,
+        `key` u32[2].
+        """
         vector = np.empty(self.manifest.dimension + 1, np.uint32)
         loss, finite = np.empty((), np.float32), np.empty((), np.bool_)
         self.programs["client_update"](

@@ -1,9 +1,9 @@
-"""Trees of arrays: tuples, lists, dicts, named tuples and dataclasses, with arrays (or anything else) at the leaves.
+"""Trees of arrays: tuples, lists, dicts, named tuples and dataclasses, with arrays (or anything
+else) at the leaves.
 
-A program's arguments and results are such trees; the IR sees the leaves in order, each named by its path
-(`params.hidden.0.weight`). A dataclass field made with `static()` belongs to the structure, not to the leaves.
-`None` is a tree of no leaves.
-"""
+A program's arguments and results are such trees; the IR sees the leaves in order, each named by its
+path (`params.hidden.0.weight`). A dataclass field made with `static()` belongs to the structure,
+not to the leaves. `None` is a tree of no leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _STATIC = {"delian.static": True}
 
 
 def static(**kwargs: Any) -> Any:
-    """A dataclass field that is part of the tree's structure: a size, a name, a function. It must be hashable."""
+    """A dataclass field that is part of the tree's structure: a size, a name, a function. It must
+    be hashable.
+    """
     return dataclasses.field(metadata=_STATIC, **kwargs)
 
 
@@ -28,7 +30,8 @@ def is_static(f: dataclasses.Field[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The shape of a tree. `kind` is the node's class, or None at a leaf; `keys` names its children in order.
+    """The shape of a tree. `kind` is the node's class, or None at a leaf; `keys` names its children
+    in order.
 
     `fixed` holds a dataclass's static fields as (name, value) pairs.
     """
@@ -55,8 +58,12 @@ class Structure:
 LEAF = Structure(None)
 
 
-def children(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
-    """A node's (keys, children, static fields), or None when it is a leaf. Dicts are taken in sorted key order."""
+def children(
+    node: Any,
+) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
+    """A node's (keys, children, static fields), or None when it is a leaf. Dicts are taken in
+    sorted key order.
+    """
     if node is None:
         return (), (), ()
     if isinstance(node, dict):
@@ -109,7 +116,8 @@ def build(structure: Structure, nodes: Iterable[Any]) -> Any:
     assert kind is not None
     if issubclass(kind, tuple):
         return kind(*values)
-    # Not through __init__: a tree is also rebuilt with abstract leaves, which a constructor would refuse.
+    # Not through __init__: a tree is also rebuilt with abstract leaves, which a constructor would
+    # refuse.
     made = object.__new__(kind)
     for name, value in (*zip(structure.keys, values, strict=True), *structure.fixed):
         object.__setattr__(made, name, value)

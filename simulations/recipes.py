@@ -1,4 +1,6 @@
-"""From a scenario's tables to what is compiled: the task, the algorithm and the arrays of every device."""
+"""From a scenario's tables to what is compiled: the task, the algorithm and the arrays of every
+device.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from ..core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, Optimizer, adam, sg
 from . import settings
 from .scenario import Scenario
 
-#: What raw values are multiplied by so that the largest is one: digits are 0 to 16, images 0 to 255.
+#: What raw values are multiplied by so that the largest is one: digits are 0 to 16, images 0 to
+#: 255.
 DIGITS_SCALE = 1 / 16
 IMAGE_SCALE = 1 / 255
 
@@ -39,7 +42,9 @@ def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeDat
     x = device.x
     if isinstance(scenario.model, settings.CnnModel | settings.OmniglotModel) and x.ndim == 3:
         x = x[..., None]
-    return SampleSet(x, device.y, np.array(device.support, np.int64), np.array(device.query, np.int64))
+    return SampleSet(
+        x, device.y, np.array(device.support, np.int64), np.array(device.query, np.int64)
+    )
 
 
 def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Classification, TensorType]:
@@ -82,8 +87,8 @@ def _init(model: settings.Model, shape: tuple[int, ...], classes: int) -> Callab
         return lambda key: CharLstm.init(key, classes, embedding, width, layers)
     if len(shape) != 3:
         raise DelianError(
-            f"the {model.name} model reads images, and the data's examples are of shape {list(shape)}",
-            "use the mlp model, or data of shape [n, height, width] or [n, height, width, channels]",
+            f"the {model.name} model reads images; the data's examples are of shape {list(shape)}",
+            "use the mlp model, or data of [n, height, width] or [n, height, width, channels]",
         )
     height, width, channels = shape
     if isinstance(model, settings.CnnModel):
@@ -141,3 +146,23 @@ def weight_max(scenario: Scenario, data: datasets.FederatedData) -> float:
         return 1.0
     supports = [d.support for d in data.devices if isinstance(d, datasets.DeviceData)]
     return float(max(supports, default=1))
+
+
+def examples(arrays: Any) -> int:
+    """What a device trains on: rows of its support set, or characters to draw episodes from."""
+    return int(arrays.support if isinstance(arrays, SampleSet) else arrays.characters)
+
+
+def local_steps(scenario: Scenario, arrays: Any) -> int:
+    """Gradient steps in one local update."""
+    chosen = scenario.algorithm
+    if isinstance(chosen, settings.Reptile):
+        return chosen.inner_steps
+    assert isinstance(chosen, settings.FedAvg | settings.FedProx | settings.MetaLearning)
+    if isinstance(arrays, EpisodeTable):
+        assert isinstance(scenario.data, settings.OmniglotData)
+        return chosen.epochs * scenario.data.episodes
+    rows = examples(arrays)
+    if isinstance(chosen, settings.MetaLearning):
+        rows -= rows // 2
+    return chosen.epochs * max(1, -(-rows // chosen.batch_size))

@@ -1,22 +1,22 @@
 """What a federated algorithm is, and the loop that all of them share.
 
-An algorithm is a frozen dataclass of hyperparameters; its methods are pure functions, compiled into a bundle's programs.
-Its *state* is a tree of f32 arrays, known to everybody; its *memory* is the server's own. A device runs `client_update`
-on the state that it was given and uploads the result's `update`, a tree like the state; the server sees nothing but the
-weighted mean of many, and makes the next state of it.
+An algorithm is a frozen dataclass of hyperparameters; its methods are pure functions, compiled into
+a bundle's programs. Its *state* is a tree of f32 arrays, known to everybody; its *memory* is the
+server's own. A device runs `client_update` on the state that it was given and uploads the result's
+`update`, a tree like the state; the server sees nothing but the weighted mean of many, and makes
+the next state of it.
 
 The shared loop is local descent:
 
     current <- state
     for each pass:  order <- shuffle
-        for each step:  g <- gradient(current, ...)        # the algorithm: what a device descends on
+        for each step:  g <- gradient(current, ...)        # the algorithm's own part
                         current <- current + local(g)      # the local optimiser
-    upload current - state, weighed by weight(data)
-    state <- state + server(-mean)                         # the server's optimiser: FedOpt (Reddi et al. 2021)
+    upload current - state, weighed by weight(data) state <- state + server(-mean)
+    # the server's optimiser: FedOpt (Reddi et al. 2021)
 
-so an algorithm is a subclass that says what its gradient is, and now and then how many steps a pass has, what a device
-weighs, where the model lies in the state, or how it is made personal.
-"""
+so an algorithm is a subclass that says what its gradient is, and now and then how many steps a pass
+has, what a device weighs, where the model lies in the state, or how it is made personal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ from .task import Classification, Metrics
 
 
 class ClientResult(NamedTuple):
-    """`update`: a tree like the state; `weight`: f32[], what the mean weighs it by; `loss`: f32[], mean over steps."""
+    """`update`: a tree like the state; `weight`: f32[], what the mean weighs it by; `loss`: f32[],
+    mean over steps.
+    """
 
     update: Any
     weight: Array
@@ -46,10 +48,9 @@ class Algorithm:
     """Local descent. `data` is a SampleSet or an EpisodeTable, `key` u32[2].
 
     Attributes:
-        epochs: passes over the device's data before it uploads.
-        local: the device's optimiser; it starts anew each round.
-        server: the server's optimiser, on the negative mean update. A unit step of SGD is plain averaging.
-        personal_steps: gradient steps that make the model personal.
+        epochs: passes over the device's data before it uploads. local: the device's optimiser; it
+        starts anew each round. server: the server's optimiser, on the negative mean update. A unit
+        step of SGD is plain averaging. personal_steps: gradient steps that make the model personal.
         personal_learning_rate: their rate.
     """
 
@@ -72,7 +73,9 @@ class Algorithm:
         return task.source.steps(data)
 
     def weight(self, data: Any) -> Array:
-        """What the device counts for in the mean, f32[]: its examples, or one where all hold episodes alike."""
+        """What the device counts for in the mean, f32[]: its examples, or one where all hold
+        episodes alike.
+        """
         if isinstance(data, SampleSet):
             return data.support.astype(np.float32)
         return np.float32(1.0)
@@ -80,7 +83,9 @@ class Algorithm:
     def gradient(
         self, task: Classification, current: Any, state: Any, data: Any, order: Array, step: Any
     ) -> tuple[Array, Any]:
-        """(loss f32[], what to descend on, a tree like the state) at `current`; `state` is where the device began."""
+        """(loss f32[], what to descend on, a tree like the state) at `current`; `state` is where
+        the device began.
+        """
         batch = task.source.batch(data, order, step)
         return value_and_grad(task.loss)(current, batch)  # type: ignore[no-any-return]
 
@@ -128,4 +133,3 @@ def evaluate(task: Classification, model: Any, data: Any, key: Array) -> Metrics
         part = task.metrics(model, task.source.query(data, order, step))
         loss, correct, count = loss + part.loss, correct + part.correct, count + part.count
     return Metrics(loss, correct, count)
-

@@ -7,9 +7,9 @@
     personalise(state, data, key)      -> model
     infer(model, x)                    -> logits
 
-`client_update` is a device's whole work in one program: every pass over its data, and at the end the update clipped,
-rounded into the ring and laid out as the vector that is uploaded. `mean` is a tree like the state.
-"""
+`client_update` is a device's whole work in one program: every pass over its data, and at the end
+the update clipped, rounded into the ring and laid out as the vector that is uploaded. `mean` is a
+tree like the state."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def build(
     """Compiles a task and an algorithm.
 
     Args:
-        data: a SampleSet or an EpisodeTable of arrays or TensorTypes: what every device's data look like.
-        example: the batch that `infer` takes, already scaled: f32[B, ...].
-        clip, clients_max: of the ring plan; refused when the sum of `clients_max` updates could overflow.
-        weight_max: the largest weight a device can have; weights are sent divided by it.
-        seed: of the first state.
+        data: a SampleSet or an EpisodeTable of arrays or TensorTypes: what every device's data look
+        like. example: the batch that `infer` takes, already scaled: f32[B, ...]. clip, clients_max:
+        of the ring plan; refused when the sum of `clients_max` updates could overflow. weight_max:
+        the largest weight a device can have; weights are sent divided by it. seed: of the first
+        state.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
@@ -69,7 +69,11 @@ def build(
     traced = {
         "init": init,
         "client_update": trace(
-            _client_update(task, algorithm, plan, weight_max), state, data, KEY, name="client_update"
+            _client_update(task, algorithm, plan, weight_max),
+            state,
+            data,
+            KEY,
+            name="client_update",
         ),
         "server_update": trace(
             _server_update(algorithm), state, memory, state, name="server_update"
@@ -134,7 +138,8 @@ def _client_update(
         result = algorithm.client_update(task, state, data, keys[0])
         leaves = [leaf.reshape(-1) for leaf in tree.leaves(result.update)]
         update = np.concatenate(leaves)
-        # A share of the largest weight, so that the ring's bound on one update holds for every device.
+        # A share of the largest weight, so that the ring's bound on one update holds for every
+        # device.
         weight = np.minimum(result.weight / weight_max, 1.0)
         finite = np.isfinite(result.loss) & np.isfinite(np.sum(update))
         return ring.encode(update, weight, keys[1], plan), result.loss, finite

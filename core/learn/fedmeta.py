@@ -1,15 +1,16 @@
 """Federated meta-learning: MAML, its first-order variant, and Meta-SGD.
 
-Chen, Luo, Dong, Li and He, "Federated Meta-Learning with Fast Convergence and Efficient Communication",
-arXiv:1802.07876, algorithm 1: a device adapts the model on a support batch, takes the gradient of the adapted model's
-loss on a query batch, and the server steps along the mean of those. One local meta-step before the upload is that
-algorithm; several are Per-FedAvg (Fallah, Mokhtari and Ozdaglar, NeurIPS 2020, algorithm 1).
+Chen, Luo, Dong, Li and He, "Federated Meta-Learning with Fast Convergence and Efficient
+Communication", arXiv:1802.07876, algorithm 1: a device adapts the model on a support batch, takes
+the gradient of the adapted model's loss on a query batch, and the server steps along the mean of
+those. One local meta-step before the upload is that algorithm; several are Per-FedAvg (Fallah,
+Mokhtari and Ozdaglar, NeurIPS 2020, algorithm 1).
 
     theta' = theta - alpha grad L_support(theta)          meta-gradient = d/dtheta L_query(theta')
 
-MAML (Finn, Abbeel and Levine, ICML 2017, equation 1) differentiates through the adaptation: the compiler takes the
-reverse mode of a program that holds a reverse mode. FOMAML takes d theta'/d theta for the identity.
-"""
+MAML (Finn, Abbeel and Levine, ICML 2017, equation 1) differentiates through the adaptation: the
+compiler takes the reverse mode of a program that holds a reverse mode. FOMAML takes d theta'/d
+theta for the identity."""
 
 from __future__ import annotations
 
@@ -28,10 +29,11 @@ from .task import Classification
 
 @dataclass(frozen=True)
 class Maml(Algorithm):
-    """The paper's alpha is `inner_learning_rate`, its beta the local optimiser's rate times the server's.
+    """The paper's alpha is `inner_learning_rate`, its beta the local optimiser's rate times the
+    server's.
 
-    Personalisation is the adaptation itself, at the rate that was trained for, `personal_steps` times.
-    """
+    Personalisation is the adaptation itself, at the rate that was trained for, `personal_steps`
+    times."""
 
     first_order: bool = False
     inner_steps: int = 1
@@ -72,10 +74,10 @@ class MetaSgdState(NamedTuple):
 class MetaSgd(Maml):
     """Meta-SGD: the initialisation and a rate for every parameter are learnt together.
 
-    Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning", arXiv:1707.09835, equation 4:
-    theta' = theta - alpha o grad L_support(theta), and the meta-gradient is taken with respect to theta and alpha.
-    `inner_learning_rate` is what every rate starts at. The upload is twice the model: rates travel as weights do.
-    """
+    Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning",
+    arXiv:1707.09835, equation 4: theta' = theta - alpha o grad L_support(theta), and the
+    meta-gradient is taken with respect to theta and alpha. `inner_learning_rate` is what every rate
+    starts at. The upload is twice the model: rates travel as weights do."""
 
     def init(self, task: Classification, key: Array) -> MetaSgdState:
         model = task.init(key)

@@ -1,11 +1,11 @@
 """Reptile.
 
-Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", arXiv:1803.02999, algorithm 2 (the batched
-version): devices run k steps of an optimiser on batches of their task, and the server moves the initialisation
-towards the mean of where they end, by the step epsilon.
+Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", arXiv:1803.02999, algorithm
+2 (the batched version): devices run k steps of an optimiser on batches of their task, and the
+server moves the initialisation towards the mean of where they end, by the step epsilon.
 
-In steps it is federated averaging. What differs is what it means by them: a fixed number of inner steps however much data
-a device has, every task of the same weight, and a server's step below one.
+In steps it is federated averaging. What differs is what it means by them: a fixed number of inner
+steps however much data a device has, every task of the same weight, and a server's step below one.
 """
 
 from __future__ import annotations

@@ -3,14 +3,16 @@
 A source answers the same questions for every algorithm, so that an algorithm is written once:
 
 - `order(data, key)`: the random plan of one pass;
-- `steps(data)`, `batch(data, order, step)`: plain training on the support set, every row once a pass;
-- `episodes(data)`, `episode(data, order, step)`: meta-training, a batch to adapt on and a batch to judge by, disjoint;
+- `steps(data)`, `batch(data, order, step)`: plain training on the support set, every row once a
+  pass;
+- `episodes(data)`, `episode(data, order, step)`: meta-training, a batch to adapt on and a batch to
+  judge by, disjoint;
 - `adaptation(data, order, step)`: personalisation on the support set;
 - `query_batches(data)`, `query(data, order, step)`: evaluation on rows that training never touched.
 
-Sizes that differ from device to device are values in the program, the memory is sized by a common capacity, and a
-batch that is only partly filled gives weight zero to the rest: one program serves every device of the fleet.
-"""
+Sizes that differ from device to device are values in the program, the memory is sized by a common
+capacity, and a batch that is only partly filled gives weight zero to the rest: one program serves
+every device of the fleet."""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from ..ir import Array
 
 
 class Batch(NamedTuple):
-    """One batch: `x` [B, ...], `y` integers [B, ...], `weight` f32[B], one for a row that counts, zero for filling."""
+    """One batch: `x` [B, ...], `y` integers [B, ...], `weight` f32[B], one for a row that counts,
+    zero for filling.
+    """
 
     x: Array
     y: Array
@@ -44,7 +48,9 @@ class SampleSet(NamedTuple):
 
 
 class EpisodeTable(NamedTuple):
-    """A device's drawings by character and drawer: `images` u8[characters, drawers, H, W]; `characters` i64[] counts."""
+    """A device's drawings by character and drawer: `images` u8[characters, drawers, H, W];
+    `characters` i64[] counts.
+    """
 
     images: Array
     characters: Array
@@ -52,7 +58,9 @@ class EpisodeTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Samples:
-    """Mini-batches of `batch_size` rows of a SampleSet; `scale` is what a raw value of x is multiplied by."""
+    """Mini-batches of `batch_size` rows of a SampleSet; `scale` is what a raw value of x is
+    multiplied by.
+    """
 
     batch_size: int
     scale: float
@@ -82,7 +90,8 @@ class Samples:
         return (data.support - data.support // 2 + self.batch_size - 1) // self.batch_size
 
     def episode(self, data: SampleSet, order: Array, step: Array) -> tuple[Batch, Batch]:
-        """The shuffled support set, halved: adapt on the first half (taken round and round), judge by the second.
+        """The shuffled support set, halved: adapt on the first half (taken round and round), judge
+        by the second.
 
         A single row is adapted on and judged by alike: there is no other.
         """
@@ -111,9 +120,9 @@ class Samples:
 class Episodes:
     """N-way, K-shot tasks (Vinyals et al. 2016) of an EpisodeTable.
 
-    An episode draws `ways` characters, numbers them at random, and draws `shots` drawings of each to adapt on and
-    `queries` others, by other hands, to judge by. A pass is `per_pass` episodes. The order of a pass is its key.
-    """
+    An episode draws `ways` characters, numbers them at random, and draws `shots` drawings of each
+    to adapt on and `queries` others, by other hands, to judge by. A pass is `per_pass` episodes.
+    The order of a pass is its key."""
 
     ways: int
     shots: int

@@ -23,10 +23,11 @@ class Metrics(NamedTuple):
 
 @dataclass(frozen=True)
 class Classification:
-    """Labels from inputs, by softmax cross-entropy; of one label a row, or one a position of a sequence.
+    """Labels from inputs, by softmax cross-entropy; of one label a row, or one a position of a
+    sequence.
 
-    `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)` and gives logits [B, ..., C].
-    """
+    `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)` and gives
+    logits [B, ..., C]."""
 
     name: str
     init: Callable[[Array], Any]
@@ -38,7 +39,9 @@ class Classification:
         return np.sum(per_row(losses) * batch.weight) / np.maximum(np.sum(batch.weight), 1.0)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
-        """Loss, right answers and rows of a batch; a sequence counts as one row, its share of right positions."""
+        """Loss, right answers and rows of a batch; a sequence counts as one row, its share of right
+        positions.
+        """
         logits = model(batch.x, batch.weight)
         losses = functional.cross_entropy(logits, batch.y)
         correct = (np.argmax(logits, axis=-1) == batch.y).astype(np.float32)

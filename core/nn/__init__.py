@@ -1,4 +1,6 @@
-"""Layers, models and optimisers, written in the NumPy vocabulary: they run as plain Python and they compile."""
+"""Layers, models and optimisers, written in the NumPy vocabulary: they run as plain Python and they
+compile.
+"""
 
 from .layers import BatchNorm, Conv, Dense, Embedding, LstmCell
 from .optim import Optimizer, adam, apply, sgd

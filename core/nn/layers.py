@@ -1,7 +1,7 @@
 """Layers: frozen dataclasses of arrays. A layer is its parameters; calling it is a pure function.
 
-Written in the NumPy vocabulary, so each runs as plain Python and compiles. Images are [N, H, W, C], sequences [N, T].
-"""
+Written in the NumPy vocabulary, so each runs as plain Python and compiles. Images are [N, H, W, C],
+sequences [N, T]."""
 
 from __future__ import annotations
 
@@ -60,11 +60,12 @@ class Conv:
 
 @module
 class BatchNorm:
-    """Batch normalisation (Ioffe and Szegedy 2015) by the statistics of the batch itself, in training and after.
+    """Batch normalisation (Ioffe and Szegedy 2015) by the statistics of the batch itself, in
+    training and after.
 
-    Meta-learning normalises so (Finn et al. 2017): a task brings its own statistics and nothing is carried between
-    devices. Rows of weight zero, which only fill up a last partial batch, count for nothing.
-    """
+    Meta-learning normalises so (Finn et al. 2017): a task brings its own statistics and nothing is
+    carried between devices. Rows of weight zero, which only fill up a last partial batch, count for
+    nothing."""
 
     scale: Array  # f32[channels]
     shift: Array  # f32[channels]
@@ -115,14 +116,21 @@ class LstmCell:
         keys = random.split(key, 2)
         weight = glorot_uniform(keys[0], (inputs, 4 * width), inputs, width)
         recurrent = glorot_uniform(keys[1], (width, 4 * width), width, width)
-        # A forget gate that starts open lets gradients through from the first step (Jozefowicz et al. 2015).
+        # A forget gate that starts open lets gradients through from the first step (Jozefowicz et
+        # al. 2015).
         open_forget = np.concatenate(
-            [np.zeros(width, np.float32), np.ones(width, np.float32), np.zeros(2 * width, np.float32)]
+            [
+                np.zeros(width, np.float32),
+                np.ones(width, np.float32),
+                np.zeros(2 * width, np.float32),
+            ]
         )
         return LstmCell(weight, recurrent, open_forget)
 
     def project(self, x: Array) -> Array:
-        """The inputs' share of the gates, for a whole sequence at once: f32[..., inputs] -> f32[..., 4 * width]."""
+        """The inputs' share of the gates, for a whole sequence at once: f32[..., inputs] ->
+        f32[..., 4 * width].
+        """
         return x @ self.weight + self.bias
 
     def __call__(self, projected: Array, hidden: Array, cell: Array) -> tuple[Array, Array]:

@@ -1,8 +1,7 @@
 """The models of the scenarios and the benchmarks, each from the paper that made it a yardstick.
 
-A model is called as `model(x, weight)`: `x` one batch, `weight` f32[N], one for a row that counts and zero for one that
-only fills up a last partial batch. It gives logits.
-"""
+A model is called as `model(x, weight)`: `x` one batch, `weight` f32[N], one for a row that counts
+and zero for one that only fills up a last partial batch. It gives logits."""
 
 from __future__ import annotations
 
@@ -18,7 +17,9 @@ from .layers import BatchNorm, Conv, Dense, Embedding, LstmCell
 
 @module
 class Mlp:
-    """Dense layers with relu between; with hidden sizes (200, 200) the 2NN of McMahan et al. 2017, section 3."""
+    """Dense layers with relu between; with hidden sizes (200, 200) the 2NN of McMahan et al. 2017,
+    section 3.
+    """
 
     layers: tuple[Dense, ...]
 
@@ -27,10 +28,7 @@ class Mlp:
         sizes = (inputs, *hidden, outputs)
         keys = random.split(key, len(sizes) - 1)
         return Mlp(
-            tuple(
-                Dense.init(keys[i], before, after)
-                for i, (before, after) in enumerate(zip(sizes[:-1], sizes[1:], strict=True))
-            )
+            tuple(Dense.init(keys[i], sizes[i], sizes[i + 1]) for i in range(len(sizes) - 1))
         )
 
     def __call__(self, x: Array, weight: Array) -> Array:
@@ -43,7 +41,8 @@ class Mlp:
 
 @module
 class FedAvgCnn:
-    """The CNN of McMahan et al. 2017, section 3: two 5x5 convolutions (32, 64), each pooled 2x2, and 512 units.
+    """The CNN of McMahan et al. 2017, section 3: two 5x5 convolutions (32, 64), each pooled 2x2,
+    and 512 units.
 
     For 28x28 images and ten classes it has 1,663,370 parameters.
     """
@@ -85,7 +84,9 @@ class ConvBlock:
 
 @module
 class OmniglotNet:
-    """Four blocks of 64 filters and a linear head: the few-shot network of Vinyals et al. 2016 and Finn et al. 2017."""
+    """Four blocks of 64 filters and a linear head: the few-shot network of Vinyals et al. 2016 and
+    Finn et al. 2017.
+    """
 
     blocks: tuple[ConvBlock, ...]
     head: Dense
@@ -111,7 +112,9 @@ class OmniglotNet:
 
 @module
 class CharLstm:
-    """Next character: embedding, two LSTM layers, a linear head (McMahan et al. 2017, section 3; LEAF)."""
+    """Next character: embedding, two LSTM layers, a linear head (McMahan et al. 2017, section 3;
+    LEAF).
+    """
 
     embedding: Embedding
     cells: tuple[LstmCell, ...]
@@ -130,7 +133,9 @@ class CharLstm:
         )
 
     def __call__(self, x: Array, weight: Array) -> Array:
-        """Integers [N, T] -> logits f32[N, T, symbols], the t-th for the symbol that follows x[:, t]."""
+        """Integers [N, T] -> logits f32[N, T, symbols], the t-th for the symbol that follows x[:,
+        t].
+        """
         outputs = self.embedding(np.transpose(x))
         for cell in self.cells:
             outputs = run_cell(cell, outputs)
@@ -138,7 +143,9 @@ class CharLstm:
 
 
 def run_cell(cell: LstmCell, inputs: Array) -> Array:
-    """One layer over a whole sequence: f32[T, N, inputs] -> f32[T, N, width], from a state of zeros."""
+    """One layer over a whole sequence: f32[T, N, inputs] -> f32[T, N, width], from a state of
+    zeros.
+    """
     steps, rows = inputs.shape[0], inputs.shape[1]
     width = cell.recurrent.shape[0]
     # All steps' input products at once: one large product instead of T small ones.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import delian as dl
 import numpy as np
 import pytest
-
-import delian as dl
 from delian.core.backends import compile_function
 from delian.core.learn import Batch, Classification, Maml, MetaSgd, MetaSgdState, Samples, SampleSet
 from delian.core.nn import Mlp, sgd

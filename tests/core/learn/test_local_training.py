@@ -1,14 +1,15 @@
-"""A device's local training equals the same training in torch: three steps, every parameter to 1e-4."""
+"""A device's local training equals the same training in torch: three steps, every parameter to
+1e-4.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import delian as dl
 import numpy as np
 import pytest
-
-import delian as dl
 from delian.core.backends import compile_function
 from delian.core.learn import Batch, Classification, FedAvg, Samples, SampleSet
 from delian.core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, sgd
@@ -87,7 +88,8 @@ def text(symbols: int, length: int, rows: int) -> SampleSet:
     return SampleSet(x, y, np.array(rows), np.array(0))
 
 
-#: name -> model's init, its torch twin, data, batch size, scale of x, backend. 3 batches, the last one not full.
+#: name -> model's init, its torch twin, data, batch size, scale of x, backend. 3 batches, the last
+#: one not full.
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], SampleSet, int, float]] = {
     "mlp": (lambda key: Mlp.init(key, 784, (200, 200), 10), mlp, images(28, 27, 10), 10, 1 / 255),
     "cnn": (lambda key: FedAvgCnn.init(key, 28, 28, 1, 10), cnn, images(28, 8, 10), 3, 1 / 255),

@@ -1,11 +1,12 @@
-"""Batches: every row once a pass, halves that do not meet, filling that counts for nothing. Run as plain Python."""
+"""Batches: every row once a pass, halves that do not meet, filling that counts for nothing. Run as
+plain Python.
+"""
 
 from __future__ import annotations
 
+import delian as dl
 import numpy as np
 import pytest
-
-import delian as dl
 from delian.core.learn import Episodes, EpisodeTable, Samples, SampleSet
 
 

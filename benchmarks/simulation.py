@@ -1,0 +1,248 @@
+"""Client updates a second of a whole simulation, beside peers, interleaved in one sitting.
+
+    python benchmarks/simulation.py --model mlp --rounds 40 --repeat 5 \
+        --peer 'torch1=V/bin/python floor_torch.py --model mlp --threads 1 --rounds 40'
+
+The work is the synthetic benchmark of the FedAvg paper's models: 100 devices of 60 samples of 28 x
+28, ten a round, one epoch of batches of ten at rate 0.1, no evaluation. A peer is any command that
+does the same work and prints `##ROUND number unixtime` at the end of each round; Delian's own
+simulator is run the same way, as a process of its own, through its tiers, its network and its ring
+sums.
+
+Every command is started `--repeat` times, in turn, and watched from outside: client updates a
+second from the end of the third round to the end of the last, the time from the start of the
+process to the end of round one, the peak of the process tree's resident memory, and how busy
+everything else on the machine was. Medians and best runs are given, and ratios to Delian. A run
+beside more than 0.3 busy cores is marked. """
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psutil
+
+DEVICES_PER_ROUND = 10
+#: Rounds that are not counted: caches warm up in them.
+SKIPPED = 2
+#: Other work on the machine, in cores, above which a run is marked as disturbed.
+DISTURBED = 0.3
+SAMPLE_S = 0.1
+#: Client updates a second on two cores, and MiB: what this model must reach.
+GOALS = {"mlp": (500.0, 200.0), "cnn": (12.0, 200.0)}
+ROUND = re.compile(r"##ROUND (\d+) ([\d.]+)")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one command."""
+
+    name: str
+    updates_per_s: float
+    first_round_s: float
+    rss_mib: float
+    other_cores: float
+
+
+def child(model: str, rounds: int, threads: int) -> None:
+    """Delian's side: the scenario of the repository, with a mark at each round's end."""
+    from delian.simulations import scenario_file
+    from delian.simulations.result import RoundFinished
+    from delian.simulations.simulate import simulate
+
+    scenario = scenario_file.override(
+        scenario_file.find(f"synthetic-{model}"), [f"rounds={rounds}", f"evaluation.every={rounds}"]
+    )
+
+    def mark(event: object) -> None:
+        if isinstance(event, RoundFinished):
+            print(f"##ROUND {event.record.round} {time.time():.6f}", flush=True)
+
+    result = simulate(scenario, threads=threads, on_event=mark)
+    print(f"##FINAL {result.rounds[-1].global_accuracy}")
+
+
+def measure(name: str, command: list[str], limit_s: float) -> Run:
+    """Starts a command, watches its process tree, reads its marks."""
+    busy = _busy()
+    start = time.time()
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    watcher = _Watcher(process.pid)
+    timer = threading.Timer(limit_s, process.kill)
+    timer.start()
+    ends: dict[int, float] = {}
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := ROUND.search(line):
+            ends[int(found[1])] = float(found[2])
+    code = process.wait()
+    timer.cancel()
+    rss, cpu = watcher.stop()
+    wall = time.time() - start
+    if code or len(ends) < SKIPPED + 2:
+        raise SystemExit(
+            f"{name}: exit code {code} after {len(ends)} rounds: {shlex.join(command)}"
+        )
+    order = sorted(ends)
+    counted = order[SKIPPED:]
+    span = ends[counted[-1]] - ends[order[SKIPPED - 1]]
+    return Run(
+        name=name,
+        updates_per_s=DEVICES_PER_ROUND * len(counted) / span,
+        first_round_s=ends[order[0]] - start,
+        rss_mib=rss / 2**20,
+        other_cores=max(0.0, (_busy() - busy - cpu) / wall),
+    )
+
+
+class _Watcher:
+    """The peak of a process tree's resident memory, and the processor time that it used."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._cpu: dict[int, float] = {}
+        self._peak = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._done.wait(SAMPLE_S):
+            try:
+                tree = [self._root, *self._root.children(recursive=True)]
+            except psutil.Error:
+                return
+            rss = 0
+            for process in tree:
+                try:
+                    rss += process.memory_info().rss
+                    times = process.cpu_times()
+                    self._cpu[process.pid] = times.user + times.system
+                except psutil.Error:
+                    continue
+            self._peak = max(self._peak, rss)
+
+    def stop(self) -> tuple[int, float]:
+        self._done.set()
+        self._thread.join()
+        return self._peak, sum(self._cpu.values())
+
+
+def _busy() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
+def summarise(runs: list[Run], model: str) -> dict[str, Any]:
+    """Medians and bests by command, ratios of Delian to each peer, and the targets."""
+    names = list(dict.fromkeys(r.name for r in runs))
+    table: dict[str, Any] = {}
+    for name in names:
+        mine = [r for r in runs if r.name == name]
+        table[name] = {
+            "updates_per_s": statistics.median(r.updates_per_s for r in mine),
+            "updates_per_s_best": max(r.updates_per_s for r in mine),
+            "first_round_s": statistics.median(r.first_round_s for r in mine),
+            "rss_mib": statistics.median(r.rss_mib for r in mine),
+            "disturbed_runs": sum(r.other_cores > DISTURBED for r in mine),
+        }
+    ours = table["delian"]
+    ratios = {
+        n: round(ours["updates_per_s"] / row["updates_per_s"], 2)
+        for n, row in table.items()
+        if n != "delian"
+    }
+    rate, memory = GOALS[model]
+    targets = [
+        {
+            "name": f"{model} updates a second, 2 cores",
+            "goal": rate,
+            "measured": round(ours["updates_per_s"], 1),
+            "met": ours["updates_per_s"] >= rate,
+        },
+        {
+            "name": f"{model} peak resident memory, MiB",
+            "goal": memory,
+            "measured": round(ours["rss_mib"], 1),
+            "met": ours["rss_mib"] <= memory,
+        },
+    ]
+    return {
+        "model": model,
+        "cores": psutil.cpu_count(),
+        "runs": [asdict(r) for r in runs],
+        "table": table,
+        "times_faster_than": ratios,
+        "targets": targets,
+    }
+
+
+def print_table(result: dict[str, Any]) -> None:
+    print(f"\n{result['model']}, {result['cores']} cores; medians (best)")
+    print(f"{'':14}{'updates/s':>18}{'first round, s':>16}{'RSS, MiB':>10}{'disturbed':>11}")
+    for name, row in result["table"].items():
+        rate = f"{row['updates_per_s']:.1f} ({row['updates_per_s_best']:.1f})"
+        print(
+            f"{name:14}{rate:>18}{row['first_round_s']:>16.2f}{row['rss_mib']:>10.0f}"
+            f"{row['disturbed_runs']:>11}"
+        )
+    for name, ratio in result["times_faster_than"].items():
+        print(f"  {ratio:.2f} times {name}")
+    for target in result["targets"]:
+        mark = "met" if target["met"] else "MISSED"
+        print(f"  {target['name']}: {target['measured']} (goal {target['goal']:g}): {mark}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=sorted(GOALS), default="mlp")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    parser.add_argument("--limit-s", type=float, default=300.0)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.model, args.rounds, args.threads)
+        return
+    own = [sys.executable, __file__, "--child", "--model", args.model]
+    own += ["--rounds", str(args.rounds), "--threads", str(args.threads)]
+    commands = {"delian": own}
+    for peer in args.peer:
+        name, separator, command = peer.partition("=")
+        if not separator:
+            parser.error(f"--peer {peer}: write NAME=COMMAND")
+        commands[name] = shlex.split(command)
+    runs = []
+    for i in range(args.repeat):
+        for name, command in commands.items():
+            run = measure(name, command, args.limit_s)
+            print(f"run {i + 1}: {name:12} {run.updates_per_s:8.1f} updates/s", file=sys.stderr)
+            runs.append(run)
+    result = summarise(runs, args.model)
+    if args.json:
+        print(json.dumps(result, indent=2))
+    else:
+        print_table(result)
+
+
+if __name__ == "__main__":
+    main()

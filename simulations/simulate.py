@@ -1,0 +1,405 @@
+"""A scenario, run: data, bundle, federation, and what its devices' models are worth after each
+round.
+
+The federation trains through the tiers' protocol (`federation`). Accuracy is measured beside it, by
+an observer who sees every device, which no coordinator does: the shared model on each device's
+query set, and the device's own model, made from the shared one by the bundle's `personalise`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core import random
+from ..core.bundle import Bundle
+from ..core.errors import DelianError
+from ..core.ir import Array
+from ..core.learn.build import build
+from ..core.ops.control import block_cost
+from ..core.ports import SECOND, Floats, Outcome, Vector
+from ..core.runtime import Runtime, Score
+from . import recipes, settings
+from .datasets import load_data
+from .federation import Federation, FederationPlan
+from .fleet import Fleet
+from .host import cores, machine_facts, peak_rss_mib
+from .network import LinkProfile
+from .records import RoundRecord as Attempt
+from .report import spread_of
+from .result import (
+    DeviceRecord,
+    Event,
+    Phase,
+    RoundFinished,
+    RoundRecord,
+    SimulationResult,
+    Spread,
+    Started,
+    UpdateFinished,
+)
+from .scenario import Link, Scenario
+
+#: Episodes that a device's few-shot accuracy is the mean of.
+EPISODES_JUDGED = 5
+#: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
+EVALUATION_STREAM = 0x6576616C
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    data_path: Path | None = None,
+    threads: int | None = None,
+    backend: str = "native",
+    on_event: Callable[[Event], None] = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> SimulationResult:
+    """Runs a scenario to its last round, or until `stop()` says so.
+
+    Args:
+        data_path: stands in for the scenario's own data file. threads: how many devices train at
+        once; the result is the same for any number. backend: "native" (compiled C) or "reference"
+        (NumPy). on_event: told of everything that a progress view shows; called from several
+        threads, one at a time. stop: asked between devices; the round's bookkeeping is done before
+        the run ends.
+
+    Raises:
+        DelianError: the data, the model or the scenario do not fit together.
+    """
+    return _Simulation(scenario, data_path, threads or cores(), backend, on_event, stop).run()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        scenario: Scenario,
+        data_path: Path | None,
+        threads: int,
+        backend: str,
+        on_event: Callable[[Event], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        self.began = time.perf_counter()
+        self.scenario, self.threads, self.backend, self.stop = scenario, threads, backend, stop
+        self._tell, self._telling = on_event, threading.Lock()
+        self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}
+        self.data = load_data(scenario, data_path)
+        self._say(Started(scenario, len(self.data.devices), len(self.data.held_out)))
+        self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
+        self._say(Phase("tracing the algorithm"))
+        start = time.perf_counter()
+        self.bundle = self._build()
+        self.walls["trace_seconds"] = time.perf_counter() - start
+        self._say(Phase(f"compiling {len(self.bundle.programs)} programs"))
+        start = time.perf_counter()
+        self.runtime = Runtime(self.bundle, backend)
+        self.walls["compile_seconds"] = time.perf_counter() - start
+        self.rounds: list[RoundRecord] = []
+        self.rounds_of = [0] * len(self.data.devices)
+        self.scores: dict[int, tuple[Score, Score]] = {}
+        self.judged = self._judged()
+
+    def run(self) -> SimulationResult:
+        members = self.data.training
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="delian-train") as pool:
+            self.pool = pool
+            training = CompiledTraining(
+                self.runtime,
+                [self.arrays[i] for i in members],
+                partial(recipes.local_steps, self.scenario),
+                pool,
+                self._update_finished,
+            )
+            plan = self._plan(training)
+            self.federation = Federation(plan, training, self.scenario.seed, self.threads)
+            self.training = training
+            start = time.perf_counter()
+            result = self.federation.run(self._on_attempt)
+            self.walls["rounds_seconds"] = time.perf_counter() - start
+        if result.failed:
+            raise DelianError(
+                f"the run gave up in round {len(self.rounds) + 1}: {result.failed}",
+                "lower round.min_reports, raise round.deadline_s, or mend the network",
+            )
+        return SimulationResult(
+            scenario=self.scenario,
+            rounds=tuple(self.rounds),
+            devices=self._devices(),
+            parameters=self.bundle.manifest.dimension,
+            trace_hash=result.trace_hash,
+            data=self.data.card.to_json(),
+            host=self._host(result.updates),
+            interrupted=result.stopped,
+        )
+
+    # ------------------------------------------------------------ before
+
+    def _build(self) -> Bundle:
+        task, example = recipes.task(self.scenario, self.data)
+        return build(
+            task,
+            recipes.algorithm(self.scenario.algorithm),
+            self.arrays[0],
+            example=example,
+            clip=self.scenario.privacy.clip,
+            clients_max=self._selected(),
+            weight_max=recipes.weight_max(self.scenario, self.data),
+            seed=self.scenario.seed,
+            backend=self.backend,
+        )
+
+    def _selected(self) -> int:
+        """Devices tasked in a round: the most that one ring sum holds."""
+        cohort = self.scenario.round
+        return max(cohort.devices, int(np.ceil(cohort.devices * cohort.over_selection - 1e-9)))
+
+    def _plan(self, training: CompiledTraining) -> FederationPlan:
+        scenario = self.scenario
+        mix = scenario.fleet.mix
+        fleet = Fleet(
+            devices=len(self.data.training),
+            edges=min(scenario.fleet.edges, len(self.data.training)),
+            shares={"phone": mix.phone, "laptop": mix.laptop, "board": mix.board},
+            link=_link(scenario.network.device_edge),
+            dropout=scenario.fleet.dropout,
+        )
+        return FederationPlan(
+            rounds=scenario.rounds,
+            cohort=scenario.round.devices,
+            over_selection=scenario.round.over_selection,
+            reports_min=scenario.round.min_reports,
+            round_ns=int(scenario.round.deadline_s * SECOND),
+            ring=training.ring,
+            fleet=fleet,
+            edge_link=_link(scenario.network.edge_cloud),
+        )
+
+    def _judged(self) -> tuple[int, ...]:
+        """The devices that are evaluated: all, or the held-out ones and then others in order."""
+        wanted = self.scenario.evaluation.devices
+        everyone = range(len(self.data.devices))
+        if wanted is None or wanted >= len(everyone):
+            return tuple(everyone)
+        held_out = sorted(self.data.held_out)
+        return tuple(sorted([*held_out, *self.data.training][:wanted]))
+
+    # ------------------------------------------------------------ while it runs
+
+    def _update_finished(self, done: int, round_size: int) -> None:
+        self._say(UpdateFinished(len(self.rounds) + 1, done, round_size))
+        if self.stop():
+            self.federation.stop()
+
+    def _on_attempt(self, attempt: Attempt) -> None:
+        members = self.data.training
+        for device in attempt.reported:
+            self.rounds_of[members[device]] += 1
+        last = attempt.round == self.scenario.rounds
+        due = attempt.succeeded and (last or attempt.round % self.scenario.evaluation.every == 0)
+        scores = self._evaluate(attempt.round) if due and not self.stop() else None
+        record = _record(attempt, scores)
+        self.rounds.append(record)
+        if "first_round_seconds" not in self.walls:
+            self.walls["first_round_seconds"] = time.perf_counter() - self.began
+        self.training.round_over()
+        self._say(RoundFinished(record))
+        if self.stop():
+            self.federation.stop()
+
+    def _evaluate(self, round: int) -> list[tuple[Score, Score]] | None:
+        """Before and after personalisation, of every judged device; None when stopped on the way."""
+        start = time.perf_counter()
+        state = self.training.state
+        model = self.runtime.model_of(state)
+        futures = [self.pool.submit(self._judge, d, state, model) for d in self.judged]
+        scores = []
+        for done, future in enumerate(futures):
+            if self.stop():
+                for rest in futures[done:]:
+                    rest.cancel()
+                return None
+            scores.append(future.result())
+            self._say(UpdateFinished(round, done + 1, len(futures), evaluating=True))
+        self.scores = dict(zip(self.judged, scores, strict=True))
+        self.walls["evaluation_seconds"] += time.perf_counter() - start
+        return scores
+
+    def _judge(self, device: int, state: Array, model: Array) -> tuple[Score, Score]:
+        few_shot = isinstance(self.scenario.data, settings.OmniglotData)
+        before, after = [], []
+        for episode in range(EPISODES_JUDGED if few_shot else 1):
+            # The same key each round: curves then differ by what was learnt, not by what was drawn.
+            key = _key(self.scenario.seed, EVALUATION_STREAM, device, episode)
+            own = self.runtime.personalise(state, self.arrays[device], key)
+            before.append(self.runtime.evaluate(model, self.arrays[device], key))
+            after.append(self.runtime.evaluate(own, self.arrays[device], key))
+        return _total(before), _total(after)
+
+    def _say(self, event: Event) -> None:
+        with self._telling:
+            self._tell(event)
+
+    # ------------------------------------------------------------ after
+
+    def _devices(self) -> tuple[DeviceRecord, ...]:
+        members = {d: i for i, d in enumerate(self.data.training)}
+        records = []
+        for device, (name, holding) in enumerate(
+            zip(self.data.names, self.data.devices, strict=True)
+        ):
+            before, after = self.scores.get(device, (None, None))
+            records.append(
+                DeviceRecord(
+                    device=device,
+                    name=name,
+                    edge=members.get(device, device) % self.scenario.fleet.edges,
+                    examples=holding.examples,
+                    held_out=device in self.data.held_out,
+                    rounds=self.rounds_of[device],
+                    accuracy_before=before.accuracy if before else None,
+                    accuracy_after=after.accuracy if after else None,
+                )
+            )
+        return tuple(records)
+
+    def _host(self, updates: int) -> dict[str, Any]:
+        training = self.walls["rounds_seconds"] - self.walls["evaluation_seconds"]
+        return {
+            **machine_facts(),
+            "threads": self.threads,
+            "backend": self.backend,
+            "total_seconds": time.perf_counter() - self.began,
+            **self.walls,
+            "updates": updates,
+            "updates_per_second": updates / training if training > 0 else None,
+            "peak_rss_mib": peak_rss_mib(),
+        }
+
+
+class CompiledTraining:
+    """A compiled bundle as the federation sees it; `state` is the newest. Devices are numbered as
+    the fleet's.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        arrays: Sequence[Any],
+        local_steps: Callable[[Any], int],
+        pool: ThreadPoolExecutor,
+        on_update: Callable[[int, int], None],
+    ) -> None:
+        self.runtime, self.pool, self.on_update = runtime, pool, on_update
+        self.arrays, self.local_steps = arrays, local_steps
+        self.state: Array = runtime.bundle.weights
+        self.ring = runtime.ring
+        self._bundle = runtime.bundle.to_bytes()
+        self._flops = float(block_cost(runtime.bundle.programs["client_update"].body))
+        self._done, self._counting = 0, threading.Lock()
+
+    @property
+    def bundle(self) -> bytes:
+        return self._bundle
+
+    def initial(self) -> _Server:
+        return _Server(self.runtime.bundle.weights, self.runtime.memory())
+
+    def weights(self, state: _Server) -> Floats:
+        return state.weights
+
+    def flops(self, device: int) -> float:
+        """The cost model counts one round of each loop, which is one local step."""
+        return self._flops * self.local_steps(self.arrays[device])
+
+    def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
+        return self.pool.submit(self._train, device, weights, key)
+
+    def server_update(self, state: _Server, mean: Floats, weight: float) -> _Server:
+        self.state, memory = self.runtime.server_update(state.weights, state.memory, mean)
+        return _Server(self.state, memory)
+
+    def round_over(self) -> None:
+        """Starts counting the next round's updates."""
+        with self._counting:
+            self._done = 0
+
+    def _train(self, device: int, weights: Floats, key: Vector) -> Outcome:
+        update = self.runtime.client_update(weights, self.arrays[device], key)
+        with self._counting:
+            self._done += 1
+            done = self._done
+        self.on_update(done, self.runtime.manifest.clients_max)
+        return Outcome(
+            vector=update.vector,
+            examples=recipes.examples(self.arrays[device]),
+            loss=update.loss,
+            finite=update.finite,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """The server's state: the weights f32[D] and its optimiser's memory."""
+
+    weights: Array
+    memory: list[Array]
+
+
+def _link(link: Link) -> LinkProfile:
+    return LinkProfile(
+        latency_ms=link.latency_ms,
+        jitter_ms=link.jitter_ms,
+        up_mbps=link.bandwidth_mbps,
+        down_mbps=link.bandwidth_mbps,
+        loss=link.loss,
+    )
+
+
+def _key(seed: int, *names: int) -> Array:
+    key = random.key(seed)
+    for name in names:
+        key = random.fold_in(key, name)
+    return key
+
+
+def _total(scores: Sequence[Score]) -> Score:
+    return Score(
+        sum(s.loss for s in scores), sum(s.correct for s in scores), sum(s.count for s in scores)
+    )
+
+
+def _record(attempt: Attempt, scores: list[tuple[Score, Score]] | None) -> RoundRecord:
+    """A round as reports show it: the protocol's facts, and the observer's."""
+    virtual = (attempt.ended_ns - attempt.started_ns) / SECOND
+    seconds = dict(attempt.seconds)
+    seconds["waiting"] = max(0.0, virtual * len(attempt.selected) - sum(seconds.values()))
+    judged: dict[str, Any] = {}
+    if scores:
+        for name, column in (("global", 0), ("personalised", 1)):
+            counted = [pair[column] for pair in scores if pair[column].count]
+            accuracies = [s.accuracy for s in counted]
+            judged[f"{name}_accuracy"] = sum(accuracies) / len(accuracies)
+            judged[f"{name}_loss"] = sum(s.loss / s.count for s in counted) / len(counted)
+            judged[f"{name}_spread"] = Spread(*spread_of(accuracies))
+    return RoundRecord(
+        round=attempt.round,
+        selected=len(attempt.selected),
+        reported=len(attempt.reported),
+        dropped=len(attempt.dropped),
+        late=len(attempt.late),
+        refused=len(attempt.refused),
+        applied=attempt.succeeded,
+        bytes=dict(attempt.bytes),
+        seconds=seconds,
+        virtual_seconds=virtual,
+        training_loss=attempt.loss,
+        **judged,
+    )
