@@ -24,6 +24,7 @@ from ..core.ports import (
     EDGES_MAX,
     MS,
     PROTOCOL,
+    DropBlob,
     Event,
     Masker,
     NewModel,
@@ -45,7 +46,7 @@ from ..core.ports import (
 from ..core.privacy import ring
 from ..core.wire import round_pb2
 from ..core.wire.admission_pb2 import EdgeHello, Pace, RetryWindow
-from ..core.wire.blob_pb2 import FetchBlob
+from ..core.wire.blob_pb2 import BlobRef, FetchBlob
 from ..core.wire.round_pb2 import (
     EdgeProgress,
     EdgeSum,
@@ -208,7 +209,7 @@ class CloudMachine(Machine[CloudState]):
         )
 
     def _fits(self, message: EdgeSum) -> bool:
-        """Whether a sum is what its edge may send: of devices that it was given, each at most once."""
+        """Whether a sum is what its edge may send: of devices that were its own, each once."""
         devices = list(message.devices)
         failed = [f.device for f in message.failures]
         given = set(self.state.selected[message.edge])
@@ -456,20 +457,24 @@ class CloudMachine(Machine[CloudState]):
         self._clear()
         self.wait(None)
 
-    def next_round(self, weights: Any) -> None:
+    def next_round(self, weights: BlobRef) -> None:
         state = self.state
-        self._record_round(True, "")
-        state.weights = weights
+        self._replace_model(weights)
         state.round += 1
         state.attempt = 1
         self._clear()
         self.wait(None)
 
-    def end(self, weights: Any) -> None:
-        self._record_round(True, "")
-        self.state.weights = weights
+    def end(self, weights: BlobRef) -> None:
+        self._replace_model(weights)
         self._clear()
         self._send_home()
+
+    def _replace_model(self, weights: BlobRef) -> None:
+        self._record_round(True, "")
+        if weights.digest != self.state.weights.digest:
+            self.emit(DropBlob(self.state.weights.digest))
+        self.state.weights = weights
 
     def give_up(self, _: object) -> None:
         self._clear()

@@ -117,7 +117,7 @@ TABLE = (
     row(COLLECTING, _T.TIME_OVER, "report", REPORTING, "whoever is missing is late"),
     row(REPORTING, _T.SUM_UNANSWERED, "send_sum", REPORTING, "sum or EdgeSumAck was lost"),
     row(REPORTING, _T.SUM_ACKED, "forget", GATHERING, "the cloud has it"),
-    row((COLLECTING, REPORTING), _T.CLOSED, "close", GATHERING, "of no use any more"),
+    row(_ON, _T.CLOSED, "close", GATHERING, "its weights are of no use any more"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )
 
@@ -188,13 +188,14 @@ class EdgeMachine(Machine[EdgeState]):
             return (_T.TASK if fresh and _sane(message) else _T.STALE), message
         if kind not in (Flush, EdgeSumAck, RoundClosed):
             raise ProtocolError(f"{self.node}: the cloud sends no {kind.__name__}")
+        if kind is RoundClosed:
+            last = _name(message) == self.state.answers_of
+            return (_T.CLOSED if last else _T.STALE), message
         if not self._is_open(message):
             return _T.STALE, None
         if kind is Flush:
             return (_T.FLUSH if phase is COLLECTING else _T.STALE), None
-        if kind is EdgeSumAck:
-            return (_T.SUM_ACKED if phase is REPORTING else _T.STALE), None
-        return _T.CLOSED, message
+        return (_T.SUM_ACKED if phase is REPORTING else _T.STALE), None
 
     def _read_timer(self, name: str) -> Trigger:
         """A timer may fire once after it was cancelled, so each is good in its own phases only."""
@@ -331,6 +332,7 @@ class EdgeMachine(Machine[EdgeState]):
             self._clear()
         state.task = message
         state.answers, state.answers_of = {}, _name(task)
+        state.weights = task.weights.digest
         state.newest[task.run] = (task.round, task.attempt)
         wanted = (task.bundle.digest, task.weights.digest)
         for digest in state.have:
@@ -464,17 +466,16 @@ class EdgeMachine(Machine[EdgeState]):
         self._clear()
 
     def close(self, message: RoundClosed) -> None:
-        task = self.state.task
-        assert task is not None
-        weights = task.task.weights.digest
-        self._clear()
+        state = self.state
+        if state.task is not None:
+            self._clear()
         # After a round that failed the same weights are asked for again.
-        if message.succeeded and weights in self.state.have:
-            self.state.have.remove(weights)
-            self.emit(DropBlob(weights))
+        if message.succeeded and state.weights in state.have:
+            state.have.remove(state.weights)
+            self.emit(DropBlob(state.weights))
 
     def _clear(self) -> None:
-        """Forgets the attempt at hand, but for who answered: a repeated answer is not a late one."""
+        """Forgets the attempt, but for who answered: a repeated answer is not a late one."""
         state = self.state
         state.task = state.total = state.outgoing = None
         state.waiting, state.asked = {}, {}

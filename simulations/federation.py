@@ -1,0 +1,549 @@
+"""A whole federation in one process: the tiers' own state machines, under a virtual clock and a
+seeded network.
+
+The driver does for machines what daemons do: it carries messages, fires timers, keeps blobs and
+runs programs. It takes the earliest thing from one heap, hands it to its machine as an event and
+carries the effects out. Training really happens, on a thread pool; how long it takes is the device
+profile's affair (see `training`). The same plan and seed give the same rounds and the same trace
+hash, for any number of threads.
+
+    federation = Federation(plan, training, seed=1, threads=2)
+    result = federation.run(on_round=print)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..cloud.machine import CloudMachine
+from ..cloud.machine import restore as restore_cloud
+from ..cloud.plan import CloudState, RunPlan
+from ..cloud.plan import Phase as CloudPhase
+from ..core.machine import Machine
+from ..core.ports import (
+    CLOUD,
+    SECOND,
+    BlobStored,
+    CancelProgram,
+    CancelTimer,
+    DropBlob,
+    Event,
+    Floats,
+    Masker,
+    NewModel,
+    Node,
+    ProgramFinished,
+    Received,
+    Record,
+    RunProgram,
+    Send,
+    SendBlob,
+    SetTimer,
+    Started,
+    StoreBlob,
+    Tier,
+    TimerFired,
+)
+from ..core.privacy.ring import RingPlan
+from ..core.streams import Streams
+from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
+from ..core.wire.blob_pb2 import Blob, BlobRef
+from ..device.machine import DeviceMachine, DevicePolicy, DeviceState
+from ..edge.machine import EdgeMachine
+from ..edge.state import EdgePolicy, EdgeState
+from .clock import Schedule
+from .faults import Faults
+from .fleet import DeviceProfile, Fleet
+from .network import LINKS, OVERHEAD_BYTES, Channel, LinkProfile
+from .records import Result, RoundRecord, Tally, count, hop
+from .trace import Trace
+from .training import Job, Jobs, Training
+
+#: What a server update takes in virtual time.
+SERVER_UPDATE_NS = SECOND // 10
+#: In the first so many seconds of virtual time all devices come up.
+START_SPREAD_S = 2.0
+
+
+@dataclass(frozen=True)
+class FederationPlan:
+    """A federation and what it is to do. Times are virtual; see `cloud.plan.RunPlan` for the run's
+    part.
+
+    pool_share: the share of the fleet that a round waits for, so that selection is uniform over
+    nearly all.
+    """
+
+    rounds: int
+    cohort: int
+    ring: RingPlan
+    fleet: Fleet
+    edge_link: LinkProfile = LINKS["fibre"]
+    over_selection: float = 1.3
+    reports_min: int = 1
+    attempts_max: int = 5
+    round_s: float = 300.0
+    wait_s: float = 120.0
+    rest_s: float = 6.0
+    pool_share: float = 0.8
+    device_policy: DevicePolicy = field(default_factory=DevicePolicy)
+    edge_policy: EdgePolicy = field(default_factory=EdgePolicy)
+    faults: Faults = field(default_factory=Faults)
+
+    def run_plan(self, bundle: BlobRef) -> RunPlan:
+        """The coordinator's plan."""
+        per_edge = math.ceil(self.fleet.devices / self.fleet.edges)
+        return RunPlan(
+            run=1,
+            rounds=self.rounds,
+            cohort=self.cohort,
+            ring=self.ring,
+            bundle=bundle,
+            over_selection=self.over_selection,
+            reports_min=self.reports_min,
+            attempts_max=self.attempts_max,
+            round_ns=round(self.round_s * SECOND),
+            # A tenth of the time is for the sums' way up.
+            margin_ns=round(self.round_s * SECOND / 10),
+            wait_ns=round(max(self.wait_s, self.rest_s) * SECOND),
+            rest_ns=round(self.rest_s * SECOND),
+            pool_min=math.floor(self.pool_share * self.fleet.devices),
+            ready_per_edge_max=max(per_edge, 1),
+        )
+
+
+class Host:
+    """A node of the simulation: its machine, and what a daemon would keep for it."""
+
+    __slots__ = (
+        "down",
+        "job",
+        "machine",
+        "muted",
+        "node",
+        "online",
+        "profile",
+        "store",
+        "timers",
+        "up",
+    )
+
+    def __init__(self, node: Node, machine: Machine[Any], up: Channel, down: Channel) -> None:
+        self.node = node
+        self.machine = machine
+        self.up = up  # towards the cloud; the cloud's own are never used
+        self.down = down
+        self.online = False
+        self.muted = False
+        self.timers: dict[str, int] = {}
+        self.store: dict[bytes, Blob] = {}
+        self.job: tuple[int, Job | None] | None = None
+        self.profile: DeviceProfile | None = None
+
+
+class Federation:
+    """One run of a plan. `run` once; `stop` from anywhere, a signal handler too.
+
+    observer: called with (virtual ns, host, event) before each event is handled.
+    """
+
+    def __init__(
+        self,
+        plan: FederationPlan,
+        training: Training,
+        seed: int,
+        threads: int = 1,
+        masker: Masker | None = None,
+        observer: Callable[[int, Host, Event], None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.training = training
+        self.streams = Streams(seed)
+        self.schedule: Schedule[Callable[[int], None]] = Schedule()
+        self.trace = Trace()
+        self.records: list[RoundRecord] = []
+        self.counts: Counter[str] = Counter()
+        self.updates = 0
+        self.hosts: dict[Node, Host] = {}
+        self._masker = masker
+        self._observer = observer
+        self._jobs = Jobs(threads)
+        self._tally = Tally()
+        self._stopping = threading.Event()
+        self._sizes: dict[bytes, int] = {}
+        self._arrays: dict[bytes, Floats] = {}
+        self._handled: dict[type, Callable[[Host, Any], None]] = {
+            Send: self._on_send,
+            SendBlob: self._on_send_blob,
+            StoreBlob: self._on_store_blob,
+            DropBlob: self._on_drop_blob,
+            SetTimer: self._on_set_timer,
+            CancelTimer: self._on_cancel_timer,
+            RunProgram: self._on_run_program,
+            CancelProgram: self._on_cancel_program,
+            Record: self._on_record,
+        }
+        self._pending: list[tuple[Host, Event]] = []
+        self._rounds_to_tell: list[RoundRecord] = []
+        self._build()
+
+    # ------------------------------------------------ what users call
+
+    @property
+    def weights(self) -> Floats:
+        """The global model's weights now, f32[D]."""
+        return self.training.weights(self.state)
+
+    def run(self, on_round: Callable[[RoundRecord], None] | None = None) -> Result:
+        """Runs to the last round, or until the coordinator gives up or `stop` is called.
+
+        on_round: called after each attempt at a round, while nothing trains; `state` and `weights`
+        are the new ones.
+        """
+        cloud = self.hosts[CLOUD]
+        try:
+            while not self._stopping.is_set():
+                if cloud.machine.state.phase in (CloudPhase.DONE, CloudPhase.FAILED):
+                    break
+                sequence, action = self.schedule.pop()
+                action(sequence)
+                while self._rounds_to_tell:
+                    record = self._rounds_to_tell.pop(0)
+                    self.records.append(record)
+                    if on_round is not None:
+                        on_round(record)
+        finally:
+            self._jobs.cancel_all()
+        failed = cloud.machine.state.phase is CloudPhase.FAILED
+        return Result(
+            rounds=tuple(self.records),
+            trace_hash=self.trace.hexdigest(),
+            virtual_ns=self.schedule.now,
+            events=self.trace.events,
+            updates=self.updates,
+            stopped=self._stopping.is_set(),
+            failed=cloud.machine.state.stopped_by if failed else "",
+            counts=dict(sorted(self.counts.items())),
+        )
+
+    def stop(self) -> None:
+        """Ends `run` before the next event; it returns what there is."""
+        self._stopping.set()
+
+    # ------------------------------------------------ building
+
+    def _build(self) -> None:
+        plan, fleet = self.plan, self.plan.fleet
+        self.state: Any = self.training.initial()
+        bundle = self._blob(self.training.bundle)
+        weights = self._weights_blob()
+        cloud = CloudMachine(
+            CloudState(weights=self._ref(weights)),
+            plan.run_plan(self._ref(bundle)),
+            self.streams,
+            self._masker,
+        )
+        host = self._add(cloud, CLOUD, LinkProfile(), 0)
+        host.store = {bundle.digest: bundle, weights.digest: weights}
+        self._at(0, self._come_up, host)
+        for edge in range(fleet.edges):
+            machine = EdgeMachine(EdgeState(edge, incarnation=1), plan.edge_policy)
+            self._at(0, self._come_up, self._add(machine, machine.node, plan.edge_link, 1))
+        for device in range(fleet.devices):
+            self._add_device(device)
+        self._plan_faults()
+
+    def _add(self, machine: Machine[Any], node: Node, link: LinkProfile, hop_number: int) -> Host:
+        ids = (hop_number, node.number)
+        host = Host(
+            node,
+            machine,
+            Channel(link, link.up_mbps, self.streams, (*ids, 0)),
+            Channel(link, link.down_mbps, self.streams, (*ids, 1)),
+        )
+        self.hosts[node] = host
+        return host
+
+    def _add_device(self, device: int) -> None:
+        fleet, streams = self.plan.fleet, self.streams
+        profile = fleet.profile(device, streams)
+        machine = DeviceMachine(
+            DeviceState(device),
+            Node(Tier.EDGE, profile.edge),
+            streams,
+            DeviceFacts(memory_mib=profile.traits.memory_mib),
+            Eligibility(powered=True, unmetered=True, idle=True, consented=True),
+            self._masker,
+            self.plan.device_policy,
+        )
+        host = self._add(machine, machine.node, fleet.link, 2)
+        host.profile = profile
+        at = round(streams.unit("start", device) * START_SPREAD_S * SECOND)
+        if streams.unit("there", device, 0) < profile.traits.availability:
+            self._at(at, self._arrive, host, 1)
+        else:
+            self._at(at + self._away_ns(profile, 0), self._arrive, host, 1)
+
+    def _plan_faults(self) -> None:
+        for silence in self.plan.faults.silences:
+            host = self.hosts[Node(Tier.EDGE, silence.edge)]
+            self._at(round(silence.from_s * SECOND), self._mute, host, True)
+            self._at(round(silence.to_s * SECOND), self._mute, host, False)
+        for crash in self.plan.faults.crashes:
+            host = self.hosts[Node(Tier.EDGE, crash.edge)]
+            self._at(round(crash.at_s * SECOND), self._crash_edge, host)
+            self._at(round(crash.back_s * SECOND), self._come_up, host)
+        for seconds in self.plan.faults.restarts_s:
+            self._at(round(seconds * SECOND), self._restart_cloud)
+
+    def _blob(self, content: bytes) -> Blob:
+        digest = hashlib.sha256(content).digest()
+        blob = Blob(digest=digest, size=len(content), content=content)
+        self._sizes[digest] = blob.ByteSize()
+        return blob
+
+    def _weights_blob(self) -> Blob:
+        weights = np.ascontiguousarray(self.weights, dtype="<f4")
+        assert weights.shape == (self.plan.ring.dimension,)
+        return self._blob(weights.tobytes())
+
+    @staticmethod
+    def _ref(blob: Blob) -> BlobRef:
+        return BlobRef(digest=blob.digest, size=blob.size)
+
+    # ------------------------------------------------ events
+
+    def _at(self, time: int, action: Callable[..., None], *arguments: Any) -> int:
+        """Lets `action(number, *arguments)` happen at `time`."""
+        return self.schedule.at(time, lambda number: action(number, *arguments))
+
+    def _dispatch(self, host: Host, event: Event) -> None:
+        """Hands an event to a machine and carries the effects out, and those of what they cause at
+        once.
+        """
+        self._pending.append((host, event))
+        while self._pending:
+            host, event = self._pending.pop(0)
+            now = self.schedule.now
+            self.trace.add(now, host.node, event)
+            if self._observer is not None:
+                self._observer(now, host, event)
+            for effect in host.machine.handle(event, now):
+                self._handled[type(effect)](host, effect)
+
+    def _deliver(self, _: int, host: Host, sender: Node, message: Any) -> None:
+        if host.online and not host.muted:
+            self._dispatch(host, Received(sender, message))
+        else:
+            self._tally.lost += 1
+
+    def _fire(self, number: int, host: Host, name: str) -> None:
+        if host.timers.get(name) == number:
+            del host.timers[name]
+            self._dispatch(host, TimerFired(name))
+
+    def _finish(self, _: int, host: Host, ticket: int, job: Job) -> None:
+        if host.job != (ticket, job):
+            return
+        host.job = None
+        outcome = self._jobs.result(job)
+        self.updates += 1
+        self._tally.trained(host.node.number, outcome)
+        self._dispatch(host, ProgramFinished(ticket, outcome))
+
+    def _update(self, _: int, host: Host, ticket: int, mean: Floats, weight: float) -> None:
+        if host.job != (ticket, None):
+            return
+        host.job = None
+        self.state = self.training.server_update(self.state, mean, weight)
+        self._arrays.clear()
+        blob = self._weights_blob()
+        host.store[blob.digest] = blob
+        self._dispatch(host, ProgramFinished(ticket, NewModel(self._ref(blob))))
+
+    # ------------------------------------------------ coming and going
+
+    def _come_up(self, _: int, host: Host) -> None:
+        host.online = True
+        self._dispatch(host, Started())
+
+    def _go_down(self, host: Host) -> None:
+        """The node's volatile part is gone: timers, and the program that it runs."""
+        host.online = False
+        host.timers.clear()
+        if host.job is not None and host.job[1] is not None:
+            self._jobs.cancel(host.job[1])
+        host.job = None
+        self.trace.note(self.schedule.now, host.node, b"down")
+
+    def _arrive(self, number: int, host: Host, visit: int) -> None:
+        """A device's stay begins; where devices are not always there, its end is drawn."""
+        assert host.profile is not None
+        traits = host.profile.traits
+        if traits.availability < 1:
+            stay = self._exponential(traits.session_s, "stay", host.node.number, visit)
+            self._at(self.schedule.now + stay, self._leave, host, visit)
+        if not host.online:
+            self._come_up(number, host)
+
+    def _leave(self, _: int, host: Host, visit: int) -> None:
+        assert host.profile is not None
+        if host.online:
+            self._vanish(host)
+        back = self.schedule.now + self._away_ns(host.profile, visit)
+        self._at(back, self._arrive, host, visit + 1)
+
+    def _drop_out(self, number: int, host: Host, ticket: int, round: int, attempt: int) -> None:
+        """A device vanishes while it trains, and comes back with what it had stored."""
+        if host.job is None or host.job[0] != ticket:
+            return
+        self._vanish(host)
+        assert host.profile is not None
+        device = host.node.number
+        away = self._exponential(host.profile.traits.away_s, "away", device, round, attempt)
+        self._at(self.schedule.now + away, self._return, host)
+
+    def _return(self, number: int, host: Host) -> None:
+        if not host.online:
+            self._come_up(number, host)
+
+    def _vanish(self, host: Host) -> None:
+        self._go_down(host)
+        self._tally.vanished.add(host.node.number)
+
+    def _away_ns(self, profile: DeviceProfile, visit: int) -> int:
+        traits = profile.traits
+        mean = traits.session_s * (1 - traits.availability) / traits.availability
+        return self._exponential(mean, "gone", profile.device, visit)
+
+    def _exponential(self, mean_s: float, purpose: str, *ids: int) -> int:
+        return round(-math.log(1.0 - self.streams.unit(purpose, *ids)) * mean_s * SECOND)
+
+    def _mute(self, _: int, host: Host, muted: bool) -> None:
+        host.muted = muted
+        self.trace.note(self.schedule.now, host.node, b"silent" if muted else b"heard")
+
+    def _crash_edge(self, _: int, host: Host) -> None:
+        self._go_down(host)
+        host.store.clear()
+        old: EdgeState = host.machine.state
+        state = EdgeState(old.edge, incarnation=old.incarnation + 1)
+        host.machine = EdgeMachine(state, self.plan.edge_policy)
+
+    def _restart_cloud(self, number: int) -> None:
+        host = self.hosts[CLOUD]
+        old = host.machine
+        assert isinstance(old, CloudMachine)
+        self._go_down(host)
+        host.machine = CloudMachine(
+            restore_cloud(old.snapshot()), old.plan, self.streams, self._masker
+        )
+        self._come_up(number, host)
+
+    # ------------------------------------------------ effects
+
+    def _on_send(self, host: Host, effect: Send) -> None:
+        self._carry(host, effect.to, effect.message, effect.message.ByteSize())
+
+    def _on_send_blob(self, host: Host, effect: SendBlob) -> None:
+        blob = host.store[effect.digest]
+        self._carry(host, effect.to, blob, self._sizes[effect.digest])
+
+    def _carry(self, host: Host, to: Node, message: Any, size: int) -> None:
+        tally, other, now = self._tally, self.hosts[to], self.schedule.now
+        way = hop(host.node.tier, to.tier)
+        tally.sent(way, size)
+        if host.muted or other.muted:
+            tally.lost += 1
+            return
+        up = way.endswith("_up")
+        channel = host.up if up else other.down
+        arrivals = channel.carry(now, size + OVERHEAD_BYTES)
+        if not arrivals:
+            tally.lost += 1
+        for arrival in arrivals:
+            if Tier.DEVICE in (host.node.tier, to.tier):
+                tally.device_edge_ns += arrival - now
+            else:
+                tally.edge_cloud_ns += arrival - now
+            self._at(arrival, self._deliver, other, host.node, message)
+
+    def _on_store_blob(self, host: Host, effect: StoreBlob) -> None:
+        blob = effect.blob
+        digest = blob.digest
+        # The network changes no bytes: what was hashed when it was made is hashed only once.
+        intact = digest in self._sizes or hashlib.sha256(blob.content).digest() == digest
+        if intact:
+            host.store[digest] = blob
+        self._pending.append((host, BlobStored(digest, intact)))
+
+    def _on_drop_blob(self, host: Host, effect: DropBlob) -> None:
+        host.store.pop(effect.digest, None)
+
+    def _on_set_timer(self, host: Host, effect: SetTimer) -> None:
+        host.timers[effect.name] = self._at(effect.at, self._fire, host, effect.name)
+
+    def _on_cancel_timer(self, host: Host, effect: CancelTimer) -> None:
+        host.timers.pop(effect.name, None)
+
+    def _on_run_program(self, host: Host, effect: RunProgram) -> None:
+        if effect.program == "server_update":
+            host.job = (effect.ticket, None)
+            mean, weight = effect.arguments
+            due = self.schedule.now + SERVER_UPDATE_NS
+            self._at(due, self._update, host, effect.ticket, mean, weight)
+            return
+        assert effect.program == "client_update" and host.profile is not None
+        device, now, profile = host.node.number, self.schedule.now, host.profile
+        task = host.machine.state.task
+        flops = self.training.flops(device)
+        duration = profile.duration_ns(flops, self.streams, task.round, task.attempt)
+        weights = self._array(host.store[effect.blobs[1]])
+        start = partial(self.training.submit, device, weights, effect.arguments[0])
+        job = self._jobs.add(now + duration, start)
+        host.job = (effect.ticket, job)
+        self._tally.compute_ns += duration
+        self._at(now + duration, self._finish, host, effect.ticket, job)
+        chance = self.plan.fleet.dropout_of(profile)
+        if self.streams.unit("dropout", device, task.round, task.attempt) < chance:
+            share = self.streams.unit("dropout when", device, task.round, task.attempt)
+            moment = now + int(share * duration)
+            self._at(moment, self._drop_out, host, effect.ticket, task.round, task.attempt)
+
+    def _array(self, blob: Blob) -> Floats:
+        """A blob's weights; one array for all devices."""
+        digest = blob.digest
+        if digest not in self._arrays:
+            array = np.frombuffer(blob.content, "<f4")
+            array.flags.writeable = False
+            self._arrays[digest] = array
+        return self._arrays[digest]
+
+    def _on_cancel_program(self, host: Host, effect: CancelProgram) -> None:
+        if host.job is not None and host.job[0] == effect.ticket:
+            if host.job[1] is not None:
+                self._jobs.cancel(host.job[1])
+            host.job = None
+
+    def _on_record(self, host: Host, effect: Record) -> None:
+        if effect.kind == "round":
+            away = {d for d in effect.fields["selected"] if not self._is_there(d)}
+            self._tally.vanished |= away
+            self._rounds_to_tell.append(self._tally.record(effect.fields, self.schedule.now))
+            self._tally = Tally()
+            return
+        if effect.kind == "duplicate":
+            self._tally.duplicates += 1
+        count(self.counts, effect.kind, effect.fields)
+
+    def _is_there(self, device: int) -> bool:
+        return self.hosts[Node(Tier.DEVICE, device)].online

@@ -1,0 +1,150 @@
+"""What a federation says of a round, and how it is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.ports import Outcome, Tier
+from ..core.wire.round_pb2 import DEADLINE, FailureReason
+
+#: The keys of `RoundRecord.bytes` and `messages`; up is towards the cloud.
+DEVICE_UP, DEVICE_DOWN = "device_edge_up", "device_edge_down"
+EDGE_UP, EDGE_DOWN = "edge_cloud_up", "edge_cloud_down"
+HOPS = (DEVICE_UP, DEVICE_DOWN, EDGE_UP, EDGE_DOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One attempt at a round, as the simulator sees it, who sees everything.
+
+    succeeded: False when too few reported; the round is then tried again. Each of the `selected`
+    devices is in exactly one of `reported` (in the sum), `refused` (answered that there is no
+    update: not finite, out of memory), `dropped` (vanished) and `late` (was there and not in time,
+    or not needed any more). duplicates: answers that came again. bytes, messages: what was sent
+    over each hop since the record before, lost and repeated messages with it. seconds: virtual time
+    summed over devices: computing, and messages on their way over each kind of link. started_ns,
+    ended_ns: from the selection to the new model, in virtual time. loss: mean of the reported
+    devices' training losses, weighed by examples; they are never sent. weight: the sum of weights
+    that the ring carried.
+    """
+
+    round: int
+    attempt: int
+    succeeded: bool
+    selected: tuple[int, ...]
+    reported: tuple[int, ...]
+    refused: Mapping[int, FailureReason]
+    dropped: tuple[int, ...]
+    late: tuple[int, ...]
+    duplicates: int
+    bytes: Mapping[str, int]
+    messages: Mapping[str, int]
+    lost_messages: int
+    seconds: Mapping[str, float]
+    started_ns: int
+    ended_ns: int
+    loss: float | None
+    examples: int
+    weight: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A federation's run. stopped: `stop()` ended it. failed: why the coordinator gave up; empty
+    when it did not.
+
+    counts: what machines recorded beside rounds (ignored and late messages, rejections by reason).
+    """
+
+    rounds: tuple[RoundRecord, ...]
+    trace_hash: str
+    virtual_ns: int
+    events: int
+    updates: int
+    stopped: bool
+    failed: str
+    counts: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts since the last record."""
+
+    bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOPS, 0))
+    messages: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOPS, 0))
+    lost: int = 0
+    duplicates: int = 0
+    compute_ns: int = 0
+    device_edge_ns: int = 0
+    edge_cloud_ns: int = 0
+    vanished: set[int] = field(default_factory=set)
+    outcomes: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def sent(self, hop: str, size: int) -> None:
+        self.bytes[hop] += size
+        self.messages[hop] += 1
+
+    def trained(self, device: int, outcome: Outcome) -> None:
+        # Not the outcome itself: its vector is as large as the model.
+        self.outcomes[device] = (outcome.examples, outcome.loss)
+
+    def record(self, fields: Mapping[str, Any], now: int) -> RoundRecord:
+        """The record of an attempt, from what the coordinator says of it and what was counted."""
+        selected, reported = fields["selected"], fields["reported"]
+        there = set(reported)
+        failures: Mapping[int, FailureReason] = fields["refused"]
+        refused = {d: r for d, r in failures.items() if r != DEADLINE}
+        missing = [d for d in selected if d not in there and d not in refused]
+        dropped = [d for d in missing if d in self.vanished and d not in failures]
+        gone = set(dropped)
+        outcomes = [self.outcomes[d] for d in reported]
+        examples = sum(n for n, _ in outcomes)
+        loss = sum(n * loss for n, loss in outcomes) / examples if examples else None
+        return RoundRecord(
+            round=fields["round"],
+            attempt=fields["attempt"],
+            succeeded=fields["succeeded"],
+            selected=tuple(selected),
+            reported=tuple(reported),
+            refused=refused,
+            dropped=tuple(dropped),
+            late=tuple(d for d in missing if d not in gone),
+            duplicates=self.duplicates,
+            bytes=dict(self.bytes),
+            messages=dict(self.messages),
+            lost_messages=self.lost,
+            seconds={
+                "device_compute": self.compute_ns / 1e9,
+                "device_edge": self.device_edge_ns / 1e9,
+                "edge_cloud": self.edge_cloud_ns / 1e9,
+            },
+            started_ns=fields["opened_ns"],
+            ended_ns=now,
+            loss=loss,
+            examples=examples,
+            weight=fields["weight"],
+            why=fields["why"],
+        )
+
+
+def count(counts: Counter[str], kind: str, fields: Mapping[str, Any]) -> None:
+    """Counts a machine's record under a name that says what happened."""
+    detail = fields.get("trigger", fields.get("reason"))
+    counts[kind if detail is None else f"{kind}: {detail}"] += 1
+
+
+def hop(sender: Tier, receiver: Tier) -> str:
+    """Which hop, and which way, a message takes."""
+    return _HOP[sender, receiver]
+
+
+_HOP = {
+    (Tier.DEVICE, Tier.EDGE): DEVICE_UP,
+    (Tier.EDGE, Tier.DEVICE): DEVICE_DOWN,
+    (Tier.EDGE, Tier.CLOUD): EDGE_UP,
+    (Tier.CLOUD, Tier.EDGE): EDGE_DOWN,
+}

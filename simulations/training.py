@@ -1,0 +1,115 @@
+"""What a federation trains, seen from the simulator, and the work in flight.
+
+When a device ends in virtual time is drawn from its profile; when its result is computed in wall
+time does not matter, as long as it is there when virtual time needs it. So updates run on a thread
+pool, a few ahead of virtual time, in the order in which virtual time will need them: all cores are
+busy, no more than a few updates are held in memory, and what was cancelled before its turn is never
+computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from ..core.ports import Floats, Outcome, Vector
+
+#: Updates in flight for each thread: one that runs and one that is ready to follow.
+AHEAD = 2
+
+
+class Training(Protocol):
+    """The programs of a bundle, ready to run on the devices' data. All of it deterministic."""
+
+    @property
+    def bundle(self) -> bytes:
+        """The bundle that devices fetch: what they verify and compile."""
+
+    def initial(self) -> Any:
+        """The server's state before the first round."""
+
+    def weights(self, state: Any) -> Floats:
+        """What devices fetch: the model's weights f32[D] in a state."""
+
+    def flops(self, device: int) -> float:
+        """FLOPs of a device's local update: with its profile they give its virtual time."""
+
+    def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
+        """A device's local update on a thread pool. weights: f32[D], read-only; key: u32[2]."""
+
+    def server_update(self, state: Any, mean: Floats, weight: float) -> Any:
+        """The next state, from the mean update f32[D] and the weight behind it."""
+
+
+class Job:
+    """One local update: waiting, in flight or cancelled."""
+
+    __slots__ = ("cancelled", "future", "launched", "start")
+
+    def __init__(self, start: Callable[[], Future[Outcome]]) -> None:
+        self.start = start
+        self.future: Future[Outcome] | None = None
+        self.launched = False
+        self.cancelled = False
+
+
+class Jobs:
+    """Local updates in the order of virtual time; at most `AHEAD` a thread are in flight."""
+
+    def __init__(self, threads: int) -> None:
+        assert threads >= 1
+        self._room = AHEAD * threads
+        self._waiting: list[tuple[int, int, Job]] = []
+        self._sequence = 0
+        self._flying = 0
+
+    def add(self, due: int, start: Callable[[], Future[Outcome]]) -> Job:
+        """An update whose result virtual time will need at `due`."""
+        job = Job(start)
+        self._sequence += 1
+        heappush(self._waiting, (due, self._sequence, job))
+        self._fill()
+        return job
+
+    def result(self, job: Job) -> Outcome:
+        """Waits for an update; lets the next one start. Raises what the update raised."""
+        assert not job.cancelled
+        if not job.launched:
+            self._launch(job)
+        future, job.future = job.future, None
+        assert future is not None
+        try:
+            return future.result()
+        finally:
+            self._flying -= 1
+            self._fill()
+
+    def cancel(self, job: Job) -> None:
+        """The result will not be asked for. One that already runs runs to its end."""
+        if job.cancelled:
+            return
+        job.cancelled = True
+        # Events that were scheduled hold the job until their time: they must not hold a result.
+        future, job.future = job.future, None
+        if future is not None:
+            future.cancel()
+            self._flying -= 1
+            self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and self._flying < self._room:
+            _, _, job = heappop(self._waiting)
+            if not job.cancelled and not job.launched:
+                self._launch(job)
+
+    def _launch(self, job: Job) -> None:
+        job.launched = True
+        job.future = job.start()
+        self._flying += 1
+
+    def cancel_all(self) -> None:
+        """Nothing more is wanted."""
+        while self._waiting:
+            heappop(self._waiting)[2].cancelled = True
