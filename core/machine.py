@@ -24,9 +24,11 @@ from .ports import (
     Event,
     Node,
     ProtocolError,
+    Received,
     Record,
     Send,
     SetTimer,
+    TimerFired,
 )
 
 IGNORE = "ignore"
@@ -92,6 +94,7 @@ class Machine(Generic[S]):
         self.state = state
         self.now = 0
         self._effects: list[Effect] = []
+        self._event: Event | None = None
         self._posted: tuple[StrEnum, Any] | None = None
 
     def read(self, event: Event) -> tuple[StrEnum, Any]:
@@ -106,6 +109,7 @@ class Machine(Generic[S]):
         """
         assert now >= 0
         self.now = now
+        self._event = event
         effects: list[Effect] = []
         self._effects = effects
         next_step: tuple[StrEnum, Any] | None = self.read(event)
@@ -134,7 +138,15 @@ class Machine(Generic[S]):
         self._posted = (trigger, subject)
 
     def ignore(self, trigger: StrEnum) -> None:
-        self.record("ignored", trigger=trigger.value)
+        """Counts the event at hand as one that changes nothing, and says what it was."""
+        event = self._event
+        if isinstance(event, Received):
+            what = type(event.message).__name__
+        elif isinstance(event, TimerFired):
+            what = f"timer {event.name}"
+        else:
+            what = type(event).__name__
+        self.record("ignored", what=what, trigger=trigger.value)
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)

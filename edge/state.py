@@ -28,8 +28,8 @@ class EdgeState:
     pool: device -> when its lease ends, ns. check_ins: device -> its newest check-in, the oldest
     first. have: digests in the store. asked: digest -> devices that wait for it. waiting: device ->
     whether it gave a sign of life. answers: device -> IN_SUM or a FailureReason, for the attempt
-    `answers_of`. total: the running sum. outgoing: the sum as it is repeated. newest: run -> the
-    newest (round, attempt) of it.
+    `answers_of`. total: the running sum. outgoing: the sum as it is repeated. weights: what that
+    attempt began from. newest: run -> the newest (round, attempt) of it.
     """
 
     edge: int
@@ -51,6 +51,7 @@ class EdgeState:
     waiting: dict[int, bool] = field(default_factory=dict)
     answers: dict[int, int] = field(default_factory=dict)
     answers_of: tuple[int, int, int] = (0, 0, 0)
+    weights: bytes = b""
     total: Vector | None = None
     progress_due: bool = False
     outgoing: EdgeSum | None = None

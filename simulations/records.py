@@ -133,7 +133,7 @@ class Tally:
 
 def count(counts: Counter[str], kind: str, fields: Mapping[str, Any]) -> None:
     """Counts a machine's record under a name that says what happened."""
-    detail = fields.get("trigger", fields.get("reason"))
+    detail = fields.get("what", fields.get("reason"))
     counts[kind if detail is None else f"{kind}: {detail}"] += 1
 
 
