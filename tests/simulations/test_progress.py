@@ -1,0 +1,66 @@
+"""Progress is one plain line a round where nobody watches, and a table in a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from delian.simulations.progress import Progress
+from delian.simulations.result import Phase, RoundFinished, Started, UpdateFinished
+from delian.simulations.scenario_file import load
+from rich.console import Console
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def result(make_result):
+    return make_result(load("synthetic-mlp"))
+
+
+def run(result, **console):
+    screen, clock = io.StringIO(), Clock()
+    scenario = result.scenario
+    with Progress(Console(file=screen, width=110, **console), scenario, clock) as progress:
+        progress(Started(scenario, 100, 0))
+        progress(Phase("compiling 6 programs"))
+        for record in result.rounds:
+            progress(UpdateFinished(record.round, 3, 10))
+            clock.now += 0.5
+            progress(RoundFinished(record))
+    return screen.getvalue()
+
+
+def test_a_pipe_gets_one_plain_line_a_round(result):
+    lines = run(result).splitlines()
+    assert len(lines) == 1 + 10
+    assert "\x1b" not in "".join(lines)
+    first = result.rounds[0]
+    assert lines[1].startswith("round 1/10  accuracy ")
+    assert f"{first.reported} of {first.selected} reported" in lines[1]
+    assert f"{2 * first.reported} updates/s" in lines[1]
+    assert "4.5 s left" in lines[1]
+
+
+def test_a_terminal_gets_a_table_of_the_last_rounds(result):
+    screen = run(result, force_terminal=True)
+    assert "\x1b[" in screen
+    assert "round 10/10" in screen and "personal" in screen
+
+
+def test_no_color_is_respected(result, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = run(result, force_terminal=True)
+    assert not any(f"\x1b[{code}m" in screen for code in ("31", "32", "33", "34", "1;34"))
+
+
+def test_a_dumb_terminal_gets_plain_lines(result, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in run(result, force_terminal=True)

@@ -1,0 +1,268 @@
+"""A scenario is one file; every mistake in it is answered with a place, a reason and a way out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from delian.core.errors import DelianError
+from delian.simulations.datasets import load_data, with_data
+from delian.simulations.scenario_file import bundled, load, override, with_algorithm
+from delian.simulations.scenario_keys import reference
+from delian.simulations.settings import ALGORITHMS
+from delian.simulations.toml_lines import key_locations
+
+GOOD = """\
+name = "mine"
+rounds = 3
+
+[data]
+source = "digits"
+held_out_devices = 2
+
+[model]
+name = "mlp"
+hidden = [16]
+
+[algorithm]
+name = "fomaml"
+inner_steps = 2
+
+[fleet]
+devices = 12
+
+[network.device_edge]
+loss = 0.1
+"""
+
+
+@pytest.fixture
+def mistake(tmp_path):
+    """The message about the good scenario with one thing replaced."""
+
+    def make(old: str, new: str) -> str:
+        assert old in GOOD
+        path = tmp_path / f"s{abs(hash((old, new)))}.toml"
+        path.write_text(GOOD.replace(old, new))
+        with pytest.raises(DelianError) as caught:
+            load(path)
+        return str(caught.value).replace(str(path), "FILE")
+
+    return make
+
+
+def write(tmp_path, text=GOOD):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return load(path)
+
+
+def test_a_file_s_values_and_the_defaults_around_them(tmp_path):
+    scenario = write(tmp_path)
+    assert (scenario.rounds, scenario.seed, scenario.fleet.edges) == (3, 1, 3)
+    assert scenario.model.hidden == (16,)
+    assert scenario.network.device_edge.loss == 0.1
+    assert scenario.algorithm.inner_steps == 2
+
+
+@pytest.mark.parametrize("name", sorted(bundled()))
+def test_every_bundled_scenario_is_valid_under_every_algorithm(name):
+    scenario = load(name)
+    assert scenario.name == name and scenario.description
+    for algorithm in ALGORITHMS:
+        assert with_algorithm(scenario, algorithm).algorithm.name == algorithm
+
+
+def test_the_default_is_sixty_devices_behind_three_edges():
+    scenario = load()
+    assert (scenario.fleet.devices, scenario.fleet.edges, scenario.rounds) == (60, 3, 30)
+    assert scenario.algorithm.name == "fomaml"
+
+
+def test_a_misspelt_key_is_answered_with_file_line_and_the_nearest_key(mistake):
+    message = mistake("inner_steps = 2", "inner_stepz = 2")
+    assert message.startswith("FILE:14:1: there is no key `inner_stepz` in [algorithm] of fomaml")
+    assert "inner_stepz = 2\n      | ^^^^^^^^^^^" in message
+    assert "did you mean `inner_steps`?" in message
+
+
+def test_a_key_of_another_algorithm_is_refused(mistake):
+    message = mistake("inner_steps = 2", "proximal_mu = 0.1")
+    assert "there is no key `proximal_mu` in [algorithm] of fomaml" in message
+    assert "knows: batch_size" in message
+
+
+def test_a_key_in_the_wrong_table_is_answered_with_where_it_belongs(mistake):
+    message = mistake("rounds = 3", "rounds = 3\nloss = 0.2")
+    assert "did you mean `network.device_edge.loss`?" in message
+
+
+def test_a_misspelt_table(mistake):
+    message = mistake("[network.device_edge]", "[network.device_egde]")
+    assert message.startswith("FILE:19:2: there is no key `device_egde` in [network]")
+    assert "did you mean `device_edge`?" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "hint"),
+    [
+        ("rounds = 3", "rounds = 0", "2:1: `rounds` cannot be 0", "whole number from 1 to 1_000_"),
+        ("rounds = 3", "rounds = true", "2:1: `rounds` cannot be true", "a whole number from 1"),
+        ("rounds = 3", 'rounds = "3"', '2:1: `rounds` cannot be "3"', "a whole number from 1"),
+        ("loss = 0.1", "loss = 1.0", "20:1: `network.device_edge.loss` cannot be 1.0", "below 1"),
+        ("loss = 0.1", "loss = nan", "20:1: `network.device_edge.loss` cannot be nan", "below 1"),
+        ("[16]", '[16, "x"]', '10:1: `model.hidden` cannot be "x"', "a list of whole numbers"),
+        ('"mlp"', '"mpl"', '9:1: `model.name` cannot be "mpl"', "did you mean `mlp`?"),
+        ('"digits"', '"dogits"', '5:1: `data.source` cannot be "dogits"', "mean `digits`?"),
+        ('name = "fomaml"', 'nme = "x"', "12:2: `algorithm.name` is missing", "one of fedavg"),
+        ('name = "mine"', 'name = "a/b"', '1:1: `name` cannot be "a/b"', "text"),
+        ("devices = 12", "devices = 2", "6:1: `data.held_out_devices`: none of the 2", "change"),
+        ('"mlp"\nhidden = [16]', '"lstm"', "9:1: `model.name`: the lstm model does not", "change"),
+    ],
+)
+def test_a_value_out_of_range_is_answered_with_the_range(mistake, old, new, place, hint):
+    message = mistake(old, new)
+    assert message.startswith(f"FILE:{place}")
+    assert hint in message.partition("hint:")[2]
+
+
+def test_a_missing_key_has_no_line_to_point_at(mistake):
+    assert mistake("rounds = 3\n", "").startswith("FILE: `rounds` is missing")
+
+
+def test_broken_toml_is_answered_with_line_and_column(mistake):
+    message = mistake("rounds = 3", "rounds = = 3")
+    assert message.startswith("FILE:2:10: Invalid value")
+
+
+def test_several_mistakes_are_all_told(mistake):
+    message = mistake("rounds = 3", "rounds = 0\nsed = 1\nepochs = 1")
+    assert all(part in message for part in ("`rounds`", "`sed`", "mean `seed`", "`epochs`"))
+
+
+def test_every_key_of_a_toml_file_is_found_where_it_stands():
+    text = '''# name = 1
+a = """
+b = 2
+"""
+"quoted key" = [
+  1, # ] c = 3
+  2,
+]
+d.e = {f = 1}
+[t."u.v"] # comment
+  g = 'x = "'
+[[list]]
+h=1
+'''
+    places = {path: (loc.line, loc.column) for path, loc in key_locations(text, "f").items()}
+    assert places == {
+        ("a",): (2, 0),
+        ("quoted key",): (5, 0),
+        ("d", "e"): (9, 0),
+        ("t", "u.v"): (10, 1),
+        ("t", "u.v", "g"): (11, 2),
+        ("list",): (12, 2),
+        ("list", "h"): (13, 0),
+    }
+
+
+def test_overrides_are_judged_together_and_the_culprit_is_named(tmp_path):
+    scenario = write(tmp_path)
+    changed = override(scenario, ["fleet.devices=8", "round.devices=4", "round.min_reports=2"])
+    assert (changed.fleet.devices, changed.round.devices) == (8, 4)
+    with pytest.raises(DelianError, match=r"^--set fleet.dropuot=1: there is no key `dropuot`"):
+        override(scenario, ["rounds=2", "fleet.dropuot=1"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rounds", "this is not key=value"),
+        ("=3", "this is not key=value"),
+        ("rounds=many", '`rounds` cannot be "many"'),
+        ("rounds.x=1", "`rounds` is a value, not a table"),
+        ("algorithm.name=fedavgg", "there is no algorithm `fedavgg`"),
+    ],
+)
+def test_a_wrong_override_is_told(tmp_path, setting, message):
+    with pytest.raises(DelianError, match=re.escape(message)):
+        override(write(tmp_path), [setting])
+
+
+def test_text_values_may_leave_their_quotes_out(tmp_path):
+    changed = override(write(tmp_path), ["data.partition=iid", 'description="a b"', "name=x1"])
+    assert (changed.data.partition, changed.description, changed.name) == ("iid", "a b", "x1")
+
+
+def test_another_algorithm_takes_the_scenario_s_own_settings_for_it(tmp_path):
+    text = GOOD + "\n[alternatives.fedavg]\nepochs = 7\n"
+    scenario = write(tmp_path, text)
+    assert with_algorithm(scenario, "fedavg").algorithm.epochs == 7
+    # Without such a table what both know is kept, and the rest is the algorithm's default.
+    maml = with_algorithm(scenario, "maml").algorithm
+    assert (maml.name, maml.inner_steps) == ("maml", 2)
+    assert override(scenario, ["algorithm.name=maml"]).algorithm == maml
+
+
+def test_a_mistake_in_an_alternative_is_told(mistake):
+    message = mistake("[fleet]", "[alternatives.fedavg]\nepoch = 1\n\n[fleet]")
+    assert message.startswith("FILE:17:1: there is no key `epoch` in [alternatives.fedavg]")
+
+
+def test_files_that_are_no_scenarios(tmp_path):
+    with pytest.raises(DelianError, match="there is no scenario file digts") as caught:
+        load("digts")
+    assert "did you mean `digits`?" in caught.value.hint
+    with pytest.raises(DelianError, match="is a folder"):
+        load(tmp_path)
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DelianError, match="is not UTF-8"):
+        load(path)
+
+
+def test_a_data_path_is_relative_to_the_scenario_and_a_report_shows_its_name_only(tmp_path):
+    text = GOOD.replace('"digits"', '"npz"\npath = "sub/mine.npz"')
+    scenario = write(tmp_path, text)
+    assert scenario.data_file == tmp_path / "sub" / "mine.npz"
+    assert scenario.to_json()["data"]["path"] == "mine.npz"
+    with pytest.raises(DelianError, match="there is no data file"):
+        load_data(scenario)
+
+
+def test_a_scenario_without_its_data_says_how_to_give_it():
+    with pytest.raises(DelianError, match="omniglot needs a data file") as caught:
+        load_data(load("omniglot"))
+    assert "--data" in caught.value.hint
+
+
+def test_data_of_one_s_own_takes_the_place_of_bundled_data(tmp_path):
+    import numpy as np
+
+    path = tmp_path / "own.npz"
+    labels = np.arange(200) % 3
+    np.savez(path, x=np.ones((200, 5), np.float32), y=labels, device=np.arange(200) % 20)
+    scenario = with_data(load(), path)
+    assert (scenario.data.source, scenario.data.partition) == ("npz", "natural")
+    scenario = override(scenario, ["data.held_out_devices=2", "round.devices=5"])
+    federation = load_data(scenario, path)
+    assert (len(federation.devices), federation.classes) == (20, 3)
+
+
+def test_a_round_larger_than_the_data_s_devices_is_told(tmp_path):
+    import numpy as np
+
+    path = tmp_path / "own.npz"
+    np.savez(path, x=np.ones((40, 5), np.float32), y=np.arange(40) % 2, device=np.arange(40) % 4)
+    scenario = override(with_data(load(), path), ["data.held_out_devices=0", "data.min_examples=2"])
+    with pytest.raises(DelianError, match="a round of 12 devices, and the data has 4 that train"):
+        load_data(scenario, path)
+
+
+def test_every_key_has_a_meaning_and_a_range():
+    for heading, meaning, keys in reference():
+        assert meaning, heading
+        for key in keys:
+            assert key.meaning and key.allowed, key.path
+            assert "a value" not in key.allowed, key.path
