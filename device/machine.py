@@ -55,6 +55,7 @@ from ..core.wire.round_pb2 import (
     PROGRAM_FAILED,
     Failure,
     FailureReason,
+    RoundClosed,
     Task,
     Upload,
     UploadAck,
@@ -87,6 +88,7 @@ class Trigger(StrEnum):
     UNFIT = "no update"
     ANSWERED = "UploadAck"
     TIME_OVER = "task's time is over"
+    CLOSED = "RoundClosed"
     STALE = "late, repeated or of no use"
 
 
@@ -116,6 +118,7 @@ TABLE = (
     row(UPLOADING, _T.ANSWERED, "finish", IDLE, "the task is over, whatever the status"),
     row((FETCHING, TRAINING), _T.TIME_OVER, "give_up", IDLE, "say so once"),
     row(UPLOADING, _T.TIME_OVER, "abandon", IDLE, "nobody waits any more"),
+    row(_WORKING, _T.CLOSED, "stop", IDLE, "it was not needed, or too slow"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )
 
@@ -217,6 +220,9 @@ class DeviceMachine(Machine[DeviceState]):
         if kind is Blob:
             wanted = state.phase is FETCHING and message.digest in self._missing()
             return (_T.BLOB if wanted else _T.STALE), message
+        if kind is RoundClosed:
+            mine = state.phase in _WORKING and _name(message) == _name(self._task())
+            return (_T.CLOSED if mine else _T.STALE), message
         if kind is UploadAck:
             if message.device != state.device:
                 raise ProtocolError(f"{self.node}: an UploadAck for device {message.device}")
@@ -383,9 +389,12 @@ class DeviceMachine(Machine[DeviceState]):
         self._end()
 
     def give_up(self, _: object) -> None:
+        self.send(self.edge, self._failure(DEADLINE))
+        self.stop(None)
+
+    def stop(self, _: object) -> None:
         if self.state.phase is TRAINING:
             self.emit(CancelProgram(self.state.ticket))
-        self.send(self.edge, self._failure(DEADLINE))
         self.abandon(None)
 
     def abandon(self, _: object) -> None:

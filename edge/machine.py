@@ -451,6 +451,10 @@ class EdgeMachine(Machine[EdgeState]):
             ],
         )
         state.total = None
+        over = RoundClosed(run=task.run, round=task.round, attempt=task.attempt)
+        for device in state.waiting:
+            self.send(Node(Tier.DEVICE, device), over)
+        state.waiting = {}
         for name in ("round", "progress"):
             self.cancel_timer(name)
         state.tries = 0
