@@ -36,7 +36,10 @@ class Backend(StrEnum):
 
 def simulate(
     scenario: Annotated[
-        str, typer.Option("--scenario", "-s", help="A scenario file, or a bundled one's name.")
+        str,
+        typer.Option(
+            "--scenario", "-s", metavar="FILE", help="A scenario file, or a bundled one's name."
+        ),
     ] = "digits",
     settings: Annotated[
         list[str] | None,
@@ -57,11 +60,14 @@ def simulate(
         typer.Option(metavar="NAME", help="Run this algorithm as well, for one report on both."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Decides everything random: same seed, same result.")
+        int | None,
+        typer.Option(min=0, metavar="N", help="Decides everything random: same seed, same result."),
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, max=THREADS_MAX, help="How many threads train (absent: all cores)."),
+        typer.Option(
+            min=1, max=THREADS_MAX, metavar="N", help="How many threads train (absent: all cores)."
+        ),
     ] = None,
     out: Annotated[
         Path | None,

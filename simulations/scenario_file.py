@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..core.errors import DelianError, Loc
 from .scenario import Scenario
-from .scenario_keys import allowed, keys_of, table_at, tables
+from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
 from .settings import ALGORITHMS
 from .toml_lines import KeyPath, key_locations
 
@@ -233,7 +233,7 @@ def _describe(problem: Mapping[str, Any], raw: dict[str, Any], origin: _Origin) 
     path = tuple(str(part) for part in loc if not isinstance(part, int))
     kind = problem["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(path, raw, origin)
+        return _unknown_key(path, isinstance(problem["input"], dict), raw, origin)
     if kind == "conflict":
         path = (*path, *problem["ctx"]["key"].split("."))
         before, under = origin.prefix(path)
@@ -269,7 +269,9 @@ def _sentence(start: str, rest: str) -> str:
     return f"{start} {rest}" if rest else ""
 
 
-def _unknown_key(path: KeyPath, raw: dict[str, Any], origin: _Origin) -> tuple[str, str]:
+def _unknown_key(
+    path: KeyPath, is_table: bool, raw: dict[str, Any], origin: _Origin
+) -> tuple[str, str]:
     before, under = origin.prefix(path)
     *parents, key = path
     where = f"[{'.'.join(parents)}]" if parents else "the scenario"
@@ -279,7 +281,8 @@ def _unknown_key(path: KeyPath, raw: dict[str, Any], origin: _Origin) -> tuple[s
         where += f" of {tag.default}"
     message = f"{before}there is no key `{key}` in {where}{under}"
     siblings = list(owner.model_fields)
-    if close := difflib.get_close_matches(key, siblings, 1):
+    alike = [s for s in siblings if holds_table(owner, s) == is_table]
+    if close := difflib.get_close_matches(key, alike, 1):
         return message, f"did you mean `{close[0]}`? {where} knows: {', '.join(siblings)}"
     elsewhere = [".".join(p) for p in keys_of(raw) if p[-1] == key and p[0] != "alternatives"]
     if elsewhere:

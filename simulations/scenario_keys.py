@@ -69,13 +69,19 @@ def _table_in(annotation: Any) -> type[Table] | None:
     return None
 
 
+def holds_table(model: type[Table], name: str) -> bool:
+    """Whether this key of the table is a table itself."""
+    is_choice = model is Scenario and name in CHOICES
+    return is_choice or _table_in(model.model_fields[name].annotation) is not None
+
+
 def keys_of(raw: dict[str, Any]) -> list[KeyPath]:
     """Every key that a scenario with `raw`'s choices may have."""
     found: list[KeyPath] = []
 
     def visit(path: KeyPath) -> None:
-        for name, field in table_at(path, raw).model_fields.items():
-            if (not path and name in CHOICES) or _table_in(field.annotation):
+        for name in table_at(path, raw).model_fields:
+            if holds_table(table_at(path, raw), name):
                 visit((*path, name))
             else:
                 found.append((*path, name))
@@ -114,7 +120,7 @@ def _own_keys(model: type[Table], path: KeyPath) -> list[Key]:
     """The table's own keys, without those of the tables in it."""
     found = []
     for name, field in model.model_fields.items():
-        if (not path and name in CHOICES) or _table_in(field.annotation):
+        if holds_table(model, name):
             continue
         default = "" if field.is_required() else _toml(field.default)
         meaning = " ".join((field.description or "").split())
