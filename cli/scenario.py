@@ -34,12 +34,20 @@ def show(
 
 
 @app.command("keys")
-def keys() -> None:
+def keys(
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="As the tables of docs/scenarios.md.")
+    ] = False,
+) -> None:
     """List every key that a scenario may have, with its range, default and meaning."""
-    from ..simulations.scenario_keys import reference
+    from ..simulations.scenario_keys import markdown, reference
 
+    if as_markdown:
+        typer.echo(markdown())
+        return
     for heading, meaning, entries in reference():
-        typer.echo(f"\n{heading}  {meaning}")
+        typer.echo(f"\n{heading}  {meaning}" if heading else meaning)
         for key in entries:
             default = f" (default {key.default})" if key.default else " (must be given)"
-            typer.echo(f"  {key.path[-1]:<24} {key.allowed}{default}\n  {'':<24} {key.meaning}")
+            typer.echo(f"  {key.path[-1]:<24} {key.allowed}{default}")
+            typer.echo(f"  {'':<24} {key.meaning}")

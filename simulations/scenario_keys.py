@@ -102,6 +102,19 @@ def reference() -> Iterator[tuple[str, str, list[Key]]]:
             yield f"[{'.'.join(path)}]", _meaning(model), keys
 
 
+def markdown() -> str:
+    """The reference as Markdown, for docs/scenarios.md."""
+    parts = []
+    for heading, meaning, keys in reference():
+        parts.append(f"### {f'`{heading}`' if heading else 'At the top'}\n\n{meaning}\n")
+        parts.append("| key | must be | default | meaning |\n|---|---|---|---|")
+        for key in keys:
+            default = f"`{key.default}`" if key.default else "must be given"
+            parts.append(f"| `{key.path[-1]}` | {key.allowed} | {default} | {key.meaning} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
 def _inner_tables(path: KeyPath, model: type[Table]) -> Iterator[KeyPath]:
     """The paths of the tables in it that are no choice; alternatives have the algorithms' keys."""
     for name, field in model.model_fields.items():

@@ -1,0 +1,214 @@
+"""The rules of the house that a reader relies on, kept by reading the checkout itself."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("cli", "cloud", "core", "device", "edge", "simulations")
+OUTSIDE = ("tests", "examples", "benchmarks", "deploy", "docs")
+LINES_MAX = 600
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def sources(*folders: str) -> list[Path]:
+    found = [path for name in folders for path in sorted((ROOT / name).rglob("*.py"))]
+    assert found or folders == OUTSIDE
+    return [path for path in found if "_pb2" not in path.name]
+
+
+def within_house(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def test_pyproject_lists_every_package():
+    folders = {path.parent for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
+    wanted = {"delian"} | {"delian." + within_house(f).replace("/", ".") for f in folders}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == wanted
+    missing = [within_house(f) for f in folders if not (f / "__init__.py").exists()]
+    assert not missing, "folders with modules and no __init__.py"
+
+
+def test_pyproject_packs_every_file_that_is_no_module():
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]
+    allowed = [
+        f"{package.removeprefix('delian').lstrip('.').replace('.', '/')}/{pattern}".lstrip("/")
+        for package, some in patterns.items()
+        for pattern in some
+    ]
+    left_out = [
+        within_house(path)
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("*")
+        if path.is_file()
+        and path.suffix not in (".py", ".pyc", ".pyi")
+        and not any(fnmatch.fnmatch(within_house(path), pattern) for pattern in allowed)
+    ]
+    assert not left_out
+
+
+def test_the_root_holds_no_module_but_the_face():
+    assert [path.name for path in ROOT.glob("*.py")] == ["__init__.py"]
+
+
+def test_packages_import_one_another_relatively_and_others_through_delian():
+    wrong = []
+    for path in sources(*PACKAGES, *OUTSIDE):
+        inside = path.relative_to(ROOT).parts[0] in PACKAGES
+        for node in ast.walk(parsed(path)):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            for name in names:
+                first = name.partition(".")[0]
+                if first in PACKAGES or (inside and first == "delian"):
+                    wrong.append(f"{within_house(path)}:{node.lineno}: import of {name}")
+    assert not wrong
+
+
+def test_nothing_pickles_evaluates_or_swallows_every_error():
+    wrong = []
+    for path in sources(*PACKAGES):
+        for node in ast.walk(parsed(path)):
+            found = ""
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names]
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                found = next((n for n in names if n in ("pickle", "marshal", "shelve")), "")
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                found = node.func.id if node.func.id in ("eval", "exec") else ""
+            elif isinstance(node, ast.ExceptHandler) and node.type is None:
+                found = "bare except"
+            if found:
+                wrong.append(f"{within_house(path)}:{node.lineno}: {found}")
+    assert not wrong
+
+
+def test_every_module_says_what_it_is_for():
+    silent = [
+        within_house(path)
+        for path in sources(*PACKAGES)
+        if path.read_text(encoding="utf-8").strip() and ast.get_docstring(parsed(path)) is None
+    ]
+    assert not silent
+
+
+def test_no_file_is_two_things():
+    lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in sources(*PACKAGES)}
+    assert not {within_house(p): n for p, n in lengths.items() if n > LINES_MAX}
+
+
+def test_no_work_is_left_lying_about():
+    notes = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+    found = []
+    for path in sources(*PACKAGES):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if notes.search(line) and "except" not in line:
+                found.append(f"{within_house(path)}:{number}: {line.strip()}")
+    assert not found
+
+
+def test_the_generated_protobuf_modules_are_those_of_the_contract(tmp_path):
+    pytest.importorskip("grpc_tools")
+    path = ROOT / "core" / "wire" / "generate.py"
+    spec = importlib.util.spec_from_file_location("delian_checkout_generate", path)
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+
+    def essence(module: Path) -> str:
+        """Without the version of the tool that wrote it."""
+        text = re.sub(r"# Protobuf Python Version: .*", "", module.read_text())
+        text = re.sub(r"(Domain\.PUBLIC,)[\s\d,]+''", r"\1", text)
+        return re.sub(r"GRPC_GENERATED_VERSION = .*", "", text)
+
+    for fresh in generate.generate(tmp_path):
+        committed = ROOT / "core" / "wire" / fresh.name
+        assert committed.exists(), f"{fresh.name} is missing: run core/wire/generate.py"
+        assert essence(committed) == essence(fresh), f"{fresh.name} is stale: run generate.py"
+
+
+def test_the_protobuf_that_is_installed_can_load_the_generated_modules():
+    wanted = next(d for d in PROJECT["project"]["dependencies"] if d.startswith("protobuf"))
+    lowest = tuple(map(int, re.search(r">=([\d.]+)", wanted)[1].split(".")))
+    for module in (ROOT / "core" / "wire").glob("*_pb2.py"):
+        version = re.search(r"# Protobuf Python Version: ([\d.]+)", module.read_text())[1]
+        assert lowest >= tuple(map(int, version.split("."))), module.name
+
+
+def test_the_command_starts_without_what_only_some_commands_need():
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "import delian.cli.main"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert "delian.cli.main" in imported
+    heavy = {"torch", "sklearn", "scipy", "grpc", "numpy", "pydantic", "google.protobuf"}
+    assert not heavy & imported
+
+
+def test_the_readme_has_two_commands_and_its_links_lead_somewhere():
+    readme = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2 and all(len(block.splitlines()) == 1 for block in blocks)
+    assert "delian simulate" in blocks[0] and "pytest" in blocks[1]
+    for link in re.findall(r"\]\(([^)#]+)\)", readme):
+        assert (ROOT / link).exists(), link
+
+
+def test_the_scenario_reference_in_the_docs_is_that_of_the_models():
+    from delian.simulations.scenario_keys import markdown
+
+    text = (ROOT / "docs" / "scenarios.md").read_text()
+    assert markdown() in text, "paste the output of: delian scenario keys --markdown"
+
+
+@pytest.mark.slow
+def test_a_wheel_has_every_file_of_the_packages(tmp_path):
+    copy = tmp_path / "checkout"
+    files = subprocess.run(
+        [
+            "git",
+            "ls-files",
+            "-z",
+            *PACKAGES,
+            "__init__.py",
+            "pyproject.toml",
+            "README.md",
+            "LICENSE",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
+    if not any(files):
+        pytest.skip("not a git checkout")
+    for name in filter(None, files):
+        if (ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes((ROOT / name).read_bytes())
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(copy)]
+    subprocess.run(pip, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {f"delian/{n}" for n in files if n.startswith(PACKAGES)}
+    assert wanted <= packed, sorted(wanted - packed)
+    assert "delian/__init__.py" in packed
+    assert any(name.endswith("licenses/LICENSE") for name in packed)
