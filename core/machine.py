@@ -111,7 +111,7 @@ class Machine(Generic[S]):
         self.now = now
         self._event = event
         effects: list[Effect] = []
-        self._effects = effects
+        self._effects, self._posted = effects, None
         next_step: tuple[StrEnum, Any] | None = self.read(event)
         while next_step is not None:
             trigger, subject = next_step
@@ -128,6 +128,8 @@ class Machine(Generic[S]):
             if r.next is not None:
                 self.state.phase = r.next
             next_step = self._posted
+        # A machine at rest holds on to nothing but its state: messages are large.
+        self._effects, self._event, self._posted = [], None, None
         return effects
 
     # What actions are written with.
@@ -151,8 +153,8 @@ class Machine(Generic[S]):
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)
 
-    def send(self, to: Node, message: Message) -> None:
-        self._effects.append(Send(to, message))
+    def send(self, to: Node, message: Message, size: int = 0) -> None:
+        self._effects.append(Send(to, message, size))
 
     def set_timer(self, name: str, at: int) -> None:
         self._effects.append(SetTimer(name, at))

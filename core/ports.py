@@ -81,7 +81,12 @@ CLOUD = Node(Tier.CLOUD, 0)
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The node has started: for the first time, or again with the state that it had."""
+    """The node has started: for the first time, or again with the state that it had.
+
+    stored: digests of the blobs that are in its store now, whatever the state remembers of them.
+    """
+
+    stored: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +159,15 @@ Event: TypeAlias = Started | Received | TimerFired | BlobStored | ProgramFinishe
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Hand a message to the transport, which may lose it."""
+    """Hand a message to the transport, which may lose it.
+
+    size: bytes of the encoded message where the machine knows them, else 0: protobuf finds the size
+    of a message by encoding it, which costs a copy of a large one.
+    """
 
     to: Node
     message: Message
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +330,12 @@ class NoMask:
 
     def unmask(self, total: Vector, info: RoundInfo, devices: list[int]) -> Vector:
         return total
+
+
+def wire_size(head: Message, content: int) -> int:
+    """Bytes of a message encoded, when one bytes field of `content` bytes is added to `head`."""
+    length = max(1, (content.bit_length() + 6) // 7)  # of the varint that says the length
+    return head.ByteSize() + (1 + length + content if content else 0)
 
 
 def window(message: admission_pb2.RetryWindow) -> tuple[int, int]:

@@ -45,6 +45,7 @@ from ..core.ports import (
     Tier,
     TimerFired,
     window,
+    wire_size,
 )
 from ..core.streams import device_key
 from ..core.wire.admission_pb2 import Accept, CheckIn, DeviceFacts, Eligibility, Reject
@@ -98,8 +99,8 @@ _RESTING = (OFFLINE, IDLE, CHECKING_IN, READY)
 _WORKING = (FETCHING, TRAINING, UPLOADING)
 
 TABLE = (
-    row(_RESTING, _T.STARTED, "check_in", CHECKING_IN, "offer itself"),
-    row((FETCHING, TRAINING), _T.STARTED, "resume", FETCHING, "train again from the start"),
+    row(_RESTING, _T.STARTED, "start", CHECKING_IN, "offer itself"),
+    row((FETCHING, TRAINING), _T.STARTED, "restart", FETCHING, "train again from the start"),
     row(UPLOADING, _T.STARTED, "resume_upload", UPLOADING, "the answer survived; send it"),
     row(IDLE, _T.RETRY, "check_in", CHECKING_IN, "the retry window says so"),
     row(CHECKING_IN, _T.UNANSWERED, "repeat_check_in", CHECKING_IN, "request or answer was lost"),
@@ -146,6 +147,7 @@ class DeviceState:
     ticket: int = 0
     have: list[bytes] = field(default_factory=list)
     upload: Upload | None = None
+    upload_size: int = 0
     failure: Failure | None = None
     done: dict[int, tuple[int, int]] = field(default_factory=dict)
     after_task_ms: tuple[int, int] = (1_000, 5_000)
@@ -207,8 +209,8 @@ class DeviceMachine(Machine[DeviceState]):
                 if self.state.phase is not TRAINING or ticket != self.state.ticket:
                     return _T.STALE, None
                 return self._read_outcome(outcome)
-            case Started():
-                return _T.STARTED, None
+            case Started(stored):
+                return _T.STARTED, stored
 
     def _read_message(self, message: Any) -> tuple[Trigger, Any]:
         state = self.state
@@ -264,6 +266,10 @@ class DeviceMachine(Machine[DeviceState]):
 
     # ------------------------------------------------ checking in
 
+    def start(self, stored: tuple[bytes, ...]) -> None:
+        self.state.have = list(stored)
+        self.check_in(None)
+
     def check_in(self, _: object) -> None:
         self.state.sequence += 1
         self.state.tries = 0
@@ -311,13 +317,14 @@ class DeviceMachine(Machine[DeviceState]):
             if digest not in wanted:
                 self.emit(DropBlob(digest))
         state.have = [d for d in state.have if d in wanted]
-        self.resume(None)
+        self._begin()
 
-    def resume(self, _: object) -> None:
+    def restart(self, stored: tuple[bytes, ...]) -> None:
+        self.state.have = list(stored)
+        self._begin()
+
+    def _begin(self) -> None:
         self.set_timer("task", self.state.ends_ns)
-        self.fetch(None)
-
-    def fetch(self, _: object) -> None:
         self.state.tries = 0
         self.fetch_again(None)
 
@@ -352,13 +359,11 @@ class DeviceMachine(Machine[DeviceState]):
             task.run, task.round, task.attempt, task.weights.digest, task.bundle.digest
         )
         masked = self.masker.mask(vector, info, device)
-        self.state.upload = Upload(
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            device=device,
-            vector=masked.astype("<u4", copy=False).tobytes(),
-        )
+        upload = Upload(run=task.run, round=task.round, attempt=task.attempt, device=device)
+        content = masked.astype("<u4", copy=False).tobytes()
+        self.state.upload_size = wire_size(upload, len(content))
+        upload.vector = content
+        self.state.upload = upload
         self.resume_upload(None)
 
     def refuse(self, reason: FailureReason) -> None:
@@ -371,20 +376,18 @@ class DeviceMachine(Machine[DeviceState]):
         self.send_answer(None)
 
     def send_answer(self, _: object) -> None:
-        answer = self.state.upload or self.state.failure
-        assert answer is not None
-        self.send(self.edge, answer)
-        size = 0 if self.state.upload is None else 4 * (self._task().ring.dimension + 1)
-        self._repeat(size)
+        state = self.state
+        if state.upload is not None:
+            self.send(self.edge, state.upload, state.upload_size)
+            self._repeat(state.upload_size)
+        else:
+            assert state.failure is not None
+            self.send(self.edge, state.failure)
+            self._repeat(0)
 
     # ------------------------------------------------ ending
 
     def finish(self, message: UploadAck) -> None:
-        # The round's weights are of no use to anybody after it; the bundle serves the next.
-        weights = self._task().weights.digest
-        if weights in self.state.have:
-            self.state.have.remove(weights)
-            self.emit(DropBlob(weights))
         self.record("answered", device=self.state.device, status=int(message.status))
         self._end()
 
@@ -398,12 +401,16 @@ class DeviceMachine(Machine[DeviceState]):
         self.abandon(None)
 
     def abandon(self, _: object) -> None:
-        # The weights stay: the round will probably be tried again with them.
         self.record("abandoned", device=self.state.device, phase=self.state.phase.value)
         self._end()
 
     def _end(self) -> None:
         state = self.state
+        # The weights are of no use after their round; the bundle serves the next.
+        weights = self._task().weights.digest
+        if weights in state.have:
+            state.have.remove(weights)
+            self.emit(DropBlob(weights))
         state.task = state.upload = state.failure = None
         self.cancel_timer("repeat")
         self.cancel_timer("task")

@@ -36,6 +36,7 @@ from ..core.ports import (
     StoreBlob,
     Tier,
     TimerFired,
+    wire_size,
 )
 from ..core.privacy import ring
 from ..core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject
@@ -152,8 +153,8 @@ class EdgeMachine(Machine[EdgeState]):
                 if digest not in self._missing():
                     return _T.STALE, None
                 return (_T.STORED if intact else _T.CORRUPT), digest
-            case Started():
-                return _T.STARTED, None
+            case Started(stored):
+                return _T.STARTED, stored
         raise AssertionError(f"an edge runs no programs: {event}")
 
     def _read_device(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
@@ -221,12 +222,13 @@ class EdgeMachine(Machine[EdgeState]):
 
     # ------------------------------------------------ the pool
 
-    def start(self, _: object) -> None:
+    def start(self, stored: tuple[bytes, ...]) -> None:
+        self.state.have = list(stored)
         self.hello(None)
 
-    def restart(self, _: object) -> None:
+    def restart(self, stored: tuple[bytes, ...]) -> None:
         state = self.state
-        self.hello(None)
+        self.start(stored)
         self.set_timer("round", state.ends_ns)
         state.tries = 0
         if state.phase is COLLECTING:
@@ -433,24 +435,26 @@ class EdgeMachine(Machine[EdgeState]):
         state = self.state
         assert state.task is not None
         task = state.task.task
-        total = state.total
         answers = sorted(state.answers.items())
         devices = [d for d, reason in answers if reason == IN_SUM]
-        state.outgoing = EdgeSum(
+        outgoing = EdgeSum(
             run=task.run,
             round=task.round,
             attempt=task.attempt,
             edge=state.edge,
             devices=devices,
             count=len(devices),
-            sum=b"" if total is None else total.astype("<u4", copy=False).tobytes(),
             failures=[
                 DeviceFailure(device=d, reason=r)  # type: ignore[arg-type]
                 for d, r in answers
                 if r != IN_SUM
             ],
         )
+        total = b"" if state.total is None else state.total.astype("<u4", copy=False).tobytes()
         state.total = None
+        state.outgoing_size = wire_size(outgoing, len(total))
+        outgoing.sum = total
+        state.outgoing = outgoing
         over = RoundClosed(run=task.run, round=task.round, attempt=task.attempt)
         for device in state.waiting:
             self.send(Node(Tier.DEVICE, device), over)
@@ -462,9 +466,9 @@ class EdgeMachine(Machine[EdgeState]):
 
     def send_sum(self, _: object) -> None:
         state = self.state
-        assert state.outgoing is not None and state.task is not None
-        self.send(CLOUD, state.outgoing)
-        self._repeat(0, 4 * (state.task.task.ring.dimension + 1) if state.outgoing.count else 0)
+        assert state.outgoing is not None
+        self.send(CLOUD, state.outgoing, state.outgoing_size)
+        self._repeat(0, state.outgoing_size)
 
     def forget(self, _: object) -> None:
         self._clear()

@@ -55,6 +55,7 @@ class EdgeState:
     total: Vector | None = None
     progress_due: bool = False
     outgoing: EdgeSum | None = None
+    outgoing_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class EdgePolicy:
 
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 64 * 1024))
     devices_max: int = 20_000
-    hello_delay_ns: int = 100 * MS
+    hello_delay_ns: int = 500 * MS
     heartbeat_ns: int = 30 * SECOND
     progress_delay_ns: int = 50 * MS
     after_task_ms: tuple[int, int] = (1_000, 5_000)

@@ -64,7 +64,7 @@ from .clock import Schedule
 from .faults import Faults
 from .fleet import DeviceProfile, Fleet
 from .network import LINKS, OVERHEAD_BYTES, Channel, LinkProfile
-from .records import Result, RoundRecord, Tally, count, hop
+from .records import HOP, UPWARDS, Result, RoundRecord, Tally, count
 from .trace import Trace
 from .training import Job, Jobs, Training
 
@@ -245,6 +245,7 @@ class Federation:
         plan, fleet = self.plan, self.plan.fleet
         self.state: Any = self.training.initial()
         bundle = self._blob(self.training.bundle)
+        self._bundle = bundle.digest
         weights = self._weights_blob()
         cloud = CloudMachine(
             CloudState(weights=self._ref(weights)),
@@ -314,7 +315,11 @@ class Federation:
     def _weights_blob(self) -> Blob:
         weights = np.ascontiguousarray(self.weights, dtype="<f4")
         assert weights.shape == (self.plan.ring.dimension,)
-        return self._blob(weights.tobytes())
+        content = weights.tobytes()
+        blob = self._blob(content)
+        # One array for all devices, and no copy of it: the message has its own.
+        self._arrays = {blob.digest: np.frombuffer(content, "<f4")}
+        return blob
 
     @staticmethod
     def _ref(blob: Blob) -> BlobRef:
@@ -365,7 +370,6 @@ class Federation:
             return
         host.job = None
         self.state = self.training.server_update(self.state, mean, weight)
-        self._arrays.clear()
         blob = self._weights_blob()
         host.store[blob.digest] = blob
         self._dispatch(host, ProgramFinished(ticket, NewModel(self._ref(blob))))
@@ -374,7 +378,7 @@ class Federation:
 
     def _come_up(self, _: int, host: Host) -> None:
         host.online = True
-        self._dispatch(host, Started())
+        self._dispatch(host, Started(tuple(host.store)))
 
     def _go_down(self, host: Host) -> None:
         """The node's volatile part is gone: timers, and the program that it runs."""
@@ -402,14 +406,13 @@ class Federation:
         back = self.schedule.now + self._away_ns(host.profile, visit)
         self._at(back, self._arrive, host, visit + 1)
 
-    def _drop_out(self, number: int, host: Host, ticket: int, round: int, attempt: int) -> None:
+    def _drop_out(self, _: int, host: Host, ticket: int) -> None:
         """A device vanishes while it trains, and comes back with what it had stored."""
         if host.job is None or host.job[0] != ticket:
             return
         self._vanish(host)
         assert host.profile is not None
-        device = host.node.number
-        away = self._exponential(host.profile.traits.away_s, "away", device, round, attempt)
+        away = self._exponential(host.profile.traits.away_s, "away", host.node.number, ticket)
         self._at(self.schedule.now + away, self._return, host)
 
     def _return(self, number: int, host: Host) -> None:
@@ -418,6 +421,8 @@ class Federation:
 
     def _vanish(self, host: Host) -> None:
         self._go_down(host)
+        # It keeps its bundle. Weights would be as many copies of old models as devices are away.
+        host.store = {d: b for d, b in host.store.items() if d == self._bundle}
         self._tally.vanished.add(host.node.number)
 
     def _away_ns(self, profile: DeviceProfile, visit: int) -> int:
@@ -452,7 +457,7 @@ class Federation:
     # ------------------------------------------------ effects
 
     def _on_send(self, host: Host, effect: Send) -> None:
-        self._carry(host, effect.to, effect.message, effect.message.ByteSize())
+        self._carry(host, effect.to, effect.message, effect.size or effect.message.ByteSize())
 
     def _on_send_blob(self, host: Host, effect: SendBlob) -> None:
         blob = host.store[effect.digest]
@@ -460,21 +465,18 @@ class Federation:
 
     def _carry(self, host: Host, to: Node, message: Any, size: int) -> None:
         tally, other, now = self._tally, self.hosts[to], self.schedule.now
-        way = hop(host.node.tier, to.tier)
-        tally.sent(way, size)
+        way = HOP[host.node.tier, to.tier]
+        tally.bytes[way] += size
+        tally.messages[way] += 1
         if host.muted or other.muted:
             tally.lost += 1
             return
-        up = way.endswith("_up")
-        channel = host.up if up else other.down
+        channel = host.up if way in UPWARDS else other.down
         arrivals = channel.carry(now, size + OVERHEAD_BYTES)
         if not arrivals:
             tally.lost += 1
         for arrival in arrivals:
-            if Tier.DEVICE in (host.node.tier, to.tier):
-                tally.device_edge_ns += arrival - now
-            else:
-                tally.edge_cloud_ns += arrival - now
+            tally.travel_ns[way] += arrival - now
             self._at(arrival, self._deliver, other, host.node, message)
 
     def _on_store_blob(self, host: Host, effect: StoreBlob) -> None:
@@ -514,19 +516,15 @@ class Federation:
         self._tally.compute_ns += duration
         self._at(now + duration, self._finish, host, effect.ticket, job)
         chance = self.plan.fleet.dropout_of(profile)
-        if self.streams.unit("dropout", device, task.round, task.attempt) < chance:
-            share = self.streams.unit("dropout when", device, task.round, task.attempt)
-            moment = now + int(share * duration)
-            self._at(moment, self._drop_out, host, effect.ticket, task.round, task.attempt)
+        # By ticket, not by round: a device that came back and trains again has a fresh chance.
+        if self.streams.unit("dropout", device, effect.ticket) < chance:
+            share = self.streams.unit("dropout when", device, effect.ticket)
+            self._at(now + int(share * duration), self._drop_out, host, effect.ticket)
 
     def _array(self, blob: Blob) -> Floats:
-        """A blob's weights; one array for all devices."""
-        digest = blob.digest
-        if digest not in self._arrays:
-            array = np.frombuffer(blob.content, "<f4")
-            array.flags.writeable = False
-            self._arrays[digest] = array
-        return self._arrays[digest]
+        """A blob's weights, read-only. Those of an earlier round serve a device that is late."""
+        array = self._arrays.get(blob.digest)
+        return np.frombuffer(blob.content, "<f4") if array is None else array
 
     def _on_cancel_program(self, host: Host, effect: CancelProgram) -> None:
         if host.job is not None and host.job[0] == effect.ticket:

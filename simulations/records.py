@@ -13,6 +13,7 @@ from ..core.wire.round_pb2 import DEADLINE, FailureReason
 #: The keys of `RoundRecord.bytes` and `messages`; up is towards the cloud.
 DEVICE_UP, DEVICE_DOWN = "device_edge_up", "device_edge_down"
 EDGE_UP, EDGE_DOWN = "edge_cloud_up", "edge_cloud_down"
+UPWARDS = (DEVICE_UP, EDGE_UP)
 HOPS = (DEVICE_UP, DEVICE_DOWN, EDGE_UP, EDGE_DOWN)
 
 
@@ -76,17 +77,12 @@ class Tally:
 
     bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOPS, 0))
     messages: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOPS, 0))
+    travel_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOPS, 0))
     lost: int = 0
     duplicates: int = 0
     compute_ns: int = 0
-    device_edge_ns: int = 0
-    edge_cloud_ns: int = 0
     vanished: set[int] = field(default_factory=set)
     outcomes: dict[int, tuple[int, float]] = field(default_factory=dict)
-
-    def sent(self, hop: str, size: int) -> None:
-        self.bytes[hop] += size
-        self.messages[hop] += 1
 
     def trained(self, device: int, outcome: Outcome) -> None:
         # Not the outcome itself: its vector is as large as the model.
@@ -119,8 +115,8 @@ class Tally:
             lost_messages=self.lost,
             seconds={
                 "device_compute": self.compute_ns / 1e9,
-                "device_edge": self.device_edge_ns / 1e9,
-                "edge_cloud": self.edge_cloud_ns / 1e9,
+                "device_edge": (self.travel_ns[DEVICE_UP] + self.travel_ns[DEVICE_DOWN]) / 1e9,
+                "edge_cloud": (self.travel_ns[EDGE_UP] + self.travel_ns[EDGE_DOWN]) / 1e9,
             },
             started_ns=fields["opened_ns"],
             ended_ns=now,
@@ -137,12 +133,8 @@ def count(counts: Counter[str], kind: str, fields: Mapping[str, Any]) -> None:
     counts[kind if detail is None else f"{kind}: {detail}"] += 1
 
 
-def hop(sender: Tier, receiver: Tier) -> str:
-    """Which hop, and which way, a message takes."""
-    return _HOP[sender, receiver]
-
-
-_HOP = {
+#: (sender's tier, receiver's) -> which hop, and which way, a message takes.
+HOP = {
     (Tier.DEVICE, Tier.EDGE): DEVICE_UP,
     (Tier.EDGE, Tier.DEVICE): DEVICE_DOWN,
     (Tier.EDGE, Tier.CLOUD): EDGE_UP,

@@ -11,7 +11,9 @@ follows, and the weights' SHA-256 is in the next task.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +55,7 @@ class Trace:
         self.events += 1
         pending = self._pending
         pending += _HEAD.pack(now, _TIER[node.tier], node.number)
-        pending += _content(event)
+        pending += _CONTENT[type(event)](event)
         if len(pending) > _FLUSH_BYTES:
             self._hash.update(pending)
             pending.clear()
@@ -68,36 +70,44 @@ class Trace:
         return self._hash.hexdigest()
 
 
-def _content(event: Event) -> bytes:
-    match event:
-        case Received(sender, message):
-            head = b"R" + _HEAD.pack(0, _TIER[sender.tier], sender.number)
-            name = type(message).__name__.encode()
-            if isinstance(message, Blob):
-                return head + name + message.digest
-            if isinstance(message, Upload):
-                who = _IDS.pack(message.run, message.round, message.attempt, message.device)
-                return head + name + who
-            if isinstance(message, EdgeSum):
-                who = _IDS.pack(message.run, message.round, message.attempt, message.edge)
-                return head + name + who + str(list(message.devices)).encode()
-            return head + name + message.SerializeToString(deterministic=True)
-        case TimerFired(name):
-            return b"T" + name.encode()
-        case BlobStored(digest, intact):
-            return b"B" + digest + bytes([intact])
-        case ProgramFinished(ticket, Outcome(vector, examples, loss, finite)):
+def _received(event: Received) -> bytes:
+    sender, message = event.sender, event.message
+    kind = type(message)
+    head = b"R" + _HEAD.pack(0, _TIER[sender.tier], sender.number) + kind.__name__.encode()
+    if kind is Blob:
+        return head + message.digest  # type: ignore[attr-defined, no-any-return]
+    if kind is Upload or kind is EdgeSum:
+        return head + _name(message)
+    return head + message.SerializeToString(deterministic=True)
+
+
+def _name(message: Any) -> bytes:
+    """What an update or a sum of them is of; its content was noted where it was made."""
+    if type(message) is Upload:
+        return _IDS.pack(message.run, message.round, message.attempt, message.device)
+    who = _IDS.pack(message.run, message.round, message.attempt, message.edge)
+    return who + np.array(message.devices, "<u8").tobytes()
+
+
+def _finished(event: ProgramFinished) -> bytes:
+    head = b"P" + event.ticket.to_bytes(8, "little")
+    match event.outcome:
+        case Outcome(vector, examples, loss, finite):
             words = 0 if vector is None else checksum(vector)
-            return (
-                b"P" + ticket.to_bytes(8, "little") + _OUTCOME.pack(words, examples, loss, finite)
-            )
-        case ProgramFinished(ticket, NewModel(weights)):
-            return b"M" + ticket.to_bytes(8, "little") + weights.digest
-        case ProgramFinished(ticket, ProgramStopped(reason)):
-            return b"F" + ticket.to_bytes(8, "little") + int(reason).to_bytes(4, "little")
-        case Started():
-            return b"S"
-    raise AssertionError(f"unknown event {event}")
+            return head + b"O" + _OUTCOME.pack(words, examples, loss, finite)
+        case NewModel(weights):
+            return head + b"M" + weights.digest
+        case ProgramStopped(reason):
+            return head + b"F" + int(reason).to_bytes(4, "little")
+
+
+_CONTENT: dict[type, Callable[[Any], bytes]] = {
+    Received: _received,
+    TimerFired: lambda event: b"T" + event.name.encode(),
+    BlobStored: lambda event: b"B" + event.digest + bytes([event.intact]),
+    ProgramFinished: _finished,
+    Started: lambda event: b"S" + b"".join(event.stored),
+}
 
 
 def checksum(vector: Vector) -> int:

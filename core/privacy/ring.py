@@ -39,6 +39,7 @@ CLIP_MIN = 1e-12
 CLIP_MAX = 1e12
 #: The norm is rounded once to f32 before it divides, so a clipped update may be longer than C by a
 #: few parts in 2^24.
+_BLOCK = 1 << 16  # numbers that are decoded at a time
 _SLACK = 1.0 + 2.0**-20
 
 
@@ -167,7 +168,11 @@ def decode(total: Vector, plan: RingPlan) -> tuple[Floats, float]:
     weight = float(signed[-1]) / plan.weight_scale
     if weight <= 0:
         raise RingError(f"the weights of a sum are {weight:g} in all")
-    mean = (signed[:-1] / (plan.scale * weight)).astype(np.float32)
+    mean = np.empty(plan.dimension, np.float32)
+    for start in range(0, plan.dimension, _BLOCK):
+        # Block by block: the f64 between is never as large as the model.
+        block = slice(start, start + _BLOCK)
+        np.divide(signed[:-1][block], plan.scale * weight, out=mean[block], casting="same_kind")
     # Each of n roundings moves a coordinate by less than one step.
     steps = plan.clients_max * math.sqrt(plan.dimension) / (plan.scale * weight)
     norm = float(np.linalg.norm(mean))
