@@ -76,7 +76,16 @@ def _add(r: Rewriter, op: Op) -> Value | None:
         return r("sub", x, minus.operands[0])
     if minus := r.origin(x, "neg"):
         return r("sub", y, minus.operands[0])
-    return _integer_chain(r, op)
+    return _add_scattered(r, x, y) or _add_scattered(r, y, x) or _integer_chain(r, op)
+
+
+def _add_scattered(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """x + put_add(0, i, u) => put_add(x, i, u): a gather's cotangent is added up where it falls."""
+    for name in ("put_add", "put_along_add"):
+        made = r.origin(y, name)
+        if made is not None and r.used_once(y) and r.is_splat(made.operands[0], 0):
+            return r(name, x, *made.operands[1:], **made.attrs)
+    return None
 
 
 def _sub(r: Rewriter, op: Op) -> Value | None:

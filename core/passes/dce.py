@@ -95,7 +95,8 @@ class _Eliminator:
         lead, consts = _BOUNDS[op.name], int(op.attrs["consts"])
         index = 1 if op.name == "for" else 0
         first = index + consts  # of the carries among the body's parameters
-        lives = self._live_carries(op, wanted)
+        live = self._live_carries(op, sum(1 << j for j, flag in enumerate(wanted) if flag))
+        lives = [bool(live >> j & 1) for j in range(len(wanted))]
         new_body = self.block(body, lives)
         new_conds = [self.block(c, [True]) for c in conds]
         used = uses(new_body)
@@ -133,12 +134,11 @@ class _Eliminator:
             op.locs,
         )
 
-    def _live_carries(self, op: Op, wanted: Sequence[bool]) -> list[bool]:
-        """Which carries live, given which final values are used."""
+    def _live_carries(self, op: Op, live: int) -> int:
+        """Which carries live, given which final values are used; both as bit masks."""
         *conds, body = op.regions
         index = 1 if op.name == "for" else 0
         shift = index + int(op.attrs["consts"])
-        live = sum(1 << j for j, flag in enumerate(wanted) if flag)
         for cond in conds:
             live |= self.masks(cond)[0] >> (shift - index)
         masks = [m >> shift for m in self.masks(body)]
@@ -149,7 +149,7 @@ class _Eliminator:
             fresh = masks[low.bit_length() - 1] & ~live
             live |= fresh
             todo |= fresh
-        return [bool(live >> j & 1) for j in range(len(wanted))]
+        return live
 
     def masks(self, block: Block) -> list[int]:
         """For each result of a block, the parameters that it depends on, as a bit mask."""
@@ -192,18 +192,18 @@ class _Eliminator:
         control = 0
         for m in operands[:lead]:
             control |= m
-        for wanted in range(len(op.results)):
-            flags = [j == wanted for j in range(len(op.results))]
-            mask[op.results[wanted]] = control | self._loop_mask(op, flags, rest, consts, index)
+        found: dict[int, int] = {}
+        for j, result in enumerate(op.results):
+            live = self._live_carries(op, 1 << j)
+            if live not in found:
+                found[live] = control | self._loop_mask(op, live, rest, consts, index)
+            mask[result] = found[live]
 
-    def _loop_mask(
-        self, op: Op, flags: list[bool], rest: list[int], consts: int, index: int
-    ) -> int:
-        """What one final carry depends on, through all the carries that it needs."""
-        lives = self._live_carries(op, flags)
+    def _loop_mask(self, op: Op, live: int, rest: list[int], consts: int, index: int) -> int:
+        """What the living carries depend on, from outside of the loop."""
         needed = 0
         for j, m in enumerate(self.masks(op.regions[-1])):
-            if lives[j]:
+            if live >> j & 1:
                 needed |= (m >> index) | 1 << (consts + j)
         for cond in op.regions[:-1]:
             needed |= self.masks(cond)[0]

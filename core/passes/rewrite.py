@@ -37,6 +37,55 @@ COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "
 _NOT_FOLDED = frozenset({"constant", "broadcast", "iota", "list_empty"})
 
 
+class Shared:
+    """What the rewriters of a program's blocks know in common.
+
+    Attributes:
+        stable: regions in which nothing is left to rewrite.
+    """
+
+    def __init__(self) -> None:
+        self.stable: set[Block] = set()
+        self._numbers: dict[Any, int] = {}
+        self._blocks: dict[Block, int] = {}
+
+    def key(self, op: Op) -> Any:
+        """Equal for operations of a block that compute the same."""
+        operands = tuple([id(v) for v in op.operands])
+        if op.name in COMMUTATIVE and operands[0] > operands[1]:
+            operands = (operands[1], operands[0])
+        if op.regions:
+            regions = tuple([self.number(region) for region in op.regions])
+            return op.name, operands, _attrs_key(op), regions
+        return (op.name, operands, _attrs_key(op)) if op.attrs else (op.name, operands)
+
+    def number(self, block: Block) -> int:
+        """Equal for regions that are the same but for the names of their values."""
+        known = self._blocks.get(block)
+        if known is not None:
+            return known
+        place = {p: i for i, p in enumerate(block.params)}
+        rows: list[Any] = [tuple([p.type for p in block.params])]
+        for op in block.ops:
+            operands = tuple([place[v] for v in op.operands])
+            regions = tuple([self.number(region) for region in op.regions])
+            rows.append((op.name, operands, _attrs_key(op), regions))
+            for r in op.results:
+                place[r] = len(place)
+        rows.append(tuple([place[r] for r in block.results]))
+        self._blocks[block] = self._numbers.setdefault(tuple(rows), len(self._numbers))
+        return self._blocks[block]
+
+
+def _attrs_key(op: Op) -> Any:
+    if op.name == "constant":
+        array: Array = op.attrs["value"]
+        # A large one is told apart by identity, which the operation kept in the table makes safe.
+        data = array.tobytes() if array.size <= FOLD_SIZE_MAX else id(array)
+        return array.dtype.char, array.shape, data
+    return tuple(sorted(op.attrs.items()))
+
+
 class Rewriter:
     """Builds the rewritten operations of one block.
 
@@ -50,30 +99,29 @@ class Rewriter:
         self,
         rules: Mapping[str, Rule],
         multi_rules: Mapping[str, MultiRule],
-        stable: set[Block] | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self.ops: list[Op] = []
         self.changed = False
         self.locs: tuple[Loc, ...] = ()
         self.rules = rules
         self.multi_rules = multi_rules
-        #: Regions that are known to have nothing to rewrite.
-        self.stable = set() if stable is None else stable
+        self.shared = Shared() if shared is None else shared
         self._made: dict[Value, Op] = {}
         self._seen: dict[Any, Op] = {}
         self._uses: dict[Value, int] = {}
 
     def child(self) -> Rewriter:
         """A rewriter for a region."""
-        return Rewriter(self.rules, self.multi_rules, self.stable)
+        return Rewriter(self.rules, self.multi_rules, self.shared)
 
     def region(self, block: Block, known: Mapping[Value, Value]) -> Block:
         """A region rewritten, as `block` does; at once when it is known to be finished."""
-        if not known and block in self.stable:
+        if not known and block in self.shared.stable:
             return block
         after = self.block(block, known)
         if after is block:
-            self.stable.add(block)
+            self.shared.stable.add(block)
         return after
 
     def block(self, block: Block, known: Mapping[Value, Value] | None = None) -> Block:
@@ -138,11 +186,10 @@ class Rewriter:
 
     def keep(self, op: Op) -> Sequence[Value]:
         """Adds an operation as it is, unless an equal one is there already."""
-        if not op.regions:
-            known = self._seen.setdefault(_key(op), op)
-            if known is not op:
-                self.changed = True
-                return known.results
+        known = self._seen.setdefault(self.shared.key(op), op)
+        if known is not op:
+            self.changed = True
+            return known.results
         self.ops.append(op)
         for r in op.results:
             self._made[r] = op
@@ -229,18 +276,3 @@ def _count_uses(block: Block) -> dict[Value, int]:
     for v in block.results:
         uses[v] = uses.get(v, 0) + 1
     return uses
-
-
-def _key(op: Op) -> Any:
-    """Equal for operations that compute the same."""
-    operands = tuple([id(v) for v in op.operands])
-    if op.name in COMMUTATIVE and operands[0] > operands[1]:
-        operands = (operands[1], operands[0])
-    if not op.attrs:
-        return op.name, operands
-    if op.name == "constant":
-        array: Array = op.attrs["value"]
-        # A large one is told apart by identity, which the operation kept in the table makes safe.
-        data = array.tobytes() if array.size <= FOLD_SIZE_MAX else id(array)
-        return "constant", array.dtype.char, array.shape, data
-    return op.name, operands, tuple(sorted(op.attrs.items()))

@@ -24,7 +24,7 @@ from __future__ import annotations
 from ..ir import Block
 from . import arithmetic, layout, regions
 from .dce import dce
-from .rewrite import Rewriter
+from .rewrite import Rewriter, Shared
 
 _RULES = {**arithmetic.RULES, **layout.RULES}
 _MULTI_RULES = {**layout.MULTI_RULES, **regions.MULTI_RULES}
@@ -43,10 +43,10 @@ def simplify(block: Block) -> Block:
     >>> simplify(b.finish([y])).ops
     []
     """
-    stable: set[Block] = set()
+    shared = Shared()
     block = dce(block)
     for _ in range(ROUNDS_MAX):
-        after = dce(Rewriter(_RULES, _MULTI_RULES, stable).block(block))
+        after = dce(Rewriter(_RULES, _MULTI_RULES, shared).block(block))
         if after is block:
             break
         block = after

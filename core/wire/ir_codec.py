@@ -55,7 +55,7 @@ class ProgramFormatError(DelianError):
 
 
 def encode_function(fn: Function, locs: bool = True) -> bytes:
-    """The program as bytes, message Program of `proto/ir.proto`; its source spans only if `locs`."""
+    """The program as bytes: message Program of `proto/ir.proto`. Source spans only if `locs`."""
     return _Encoder(locs).program(fn)
 
 

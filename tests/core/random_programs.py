@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
-
 from delian.core.ir import Block, Builder, DType, ListType, TensorType, Value
+from hypothesis import strategies as st
 
 F64 = TensorType(DType.F64)
 I64 = TensorType(DType.I64)

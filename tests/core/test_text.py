@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from delian.core.errors import DelianError, Loc
 from delian.core.ir import Builder, DType, Function, ListType, Op, TensorType
 from delian.core.text import ParseError, parse_function, print_block, print_function
 from delian.core.transforms.vjp import vjp
 from delian.core.wire.ir_codec import encode_function
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 F32 = TensorType(DType.F32)
 

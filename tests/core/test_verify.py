@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from delian.core.errors import Loc, VerifyError
 from delian.core.ir import Block, Builder, DType, Function, ListType, Op, TensorType, Value
 from delian.core.verify import Limits, verify

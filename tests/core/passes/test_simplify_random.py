@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from delian.core.backends.reference import run_block
 from delian.core.ir import count_ops
 from delian.core.passes.dce import dce
 from delian.core.passes.simplify import simplify
 from delian.core.transforms.vjp import vjp
 from delian.core.verify import verify
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def equal(got, expected):

@@ -1,16 +1,15 @@
-"""Forward and reverse mode on random programs: against each other and against finite differences."""
+"""Forward and reverse mode on random programs: against each other and finite differences."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from delian.core.backends.reference import run_block
 from delian.core.passes.simplify import simplify
 from delian.core.transforms.jvp import jvp
 from delian.core.transforms.vjp import vjp
 from delian.core.verify import verify
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 STEP = 1e-5
 

@@ -6,9 +6,8 @@ import importlib
 from pathlib import Path
 
 import pytest
-from google.protobuf import descriptor_pb2
-
 from delian.core.wire import generate
+from google.protobuf import descriptor_pb2
 
 
 def test_every_proto_file_has_its_module_and_none_is_left_over():

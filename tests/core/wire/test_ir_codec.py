@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from delian.core.errors import DelianError, Loc, VerifyError
 from delian.core.ir import Builder, DType, Function, ListType, TensorType
 from delian.core.text import parse_function, print_function
@@ -23,6 +20,8 @@ from delian.core.wire.ir_codec import (
     decode_function,
     encode_function,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 F32 = TensorType(DType.F32, (3,))
@@ -128,7 +127,7 @@ def test_the_bytes_do_not_depend_on_the_process():
 
 
 def old_program():
-    """A program with a primitive that this version no longer has: scale, with its factor as text."""
+    """A program with a primitive that is no more: scale, with its factor as text."""
     b = Builder([F32], (Loc("a.py", 1, 0, 1, 5),))
     m = message(named(b.finish([b("neg", b.params[0])])))
     m.primitives[0].name, m.primitives[0].version = "scale", 3
@@ -153,7 +152,7 @@ def test_an_upgrader_must_keep_the_types():
 
 
 def test_a_newer_program_is_refused_by_name():
-    with pytest.raises(ProgramFormatError, match="'scale' version 3.*update Delian here"):
+    with pytest.raises(ProgramFormatError, match=r"'scale' version 3.*update Delian here"):
         try:
             reads(old_program())
         except ProgramFormatError as error:
