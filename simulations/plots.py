@@ -132,7 +132,7 @@ def device_gains(devices: Sequence[Mapping[str, Any]], width: float) -> str:
 
 def _dumbbell(frame: Frame, device: Mapping[str, Any], x: float, radius: float) -> str:
     before, after = frame.y(device["accuracy_before"]), frame.y(device["accuracy_after"])
-    hue = "harmed" if device["accuracy_after"] < device["accuracy_before"] else "personal"
+    hue = _hue(device)
     told = title(_told(device))
     stroke = element("line", x1=x, x2=x, y1=before, y2=after, cls=f"stroke {hue}")
     start = element("circle", cx=x, cy=before, r=radius * 0.8, cls="dot shared")
@@ -146,6 +146,11 @@ def _dumbbell(frame: Frame, device: Mapping[str, Any], x: float, radius: float) 
         cls="hit",
     )
     return element("g", told + stroke + start + end + target)
+
+
+def _hue(device: Mapping[str, Any]) -> str:
+    gain = device["accuracy_after"] - device["accuracy_before"]
+    return "harmed" if gain < 0 else "personal" if gain > 0 else "shared"
 
 
 def _told(device: Mapping[str, Any]) -> str:
@@ -178,7 +183,7 @@ def _scatter(devices: Sequence[Mapping[str, Any]], width: float) -> str:
     parts.append(element("path", d=path(diagonal), cls="axis dashed"))
     for device in devices[::every]:
         before, after = device["accuracy_before"], device["accuracy_after"]
-        hue = "harmed" if after < before else "personal"
+        hue = _hue(device)
         hollow = " hollow" if device["held_out"] else ""
         spot = element(
             "circle",

@@ -271,19 +271,14 @@ def _devices(report: Report) -> str:
     gains = [d["accuracy_after"] - d["accuracy_before"] for d in devices]
     better = sum(g > 0 for g in gains)
     lead = (
-        f"{better} of {len(devices)} devices are better off with their own model, "
-        f"{summary['harmed']} {'is' if summary['harmed'] == 1 else 'are'} worse off, "
-        f"and for {len(devices) - better - summary['harmed']} nothing changed. The worst tenth "
-        f"went from {percent1(summary['worst_decile_global'])} to "
+        f"{_who(better, summary['harmed'], len(devices))} The mean of the worst tenth went "
+        f"from {percent1(summary['worst_decile_global'])} to "
         f"{percent1(summary['worst_decile_personalised'])}."
     )
-    legend = _legend(
-        (
-            ("shared", "shared model"),
-            ("personal", "own model, better"),
-            ("harmed", "own model, worse"),
-        )
-    )
+    first = ("shared", "shared model")
+    if len(devices) > plots.DUMBBELLS_MAX:
+        first = ("shared", "no change")
+    legend = _legend((first, ("personal", "own model, better"), ("harmed", "own model, worse")))
     rows = (
         f"<tr><th>{_text(d['name'])}</th><td>{d['edge']}</td><td>{d['examples']}</td><td>{d['rounds']}</td>"
         f"<td>{percent1(d['accuracy_before'])}</td><td>{percent1(d['accuracy_after'])}</td></tr>"
@@ -305,6 +300,18 @@ def _devices(report: Report) -> str:
     )
 
 
+def _who(better: int, worse: int, all_: int) -> str:
+    """How many are better and worse off with their own model."""
+    if better == all_:
+        return f"All {all_} devices are better off with their own model."
+    told = [f"{better} of {all_} devices {'is' if better == 1 else 'are'} better off"]
+    if worse:
+        told.append(f"{worse} {'is' if worse == 1 else 'are'} worse off")
+    if same := all_ - better - worse:
+        told.append(f"for {same} nothing changed")
+    return f"With their own model {_listed(told)}."
+
+
 def _details(name: str, columns: Sequence[str], rows: Iterable[str]) -> str:
     head = "".join(f"<th>{_text(c)}</th>" for c in columns)
     return (
@@ -318,7 +325,7 @@ def _rounds(report: Report) -> str:
     if not rounds:
         return _section("Rounds", "No round was finished.")
     lost = [
-        f"{summary[kind]} {words}"
+        f"{whole(summary[kind])} {words}"
         for kind, words in (
             ("dropped", "vanished"),
             ("late", "came too late"),
@@ -326,7 +333,7 @@ def _rounds(report: Report) -> str:
         )
         if summary[kind]
     ]
-    lead = f"{summary['reported']} of {summary['selected']} selected devices reported"
+    lead = f"{whole(summary['reported'])} of {whole(summary['selected'])} selected devices reported"
     lead += f"; {_listed(lost)}." if lost else "; none was lost."
     if summary["rounds_without_quorum"]:
         lead += (
@@ -383,11 +390,13 @@ def _data(report: Report) -> str:
     card, devices = report["data"], report["devices"]
     counts = sorted(card["examples"])
     middle = counts[len(counts) // 2]
+    spread = f"{counts[0]} to {counts[-1]}, the middle one {middle}"
+    if counts[0] == counts[-1]:
+        spread = str(counts[0])
     held_out = [bool(d["held_out"]) for d in devices]
     lead = (
         f"{whole(card['examples_total'])} {_text(card['unit'])} of {_text(card['source'])}, "
-        f"dealt out as {_text(card['partition'])}. A device has {counts[0]} to {counts[-1]}, "
-        f"the middle one {middle}."
+        f"{_text(card['partition'])}. A device has {spread}."
     )
     legend = ""
     if any(held_out):
@@ -431,7 +440,7 @@ def _tables(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Mapping[str, 
 
 def _value(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:.3g}"
+        return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
     if isinstance(value, list):
         return ", ".join(_value(v) for v in value)
     return str(value)

@@ -139,7 +139,7 @@ def percent(value: float) -> str:
 
 def points(value: float) -> str:
     """A difference of two shares in percentage points."""
-    return f"{100 * value:+.0f}"
+    return f"{100 * value:+.0f}" if value else "0"
 
 
 def whole(value: float) -> str:

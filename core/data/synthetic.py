@@ -44,7 +44,7 @@ def synthetic(
         tables.append(DeviceData(x, y, support, query))
     card = DataCard(
         "synthetic prototypes",
-        "every device draws its labels evenly",
+        "labels drawn evenly for every device",
         "examples",
         (support + query,) * devices,
         tuple(str(i) for i in range(CLASSES)),
