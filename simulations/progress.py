@@ -26,7 +26,7 @@ from .svg import duration, size
 ROUNDS_SHOWN = 8
 RATE_ROUNDS = 10  # the time left is judged by the last so many rounds
 REFRESHES_PER_SECOND = 8
-BAR_WIDTH = 36
+BAR_WIDTH = 24
 
 
 class Progress:
@@ -154,7 +154,8 @@ class Progress:
 
     def _draw(self) -> RenderableType:
         with self._lock:
-            return Group(self._heading(), self._bar(), self._table())
+            parts = [self._heading(), self._bar()]
+            return Group(*parts, self._table()) if self._last else Group(*parts)
 
     def _bar(self) -> Table:
         rounds = self._scenario.rounds
@@ -163,7 +164,13 @@ class Progress:
         status = f"round {self._done}/{rounds}"
         if self._done < rounds and left is not None:
             status += f", {duration(left)} left"
-        bar = ProgressBar(total=rounds, completed=self._done + self._share, width=BAR_WIDTH)
+        bar = ProgressBar(
+            total=rounds,
+            completed=self._done + self._share,
+            width=BAR_WIDTH,
+            complete_style="blue",
+            finished_style="green",
+        )
         row.add_row(bar, status, Text(self._doing, style="dim"))
         return row
 
