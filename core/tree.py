@@ -81,12 +81,14 @@ def children(
     return None
 
 
-def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """The leaves in order, and the structure to put them back with."""
+def flatten(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], Structure]:
+    """The leaves in order, and the structure to put them back with; what `is_leaf` holds for is not looked into."""
     leaves: list[Any] = []
 
     def visit(node: Any) -> Structure:
-        parts = children(node)
+        parts = None if is_leaf is not None and is_leaf(node) else children(node)
         if parts is None:
             leaves.append(node)
             return LEAF

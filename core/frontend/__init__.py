@@ -1,0 +1,12 @@
+"""The front end: Python source to typed IR. `trace` is its door.
+
+    inspect + ast -> HIR (`syntax`, `escapes`, `liveness`; once a function)
+                  -> abstract interpretation (`specialise`, `control`; once a kind of argument) -> IR
+
+Its vocabulary is NumPy's (`vocabulary`).
+"""
+
+from .gradients import Transform
+from .tracing import Static, Traced, trace
+
+__all__ = ["Static", "Traced", "Transform", "trace"]

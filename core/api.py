@@ -1,0 +1,232 @@
+"""The public verbs: `compile`, `grad`, `value_and_grad`, `vjp`, `jvp`, `module`, `debug`.
+
+They work outside a compiled function, where the derivatives are compiled on first use, and inside one, where the front
+end takes them apart; so they nest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Literal, TypeVar, dataclass_transform, overload
+
+import numpy as np
+
+from . import tree
+from .errors import DelianError
+from .frontend.gradients import Kind, Transform
+from .frontend.tracing import Static, Traced, flatten, name_of, trace
+from .ir import Function, TensorType
+from .tree import static
+
+__all__ = [
+    "Compiled",
+    "Static",
+    "compile",
+    "debug",
+    "grad",
+    "jvp",
+    "module",
+    "static",
+    "value_and_grad",
+    "vjp",
+]
+
+Backend = Literal["native", "reference"]
+_C = TypeVar("_C", bound=type)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
+def module(cls: _C) -> _C:
+    """Makes a class a module: a frozen dataclass whose fields are arrays or modules, and so a tree.
+
+    A field made with `dl.static()` belongs to the structure: a size, a name, a function.
+    """
+    return dataclass(frozen=True, eq=False)(cls)
+
+
+_debug = os.environ.get("DELIAN_DEBUG", "") not in ("", "0")
+
+
+def debug(on: bool = True) -> None:
+    """Runs compiled functions as plain Python, op by op, for print and pdb. `DELIAN_DEBUG=1` does the same."""
+    global _debug
+    _debug = on
+
+
+# Compiled functions
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    traced: Traced
+    run: Callable[..., Sequence[Any]]
+
+
+class Compiled:
+    """A function that is compiled for each kind of argument that it is called with.
+
+    Arrays and numbers are values of the program; every other leaf of the arguments, and `dl.Static(value)`, it is
+    specialised for. Globals and closures are read when it is compiled, and it is compiled anew when they were rebound.
+    """
+
+    def __init__(self, f: Callable[..., Any], backend: Backend, donate: Sequence[int]) -> None:
+        self.__wrapped__ = f
+        self.__name__ = name_of(f)
+        self.__doc__ = getattr(f, "__doc__", None)
+        self.backend: Backend = backend
+        self.donate = tuple(donate)
+        self._entries: dict[Any, _Entry] = {}
+        self._lock = Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs it; raises ProgramError when it cannot be compiled for these arguments."""
+        if _debug and not isinstance(self.__wrapped__, Transform):
+            return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
+        leaves, structure = flatten(args)
+        entry = self._entry(args, leaves, structure)
+        given = [np.asarray(v) for k, v in enumerate(leaves) if k not in entry.traced.static]
+        return entry.traced.result(entry.run(*given))
+
+    def trace(self, *args: Any) -> Traced:
+        """The program for these arguments, or for arguments of these types."""
+        traced = trace(self.__wrapped__, *args)
+        f = traced.function
+        donated = _donated(traced, self.donate)
+        function = Function(f.name, f.body, f.param_names, f.result_names, donated)
+        outside = traced.in_structure, traced.out_structure, traced.static, traced.outside
+        return Traced(function, *outside)
+
+    def _entry(self, args: Sequence[Any], leaves: Sequence[Any], structure: Any) -> _Entry:
+        key = structure, tuple([_key(v) for v in leaves])
+        try:
+            found = self._entries.get(key)
+        except TypeError as e:
+            raise DelianError(
+                f"`{self.__name__}` cannot be specialised for its arguments: {e}",
+                "an argument that is no array must be hashable: use tuples and frozen dataclasses",
+            ) from None
+        if found is not None and found.traced.current():
+            return found
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None or not found.traced.current():
+                traced = self.trace(*args)
+                run = _executable(traced.function, self.backend)
+                found = self._entries[key] = _Entry(traced, run)
+        return found
+
+
+def _executable(function: Function, backend: Backend) -> Callable[..., Sequence[Any]]:
+    if backend == "reference":
+        from .backends.reference import ReferenceProgram
+
+        return ReferenceProgram(function)
+    from .backends import compile_function
+
+    return compile_function(function, backend)
+
+
+def _key(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray | np.generic):
+        return leaf.dtype, leaf.shape
+    if isinstance(leaf, bool | int | float):
+        return type(leaf)
+    return Static(leaf) if not isinstance(leaf, Static | TensorType) else leaf
+
+
+def _donated(traced: Traced, donate: Sequence[int]) -> frozenset[int]:
+    """Arguments' numbers to parameters' numbers."""
+    out: set[int] = set()
+    leaf = param = 0
+    for k, child in enumerate(traced.in_structure.children):
+        for _ in range(child.leaves):
+            if leaf not in traced.static:
+                if k in donate:
+                    out.add(param)
+                param += 1
+            leaf += 1
+    return frozenset(out)
+
+
+@overload
+def compile(
+    f: Callable[..., Any], *, backend: Backend = ..., donate: Sequence[int] = ...
+) -> Compiled: ...
+@overload
+def compile(
+    f: None = None, *, backend: Backend = ..., donate: Sequence[int] = ...
+) -> Callable[[Callable[..., Any]], Compiled]: ...
+def compile(
+    f: Callable[..., Any] | None = None,
+    *,
+    backend: Backend = "native",
+    donate: Sequence[int] = (),
+) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
+    """Compiles a function; also a decorator, with or without arguments.
+
+    Args:
+        f: written in NumPy's vocabulary; its arguments and result are trees of arrays.
+        backend: "native" (generated C; the reference one where there is no compiler) or "reference" (NumPy, slow).
+        donate: arguments whose memory the results may take; their arrays must not be used afterwards.
+    """
+    if f is None:
+        return lambda g: Compiled(g, backend, donate)
+    return Compiled(f, backend, donate)
+
+
+# Derivatives
+
+
+class Derivative(Transform):
+    """A derivative of a function, callable."""
+
+    __slots__ = ("_compiled",)
+
+    def __init__(
+        self, kind: Kind, f: Any, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+    ) -> None:
+        super().__init__(kind, f, argnums, has_aux)
+        self._compiled: Compiled | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        """Compiled with the reference back end on the first call of each kind; wrap it in `compile` for speed."""
+        if self._compiled is None:
+            self._compiled = Compiled(self, "reference", ())
+        return self._compiled(*args)
+
+
+def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Any:
+    """The gradient of a function whose result is one float.
+
+    Args:
+        f: gives a float[], or (float[], aux) with `has_aux`.
+        argnums: the argument, or tuple of arguments, to differentiate; trees of floats.
+
+    Returns:
+        a function of the same arguments that gives a tree like the argument, or a tuple of them; with `has_aux`,
+        (that, aux).
+    """
+    return Derivative("grad", f, argnums, has_aux)
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Any:
+    """Like `grad`, but gives (result of f, gradient)."""
+    return Derivative("value_and_grad", f, argnums, has_aux)
+
+
+def jvp(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+    """(f(*primals), its derivative along `tangents`). Both are tuples of trees of floats, alike."""
+    return Derivative("jvp", f)(primals, tangents)
+
+
+def vjp(f: Callable[..., Any], *primals: Any) -> Any:
+    """(f(*primals), pullback): the pullback takes a tree like the result to a tuple of trees like the primals."""
+    return Derivative("vjp", f)(*primals)
+
+
+__all__ += ["Derivative", "tree"]

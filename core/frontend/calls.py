@@ -1,0 +1,415 @@
+"""Calls and attributes: what a function is to the compiler, how arguments are bound, and how a body is inlined."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import hir, liveness, operators, statements, syntax
+from .values import Closure, Frame, Method, Tensor, describe, is_static
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+#: Calls within calls; a program is inlined, so a recursion must end while it is compiled.
+DEPTH_MAX = 200
+
+#: Modules whose functions are pure: with known arguments they are simply called.
+_PURE_MODULES = frozenset(("math", "operator", "builtins", "_operator", "itertools", "numpy"))
+_CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
+_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Calls any abstract value."""
+    kind = type(f)
+    if kind is Closure:
+        bound = bind(
+            s, f.function.name, f.function.parameters, f.defaults, f.keyword_defaults, args, kwargs
+        )
+        frame = Frame(bound, f.function.assigned, f.frame, f.frame.module, f.frame.cells)
+        return _run(s, f.function, f.function, frame)
+    if kind is Method:
+        return run_handler(s, f.name, f.handler, (f.owner, *args), kwargs)
+    if kind is types.MethodType:
+        special = _bound_special(s, f, args, kwargs)
+        if special is not _NO:
+            return special
+        return call(s, f.__func__, (f.__self__, *args), kwargs)
+    row = _row(f)
+    if row is not None:
+        return row(s, f, args, kwargs)
+    if kind is types.FunctionType:
+        return _call_function(s, f, args, kwargs)
+    if kind is functools.partial:
+        return call(s, f.func, (*f.args, *args), {**f.keywords, **kwargs})
+    if isinstance(f, type):
+        return construct(s, f, args, kwargs)
+    if isinstance(f, types.BuiltinFunctionType | types.MethodWrapperType):
+        return _call_builtin(s, f, args, kwargs)
+    from . import gradients
+
+    if isinstance(f, gradients.Transform):
+        return gradients.call(s, f, args, kwargs)
+    if isinstance(f, gradients.Pullback):
+        return gradients.pull(s, f, args)
+    wrapped = getattr(f, "__wrapped__", None)
+    if callable(wrapped) and not _is_numpy(f):
+        return call(s, wrapped, args, kwargs)
+    method = getattr(type(f), "__call__", None)  # noqa: B004 - the class's own, to be inlined
+    if isinstance(method, types.FunctionType):
+        return call(s, types.MethodType(method, f), args, kwargs)
+    if callable(f) and _pure(f) and is_static((tuple(args), dict(kwargs))):
+        return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+    raise unknown(s, f)
+
+
+def _row(f: Any) -> Callable[[Specialiser, Any, Sequence[Any], Mapping[str, Any]], Any] | None:
+    from . import vocabulary
+
+    return vocabulary.find(f)
+
+
+_NO = object()
+
+
+def _bound_special(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Methods that Python generated for a named tuple: they only move values about."""
+    owner = f.__self__
+    named = isinstance(owner, tuple) or (isinstance(owner, type) and issubclass(owner, tuple))
+    if named and f.__name__ in ("_replace", "_asdict", "_make"):
+        return operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
+    return _NO
+
+
+def _call_function(
+    s: Specialiser, f: types.FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    if _is_numpy(f):
+        if is_static((tuple(args), dict(kwargs))):
+            return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+        raise unknown(s, f)
+    function = _hir(s, f)
+    p = function.parameters
+    keyword_defaults = f.__kwdefaults__ or {}
+    bound = bind(s, f.__name__, p, f.__defaults__ or (), keyword_defaults, args, kwargs)
+    cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
+    frame = Frame(bound, function.assigned, None, f.__globals__, cells)
+    return _run(s, f.__code__, function, frame)
+
+
+def _hir(s: Specialiser, f: types.FunctionType) -> hir.FunctionDef:
+    try:
+        return syntax.function_hir(f)
+    except syntax.ProgramError as e:
+        raise s.error(e.code, e.message, e.hint) from None
+
+
+def _run(s: Specialiser, key: object, function: hir.FunctionDef, frame: Frame) -> Any:
+    """Inlines a body; its operations carry the call's span before their own."""
+    if function.refused is not None:
+        _enter(s)
+        s.refuse(function.refused, frame)
+    if len(s.calls) >= DEPTH_MAX:
+        again = " (it calls itself)" if s.calls.count(key) > 1 else ""
+        raise s.error(
+            "DL110",
+            f"calls are nested {DEPTH_MAX} deep in `{function.name}`{again}",
+            "a recursion must end on a value known when the program is compiled; else use a loop",
+        )
+    chain, loc = s.chain, s.loc
+    _enter(s)
+    s.calls.append(key)
+    statements.run(s, function.body, frame)
+    s.calls.pop()
+    s.chain = chain
+    if loc is not None:
+        s.at(loc)
+    return s.lookup(frame, hir.RESULT)
+
+
+def _enter(s: Specialiser) -> None:
+    if s.loc is not None:
+        s.chain = (*s.chain, s.loc)
+
+
+def bind(
+    s: Specialiser,
+    name: str,
+    p: hir.Parameters,
+    defaults: Sequence[Any],
+    keyword_defaults: Mapping[str, Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Arguments to parameters, as Python binds them."""
+    positional = p.positional
+    out: dict[str, Any] = dict(zip(positional, args, strict=False))
+    if len(args) > len(positional):
+        if p.rest is None:
+            count = f"{len(positional)} argument{'s' if len(positional) != 1 else ''}"
+            raise s.error("DL105", f"`{name}` takes {count}, not {len(args)}")
+    if p.rest is not None:
+        out[p.rest] = tuple(args[len(positional) :])
+    extra: dict[str, Any] = {}
+    for key, value in kwargs.items():
+        known = key in positional[p.positional_only :] or key in p.keyword_only
+        if known and key in out:
+            raise s.error("DL105", f"`{name}` is given `{key}` twice")
+        if known:
+            out[key] = value
+        elif p.keywords is None:
+            near = difflib.get_close_matches(key, [*positional, *p.keyword_only], 1)
+            hint = f"did you mean `{near[0]}`?" if near else ""
+            raise s.error("DL105", f"`{name}` has no parameter `{key}`", hint)
+        else:
+            extra[key] = value
+    first = len(positional) - len(defaults)
+    missing = []
+    for k, parameter in enumerate(positional):
+        if parameter not in out:
+            if k >= first:
+                out[parameter] = defaults[k - first]
+            else:
+                missing.append(parameter)
+    for parameter in p.keyword_only:
+        if parameter not in out:
+            if parameter in keyword_defaults:
+                out[parameter] = keyword_defaults[parameter]
+            else:
+                missing.append(parameter)
+    if missing:
+        lacks = ", ".join(f"`{m}`" for m in missing)
+        raise s.error("DL105", f"`{name}` is called without {lacks}")
+    if p.keywords is not None:
+        out[p.keywords] = s.own(extra)
+    return out
+
+
+def run_handler(
+    s: Specialiser,
+    name: str,
+    handler: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Calls a vocabulary function; arguments that it has not become an error of the user's."""
+    try:
+        return handler(s, *args, **kwargs)
+    except TypeError as e:
+        import inspect
+
+        try:
+            inspect.signature(handler).bind(s, *args, **kwargs)
+        except TypeError as misfit:
+            hint = f"the compiler knows {name}{_signature(handler)}"
+            raise s.error("DL105", f"`{name}`: {misfit}", hint) from None
+        raise e
+
+
+def _signature(handler: Callable[..., Any]) -> str:
+    import inspect
+
+    signature = inspect.signature(handler)
+    parameters = [
+        p.replace(annotation=inspect.Parameter.empty)
+        for p in list(signature.parameters.values())[1:]
+    ]
+    return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+
+
+def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A call of a class: dataclasses, named tuples, enumerations and exceptions."""
+    what = f"`{cls.__name__}`"
+    if dataclasses.is_dataclass(cls):
+        return _construct_dataclass(s, cls, args, kwargs)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return operators.python(s, lambda: cls(*args, **kwargs), what)
+    from . import gradients
+
+    if issubclass(cls, gradients.Transform):
+        return operators.python(s, lambda: cls(*args, **kwargs), what)
+    if issubclass(cls, BaseException):
+        texts = [a if is_static(a) else describe(a) for a in args]
+        return operators.python(s, lambda: cls(*texts, **kwargs), what)
+    if is_static((tuple(args), dict(kwargs))) and (
+        issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "functools")
+    ):
+        made = operators.python(s, lambda: cls(*args, **kwargs), what)
+        return s.own(made) if isinstance(made, list | dict | set) else made
+    raise s.error(
+        "DL106",
+        f"the compiler cannot make a {what}",
+        "make it a frozen dataclass (@dl.module), or make the object outside the function",
+    )
+
+
+def _construct_dataclass(
+    s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    init = cls.__init__
+    generated = getattr(getattr(init, "__code__", None), "co_filename", "") == "<string>"
+    if not generated:
+        hint = "let the dataclass make its own __init__, and compute fields in a static method"
+        raise s.error("DL106", f"`{cls.__name__}` has an __init__ of its own", hint)
+    post = getattr(cls, "__post_init__", None)
+    given = dict(kwargs)
+    for f in dataclasses.fields(cls):
+        # A factory may be a user's function: it is inlined, not run.
+        taken = len(args) > sum(1 for g in _before(cls, f.name))
+        if f.init and not taken and f.name not in given:
+            if f.default_factory is not dataclasses.MISSING:
+                given[f.name] = call(s, f.default_factory, (), {})
+    what = f"`{cls.__name__}`"
+    if post is None:
+        return operators.python(s, lambda: cls(*args, **given), what)
+    # The generated __init__ would run __post_init__ as plain Python: fill in the fields, then inline it.
+    names = [f.name for f in dataclasses.fields(cls) if f.init]
+    if len(args) > len(names):
+        raise s.error("DL105", f"{what} takes {len(names)} arguments, not {len(args)}")
+    values = {**dict(zip(names, args, strict=False)), **given}
+    made = object.__new__(cls)
+    for f in dataclasses.fields(cls):
+        if f.name in values:
+            object.__setattr__(made, f.name, values.pop(f.name))
+        elif f.default is not dataclasses.MISSING:
+            object.__setattr__(made, f.name, f.default)
+        else:
+            raise s.error("DL105", f"{what} is made without `{f.name}`")
+    if values:
+        raise s.error("DL105", f"{what} has no field `{next(iter(values))}`")
+    call(s, types.MethodType(post, made), (), {})
+    return made
+
+
+def _before(cls: Any, name: str) -> list[str]:
+    names = [f.name for f in dataclasses.fields(cls) if f.init and not f.kw_only]
+    return names[: names.index(name)] if name in names else names
+
+
+def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, _CONTAINERS) and not isinstance(owner, types.ModuleType):
+        if isinstance(owner, list | dict | set) and f.__name__ in liveness.MUTATORS:
+            statements.may_change(s, owner)
+        result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
+        return s.own(result) if isinstance(result, list | dict | set) else result
+    if isinstance(owner, np.ndarray | np.generic) and not is_static((tuple(args), dict(kwargs))):
+        return call(s, attribute(s, s_tensor(s, owner), f.__name__), args, kwargs)
+    if isinstance(owner, _VIEWS) or isinstance(owner, type | np.ndarray | np.generic) or _pure(f):
+        if is_static((tuple(args), dict(kwargs))):
+            return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+    raise unknown(s, f)
+
+
+def s_tensor(s: Specialiser, value: Any) -> Tensor:
+    from . import arithmetic
+
+    return arithmetic.tensor(s, value)
+
+
+def _is_numpy(f: Any) -> bool:
+    return (getattr(f, "__module__", None) or "").split(".")[0] == "numpy"
+
+
+def _pure(f: Any) -> bool:
+    if isinstance(f, np.ufunc):
+        return True
+    module = (getattr(f, "__module__", None) or "").split(".")[0]
+    return module in _PURE_MODULES and not module.startswith("random")
+
+
+def _name(f: Any) -> str:
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    if isinstance(f, np.ufunc) or _is_numpy(f):
+        return f"np.{name}"
+    module = (getattr(f, "__module__", None) or "").split(".")[0]
+    return name if module in ("builtins", "", "__main__") else f"{module}.{name}"
+
+
+def unknown(s: Specialiser, f: Any) -> Exception:
+    """The error for a function that has no row and no source."""
+    from . import vocabulary
+
+    if not callable(f):
+        return s.error("DL106", f"{describe(f)} is not a function")
+    return s.error("DL106", f"the compiler does not know `{_name(f)}`", vocabulary.hint(f))
+
+
+# Attributes
+
+
+def attribute(s: Specialiser, value: Any, name: str) -> Any:
+    kind = type(value)
+    if kind is Tensor:
+        from . import vocabulary
+
+        return vocabulary.tensor_attribute(s, value, name)
+    if kind.__module__ not in ("builtins", "numpy", "types"):
+        found = _in_class(kind, name)
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(found, value)
+        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+            return call(s, found.fget, (value,), {})
+        if isinstance(found, functools.cached_property):
+            return call(s, found.func, (value,), {})
+    try:
+        found = getattr(value, name)
+    except AttributeError:
+        known = [k for k in dir(value) if not k.startswith("_")]
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean `{near[0]}`?" if near else ""
+        if isinstance(value, types.ModuleType):
+            raise s.error("DL104", f"`{value.__name__}` has no `{name}`", hint) from None
+        raise s.error("DL104", f"{describe(value)} has no attribute `{name}`", hint) from None
+    if isinstance(value, types.ModuleType):
+        s.outside[(id(value.__dict__), name)] = (value.__dict__, name, found)
+    return found
+
+
+def _in_class(kind: type, name: str) -> Any:
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
+
+
+def item(s: Specialiser, value: Any, index: Any) -> Any:
+    """`value[index]` of something that is no tensor, by a known index."""
+    method = _in_class(type(value), "__getitem__")
+    if isinstance(method, types.FunctionType) and type(value).__module__ != "builtins":
+        return call(s, method, (value, index), {})
+    try:
+        found = value[index]
+    except IndexError:
+        length = len(value)
+        message = f"index {index} is out of range for {describe(value)}"
+        raise s.error("DL114", message, f"it has {length} items") from None
+    except KeyError:
+        near = difflib.get_close_matches(str(index), [str(k) for k in value], 1)
+        hint = f"did you mean {near[0]!r}?" if near else ""
+        raise s.error("DL114", f"{describe(value)} has no key {index!r}", hint) from None
+    except TypeError as e:
+        raise s.error("DL113", f"an index into {describe(value)} fails: {e}") from None
+    return s.own(found) if isinstance(value, list) and isinstance(index, slice) else found
+
+
+def super_of(s: Specialiser, frame: Frame) -> Any:
+    """`super()` in a method."""
+    at: Frame | None = frame
+    while at is not None and at.parent is not None:
+        at = at.parent
+    assert at is not None
+    cell = at.cells.get("__class__")
+    owner = next(iter(at.vars.values()), None)
+    if cell is None or owner is None:
+        raise s.error("DL102", "super() can only be called in a method")
+    cls = s.cell(cell, "__class__")
+    return operators.python(s, lambda: super(cls, owner), "super()")

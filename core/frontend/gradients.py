@@ -1,0 +1,270 @@
+"""Differentiation inside a program: `grad`, `value_and_grad`, `vjp` and `jvp` of any abstract function.
+
+The function is specialised in a scope of its own with its differentiated leaves as parameters. What else it uses, the
+tensors that it closes over among them, is free in that scope; closing it makes those parameters too, so the block is a
+function of everything, and an outer derivative flows through all of it. Then the transform runs (IR -> IR), the result
+is simplified and inlined where the call stood. So they nest to any depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import tree
+from ..ir import Block, Builder, TensorType, Value
+from . import arithmetic, calls, joins, operators
+from .scope import close, free_values
+from .values import Tensor, describe, is_number
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+Kind = Literal["grad", "value_and_grad", "vjp", "jvp"]
+
+
+class Transform:
+    """A derivative of a function. `delian.core.api` makes them callable outside a program."""
+
+    __slots__ = ("argnums", "f", "has_aux", "kind")
+
+    def __init__(
+        self, kind: Kind, f: Any, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+    ) -> None:
+        self.kind = kind
+        self.f = f
+        self.argnums = argnums
+        self.has_aux = has_aux
+
+
+class Pullback:
+    """What `vjp` gives beside the result: cotangents of the result to cotangents of the arguments."""
+
+    __slots__ = ("closed",)
+
+    def __init__(self, closed: _Closed) -> None:
+        self.closed = closed
+
+    def __call__(self, *args: Any) -> Any:
+        """There so that `callable` takes it; only a specialiser can run it."""
+        raise TypeError("this pullback belongs to a program that is being compiled")
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A function at given arguments, as a closed block.
+
+    Attributes:
+        block: (differentiated leaves..., free values...) -> tensor leaves of the result.
+        operands: what the block's parameters are at the call.
+        wrt: the differentiated leaves themselves.
+        arguments: structure of the differentiated arguments, a tuple.
+        leaves: leaves of the result; a tensor's is its place among the block's results.
+        structure: of the result.
+    """
+
+    block: Block
+    operands: tuple[Value, ...]
+    wrt: tuple[Tensor, ...]
+    arguments: tree.Structure
+    leaves: tuple[Any, ...]
+    structure: tree.Structure
+
+    def result(self, s: Specialiser, values: Sequence[Value]) -> Any:
+        leaves = [_from(v, values) for v in self.leaves]
+        return joins.rebuilt(s, self.structure, leaves)
+
+    def gradients(self, s: Specialiser, values: Sequence[Value]) -> Any:
+        """Cotangents of the differentiated leaves as a tuple of trees like the arguments."""
+        leaves = [Tensor(v, x.weak) for v, x in zip(values, self.wrt, strict=True)]
+        return joins.rebuilt(s, self.arguments, leaves)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    index: int
+    weak: bool
+
+
+def _from(leaf: Any, values: Sequence[Value]) -> Any:
+    return Tensor(values[leaf.index], leaf.weak) if type(leaf) is _Place else leaf
+
+
+def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if t.kind == "jvp":
+        return _jvp(s, t, args)
+    if t.kind == "vjp":
+        closed = _close(s, t.f, args, tuple(range(len(args))), kwargs, False)
+        values = s.scope.inline(closed.block, closed.operands)
+        return closed.result(s, values), Pullback(closed)
+    argnums = (t.argnums,) if isinstance(t.argnums, int) else tuple(t.argnums)
+    for k in argnums:
+        if not -len(args) <= k < len(args):
+            text = f"argnums names argument {k}, and the call has {len(args)}"
+            raise s.error("DL117", text, "the differentiated arguments are given by position")
+    places = tuple(k % len(args) for k in argnums)
+    closed = _close(s, t.f, args, places, kwargs, True, t.has_aux)
+    block = _with_unit_cotangent(s, closed.block, len(closed.wrt))
+    values = s.scope.inline(block, closed.operands)
+    count = len(closed.block.results)
+    result = closed.result(s, values[:count])
+    gradients = closed.gradients(s, values[count:])
+    wanted = gradients[0] if isinstance(t.argnums, int) else gradients
+    if t.kind == "value_and_grad":
+        return result, wanted
+    return (wanted, result[1]) if t.has_aux else wanted
+
+
+def _close(
+    s: Specialiser,
+    f: Any,
+    args: Sequence[Any],
+    places: Sequence[int],
+    kwargs: Mapping[str, Any],
+    scalar: bool,
+    has_aux: bool = False,
+) -> _Closed:
+    """Specialises `f` with the leaves of args[places] as parameters."""
+    at = s.loc
+    leaves, structure = tree.flatten(tuple(args[k] for k in places))
+    names = list(structure.paths())
+    wrt = tuple(_differentiable(s, v, n, places) for v, n in zip(leaves, names, strict=True))
+    params = [Value(x.type) for x in wrt]
+    with s.inside(s.new_scope()) as scope:
+        fresh = joins.rebuilt(
+            s, structure, [Tensor(p, x.weak) for p, x in zip(params, wrt, strict=True)]
+        )
+        given = list(args)
+        for k, value in zip(places, fresh, strict=True):
+            given[k] = value
+        result = calls.call(s, f, given, kwargs)
+        if at is not None:
+            s.at(at)
+        if scalar:
+            result = _checked_loss(s, result, has_aux)
+        out, out_structure = tree.flatten(result)
+        results: list[Value] = []
+        kept: list[Any] = []
+        for leaf in out:
+            if type(leaf) is Tensor:
+                kept.append(_Place(len(results), leaf.weak))
+                results.append(leaf.value)
+            else:
+                kept.append(leaf)
+    free = free_values(scope.ops, params, results)
+    block = close(scope, params, free, (), results)
+    operands = (*(x.value for x in wrt), *free)
+    return _Closed(block, operands, wrt, structure, tuple(kept), out_structure)
+
+
+def _differentiable(s: Specialiser, leaf: Any, name: str, places: Sequence[int]) -> Tensor:
+    if is_number(leaf) and arithmetic.dtype_of(s, leaf)[0].is_float:
+        return arithmetic.tensor(s, leaf)
+    first, _, rest = name.partition(".")
+    where = f"argument {places[int(first)]}" + (f", leaf `{rest}`," if rest else "")
+    hint = "differentiate with respect to floats (argnums), or convert with .astype(np.float32)"
+    if not is_number(leaf):
+        hint = "mark the field with dl.static(), so that it belongs to the structure"
+    raise s.error("DL117", f"no gradient with respect to {where} which is {describe(leaf)}", hint)
+
+
+def _checked_loss(s: Specialiser, result: Any, has_aux: bool) -> Any:
+    """The result with its loss as a tensor; a loss is one floating-point number."""
+    loss = result
+    if has_aux:
+        if not isinstance(result, tuple) or len(result) != 2:
+            text = f"with has_aux the function gives (loss, aux), not {describe(result)}"
+            raise s.error("DL117", text)
+        loss = result[0]
+    fits = is_number(loss) and arithmetic.shape_of(loss) == ()
+    if not fits or not arithmetic.dtype_of(s, loss)[0].is_float:
+        hint = "reduce it, as with np.mean or np.sum; for another result use dl.vjp"
+        if isinstance(loss, tuple):
+            hint = "for a loss with other results use dl.value_and_grad(f, has_aux=True)"
+        text = f"only one floating-point number has a gradient, not {describe(loss)}"
+        raise s.error("DL117", text, hint)
+    loss = arithmetic.tensor(s, loss)
+    return (loss, result[1]) if has_aux else loss
+
+
+def _transformed(s: Specialiser, transform: Any, block: Block, wrt: Sequence[int]) -> Block:
+    made: Block = operators.python(s, lambda: transform(block, wrt), "the derivative")
+    return made
+
+
+def _with_unit_cotangent(s: Specialiser, block: Block, count: int) -> Block:
+    """Reverse mode of a loss: its cotangent is one, those of what comes along are zero."""
+    from ..passes.simplify import simplify
+    from ..transforms.vjp import vjp
+
+    reverse = _transformed(s, vjp, simplify(block), range(count))
+    builder = Builder([p.type for p in block.params], s.scope.locs)
+    cotangents = [
+        builder.full(r.tensor, 1 if k == 0 else 0)
+        for k, r in enumerate(block.results)
+        if isinstance(r.type, TensorType) and r.dtype.is_float
+    ]
+    results = builder.inline(reverse, [*builder.params, *cotangents])
+    return simplify(builder.finish(results))
+
+
+def pull(s: Specialiser, pullback: Pullback, args: Sequence[Any]) -> Any:
+    """Cotangents like the function's result -> cotangents of its arguments, a tuple."""
+    from ..passes.simplify import simplify
+    from ..transforms.vjp import vjp
+
+    closed = pullback.closed
+    if len(args) != 1:
+        raise s.error("DL105", f"a pullback takes one cotangent tree, not {len(args)} arguments")
+    leaves, structure = tree.flatten(args[0])
+    if structure != closed.structure:
+        raise s.error("DL117", f"the cotangent {describe(args[0])} is not shaped like the result")
+    cotangents = []
+    for leaf, place in zip(leaves, closed.leaves, strict=True):
+        if type(place) is not _Place:
+            continue
+        want = closed.block.results[place.index].tensor
+        if want.dtype.is_float:
+            cotangents.append(_like(s, leaf, want, "a cotangent"))
+    block = simplify(_transformed(s, vjp, closed.block, range(len(closed.wrt))))
+    values = s.scope.inline(block, (*closed.operands, *cotangents))
+    return closed.gradients(s, values[len(closed.block.results) :])
+
+
+def _like(s: Specialiser, leaf: Any, want: TensorType, what: str) -> Value:
+    if not is_number(leaf) or arithmetic.shape_of(leaf) != want.shape:
+        raise s.error("DL117", f"{what} must be {want}, not {describe(leaf)}")
+    return arithmetic.materialise(s, leaf, want.dtype, want.shape)
+
+
+def _jvp(s: Specialiser, t: Transform, args: Sequence[Any]) -> Any:
+    from ..passes.simplify import simplify
+    from ..transforms.jvp import jvp
+
+    if len(args) != 2 or not all(isinstance(a, tuple | list) for a in args):
+        raise s.error("DL105", "jvp takes (f, primals, tangents), the latter two as tuples")
+    primals, tangents = args
+    closed = _close(s, t.f, primals, tuple(range(len(primals))), {}, False)
+    leaves, structure = tree.flatten(tuple(tangents))
+    if structure != closed.arguments:
+        raise s.error("DL117", "the tangents are not shaped like the primals")
+    given = [_like(s, v, x.type, "a tangent") for v, x in zip(leaves, closed.wrt, strict=True)]
+    block = simplify(_transformed(s, jvp, closed.block, range(len(closed.wrt))))
+    values = s.scope.inline(block, (*closed.operands, *given))
+    count = len(closed.block.results)
+    return closed.result(s, values[:count]), _tangents(s, closed, values[count:])
+
+
+def _tangents(s: Specialiser, closed: _Closed, values: Sequence[Value]) -> Any:
+    """Tangents of the result: zeros where it is no float."""
+    supply = iter(values)
+    leaves = []
+    for leaf in closed.leaves:
+        if type(leaf) is not _Place:
+            leaves.append(arithmetic.tensor(s, 0.0) if is_number(leaf) else leaf)
+            continue
+        type_ = closed.block.results[leaf.index].tensor
+        zero = None if type_.dtype.is_float else s.scope.number(0, type_.dtype, type_.shape)
+        leaves.append(Tensor(next(supply) if zero is None else zero, leaf.weak))
+    return joins.rebuilt(s, closed.structure, leaves)

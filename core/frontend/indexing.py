@@ -1,0 +1,186 @@
+"""`x[...]` on tensors, with NumPy's rules: basic slices, None, Ellipsis, and whole-number arrays.
+
+A slice becomes `slice` and `reverse`; an index that the running program computes becomes `take`. Negative indices are
+wrapped here (the IR's `take` clamps), unless they are known not to be negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir import DType, Value
+from . import arithmetic
+from .values import Tensor, describe
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+
+def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
+    """NumPy's x[index]."""
+    items = _expanded(s, x, index)
+    if any(_is_array(i) for i in items):
+        return _advanced(s, x, items)
+    starts, stops, steps, reversed_axes, shape = [], [], [], [], []
+    axis = 0
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        size = x.shape[axis]
+        if isinstance(item, slice):
+            start, stop, step, count = _bounds(s, item, size)
+            shape.append(count)
+            if step < 0:
+                reversed_axes.append(axis)
+                start, stop, step = start + (count - 1) * step, start + 1, -step
+        else:
+            start = whole(s, item, size, axis, x)
+            stop, step = start + 1, 1
+        starts.append(start)
+        stops.append(max(stop, start))
+        steps.append(step)
+        axis += 1
+    value = x.value
+    if (starts, stops) != ([0] * axis, list(x.shape)) or any(n != 1 for n in steps):
+        value = s.emit("slice", value, start=tuple(starts), stop=tuple(stops), step=tuple(steps))
+    if reversed_axes:
+        value = s.emit("reverse", value, axes=tuple(reversed_axes))
+    return Tensor(reshape(s, value, tuple(shape)), x.weak)
+
+
+def reshape(s: Specialiser, value: Value, shape: tuple[int, ...]) -> Value:
+    return value if value.shape == shape else s.emit("reshape", value, shape=shape)
+
+
+def _is_array(item: Any) -> bool:
+    return type(item) is Tensor or isinstance(item, np.ndarray)
+
+
+def _expanded(s: Specialiser, x: Tensor, index: Any) -> list[Any]:
+    """The index as one entry an axis (None is an extra axis), whatever was left out filled up with whole slices."""
+    items = [_entry(s, i) for i in (index if isinstance(index, tuple) else (index,))]
+    used = sum(1 for i in items if i is not None and i is not Ellipsis)
+    if used > len(x.shape):
+        raise s.error("DL114", f"{used} indices for {describe(x)}, which has rank {len(x.shape)}")
+    missing = [slice(None)] * (len(x.shape) - used)
+    dots = [k for k, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1:
+        raise s.error("DL114", "an index can have only one Ellipsis (`...`)")
+    if dots:
+        return [*items[: dots[0]], *missing, *items[dots[0] + 1 :]]
+    return [*items, *missing]
+
+
+def _entry(s: Specialiser, item: Any) -> Any:
+    if isinstance(item, list):
+        item = np.asarray(item) if not any(type(i) is Tensor for i in item) else s.stack(item)
+    if isinstance(item, np.ndarray) and item.ndim == 0:
+        item = item[()]
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if not arithmetic.is_operand(item):
+        raise s.error("DL114", f"an array cannot be indexed with {describe(item)}")
+    dtype, _ = arithmetic.dtype_of(s, item)
+    if dtype is DType.BOOL:
+        raise s.error(
+            "DL114",
+            "a boolean mask cannot select: the result's shape would depend on the data",
+            "keep the shape and choose with np.where(mask, x, 0), or weigh the rows with the mask",
+        )
+    if dtype.is_float:
+        raise s.error("DL114", f"an index must be a whole number, not {describe(item)}")
+    return item if _is_array(item) else int(item)
+
+
+def _bounds(s: Specialiser, item: slice, size: int) -> tuple[int, int, int, int]:
+    """A slice's start, stop, step, and how many it takes."""
+    for bound in (item.start, item.stop, item.step):
+        if type(bound) is Tensor:
+            raise s.needs_static(
+                bound,
+                "a slice's bounds",
+                "for a window of fixed size use x[start + np.arange(size)]",
+            )
+        if bound is not None and not isinstance(bound, int | np.integer):
+            raise s.error("DL114", f"a slice's bounds must be whole numbers, not {describe(bound)}")
+    if item.step == 0:
+        raise s.error("DL114", "a slice's step cannot be 0")
+    start, stop, step = item.indices(size)
+    return start, stop, step, len(range(start, stop, step))
+
+
+def whole(s: Specialiser, index: int, size: int, axis: int, x: Tensor) -> int:
+    """A static index, counted from the front; refused when out of range."""
+    if not -size <= index < size:
+        message = f"index {index} is out of range for axis {axis} of {describe(x)}"
+        raise s.error("DL114", message, f"it has {size} entries: {-size} to {size - 1}")
+    return index + size if index < 0 else index
+
+
+def wrapped(s: Specialiser, index: Any, size: int) -> Value:
+    """An index array as i64, negative entries counted from the end."""
+    value = arithmetic.tensor(s, index, DType.I64).value
+    if value in s.scope.natural:
+        return value
+    negative = s.emit("lt", value, s.scope.number(0, DType.I64, value.shape))
+    moved = s.emit("add", value, s.scope.number(size, DType.I64, value.shape))
+    return s.emit("select", negative, moved, value)
+
+
+def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
+    """With at least one array: slices first, then the arrays, broadcast together, in one `take`.
+
+    Integers beside arrays count as arrays. Where the arrays' axes stand side by side their result stands in their place,
+    otherwise in front: NumPy's rule.
+    """
+    basic = tuple(slice(None) if _is_index(i) else i for i in items)
+    x = subscript(s, x, basic)
+    places = [k for k, i in enumerate(items) if _is_index(i)]
+    arrays = [items[k] for k in places]
+    side_by_side = places[-1] - places[0] == len(places) - 1
+    if len(places) == 1:
+        axis = places[0]
+        index = wrapped(s, arrays[0], x.shape[axis])
+        return Tensor(s.emit("take", x.value, index, axis=axis), x.weak)
+    rest = [k for k in range(len(x.shape)) if k not in places]
+    front = places[0] if side_by_side else 0
+    order = (*rest[:front], *places, *rest[front:])
+    value = x.value
+    if order != tuple(range(len(order))):
+        value = s.emit("transpose", value, perm=order)
+    sizes = [x.shape[k] for k in places]
+    merged = 1
+    for size in sizes:
+        merged *= size
+    shape = value.shape
+    value = reshape(s, value, (*shape[:front], merged, *shape[front + len(places) :]))
+    flat = _flat_index(s, arrays, sizes, x, places)
+    return Tensor(s.emit("take", value, flat, axis=front), x.weak)
+
+
+def _is_index(item: Any) -> bool:
+    return _is_array(item) or type(item) is int
+
+
+def _flat_index(
+    s: Specialiser, arrays: Sequence[Any], sizes: Sequence[int], x: Tensor, places: Sequence[int]
+) -> Value:
+    """Row-major position in the merged axes."""
+    shape = arithmetic.broadcast_shapes(s, arrays)
+    total: Value | None = None
+    for array, size, axis in zip(arrays, sizes, places, strict=True):
+        if type(array) is int:
+            value = s.scope.number(whole(s, array, size, axis, x), DType.I64, shape)
+        else:
+            value = arithmetic.broadcast(s, wrapped(s, array, size), shape)
+        if total is None:
+            total = value
+        else:
+            scaled = s.emit("mul", total, s.scope.number(size, DType.I64, shape))
+            total = s.emit("add", scaled, value)
+    assert total is not None
+    return total

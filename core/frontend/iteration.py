@@ -1,0 +1,116 @@
+"""What can be iterated, and how: item by item at compile time, or by an index of the running program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import arithmetic, indexing, operators
+from .values import Indexed, Tensor, TensorRange, describe
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+#: A loop over more items than this is not unrolled.
+UNROLL_MAX = 1000
+
+_STATIC = (tuple, list, dict, set, frozenset, str, range, bytes)
+_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def items(s: Specialiser, value: Any) -> list[Any]:
+    """Every item, at compile time."""
+    if isinstance(value, _STATIC) or isinstance(value, _VIEWS):
+        if len(value) > UNROLL_MAX and not isinstance(value, tuple | list | str):
+            raise too_long(s, len(value))
+        if isinstance(value, set | frozenset):
+            return operators.python(s, lambda: sorted(value), "the order of a set")  # type: ignore[no-any-return]
+        return list(value)
+    indexed = as_indexed(s, value)
+    if indexed is not None:
+        if indexed.length > UNROLL_MAX:
+            raise too_long(s, indexed.length)
+        return [indexed.item(s, i) for i in range(indexed.length)]
+    if isinstance(value, TensorRange):
+        raise s.needs_static(_bound(value), "the number of items")
+    if isinstance(value, np.ndarray):
+        raise s.error("DL113", "a number cannot be iterated")
+    raise s.error("DL119", f"{describe(value)} cannot be iterated")
+
+
+def _bound(value: TensorRange) -> Any:
+    parts = (value.start, value.stop, value.step)
+    return next(p for p in parts if type(p) is Tensor)
+
+
+def too_long(s: Specialiser, length: int) -> Exception:
+    return s.error(
+        "DL110",
+        f"{length} items are too many to unroll (at most {UNROLL_MAX})",
+        "loop over an array or a range in the running program",
+    )
+
+
+def as_indexed(s: Specialiser, value: Any) -> Indexed | None:
+    """A sequence whose items an index of the running program can pick, or None."""
+    if isinstance(value, Indexed):
+        return value
+    if isinstance(value, range):
+        return Indexed(len(value), lambda s, i: place(s, value.start, i, value.step))
+    if type(value) is Tensor or isinstance(value, np.ndarray):
+        shape = arithmetic.shape_of(value)
+        if not shape:
+            raise s.error("DL119", f"{describe(value)} has no axis to iterate over")
+        return Indexed(shape[0], lambda s, i: row(s, value, i))
+    return None
+
+
+def row(s: Specialiser, value: Any, index: Any) -> Any:
+    if isinstance(value, np.ndarray) and type(index) is int:
+        return value[index]
+    return indexing.subscript(s, arithmetic.tensor(s, value), index)
+
+
+def place(s: Specialiser, start: Any, index: Any, step: Any) -> Any:
+    """start + index * step."""
+    if type(step) is not int or step != 1:
+        index = operators.binary(s, "*", index, step)
+    if type(start) is int and start == 0:
+        return index
+    return operators.binary(s, "+", start, index)
+
+
+def zipped(s: Specialiser, values: list[Any], strict: bool) -> Any:
+    """`zip`: by index when every part can be, else item by item."""
+    parts = [as_indexed(s, v) for v in values]
+    if values and all(p is not None for p in parts):
+        known = [p for p in parts if p is not None]
+        lengths = [p.length for p in known]
+        _check_strict(s, lengths, strict)
+        return Indexed(min(lengths), lambda s, i: tuple(p.item(s, i) for p in known))
+    rows = [items(s, v) for v in values]
+    _check_strict(s, [len(r) for r in rows], strict)
+    return s.own([tuple(r) for r in zip(*rows, strict=False)])
+
+
+def _check_strict(s: Specialiser, lengths: list[int], strict: bool) -> None:
+    if strict and len(set(lengths)) > 1:
+        raise s.error("DL113", f"zip(strict=True) of different lengths: {lengths}")
+
+
+def enumerated(s: Specialiser, value: Any, start: int) -> Any:
+    part = as_indexed(s, value)
+    if part is not None:
+        return Indexed(part.length, lambda s, i: (place(s, start, i, 1), part.item(s, i)))
+    return s.own([(start + k, v) for k, v in enumerate(items(s, value))])
+
+
+def backwards(s: Specialiser, value: Any) -> Any:
+    if isinstance(value, range):
+        return value[::-1]
+    part = as_indexed(s, value)
+    if part is not None:
+        last = part.length - 1
+        return Indexed(part.length, lambda s, i: part.item(s, operators.binary(s, "-", last, i)))
+    return s.own(items(s, value)[::-1])

@@ -1,0 +1,166 @@
+"""Where paths meet: what a value is after a branch, and what a loop carries.
+
+Trees are joined leaf by leaf. A static leaf that is the same on both sides stays static; other numbers become tensors of
+one type and shape, a weak one giving way to a strong one. Two strong types that differ do not join: the program would
+have to convert, and the user should say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import tree
+from ..errors import Loc
+from ..ir import DType, TensorType, Value
+from . import arithmetic, hir, liveness
+from .values import Tensor, describe, is_number, same_static
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A leaf that becomes a value of the program: a result of a branch, or a loop's carry."""
+
+    type: TensorType
+    weak: bool
+
+    def __str__(self) -> str:
+        return str(self.type)
+
+
+def slot_of(s: Specialiser, leaf: Any) -> Slot:
+    """The slot that a number fits in."""
+    if type(leaf) is Slot:
+        return leaf
+    dtype, weak = arithmetic.dtype_of(s, leaf)
+    return Slot(TensorType(dtype, arithmetic.shape_of(leaf)), weak)
+
+
+_KIND = {DType.BOOL: 0, DType.U8: 1, DType.U32: 1, DType.I32: 1, DType.I64: 1}
+
+
+def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
+    """(whether they join, what to: a Slot, or a leaf that is the same on both sides)."""
+    if type(a) is not Slot and type(b) is not Slot:
+        if type(a) is Tensor and type(b) is Tensor:
+            if a.value is b.value:
+                return True, a if not a.weak else b
+        elif type(a) is not Tensor and type(b) is not Tensor and same_static(a, b):
+            return True, a
+    if not ((type(a) is Slot or is_number(a)) and (type(b) is Slot or is_number(b))):
+        return False, None
+    x, y = slot_of(s, a), slot_of(s, b)
+    if x.type.shape != y.type.shape:
+        return False, None
+    if x.type.dtype is y.type.dtype:
+        return True, Slot(x.type, x.weak and y.weak)
+    kinds = _KIND.get(x.type.dtype, 2), _KIND.get(y.type.dtype, 2)
+    if x.weak and y.weak:
+        return True, x if kinds[0] > kinds[1] else y
+    if x.weak and kinds[0] <= kinds[1]:
+        return True, y
+    if y.weak and kinds[1] <= kinds[0]:
+        return True, x
+    return False, None
+
+
+def structures(a: Any, b: Any) -> tuple[list[Any], list[Any], tree.Structure | None]:
+    """The leaves of both and their structure, or None for it when they differ."""
+    leaves_a, structure = tree.flatten(a)
+    leaves_b, other = tree.flatten(b)
+    return leaves_a, leaves_b, structure if structure == other else None
+
+
+def fill(s: Specialiser, leaf: Any, slot: Slot) -> Value:
+    """A leaf as a value of its slot's type."""
+    return arithmetic.materialise(s, leaf, slot.type.dtype, slot.type.shape)
+
+
+def zeros(s: Specialiser, slot: Slot) -> Value:
+    return s.scope.number(0, slot.type.dtype, slot.type.shape)
+
+
+def rebuilt(s: Specialiser, structure: tree.Structure, leaves: Sequence[Any]) -> Any:
+    """The tree again; its lists and dicts are new, and belong to the present region."""
+    made = tree.unflatten(structure, leaves)
+    for container in containers(made):
+        s.own(container)
+    return made
+
+
+def containers(value: Any) -> Iterator[Any]:
+    """The lists and dicts of a tree."""
+    if isinstance(value, list | dict):
+        yield value
+    parts = tree.children(value)
+    for child in parts[1] if parts is not None else ():
+        if isinstance(child, list | dict | tuple) or tree.children(child) is not None:
+            yield from containers(child)
+
+
+def localise(s: Specialiser, variables: dict[str, Any], names: Sequence[str]) -> None:
+    """Entering a region: gives it copies of its own of the lists and dicts that it may change."""
+    for name in names:
+        value = variables.get(name)
+        if not isinstance(value, list | dict | set) or id(value) not in s.owned:
+            continue
+        other = next((n for n, v in variables.items() if v is value and n != name), None)
+        if other is not None:
+            kind = type(value).__name__
+            raise s.error(
+                "DL111",
+                f"the {kind} `{name}`, changed here, is also called `{other}`",
+                f"make `{other}` a copy: {kind}({name})",
+            )
+        leaves, structure = tree.flatten(value)
+        fresh = rebuilt(s, structure, leaves) if not isinstance(value, set) else s.own(set(value))
+        variables[name] = fresh
+
+
+def assigned_at(block: hir.Block, name: str) -> Loc | None:
+    """Where a block last assigns a name."""
+    for node in reversed(block):
+        if isinstance(node, hir.Assign):
+            if any(name in liveness.names_of(t) for t in node.targets):
+                return node.loc
+        elif isinstance(node, hir.Update | hir.Define | hir.For | hir.SetFlag):
+            if name in _names(node):
+                return node.loc
+        inner = _blocks(node)
+        for part in reversed(inner):
+            found = assigned_at(part, name)
+            if found is not None:
+                return found
+    return None
+
+
+def _names(node: Any) -> list[str]:
+    if isinstance(node, hir.Update | hir.For):
+        return list(liveness.names_of(node.target))
+    return [node.name]
+
+
+def _blocks(node: Any) -> tuple[hir.Block, ...]:
+    if isinstance(node, hir.If):
+        return (node.then, node.otherwise)
+    return (node.body,) if isinstance(node, hir.For | hir.While) else ()
+
+
+def called(name: str) -> str:
+    """What a message calls a name."""
+    return "the result" if name == hir.RESULT else f"`{name}`"
+
+
+def mismatch(name: str, path: str, a: Any, b: Any, where: tuple[str, str]) -> str:
+    label = called(name)
+    if path:
+        label = f"{label[:-1]}.{path}`" if label.endswith("`") else f"{label}'s {path}"
+    return f"{label} is {_kind(a)} {where[0]} and {_kind(b)} {where[1]}"
+
+
+def _kind(value: Any) -> str:
+    return str(value) if type(value) is Slot else describe(value)

@@ -1,0 +1,227 @@
+"""Operators on any abstract values: on tensors they are the IR's, on static values Python's own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir import DType, Value
+from . import arithmetic, calls
+from .values import Tensor, describe, is_static
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+_BINARY: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "+": (operator.add, "add"),
+    "-": (operator.sub, "sub"),
+    "*": (operator.mul, "mul"),
+    "/": (operator.truediv, "truediv"),
+    "//": (operator.floordiv, "floordiv"),
+    "%": (operator.mod, "mod"),
+    "**": (operator.pow, "pow"),
+    "@": (operator.matmul, "matmul"),
+    "&": (operator.and_, "and"),
+    "|": (operator.or_, "or"),
+    "^": (operator.xor, "xor"),
+    "<<": (operator.lshift, "lshift"),
+    ">>": (operator.rshift, "rshift"),
+}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+}
+
+
+def python(s: Specialiser, compute: Callable[[], Any], what: str) -> Any:
+    """Something that Python itself computes on known values; its errors become the user's."""
+    try:
+        with np.errstate(all="ignore"):
+            return compute()
+    except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as e:
+        text = f"{type(e).__name__}: {e}" if not isinstance(e, KeyError) else f"no key {e}"
+        raise s.error("DL113", f"{what} fails: {text}") from e
+
+
+def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    if type(a) is Tensor or type(b) is Tensor:
+        if arithmetic.is_operand(a) and arithmetic.is_operand(b):
+            if op == "@":
+                from . import linear
+
+                return linear.matmul(s, a, b)
+            return arithmetic.BINARY[op](s, a, b)
+        return _tensor_and_other(s, op, a, b)
+    function, name = _BINARY[op]
+    for owner, method, other in ((a, f"__{name}__", b), (b, f"__r{name}__", a)):
+        found = _user_method(owner, method)
+        if found is not None:
+            return s.call(MethodType(found, owner), other)
+    if isinstance(a, list) or isinstance(b, list):
+        return s.own(python(s, lambda: function(a, b), f"`{op}`"))
+    return python(s, lambda: function(a, b), f"`{op}`")
+
+
+def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """A tensor beside something that is not a number: a nested list, or a user's class."""
+    name = _BINARY[op][1]
+    for owner, method, other in ((a, f"__{name}__", b), (b, f"__r{name}__", a)):
+        found = _user_method(owner, method)
+        if found is not None:
+            return s.call(MethodType(found, owner), other)
+    x, y = (_listed(s, v) for v in (a, b))
+    if arithmetic.is_operand(x) and arithmetic.is_operand(y):
+        return binary(s, op, x, y)
+    raise s.error(
+        "DL119",
+        f"`{op}` does not take {describe(a)} and {describe(b)}",
+        "for trees of arrays use tree.map" if not isinstance(b, str) else "",
+    )
+
+
+def _listed(s: Specialiser, value: Any) -> Any:
+    """NumPy takes a list beside an array for an array."""
+    if type(value) in (list, tuple) and value:
+        return np.asarray(value) if is_static(value) else s.stack([_listed(s, v) for v in value])
+    return value
+
+
+def _user_method(owner: Any, name: str) -> FunctionType | None:
+    """A method that a user's class defines in Python."""
+    kind = type(owner)
+    if kind is Tensor or kind.__module__ in ("builtins", "numpy"):
+        return None
+    found = getattr(kind, name, None)
+    return found if isinstance(found, FunctionType) else None
+
+
+def unary(s: Specialiser, op: str, a: Any) -> Any:
+    if op == "not":
+        test = condition(s, a)
+        return not test if isinstance(test, bool) else Tensor(s.emit("not", test))
+    if type(a) is Tensor:
+        return arithmetic.UNARY[op](s, a)
+    name = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[op]
+    found = _user_method(a, name)
+    if found is not None:
+        return s.call(MethodType(found, a))
+    return python(s, lambda: _UNARY[op](a), f"`{op}`")
+
+
+def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    if op in ("is", "is not"):
+        if type(a) is Tensor and type(b) is Tensor:
+            same = a.value is b.value
+        else:
+            same = a is b
+        return same if op == "is" else not same
+    if op in ("in", "not in"):
+        return _contains(s, a, b, op)
+    if type(a) is Tensor or type(b) is Tensor:
+        x, y = _listed(s, a), _listed(s, b)
+        if arithmetic.is_operand(x) and arithmetic.is_operand(y):
+            return arithmetic.COMPARE[op](s, x, y)
+        if op in ("==", "!="):
+            return op == "!="  # As in Python: a number equals no string, no None, no function.
+        raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}")
+    found = _user_method(a, {"==": "__eq__", "!=": "__ne__"}.get(op, ""))
+    if not (is_static(a) and is_static(b)):
+        if found is None or op not in ("==", "!="):
+            return _compare_trees(s, op, a, b)
+        raise s.needs_static(a, f"`{op}` of structures")
+    return python(s, lambda: _COMPARE[op](a, b), f"`{op}`")
+
+
+def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    if op in ("==", "!=") and (type(a) is not type(b) or a is None or b is None):
+        return op == "!="
+    hint = "compare their arrays one by one"
+    raise s.needs_static(a if not is_static(a) else b, f"`{op}` of structures", hint)
+
+
+def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
+    if not is_static(a) or type(b) is Tensor:
+        hint = "np.any(x == value) asks whether an array holds a value"
+        raise s.needs_static(a if not is_static(a) else b, f"an operand of `{op}`", hint)
+    if isinstance(b, tuple | list) and not is_static(b):
+        found = any(type(v) is not Tensor and is_static(v) and v == a for v in b)
+    else:
+        found = python(s, lambda: a in b, f"`{op}`")
+    return found if op == "in" else not found
+
+
+def both(s: Specialiser, a: Any, b: Any) -> Any:
+    """Of two comparisons in a chain."""
+    if isinstance(a, bool) and isinstance(b, bool):
+        return a and b
+    if b is False:
+        return False
+    if b is True:
+        return a
+    return arithmetic.bitwise_and(s, a, b)
+
+
+def condition(s: Specialiser, value: Any) -> bool | Value:
+    """The truth of a value: known now, or a bool of the running program."""
+    if type(value) is bool:
+        return value
+    if type(value) is Tensor:
+        return arithmetic.truth(s, value)
+    found = _user_method(value, "__bool__")
+    if found is not None:
+        return condition(s, s.call(MethodType(found, value)))
+    if isinstance(value, np.ndarray) and value.size != 1:
+        return arithmetic.truth(s, value)  # Refuses with its own words.
+    if isinstance(value, list | tuple | dict | set | frozenset | str):
+        return bool(value)
+    truth: bool = python(s, lambda: bool(value), "the truth of a value")
+    return truth
+
+
+def static_int(s: Specialiser, value: Any, what: str) -> int:
+    """A whole number that must be known now."""
+    if type(value) is int:
+        return value
+    if type(value) is Tensor:
+        raise s.needs_static(value, what)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, np.integer | np.bool_ | bool):
+        return int(value)
+    raise s.error("DL119", f"{what} must be a whole number, not {describe(value)}")
+
+
+def static_ints(s: Specialiser, value: Any, what: str) -> tuple[int, ...]:
+    """A whole number or a sequence of them, as a tuple."""
+    if isinstance(value, tuple | list):
+        return tuple(static_int(s, v, what) for v in value)
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return tuple(static_int(s, v, what) for v in value)
+    return (static_int(s, value, what),)
+
+
+__all__ = [
+    "binary",
+    "both",
+    "calls",
+    "compare",
+    "condition",
+    "python",
+    "static_int",
+    "static_ints",
+    "unary",
+    "DType",
+]

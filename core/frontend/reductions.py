@@ -1,0 +1,218 @@
+"""NumPy's functions along axes: sums, extremes, means, sorting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..ir import DType, Value
+from . import arithmetic, indexing
+from .arithmetic import numpy_dtype, tensor
+from .shapes import axes_of, axis_of, ravel
+from .values import Tensor, describe
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+
+def reduced(s: Specialiser, name: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    value = s.emit(name, x, axes=axes) if axes else x
+    if keepdims:
+        shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+        value = indexing.reshape(s, value, shape)
+    return value
+
+
+def _accumulated(s: Specialiser, a: Any, dtype: Any) -> Value:
+    """What is summed up: bools and integers narrower than i64 are widened to it, as NumPy widens them.
+
+    (NumPy sums unsigned integers in u64, which the IR has not: they are summed in i64.)
+    """
+    x = tensor(s, a)
+    kind = x.dtype if dtype is None else numpy_dtype(s, dtype)
+    if dtype is None and not kind.is_float:
+        kind = DType.I64
+    return arithmetic.convert(s, x.value, kind)
+
+
+def sum_(
+    s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
+) -> Tensor:
+    return Tensor(
+        reduced(s, "reduce_sum", _accumulated(s, a, dtype), axes_of(s, a, axis), keepdims)
+    )
+
+
+def prod(
+    s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
+) -> Tensor:
+    return Tensor(
+        reduced(s, "reduce_prod", _accumulated(s, a, dtype), axes_of(s, a, axis), keepdims)
+    )
+
+
+def _extreme(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any) -> Tensor:
+    x = tensor(s, a)
+    axes = axes_of(s, x, axis)
+    if any(x.shape[k] == 0 for k in axes):
+        raise s.error("DL115", f"{describe(x)} has no largest or smallest element: it is empty")
+    return Tensor(reduced(s, name, x.value, axes, keepdims))
+
+
+def max_(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
+    return _extreme(s, "reduce_max", a, axis, keepdims)
+
+
+def min_(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
+    return _extreme(s, "reduce_min", a, axis, keepdims)
+
+
+def any_(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
+    x = tensor(s, a, DType.BOOL)
+    return Tensor(reduced(s, "reduce_max", x.value, axes_of(s, x, axis), keepdims))
+
+
+def all_(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
+    x = tensor(s, a, DType.BOOL)
+    return Tensor(reduced(s, "reduce_min", x.value, axes_of(s, x, axis), keepdims))
+
+
+def count_nonzero(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
+    return sum_(s, tensor(s, a, DType.BOOL), axis, None, keepdims)
+
+
+def _floating(s: Specialiser, a: Any, dtype: Any) -> Tensor:
+    x = tensor(s, a)
+    if dtype is not None:
+        return tensor(s, x, numpy_dtype(s, dtype))
+    return Tensor(x.value) if x.dtype.is_float else tensor(s, x, DType.F64)
+
+
+def _count(x: Tensor, axes: tuple[int, ...]) -> int:
+    count = 1
+    for k in axes:
+        count *= x.shape[k]
+    return count
+
+
+def mean(
+    s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
+) -> Tensor:
+    x = _floating(s, a, dtype)
+    axes = axes_of(s, x, axis)
+    total = Tensor(reduced(s, "reduce_sum", x.value, axes, keepdims))
+    return arithmetic.divide(s, total, _count(x, axes))
+
+
+def average(
+    s: Specialiser, a: Any, axis: Any = None, weights: Any = None, keepdims: Any = False
+) -> Tensor:
+    if weights is None:
+        return mean(s, a, axis, None, keepdims)
+    x = _floating(s, a, None)
+    w = tensor(s, weights)
+    if len(w.shape) == 1 and len(x.shape) > 1 and axis is not None:
+        k = axis_of(s, x, axis)
+        shape = tuple(n if d == k else 1 for d, n in enumerate(x.shape))
+        w = Tensor(indexing.reshape(s, w.value, shape))
+    total = sum_(s, arithmetic.multiply(s, x, w), axis, None, keepdims)
+    spread = arithmetic.broadcast(s, w.value, arithmetic.broadcast_shapes(s, (x, w)))
+    return arithmetic.divide(s, total, sum_(s, Tensor(spread), axis, None, keepdims))
+
+
+def var(
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+) -> Tensor:
+    x = _floating(s, a, dtype)
+    axes = axes_of(s, x, axis)
+    centred = arithmetic.subtract(s, x, mean(s, x, axis, None, True))
+    squares = arithmetic.multiply(s, centred, centred)
+    total = Tensor(reduced(s, "reduce_sum", squares.value, axes, keepdims))
+    return arithmetic.divide(s, total, _count(x, axes) - ddof)
+
+
+def std(
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+) -> Tensor:
+    return Tensor(s.emit("sqrt", var(s, a, axis, dtype, ddof, keepdims).value))
+
+
+def _place(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any) -> Tensor:
+    x = tensor(s, a)
+    if axis is None:
+        rank = len(x.shape)
+        value = s.emit(name, ravel(s, x).value, axis=0)
+        return Tensor(indexing.reshape(s, value, (1,) * rank) if keepdims else value)
+    k = axis_of(s, x, axis)
+    if x.shape[k] == 0:
+        raise s.error("DL115", f"{describe(x)} has no largest or smallest element: it is empty")
+    value = s.emit(name, x.value, axis=k)
+    if keepdims:
+        value = indexing.reshape(s, value, (*x.shape[:k], 1, *x.shape[k + 1 :]))
+    return Tensor(value)
+
+
+def argmax(s: Specialiser, a: Any, axis: Any = None, *, keepdims: Any = False) -> Tensor:
+    return _place(s, "argmax", a, axis, keepdims)
+
+
+def argmin(s: Specialiser, a: Any, axis: Any = None, *, keepdims: Any = False) -> Tensor:
+    return _place(s, "argmin", a, axis, keepdims)
+
+
+def argsort(
+    s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None
+) -> Tensor:
+    """Always stable, whatever `kind` asks for."""
+    x = tensor(s, a) if axis is not None else ravel(s, a)
+    k = axis_of(s, x, 0 if axis is None else axis)
+    return Tensor(s.emit("argsort", x.value, axis=k))
+
+
+def sort(s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
+    x = tensor(s, a) if axis is not None else ravel(s, a)
+    k = axis_of(s, x, 0 if axis is None else axis)
+    order = s.emit("argsort", x.value, axis=k)
+    return Tensor(s.emit("take_along", x.value, order, axis=k))
+
+
+def cumsum(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
+    x = Tensor(_accumulated(s, a, dtype))
+    if axis is None:
+        x, axis = ravel(s, x), 0
+    return Tensor(s.emit("cumsum", x.value, axis=axis_of(s, x, axis)))
+
+
+def median(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
+    x = _floating(s, a, None)
+    if axis is None:
+        shape = (1,) * len(x.shape)
+        flat = median(s, ravel(s, x), 0)
+        return Tensor(indexing.reshape(s, flat.value, shape)) if keepdims else flat
+    k = axis_of(s, x, axis)
+    ordered = sort(s, x, k)
+    size = x.shape[k]
+    if size == 0:
+        raise s.error("DL115", f"{describe(x)} has no median: it is empty")
+    middle = (slice(None),) * k + (slice((size - 1) // 2, size // 2 + 1),)
+    return mean(s, indexing.subscript(s, ordered, middle), k, None, keepdims)
+
+
+def norm(
+    s: Specialiser, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False
+) -> Tensor:
+    """The 2-norm of a vector, or of a matrix's elements."""
+    if ord not in (None, 2, "fro"):
+        raise s.error("DL119", f"np.linalg.norm knows the 2-norm alone, not ord={ord!r}")
+    value = _floating(s, x, None)
+    squares = arithmetic.multiply(s, value, value)
+    return Tensor(s.emit("sqrt", sum_(s, squares, axis, None, keepdims).value))

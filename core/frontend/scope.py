@@ -1,0 +1,130 @@
+"""Scopes: blocks under construction, and the closing of regions (lambda lifting).
+
+While a region is built, its operations may use values of the blocks around it. `close` finds those free values and makes
+them parameters, in order of first use, so that the finished block sees nothing of the outside; the operation that holds
+the region passes them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import Loc
+from ..ir import Block, Builder, DType, Op, TensorType, Value
+
+#: Operations whose integer result is not negative when no operand is (wrap-around aside, which no index survives).
+_KEEPS_SIGN = frozenset(
+    ("add", "mul", "floordiv", "mod", "max", "min", "convert", "broadcast", "reshape", "transpose")
+    + ("slice", "take", "take_along", "concat", "reverse", "reduce_sum", "reduce_max", "reduce_min")
+    + ("cumsum", "and", "shr")
+)
+#: Operations whose result is never negative.
+_NEVER_NEGATIVE = frozenset(("iota", "argmax", "argmin", "argsort"))
+
+
+class Scope(Builder):
+    """A builder that knows its constants and which integers cannot be negative (they index without a wrap)."""
+
+    def __init__(self, locs: tuple[Loc, ...], natural: set[Value]) -> None:
+        super().__init__((), locs)
+        self.natural = natural
+        self.numbers: dict[tuple[DType, tuple[int, ...], bytes], Value] = {}
+        self.arrays: dict[tuple[int, DType], tuple[Value, Any]] = {}
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        attrs: Mapping[str, Any] | None = None,
+        regions: Sequence[Block] = (),
+        locs: tuple[Loc, ...] | None = None,
+    ) -> tuple[Value, ...]:
+        results = super().emit(name, operands, attrs, regions, locs)
+        if name in _NEVER_NEGATIVE or (
+            name in _KEEPS_SIGN and all(v in self.natural for v in operands)
+        ):
+            self.natural.add(results[0])
+        return results
+
+    def number(self, value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Value:
+        """A repeated number; one constant and one broadcast a scope, however often it is asked for."""
+        array = np.array(value, dtype=dtype.numpy)
+        key = (dtype, shape, array.tobytes())
+        found = self.numbers.get(key)
+        if found is None:
+            if shape:
+                scalar = self.number(value, dtype)
+                found = self.emit("broadcast", (scalar,), {"shape": shape, "dims": ()})[0]
+            else:
+                array.setflags(write=False)
+                found = self.emit("constant", (), {"value": array})[0]
+                if array >= 0:
+                    self.natural.add(found)
+            self.numbers[key] = found
+        return found
+
+    def array(self, value: np.ndarray[Any, Any], dtype: DType) -> Value:
+        """A constant array, a copy of `value` as it is now."""
+        key = (id(value), dtype)
+        found = self.arrays.get(key)
+        if found is None:
+            copy = np.array(value, dtype=dtype.numpy, order="C")
+            copy.setflags(write=False)
+            made = self.emit("constant", (), {"value": copy})[0]
+            found = self.arrays[key] = (made, value)  # Keeps `value` alive, and so its id its own.
+            if dtype.is_int and copy.size and int(copy.min()) >= 0:
+                self.natural.add(made)
+        return found[0]
+
+
+def free_values(
+    ops: Iterable[Op], params: Iterable[Value], results: Iterable[Value]
+) -> list[Value]:
+    """What operations use and do not compute, in order of first use."""
+    defined = set(params)
+    free: dict[Value, None] = {}
+    for op in ops:
+        for operand in op.operands:
+            if operand not in defined:
+                free[operand] = None
+        defined.update(op.results)
+    for result in results:
+        if result not in defined:
+            free[result] = None
+    return list(free)
+
+
+def close(
+    scope: Scope,
+    before: Sequence[Value],
+    free: Sequence[Value],
+    after: Sequence[Value],
+    results: Sequence[Value],
+) -> Block:
+    """The scope's block with parameters before..., free..., after....
+
+    `before` and `after` are the region's own parameters; each of `free` becomes a new one.
+    """
+    mapping = {v: Value(v.type) for v in free}
+    ops = scope.ops
+    if mapping:
+        ops = []
+        for op in scope.ops:
+            if any(v in mapping for v in op.operands):
+                operands = tuple([mapping.get(v, v) for v in op.operands])
+                op = Op(op.name, operands, op.results, op.attrs, op.regions, op.locs)
+            ops.append(op)
+    params = (*before, *(mapping[v] for v in free), *after)
+    return Block(params, ops, tuple(mapping.get(r, r) for r in results))
+
+
+def union(*frees: Sequence[Value]) -> list[Value]:
+    """Free values of several regions, each once, in order."""
+    return list(dict.fromkeys(v for free in frees for v in free))
+
+
+def tensor_type(dtype: DType, shape: Sequence[int] = ()) -> TensorType:
+    return TensorType(dtype, tuple(shape))

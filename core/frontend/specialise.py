@@ -1,0 +1,391 @@
+"""HIR and abstract arguments to typed IR: abstract interpretation.
+
+The specialiser runs a function's HIR over abstract values (`values`). Everything static is computed by Python as it goes;
+everything else adds operations to the scope at hand. Calls are inlined. An `if` or loop whose condition is static is
+taken as Python would take it; one whose condition belongs to the running program becomes an operation with regions
+(`control`).
+
+The state is small: the scope under construction, the chain of call sites (for spans), and which lists and dicts were
+made in the present region, since only those may be changed. One `Specialiser` makes one program.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..errors import Loc, ProgramError
+from ..ir import Value
+from . import arithmetic, calls, control, hir, indexing, iteration, operators, statements
+from .scope import Scope
+from .values import Closure, Frame, Tensor, Unbound, describe, is_static
+
+
+class StaticNeeded(ProgramError):
+    """A value of the running program stands where one known at compile time is needed. A loop may unroll and retry."""
+
+
+class Specialiser:
+    """Makes one program."""
+
+    def __init__(self) -> None:
+        self.natural: set[Value] = set()
+        self.scope = Scope((), self.natural)
+        self.chain: tuple[Loc, ...] = ()
+        self.loc: Loc | None = None
+        self.region: object = object()
+        self.calls: list[object] = []
+        #: Lists and dicts that this program made, by id: (the object, the region that it was made in).
+        self.owned: dict[int, tuple[Any, object]] = {}
+        #: Loops that a first attempt showed to need unrolling, by node identity.
+        self.unrolled: set[int] = set()
+        #: What was read from outside: (id of the mapping, name) -> (mapping, name, value). See `trace.Guards`.
+        self.outside: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+
+    # Errors and spans
+
+    def at(self, loc: Loc) -> None:
+        """What follows comes from this span."""
+        self.loc = loc
+        self.scope.locs = (*self.chain, loc)
+
+    def locs(self) -> tuple[Loc, ...]:
+        """The present span and the calls that led to it, innermost first."""
+        chain = self.chain if self.loc is None else (*self.chain, self.loc)
+        return tuple(reversed(chain))
+
+    def error(self, code: str, message: str, hint: str = "") -> ProgramError:
+        return ProgramError(code, message, self.locs(), hint)
+
+    def needs_static(self, value: Any, what: str, hint: str = "") -> ProgramError:
+        message = f"{what} must be known when the program is compiled, not {describe(value)}"
+        default = "pass it as dl.Static(value), close over it, or compute it from shapes"
+        return StaticNeeded("DL107", message, self.locs(), hint or default)
+
+    # Building
+
+    def emit(self, name: str, *operands: Value, **attrs: Any) -> Value:
+        """Adds an operation of one result."""
+        return self.scope.emit(name, operands, attrs)[0]
+
+    @contextmanager
+    def inside(self, scope: Scope) -> Iterator[Scope]:
+        """Builds a region: operations go to `scope`, and what was made outside may not be changed."""
+        before = self.scope, self.region
+        self.scope, self.region = scope, object()
+        try:
+            yield scope
+        finally:
+            self.scope, self.region = before
+
+    def new_scope(self) -> Scope:
+        return Scope(self.scope.locs, self.natural)
+
+    def state(self) -> tuple[Any, ...]:
+        return self.scope, self.region, self.chain, self.loc, len(self.calls)
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Back to before an attempt that failed."""
+        self.scope, self.region, self.chain, self.loc, depth = state
+        del self.calls[depth:]
+
+    def own(self, value: Any) -> Any:
+        """Marks a new list, dict or set as one that the present region may change."""
+        self.owned[id(value)] = (value, self.region)
+        return value
+
+    # Names
+
+    def lookup(self, frame: Frame, name: str) -> Any:
+        at: Frame | None = frame
+        while at is not None:
+            if name in at.vars:
+                value = at.vars[name]
+                if type(value) is Unbound:
+                    locs = value.locs or self.locs()
+                    raise ProgramError(value.code, value.message, locs, value.hint)
+                return value
+            if name in at.local:
+                hint = "assign it before; a name that a function assigns anywhere is its own"
+                raise self.error("DL103", f"`{name}` is read before it is assigned", hint)
+            if at.parent is None:
+                break
+            at = at.parent
+        assert at is not None
+        if name in at.cells:
+            return self.cell(at.cells[name], name)
+        if name in at.module:
+            value = at.module[name]
+            self.outside[(id(at.module), name)] = (at.module, name, value)
+            return value
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        known = [*frame.vars, *at.cells, *at.module]
+        raise self.error("DL103", f"there is no name `{name}`", self.nearest(name, known))
+
+    def cell(self, cell: Any, name: str) -> Any:
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            message = f"`{name}` of the enclosing function has no value yet"
+            raise self.error("DL103", message) from None
+        self.outside[(id(cell), "cell_contents")] = (cell, "cell_contents", value)
+        return value
+
+    def nearest(self, name: str, known: Sequence[str]) -> str:
+        import difflib
+
+        near = difflib.get_close_matches(name, known, 1)
+        return f"did you mean `{near[0]}`?" if near else ""
+
+    # Expressions
+
+    def eval(self, node: hir.Expr, frame: Frame) -> Any:
+        return _EVALUATE[type(node)](self, node, frame)
+
+    def eval_name(self, node: hir.Name, frame: Frame) -> Any:
+        found = frame.vars.get(node.name, _MISSING)
+        if found is not _MISSING and type(found) is not Unbound:
+            return found
+        self.at(node.loc)
+        return self.lookup(frame, node.name)
+
+    def eval_constant(self, node: hir.Constant, frame: Frame) -> Any:
+        return node.value
+
+    def eval_attribute(self, node: hir.Attribute, frame: Frame) -> Any:
+        value = self.eval(node.value, frame)
+        self.at(node.loc)
+        return calls.attribute(self, value, node.name)
+
+    def eval_call(self, node: hir.Call, frame: Frame) -> Any:
+        if type(node.function) is hir.Name and node.function.name == "super" and not node.args:
+            self.at(node.loc)
+            return calls.super_of(self, frame)
+        function = self.eval(node.function, frame)
+        args = self.items(node.args, frame)
+        keywords: dict[str, Any] = {}
+        for name, value in node.keywords:
+            given = self.eval(value, frame)
+            self.at(node.loc)
+            more = given if name is None else {name: given}
+            if not isinstance(more, Mapping):
+                raise self.error("DL105", f"`**` takes a dict, not {describe(more)}")
+            if twice := next((k for k in more if k in keywords), None):
+                raise self.error("DL105", f"the argument `{twice}` is given twice")
+            keywords.update(more)
+        self.at(node.loc)
+        return calls.call(self, function, args, keywords)
+
+    def items(self, nodes: Sequence[hir.Expr], frame: Frame) -> list[Any]:
+        """Several expressions, `*value` taken apart."""
+        out: list[Any] = []
+        for node in nodes:
+            if type(node) is hir.Starred:
+                value = self.eval(node.value, frame)
+                self.at(node.loc)
+                out += iteration.items(self, value)
+            else:
+                out.append(self.eval(node, frame))
+        return out
+
+    def eval_binary(self, node: hir.Binary, frame: Frame) -> Any:
+        left, right = self.eval(node.left, frame), self.eval(node.right, frame)
+        self.at(node.loc)
+        return operators.binary(self, node.op, left, right)
+
+    def eval_unary(self, node: hir.Unary, frame: Frame) -> Any:
+        value = self.eval(node.operand, frame)
+        self.at(node.loc)
+        return operators.unary(self, node.op, value)
+
+    def eval_compare(self, node: hir.Compare, frame: Frame) -> Any:
+        left = self.eval(node.operands[0], frame)
+        result: Any = True
+        for op, operand in zip(node.ops, node.operands[1:], strict=True):
+            right = self.eval(operand, frame)
+            self.at(node.loc)
+            one = operators.compare(self, op, left, right)
+            result = one if result is True else operators.both(self, result, one)
+            if result is False:
+                return False
+            left = right
+        return result
+
+    def eval_boolean(self, node: hir.Boolean, frame: Frame) -> Any:
+        runs = [lambda operand=operand: self.eval(operand, frame) for operand in node.operands]
+        return control.boolean(self, node.op, runs, node.loc)
+
+    def eval_conditional(self, node: hir.Conditional, frame: Frame) -> Any:
+        test = self.eval(node.test, frame)
+        self.at(node.test.loc)
+        test = operators.condition(self, test)
+        if isinstance(test, bool):
+            return self.eval(node.then if test else node.otherwise, frame)
+        runs = (lambda: self.eval(node.then, frame), lambda: self.eval(node.otherwise, frame))
+        spans = (node.then.loc, node.otherwise.loc)
+        return control.choose(self, test, runs, node.loc, spans)
+
+    def eval_subscript(self, node: hir.Subscript, frame: Frame) -> Any:
+        value = self.eval(node.value, frame)
+        index = self.eval(node.index, frame)
+        self.at(node.loc)
+        return self.subscript(value, index)
+
+    def subscript(self, value: Any, index: Any) -> Any:
+        if type(value) is Tensor:
+            return indexing.subscript(self, value, index)
+        if is_static(index):
+            if isinstance(value, np.ndarray) and not isinstance(index, tuple | list | np.ndarray):
+                return operators.python(self, lambda: value[index], "an index")
+            if isinstance(value, type) or hasattr(type(value), "__class_getitem__"):
+                return operators.python(self, lambda: value[index], "an index")
+            return calls.item(self, value, index)
+        if isinstance(value, np.ndarray):
+            return indexing.subscript(self, arithmetic.tensor(self, value), index)
+        what = f"an index into {describe(value)}"
+        hint = "stack the items with np.stack to index them in the running program"
+        raise self.needs_static(index, what, hint)
+
+    def eval_slice(self, node: hir.Slice, frame: Frame) -> Any:
+        parts = (node.start, node.stop, node.step)
+        start, stop, step = (None if p is None else self.eval(p, frame) for p in parts)
+        return slice(start, stop, step)
+
+    def eval_sequence(self, node: hir.Sequence, frame: Frame) -> Any:
+        items = self.items(node.items, frame)
+        if node.kind is tuple:
+            return tuple(items)
+        if node.kind is list:
+            return self.own(items)
+        self.at(node.loc)
+        return self.own(operators.python(self, lambda: set(items), "a set"))
+
+    def eval_dict(self, node: hir.DictDisplay, frame: Frame) -> Any:
+        out: dict[Any, Any] = {}
+        for key, value in node.items:
+            if key is None:
+                more = self.eval(value, frame)
+                self.at(node.loc)
+                if not isinstance(more, Mapping):
+                    raise self.error("DL105", f"`**` takes a dict, not {describe(more)}")
+                out.update(more)
+            else:
+                name = self.eval(key, frame)
+                self.at(key.loc)
+                self.hashable(name, "a dict's key")
+                out[name] = self.eval(value, frame)
+        return self.own(out)
+
+    def hashable(self, key: Any, what: str) -> None:
+        if not is_static(key):
+            raise self.needs_static(key, what)
+        operators.python(self, lambda: hash(key), what)
+
+    def eval_lambda(self, node: hir.Lambda, frame: Frame) -> Any:
+        return self.closure(node.function, frame)
+
+    def closure(self, function: hir.FunctionDef, frame: Frame) -> Closure:
+        parameters = function.parameters
+        defaults = tuple(self.eval(d, frame) for d in parameters.defaults)
+        keyword_defaults = {n: self.eval(d, frame) for n, d in parameters.keyword_defaults}
+        return Closure(function, frame, defaults, keyword_defaults)
+
+    def eval_comprehension(self, node: hir.Comprehension, frame: Frame) -> Any:
+        inner = Frame({}, node.names, frame, frame.module, frame.cells)
+        out: list[Any] = []
+
+        def generate(depth: int) -> None:
+            if depth == len(node.generators):
+                value = self.eval(node.value, inner)
+                out.append(value if node.key is None else (self.eval(node.key, inner), value))
+                return
+            generator = node.generators[depth]
+            source = self.eval(generator.iterable, inner if depth else frame)
+            self.at(generator.iterable.loc)
+            for item in iteration.items(self, source):
+                statements.assign(self, generator.target, item, inner)
+                if all(self.static_condition(c, inner) for c in generator.conditions):
+                    generate(depth + 1)
+
+        generate(0)
+        self.at(node.loc)
+        if node.kind is tuple:
+            return tuple(out)
+        if node.kind is list:
+            return self.own(out)
+        return self.own(operators.python(self, lambda: node.kind(out), "a comprehension"))
+
+    def static_condition(self, node: hir.Expr, frame: Frame) -> bool:
+        test = self.eval(node, frame)
+        self.at(node.loc)
+        test = operators.condition(self, test)
+        if not isinstance(test, bool):
+            raise self.needs_static(Tensor(test), "a comprehension's condition")
+        return test
+
+    def eval_format(self, node: hir.Format, frame: Frame) -> Any:
+        out = []
+        for part in node.parts:
+            if isinstance(part, str):
+                out.append(part)
+                continue
+            value, conversion, spec = part
+            shown = self.eval(value, frame)
+            if conversion or spec is None or not is_static(shown):
+                shown = describe(shown) if not is_static(shown) else _CONVERT[conversion](shown)
+            layout = "" if spec is None else self.eval(spec, frame)
+            self.at(node.loc)
+            out.append(operators.python(self, lambda v=shown, f=layout: format(v, f), "a format"))
+        return "".join(out)
+
+    def eval_named(self, node: hir.Named, frame: Frame) -> Any:
+        value = self.eval(node.value, frame)
+        frame.vars[node.name] = value
+        return value
+
+    def eval_starred(self, node: hir.Starred, frame: Frame) -> Any:
+        raise self.error("DL102", "`*` cannot stand here")
+
+    def refuse(self, node: hir.Refused, frame: Frame) -> Any:
+        self.at(node.loc)
+        raise self.error(node.code, node.message, node.hint)
+
+    # Used by the vocabulary
+
+    def stack(self, values: Sequence[Any], axis: int = 0) -> Tensor:
+        from . import shapes
+
+        return shapes.stack(self, values, axis)
+
+    def call(self, function: Any, *args: Any, **keywords: Any) -> Any:
+        return calls.call(self, function, args, keywords)
+
+
+_MISSING = object()
+_CONVERT: dict[str, Callable[[Any], Any]] = {"": str, "s": str, "r": repr, "a": ascii}
+_EVALUATE: dict[type, Callable[[Specialiser, Any, Frame], Any]] = {
+    hir.Name: Specialiser.eval_name,
+    hir.Constant: Specialiser.eval_constant,
+    hir.Attribute: Specialiser.eval_attribute,
+    hir.Call: Specialiser.eval_call,
+    hir.Binary: Specialiser.eval_binary,
+    hir.Unary: Specialiser.eval_unary,
+    hir.Compare: Specialiser.eval_compare,
+    hir.Boolean: Specialiser.eval_boolean,
+    hir.Conditional: Specialiser.eval_conditional,
+    hir.Subscript: Specialiser.eval_subscript,
+    hir.Slice: Specialiser.eval_slice,
+    hir.Sequence: Specialiser.eval_sequence,
+    hir.DictDisplay: Specialiser.eval_dict,
+    hir.Starred: Specialiser.eval_starred,
+    hir.Lambda: Specialiser.eval_lambda,
+    hir.Comprehension: Specialiser.eval_comprehension,
+    hir.Format: Specialiser.eval_format,
+    hir.Named: Specialiser.eval_named,
+    hir.Refused: Specialiser.refuse,
+}

@@ -1,0 +1,179 @@
+"""Statements: assignment, stores into local lists and dicts, assertions. Branches and loops are in `control`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ProgramError
+from . import calls, control, hir, iteration, operators
+from .values import Frame, Tensor, describe, is_static
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+
+def run(s: Specialiser, block: hir.Block, frame: Frame) -> None:
+    for statement in block:
+        _RUN[type(statement)](s, statement, frame)
+
+
+def _assign(s: Specialiser, node: hir.Assign, frame: Frame) -> None:
+    value = s.eval(node.value, frame)
+    for target in node.targets:
+        if type(target) is hir.Name:
+            frame.vars[target.name] = value
+        else:
+            assign(s, target, value, frame)
+
+
+def assign(s: Specialiser, target: hir.Target, value: Any, frame: Frame) -> None:
+    if type(target) is hir.Name:
+        frame.vars[target.name] = value
+        return
+    s.at(target.loc)
+    if isinstance(target, hir.Sequence):
+        _unpack(s, target, iteration.items(s, value), frame)
+    elif isinstance(target, hir.Subscript):
+        owner = s.eval(target.value, frame)
+        index = s.eval(target.index, frame)
+        s.at(target.loc)
+        store(s, owner, index, value)
+    elif isinstance(target, hir.Refused):
+        s.refuse(target, frame)
+    else:
+        raise s.error("DL102", "`*` cannot stand here")
+
+
+def _unpack(s: Specialiser, target: hir.Sequence, values: list[Any], frame: Frame) -> None:
+    targets = target.items
+    star = next((k for k, t in enumerate(targets) if isinstance(t, hir.Starred)), None)
+    if star is None and len(values) != len(targets):
+        raise s.error("DL113", f"{len(values)} values for {len(targets)} names")
+    if star is not None:
+        after = len(targets) - star - 1
+        if len(values) < star + after:
+            raise s.error("DL113", f"{len(values)} values for at least {star + after} names")
+        middle = s.own(values[star : len(values) - after])
+        values = [*values[:star], middle, *values[len(values) - after :]]
+    for place, value in zip(targets, values, strict=True):
+        inner = place.value if isinstance(place, hir.Starred) else place
+        assign(s, inner, value, frame)  # type: ignore[arg-type]
+
+
+def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
+    """`owner[index] = value` on a list or dict that this region made."""
+    if type(owner) is Tensor or isinstance(owner, np.ndarray):
+        raise s.error(
+            "DL111",
+            f"an array cannot be changed in place ({describe(owner)})",
+            "choose with np.where(mask, new, old), or use dl.ops.dynamic_update(x, update, starts)",
+        )
+    if not isinstance(owner, list | dict):
+        raise s.error("DL111", f"{describe(owner)} cannot be changed", "make a new one")
+    if not is_static(index):
+        raise s.needs_static(index, "the place of a store")
+    may_change(s, owner)
+    operators.python(s, lambda: owner.__setitem__(index, value), "the store")
+
+
+def may_change(s: Specialiser, owner: Any) -> None:
+    """Refuses a change of a list, dict or set that came from outside the program or the region."""
+    made = s.owned.get(id(owner))
+    kind = type(owner).__name__
+    if made is None:
+        raise s.error(
+            "DL111",
+            f"this {kind} came from outside the function and cannot be changed",
+            f"copy it first: {kind}(x)",
+        )
+    if made[1] is not s.region:
+        raise s.error(
+            "DL111",
+            f"this {kind} was made outside the branch or loop and cannot be changed within",
+            "the program decides at run time whether this happens; assign a new one to its name",
+        )
+
+
+def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
+    target = node.target
+    if isinstance(target, hir.Subscript):
+        owner, index = s.eval(target.value, frame), s.eval(target.index, frame)
+        s.at(target.loc)
+        old = s.subscript(owner, index)
+        value = s.eval(node.value, frame)
+        s.at(node.loc)
+        store(s, owner, index, operators.binary(s, node.op, old, value))
+        return
+    if not isinstance(target, hir.Name):
+        assign(s, target, None, frame)
+        return
+    old = s.eval(target, frame)
+    value = s.eval(node.value, frame)
+    s.at(node.loc)
+    if isinstance(old, list) and node.op == "+":
+        may_change(s, old)
+        old.extend(iteration.items(s, value))
+    else:
+        frame.vars[target.name] = operators.binary(s, node.op, old, value)
+
+
+def _evaluate(s: Specialiser, node: hir.Evaluate, frame: Frame) -> None:
+    s.eval(node.value, frame)
+
+
+def _set_flag(s: Specialiser, node: hir.SetFlag, frame: Frame) -> None:
+    frame.vars[node.name] = node.value
+
+
+def _define(s: Specialiser, node: hir.Define, frame: Frame) -> None:
+    value: Any = s.closure(node.function, frame)
+    for decorator in reversed(node.decorators):
+        function = s.eval(decorator, frame)
+        s.at(decorator.loc)
+        value = calls.call(s, function, [value], {})
+    frame.vars[node.name] = value
+
+
+def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
+    test = s.eval(node.test, frame)
+    s.at(node.test.loc)
+    truth = operators.condition(s, test)
+    if not isinstance(truth, bool):
+        raise s.needs_static(
+            Tensor(truth), "an assertion", "return the condition and check it outside"
+        )
+    if not truth:
+        text = "" if node.message is None else f": {describe(s.eval(node.message, frame))}"
+        s.at(node.loc)
+        raise s.error("DL112", f"the assertion fails{text}")
+
+
+def _raise(s: Specialiser, node: hir.Raise, frame: Frame) -> None:
+    """Reached while compiling, so the program would surely raise it: the error is given now."""
+    error = None if node.error is None else s.eval(node.error, frame)
+    s.at(node.loc)
+    if isinstance(error, ProgramError):
+        raise s.error(error.code, error.message, error.hint)
+    if isinstance(error, BaseException):
+        hint = getattr(error, "hint", "")
+        raise s.error("DL112", getattr(error, "message", None) or str(error), hint)
+    name = getattr(error, "__name__", "an error")
+    raise s.error("DL112", f"the function raises {name}")
+
+
+_RUN: dict[type, Callable[[Any, Any, Frame], None]] = {
+    hir.Assign: _assign,
+    hir.Update: _update,
+    hir.Evaluate: _evaluate,
+    hir.SetFlag: _set_flag,
+    hir.If: control.run_if,
+    hir.While: control.run_while,
+    hir.For: control.run_for,
+    hir.Define: _define,
+    hir.Assert: _assert,
+    hir.Raise: _raise,
+    hir.Refused: lambda s, node, frame: s.refuse(node, frame),
+}

@@ -1,0 +1,235 @@
+"""Abstract values: what the specialiser computes with.
+
+An abstract value is a Python value with a `Tensor` wherever only the running program knows the number:
+
+    3, "mean", None, np.tanh, an ndarray     known now (static); numbers become constants when they meet a tensor
+    Tensor                                   an SSA value of the program
+    tuples, dicts, dataclasses...            real ones, with abstract values inside
+    Closure                                  a nested function: HIR and the frame that it reads from
+
+so structures need no abstract double, and everything static is computed by Python itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import ir, tree
+from ..errors import Loc
+from . import hir
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+
+class Tensor:
+    """A number or array of the running program.
+
+    `weak`: it came from Python numbers alone, so it gives way to any other type of its kind (NEP 50).
+    """
+
+    __slots__ = ("value", "weak")
+
+    def __init__(self, value: ir.Value, weak: bool = False) -> None:
+        self.value = value
+        self.weak = weak
+
+    @property
+    def type(self) -> ir.TensorType:
+        return self.value.tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.tensor.shape
+
+    @property
+    def dtype(self) -> ir.DType:
+        return self.value.tensor.dtype
+
+    def __bool__(self) -> bool:
+        raise TypeError("a value of the running program is not known yet")
+
+    def __repr__(self) -> str:
+        return str(self.value.type)
+
+
+class Unbound:
+    """Stands where a name has no value that may be used: the error that its use raises.
+
+    `locs` is where that is reported; empty means at the use.
+    """
+
+    __slots__ = ("code", "hint", "locs", "message")
+
+    def __init__(self, code: str, message: str, hint: str, locs: tuple[Loc, ...] = ()) -> None:
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.locs = locs
+
+
+class Frame:
+    """The names of one call, or of one comprehension within it."""
+
+    __slots__ = ("cells", "local", "module", "parent", "vars")
+
+    def __init__(
+        self,
+        variables: dict[str, Any],
+        local: frozenset[str],
+        parent: Frame | None,
+        module: Mapping[str, Any],
+        cells: Mapping[str, Any],
+    ) -> None:
+        self.vars = variables
+        self.local = local
+        self.parent = parent
+        self.module = module
+        self.cells = cells
+
+
+class Closure:
+    """A nested function or lambda; `defaults` were evaluated where it was defined."""
+
+    __slots__ = ("defaults", "frame", "function", "keyword_defaults")
+
+    def __init__(
+        self,
+        function: hir.FunctionDef,
+        frame: Frame,
+        defaults: tuple[Any, ...],
+        keyword_defaults: Mapping[str, Any],
+    ) -> None:
+        self.function = function
+        self.frame = frame
+        self.defaults = defaults
+        self.keyword_defaults = keyword_defaults
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """There so that `callable` and `functools.partial` take it; only a specialiser can run it."""
+        raise TypeError(f"`{self.function.name}` belongs to a program that is being compiled")
+
+
+class Method:
+    """A vocabulary function bound to the value that it is a method of (`x.sum`)."""
+
+    __slots__ = ("handler", "name", "owner")
+
+    def __init__(self, name: str, owner: Any, handler: Callable[..., Any]) -> None:
+        self.name = name
+        self.owner = owner
+        self.handler = handler
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """There so that `callable` takes it; only a specialiser can run it."""
+        raise TypeError(f"`{self.name}` belongs to a program that is being compiled")
+
+
+class TensorRange:
+    """`range` with a bound that only the running program knows."""
+
+    __slots__ = ("start", "step", "stop")
+
+    def __init__(self, start: Any, stop: Any, step: Any) -> None:
+        self.start = start
+        self.stop = stop
+        self.step = step
+
+
+class Indexed:
+    """A sequence of known length whose items can be had by an index of the running program."""
+
+    __slots__ = ("item", "length")
+
+    def __init__(self, length: int, item: Callable[[Specialiser, Any], Any]) -> None:
+        self.length = length
+        self.item = item
+
+
+#: What can become a constant of the program.
+NUMBERS = (bool, int, float, np.generic, np.ndarray)
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a tensor, or can become one."""
+    return type(value) is Tensor or isinstance(value, NUMBERS)
+
+
+def is_static(value: Any) -> bool:
+    """Whether no part of it waits for the running program. Functions are static: they are looked into when called."""
+    kind = type(value)
+    if kind is Tensor or kind is TensorRange or kind is Indexed:
+        return False
+    if kind in _ATOMS:
+        return True
+    if kind is Method:
+        return is_static(value.owner)
+    if isinstance(value, slice):
+        return is_static((value.start, value.stop, value.step))
+    if isinstance(value, dict):
+        return all(is_static(v) for v in value.values())
+    if isinstance(value, tuple | list | set | frozenset):
+        return all(is_static(v) for v in value)
+    parts = tree.children(value)
+    return parts is None or all(is_static(v) for v in parts[1])
+
+
+_ATOMS = frozenset((int, float, bool, str, type(None), type, np.ndarray, np.float32, np.float64))
+
+
+def same_static(a: Any, b: Any) -> bool:
+    """Whether two static leaves are one and the same for the compiler."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray | np.generic):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, float):
+        return repr(a) == repr(b)  # 0.0 and -0.0 differ, NaN and NaN do not.
+    try:
+        return bool(a == b)
+    except (TypeError, ValueError):
+        return False
+
+
+#: Longer descriptions are cut.
+_WIDTH = 60
+
+
+def describe(value: Any) -> str:
+    """What an error message calls a value."""
+    if isinstance(value, Tensor):
+        return str(value.type)
+    if isinstance(value, Unbound):
+        return "unset"
+    if isinstance(value, np.ndarray):
+        return f"a constant array {value.dtype}{list(value.shape)}"
+    if isinstance(value, Closure):
+        return f"the function `{value.function.name}`"
+    if isinstance(value, Method):
+        return f"the method `{value.name}`"
+    if isinstance(value, TensorRange | Indexed):
+        return "a range of the running program"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        pairs = zip(value._fields, value, strict=True)
+        return _cut(f"{type(value).__name__}({', '.join(f'{k}={describe(v)}' for k, v in pairs)})")
+    if isinstance(value, tuple):
+        return _cut(f"({', '.join(map(describe, value))}{',' if len(value) == 1 else ''})")
+    if isinstance(value, list):
+        return _cut(f"[{', '.join(map(describe, value))}]")
+    if isinstance(value, dict):
+        return _cut("{" + ", ".join(f"{k!r}: {describe(v)}" for k, v in value.items()) + "}")
+    if (parts := tree.children(value)) is not None and value is not None:
+        pairs = zip(parts[0], parts[1], strict=True)
+        return _cut(f"{type(value).__name__}({', '.join(f'{k}={describe(v)}' for k, v in pairs)})")
+    if callable(value) and hasattr(value, "__name__"):
+        return f"`{value.__name__}`"
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."

@@ -1,0 +1,103 @@
+"""Delian's own functions that are primitives to the compiler; all the others are inlined from their source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import functional, random, tree
+from ..ir import DType
+from . import arithmetic, joins, operators
+from .arithmetic import tensor
+from .values import Tensor, describe
+from .vocabulary import Row
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+
+def _map(s: Specialiser, f: Any, tree_: Any, *others: Any) -> Any:
+    leaves, structure = tree.flatten(tree_)
+    columns = [leaves]
+    for other in others:
+        more, its = tree.flatten(other)
+        if its != structure:
+            text = f"tree.map: the trees differ: {describe(tree_)} and {describe(other)}"
+            raise s.error("DL119", text, "all trees must have the same structure as the first")
+        columns.append(more)
+    made = [s.call(f, *row) for row in zip(*columns, strict=True)]
+    return joins.rebuilt(s, structure, made)
+
+
+def _leaves(s: Specialiser, tree_: Any) -> Any:
+    leaves, structure = tree.flatten(tree_)
+    return s.own(leaves), structure
+
+
+def _unflatten(s: Specialiser, structure: Any, leaves: Any) -> Any:
+    return operators.python(s, lambda: tree.unflatten(structure, leaves), "`tree.unflatten`")
+
+
+def _unary(name: str) -> Any:
+    def run(s: Specialiser, x: Any) -> Tensor:
+        return arithmetic.floating(s, name, x)
+
+    return run
+
+
+def _stop_gradient(s: Specialiser, x: Any) -> Tensor:
+    value = tensor(s, x)
+    return Tensor(s.emit("stop_gradient", value.value), value.weak)
+
+
+def _conv(s: Specialiser, x: Any, kernel: Any, strides: Any, padding: Any) -> Tensor:
+    dtype, _ = arithmetic.result_dtype(s, (x, kernel))
+    image, weights = (tensor(s, v, dtype).value for v in (x, kernel))
+    return Tensor(s.emit("conv", image, weights, strides=strides, padding=padding))
+
+
+def _dynamic_slice(s: Specialiser, x: Any, starts: Any, sizes: Any) -> Tensor:
+    value = tensor(s, x)
+    windows = operators.static_ints(s, sizes, "a window's size")
+    places = _starts(s, value, starts)
+    return Tensor(s.emit("dynamic_slice", value.value, *places, sizes=windows), value.weak)
+
+
+def _dynamic_update(s: Specialiser, x: Any, update: Any, starts: Any) -> Tensor:
+    value = tensor(s, x)
+    new = tensor(s, update, value.dtype)
+    return Tensor(s.emit("dynamic_update", value.value, new.value, *_starts(s, value, starts)))
+
+
+def _starts(s: Specialiser, x: Tensor, starts: Any) -> list[Any]:
+    given = starts if isinstance(starts, tuple | list) else (starts,)
+    if len(given) != len(x.shape):
+        raise s.error("DL115", f"{describe(x)} needs {len(x.shape)} starts, not {len(given)}")
+    return [tensor(s, v, DType.I64).value for v in given]
+
+
+def _threefry(s: Specialiser, key: Any, c0: Any, c1: Any) -> Any:
+    words = tensor(s, key)
+    if words.type.dtype is not DType.U32 or words.shape != (2,):
+        hint = "make one with delian.random.key(seed)"
+        raise s.error("DL119", f"a random key is u32[2], not {describe(words)}", hint)
+    halves = [s.subscript(words, k).value for k in (0, 1)]
+    shape = arithmetic.broadcast_shapes(s, (c0, c1))
+    counters = [arithmetic.materialise(s, v, DType.U32, shape) for v in (c0, c1)]
+    y0, y1 = s.scope.emit("threefry", (*halves, *counters))
+    return Tensor(y0), Tensor(y1)
+
+
+def rows() -> list[Row]:
+    known = (
+        (tree.map, "tree.map", _map),
+        (tree.flatten, "tree.flatten", _leaves),
+        (tree.unflatten, "tree.unflatten", _unflatten),
+        (functional.sigmoid, "ops.sigmoid", _unary("sigmoid")),
+        (functional.erf, "ops.erf", _unary("erf")),
+        (functional.stop_gradient, "ops.stop_gradient", _stop_gradient),
+        (functional.conv, "ops.conv", _conv),
+        (functional.dynamic_slice, "ops.dynamic_slice", _dynamic_slice),
+        (functional.dynamic_update, "ops.dynamic_update", _dynamic_update),
+        (random.threefry2x32, "random.threefry2x32", _threefry),
+    )
+    return [Row(f, n, h, False) for f, n, h in known]

@@ -1,0 +1,136 @@
+"""Random numbers from explicit keys: threefry2x32 (Salmon, Moraes, Dror and Shaw 2011), a counter-based generator.
+
+A key is u32[2]. The same key gives the same numbers, on every machine and back end; new keys come from `split` and
+`fold_in`. `key`, `bits`, `split` and `fold_in` give what `jax.random` gives with partitionable threefry: word i of a draw
+is the generator at counter i, whatever the shape, so a draw can be cut into parts that are made apart.
+
+The floating-point draws are made of those bits by exact operations (`uniform`), or by a polynomial (`normal`).
+Everything runs eagerly, and is inlined into compiled programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .ir import Array
+
+__all__ = [
+    "bernoulli",
+    "bits",
+    "fold_in",
+    "key",
+    "normal",
+    "permutation",
+    "randint",
+    "split",
+    "threefry2x32",
+    "uniform",
+]
+
+_LOW = 0xFFFFFFFF
+
+
+def threefry2x32(key: Array, c0: Array, c1: Array) -> tuple[Array, Array]:
+    """The generator itself, 20 rounds: a key u32[2] and counters u32 of one shape -> two words for each counter."""
+    from .ops import PRIMITIVES
+
+    rule = PRIMITIVES["threefry"].reference
+    assert rule is not None
+    words = np.asarray(key, np.uint32)
+    if words.shape != (2,):
+        raise ValueError(f"a random key is u32[2], not shape {list(words.shape)}")
+    high, low = np.broadcast_arrays(np.asarray(c0, np.uint32), np.asarray(c1, np.uint32))
+    y0, y1 = rule([words[0], words[1], high, low], {})
+    return y0, y1
+
+
+def key(seed: Any) -> Array:
+    """The key u32[2] of a whole number: its upper and lower 32 bits."""
+    if isinstance(seed, int):
+        return np.array([(seed >> 32) & _LOW, seed & _LOW], dtype=np.uint32)
+    wide = seed.astype(np.int64)
+    return np.stack([(wide >> 32).astype(np.uint32), (wide & _LOW).astype(np.uint32)])
+
+
+def fold_in(key: Array, data: Any) -> Array:
+    """A new key, from a key and a whole number (its lower 32 bits)."""
+    low = np.uint32(data & _LOW) if isinstance(data, int) else data.astype(np.uint32)
+    y0, y1 = threefry2x32(key, np.uint32(0), low)
+    return np.stack([y0, y1])
+
+
+def split(key: Array, count: int = 2) -> Array:
+    """`count` new keys, u32[count, 2]."""
+    y0, y1 = threefry2x32(key, np.zeros(count, np.uint32), np.arange(count, dtype=np.uint32))
+    return np.stack([y0, y1], axis=-1)
+
+
+def bits(key: Array, shape: int | Sequence[int] = ()) -> Array:
+    """u32 of `shape`, every bit fair."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    count = math.prod(sizes)
+    if count > _LOW:
+        raise ValueError(f"a draw has at most 2**32 - 1 numbers, not {count}")
+    low = np.arange(count, dtype=np.uint32).reshape(sizes)
+    y0, y1 = threefry2x32(key, np.zeros(sizes, np.uint32), low)
+    return y0 ^ y1  # type: ignore[no-any-return]
+
+
+def uniform(
+    key: Array, shape: int | Sequence[int] = (), low: float = 0.0, high: float = 1.0
+) -> Array:
+    """f32 of `shape` in [low, high): multiples of 2**-24 of the span."""
+    unit = (bits(key, shape) >> 8).astype(np.float32) * np.float32(2.0**-24)
+    if low == 0.0 and high == 1.0:
+        return unit
+    return unit * (high - low) + low
+
+
+#: Giles, "Approximating the erfinv function", GPU Computing Gems Jade (2011): single precision, the central polynomial in
+#: w - 2.5 and the tail's in sqrt(w) - 3, highest power first, where w = -log(1 - x^2).
+_CENTRE = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
+    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+)
+_TAIL = (
+    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
+    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
+)
+_SPLIT = 5.0
+
+
+def normal(key: Array, shape: int | Sequence[int] = ()) -> Array:
+    """f32 of `shape`, standard normal: the inverse distribution function of a uniform number."""
+    # The odd numbers between -2^24 and 2^24 are exact in f32 and leave out -1, 0 and 1.
+    whole = (bits(key, shape) >> 8).astype(np.int32) * 2 + 1 - 2**24
+    x = whole.astype(np.float32) * np.float32(2.0**-24)
+    w = -np.log((1.0 - x) * (1.0 + x))
+    centre, tail = w - 2.5, np.sqrt(np.maximum(w, _SPLIT)) - 3.0
+    near, far = np.full_like(x, _CENTRE[0]), np.full_like(x, _TAIL[0])
+    for c, t in zip(_CENTRE[1:], _TAIL[1:], strict=True):
+        near, far = near * centre + c, far * tail + t
+    return np.where(w < _SPLIT, near, far) * x * np.float32(math.sqrt(2.0))  # type: ignore[no-any-return]
+
+
+def permutation(key: Array, count: Any, capacity: int) -> Array:
+    """i64[capacity] whose first `count` entries are 0..count-1 in random order; the rest go on from `count` in order.
+
+    `count` may be known only when the program runs.
+    """
+    # Stable sort: equal bits keep their order, and whatever lies beyond `count` sorts last.
+    drawn = bits(key, capacity).astype(np.int64)
+    return np.argsort(np.where(np.arange(capacity) < count, drawn, 2**32), kind="stable")
+
+
+def bernoulli(key: Array, probability: Any, shape: int | Sequence[int] = ()) -> Array:
+    """bool of `shape`, True with this probability."""
+    return uniform(key, shape) < probability
+
+
+def randint(key: Array, shape: int | Sequence[int], low: Any, high: Any) -> Array:
+    """i64 of `shape`, uniform in low..high-1. The bias is below (high - low) / 2**32."""
+    return (bits(key, shape).astype(np.int64) * (high - low) >> 32) + low  # type: ignore[no-any-return]
