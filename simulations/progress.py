@@ -154,8 +154,10 @@ class Progress:
 
     def _draw(self) -> RenderableType:
         with self._lock:
-            parts = [self._heading(), self._bar()]
-            return Group(*parts, self._table()) if self._last else Group(*parts)
+            parts: list[RenderableType] = [self._heading(), self._bar()]
+            if self._last:
+                parts.append(self._table())
+            return Group(*parts)
 
     def _bar(self) -> Table:
         rounds = self._scenario.rounds
