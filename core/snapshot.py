@@ -10,7 +10,6 @@ nothing.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import json
 import types
@@ -27,6 +26,10 @@ from .errors import DelianError
 T = TypeVar("T")
 
 
+#: What reading a damaged snapshot can raise.
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, DecodeError)
+
+
 class SnapshotError(DelianError):
     """A stored state cannot be read."""
 
@@ -40,7 +43,7 @@ def load(cls: type[T], data: bytes) -> T:
     """The dataclass that `dump` wrote. Raises SnapshotError."""
     try:
         return typing.cast(T, _read(cls, json.loads(data)))
-    except (ValueError, TypeError, KeyError, DecodeError, binascii.Error) as fault:
+    except _DAMAGE as fault:
         raise SnapshotError(
             f"a stored {cls.__name__} cannot be read: {fault}",
             "restore it from a backup, or start the node afresh",

@@ -26,13 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import random
 from ..errors import DelianError
 from ..ports import DIMENSION_MAX, Floats, Vector
-
-try:
-    from .. import random
-except ImportError:  # pragma: no cover
-    pass
 
 BITS = 32
 CLIP_MIN = 1e-12

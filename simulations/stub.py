@@ -1,0 +1,64 @@
+"""A training without learning: updates are small whole numbers, so that a sum can be checked
+exactly.
+
+For tests of the protocol, for timing the simulator itself, and for the documentation's example
+round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from ..core.ports import Floats, Outcome, Vector
+from ..core.privacy.ring import RingPlan
+
+
+class StubTraining:
+    """A `Training` whose devices all weigh the same; updates of `sick` ones are not finite."""
+
+    def __init__(
+        self, plan: RingPlan, threads: int = 1, sick: Collection[int] = (), flops: float = 4e9
+    ) -> None:
+        self.plan = plan
+        self.bundle = b"a bundle of programs" * 50
+        self._sick = frozenset(sick)
+        self._flops = flops
+        self._pool = ThreadPoolExecutor(threads)
+        self._pattern = np.arange(plan.length, dtype=np.uint32) * np.uint32(7919)
+
+    def update_of(self, device: int, key: Vector) -> Vector:
+        """What a device uploads: u32[D+1], a function of device and key; from -512 to 511."""
+        mixed = (device * 2654435761 + int(key[0]) * 40503 + int(key[1])) % 2**32
+        steps = self._pattern + np.uint32(mixed)
+        steps &= np.uint32(1023)
+        steps -= np.uint32(512)
+        steps[-1] = self.weight_steps
+        return steps
+
+    @property
+    def weight_steps(self) -> int:
+        """The last coordinate of every update: a weight of one half."""
+        return int(self.plan.weight_scale) // 2
+
+    def initial(self) -> Floats:
+        return np.zeros(self.plan.dimension, np.float32)
+
+    def weights(self, state: Floats) -> Floats:
+        return state
+
+    def flops(self, device: int) -> float:
+        return self._flops
+
+    def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
+        return self._pool.submit(self._train, device, key)
+
+    def _train(self, device: int, key: Vector) -> Outcome:
+        if device in self._sick:
+            return Outcome(None, examples=1, loss=float("nan"), finite=False)
+        return Outcome(self.update_of(device, key), examples=10 + device, loss=1.0 / (1 + device))
+
+    def server_update(self, state: Floats, mean: Floats, weight: float) -> Floats:
+        return state + mean
