@@ -29,6 +29,7 @@ from .settings import (
 )
 
 ROUNDS_MAX = 1_000_000
+EDGES_MAX = 4_096  # as many as a coordinator serves
 SEED_MAX = 2**63 - 1
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -78,7 +79,7 @@ class Fleet(Table):
     """Devices in the federation. Absent: all that natural data has; `digits` and `synthetic` need
     it.
     """
-    edges: int = Field(default=3, ge=1, le=10_000)
+    edges: int = Field(default=3, ge=1, le=EDGES_MAX)
     """Edges; devices are shared out evenly among them."""
     dropout: Fraction = 0.0
     """Chance that a selected device vanishes before it reports."""
@@ -198,6 +199,12 @@ class Scenario(Table):
                     "fleet.devices", f"the data source {self.data.source} needs a number of devices"
                 )
             return self
+        if self.data.source == "omniglot":
+            raise conflict(
+                "fleet.devices",
+                "the data source omniglot makes its devices of alphabets and drawers; "
+                "set data.drawers instead",
+            )
         self._check_counts(self.fleet.devices)
         return self
 

@@ -162,6 +162,19 @@ def test_ctrl_c_ends_the_round_writes_the_report_so_far_and_exits_with_130(runs,
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_second_ctrl_c_ends_the_program_at_once(runs, run, tmp_path):
+    def impatient(scenario, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert options["stop"]()
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("still running")
+
+    runs.simulate = impatient
+    code, out, err = run()
+    assert code == 130 and not out and "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_names_the_commands_and_version_the_version(monkeypatch, capsys):
     assert delian("--help", monkeypatch=monkeypatch) == 0
     told = capsys.readouterr().out

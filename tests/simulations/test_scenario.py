@@ -237,6 +237,11 @@ def test_a_scenario_without_its_data_says_how_to_give_it():
     assert "--data" in caught.value.hint
 
 
+def test_a_number_of_devices_that_nothing_would_heed_is_refused():
+    with pytest.raises(DelianError, match="omniglot makes its devices of alphabets and drawers"):
+        override(load("omniglot"), ["fleet.devices=10"])
+
+
 def test_data_of_one_s_own_takes_the_place_of_bundled_data(tmp_path):
     import numpy as np
 
