@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,8 @@ _FROM_NUMPY: dict[np.dtype[Any], DType] = {n: d for d, n in _NUMPY.items()}
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """A dense tensor. `shape` is static: every size is known when a program is built."""
+
+    tree_leaf: ClassVar[bool] = True
 
     dtype: DType
     shape: tuple[int, ...] = ()

@@ -73,6 +73,8 @@ def children(
         return tuple(node._fields), tuple(node), ()
     if isinstance(node, tuple | list):
         return tuple(range(len(node))), tuple(node), ()
+    if getattr(type(node), "tree_leaf", False):
+        return None
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         fields = dataclasses.fields(node)
         moving = [f.name for f in fields if not is_static(f)]

@@ -176,7 +176,7 @@ class _Simulation:
             cohort=scenario.round.devices,
             over_selection=scenario.round.over_selection,
             reports_min=scenario.round.min_reports,
-            round_ns=int(scenario.round.deadline_s * SECOND),
+            round_s=scenario.round.deadline_s,
             ring=training.ring,
             fleet=fleet,
             edge_link=_link(scenario.network.edge_cloud),

@@ -41,7 +41,9 @@ def halves(task: Classification, data: SampleSet, key: Any) -> tuple[float, floa
 
 def run(algorithm: Any, task: Classification, state: Any, data: SampleSet, key: Any) -> Any:
     traced = dl.trace(lambda s, d, k: algorithm.client_update(task, s, d, k), state, data, key)
-    results = compile_function(traced.function, "reference")(*dl.tree.leaves((state, data, key)))
+    results = compile_function(traced.function, "reference")(
+        *[np.asarray(a) for a in dl.tree.leaves((state, data, key))]
+    )
     return dl.tree.unflatten(traced.out_structure, [np.asarray(r) for r in results])
 
 
