@@ -1,18 +1,28 @@
-"""Back ends: what runs a program. `reference` is NumPy, slow and plain; `native` is generated C."""
+"""Back ends: ways to run a program.
+
+`reference` runs it with NumPy, an operation at a time. `native` compiles it to machine code through
+C; where there is no C compiler it says so once and runs the reference instead.
+"""
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
+from ..errors import DelianError
 from ..ir import Array, Function
-from .reference import ReferenceProgram
 
 Backend: TypeAlias = Literal["native", "reference"]
 
 
 class Executable(Protocol):
-    """A program ready to run. It may be called from many threads at once."""
+    """A function that can be called, from several threads at once, on NumPy arrays.
+
+    It checks the element types and shapes of its arguments and raises DelianError. `out` are
+    C-contiguous arrays for the results to be written into; they are then what is returned.
+    """
 
     @property
     def function(self) -> Function: ...
@@ -20,9 +30,36 @@ class Executable(Protocol):
     def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]: ...
 
 
-def compile_function(function: Function, backend: Backend) -> Executable:
+def compile_function(function: Function, backend: Backend = "native") -> Executable:
+    """A function ready to be called. Raises DelianError when the back end is unknown or fails."""
     return compile_module({function.name: function}, backend)[function.name]
 
 
-def compile_module(functions: Mapping[str, Function], backend: Backend) -> Mapping[str, Executable]:
-    return {name: ReferenceProgram(f) for name, f in functions.items()}
+def compile_module(
+    functions: Mapping[str, Function], backend: Backend = "native"
+) -> Mapping[str, Executable]:
+    """Several functions ready to be called; natively they share one C file and one shared object."""
+    if backend == "native":
+        from .native.program import compile_native
+        from .native.toolchain import find
+
+        toolchain = find()
+        if toolchain is not None:
+            return compile_native(functions, toolchain)
+        _warn_once()
+    elif backend != "reference":
+        raise DelianError(
+            f"there is no back end {backend!r}", 'the back ends are "native" and "reference"'
+        )
+    from .reference import ReferenceProgram
+
+    return {name: ReferenceProgram(function) for name, function in functions.items()}
+
+
+@functools.cache
+def _warn_once() -> None:
+    print(
+        "delian: no C compiler (cc, gcc, clang or the extra delian[compile]) was found:"
+        " programs run on NumPy, much slower",
+        file=sys.stderr,
+    )

@@ -1,12 +1,14 @@
 """Where the elements of a tensor lie: views, and the arithmetic of strides.
 
-A view names a base (a tensor stored contiguously, or an iota, which needs no storing) and says that element [i, j, ...]
-is number offset + i * strides[0] + j * strides[1] + ... of it. Reshapes, broadcasts, transposes, slices and reversals
-give views and cost nothing; who needs the elements in a row copies them.
+A view names a base (a tensor stored contiguously, or an iota, which needs no storing) and says that
+element [i, j, ...] is number offset + i * strides[0] + j * strides[1] + ... of it. Reshapes,
+broadcasts, transposes, slices and reversals give views and cost nothing; who needs the elements in
+a row copies them.
 
-The iteration space of fused loops is a set of cuts. The cuts of a shape are the products of its trailing sizes, so
-[4, 6] has the cuts {1, 6, 24}; two shapes of the same elements fit in one nest of loops when their cuts together still
-divide one another: [4, 6] and [4, 2, 3] run as [4, 2, 3], [4, 6] and [3, 8] do not fit.
+The iteration space of fused loops is a set of cuts. The cuts of a shape are the products of its
+trailing sizes, so [4, 6] has the cuts {1, 6, 24}; two shapes of the same elements fit in one nest
+of loops when their cuts together still divide one another: [4, 6] and [4, 2, 3] run as [4, 2, 3],
+[4, 6] and [3, 8] do not fit.
 """
 
 from __future__ import annotations
@@ -46,15 +48,17 @@ def is_contiguous(view: View, shape: Sequence[int]) -> bool:
     if 0 in shape:
         return True
     expected = contiguous_strides(shape)
-    return all(
-        n == 1 or s == e for n, s, e in zip(shape, view.strides, expected, strict=True)
-    )
+    return all(n == 1 or s == e for n, s, e in zip(shape, view.strides, expected, strict=True))
 
 
 def is_whole(view: View, value: Value) -> bool:
     """Whether the value is all of its base, in its base's order."""
     base = view.base
-    return view.offset == 0 and base.tensor.size == value.tensor.size and is_contiguous(view, value.shape)
+    return (
+        view.offset == 0
+        and base.tensor.size == value.tensor.size
+        and is_contiguous(view, value.shape)
+    )
 
 
 VIEWS = frozenset(["reshape", "broadcast", "transpose", "slice", "reverse", "stop_gradient"])
@@ -89,7 +93,9 @@ def through(op: Op, view: View) -> View | None:
 
 
 def collapse(axes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Merges neighbouring axes that run as one: each is (size, stride, stride, ...), outermost first."""
+    """Merges neighbouring axes that run as one: each is (size, stride, stride, ...), outermost
+    first.
+    """
     merged: list[tuple[int, ...]] = []
     for axis in axes:
         if axis[0] == 1:
@@ -106,7 +112,9 @@ def collapse(axes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 def reshape_strides(
     shape: Sequence[int], strides: Sequence[int], new: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """The strides of the same elements in the same order under a new shape, or None when there are none."""
+    """The strides of the same elements in the same order under a new shape, or None when there are
+    none.
+    """
     if 0 in shape:
         return contiguous_strides(new)
     runs = collapse(list(zip(shape, strides, strict=True)))
@@ -151,7 +159,12 @@ def extents(cuts: Cuts) -> tuple[int, ...]:
 
 
 def strides_in(cuts: Cuts, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Strides along the loops of a space, from strides along the axes of a shape that fits it."""
+    """Strides along the loops of a space, from strides along the axes of a shape that fits it.
+
+    A rank-0 value fits any space: all loops read the one number.
+    """
+    if not shape:
+        return (0,) * (len(cuts) - 1)
     inner = sorted(cuts)[:-1]
     out = []
     product, axis = 1, len(shape)

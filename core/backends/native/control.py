@@ -1,0 +1,166 @@
+"""Operations with regions as C's own control flow.
+
+Tensor carries lie where the plan put them, and the copies that it could not avoid are written at
+the start of a loop and at the end of each round. Rank-0 and list carries are variables that are
+assigned together at the end of a round. A round that carries no list out gives its list memory
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...ir import ListType, Value
+from ...passes.fuse import Call, Schedule, is_scalar
+from .names import local_type
+
+if TYPE_CHECKING:
+    from .emit import FunctionWriter
+
+#: Operations that take list memory.
+_TAKES_MEMORY = frozenset(["list_push", "list_add"])
+
+
+def variable_type(value: Value) -> str:
+    """The C type of a value that is a local variable."""
+    if isinstance(value.type, ListType):
+        return "const dl_node *"
+    return local_type(value.dtype)
+
+
+def is_variable(value: Value) -> bool:
+    return isinstance(value.type, ListType) or is_scalar(value)
+
+
+def expression_of(w: FunctionWriter, value: Value) -> str:
+    """A variable's value."""
+    return w.names[value] if isinstance(value.type, ListType) else w.scalar(value)
+
+
+def _bind(w: FunctionWriter, params: Sequence[Value], values: Sequence[Value]) -> None:
+    """A region's parameters that are variables take their values, as constants of their own."""
+    for p, v in zip(params, values, strict=True):
+        if not is_variable(p):
+            continue
+        text = expression_of(w, v)
+        if text.isidentifier():
+            w.names[p] = text
+        else:
+            w.lines.append(f"const {variable_type(p)} {w.local(p)} = {text};")
+
+
+def _begin(w: FunctionWriter, call: Call, starts: Sequence[Value]) -> None:
+    """The carries of a loop before its first round."""
+    w.moves(w.plan.before.get(call.op, ()), w.schedule)
+    for result, start in zip(call.op.results, starts, strict=True):
+        if is_variable(result):
+            text = expression_of(w, start)
+            w.lines.append(f"{variable_type(result)} {w.local(result)} = {text};")
+
+
+def _carry_names(w: FunctionWriter, params: Sequence[Value], results: Sequence[Value]) -> None:
+    for p, r in zip(params, results, strict=True):
+        if is_variable(p):
+            w.names[p] = w.names[r]
+
+
+def _end_round(w: FunctionWriter, call: Call, region: int, params: Sequence[Value]) -> None:
+    """What a round gives becomes what the next one starts from, all at once.
+
+    Variables are read before tensors are copied: one may be a number out of a tensor.
+    """
+    body = call.bodies[region]
+    before, w.schedule = w.schedule, body
+    pairs = []
+    for p, r, result in zip(params, body.results, call.op.results, strict=True):
+        if is_variable(p):
+            text = expression_of(w, r)
+            if text != w.names[result]:
+                pairs.append((w.names[result], f"next{len(pairs)}"))
+                w.lines.append(f"const {variable_type(p)} {pairs[-1][1]} = {text};")
+    w.schedule = before
+    w.moves(w.plan.after.get((call.op, region), ()), body)
+    w.lines += [f"{name} = {text};" for name, text in pairs]
+
+
+def _releases(call: Call) -> bool:
+    """Whether a round may give back the list memory that it took."""
+    takes = any(op.name in _TAKES_MEMORY for region in call.op.regions for op in region.walk())
+    return takes and not any(isinstance(r.type, ListType) for r in call.op.results)
+
+
+def _write_for(w: FunctionWriter, call: Call) -> None:
+    lo, hi, *rest = call.operands
+    split = call.op.attrs["consts"]
+    body = call.bodies[0]
+    index, params = body.params[0], body.params[1:]
+    _begin(w, call, rest[split:])
+    _bind(w, params[:split], rest[:split])
+    _carry_names(w, params[split:], call.op.results)
+    w.lines.append(f"const int64_t end{w.count} = {w.scalar(hi)};")
+    end = f"end{w.count}"
+    i, start = w.local(index), w.scalar(lo)
+    w.lines.append(f"for (int64_t {i} = {start}; {i} < {end}; {i}++) {{")
+    _round(w, call, 0, params[split:])
+    w.lines.append("}")
+
+
+def _round(w: FunctionWriter, call: Call, region: int, params: Sequence[Value]) -> None:
+    releases = _releases(call)
+    if releases:
+        w.lines.append("const dl_mark mark = dl_mark_of(&heap);")
+    w.block(call.bodies[region])
+    _end_round(w, call, region, params)
+    if releases:
+        w.lines.append("dl_release(&heap, mark);")
+
+
+def _write_while(w: FunctionWriter, call: Call) -> None:
+    split = call.op.attrs["consts"]
+    consts, starts = call.operands[:split], call.operands[split:]
+    cond, body = call.bodies
+    _begin(w, call, starts)
+    for region in (cond, body):
+        _bind(w, region.params[:split], consts)
+        _carry_names(w, region.params[split:], call.op.results)
+    w.lines.append("for (;;) {")
+    w.block(cond)
+    w.lines.append(f"if (!{_scalar_in(w, cond, cond.results[0])}) break;")
+    _round(w, call, 1, body.params[split:])
+    w.lines.append("}")
+
+
+def _scalar_in(w: FunctionWriter, schedule: Schedule, value: Value) -> str:
+    before, w.schedule = w.schedule, schedule
+    text = w.scalar(value)
+    w.schedule = before
+    return f"({text})"
+
+
+def _write_if(w: FunctionWriter, call: Call) -> None:
+    pred, *args = call.operands
+    for result in call.op.results:
+        if is_variable(result):
+            w.lines.append(f"{variable_type(result)} {w.local(result)};")
+    for body in call.bodies:
+        _bind(w, body.params, args)
+    w.lines.append(f"if ({w.scalar(pred)}) {{")
+    for region, body in enumerate(call.bodies):
+        if region:
+            w.lines += ["}", "else {"]
+        w.block(body)
+        w.moves(w.plan.after.get((call.op, region), ()), body)
+        before, w.schedule = w.schedule, body
+        for r, result in zip(body.results, call.op.results, strict=True):
+            if is_variable(result):
+                w.lines.append(f"{w.names[result]} = {expression_of(w, r)};")
+        w.schedule = before
+    w.lines.append("}")
+
+
+WRITERS: Mapping[str, Callable[[FunctionWriter, Call], None]] = {
+    "for": _write_for,
+    "while": _write_while,
+    "if": _write_if,
+}

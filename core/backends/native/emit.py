@@ -1,0 +1,423 @@
+"""A program as C: one file for one or several functions.
+
+Every IR function becomes an entry
+
+    int NAME(void *const *params, void *const *results, char *arena, int64_t list_bytes_max)
+
+that gives 0, or 1 when lists outgrew their limit. Tensors lie where `passes.memory` put them;
+rank-0 values and lists are local variables. The entry is a plain sequence of calls and control
+flow: each fused group is a function of its own (`loops`), and so is each kernel that the headers do
+not have (`kernels`), and two of the same text are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import PurePath
+
+import numpy as np
+
+from ...ir import Array, DType, Function, ListType, Op, Type, Value
+from ...passes import memory
+from ...passes.fuse import Call, Loop, Schedule, is_elementwise, is_scalar, schedule
+from ...passes.memory import Move, Place
+from . import control, lists
+from .kernels import KERNELS, scratch_bytes
+from .loops import LoopWriter
+from .names import expression, from_memory, literal, local_type, memory_type
+
+#: Constants of more elements are passed by the caller instead of written out.
+INLINE_CONSTANT_MAX = 64
+#: The headers, in the order in which they stand in the file, with what each needs.
+_HEADERS = {
+    "vector": (),
+    "elementwise": (),
+    "reduce": (),
+    "transpose": (),
+    "gemm": ("transpose",),
+    "plain": (),
+    "conv": ("gemm", "transpose", "plain"),
+    "order": (),
+    "lists": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the emitter says of one entry.
+
+    Attributes:
+        constants: the arrays that the caller passes after the parameters.
+        arena_bytes: the size of the arena that the caller passes.
+        tensor_bytes: what all stored tensors would take without sharing memory.
+        groups: fused groups. calls: other steps.
+    """
+
+    name: str
+    arena_bytes: int
+    tensor_bytes: int
+    groups: int
+    calls: int
+
+
+class Unit:
+    """The C file being written: the functions that its entries share, and the headers in use."""
+
+    def __init__(self) -> None:
+        self.headers = {"vector", "elementwise"}
+        self.plain_types: set[DType] = set()
+        self.texts: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
+        self.entries: list[str] = []
+        self.tables: list[str] = []
+
+    def need(self, header: str) -> None:
+        self.headers.add(header)
+        self.headers.update(_HEADERS[header])
+
+    def function(self, kind: str, text: str) -> str:
+        """The name of the function with these parameters and this body."""
+        if text not in self.texts:
+            n = self.counts[kind] = self.counts.get(kind, 0) + 1
+            self.texts[text] = f"{kind}_{n}"
+        return self.texts[text]
+
+    def constant(self, value: Array) -> str:
+        """The name of a constant that is written out."""
+        dtype = DType.of(value.dtype)
+        numbers = ", ".join(literal(x, dtype) for x in value.ravel().tolist())
+        text = f"[{value.size}] DL_ALIGN = {{{numbers}}}"
+        name = f"constant_{len(self.tables)}"
+        self.tables.append(f"static const {memory_type(dtype)} {name}{text};")
+        return name
+
+    def add(self, name: str, function: Function) -> Program:
+        writer = FunctionWriter(self, name, function)
+        self.entries.append(writer.write())
+        return writer.program()
+
+    def text(self) -> str:
+        parts = ["/* Written by delian. */"]
+        folder = resources.files(__package__)
+        for header in _HEADERS:
+            if header in self.headers:
+                parts.append(folder.joinpath(f"{header}.h").read_text(encoding="utf-8"))
+        for dtype in sorted(self.plain_types, key=lambda d: d.value):
+            kind = memory_type(dtype)
+            parts.append(
+                f"DL_PLAIN_DOT({kind}, {dtype.value})\nDL_PLAIN_CONV({kind}, {dtype.value})"
+            )
+        parts += self.tables
+        parts += [f"DL_FUNCTION void {name}{text}" for text, name in self.texts.items()]
+        return "\n".join([*parts, *self.entries])
+
+
+def constants_of(function: Function) -> list[Array]:
+    """The constants that the caller passes after the parameters, in the order in which the entry numbers them."""
+    return [
+        np.ascontiguousarray(op.attrs["value"])
+        for op in function.body.walk()
+        if op.name == "constant" and op.attrs["value"].size > INLINE_CONSTANT_MAX
+    ]
+
+
+class FunctionWriter:
+    """Writes one entry. `schedule` is that of the block being written, `lines` where its lines go."""
+
+    def __init__(self, unit: Unit, name: str, function: Function) -> None:
+        for t in (*function.param_types, *function.result_types):
+            assert not isinstance(t, ListType), "an entry takes and gives tensors"
+        self.unit = unit
+        self.name = name
+        self.function = function
+        passed = [
+            op.result
+            for op in function.body.walk()
+            if op.name == "constant" and op.attrs["value"].size > INLINE_CONSTANT_MAX
+        ]
+        self.passed = {value: i for i, value in enumerate(passed)}
+        self.static: list[str] = []
+        self.static_of: dict[Value, int] = {}
+        self.schedule = self.root = schedule(function.body)
+        self.all_constants: dict[Value, Array] = {
+            op.result: op.attrs["value"] for op in function.body.walk() if op.name == "constant"
+        }
+        self.plan = memory.plan(self.root, self._constant_place, scratch_bytes)
+        self.names: dict[Value, str] = {}
+        self.lines: list[str] = []
+        self.count = 0
+        self.groups = self.calls = 0
+        self.uses_lists = any(isinstance(t, ListType) for t in _types(function))
+        self.used: set[Place] = set()
+
+    # -- the entry
+
+    def write(self) -> str:
+        if self.uses_lists:
+            self.unit.need("lists")
+        for i, param in enumerate(self.function.body.params):
+            if is_scalar(param):
+                kind = local_type(param.dtype)
+                stored = f"*(const {memory_type(param.dtype)} *)params[{i}]"
+                name = self.local(param)
+                self.lines.append(f"const {kind} {name} = {from_memory(param.dtype, stored)};")
+        self.block(self.root)
+        for j, value in self.plan.results:
+            size = value.tensor.nbytes
+            self.lines.append(f"memcpy(results[{j}], {self.pointer(value)}, {size});")
+        for j, r in enumerate(self.root.results):
+            if is_scalar(r):
+                self.lines.append(f"*({memory_type(r.dtype)} *)results[{j}] = {self.scalar(r)};")
+        return self._wrapped()
+
+    def _wrapped(self) -> str:
+        head = (
+            f'__attribute__((visibility("default"))) int {self.name}(void *const *params,'
+            " void *const *results, char *arena, int64_t list_bytes_max) {"
+        )
+        body = []
+        for place in sorted(self.used, key=lambda p: (p.kind, p.index)):
+            if place.kind == "param":
+                kind = memory_type(self.function.body.params[place.index].dtype)
+                body.append(f"const {kind} *const p{place.index} = params[{place.index}];")
+            elif place.kind == "result":
+                kind = memory_type(self.function.body.results[place.index].dtype)
+                body.append(f"{kind} *const r{place.index} = results[{place.index}];")
+        if self.uses_lists:
+            body.append("dl_heap heap = {.limit = (size_t)list_bytes_max};")
+        body += self.lines
+        if self.uses_lists:
+            body += ["dl_free_all(&heap);", "return 0;"]
+            body += ["full: __attribute__((unused));", "dl_free_all(&heap);", "return 1;"]
+        else:
+            body.append("return 0;")
+        facts = [self.plan.arena_bytes, self.plan.tensor_bytes, self.groups, self.calls]
+        table = (
+            f'__attribute__((visibility("default"))) const int64_t {self.name}_facts[4] ='
+            f" {{{', '.join(map(str, facts))}}};"
+        )
+        return "\n".join([f"\n/* {self.function.name} */", table, head, *_indented(body), "}", ""])
+
+    def program(self) -> Program:
+        plan = self.plan
+        return Program(self.name, plan.arena_bytes, plan.tensor_bytes, self.groups, self.calls)
+
+    def _constant_place(self, value: Value) -> Place:
+        if value in self.passed:
+            return Place("param", len(self.function.body.params) + self.passed[value])
+        if value not in self.static_of:
+            self.static_of[value] = len(self.static)
+            self.static.append(self.unit.constant(self.all_constants[value]))
+        return Place("constant", self.static_of[value])
+
+    # -- names and memory
+
+    def local(self, value: Value) -> str:
+        """A new local variable for a value."""
+        self.count += 1
+        name = self.names[value] = f"v{self.count}"
+        return name
+
+    def pointer(self, value: Value) -> str:
+        """Where a value lies that is stored row by row."""
+        if value.tensor.size == 0:
+            return "0"
+        view = self.schedule.views[value]
+        pointer = self.base_pointer(value)
+        return f"({pointer} + {view.offset})" if view.offset else pointer
+
+    def base_pointer(self, value: Value) -> str:
+        """Where the base of a value lies. Of a rank-0 value, a variable."""
+        base = self.schedule.views[value].base
+        if base.shape == ():
+            return f"&{self.names[base]}" if base in self.names else self._address(base)
+        if base.tensor.size == 0:
+            return "0"
+        place = self.plan.places[base]
+        kind = memory_type(base.dtype)
+        if place.kind == "arena":
+            name = f"({kind} *)(arena + {place.index})"
+        elif place.kind == "constant":
+            name = self.static[place.index]
+        elif place.kind == "result":
+            name = f"r{place.index}"
+            self.used.add(place)
+        elif place.index < len(self.function.body.params):
+            name = f"p{place.index}"
+            self.used.add(place)
+        else:  # a constant that the caller passes
+            name = f"(const {kind} *)params[{place.index}]"
+        offset = self.plan.offsets.get(base, 0)
+        return f"({name} + {offset})" if offset else f"({name})" if " " in name else name
+
+    def _address(self, value: Value) -> str:
+        """A variable that holds a rank-0 constant."""
+        self.count += 1
+        name = f"k{self.count}"
+        self.lines.append(f"const {memory_type(value.dtype)} {name} = {self.scalar(value)};")
+        return f"&{name}"
+
+    def address(self, value: Value) -> str:
+        """Where a value lies, if need be in a new variable."""
+        if value.shape != ():
+            return self.pointer(value)
+        base = self.schedule.views[value].base
+        return f"&{self.names[base]}" if base in self.names else self._address(value)
+
+    def scalar(self, value: Value) -> str:
+        """A rank-0 value as an expression."""
+        view = self.schedule.views[value]
+        if view.base in self.names:
+            return self.names[view.base]
+        if view.base in self.schedule.constants and view.base.shape == ():
+            return literal(self.schedule.constants[view.base].item(), value.dtype)
+        if view.base in self.schedule.iotas:
+            return f"({local_type(value.dtype)}){view.offset}"
+        stored = f"{self.base_pointer(value)}[{view.offset}]"
+        if value.dtype.value == "bool":
+            return f"({from_memory(value.dtype, stored)})"
+        return stored
+
+    def scratch(self, call: Call, kind: str) -> str:
+        """The working memory of a call."""
+        if call not in self.plan.scratch:
+            return "0"
+        return f"({kind} *)(arena + {self.plan.scratch[call]})"
+
+    # -- steps
+
+    def block(self, schedule: Schedule) -> None:
+        """Writes the steps of a block."""
+        before, self.schedule = self.schedule, schedule
+        for step in schedule.steps:
+            if isinstance(step, Loop):
+                self._loop(step)
+            else:
+                self._call(step)
+        self.schedule = before
+
+    def _comment(self, ops: Sequence[Op]) -> None:
+        names = list(dict.fromkeys(op.name for op in ops))
+        places = dict.fromkeys(
+            f"{PurePath(op.locs[-1].file).name}:{op.locs[-1].line}" for op in ops if op.locs
+        )
+        text = ", ".join(names)
+        if places:
+            text += f" ({', '.join(list(places)[:4])})"
+        self.lines.append(f"/* {text.replace('*/', '')} */")
+
+    def _declare(self, value: Value) -> None:
+        """A variable that a kernel writes through a pointer."""
+        self.lines.append(f"{memory_type(value.dtype)} {self.local(value)};")
+
+    def _loop(self, loop: Loop) -> None:
+        self.groups += 1
+        self._comment([*loop.ops, *loop.reductions])
+        for r in loop.reductions:
+            if is_scalar(r.result):
+                self._declare(r.result)
+        bases = {self.schedule.views[v].base: None for v in loop.loads}
+        stored = [*(copy for copy, _ in loop.stores), *(r.result for r in loop.reductions)]
+        place: dict[Value, str] = {}
+        literals: dict[Value, str] = {}
+        for base in (*bases, *stored):
+            if base in self.schedule.constants and base.shape == ():
+                literals[base] = self.scalar(base)
+            elif base not in self.schedule.iotas and (base.shape != () or base in stored):
+                place[base] = self.pointer(base)
+        writer = LoopWriter(self.schedule, loop, place, literals)
+        name = self.unit.function("loop", writer.write())
+        for header in sorted(writer.headers):
+            self.unit.need(header)
+        arguments = [
+            place[a.base] if a.is_pointer else self.scalar(a.base) for a in writer.arguments
+        ]
+        self.lines.append(f"{name}({', '.join(arguments)});")
+
+    def _call(self, call: Call) -> None:
+        op = call.op
+        if op.results and all(_is_empty(r) for r in op.results):
+            return
+        self.calls += 1
+        if is_elementwise(op):
+            self._scalar_op(op, call.operands)
+            return
+        self._comment([op])
+        if op.name in control.WRITERS:
+            control.WRITERS[op.name](self, call)
+        elif op.name in lists.WRITERS:
+            lists.WRITERS[op.name](self, call)
+        else:
+            for r in op.results:
+                if is_scalar(r):
+                    self._declare(r)
+            self.lines += KERNELS[op.name](self, call)
+
+    def _scalar_op(self, op: Op, values: Sequence[Value]) -> None:
+        """Arithmetic on rank-0 values. Operands become names, because an expression may use one twice."""
+        operands = []
+        for v in values:
+            text = self.scalar(v)
+            if not text.isidentifier() and v not in self.schedule.constants:
+                self.count += 1
+                self.lines.append(f"const {local_type(v.dtype)} k{self.count} = {text};")
+                text = f"k{self.count}"
+            operands.append(text)
+        if op.name == "threefry":
+            names = [self.local(r) for r in op.results]
+            self.lines.append(f"uint32_t {', '.join(names)};")
+            pair = ", ".join(f"&{n}" for n in names)
+            self.lines.append(f"dl_threefry({', '.join(operands)}, {pair});")
+            return
+        kind = local_type(op.result.dtype)
+        text = expression(op, operands)
+        self.lines.append(f"const {kind} {self.local(op.result)} = {text};")
+
+    def moves(self, moves: Sequence[Move], source: Schedule) -> None:
+        """Copies of tensors; the sources are values of that block."""
+        for move in moves:
+            before, self.schedule = self.schedule, source
+            from_ = self.pointer(move.source)
+            self.schedule = before
+            to = self.place_pointer(move.target)
+            self.lines.append(f"memcpy({to}, {from_}, {move.target.tensor.nbytes});")
+
+    def place_pointer(self, value: Value) -> str:
+        """Where a base lies that may be one of another block."""
+        place = self.plan.places[value]
+        if place.kind == "arena":
+            return f"arena + {place.index}"
+        assert place.kind == "result", "no copy goes to a parameter"
+        self.used.add(place)
+        return f"r{place.index}"
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    """Lines with an indentation that follows their braces."""
+    out, depth = [], 1
+    for line in lines:
+        for part in line.split("\n"):
+            text = part.strip()
+            if text.startswith("}"):
+                depth -= 1
+            out.append("  " * depth + text)
+            if text.endswith("{"):
+                depth += 1
+    return out
+
+
+def _is_empty(value: Value) -> bool:
+    return not isinstance(value.type, ListType) and value.tensor.size == 0
+
+
+def _types(function: Function) -> list[Type]:
+    return [r.type for op in function.body.walk() for r in op.results]
+
+
+def emit(functions: Mapping[str, Function]) -> tuple[str, dict[str, Program]]:
+    """The C file of several functions, entries named by the keys, and what there is to know of each."""
+    unit = Unit()
+    programs = {name: unit.add(name, function) for name, function in functions.items()}
+    return unit.text(), programs

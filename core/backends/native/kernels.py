@@ -1,0 +1,479 @@
+"""Kernels: the calls that are neither fused loops nor control flow.
+
+Each writer gives the lines of C that compute one operation, out of calls to the functions in the
+headers and loops in which every size is a constant. All indices are clamped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...ir import DType, Value
+from ...passes.fuse import Call, Schedule
+from ...passes.products import Product, product
+from ...passes.views import collapse, contiguous_strides, is_whole
+from .names import from_memory, literal, local_type, memory_type
+
+if TYPE_CHECKING:
+    from .emit import FunctionWriter
+
+#: The most columns of a panel and steps of k, as in gemm.h, on any processor.
+_PANEL = 32
+_PANEL_STEPS = 512
+
+Lines = list[str]
+
+
+# -- working memory
+
+
+def scratch_bytes(call: Call, schedule: Schedule) -> int:
+    """The working memory of a call, in bytes."""
+    op = call.op
+    if op.name == "dot" and op.result.dtype is DType.F32 and op.result.tensor.size:
+        p = product(op, *(schedule.views[v] for v in call.operands))
+        packs = p.m * p.n > 1
+        return 4 * _PANEL * min(max(p.k, 1), _PANEL_STEPS) if packs else 0
+    if op.name in _CONVOLUTIONS and op.result.dtype is DType.F32:
+        return 4 * _conv_scratch(call)
+    if op.name == "argsort":
+        n = op.result.shape[op.attrs["axis"]]
+        return n * 2 * (8 + op.operands[0].dtype.itemsize)
+    return 0
+
+
+_CONVOLUTIONS = frozenset(["conv", "conv_input_grad", "conv_weight_grad"])
+
+
+def _conv_scratch(call: Call) -> int:
+    """Floats that conv.h works in: packed matrices, then one frame."""
+    d = _conv_sizes(call)
+    rows, columns = (d["oh"] - 1) * d["sh"] + d["kh"], (d["ow"] - 1) * d["sw"] + d["kw"]
+    window = d["kh"] * d["kw"]
+    frame = rows * columns * d["c"]
+    if call.op.name == "conv":
+        return window * d["c"] * _panels(d["o"]) + frame
+    if call.op.name == "conv_input_grad":
+        frame = (d["h"] + d["kh"] - 1) * (d["w"] + d["kw"] - 1) * d["o"]
+        return window * d["o"] * (d["c"] + _panels(d["c"])) + frame
+    return d["oh"] * d["ow"] * _panels(d["o"]) + frame
+
+
+def _panels(columns: int) -> int:
+    return -(-columns // _PANEL) * _PANEL
+
+
+# -- products
+
+
+def dot(w: FunctionWriter, call: Call) -> Lines:
+    op = call.op
+    a, b = call.operands
+    view_a, view_b = w.schedule.views[a], w.schedule.views[b]
+    p = product(op, view_a, view_b)
+    out, dtype = w.pointer(op.result), op.result.dtype
+    at_a, at_b = str(view_a.offset), str(view_b.offset)
+    lines: Lines = []
+    count = p.m * p.n
+    place = "0"
+    for n, (_, sa, sb) in enumerate(p.batch):
+        at_a += f" + b{n} * {sa}"
+        at_b += f" + b{n} * {sb}"
+        inner = math.prod(size for size, _, _ in p.batch[n + 1 :]) * count
+        place += f" + b{n} * {inner}"
+    pa, pb = _at(w.base_pointer(a), at_a), _at(w.base_pointer(b), at_b)
+    lines = [_matrix_product(w, call, p, pa, pb, _at(out, place), dtype)]
+    for n in range(len(p.batch) - 1, -1, -1):
+        head = f"for (int64_t b{n} = 0; b{n} < {p.batch[n][0]}; b{n}++) {{"
+        lines = [head, *("  " + line for line in lines), "}"]
+    return lines
+
+
+def _at(pointer: str, offset: str) -> str:
+    offset = offset.removeprefix("0 + ")
+    return pointer if offset == "0" else f"{pointer} + {offset}"
+
+
+def _matrix_product(
+    w: FunctionWriter, call: Call, p: Product, a: str, b: str, c: str, dtype: DType
+) -> str:
+    s = dtype.value
+    w.unit.need("gemm" if dtype is DType.F32 else "plain")
+    if dtype is not DType.F32:
+        w.unit.plain_types.add(dtype)
+        return f"dl_gemm_{s}({p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}, {c});"
+    if p.n == 1 and p.m == 1:
+        return f"*({c}) = dl_dot_f32({p.k}, {a}, {p.ak}, {b}, {p.bk});"
+    scratch = w.scratch(call, "float")
+    if p.n == 1 and p.ak == 1:
+        return f"dl_rows_f32({p.m}, {p.k}, {a}, {p.am}, {b}, {p.bk}, {c});"
+    if p.n == 1:  # one column is computed as one row of the transposed product
+        return f"dl_gemm_f32(1, {p.m}, {p.k}, {b}, 0, {p.bk}, {a}, {p.ak}, {p.am}, {c}, {scratch});"
+    return (
+        f"dl_gemm_f32({p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}, {c},"
+        f" {scratch});"
+    )
+
+
+def _conv_sizes(call: Call) -> dict[str, int]:
+    """The fields of dl_conv."""
+    op = call.op
+    if op.name == "conv":
+        x, k, y = op.operands[0].shape, op.operands[1].shape, op.result.shape
+    elif op.name == "conv_input_grad":
+        x, k, y = op.result.shape, op.operands[1].shape, op.operands[0].shape
+    else:
+        x, k, y = op.operands[0].shape, op.result.shape, op.operands[1].shape
+    (top, _), (left, _) = op.attrs["padding"]
+    sh, sw = op.attrs["strides"]
+    names = ("n", "h", "w", "c", "kh", "kw", "o", "oh", "ow", "sh", "sw", "top", "left")
+    values = (*x, k[0], k[1], k[3], y[1], y[2], sh, sw, top, left)
+    return dict(zip(names, values, strict=True))
+
+
+def conv(w: FunctionWriter, call: Call) -> Lines:
+    dtype = call.op.result.dtype
+    w.unit.need("conv" if dtype is DType.F32 else "plain")
+    sizes = ", ".join(f".{k} = {v}" for k, v in _conv_sizes(call).items())
+    args = ["&sizes", *(w.pointer(v) for v in call.operands), w.pointer(call.op.result)]
+    if dtype is DType.F32:
+        args.append(w.scratch(call, "float"))
+    else:
+        w.unit.plain_types.add(dtype)
+    name = f"dl_{call.op.name}_{dtype.value}"
+    return ["{", f"  const dl_conv sizes = {{{sizes}}};", f"  {name}({', '.join(args)});", "}"]
+
+
+# -- copies
+
+
+def _copy(
+    w: FunctionWriter,
+    shape: Sequence[int],
+    dtype: DType,
+    to: tuple[str, Sequence[int]],
+    source: tuple[str, Sequence[int]] | str,
+) -> str:
+    """A call that copies elements between strided places, or fills them with one number."""
+    kind = memory_type(dtype)
+    to_pointer, to_strides = to
+    fill = isinstance(source, str)
+    from_strides = [0] * len(shape) if isinstance(source, str) else source[1]
+    axes = collapse(list(zip(shape, to_strides, from_strides, strict=True)))
+    if fill:
+        parameter = f"const {kind} x"
+        value, argument = "x", str(source)
+    else:
+        parameter = f"const {kind} *restrict from"
+        value, argument = f"from[{_index(axes, 2)}]", source[0]
+    body: Lines
+    if not fill and axes and axes[-1][1] == axes[-1][2] == 1:
+        size = axes[-1][0] * dtype.itemsize
+        outer = axes[:-1]
+        body = [f"memcpy(to + {_index(outer, 1)}, from + {_index(outer, 2)}, {size});"]
+        axes = outer
+    else:
+        body = [f"to[{_index(axes, 1)}] = {value};"]
+        if axes:
+            n = len(axes) - 1
+            body = [
+                "DL_INDEPENDENT",
+                f"for (int64_t i{n} = 0; i{n} < {axes[n][0]}; i{n}++) {body[0]}",
+            ]
+            axes = axes[:-1]
+    text = _function(f"{kind} *restrict to, {parameter}", _loops([a[0] for a in axes], body))
+    return f"{w.unit.function('copy', text)}({to_pointer}, {argument});"
+
+
+def _index(axes: Sequence[tuple[int, ...]], column: int) -> str:
+    terms = [f"i{n} * {a[column]}" for n, a in enumerate(axes) if a[column]]
+    return " + ".join(terms) or "0"
+
+
+def _loops(sizes: Sequence[int], body: Lines) -> Lines:
+    for n in range(len(sizes) - 1, -1, -1):
+        head = f"for (int64_t i{n} = 0; i{n} < {sizes[n]}; i{n}++) {{"
+        body = [head, *("  " + line for line in body), "}"]
+    return body
+
+
+def _function(parameters: str, body: Lines) -> str:
+    return f"({parameters}) {{\n" + "\n".join("  " + line for line in body) + "\n}\n"
+
+
+def _source(w: FunctionWriter, x: Value) -> tuple[str, Sequence[int]] | str:
+    """What to copy a value from: its memory and strides, or the number that it repeats."""
+    view = w.schedule.views[x]
+    if view.base.shape == ():
+        return w.scalar(view.base)
+    return _at(w.base_pointer(x), str(view.offset)), view.strides
+
+
+def _copy_whole(w: FunctionWriter, x: Value, result: Value) -> Lines:
+    """The lines that make the result what x is; none where it lies there already."""
+    view = w.schedule.views[x]
+    if view.base.shape != () and is_whole(view, x) and w.pointer(x) == w.pointer(result):
+        return []
+    to = (w.pointer(result), contiguous_strides(result.shape))
+    return [_copy(w, x.shape, x.dtype, to, _source(w, x))]
+
+
+def pad(w: FunctionWriter, call: Call) -> Lines:
+    x, value = call.operands
+    result = call.op.result
+    out = w.pointer(result)
+    strides = contiguous_strides(result.shape)
+    attrs = call.op.attrs
+    lines = [_copy(w, (result.tensor.size,), x.dtype, (out, (1,)), w.scalar(value))]
+    if x.tensor.size:
+        offset = sum(s * low for s, low in zip(strides, attrs["low"], strict=True))
+        apart = [s * (i + 1) for s, i in zip(strides, attrs["interior"], strict=True)]
+        lines.append(_copy(w, x.shape, x.dtype, (_at(out, str(offset)), apart), _source(w, x)))
+    return lines
+
+
+def concat(w: FunctionWriter, call: Call) -> Lines:
+    result, axis = call.op.result, call.op.attrs["axis"]
+    strides = contiguous_strides(result.shape)
+    lines, offset = [], 0
+    for x in call.operands:
+        if x.tensor.size:
+            to = (_at(w.pointer(result), str(offset)), strides)
+            lines.append(_copy(w, x.shape, x.dtype, to, _source(w, x)))
+        offset += x.shape[axis] * strides[axis]
+    return lines
+
+
+def _window(
+    w: FunctionWriter,
+    starts: Sequence[Value],
+    shape: Sequence[int],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+) -> str:
+    """Where a window begins, moved so that it fits."""
+    terms = [
+        f"dl_clamp({w.scalar(start)}, {n - size + 1}) * {stride}"
+        for start, n, size, stride in zip(starts, shape, sizes, strides, strict=True)
+        if n != size
+    ]
+    return " + ".join(terms) or "0"
+
+
+def dynamic_slice(w: FunctionWriter, call: Call) -> Lines:
+    x, *starts = call.operands
+    result = call.op.result
+    view = w.schedule.views[x]
+    to = (w.pointer(result), contiguous_strides(result.shape))
+    source = _source(w, x)
+    if not isinstance(source, str):
+        begin = _window(w, starts, x.shape, result.shape, view.strides)
+        source = (_at(source[0], begin), source[1])
+    return [_copy(w, result.shape, x.dtype, to, source)]
+
+
+def dynamic_update(w: FunctionWriter, call: Call) -> Lines:
+    x, update, *starts = call.operands
+    result = call.op.result
+    strides = contiguous_strides(result.shape)
+    lines = _copy_whole(w, x, result)
+    if update.tensor.size:
+        begin = _window(w, starts, x.shape, update.shape, strides)
+        to = (_at(w.pointer(result), begin), strides)
+        lines.append(_copy(w, update.shape, x.dtype, to, _source(w, update)))
+    return lines
+
+
+# -- indexed access
+
+
+def _split(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """The elements outside an axis, along it, and inside it."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def _indices(w: FunctionWriter, indices: Value) -> tuple[str, str, str]:
+    """A parameter for the indices, the argument for it, and the index at {0}."""
+    kind = memory_type(indices.dtype)
+    if indices.shape == ():
+        return f"const {kind} at", w.scalar(indices), "at"
+    return f"const {kind} *restrict at", w.pointer(indices), "at[{0}]"
+
+
+def take(w: FunctionWriter, call: Call) -> Lines:
+    x, indices = call.operands
+    kind = memory_type(x.dtype)
+    outer, size, inner = _split(x.shape, call.op.attrs["axis"])
+    parameter, argument, index = _indices(w, indices)
+    count = indices.tensor.size
+    body = [f"const int64_t row = dl_clamp((int64_t){index.format('k')}, {size});"]
+    if inner == 1:
+        body.append(f"to[i0 * {count} + k] = from[i0 * {size} + row];")
+    else:
+        body.append(
+            f"memcpy(to + (i0 * {count} + k) * {inner}, from + (i0 * {size} + row) * {inner},"
+            f" {inner * x.dtype.itemsize});"
+        )
+    body = [f"for (int64_t k = 0; k < {count}; k++) {{", *("  " + line for line in body), "}"]
+    text = _function(
+        f"{kind} *restrict to, const {kind} *restrict from, {parameter}", _loops([outer], body)
+    )
+    name = w.unit.function("take", text)
+    return [f"{name}({w.pointer(call.op.result)}, {w.pointer(x)}, {argument});"]
+
+
+def put_add(w: FunctionWriter, call: Call) -> Lines:
+    x, indices, updates = call.operands
+    result = call.op.result
+    kind = memory_type(x.dtype)
+    outer, size, inner = _split(x.shape, call.op.attrs["axis"])
+    parameter, argument, index = _indices(w, indices)
+    count = indices.tensor.size
+    lines = _copy_whole(w, x, result)
+    if not updates.tensor.size:
+        return lines
+    body = [
+        f"for (int64_t k = 0; k < {count}; k++) {{",
+        f"  const int64_t row = dl_clamp((int64_t){index.format('k')}, {size});",
+        f"  {kind} *restrict t = to + (i0 * {size} + row) * {inner};",
+        f"  const {kind} *restrict u = from + (i0 * {count} + k) * {inner};",
+        f"  for (int64_t j = 0; j < {inner}; j++) t[j] = ({kind})(t[j] + u[j]);",
+        "}",
+    ]
+    text = _function(
+        f"{kind} *restrict to, const {kind} *restrict from, {parameter}", _loops([outer], body)
+    )
+    name = w.unit.function("put_add", text)
+    return [*lines, f"{name}({w.pointer(result)}, {w.pointer(updates)}, {argument});"]
+
+
+def take_along(w: FunctionWriter, call: Call) -> Lines:
+    x, indices = call.operands
+    axis = call.op.attrs["axis"]
+    outer, size, inner = _split(x.shape, axis)
+    count = indices.shape[axis]
+    kind, index_kind = memory_type(x.dtype), memory_type(indices.dtype)
+    body = [
+        f"const int64_t i = (i0 * {count} + i1) * {inner} + i2;",
+        f"const int64_t row = dl_clamp((int64_t)at[i], {size});",
+        f"to[i] = from[(i0 * {size} + row) * {inner} + i2];",
+    ]
+    text = _function(
+        f"{kind} *restrict to, const {kind} *restrict from, const {index_kind} *restrict at",
+        _loops([outer, count, inner], body),
+    )
+    name = w.unit.function("take_along", text)
+    return [f"{name}({w.pointer(call.op.result)}, {w.pointer(x)}, {w.pointer(indices)});"]
+
+
+def put_along_add(w: FunctionWriter, call: Call) -> Lines:
+    x, indices, updates = call.operands
+    result, axis = call.op.result, call.op.attrs["axis"]
+    outer, size, inner = _split(x.shape, axis)
+    count = indices.shape[axis]
+    kind, index_kind = memory_type(x.dtype), memory_type(indices.dtype)
+    lines = _copy_whole(w, x, result)
+    if not updates.tensor.size:
+        return lines
+    body = [
+        f"const int64_t i = (i0 * {count} + i1) * {inner} + i2;",
+        f"const int64_t row = dl_clamp((int64_t)at[i], {size});",
+        f"{kind} *t = to + (i0 * {size} + row) * {inner} + i2;",
+        f"*t = ({kind})(*t + from[i]);",
+    ]
+    text = _function(
+        f"{kind} *restrict to, const {kind} *restrict from, const {index_kind} *restrict at",
+        _loops([outer, count, inner], body),
+    )
+    name = w.unit.function("put_along_add", text)
+    args = f"{w.pointer(result)}, {w.pointer(updates)}, {w.pointer(indices)}"
+    return [*lines, f"{name}({args});"]
+
+
+# -- along an axis
+
+
+def reduce_nothing(w: FunctionWriter, call: Call) -> Lines:
+    """A reduction of no elements gives what reductions start from."""
+    result = call.op.result
+    start = {"reduce_sum": 0, "reduce_prod": 1, "reduce_max": 0, "reduce_min": 1}[call.op.name]
+    value = literal(start, result.dtype)
+    return [_copy(w, (result.tensor.size,), result.dtype, (w.pointer(result), (1,)), value)]
+
+
+def extreme(w: FunctionWriter, call: Call) -> Lines:
+    """argmax and argmin: the first extreme, but a NaN beats every number."""
+    (x,) = call.operands
+    outer, size, inner = _split(x.shape, call.op.attrs["axis"])
+    sign = ">" if call.op.name == "argmax" else "<"
+    kind = local_type(x.dtype)
+    read = from_memory(x.dtype, f"from[(i0 * {size} + k) * {inner} + i1]")
+    nan = " || (v != v && best == best)" if x.dtype.is_float else ""
+    body = [
+        f"{kind} best = {from_memory(x.dtype, f'from[i0 * {size} * {inner} + i1]')};",
+        "int64_t place = 0;",
+        f"for (int64_t k = 1; k < {size}; k++) {{",
+        f"  const {kind} v = {read};",
+        f"  if (v {sign} best{nan}) best = v, place = k;",
+        "}",
+        f"to[i0 * {inner} + i1] = place;",
+    ]
+    parameters = f"int64_t *restrict to, const {memory_type(x.dtype)} *restrict from"
+    name = w.unit.function(call.op.name, _function(parameters, _loops([outer, inner], body)))
+    return [f"{name}({w.pointer(call.op.result)}, {w.pointer(x)});"]
+
+
+def argsort(w: FunctionWriter, call: Call) -> Lines:
+    (x,) = call.operands
+    outer, size, inner = _split(x.shape, call.op.attrs["axis"])
+    w.unit.need("order")
+    out, work = w.pointer(call.op.result), w.scratch(call, "int64_t")
+    keys = f"({memory_type(x.dtype)} *)({work} + {2 * size})"
+    at = f"i0 * {size * inner} + i1"
+    name = f"dl_argsort_{x.dtype.value}"
+    line = f"{name}({size}, {w.pointer(x)} + {at}, {inner}, {out} + {at}, {keys}, {work});"
+    return _loops([outer, inner], [line])
+
+
+def cumsum(w: FunctionWriter, call: Call) -> Lines:
+    (x,) = call.operands
+    outer, size, inner = _split(x.shape, call.op.attrs["axis"])
+    kind = memory_type(x.dtype)
+    body = [
+        f"{kind} sum = 0;",
+        f"for (int64_t k = 0; k < {size}; k++) {{",
+        f"  const int64_t i = (i0 * {size} + k) * {inner} + i1;",
+        f"  sum = ({kind})(sum + from[i]);",
+        "  to[i] = sum;",
+        "}",
+    ]
+    text = _function(
+        f"{kind} *restrict to, const {kind} *restrict from", _loops([outer, inner], body)
+    )
+    return [f"{w.unit.function('cumsum', text)}({w.pointer(call.op.result)}, {w.pointer(x)});"]
+
+
+KERNELS: Mapping[str, Callable[[FunctionWriter, Call], Lines]] = {
+    "dot": dot,
+    "conv": conv,
+    "conv_input_grad": conv,
+    "conv_weight_grad": conv,
+    "pad": pad,
+    "concat": concat,
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update": dynamic_update,
+    "take": take,
+    "put_add": put_add,
+    "take_along": take_along,
+    "put_along_add": put_along_add,
+    "reduce_sum": reduce_nothing,
+    "reduce_prod": reduce_nothing,
+    "reduce_max": reduce_nothing,
+    "reduce_min": reduce_nothing,
+    "argmax": extreme,
+    "argmin": extreme,
+    "argsort": argsort,
+    "cumsum": cumsum,
+}

@@ -1,0 +1,375 @@
+"""Fused groups as C: one function each, one nest of loops, the innermost one plain for a vectoriser.
+
+A group is written without names from around it: pointers and rank-0 numbers are its parameters. So
+two groups of the same text are one function, however often the program has them.
+
+Reductions take one of two forms. When the innermost loop is kept, its elements are accumulated side
+by side, in the result itself ("columns": bias gradients, the statistics of batch norm). When it is
+reduced, chunks of it are written to a buffer on the stack and reduced with explicit vectors
+("rows": softmax). Both have a fixed order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir import DType, Op, Value
+from ...passes.fuse import Loop, Schedule
+from ...passes.views import collapse, strides_in
+from .names import expression, from_memory, local_type, memory_type
+
+#: The numbers of a chunk, as in reduce.h.
+_CHUNK = 256
+#: A shorter innermost loop is reduced one number after the other.
+_SHORT = 16
+#: Sums of more rows than this go by blocks, so that they round little.
+_ROWS_BLOCK = 64
+#: A partial sum on the stack is no wider.
+_PARTIAL_MAX = 4096
+_VECTOR_REDUCTIONS = {
+    ("reduce_sum", DType.F32),
+    ("reduce_sum", DType.F64),
+    ("reduce_max", DType.F32),
+    ("reduce_min", DType.F32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What the caller passes: the memory of a base, or a rank-0 value."""
+
+    base: Value
+    is_pointer: bool
+
+
+@dataclass(slots=True)
+class Axis:
+    """One loop: its size, and the strides of every access along it."""
+
+    size: int
+    strides: tuple[int, ...]
+    reduced: bool
+
+
+class LoopWriter:
+    """Writes one group. `memory` names what a base lies in, so that two names of one memory get one pointer;
+    `literals` gives rank-0 constants as C."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        loop: Loop,
+        memory: dict[Value, str],
+        literals: dict[Value, str],
+    ) -> None:
+        self.schedule = schedule
+        self.loop = loop
+        self.memory = memory
+        self.literals = literals
+        self.arguments: list[Argument] = []
+        self.declarations: list[str] = []
+        self.pointers: dict[str, str] = {}
+        self.scalars: dict[Value, str] = {}
+        self.written = {memory[copy] for copy, _ in loop.stores}
+        self.written |= {memory[r.result] for r in loop.reductions}
+        # Accesses: loads, stores, then reductions, each with one stride a loop.
+        self.loads = list(loop.loads)
+        self.names: dict[Value, str] = {}
+        self.lines: list[str] = []
+        self.headers: set[str] = set()
+
+    def write(self) -> str:
+        """The parameters and body of the function, without its name."""
+        axes = self._axes()
+        body: list[str] = []
+        transposed = self._transposition(axes)
+        if transposed is not None:
+            body += transposed
+        elif not self.loop.reductions:
+            body += self._plain(axes)
+        elif axes and not axes[-1].reduced:
+            body += self._columns(axes)
+        else:
+            body += self._rows(axes)
+        head = ", ".join(self.declarations) or "void"
+        return f"({head}) {{\n" + "\n".join("  " + line for line in [*self.lines, *body]) + "\n}\n"
+
+    # -- accesses
+
+    def _axes(self) -> list[Axis]:
+        """The loops, merged where all accesses allow: kept ones outside, then reduced ones, and innermost the last
+        kept one if it was innermost."""
+        loop = self.loop
+        sizes, reduced = loop.extents, loop.reduced
+        columns: list[tuple[int, ...]] = []
+        for v in self.loads:
+            columns.append(strides_in(loop.space, v.shape, self.schedule.views[v].strides))
+        contiguous, kept = [0] * len(sizes), [0] * len(sizes)
+        run, run_kept = 1, 1
+        for i in range(len(sizes) - 1, -1, -1):
+            contiguous[i] = run
+            run *= sizes[i]
+            if not reduced[i]:
+                kept[i] = run_kept
+                run_kept *= sizes[i]
+        columns += [tuple(contiguous), tuple(kept)]
+        rows = [
+            Axis(sizes[i], tuple(c[i] for c in columns), reduced[i])
+            for i in range(len(sizes))
+            if sizes[i] != 1
+        ]
+        tail: list[Axis] = []
+        while rows and not rows[-1].reduced and loop.reductions:
+            tail.insert(0, rows.pop())
+        merged_tail = _merge(tail)
+        outer = _merge([a for a in rows if not a.reduced])
+        outer = _merge([*outer, *merged_tail[:-1]])
+        inner = _merge([a for a in rows if a.reduced])
+        return [*outer, *inner, *merged_tail[-1:]]
+
+    def _pointer(self, base: Value) -> str:
+        memory = self.memory[base]
+        if memory not in self.pointers:
+            name = f"p{len(self.pointers)}"
+            self.pointers[memory] = name
+            const = "" if memory in self.written else "const "
+            self.arguments.append(Argument(base, True))
+            self.declarations.append(f"{const}{memory_type(base.dtype)} *restrict {name}")
+        return self.pointers[memory]
+
+    def _scalar(self, base: Value) -> str:
+        if base in self.literals:
+            return self.literals[base]
+        if base not in self.scalars:
+            name = f"s{len(self.scalars)}"
+            self.scalars[base] = name
+            self.arguments.append(Argument(base, False))
+            self.declarations.append(f"const {local_type(base.dtype)} {name}")
+        return self.scalars[base]
+
+    def _element(self, axes: list[Axis]) -> list[str]:
+        """Loads and computes one element at the loops' indices; everything gets its name in C."""
+        lines = []
+        for k, v in enumerate(self.loads):
+            view = self.schedule.views[v]
+            place = _index([(f"i{n}", a.strides[k]) for n, a in enumerate(axes)], view.offset)
+            if view.base in self.schedule.iotas:
+                name = f"x{k}"
+                lines.append(
+                    f"const {local_type(v.dtype)} {name} = ({local_type(v.dtype)})({place});"
+                )
+            elif view.base.shape == ():
+                name = self._scalar(view.base)
+            else:
+                name = f"x{k}"
+                read = from_memory(v.dtype, f"{self._pointer(view.base)}[{place}]")
+                lines.append(f"const {local_type(v.dtype)} {name} = {read};")
+            self.names[v] = name
+        for op in self.loop.ops:
+            lines += self._compute(op)
+        return lines
+
+    def _compute(self, op: Op) -> list[str]:
+        operands = [self._name(v) for v in op.operands]
+        results = []
+        for result in op.results:
+            name = f"v{len(self.names) - len(self.loads)}"
+            self.names[result] = name
+            results.append(name)
+        if op.name == "threefry":
+            pair = f"&{results[0]}, &{results[1]}"
+            return [
+                f"uint32_t {results[0]}, {results[1]};",
+                f"dl_threefry({', '.join(operands)}, {pair});",
+            ]
+        kind = local_type(op.result.dtype)
+        return [f"const {kind} {results[0]} = {expression(op, operands)};"]
+
+    def _name(self, value: Value) -> str:
+        if value in self.names:
+            return self.names[value]
+        return self.names[self.schedule.source(value)]
+
+    def _stores(self, axes: list[Axis]) -> list[str]:
+        place = _index([(f"i{n}", a.strides[-2]) for n, a in enumerate(axes)], 0)
+        return [
+            f"{self._pointer(copy)}[{place}] = {self._name(value)};"
+            for copy, value in self.loop.stores
+        ]
+
+    def _result_place(self, axes: list[Axis]) -> str:
+        return _index([(f"i{n}", a.strides[-1]) for n, a in enumerate(axes) if not a.reduced], 0)
+
+    # -- forms
+
+    def _plain(self, axes: list[Axis]) -> list[str]:
+        return _nest(axes, 0, [*self._element(axes), *self._stores(axes)], independent=True)
+
+    def _transposition(self, axes: list[Axis]) -> list[str] | None:
+        """A copy from columns to rows goes by blocks in registers."""
+        if self.loop.ops or self.loop.reductions or len(self.loads) != 1 or len(axes) < 2:
+            return None
+        (source,) = self.loads
+        (stored, _) = self.loop.stores[0]
+        across = [n for n, a in enumerate(axes[:-1]) if a.strides[0] == 1]
+        simple = len(self.loop.stores) == 1 and stored.dtype.itemsize == 4
+        view = self.schedule.views[source]
+        if not across or not simple or view.base.shape == () or view.base in self.schedule.iotas:
+            return None
+        other = across[-1]
+        if axes[-1].strides[0] <= 1:
+            return None
+        self.headers.add("transpose")
+        outer = [a for n, a in enumerate(axes[:-1]) if n != other]
+        start = _index([(f"i{n}", a.strides[0]) for n, a in enumerate(outer)], view.offset)
+        to = _index([(f"i{n}", a.strides[-2]) for n, a in enumerate(outer)], 0)
+        from_, into = self._pointer(view.base), self._pointer(stored)
+        call = (
+            f"dl_transpose_f32({axes[-1].size}, {axes[other].size}, (const float *){from_} + {start},"
+            f" {axes[-1].strides[0]}, (float *){into} + {to}, {axes[other].strides[-2]});"
+        )
+        return _nest(outer, 0, [call], independent=False)
+
+    def _columns(self, axes: list[Axis]) -> list[str]:
+        kept = [a for a in axes[:-1] if not a.reduced]
+        rows = [a for a in axes[:-1] if a.reduced]
+        inner = axes[-1]
+        count = 1
+        for a in rows:
+            count *= a.size
+        element = [*self._element(axes), *self._stores(axes)]
+        n, place = len(axes) - 1, self._result_place(axes)
+        partial = (
+            count >= 2 * _ROWS_BLOCK
+            and inner.size <= _PARTIAL_MAX
+            and rows[0].size > _ROWS_BLOCK
+            and any(
+                r.name == "reduce_sum" and r.result.dtype.is_float for r in self.loop.reductions
+            )
+        )
+        start, finish = [], []
+        for k, r in enumerate(self.loop.reductions):
+            result = f"{self._pointer(r.result)}[{place}]"
+            value, kind = self._name(r.operands[0]), local_type(r.result.dtype)
+            first = _identity(r)
+            if partial:
+                self.lines.append(f"{memory_type(r.result.dtype)} DL_ALIGN t{k}[{inner.size}];")
+                element.append(f"t{k}[i{n}] = {_combine(r, f't{k}[i{n}]', value)};")
+                finish.append(f"{result} = {_combine(r, result, f't{k}[i{n}]')};")
+            else:
+                element.append(f"{result} = {_combine(r, result, value)};")
+            start.append((result, f"t{k}[i{n}]", first, kind))
+        begin = _nest([inner], n, [f"{r} = {f};" for r, _, f, _ in start], independent=True)
+        each = _nest([inner], n, element, independent=True)
+        if not partial:
+            body = begin + _nest(rows, len(kept), each, independent=False)
+        else:
+            clear = _nest([inner], n, [f"{t} = {f};" for _, t, f, _ in start], independent=True)
+            end = _nest([inner], n, finish, independent=True)
+            i = f"i{len(kept)}"
+            size = rows[0].size
+            body = [
+                *begin,
+                f"for (int64_t block = 0; block < {size}; block += {_ROWS_BLOCK}) {{",
+                *("  " + line for line in clear),
+                f"  const int64_t end = block + {_ROWS_BLOCK} < {size} ? block + {_ROWS_BLOCK} : {size};",
+                f"  for (int64_t {i} = block; {i} < end; {i}++) {{",
+                *(
+                    "    " + line
+                    for line in _nest(rows[1:], len(kept) + 1, each, independent=False)
+                ),
+                "  }",
+                *("  " + line for line in end),
+                "}",
+            ]
+        return _nest(kept, 0, body, independent=False)
+
+    def _rows(self, axes: list[Axis]) -> list[str]:
+        kept = [a for a in axes if not a.reduced]
+        rows = [a for a in axes if a.reduced]
+        element = [*self._element(axes), *self._stores(axes)]
+        place = self._result_place(axes)
+        chunked = bool(rows) and rows[-1].size > _SHORT
+        begin, after, end = [], [], []
+        for k, r in enumerate(self.loop.reductions):
+            dtype, value = r.result.dtype, self._name(r.operands[0])
+            begin.append(f"{local_type(dtype)} a{k} = {_identity(r)};")
+            if chunked and (r.name, dtype) in _VECTOR_REDUCTIONS:
+                self.lines.append(f"{local_type(dtype)} DL_ALIGN t{k}[{_CHUNK}];")
+                element.append(f"t{k}[j] = {value};")
+                after.append(f"a{k} = dl_{r.name}_{dtype.value}(a{k}, t{k}, count);")
+                self.headers.add("reduce")
+            else:
+                element.append(f"a{k} = {_combine(r, f'a{k}', value)};")
+            end.append(f"{self._pointer(r.result)}[{place}] = a{k};")
+        if after:
+            i, size = f"i{len(axes) - 1}", rows[-1].size
+            plain = len(after) < len(self.loop.reductions)
+            chunk = [
+                f"for (int64_t from = 0; from < {size}; from += {_CHUNK}) {{",
+                f"  const int64_t count = {size} - from < {_CHUNK} ? {size} - from : {_CHUNK};",
+                *([] if plain else ["  DL_INDEPENDENT"]),
+                "  for (int64_t j = 0; j < count; j++) {",
+                f"    const int64_t {i} = from + j;",
+                *("    " + line for line in element),
+                "  }",
+                *("  " + line for line in after),
+                "}",
+            ]
+            body = _nest(rows[:-1], len(kept), chunk, independent=False)
+        else:
+            body = _nest(rows, len(kept), element, independent=False)
+        return _nest(kept, 0, [*begin, *body, *end], independent=False)
+
+
+def _merge(axes: list[Axis]) -> list[Axis]:
+    merged = collapse([(a.size, *a.strides) for a in axes])
+    reduced = bool(axes) and axes[0].reduced
+    return [Axis(m[0], m[1:], reduced) for m in merged]
+
+
+def _index(terms: list[tuple[str, int]], offset: int) -> str:
+    parts = [i if stride == 1 else f"{i} * {stride}" for i, stride in terms if stride]
+    if offset or not parts:
+        parts.append(str(offset))
+    return " + ".join(parts)
+
+
+def _nest(axes: list[Axis], first: int, body: list[str], independent: bool) -> list[str]:
+    """Loops around lines; their indices are i`first` and on."""
+    for n in range(len(axes) - 1, -1, -1):
+        i = f"i{first + n}"
+        lines = [f"for (int64_t {i} = 0; {i} < {axes[n].size}; {i}++) {{"]
+        if independent and n == len(axes) - 1:
+            lines.insert(0, "DL_INDEPENDENT")
+        body = [*lines, *("  " + line for line in body), "}"]
+    return body
+
+
+def _identity(op: Op) -> str:
+    """What a reduction starts from."""
+    dtype = op.result.dtype
+    if op.name == "reduce_sum":
+        return "0"
+    if op.name == "reduce_prod":
+        return "1"
+    largest = op.name == "reduce_min"
+    if dtype.is_float:
+        suffix = "f" if dtype is DType.F32 else ""
+        return f"{'' if largest else '-'}__builtin_inf{suffix}()"
+    limits = {
+        DType.I64: ("INT64_MIN", "INT64_MAX"),
+        DType.I32: ("INT32_MIN", "INT32_MAX"),
+        DType.U32: ("0", "UINT32_MAX"),
+        DType.U8: ("0", "UINT8_MAX"),
+        DType.BOOL: ("0", "1"),
+    }
+    return limits[dtype][largest]
+
+
+def _combine(op: Op, a: str, b: str) -> str:
+    dtype = op.result.dtype
+    if op.name in ("reduce_max", "reduce_min"):
+        return f"dl_{op.name[7:]}_{dtype.value}({a}, {b})"
+    sign = "+" if op.name == "reduce_sum" else "*"
+    return f"({local_type(dtype)})({a} {sign} {b})"

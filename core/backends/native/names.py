@@ -1,0 +1,66 @@
+"""How element types and numbers are written in C."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...ir import DType, Op
+from ...ops import PRIMITIVES
+
+_LOCAL = {
+    DType.F64: "double",
+    DType.F32: "float",
+    DType.I64: "int64_t",
+    DType.I32: "int32_t",
+    DType.U32: "uint32_t",
+    DType.U8: "uint8_t",
+    DType.BOOL: "_Bool",
+}
+
+
+def local_type(dtype: DType) -> str:
+    """The C type of one number."""
+    return _LOCAL[dtype]
+
+
+def memory_type(dtype: DType) -> str:
+    """The C type of a number in memory. A bool is a byte, which compilers vectorise."""
+    return "uint8_t" if dtype is DType.BOOL else _LOCAL[dtype]
+
+
+def from_memory(dtype: DType, expression: str) -> str:
+    """What is read from memory, as a number: a byte of a bool need not be 0 or 1."""
+    return f"{expression} != 0" if dtype is DType.BOOL else expression
+
+
+def literal(value: Any, dtype: DType) -> str:
+    """A number, exactly."""
+    if dtype.is_float:
+        suffix = "f" if dtype is DType.F32 else ""
+        x = float(value)
+        if math.isnan(x):
+            return f'__builtin_nan{suffix}("")'
+        if math.isinf(x):
+            return f"{'-' if x < 0 else ''}__builtin_inf{suffix}()"
+        short = repr(float(np.float32(value))) if suffix else repr(x)
+        if suffix:  # the shortest decimal that gives this number
+            short = str(np.format_float_scientific(np.float32(value), unique=True, trim="0"))
+        return f"({short}{suffix})" if x < 0 or short.startswith("-") else f"{short}{suffix}"
+    x = int(value)
+    if dtype is DType.I64:
+        return "INT64_MIN" if x == -(2**63) else f"INT64_C({x})" if abs(x) > 2**31 else f"({x})"
+    if dtype is DType.I32:
+        return "INT32_MIN" if x == -(2**31) else f"({x})"
+    return f"{x}u" if dtype is DType.U32 else str(x)
+
+
+def expression(op: Op, operands: list[str]) -> str:
+    """One element of an elementwise operation."""
+    template = PRIMITIVES[op.name].c
+    assert template is not None, op.name
+    dtype = op.result.dtype
+    first = op.operands[0].dtype.value
+    return template.format(*operands, t=local_type(dtype), s=dtype.value, s0=first)

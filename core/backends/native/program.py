@@ -1,0 +1,190 @@
+"""Compiled programs: built or found in the cache, loaded, and called with the interpreter's lock released.
+
+Many threads may call one program at once. Each thread has one arena, as large as its largest
+program needed, that all programs use in turn: nothing in it outlives a call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import DelianError
+from ...ir import Array, Function, ListType, TensorType
+from ...passes.memory import ALIGNMENT
+from ...wire.ir_codec import content_hash
+from ..reference import check_arguments, check_out
+from . import cache, emit
+from .toolchain import Toolchain
+
+#: Memory that the lists of one call may take; $DELIAN_LIST_BYTES_MAX is another limit.
+LIST_BYTES_MAX = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a compiled program is made of.
+
+    Attributes:
+        arena_bytes: working memory of one call.
+        tensor_bytes: what its tensors would take if none shared memory.
+        groups: fused loops. calls: other steps.
+        library: the shared object; the C beside it has the suffix .c.
+    """
+
+    arena_bytes: int
+    tensor_bytes: int
+    groups: int
+    calls: int
+    library: Path
+
+
+class _Thread(threading.local):
+    """The arena of a thread: its memory and its first aligned address."""
+
+    def __init__(self) -> None:
+        self.memory: Array = np.empty(0, np.uint8)
+        self.address = 0
+
+    def arena(self, size: int) -> int:
+        if size + ALIGNMENT > self.memory.size:
+            self.memory = np.empty(0, np.uint8)  # free the old one first
+            self.memory = np.empty(size + ALIGNMENT, np.uint8)
+            start = self.memory.ctypes.data
+            self.address = start + -start % ALIGNMENT
+        return self.address
+
+
+_thread = _Thread()
+
+
+class NativeProgram:
+    """A function that runs as machine code. Safe to call from several threads at once."""
+
+    def __init__(self, function: Function, library: ctypes.CDLL, path: Path, entry: str) -> None:
+        self.function = function
+        self._library = library
+        self._entry = getattr(library, entry)
+        self._entry.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64]
+        self._entry.restype = ctypes.c_int
+        facts = (ctypes.c_int64 * 4).in_dll(library, f"{entry}_facts")
+        self.report = Report(*facts, library=path)
+        self._constants = emit.constants_of(function)
+        self._types = [_layout(t) for t in function.param_types]
+        self._results = [_layout(t) for t in function.result_types]
+        self._arguments = ctypes.c_void_p * (len(self._types) + len(self._constants))
+        self._buffers = ctypes.c_void_p * len(self._results)
+        self._constant_pointers = tuple(c.ctypes.data for c in self._constants)
+        self._arena_bytes = self.report.arena_bytes
+
+    def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
+        """Runs it. Results are new arrays, or written into `out`, which no argument may overlap.
+
+        Raises DelianError when an argument or a buffer does not fit, or when lists outgrow
+        $DELIAN_LIST_BYTES_MAX.
+        """
+        arrays = self._check(args)
+        if out is None:
+            results = tuple([np.empty(shape, dtype) for dtype, shape in self._results])
+        else:
+            check_out(self.function, out)
+            results = tuple(out)
+        pointers = [a.ctypes.data for a in arrays]
+        targets = [r.ctypes.data for r in results]
+        if out is not None:
+            _refuse_overlap(self.function, arrays, results)
+        limit = int(os.environ.get("DELIAN_LIST_BYTES_MAX", LIST_BYTES_MAX))
+        code = self._entry(
+            self._arguments(*pointers, *self._constant_pointers),
+            self._buffers(*targets),
+            _thread.arena(self._arena_bytes),
+            limit,
+        )
+        if code:
+            raise DelianError(
+                f"{self.function.name}: its lists outgrew {limit} bytes of memory",
+                "a loop saves too much for its derivative: run fewer rounds, or raise"
+                " DELIAN_LIST_BYTES_MAX",
+            )
+        return results
+
+    def _check(self, args: Sequence[Any]) -> list[Array]:
+        """The arguments as arrays stored row by row."""
+        arrays = []
+        if len(args) == len(self._types):
+            for arg, (dtype, shape) in zip(args, self._types, strict=True):
+                if type(arg) is not np.ndarray or arg.dtype != dtype or arg.shape != shape:
+                    break
+                arrays.append(arg if arg.flags.c_contiguous else np.ascontiguousarray(arg))
+            else:
+                return arrays
+        args = [np.asarray(a) if isinstance(a, np.generic) else a for a in args]
+        check_arguments(self.function, args)
+        return [np.asarray(a, order="C") for a in args]
+
+
+def _layout(type_: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    assert isinstance(type_, TensorType), "an entry takes and gives tensors"
+    return type_.dtype.numpy, type_.shape
+
+
+def _refuse_overlap(function: Function, arrays: Sequence[Array], out: Sequence[Array]) -> None:
+    """Results are written while arguments are still read."""
+    for i, buffer in enumerate(out):
+        for j, other in enumerate((*arrays, *out[:i])):
+            if np.may_share_memory(buffer, other):
+                what = "an argument" if j < len(arrays) else "another buffer"
+                raise DelianError(
+                    f"{function.name}: out[{i}] ({function.result_names[i]}) overlaps {what}",
+                    "give result buffers memory of their own",
+                )
+
+
+def compile_native(
+    functions: Mapping[str, Function], toolchain: Toolchain
+) -> dict[str, NativeProgram]:
+    """Compiles functions into one shared object, or finds it in the cache, and loads it.
+
+    Raises DelianError when a function takes or gives a list, or the compiler fails.
+    """
+    for name, function in functions.items():
+        if any(isinstance(t, ListType) for t in (*function.param_types, *function.result_types)):
+            raise DelianError(
+                f"{name} takes or gives a list, which stays within a native program",
+                'run it with backend="reference"',
+            )
+    entries = {f"dl_entry_{i}": function for i, function in enumerate(functions.values())}
+    key = cache.key_of(toolchain, [(e, content_hash(f)) for e, f in entries.items()])
+    path = cache.shared_object(key, toolchain, lambda: emit.emit(entries)[0])
+    library = _load(str(path))
+    programs = zip(functions.items(), entries, strict=True)
+    return {
+        name: NativeProgram(function, library, path, entry) for (name, function), entry in programs
+    }
+
+
+@functools.cache
+def _libm() -> None:
+    """Makes libm's functions visible to programs, which are linked with no library."""
+    if sys.platform.startswith("linux"):
+        try:
+            ctypes.CDLL("libm.so.6", ctypes.RTLD_GLOBAL)
+        except OSError:  # musl has them in libc, which is there already
+            return
+
+
+def _load(path: str) -> ctypes.CDLL:
+    _libm()
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise DelianError(f"a compiled program does not load: {error}", f"delete {path}") from error

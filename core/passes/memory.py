@@ -1,0 +1,416 @@
+"""Where every tensor of a program lies: parameters, result buffers, and one arena with fixed
+offsets.
+
+The steps of a schedule, those of its regions included, stand on one line of time, in the order of
+the text. A tensor lives from the step that writes it to the last that reads it; what a loop reads
+from outside lives until the loop ends. Two tensors may share memory when they are never alive at
+the same time. Step t reads at time 2t and writes at 2t + 1.
+
+First tensors are made one: a loop's carry with what the body gives for it (so that the body writes
+it in place) and with what it starts from, an elementwise result with an operand that dies there,
+a result of the function with its buffer. What cannot be made one is copied. Then what is left for
+the arena is placed, the largest first, each in the tightest gap among those alive with it
+(greedy by size: Pisarchyk and Lee, "Efficient memory management for deep neural net inference",
+2020, section 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..ir import Op, TensorType, Value
+from .fuse import Call, Loop, Schedule
+from .views import View, contiguous_strides, is_whole, strides_in
+
+#: Tensors in the arena begin at a multiple of this: a cache line, and the widest vector.
+ALIGNMENT = 64
+#: Calls that give their first operand, changed in some places.
+_UPDATES = frozenset(["put_add", "put_along_add", "dynamic_update"])
+#: A copy in a loop costs this many bits more than one outside: it happens in every round.
+_DEPTH_BITS = 6
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Memory of one tensor: parameter, result or constant `index`, or byte `index` of the arena."""
+
+    kind: Literal["param", "result", "constant", "arena"]
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A tensor to be copied into another, because it could not be computed there."""
+
+    source: Value
+    target: Value
+
+
+@dataclass(slots=True)
+class MemoryPlan:
+    """Places of bases. Rank-0 values and lists have none (they are local variables), nor have
+    tensors without elements.
+
+    Attributes:
+        places: where each stored tensor lies.
+        offsets: for a region's parameter that names a part of a tensor outside, the elements to
+            skip.
+        before: for an operation with regions, the copies that start its carries.
+        after: for an operation and the index of a region, the copies at the end of that region.
+        results: (index of a result buffer, value) to be copied when the program ends.
+        scratch: for a call, the byte of the arena where the working memory that it asked for is.
+        arena_bytes: the size of the arena.
+        tensor_bytes: what all stored tensors would take if each had memory of its own.
+    """
+
+    places: dict[Value, Place] = field(default_factory=dict)
+    offsets: dict[Value, int] = field(default_factory=dict)
+    before: dict[Op, list[Move]] = field(default_factory=dict)
+    after: dict[tuple[Op, int], list[Move]] = field(default_factory=dict)
+    results: list[tuple[int, Value]] = field(default_factory=list)
+    scratch: dict[Call, int] = field(default_factory=dict)
+    arena_bytes: int = 0
+    tensor_bytes: int = 0
+
+
+def has_memory(value: Value) -> bool:
+    """Whether a value needs a place: tensors do, but for rank 0 and those without elements."""
+    return isinstance(value.type, TensorType) and value.shape != () and value.type.size > 0
+
+
+def plan(
+    schedule: Schedule,
+    constant: Callable[[Value], Place],
+    scratch: Callable[[Call, Schedule], int],
+) -> MemoryPlan:
+    """Plans a function. `constant` gives a constant's place, `scratch` the bytes a call works in."""
+    return _Planner(constant, scratch).run(schedule)
+
+
+class _Buffer:
+    """Memory that one or several tensors share.
+
+    `spans` are the closed intervals in which one of them is alive, `writes` when and as which value
+    one is written.
+    """
+
+    __slots__ = ("merged", "owned", "place", "size", "spans", "writes")
+
+    def __init__(self, size: int, place: Place | None = None) -> None:
+        self.size = size
+        self.place = place
+        self.owned = place is None
+        self.spans: list[Span] = []
+        self.writes: list[tuple[int, Value]] = []
+        self.merged: _Buffer | None = None
+
+    def root(self) -> _Buffer:
+        buffer = self
+        while buffer.merged is not None:
+            buffer = buffer.merged
+        return buffer
+
+
+class _Planner:
+    def __init__(
+        self, constant: Callable[[Value], Place], scratch: Callable[[Call, Schedule], int]
+    ) -> None:
+        self.constant = constant
+        self.scratch_bytes = scratch
+        self.plan = MemoryPlan()
+        self.buffers: dict[Value, _Buffer] = {}
+        self.all: list[_Buffer] = []
+        self.scratch: dict[Call, _Buffer] = {}
+        self.time = 0
+        self.depth = 0
+        self.reads: dict[int, list[Value]] = {}
+        # (time, written, read): each element is read before it is written, and by none after.
+        self.in_place: set[tuple[int, Value, Value]] = set()
+        # Pairs to be made one, with what a copy would cost.
+        self.wishes: list[tuple[int, Value, Value]] = []
+        # Copies that are not needed where source and target become one.
+        self.copies: list[tuple[list[Move], Move, Value]] = []
+
+    def run(self, schedule: Schedule) -> MemoryPlan:
+        for i, param in enumerate(schedule.params):
+            if has_memory(param):
+                self.buffers[param] = _Buffer(param.tensor.nbytes, Place("param", i))
+                self._extend(self.buffers[param])
+        self._walk(schedule)
+        self.time += 1
+        for r in schedule.results:
+            self._read(schedule, r)
+        self._pin_results(schedule)
+        self._join()
+        for moves, move, base in self.copies:
+            if self.buffers[base].root() is not self.buffers[move.target].root():
+                moves.append(move)
+        for j, r in enumerate(schedule.results):
+            if has_memory(r):
+                place = self.buffers[schedule.views[r].base].root().place
+                if place != Place("result", j):
+                    self.plan.results.append((j, r))
+        self._assign()
+        return self.plan
+
+    # -- lifetimes
+
+    def _write(self, value: Value, buffer: _Buffer | None = None) -> None:
+        """The value is written now, into memory of its own or into a buffer."""
+        if not has_memory(value):
+            return
+        if buffer is None:
+            buffer = self.buffers[value] = _Buffer(value.tensor.nbytes)
+            self.all.append(buffer)
+        buffer.spans.append((2 * self.time + 1, 2 * self.time + 1))
+        buffer.writes.append((self.time, value))
+
+    def _extend(self, buffer: _Buffer) -> None:
+        """The buffer is alive until now."""
+        if not buffer.spans:
+            buffer.spans.append((0, 0))
+        start, end = buffer.spans[-1]
+        buffer.spans[-1] = (start, max(end, 2 * self.time))
+
+    def _read(self, schedule: Schedule, value: Value) -> None:
+        """The value is read now; a constant gets its place."""
+        if not isinstance(value.type, TensorType) or not has_memory(schedule.views[value].base):
+            return
+        base = schedule.views[value].base
+        if base in schedule.iotas:
+            return
+        if base in schedule.constants and base not in self.buffers:
+            self.buffers[base] = _Buffer(base.tensor.nbytes, self.constant(base))
+        self._extend(self.buffers[base])
+        self.reads.setdefault(self.time, []).append(base)
+
+    def _overwrites(self, written: Value, read: Value) -> None:
+        """This step may write a value over another, element by element; it is best if it does."""
+        self.in_place.add((self.time, written, read))
+        self.wishes.append((read.tensor.nbytes << _DEPTH_BITS * min(self.depth, 8), written, read))
+
+    def _copy(self, moves: list[Move], schedule: Schedule, source: Value, target: Value) -> None:
+        """The source becomes the target now: by a copy, if they cannot be one."""
+        view = schedule.views[source]
+        self.copies.append((moves, Move(source, target), view.base))
+        if is_whole(view, source):
+            self._overwrites(target, view.base)
+
+    def _walk(self, schedule: Schedule) -> None:
+        for step in schedule.steps:
+            self.time += 1
+            if isinstance(step, Loop):
+                self._loop(schedule, step)
+            elif step.op.name in ("for", "while"):
+                self._repeat(schedule, step)
+            elif step.op.name == "if":
+                self._branch(schedule, step)
+            else:
+                self._call(schedule, step)
+
+    def _loop(self, schedule: Schedule, loop: Loop) -> None:
+        for v in loop.loads:
+            self._read(schedule, v)
+        for value in (*(copy for copy, _ in loop.stores), *(r.result for r in loop.reductions)):
+            self._write(value)
+        views = {schedule.views[v].base: None for v in loop.loads}
+        for copy, _ in loop.stores:
+            for base in views:
+                if base in self.buffers and _reads_in_place(schedule, loop, base, copy):
+                    self._overwrites(copy, base)
+
+    def _call(self, schedule: Schedule, call: Call) -> None:
+        for v in call.operands:
+            self._read(schedule, v)
+        size = self.scratch_bytes(call, schedule)
+        if size:
+            buffer = _Buffer(size)
+            buffer.spans.append((2 * self.time, 2 * self.time + 1))
+            self.scratch[call] = buffer
+            self.all.append(buffer)
+        for result in call.op.results:
+            self._write(result)
+        if call.op.name in _UPDATES and has_memory(call.op.result):
+            first, *rest = call.operands
+            view = schedule.views[first]
+            if (
+                view.base in self.buffers
+                and is_whole(view, first)
+                and all(schedule.views[v].base is not view.base for v in rest)
+            ):
+                self._overwrites(call.op.result, view.base)
+
+    # -- regions
+
+    def _alias(self, inner: Value, view: View) -> None:
+        """A region's parameter is another name for a tensor outside."""
+        if has_memory(inner):
+            self.buffers[inner] = self.buffers[view.base]
+            skip = view.offset + self.plan.offsets.get(view.base, 0)
+            if skip:
+                self.plan.offsets[inner] = skip
+
+    def _repeat(self, schedule: Schedule, step: Call) -> None:
+        op = step.op
+        bounds = 2 if op.name == "for" else 0
+        split = bounds + int(op.attrs["consts"])
+        consts, starts = step.operands[bounds:split], step.operands[split:]
+        for v in step.operands:
+            self._read(schedule, v)
+        moves = self.plan.before.setdefault(op, [])
+        for result, start in zip(op.results, starts, strict=True):
+            self._write(result)
+            if has_memory(result):
+                self._copy(moves, schedule, start, result)
+        self.depth += 1
+        for region, inner in enumerate(step.bodies):
+            params = inner.params[1:] if op.name == "for" else inner.params
+            for p, v in zip(params, consts, strict=False):
+                self._alias(p, schedule.views[v]) if has_memory(v) else None
+            carried = params[len(consts) :]
+            for p, r in zip(carried, op.results, strict=True):
+                if has_memory(p):
+                    self.buffers[p] = self.buffers[r]
+            self._walk(inner)
+            self.time += 1
+            for r in inner.results:
+                self._read(inner, r)
+            if inner is step.bodies[-1]:
+                self._write_back(op, region, inner, carried)
+            else:  # the condition runs once more than the body: all carries outlive it
+                for r in op.results:
+                    if has_memory(r):
+                        self._extend(self.buffers[r])
+        self.depth -= 1
+        for v in consts:
+            self._read(schedule, v)
+
+    def _write_back(self, op: Op, region: int, body: Schedule, carried: Sequence[Value]) -> None:
+        """What a round gives becomes what the next one starts from.
+
+        Between its last reading and here the old value of a carry is dead, and the new one may lie
+        there.
+        """
+        moves = self.plan.after.setdefault((op, region), [])
+        for p, r, result in zip(carried, body.results, op.results, strict=True):
+            if has_memory(p) and body.views[r].base is not p:
+                self._write(result, self.buffers[result])
+                self._copy(moves, body, r, result)
+
+    def _branch(self, schedule: Schedule, step: Call) -> None:
+        op = step.op
+        for v in step.operands:
+            self._read(schedule, v)
+        for result in op.results:
+            if has_memory(result):
+                self.buffers[result] = _Buffer(result.tensor.nbytes)
+                self.all.append(self.buffers[result])
+        for region, inner in enumerate(step.bodies):
+            for p, v in zip(inner.params, step.operands[1:], strict=True):
+                self._alias(p, schedule.views[v]) if has_memory(v) else None
+            self._walk(inner)
+            self.time += 1
+            moves = self.plan.after.setdefault((op, region), [])
+            for r in inner.results:
+                self._read(inner, r)
+            for r, result in zip(inner.results, op.results, strict=True):
+                if has_memory(result):
+                    self._write(result, self.buffers[result])
+                    self._copy(moves, inner, r, result)
+        for v in step.operands:
+            self._read(schedule, v)
+
+    # -- making one of two
+
+    def _pin_results(self, schedule: Schedule) -> None:
+        """What the function gives lies in a result buffer, unless it is a parameter or constant."""
+        for j, r in enumerate(schedule.results):
+            if has_memory(r):
+                buffer = self.buffers[schedule.views[r].base]
+                if buffer.place is None:
+                    buffer.place = Place("result", j)
+
+    def _join(self) -> None:
+        for _, a, b in sorted(self.wishes, key=lambda wish: -wish[0]):
+            one, two = self.buffers[a].root(), self.buffers[b].root()
+            if (
+                one is not two
+                and one.owned
+                and two.owned
+                and one.size == two.size
+                and not (one.place and two.place)
+                and self._may_join(one, two)
+            ):
+                two.merged = one
+                one.spans += two.spans
+                one.writes += two.writes
+                one.place = one.place or two.place
+
+    def _may_join(self, one: _Buffer, two: _Buffer) -> bool:
+        """Whether they are never alive together, nor one read by a step that writes the other."""
+        if _overlap(one.spans, two.spans):
+            return False
+        for written, other in ((one, two), (two, one)):
+            for time, value in written.writes:
+                for read in self.reads.get(time, ()):
+                    if self.buffers[read].root() is other and (
+                        (time, value, read) not in self.in_place
+                    ):
+                        return False
+        return True
+
+    # -- the arena
+
+    def _assign(self) -> None:
+        self.plan.tensor_bytes = sum(b.size for b in self.all)
+        roots = [b for b in self.all if b.merged is None and b.place is None]
+        placed: list[tuple[Span, list[Span], _Buffer]] = []
+        for buffer in sorted(roots, key=lambda b: (-b.size, b.spans)):
+            # A step that writes a tensor may still be reading the others: alive from its start on.
+            spans = [(start & ~1, end) for start, end in buffer.spans]
+            taken = sorted(at for at, others, _ in placed if _overlap(spans, others))
+            size = -(-buffer.size // ALIGNMENT) * ALIGNMENT
+            offset = _gap(taken, size)
+            buffer.place = Place("arena", offset)
+            placed.append(((offset, offset + size), spans, buffer))
+        self.plan.arena_bytes = max((end for (_, end), _, _ in placed), default=0)
+        for value, buffer in self.buffers.items():
+            place = buffer.root().place
+            assert place is not None, "every tensor has a place"
+            self.plan.places[value] = place
+        for call, buffer in self.scratch.items():
+            assert buffer.place is not None, "scratch memory has a place"
+            self.plan.scratch[call] = buffer.place.index
+
+
+def _reads_in_place(schedule: Schedule, loop: Loop, base: Value, written: Value) -> bool:
+    """Whether the loop reads, of a tensor, just the element at the place that it writes."""
+    if base.tensor.size != written.tensor.size or base.dtype is not written.dtype:
+        return False
+    expected = contiguous_strides(loop.extents)
+    for v in loop.loads:
+        view = schedule.views[v]
+        if view.base is base and (
+            view.offset or strides_in(loop.space, v.shape, view.strides) != expected
+        ):
+            return False
+    return True
+
+
+def _overlap(a: list[Span], b: list[Span]) -> bool:
+    return any(s[0] <= t[1] and t[0] <= s[1] for s in a for t in b)
+
+
+def _gap(taken: list[Span], size: int) -> int:
+    """The offset of the tightest gap, among sorted intervals, that holds `size` bytes."""
+    best, best_size = -1, 0
+    end = 0
+    for start, stop in taken:
+        if start - end >= size and (best < 0 or start - end < best_size):
+            best, best_size = end, start - end
+        end = max(end, stop)
+    return end if best < 0 else best
