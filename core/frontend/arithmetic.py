@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir import DType, TensorType, Value
+from ..ir import DType, Value
 from .values import NUMBERS, Tensor, describe
 
 if TYPE_CHECKING:
@@ -154,6 +154,13 @@ def tensor(s: Specialiser, value: Any, dtype: DType | None = None) -> Tensor:
     if type(value) is int and dtype.is_int:
         check_range(s, value, dtype)
     return Tensor(materialise(s, value, dtype, shape_of(value)))
+
+
+def strong(value: Any) -> Any:
+    """A number as np.asarray makes it: of a type of its own."""
+    if type(value) is Tensor:
+        return Tensor(value.value) if value.weak else value
+    return np.asarray(value) if type(value) in (int, float) else value
 
 
 def operands(
@@ -351,7 +358,3 @@ UNARY = {"-": negative, "+": positive, "~": invert}
 def is_operand(value: Any) -> bool:
     """Whether the operators above take it beside a tensor."""
     return type(value) is Tensor or isinstance(value, NUMBERS)
-
-
-def type_of(tensor_: Tensor) -> TensorType:
-    return tensor_.type

@@ -71,7 +71,7 @@ def _shaped(value: Value, stop: int) -> Tensor:
 def dot(s: Specialiser, a: Any, b: Any) -> Tensor:
     x, y, weak = _pair(s, a, b)
     if not x.shape or not y.shape:
-        return arithmetic.multiply(s, a, b)
+        return arithmetic.multiply(s, arithmetic.strong(a), arithmetic.strong(b))
     inner = max(len(y.shape) - 2, 0)
     if x.shape[-1] != y.shape[inner]:
         text = f"np.dot of shapes {list(x.shape)} and {list(y.shape)}"
@@ -82,7 +82,7 @@ def dot(s: Specialiser, a: Any, b: Any) -> Tensor:
 def inner(s: Specialiser, a: Any, b: Any) -> Tensor:
     x, y, weak = _pair(s, a, b)
     if not x.shape or not y.shape:
-        return arithmetic.multiply(s, a, b)
+        return arithmetic.multiply(s, arithmetic.strong(a), arithmetic.strong(b))
     if x.shape[-1] != y.shape[-1]:
         raise s.error("DL115", f"np.inner of shapes {list(x.shape)} and {list(y.shape)}")
     return Tensor(_dot(s, x, y, ((len(x.shape) - 1,), (len(y.shape) - 1,))), weak)

@@ -28,9 +28,9 @@ def annotate(
     """The body with its branches and loops annotated, the names local to the function, those that it takes from outside."""
     walk = _Walk()
     walk.nodes(body)
-    pinned = frozenset(walk.captured)
-    annotated, _ = _block(body, frozenset((hir.RESULT,)) | pinned, pinned)
     assigned = frozenset(walk.assigned | parameters)
+    annotator = _Annotator(frozenset(walk.captured), assigned)
+    annotated, _ = annotator.block(body, frozenset((hir.RESULT,)) | annotator.pinned)
     return annotated, assigned, frozenset(walk.reads | walk.captured) - assigned
 
 
@@ -46,11 +46,15 @@ def names_of(target: Any) -> Iterator[str]:
 
 
 class _Walk:
-    """Collects, over any piece of HIR: the names that it reads, assigns, and that functions defined in it read."""
+    """Collects, over any piece of HIR: the names that it reads and assigns.
+
+    Also those whose list or dict it changes, and those that functions defined in it read.
+    """
 
     def __init__(self) -> None:
         self.reads: set[str] = set()
         self.assigned: set[str] = set()
+        self.changed: set[str] = set()
         self.captured: set[str] = set()
 
     def nodes(self, node: Any) -> None:
@@ -94,7 +98,7 @@ class _Walk:
         elif isinstance(node, hir.Call):
             function = node.function
             if isinstance(function, hir.Attribute) and function.name in MUTATORS:
-                self.assigned.update(_root(function.value))
+                self.changed.update(_root(function.value))
         for slot in node.__slots__:
             self.nodes(getattr(node, slot))
 
@@ -105,12 +109,13 @@ class _Walk:
                 inner.nodes(part)
         self.reads |= inner.reads - node.names
         self.assigned |= inner.assigned - node.names
+        self.changed |= inner.changed - node.names
         self.captured |= inner.captured - node.names
 
     def target(self, target: Any) -> None:
         self.assigned.update(names_of(target))
         if isinstance(target, hir.Subscript):
-            self.assigned.update(_root(target))
+            self.changed.update(_root(target))
             self.nodes(target)
         elif isinstance(target, hir.Sequence):
             for item in target.items:
@@ -132,62 +137,61 @@ def _reads(*nodes: Any) -> frozenset[str]:
     return frozenset(walk.reads | walk.captured)
 
 
-def _assigned(*nodes: Any) -> frozenset[str]:
-    walk = _Walk()
-    for node in nodes:
-        walk.nodes(node)
-    return frozenset(walk.assigned)
-
-
 _Live = frozenset[str]
 
 
-def _block(block: hir.Block, live: _Live, pinned: _Live) -> tuple[hir.Block, _Live]:
-    out: list[hir.Statement] = []
-    for statement in reversed(block):
-        statement, live = _statement(statement, live, pinned)
-        out.append(statement)
-    return tuple(reversed(out)), live
+class _Annotator:
+    """Annotates one function. `pinned` names are always live; `local` names are its own."""
 
+    def __init__(self, pinned: _Live, local: _Live) -> None:
+        self.pinned = pinned
+        self.local = local
 
-def _statement(node: hir.Statement, live: _Live, pinned: _Live) -> tuple[hir.Statement, _Live]:
-    if isinstance(node, hir.If):
-        then, live_then = _block(node.then, live, pinned)
-        otherwise, live_otherwise = _block(node.otherwise, live, pinned)
-        names = _assigned(node.then, node.otherwise)
-        changed, dead = tuple(sorted(names & live)), tuple(sorted(names - live))
-        node = hir.If(node.loc, node.test, then, otherwise, changed, dead)
-        return node, live_then | live_otherwise | _reads(node.test)
-    if isinstance(node, hir.While):
-        head = _reads(node.test) | (frozenset((node.stop,)) if node.stop else frozenset())
-        body, around = _loop(node.body, head, live, pinned)
-        names = _assigned(node.body, node.test)
-        carried, dead = tuple(sorted(names & around)), tuple(sorted(names - around))
-        return replace(node, body=body, carried=carried, dead=dead), around
-    if isinstance(node, hir.For):
+    def changed(self, *nodes: Any) -> _Live:
+        walk = _Walk()
+        for node in nodes:
+            walk.nodes(node)
+        return frozenset(walk.assigned | (walk.changed & self.local))
+
+    def block(self, block: hir.Block, live: _Live) -> tuple[hir.Block, _Live]:
+        out: list[hir.Statement] = []
+        for statement in reversed(block):
+            statement, live = self.statement(statement, live)
+            out.append(statement)
+        return tuple(reversed(out)), live
+
+    def statement(self, node: hir.Statement, live: _Live) -> tuple[hir.Statement, _Live]:
+        if isinstance(node, hir.If):
+            then, live_then = self.block(node.then, live)
+            otherwise, live_otherwise = self.block(node.otherwise, live)
+            names = self.changed(node.then, node.otherwise)
+            changed, dead = tuple(sorted(names & live)), tuple(sorted(names - live))
+            node = hir.If(node.loc, node.test, then, otherwise, changed, dead)
+            return node, live_then | live_otherwise | _reads(node.test)
+        if isinstance(node, hir.While | hir.For):
+            return self.loop(node, live)
+        if isinstance(node, hir.Assign):
+            written = frozenset(n for t in node.targets for n in names_of(t)) - self.pinned
+            stores = _reads(*(t for t in node.targets if not isinstance(t, hir.Name))) - written
+            return node, (live - written) | _reads(node.value) | stores
+        if isinstance(node, hir.SetFlag):
+            return node, live - {node.name}
+        if isinstance(node, hir.Define):
+            return node, (live - (frozenset((node.name,)) - self.pinned)) | _reads(node)
+        return node, live | _reads(node)
+
+    def loop(self, node: hir.While | hir.For, live: _Live) -> tuple[hir.Statement, _Live]:
+        """`around` is what is live at the loop's head, there being another round or none."""
         head = frozenset((node.stop,)) if node.stop else frozenset()
-        bound = frozenset(names_of(node.target))
-        body, around = _loop(node.body, head, live, pinned, bound)
-        names = _assigned(node.body) | bound
+        if isinstance(node, hir.While):
+            head, bound = head | _reads(node.test), frozenset[str]()
+            names = self.changed(node.body, node.test)
+        else:
+            bound = frozenset(names_of(node.target))
+            names = self.changed(node.body) | bound
+        _, first = self.block(node.body, frozenset())
+        around = live | head | (first - (bound - self.pinned))
+        body, _ = self.block(node.body, around)
         carried, dead = tuple(sorted(names & around)), tuple(sorted(names - around))
-        node = replace(node, body=body, carried=carried, dead=dead)
-        return node, around | _reads(node.iterable)
-    if isinstance(node, hir.Assign):
-        written = frozenset(n for t in node.targets for n in names_of(t))
-        stores = _reads(*(t for t in node.targets if not isinstance(t, hir.Name))) - written
-        return node, (live - (written - pinned)) | _reads(node.value) | stores
-    if isinstance(node, hir.SetFlag):
-        return node, live - {node.name}
-    if isinstance(node, hir.Define):
-        return node, (live - (frozenset((node.name,)) - pinned)) | _reads(node)
-    return node, live | _reads(node)
-
-
-def _loop(
-    body: hir.Block, head: _Live, live: _Live, pinned: _Live, bound: _Live = frozenset()
-) -> tuple[hir.Block, _Live]:
-    """The annotated body, and what is live at the loop's head, there being another round or none."""
-    _, first = _block(body, frozenset(), pinned)
-    around = live | head | (first - (bound - pinned))
-    annotated, _ = _block(body, around, pinned)
-    return annotated, around
+        made = replace(node, body=body, carried=carried, dead=dead)
+        return made, around | (_reads(node.iterable) if isinstance(node, hir.For) else frozenset())

@@ -175,7 +175,7 @@ def array(s: Specialiser, object: Any, dtype: Any = None, copy: Any = None) -> A
 def _nested(s: Specialiser, value: Any) -> Any:
     if isinstance(value, tuple | list):
         return stack(s, [_nested(s, v) for v in value])
-    return value
+    return arithmetic.strong(value)
 
 
 # Shapes
@@ -290,7 +290,7 @@ def sequence(s: Specialiser, arrays: Any) -> list[Any]:
     values = iteration.items(s, arrays)
     if not values:
         raise s.error("DL119", "needs at least one array")
-    return values
+    return [arithmetic.strong(v) for v in values]
 
 
 def concatenate(s: Specialiser, arrays: Any, axis: Any = 0, *, dtype: Any = None) -> Tensor:
