@@ -1,0 +1,380 @@
+"""The device's protocol, event by event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.core.machine import IGNORE
+from delian.core.ports import (
+    CLOUD,
+    MS,
+    SECOND,
+    BlobStored,
+    CancelProgram,
+    DropBlob,
+    Node,
+    Outcome,
+    ProgramFinished,
+    ProgramStopped,
+    ProtocolError,
+    Received,
+    Record,
+    RunProgram,
+    Send,
+    SetTimer,
+    Started,
+    StoreBlob,
+    Tier,
+    TimerFired,
+)
+from delian.core.streams import Streams, device_key
+from delian.core.wire.admission_pb2 import (
+    POOL_FULL,
+    Accept,
+    CheckIn,
+    DeviceFacts,
+    Eligibility,
+    Reject,
+    RetryWindow,
+)
+from delian.core.wire.blob_pb2 import Blob, BlobRef, FetchBlob
+from delian.core.wire.round_pb2 import (
+    COUNTED,
+    DEADLINE,
+    LATE,
+    NON_FINITE,
+    OUT_OF_MEMORY,
+    PROGRAM_FAILED,
+    Failure,
+    RingPlan,
+    RoundClosed,
+    Task,
+    Upload,
+    UploadAck,
+)
+from delian.device.machine import TABLE, DeviceMachine, DeviceState, Phase, restore
+
+EDGE = Node(Tier.EDGE, 2)
+BUNDLE, WEIGHTS = b"b" * 32, b"w" * 32
+VECTOR = np.arange(4, dtype=np.uint32)
+
+
+def make_task(round=1, attempt=1, run=1, time_ms=10_000, weights=WEIGHTS):
+    return Task(
+        run=run,
+        round=round,
+        attempt=attempt,
+        bundle=BlobRef(digest=BUNDLE, size=100),
+        weights=BlobRef(digest=weights, size=12),
+        ring=RingPlan(clip=1, clients_max=10, bits=32, dimension=3),
+        time_ms=time_ms,
+        rng_key=b"roundkey",
+    )
+
+
+class Bench:
+    """A device and a clock; `said` is what it sent last."""
+
+    def __init__(self, state=None, masker=None):
+        self.machine = DeviceMachine(
+            state or DeviceState(7),
+            EDGE,
+            Streams(1),
+            DeviceFacts(memory_mib=512),
+            Eligibility(consented=True),
+            masker,
+        )
+        self.now = 0
+        self.effects = []
+
+    def does(self, event, after=0):
+        self.now += after
+        self.effects = self.machine.handle(event, self.now)
+        return self
+
+    def gets(self, message, after=0):
+        return self.does(Received(EDGE, message), after)
+
+    @property
+    def phase(self):
+        return self.machine.state.phase
+
+    @property
+    def said(self):
+        return [e.message for e in self.effects if isinstance(e, Send)]
+
+    def of(self, kind):
+        return [e for e in self.effects if isinstance(e, kind)]
+
+    def timer(self, name):
+        return next(e.at for e in reversed(self.of(SetTimer)) if e.name == name)
+
+    def ignored(self):
+        return [r for r in self.of(Record) if r.kind == "ignored"]
+
+    # Ways to a phase.
+
+    def ready(self):
+        self.does(Started())
+        window = RetryWindow(min_ms=1000, max_ms=2000)
+        return self.gets(Accept(sequence=1, lease_ms=60_000, after_task=window))
+
+    def fetching(self, **task):
+        return self.ready().gets(make_task(**task))
+
+    def training(self, **task):
+        self.fetching(**task)
+        self.does(BlobStored(BUNDLE, True))
+        return self.does(BlobStored(WEIGHTS, True))
+
+    def uploading(self, **task):
+        self.training(**task)
+        return self.does(ProgramFinished(1, Outcome(VECTOR)))
+
+
+def test_every_action_in_the_table_is_one_of_the_machine():
+    assert all(r.action == IGNORE or callable(getattr(DeviceMachine, r.action)) for r in TABLE)
+
+
+def test_it_checks_in_when_it_starts_and_repeats_until_it_is_answered():
+    bench = Bench().does(Started())
+    first = bench.said
+    assert [type(m) for m in first] == [CheckIn]
+    assert (first[0].device, first[0].sequence, first[0].protocol) == (7, 1, 1)
+    pauses = []
+    for _ in range(3):
+        pauses.append(bench.timer("repeat") - bench.now)
+        bench.does(TimerFired("repeat"), after=pauses[-1])
+        assert bench.said == first, "a repetition is the same message"
+    assert pauses == sorted(pauses) and pauses[0] < pauses[-1]
+
+
+def test_accepted_it_waits_and_checks_in_again_when_the_lease_is_over():
+    bench = Bench().ready()
+    assert bench.phase is Phase.READY
+    assert bench.timer("lease") == 60_000 * MS
+    bench.does(TimerFired("lease"), after=60_000 * MS)
+    assert bench.phase is Phase.CHECKING_IN
+    assert bench.said[0].sequence == 2
+
+
+def test_rejected_it_comes_back_within_the_window():
+    bench = Bench().does(Started())
+    window = RetryWindow(min_ms=3000, max_ms=5000)
+    bench.gets(Reject(sequence=1, reason=POOL_FULL, retry=window))
+    assert bench.phase is Phase.IDLE
+    assert 3000 * MS <= bench.timer("retry") <= 5000 * MS
+    bench.does(TimerFired("retry"), after=bench.timer("retry"))
+    assert bench.said[0].sequence == 2
+
+
+def test_rejected_without_a_window_it_takes_its_own():
+    bench = Bench().does(Started()).gets(Reject(sequence=1))
+    low, high = bench.machine.policy.retry_ms
+    assert low * MS <= bench.timer("retry") <= high * MS
+
+
+def test_a_window_that_is_no_window_is_brought_into_its_limits():
+    bench = Bench().does(Started())
+    bench.gets(Reject(sequence=1, retry=RetryWindow(min_ms=2**32 - 1, max_ms=5)))
+    assert bench.timer("retry") == 7 * 24 * 3600 * SECOND
+
+
+def test_devices_that_are_sent_away_together_do_not_come_back_together():
+    times = set()
+    for device in range(20):
+        bench = Bench(DeviceState(device)).does(Started())
+        bench.gets(Reject(sequence=1, retry=RetryWindow(min_ms=0, max_ms=1000)))
+        times.add(bench.timer("retry"))
+    assert len(times) == 20
+
+
+@pytest.mark.parametrize("answer", [Accept(sequence=9, lease_ms=1), Reject(sequence=9)])
+def test_an_answer_to_another_check_in_is_ignored(answer):
+    bench = Bench().does(Started()).gets(answer)
+    assert bench.phase is Phase.CHECKING_IN and bench.ignored()
+
+
+def test_a_task_makes_it_fetch_what_it_has_not_got():
+    bench = Bench().fetching()
+    assert bench.said == [FetchBlob(digest=BUNDLE), FetchBlob(digest=WEIGHTS)]
+    bench.does(BlobStored(BUNDLE, True))
+    bench.does(TimerFired("repeat"), after=5 * SECOND)
+    assert bench.said == [FetchBlob(digest=WEIGHTS)]
+
+
+def test_a_task_reaches_a_device_whose_accept_was_lost():
+    bench = Bench().does(Started()).gets(make_task())
+    assert bench.phase is Phase.FETCHING
+
+
+def test_blobs_are_stored_and_then_it_trains_with_its_own_key():
+    bench = Bench().fetching()
+    blob = Blob(digest=BUNDLE, size=1, content=b"x")
+    assert bench.gets(blob).of(StoreBlob) == [StoreBlob(blob)]
+    assert not bench.does(BlobStored(BUNDLE, True)).of(RunProgram)
+    (run,) = bench.does(BlobStored(WEIGHTS, True)).of(RunProgram)
+    assert (run.program, run.blobs) == ("client_update", (BUNDLE, WEIGHTS))
+    key, plan = run.arguments
+    assert tuple(key) == device_key(b"roundkey", 7) and plan.dimension == 3
+    assert bench.phase is Phase.TRAINING
+
+
+def test_a_corrupt_blob_is_asked_for_again():
+    bench = Bench().fetching().does(BlobStored(BUNDLE, False))
+    assert bench.phase is Phase.FETCHING
+    assert FetchBlob(digest=BUNDLE) in bench.does(TimerFired("repeat"), after=SECOND).said
+
+
+def test_a_blob_that_nobody_asked_for_is_not_stored():
+    bench = Bench().fetching().gets(Blob(digest=b"?" * 32))
+    assert bench.ignored() and not bench.of(StoreBlob)
+
+
+def test_it_uploads_the_vector_until_it_is_acknowledged():
+    bench = Bench().uploading()
+    (upload,) = bench.said
+    assert upload == Upload(run=1, round=1, attempt=1, device=7, vector=VECTOR.tobytes())
+    assert bench.of(Send)[0].size == upload.ByteSize()
+    assert bench.does(TimerFired("repeat"), after=SECOND).said == [upload]
+    bench.gets(UploadAck(run=1, round=1, attempt=1, device=7, status=COUNTED))
+    assert bench.phase is Phase.IDLE
+    assert bench.now + 1000 * MS <= bench.timer("retry") <= bench.now + 2000 * MS
+    assert bench.of(DropBlob) == [DropBlob(WEIGHTS)], "the bundle serves the next round"
+
+
+def test_the_vector_is_masked_before_it_leaves():
+    class Masker:
+        def mask(self, vector, info, device):
+            assert (info.run, info.round, info.attempt, device) == (1, 1, 1, 7)
+            assert (info.weights, info.bundle) == (WEIGHTS, BUNDLE)
+            return vector + np.uint32(5)
+
+    (upload,) = Bench(masker=Masker()).uploading().said
+    assert upload.vector == (VECTOR + np.uint32(5)).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (Outcome(VECTOR, finite=False), NON_FINITE),
+        (Outcome(None), PROGRAM_FAILED),
+        (Outcome(VECTOR[:2]), PROGRAM_FAILED),
+        (ProgramStopped(OUT_OF_MEMORY), OUT_OF_MEMORY),
+    ],
+)
+def test_without_a_finite_update_it_says_so_and_uploads_nothing(outcome, reason):
+    bench = Bench().training().does(ProgramFinished(1, outcome))
+    failure = Failure(run=1, round=1, attempt=1, device=7, reason=reason)
+    assert bench.said == [failure]
+    assert bench.does(TimerFired("repeat"), after=SECOND).said == [failure]
+    assert bench.gets(UploadAck(run=1, round=1, attempt=1, device=7)).phase is Phase.IDLE
+
+
+@pytest.mark.parametrize("where", ["fetching", "training"])
+def test_when_time_is_over_it_says_so_once(where):
+    bench = getattr(Bench(), where)()
+    bench.does(TimerFired("task"), after=10_000 * MS)
+    assert [m.reason for m in bench.said] == [DEADLINE]
+    assert bench.phase is Phase.IDLE
+    assert bool(bench.of(CancelProgram)) == (where == "training")
+
+
+def test_when_time_is_over_while_uploading_it_gives_up():
+    bench = Bench().uploading().does(TimerFired("task"), after=10_000 * MS)
+    assert bench.phase is Phase.IDLE and not bench.said
+
+
+@pytest.mark.parametrize("where", ["fetching", "training", "uploading"])
+def test_when_its_answer_is_not_needed_it_stops(where):
+    bench = getattr(Bench(), where)()
+    assert bench.gets(RoundClosed(run=1, round=1, attempt=2)).phase is not Phase.IDLE
+    assert bench.gets(RoundClosed(run=1, round=1, attempt=1)).phase is Phase.IDLE
+    assert bool(bench.of(CancelProgram)) == (where == "training")
+    assert bench.machine.state.task is None
+
+
+@pytest.mark.parametrize("where", ["fetching", "training", "uploading"])
+def test_a_working_device_takes_no_second_task(where):
+    bench = getattr(Bench(), where)()
+    before = bench.phase
+    assert bench.gets(make_task(round=2)).phase is before and bench.ignored()
+
+
+def test_a_task_is_never_taken_twice():
+    bench = Bench().uploading().gets(UploadAck(run=1, round=1, attempt=1, device=7, status=LATE))
+    assert bench.gets(make_task()).ignored()
+    assert bench.gets(make_task(attempt=2)).phase is Phase.FETCHING
+
+
+def test_tasks_of_another_run_are_counted_on_their_own():
+    bench = Bench().fetching(round=5, run=3).gets(RoundClosed(run=3, round=5, attempt=1))
+    assert bench.gets(make_task(round=4, run=3)).ignored()
+    assert bench.gets(make_task(round=1, run=2)).phase is Phase.FETCHING
+
+
+def test_it_remembers_a_limited_number_of_runs():
+    bench = Bench().ready()
+    for run in range(1, 50):
+        bench.gets(make_task(run=run)).gets(RoundClosed(run=run, round=1, attempt=1))
+    assert len(bench.machine.state.done) == 16
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda t: t.ring.__setattr__("dimension", 0),
+        lambda t: t.ring.__setattr__("dimension", 2**28 + 1),
+        lambda t: t.__setattr__("rng_key", b"short"),
+        lambda t: t.weights.__setattr__("digest", b"short"),
+        lambda t: t.weights.__setattr__("size", 2**40),
+    ],
+)
+def test_a_task_beyond_the_limits_is_not_taken(damage):
+    task = make_task()
+    damage(task)
+    bench = Bench().ready().gets(task)
+    assert bench.phase is Phase.READY and bench.ignored()
+
+
+def test_the_outcome_of_an_abandoned_program_is_ignored():
+    bench = Bench().training().gets(RoundClosed(run=1, round=1, attempt=1))
+    assert bench.does(ProgramFinished(1, Outcome(VECTOR))).ignored()
+
+
+@pytest.mark.parametrize("name", ["retry", "repeat", "lease", "task", "unheard of"])
+def test_a_timer_that_was_cancelled_may_still_fire(name):
+    bench = Bench().training()
+    assert bench.does(TimerFired(name)).phase is Phase.TRAINING and bench.ignored()
+
+
+def test_messages_of_other_senders_and_other_tiers_are_protocol_errors():
+    bench = Bench().ready()
+    with pytest.raises(ProtocolError):
+        bench.does(Received(CLOUD, make_task()))
+    with pytest.raises(ProtocolError):
+        bench.gets(CheckIn(device=7))
+    with pytest.raises(ProtocolError):
+        bench.gets(UploadAck(device=8))
+    assert bench.phase is Phase.READY
+
+
+def test_started_again_it_trains_from_the_start_with_what_its_store_still_has():
+    bench = Bench().training().does(Started((BUNDLE,)), after=SECOND)
+    assert bench.phase is Phase.FETCHING and bench.said == [FetchBlob(digest=WEIGHTS)]
+    assert bench.timer("task") == 10 * SECOND
+    (run,) = bench.does(BlobStored(WEIGHTS, True)).of(RunProgram)
+    assert run.ticket == 2, "the outcome of the first program would be another's"
+
+
+def test_started_again_it_still_sends_the_answer_that_it_had():
+    bench = Bench().uploading()
+    upload = bench.said
+    again = Bench(restore(bench.machine.snapshot())).does(Started())
+    assert again.said == upload
+
+
+@pytest.mark.parametrize("where", ["ready", "fetching", "training", "uploading"])
+def test_its_state_survives_a_snapshot(where):
+    state = getattr(Bench(), where)().machine.state
+    assert restore(Bench(state).machine.snapshot()) == state
