@@ -4,8 +4,9 @@ Floating point keeps its NaNs and infinities: x * 0 and x - x stay. What may cha
 zero (x + 0 is x). Nothing is reassociated but integers, whose arithmetic wraps and is therefore
 exact.
 
-A `broadcast` moves out past arithmetic, exp(broadcast(x)) => broadcast(exp(x)), when every operand
-repeats in the same way: the numbers that are equal are computed once.
+A broadcast, reshape or transpose moves out past arithmetic, exp(broadcast(x)) => broadcast(exp(x)),
+when it is the same for every operand: repeated numbers are computed once, and where the movements
+meet they cancel.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ ELEMENTWISE = frozenset(
         *("select", "convert", "bitcast"),
     )
 )
+
+#: What moves out past arithmetic, with the attribute that must agree beside the shapes.
+_LAYOUTS = {"broadcast": "dims", "reshape": "shape", "transpose": "perm"}
 
 #: Conversions that lose nothing, so that a second one may start from the first one's operand.
 _LOSSLESS = {
@@ -52,7 +56,8 @@ def _abs(r: Rewriter, op: Op) -> Value | None:
     (x,) = op.operands
     if r.origin(x, "abs"):
         return x
-    if inner := r.origin(x, "neg"):
+    inner = r.origin(x, "neg")
+    if inner is not None and x.dtype not in (DType.U32, DType.U8):  # theirs wraps to a large one
         return r("abs", inner.operands[0])
     return None
 
@@ -255,35 +260,43 @@ def _bitcast(r: Rewriter, op: Op) -> Value | None:
     return r("bitcast", inner.operands[0], dtype=op.attrs["dtype"]) if inner else None
 
 
-def _move_broadcast(r: Rewriter, op: Op) -> Value | None:
-    """f(broadcast(x), broadcast(y), splat) => broadcast(f(x, y, splat))."""
-    shape, dims = None, ()
+def _move_layout(r: Rewriter, op: Op) -> Value | None:
+    """f(broadcast(x), broadcast(y), number) => broadcast(f(x, y, number)), and others alike."""
+    how: Op | None = None
     sources: list[Value | None] = []
     for v in op.operands:
-        made = r.origin(v, "broadcast")
         if r.splat(v) is not None:
             sources.append(None)
-        elif made is None or made.operands[0].tensor.size == v.tensor.size:
+            continue
+        made = r.maker(v)
+        if made is None or made.name not in _LAYOUTS:
             return None
-        elif shape is None:
-            shape, dims = made.operands[0].shape, made.attrs["dims"]
-            sources.append(made.operands[0])
-        elif (made.operands[0].shape, made.attrs["dims"]) == (shape, dims):
-            sources.append(made.operands[0])
-        else:
+        if how is None:
+            how = made
+        elif not _same_layout(how, made):
             return None
+        sources.append(made.operands[0])
     out = op.results[0].tensor
-    if shape is None:
-        if out.shape == ():
-            return None  # constants: folding does it
-        shape = ()
+    if how is None and out.shape == ():
+        return None  # constants: folding does it
+    shape = () if how is None else how.operands[0].shape
     small = [
         r.full(TensorType(v.dtype, shape), r.splat(v)) if source is None else source
         for v, source in zip(op.operands, sources, strict=True)
     ]
     result = Value(TensorType(out.dtype, shape))
     (value,) = r.add(Op(op.name, tuple(small), (result,), op.attrs, (), op.locs))
-    return r("broadcast", value, shape=out.shape, dims=dims)
+    if how is None:
+        return r("broadcast", value, shape=out.shape, dims=())
+    return r(how.name, value, **how.attrs)
+
+
+def _same_layout(a: Op, b: Op) -> bool:
+    return (
+        a.name == b.name
+        and a.operands[0].shape == b.operands[0].shape
+        and a.attrs.get(_LAYOUTS[a.name]) == b.attrs.get(_LAYOUTS[a.name])
+    )
 
 
 _OWN: dict[str, Callable[[Rewriter, Op], Value | None]] = {
@@ -327,7 +340,7 @@ def _rule(name: str) -> Rule:
             r.changed = True
             return r.add(Op(name, swapped, op.results, op.attrs, (), op.locs))[0]
         value = own(r, op) if own is not None else None
-        return _move_broadcast(r, op) if value is None else value
+        return _move_layout(r, op) if value is None else value
 
     return rule
 

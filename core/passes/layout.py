@@ -267,13 +267,27 @@ def _dynamic_update(r: Rewriter, op: Op) -> Value | None:
     return update if update.shape == x.shape else None
 
 
+def _indexed(r: Rewriter, op: Op) -> Value | None:
+    """The operation without a clamp of its indices, which it clamps itself."""
+    x, indices, *rest = op.operands
+    last = x.shape[op.attrs["axis"]] - 1
+    for name in ("min", "max"):
+        made = r.origin(indices, name)
+        bound = r.splat(made.operands[1]) if made is not None else None
+        if made is None or bound is None:
+            continue
+        if int(bound) >= last if name == "min" else int(bound) <= 0:
+            return r(op.name, x, made.operands[0], *rest, **op.attrs)
+    return None
+
+
 def _take(r: Rewriter, op: Op) -> Value | None:
     """One row at a known index is a slice."""
     x, indices = op.operands
     axis = op.attrs["axis"]
     known = r.splat(indices)
     if known is None or indices.tensor.size != 1 or x.shape[axis] == 0:
-        return None
+        return _indexed(r, op)
     i = min(max(int(known), 0), x.shape[axis] - 1)
     start, stop = (0,) * len(x.shape), x.shape
     row = r(
@@ -299,6 +313,14 @@ def _reduce(r: Rewriter, op: Op) -> Value | None:
         return r(op.name, inner.operands[0], axes=tuple(both))
     if inner := r.origin(x, "broadcast"):
         return _reduce_broadcast(r, op, inner)
+    if op.name != "reduce_sum":
+        return None
+    if inner := r.origin(x, "neg"):
+        return r("neg", r("reduce_sum", inner.operands[0], axes=axes))
+    inner = r.origin(x, "put_along_add")
+    if inner is not None and inner.attrs["axis"] in axes and r.is_splat(inner.operands[0], 0):
+        # However they were spread along the axis, the sum is that of the updates.
+        return r("reduce_sum", inner.operands[2], axes=axes)
     return None
 
 
@@ -363,6 +385,9 @@ RULES: dict[str, Rule] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update": _dynamic_update,
     "take": _take,
+    "take_along": _indexed,
+    "put_add": _indexed,
+    "put_along_add": _indexed,
     "dot": _dot,
     "list_add": _list_add,
     **{f"reduce_{kind}": _reduce for kind in ("sum", "max", "min", "prod")},

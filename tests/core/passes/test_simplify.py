@@ -95,6 +95,28 @@ M = "(%0: f32[2,3]) -> (f32[3,2])"
             "%1: f32[2,3] = sin(%0)\n %2: f32[3,2] = transpose(%1) {perm=[1, 0]}\n return %2",
         ),
         (
+            "(%0: f32[6], %1: f32[6]) -> (f32[6])",
+            "%2: f32[2,3] = reshape(%0) {shape=[2, 3]}\n"
+            "%3: f32[2,3] = reshape(%1) {shape=[2, 3]}\n"
+            "%4: f32[2,3] = mul(%2, %3)\n %5: f32[6] = reshape(%4) {shape=[6]}\n return %5",
+            "%2: f32[6] = mul(%0, %1)\n return %2",
+        ),
+        (
+            "(%0: f32[4,5], %1: i64[4,1], %2: f32[4,1]) -> (f32[4])",
+            "%3: f32[] = constant() {value=f32[](0.0)}\n"
+            "%4: f32[4,5] = broadcast(%3) {shape=[4, 5], dims=[]}\n"
+            "%5: f32[4,5] = put_along_add(%4, %1, %2) {axis=1}\n"
+            "%6: f32[4] = reduce_sum(%5) {axes=[1]}\n return %6",
+            "%3: f32[4] = reshape(%2) {shape=[4]}\n return %3",
+        ),
+        (
+            "(%0: f32[9], %1: i64[3]) -> (f32[3])",
+            "%2: i64[] = constant() {value=i64[](8)}\n"
+            "%3: i64[3] = broadcast(%2) {shape=[3], dims=[]}\n"
+            "%4: i64[3] = min(%3, %1)\n %5: f32[3] = take(%0, %4) {axis=0}\n return %5",
+            "%2: f32[3] = take(%0, %1) {axis=0}\n return %2",
+        ),
+        (
             "(%0: f32[3]) -> (f32[2,3,1])",
             "%1: f32[1,3] = broadcast(%0) {shape=[1, 3], dims=[1]}\n"
             "%2: f32[2,3] = broadcast(%1) {shape=[2, 3], dims=[0, 1]}\n"

@@ -94,7 +94,7 @@ def move_step(draw, b, x):
     """Adds one operation that moves the elements of x, or adds some up."""
     shape, rank = x.shape, len(x.shape)
     kinds = ["reshape", "broadcast", "transpose", "reverse", "slice", "pad", "concat", "take"]
-    kind = draw(st.sampled_from([*kinds, "reduce", "dynamic"]))
+    kind = draw(st.sampled_from([*kinds, "reduce", "dynamic", "scatter"]))
     if kind == "reshape":
         return b("reshape", x, shape=draw(split(x.tensor.size)))
     if kind == "broadcast" and x.tensor.size <= 40:
@@ -128,6 +128,12 @@ def move_step(draw, b, x):
         sizes = tuple(draw(st.integers(0, d)) for d in shape)
         starts = [b.constant(draw(st.integers(-1, 3))) for _ in shape]
         return b("dynamic_slice", x, *starts, sizes=sizes)
+    if kind == "scatter" and 0 not in shape:
+        wide = tuple(4 if i == axis else d for i, d in enumerate(shape))
+        zeros = b.full(TensorType(DType.I64, wide), draw(st.sampled_from([0, 0, 1])))
+        places = b("mod", b("iota", dtype=DType.I64, shape=shape, axis=axis), b.full(x.tensor, 5))
+        places = b("min", places, b.full(x.tensor, draw(st.integers(0, 4))))
+        return b("put_along_add", zeros, places, x, axis=axis)
     if kind == "reduce" and 0 not in shape:
         axes = tuple(sorted(draw(st.sets(st.integers(0, rank - 1)))))
         name = draw(st.sampled_from(["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"]))
@@ -148,18 +154,29 @@ def broadcast_step(draw, b, x):
 
 @st.composite
 def moving_programs(draw):
+    """Two tensors that move alike, and are combined now and then."""
     shape = draw(split(draw(st.sampled_from([1, 6, 12]))))
-    b = Builder([TensorType(DType.I64, shape)])
-    values = [b.params[0]]
+    kind = TensorType(DType.I64, shape)
+    b = Builder([kind, kind])
+    x, y = b.params
     for _ in range(draw(st.integers(2, 9))):
-        made = move_step(draw, b, values[-1])
-        if draw(st.integers(0, 3)) == 0:
-            made = b("neg", made)
-        values.append(made)
-        if made.tensor.size == 0:
+        made = move_step(draw, b, x)
+        if made is x:
+            continue
+        op = b.ops[-1]
+        twin = [y if v is x else v for v in op.operands]
+        x, y = made, b(op.name, *twin, **op.attrs)
+        if x.tensor.size == 0:
             break
-    size = b.params[0].tensor.size
-    return b.finish(values[-2:]), [np.arange(1, size + 1).reshape(shape)]
+        how = draw(st.sampled_from(["none", "neg", "sub", "splat"]))
+        if how == "neg":
+            x = b("neg", x)
+        elif how == "sub":
+            x = b("sub", x, y)
+        elif how == "splat":
+            x = b("mul", b.full(x.tensor, 3), x)
+    args = [np.arange(1, kind.size + 1).reshape(shape), np.arange(kind.size).reshape(shape) * 7]
+    return b.finish([x, y]), args
 
 
 @given(moving_programs())
