@@ -1,0 +1,531 @@
+"""The coordinator's protocol, event by event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.cloud.machine import TABLE, CloudMachine, restore
+from delian.cloud.plan import CloudState, Phase, RunPlan
+from delian.core.machine import IGNORE
+from delian.core.ports import (
+    MS,
+    SECOND,
+    DropBlob,
+    NewModel,
+    Node,
+    Outcome,
+    ProgramFinished,
+    ProgramStopped,
+    ProtocolError,
+    Received,
+    Record,
+    RunProgram,
+    Send,
+    SendBlob,
+    SetTimer,
+    Started,
+    Tier,
+    TimerFired,
+)
+from delian.core.privacy.ring import RingPlan
+from delian.core.streams import Streams
+from delian.core.wire.admission_pb2 import CheckIn, EdgeHello, Pace
+from delian.core.wire.blob_pb2 import BlobRef, FetchBlob
+from delian.core.wire.round_pb2 import (
+    NON_FINITE,
+    PROGRAM_FAILED,
+    DeviceFailure,
+    EdgeProgress,
+    EdgeSum,
+    EdgeSumAck,
+    EdgeTask,
+    Flush,
+    RoundClosed,
+)
+
+RING = RingPlan(clip=1e6, clients_max=16, dimension=3)
+BUNDLE = BlobRef(digest=b"b" * 32, size=100)
+WEIGHTS = BlobRef(digest=b"w" * 32, size=12)
+NEXT = BlobRef(digest=b"v" * 32, size=12)
+HALF = int(RING.weight_scale) // 2
+
+
+def edge(number):
+    return Node(Tier.EDGE, number)
+
+
+def vector(*steps):
+    return np.array([*steps, HALF], np.int64).astype(np.uint32)
+
+
+class Bench:
+    """A coordinator, two edges 1 and 2, and a clock. Devices 10.. are behind edge 1, 20.. behind
+    edge 2.
+    """
+
+    def __init__(self, state=None, seed=1, masker=None, **plan):
+        settings = {
+            "run": 1,
+            "rounds": 2,
+            "cohort": 4,
+            "ring": RING,
+            "bundle": BUNDLE,
+            "over_selection": 1.5,
+            "reports_min": 2,
+            "attempts_max": 3,
+            "round_ns": 100 * SECOND,
+            "margin_ns": 10 * SECOND,
+            "wait_ns": 60 * SECOND,
+            "rest_ns": 5 * SECOND,
+            **plan,
+        }
+        self.plan = RunPlan(**settings)
+        state = state or CloudState(weights=WEIGHTS)
+        self.machine = CloudMachine(state, self.plan, Streams(seed), masker)
+        self.now = 0
+        self.effects = []
+        self.hellos = 0
+
+    def does(self, event, after=0):
+        self.now += after
+        self.effects = self.machine.handle(event, self.now)
+        return self
+
+    def hears(self, number, message, after=0):
+        return self.does(Received(edge(number), message), after)
+
+    def fires(self, name, after=0):
+        return self.does(TimerFired(name), after)
+
+    @property
+    def state(self):
+        return self.machine.state
+
+    @property
+    def phase(self):
+        return self.machine.state.phase
+
+    def said(self, number, kind=None):
+        return [
+            e.message
+            for e in self.effects
+            if isinstance(e, Send)
+            and e.to == edge(number)
+            and (kind is None or type(e.message) is kind)
+        ]
+
+    def of(self, kind):
+        return [e for e in self.effects if isinstance(e, kind)]
+
+    def timer(self, name):
+        return next(e.at for e in reversed(self.of(SetTimer)) if e.name == name)
+
+    def facts(self):
+        (record,) = [r for r in self.of(Record) if r.kind == "round"]
+        return record.fields
+
+    def ignored(self):
+        return [r for r in self.of(Record) if r.kind == "ignored"]
+
+    def hello(self, number, ready, incarnation=1, asks_pace=False):
+        self.hellos += 1
+        return self.hears(
+            number,
+            EdgeHello(
+                edge=number,
+                incarnation=incarnation,
+                sequence=self.hellos,
+                protocol=1,
+                ready=ready,
+                asks_pace=asks_pace,
+            ),
+        )
+
+    def sum(self, number, vectors, failures=(), **changes):
+        """The honest sum of an edge whose devices sent these vectors."""
+        total = np.zeros(4, np.uint32)
+        for v in vectors.values():
+            total += v
+        fields = {
+            "run": 1,
+            "round": self.state.round,
+            "attempt": self.state.attempt,
+            "edge": number,
+            "devices": sorted(vectors),
+            "count": len(vectors),
+            "sum": total.tobytes() if vectors else b"",
+            "failures": failures,
+            **changes,
+        }
+        return self.hears(number, EdgeSum(**fields))
+
+    def progress(self, number, counted):
+        return self.hears(
+            number,
+            EdgeProgress(
+                run=1,
+                round=self.state.round,
+                attempt=self.state.attempt,
+                edge=number,
+                counted=counted,
+            ),
+        )
+
+    # Ways to a phase.
+
+    def waiting(self):
+        self.does(Started())
+        self.fires("rest", after=self.timer("rest") - self.now)
+        self.hello(1, [10, 11, 12, 13])
+        return self
+
+    def collecting(self):
+        """Both edges tasked; `one` and `two` are the devices selected behind them."""
+        self.waiting().hello(2, [20, 21, 22, 23])
+        self.one, self.two = self.state.selected[1], self.state.selected[2]
+        return self
+
+    def aggregating(self):
+        self.collecting().sum(1, {d: vector(1, 2, 3) for d in self.one})
+        return self.sum(2, {d: vector(-1, 0, 5) for d in self.two})
+
+    def updated(self, weights=NEXT):
+        return self.does(ProgramFinished(self.state.ticket, NewModel(weights)), after=SECOND)
+
+
+def test_every_action_in_the_table_is_one_of_the_machine():
+    assert all(r.action == IGNORE or callable(getattr(CloudMachine, r.action)) for r in TABLE)
+
+
+class TestWaiting:
+    def test_an_edge_that_asks_gets_the_pace(self):
+        bench = Bench(lease_ms=77).does(Started()).hello(1, [], asks_pace=True)
+        (pace,) = bench.said(1)
+        assert pace.lease_ms == 77 and pace.ready_max > 0
+        assert not bench.hello(1, []).said(1)
+
+    def test_it_waits_until_enough_devices_are_ready(self):
+        bench = Bench().waiting()
+        assert bench.phase is Phase.WAITING and not bench.of(Send)
+        bench.hello(2, [20, 21])
+        assert bench.phase is Phase.COLLECTING
+        assert sum(len(d) for d in bench.state.selected.values()) == 6
+
+    def test_a_pool_that_must_be_larger_is_waited_for(self):
+        bench = Bench(pool_min=8).waiting().hello(2, [20, 21, 22])
+        assert bench.phase is Phase.WAITING
+        assert bench.hello(2, [20, 21, 22, 23]).phase is Phase.COLLECTING
+
+    def test_it_rests_before_the_next_round_so_that_devices_may_come_back(self):
+        bench = Bench().aggregating().updated()
+        assert bench.timer("rest") == bench.now + 5 * SECOND
+        bench.hello(1, list(range(10, 16))).hello(2, list(range(20, 26)))
+        assert bench.phase is Phase.WAITING
+        assert bench.fires("rest").ignored(), "too early"
+        assert bench.fires("rest", after=5 * SECOND).phase is Phase.COLLECTING
+
+    def test_after_a_while_it_goes_on_with_fewer(self):
+        bench = Bench().waiting()
+        assert bench.fires("wait", after=60 * SECOND).phase is Phase.COLLECTING
+        assert bench.state.selected == {1: [10, 11, 12, 13]}
+
+    def test_without_devices_it_tries_a_limited_number_of_times(self):
+        bench = Bench().does(Started())
+        for attempt in (1, 2, 3):
+            assert bench.state.attempt == attempt
+            bench.fires("wait", after=60 * SECOND)
+            assert not bench.facts()["succeeded"]
+        assert bench.phase is Phase.FAILED
+        assert bench.state.stopped_by == "too few devices are ready"
+
+    def test_an_old_hello_does_not_replace_a_newer_one(self):
+        bench = Bench().waiting()
+        bench.hears(1, EdgeHello(edge=1, incarnation=1, sequence=1, protocol=1, ready=[99]))
+        assert bench.ignored() and bench.state.edges[1].ready == [10, 11, 12, 13]
+
+    def test_an_edge_not_heard_of_for_long_is_not_selected_from(self):
+        bench = Bench(wait_ns=300 * SECOND).waiting()
+        bench.now += 121 * SECOND
+        bench.hello(2, [20, 21, 22, 23])
+        assert bench.phase is Phase.WAITING
+
+    def test_a_device_behind_two_edges_is_selected_once(self):
+        bench = Bench().waiting().hello(2, [10, 11, 20, 21])
+        chosen = [d for devices in bench.state.selected.values() for d in devices]
+        assert sorted(chosen) == [10, 11, 12, 13, 20, 21]
+
+
+class TestSelection:
+    def test_it_is_uniform_over_the_ready_devices(self):
+        counts = dict.fromkeys([*range(10, 14), *range(20, 24)], 0)
+        for seed in range(400):
+            bench = Bench(seed=seed).waiting().hello(2, [20, 21, 22, 23])
+            for devices in bench.state.selected.values():
+                for d in devices:
+                    counts[d] += 1
+        # Each device in 6 of 8: binomial with n = 400 and p = 3/4, five standard deviations.
+        assert all(abs(c - 300) < 5 * np.sqrt(400 * 0.75 * 0.25) for c in counts.values())
+
+    def test_it_depends_on_seed_and_round_and_not_on_the_order_of_hellos(self):
+        one = Bench().waiting().hello(2, [20, 21, 22, 23])
+        two = Bench().does(Started())
+        two.hello(2, [20, 21, 22, 23]).hello(1, [10, 11, 12, 13])
+        two.fires("rest", after=two.timer("rest") if two.of(SetTimer) else 0)
+        assert two.state.selected == one.state.selected
+        others = {
+            str(Bench(seed=s).waiting().hello(2, [20, 21, 22, 23]).state.selected) for s in range(9)
+        }
+        assert len(others) > 3
+
+    def test_each_edge_gets_one_task_for_its_devices(self):
+        bench = Bench().collecting()
+        (message,) = bench.said(1)
+        assert type(message) is EdgeTask and list(message.devices) == bench.one
+        task = message.task
+        assert (task.run, task.round, task.attempt) == (1, 1, 1)
+        assert (task.bundle, task.weights) == (BUNDLE, WEIGHTS)
+        assert (message.time_ms, task.time_ms) == (100_000, 90_000)
+        assert len(task.rng_key) == 8 and task.ring.dimension == 3
+
+    def test_a_second_attempt_has_the_same_key_and_another_selection(self):
+        bench = Bench(reports_min=4, pool_min=8).collecting()
+        first = bench.said(1)[0].task, dict(bench.state.selected)
+        bench.fires("round", after=100 * SECOND)
+        bench.hello(1, [10, 11, 12, 13]).hello(2, [20, 21, 22, 23])
+        bench.fires("rest", after=5 * SECOND)
+        second = bench.said(1)[0].task
+        assert second.attempt == 2 and second.rng_key == first[0].rng_key
+        assert bench.state.selected != first[1]
+
+    def test_a_plan_whose_ring_holds_fewer_than_are_tasked_is_refused(self):
+        with pytest.raises(AssertionError, match="ring"):
+            Bench(cohort=12, over_selection=1.5)
+
+
+class TestCollecting:
+    def test_edges_that_are_silent_are_asked_again_with_the_time_that_is_left(self):
+        bench = Bench().collecting().progress(1, 0)
+        bench.fires("repeat", after=3 * SECOND)
+        assert not bench.said(1)
+        assert [m.time_ms for m in bench.said(2)] == [97_000]
+
+    def test_a_fetch_is_answered_and_a_sign_of_life(self):
+        bench = Bench().collecting().hears(1, FetchBlob(digest=WEIGHTS.digest))
+        assert bench.of(SendBlob) == [SendBlob(edge(1), WEIGHTS.digest)]
+        assert not bench.fires("repeat", after=3 * SECOND).said(1)
+        assert bench.hears(1, FetchBlob(digest=b"?" * 32)).ignored()
+
+    def test_with_enough_updates_it_asks_for_the_sums_until_they_come(self):
+        bench = Bench().collecting().progress(1, 2)
+        assert not bench.said(1)
+        bench.progress(2, 2)
+        flush = Flush(run=1, round=1, attempt=1)
+        assert bench.said(1) == bench.said(2) == [flush]
+        assert bench.fires("repeat", after=3 * SECOND).said(1) == [flush]
+        bench.sum(1, {d: vector(0, 0, 1) for d in bench.one})
+        assert not bench.fires("repeat", after=3 * SECOND).said(1)
+
+    def test_progress_never_falls(self):
+        bench = Bench().collecting().progress(1, 3).progress(1, 1)
+        assert bench.progress(2, 1).said(1, Flush)
+
+    def test_a_sum_is_acknowledged_each_time_and_counted_once(self):
+        bench = Bench().collecting()
+        vectors = {d: vector(1, 2, 3) for d in bench.one}
+        for _ in range(2):
+            bench.sum(1, vectors)
+            assert bench.said(1) == [EdgeSumAck(run=1, round=1, attempt=1)]
+        assert np.array_equal(bench.state.total, sum(vectors.values()))
+
+    def test_a_sum_of_an_earlier_attempt_is_acknowledged_and_not_counted(self):
+        bench = Bench().aggregating().updated()
+        bench.sum(1, {10: vector(1, 1, 1)}, round=1)
+        assert bench.said(1) == [EdgeSumAck(run=1, round=1, attempt=1)]
+        assert bench.state.total is None
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"count": 9},
+            {"sum": b"1234"},
+            {"sum": b""},
+            {"devices": [20, 21]},
+            {"devices": [11, 10], "count": 2},
+            {"devices": [10, 10], "count": 2},
+            {"failures": [DeviceFailure(device=99)]},
+        ],
+    )
+    def test_a_sum_that_no_honest_edge_sends_is_not_counted(self, changes):
+        bench = Bench(over_selection=2.0).collecting()
+        bench.sum(1, {d: vector(1, 2, 3) for d in bench.one}, **changes)
+        assert [r.kind for r in bench.of(Record)] == ["refused_sum"]
+        assert bench.state.total is None
+        assert bench.sum(1, {d: vector(1, 2, 3) for d in bench.one}).state.total is None
+
+    def test_a_device_cannot_be_both_in_the_sum_and_failed(self):
+        bench = Bench().collecting()
+        d = bench.one[0]
+        bench.sum(1, {d: vector(1, 2, 3)}, failures=[DeviceFailure(device=d)])
+        assert bench.state.total is None
+
+    def test_an_edge_that_starts_anew_has_lost_what_it_had(self):
+        bench = Bench().collecting().hello(1, [], incarnation=2)
+        assert bench.phase is Phase.COLLECTING
+        bench.sum(2, {d: vector(1, 2, 3) for d in bench.two})
+        assert bench.phase is Phase.AGGREGATING, "it is not waited for"
+
+
+class TestClosing:
+    def test_when_all_edges_have_reported_the_mean_updates_the_model(self):
+        bench = Bench().aggregating()
+        (run,) = bench.of(RunProgram)
+        assert (run.program, run.blobs) == ("server_update", (BUNDLE.digest, WEIGHTS.digest))
+        mean, weight = run.arguments
+        n, m = len(bench.one), len(bench.two)
+        assert weight == (n + m) * HALF / RING.weight_scale
+        # n updates of steps (1, 2, 3) and m of (-1, 0, 5).
+        steps = np.array([n - m, 2 * n, 3 * n + 5 * m])
+        np.testing.assert_allclose(mean, steps / RING.scale / weight, rtol=1e-6)
+        assert bench.said(2, RoundClosed)[0].succeeded
+
+    def test_the_sum_is_unmasked_for_exactly_the_reported_devices(self):
+        class Masker:
+            def unmask(self, total, info, devices):
+                assert (info.round, info.attempt, info.weights) == (1, 1, WEIGHTS.digest)
+                self.devices = devices
+                return total
+
+        masker = Masker()
+        bench = Bench(masker=masker).aggregating()
+        assert masker.devices == sorted(bench.one + bench.two)
+
+    def test_the_next_round_begins_at_the_new_model(self):
+        bench = Bench().aggregating().updated()
+        assert (bench.state.round, bench.state.attempt) == (2, 1)
+        assert bench.state.weights == NEXT and bench.of(DropBlob) == [DropBlob(WEIGHTS.digest)]
+        facts = bench.facts()
+        assert facts["succeeded"] and facts["round"] == 1
+        assert facts["reported"] == facts["selected"] == sorted(bench.one + bench.two)
+
+    def test_a_model_that_did_not_change_is_kept(self):
+        assert not Bench().aggregating().updated(WEIGHTS).of(DropBlob)
+
+    def test_after_the_last_round_devices_are_sent_home(self):
+        bench = Bench(rounds=1).aggregating().updated()
+        assert bench.phase is Phase.DONE
+        assert [m.ready_max for m in bench.said(1, Pace)] == [0]
+        assert bench.hello(1, [], asks_pace=True).said(1)[0].ready_max == 0
+
+    def test_at_the_deadline_enough_reports_make_a_round(self):
+        bench = Bench().collecting().sum(1, {d: vector(1, 2, 3) for d in bench_one(2)})
+        assert bench.fires("round", after=99 * SECOND).ignored()
+        assert bench.fires("round", after=1 * SECOND).phase is Phase.AGGREGATING
+
+    def test_at_the_deadline_too_few_reports_fail_the_attempt(self):
+        bench = Bench().collecting()
+        bench.sum(1, {bench.one[0]: vector(1, 2, 3)})
+        bench.fires("round", after=100 * SECOND)
+        assert (bench.phase, bench.state.round, bench.state.attempt) == (Phase.WAITING, 1, 2)
+        facts = bench.facts()
+        assert not facts["succeeded"] and facts["why"] == "too few devices reported"
+        assert not bench.said(2, RoundClosed)[0].succeeded
+        assert bench.state.total is None
+
+    def test_failures_are_recorded_with_their_reasons(self):
+        bench = Bench().collecting()
+        first, *rest = bench.one
+        failures = [DeviceFailure(device=first, reason=NON_FINITE)]
+        bench.sum(1, {d: vector(1, 2, 3) for d in rest}, failures)
+        bench.sum(2, {d: vector(1, 2, 3) for d in bench.two}).updated()
+        assert bench.facts()["refused"] == {first: NON_FINITE}
+
+    @pytest.mark.parametrize("outcome", [ProgramStopped(PROGRAM_FAILED), Outcome(None)])
+    def test_a_server_update_that_fails_fails_the_attempt(self, outcome):
+        bench = Bench().aggregating().does(ProgramFinished(1, outcome))
+        assert bench.phase is Phase.WAITING and bench.state.attempt == 2
+        assert bench.state.weights == WEIGHTS
+
+    def test_a_sum_that_cannot_be_decoded_fails_the_attempt(self):
+        bench = Bench().collecting()
+        nothing = np.zeros(4, np.uint32)
+        bench.sum(1, dict.fromkeys(bench.one, nothing)).sum(2, dict.fromkeys(bench.two, nothing))
+        assert bench.phase is Phase.WAITING and bench.state.attempt == 2
+        assert "weights" in bench.facts()["why"]
+
+    def test_after_too_many_failed_attempts_the_run_gives_up_and_says_why(self):
+        bench = Bench(attempts_max=1).collecting().fires("round", after=100 * SECOND)
+        assert bench.phase is Phase.FAILED
+        assert bench.state.stopped_by == "too few devices reported"
+        assert [r.kind for r in bench.of(Record)] == ["round", "run_failed"]
+
+
+def bench_one(count):
+    """The first devices that seed 1 selects behind edge 1."""
+    return Bench().collecting().one[:count]
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [
+        (Node(Tier.DEVICE, 1), CheckIn(device=1)),
+        (edge(1), CheckIn(device=1)),
+        (edge(1), EdgeHello(edge=2, incarnation=1, sequence=1)),
+        (edge(1), Flush()),
+    ],
+)
+def test_who_says_what_he_may_not_say_breaks_the_protocol(sender, message):
+    with pytest.raises(ProtocolError):
+        Bench().collecting().does(Received(sender, message))
+
+
+@pytest.mark.parametrize("name", ["rest", "wait", "round", "repeat", "unheard of"])
+def test_a_timer_that_was_cancelled_may_still_fire(name):
+    assert Bench().aggregating().fires(name).ignored()
+
+
+def test_an_outcome_of_another_ticket_is_ignored():
+    assert Bench().aggregating().does(ProgramFinished(9, NewModel(NEXT))).ignored()
+
+
+class TestRestart:
+    def again(self, bench):
+        other = Bench(restore(bench.machine.snapshot()))
+        other.now = bench.now
+        return other.does(Started(), after=SECOND)
+
+    @pytest.mark.parametrize("where", ["waiting", "collecting", "aggregating"])
+    def test_its_state_survives_a_snapshot(self, where):
+        state = getattr(Bench(), where)().state
+        again = restore(CloudMachine(state, Bench().plan, Streams(1)).snapshot())
+        if state.total is not None:
+            assert np.array_equal(again.total, state.total)
+            again.total = state.total
+        assert again == state
+
+    def test_while_collecting_it_asks_the_edges_again_and_keeps_what_it_had(self):
+        bench = Bench().collecting()
+        bench.sum(1, {d: vector(1, 2, 3) for d in bench.one})
+        again = self.again(bench)
+        assert not again.said(1) and again.said(2, EdgeTask)
+        assert again.timer("round") == bench.state.ends_ns
+        again.sum(2, {d: vector(-1, 0, 5) for d in bench.two})
+        expected = Bench().aggregating().of(RunProgram)[0].arguments
+        mean, weight = again.of(RunProgram)[0].arguments
+        assert weight == expected[1] and np.array_equal(mean, expected[0])
+
+    def test_while_aggregating_it_updates_again(self):
+        bench = Bench().aggregating()
+        again = self.again(bench)
+        first, second = bench.of(RunProgram)[0], again.of(RunProgram)[0]
+        assert np.array_equal(first.arguments[0], second.arguments[0])
+        assert second.ticket != first.ticket
+        assert again.updated().state.round == 2
+
+    def test_a_run_that_is_over_stays_over(self):
+        bench = Bench(rounds=1).aggregating().updated()
+        assert self.again(bench).phase is Phase.DONE
+
+
+def test_times_on_the_wire_are_milliseconds():
+    bench = Bench(round_ns=100 * SECOND + MS // 2).collecting()
+    assert bench.said(1)[0].time_ms == 100_000
