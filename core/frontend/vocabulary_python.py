@@ -203,11 +203,13 @@ def _dict(s: Specialiser, source: Any = (), **more: Any) -> Any:
 def _sorted(s: Specialiser, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
     values = iteration.items(s, iterable)
     ranks = values if key is None else [s.call(key, v) for v in values]
-    if not is_static(tuple(ranks)):
-        raise s.needs_static(tuple(ranks), "what `sorted` compares", "np.sort sorts an array")
-    order = operators.python(
-        s, lambda: sorted(range(len(values)), key=lambda k: ranks[k], reverse=reverse), "`sorted`"
-    )
+    try:
+        order = sorted(range(len(values)), key=lambda k: ranks[k], reverse=bool(reverse))
+    except TypeError as e:  # Tensors have no order; pairs whose first items are known and differ do.
+        if is_static(tuple(ranks)):
+            raise s.error("DL113", f"`sorted` fails: {e}") from None
+        hint = "np.sort sorts an array"
+        raise s.needs_static(tuple(ranks), "what `sorted` compares", hint) from None
     return s.own([values[k] for k in order])
 
 
