@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, Literal, TypeVar, dataclass_transform, overload
 
@@ -183,19 +184,26 @@ def compile(
 class Derivative(Transform):
     """A derivative of a function, callable."""
 
-    __slots__ = ("_compiled",)
+    __slots__ = ("_compiled", "_pull")
 
     def __init__(
         self, kind: Kind, f: Any, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
     ) -> None:
         super().__init__(kind, f, argnums, has_aux)
-        self._compiled: Compiled | None = None
+        # What a call runs; a pullback cannot leave a program, so a vjp's value and pullback are two.
+        self._compiled = Compiled(f if kind == "vjp" else self, "reference", ())
+        self._pull = Compiled(partial(_pull, f), "reference", ())
 
     def __call__(self, *args: Any) -> Any:
-        """Compiled with the reference back end on the first call of each kind; wrap it in `compile` for speed."""
-        if self._compiled is None:
-            self._compiled = Compiled(self, "reference", ())
-        return self._compiled(*args)
+        """Compiled with the reference back end on first use; wrap it in `compile` for speed."""
+        result = self._compiled(*args)
+        if self.kind != "vjp":
+            return result
+        return result, lambda cotangent: self._pull(args, cotangent)
+
+
+def _pull(f: Callable[..., Any], primals: tuple[Any, ...], cotangent: Any) -> Any:
+    return vjp(f, *primals)[1](cotangent)
 
 
 def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Any:

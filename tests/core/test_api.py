@@ -1,0 +1,175 @@
+"""The public verbs from outside a compiled function."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from delian.core import api
+from delian.core.errors import DelianError, ProgramError
+from delian.core.ir import DType, TensorType
+
+X = np.array([1.0, -2.0, 3.0], np.float32)
+
+
+def reference(f, **options):
+    return api.compile(f, backend="reference", **options)
+
+
+@pytest.fixture
+def debugging():
+    api.debug()
+    yield
+    api.debug(False)
+
+
+def test_compile_works_as_decorator_with_and_without_options():
+    @api.compile(backend="reference")
+    def f(x):
+        return x * 2
+
+    assert f.__name__ == "f"
+    np.testing.assert_array_equal(f(X), X * 2)
+    assert isinstance(api.compile(lambda x: x), api.Compiled)
+
+
+def test_a_program_is_made_once_for_each_kind_of_argument():
+    f = reference(lambda x, n: x * n)
+    f(X, 2.0), f(X + 1, 3.0)
+    assert len(f._entries) == 1
+    f(X, 2), f(X[:2], 2.0), f(X.astype(np.float64), 2.0)
+    assert len(f._entries) == 4
+
+
+def test_python_numbers_are_weak_arguments():
+    f = reference(lambda x, s: x * s)
+    assert f(X, 0.1).dtype == np.float32
+    assert f(X, np.float64(0.1)).dtype == np.float64
+
+
+def test_other_leaves_are_static():
+    f = reference(lambda x, how, table: x.sum() if how == "sum" else x * len(table))
+    assert f(X, "sum", ()) == 2
+    np.testing.assert_array_equal(f(X, "scale", ("a", "b")), X * 2)
+
+
+def test_static_values_are_compiled_in():
+    f = reference(lambda x, n: x[:n])
+    assert f(X, api.Static(2)).shape == (2,)
+    assert f(X, api.Static(1)).shape == (1,)
+
+
+def test_functions_are_arguments():
+    f = reference(lambda g, x: g(g(x)))
+    np.testing.assert_array_equal(f(np.negative, X), X)
+
+
+def test_what_cannot_be_hashed_cannot_be_static():
+    f = reference(lambda x, options: x)
+    with pytest.raises(DelianError, match="hashable"):
+        f(X, api.Static([1]))
+
+
+def test_arrays_that_the_compiler_has_not_are_refused_by_name():
+    with pytest.raises(ProgramError, match=r"`x` is an array of float16"):
+        reference(lambda x: x)(X.astype(np.float16))
+
+
+def test_modules_are_frozen_trees():
+    @api.module
+    class Scale:
+        factor: Any
+        name: str = api.static(default="s")
+
+        def __call__(self, x):
+            return x * self.factor
+
+    scale = Scale(X)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        scale.factor = 2
+    grown = reference(lambda m, x: Scale(m(x), m.name + "!"))(scale, X)
+    assert isinstance(grown, Scale)
+    np.testing.assert_array_equal(grown.factor, X * X)
+    assert grown.name == "s!"
+
+
+def test_derivatives_work_outside():
+    f = lambda x: np.sum(x**3)  # noqa: E731
+    np.testing.assert_allclose(api.grad(f)(X), 3 * X**2)
+    value, gradient = api.value_and_grad(f)(X)
+    assert value == np.sum(X**3)
+    np.testing.assert_allclose(gradient, 3 * X**2)
+    value, tangent = api.jvp(f, (X,), (np.ones_like(X),))
+    np.testing.assert_allclose(tangent, np.sum(3 * X**2))
+    np.testing.assert_allclose(api.grad(lambda x: np.sum(api.grad(f)(x)))(X), 6 * X)
+
+
+def test_a_pullback_works_outside():
+    value, pullback = api.vjp(lambda x, y: (x * y, y), X, X + 1)
+    np.testing.assert_array_equal(value[0], X * (X + 1))
+    dx, dy = pullback((np.ones(3, np.float32), np.zeros(3, np.float32)))
+    np.testing.assert_array_equal(dx, X + 1)
+    np.testing.assert_array_equal(dy, X)
+    np.testing.assert_array_equal(pullback((X, X))[1], X * X + X)
+
+
+def test_derivatives_compile():
+    f = reference(api.value_and_grad(lambda x, y: np.sum(x * y), argnums=(0, 1)))
+    value, (dx, dy) = f(X, X + 1)
+    np.testing.assert_array_equal(dx, X + 1)
+    np.testing.assert_array_equal(dy, X)
+
+
+def test_debug_runs_plain_python(debugging):
+    seen = []
+
+    @api.compile
+    def f(x, n):
+        seen.append(type(x))
+        return [x] * n
+
+    assert len(f(X, api.Static(2))) == 2
+    assert seen == [np.ndarray]
+
+
+def test_donated_arguments_are_noted_on_the_program():
+    f = api.compile(lambda a, b, c: (a, b, c), donate=(1,))
+    traced = f.trace({"x": X, "y": X}, (X, X), X)
+    assert traced.function.donated == {2, 3}
+
+
+def test_programs_can_be_traced_for_types():
+    traced = reference(lambda x, y: x @ y).trace(
+        TensorType(DType.F32, (2, 3)), TensorType(DType.F32, (3, 4))
+    )
+    assert traced.function.result_types == (TensorType(DType.F32, (2, 4)),)
+
+
+def test_rebinding_a_global_compiles_anew(monkeypatch):
+    f = reference(uses_a_global)
+    assert f(np.float32(1)) == 3
+    monkeypatch.setitem(globals(), "A_GLOBAL", 5.0)
+    assert f(np.float32(1)) == 6
+
+
+A_GLOBAL = 2.0
+
+
+def uses_a_global(x):
+    return x + A_GLOBAL
+
+
+def test_threads_share_a_compiled_function():
+    f = reference(lambda x: np.sum(np.sin(x)))
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(f, [X * k for k in range(32)]))
+    np.testing.assert_allclose(results, [np.sum(np.sin(X * k)) for k in range(32)], atol=1e-6)
+
+
+def test_arguments_of_another_structure_are_refused():
+    traced = reference(lambda p: p["a"]).trace({"a": X})
+    with pytest.raises(DelianError, match="structure"):
+        traced.arguments({"b": X})
