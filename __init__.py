@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from .core.api import compile, debug, grad, jvp, module, value_and_grad, vjp
     from .core.errors import DelianError
     from .core.frontend import trace
-    from .core.ir import Array
+    from .core.ir import Tensor
     from .core.tree import static
 
 #: Public name -> (module, name in it); no second name where the module itself is meant.
 _PUBLIC = {
-    "Array": (".core.ir", "Array"),
+    "Tensor": (".core.ir", "Tensor"),
     "DelianError": (".core.errors", "DelianError"),
     "compile": (".core.api", "compile"),
     "debug": (".core.api", "debug"),
@@ -41,8 +41,8 @@ _PUBLIC = {
 }
 
 __all__ = [
-    "Array",
     "DelianError",
+    "Tensor",
     "compile",
     "debug",
     "grad",

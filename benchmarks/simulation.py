@@ -61,7 +61,7 @@ def child(model: str, rounds: int, threads: int) -> None:
     from delian.simulations.simulate import simulate
 
     scenario = scenario_file.override(
-        scenario_file.find(f"synthetic-{model}"), [f"rounds={rounds}", f"evaluation.every={rounds}"]
+        scenario_file.load(f"synthetic-{model}"), [f"rounds={rounds}", f"evaluation.every={rounds}"]
     )
 
     def mark(event: object) -> None:
@@ -79,7 +79,7 @@ def measure(name: str, command: list[str], limit_s: float) -> Run:
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=sys.stderr,
         text=True,
         start_new_session=True,
     )

@@ -31,6 +31,9 @@ import numpy.typing as npt
 from .errors import Loc
 
 Array: TypeAlias = npt.NDArray[Any]
+#: A tensor of the compiled language: NumPy's array or scalar where a function runs as plain Python,
+#: an abstract value where it is compiled.
+Tensor: TypeAlias = Any
 
 
 class DType(Enum):

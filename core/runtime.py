@@ -13,18 +13,15 @@ from typing import Any
 import numpy as np
 
 from . import tree
-from .backends import Executable, compile_function, compile_module
+from .backends import Backend, Executable, compile_function, compile_module
 from .bundle import Bundle, Leaf
 from .errors import DelianError
 from .ir import Array, Function
 from .privacy.ring import RingPlan
 
 
-def run_once(function: Function, args: Sequence[Any], backend: str) -> tuple[Array, ...]:
-    """Compiles and runs one function, once. A small one: the interpreter starts sooner than a
-    compiler does.
-    """
-    del backend
+def run_once(function: Function, args: Sequence[Any]) -> tuple[Array, ...]:
+    """Runs a function, once: the interpreter is done sooner than a compiler is."""
     return compile_function(function, "reference")(*[np.asarray(a) for a in args])
 
 
@@ -56,7 +53,7 @@ class Score:
 class Runtime:
     """A compiled bundle."""
 
-    def __init__(self, bundle: Bundle, backend: str = "native") -> None:
+    def __init__(self, bundle: Bundle, backend: Backend = "native") -> None:
         self.bundle = bundle
         self.manifest = bundle.manifest
         self.programs: dict[str, Executable] = dict(compile_module(bundle.programs, backend))

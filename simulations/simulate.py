@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..core import random
+from ..core.backends import Backend
 from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import Array
@@ -58,7 +59,7 @@ def simulate(
     *,
     data_path: Path | None = None,
     threads: int | None = None,
-    backend: str = "native",
+    backend: Backend = "native",
     on_event: Callable[[Event], None] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> SimulationResult:
@@ -83,7 +84,7 @@ class _Simulation:
         scenario: Scenario,
         data_path: Path | None,
         threads: int,
-        backend: str,
+        backend: Backend,
         on_event: Callable[[Event], None],
         stop: Callable[[], bool],
     ) -> None:
@@ -153,7 +154,6 @@ class _Simulation:
             clients_max=self._selected(),
             weight_max=recipes.weight_max(self.scenario, self.data),
             seed=self.scenario.seed,
-            backend=self.backend,
         )
 
     def _selected(self) -> int:
@@ -215,7 +215,7 @@ class _Simulation:
             self.federation.stop()
 
     def _evaluate(self, round: int) -> list[tuple[Score, Score]] | None:
-        """Before and after personalisation, of every judged device; None when stopped on the way."""
+        """Every judged device before and after personalisation; None when stopped on the way."""
         start = time.perf_counter()
         state = self.training.state
         model = self.runtime.model_of(state)
@@ -252,16 +252,14 @@ class _Simulation:
     def _devices(self) -> tuple[DeviceRecord, ...]:
         members = {d: i for i, d in enumerate(self.data.training)}
         records = []
-        for device, (name, holding) in enumerate(
-            zip(self.data.names, self.data.devices, strict=True)
-        ):
+        for device, name in enumerate(self.data.names):
             before, after = self.scores.get(device, (None, None))
             records.append(
                 DeviceRecord(
                     device=device,
                     name=name,
                     edge=members.get(device, device) % self.scenario.fleet.edges,
-                    examples=holding.examples,
+                    examples=self.data.devices[device].examples,
                     held_out=device in self.data.held_out,
                     rounds=self.rounds_of[device],
                     accuracy_before=before.accuracy if before else None,

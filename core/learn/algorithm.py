@@ -27,7 +27,7 @@ import numpy as np
 
 from .. import random, tree
 from ..api import value_and_grad
-from ..ir import Array
+from ..ir import Tensor
 from ..nn.optim import Optimizer, apply, sgd
 from .sampling import SampleSet
 from .task import Classification, Metrics
@@ -39,8 +39,8 @@ class ClientResult(NamedTuple):
     """
 
     update: Any
-    weight: Array
-    loss: Array
+    weight: Tensor
+    loss: Tensor
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Algorithm:
     personal_steps: int = 5
     personal_learning_rate: float = 0.1
 
-    def init(self, task: Classification, key: Array) -> Any:
+    def init(self, task: Classification, key: Tensor) -> Any:
         """The first state."""
         return task.init(key)
 
@@ -72,7 +72,7 @@ class Algorithm:
         """Local steps a pass."""
         return task.source.steps(data)
 
-    def weight(self, data: Any) -> Array:
+    def weight(self, data: Any) -> Tensor:
         """What the device counts for in the mean, f32[]: its examples, or one where all hold
         episodes alike.
         """
@@ -81,16 +81,16 @@ class Algorithm:
         return np.float32(1.0)
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Array, step: Any
-    ) -> tuple[Array, Any]:
+        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+    ) -> Any:
         """(loss f32[], what to descend on, a tree like the state) at `current`; `state` is where
         the device began.
         """
         batch = task.source.batch(data, order, step)
-        return value_and_grad(task.loss)(current, batch)  # type: ignore[no-any-return]
+        return value_and_grad(task.loss)(current, batch)
 
     def client_update(
-        self, task: Classification, state: Any, data: Any, key: Array
+        self, task: Classification, state: Any, data: Any, key: Tensor
     ) -> ClientResult:
         """A device's whole local training."""
         current, memory = state, self.local.init(state)
@@ -114,7 +114,7 @@ class Algorithm:
         step, memory = self.server.update(tree.map(np.negative, mean), memory, state)
         return apply(state, step), memory
 
-    def personalise(self, task: Classification, state: Any, data: Any, key: Array) -> Any:
+    def personalise(self, task: Classification, state: Any, data: Any, key: Tensor) -> Any:
         """The device's own model: fine-tuned on its support set."""
         order = task.source.order(data, key)
         model = self.model(state)
@@ -125,7 +125,7 @@ class Algorithm:
         return model
 
 
-def evaluate(task: Classification, model: Any, data: Any, key: Array) -> Metrics:
+def evaluate(task: Classification, model: Any, data: Any, key: Tensor) -> Metrics:
     """Metrics on the query set."""
     order = task.source.order(data, key)
     loss, correct, count = np.float32(0.0), np.float32(0.0), np.float32(0.0)

@@ -21,7 +21,7 @@ import numpy as np
 from .. import random, tree
 from ..bundle import Bundle, Leaf, Manifest
 from ..frontend import Traced, trace
-from ..ir import Array, DType, TensorType
+from ..ir import DType, Tensor, TensorType
 from ..privacy import ring
 from ..runtime import run_once
 from .algorithm import Algorithm, evaluate
@@ -40,7 +40,6 @@ def build(
     clients_max: int,
     weight_max: float,
     seed: int,
-    backend: str = "native",
 ) -> Bundle:
     """Compiles a task and an algorithm.
 
@@ -96,7 +95,7 @@ def build(
         clients_max=clients_max,
         weight_max=weight_max,
     )
-    first = run_once(init.function, [random.key(seed)], backend)[:cut]
+    first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
     return Bundle(manifest, {name: t.function for name, t in traced.items()}, weights)
 
@@ -123,7 +122,7 @@ def _model(
 
 
 def _init(task: Classification, algorithm: Algorithm) -> Any:
-    def init(key: Array) -> Any:
+    def init(key: Tensor) -> Any:
         state = algorithm.init(task, key)
         return state, algorithm.memory(state)
 
@@ -133,7 +132,7 @@ def _init(task: Classification, algorithm: Algorithm) -> Any:
 def _client_update(
     task: Classification, algorithm: Algorithm, plan: ring.RingPlan, weight_max: float
 ) -> Any:
-    def client_update(state: Any, data: Any, key: Array) -> Any:
+    def client_update(state: Any, data: Any, key: Tensor) -> Any:
         keys = random.split(key, 2)
         result = algorithm.client_update(task, state, data, keys[0])
         leaves = [leaf.reshape(-1) for leaf in tree.leaves(result.update)]
@@ -155,21 +154,21 @@ def _server_update(algorithm: Algorithm) -> Any:
 
 
 def _evaluate(task: Classification) -> Any:
-    def evaluate_model(model: Any, data: Any, key: Array) -> Any:
+    def evaluate_model(model: Any, data: Any, key: Tensor) -> Any:
         return evaluate(task, model, data, key)
 
     return evaluate_model
 
 
 def _personalise(task: Classification, algorithm: Algorithm) -> Any:
-    def personalise(state: Any, data: Any, key: Array) -> Any:
+    def personalise(state: Any, data: Any, key: Tensor) -> Any:
         return algorithm.personalise(task, state, data, key)
 
     return personalise
 
 
 def _infer(task: Classification) -> Any:
-    def infer(model: Any, x: Array) -> Any:
+    def infer(model: Any, x: Tensor) -> Any:
         return task.infer(model, x)
 
     return infer

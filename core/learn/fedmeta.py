@@ -21,7 +21,7 @@ import numpy as np
 
 from .. import functional, tree
 from ..api import grad, value_and_grad
-from ..ir import Array
+from ..ir import Tensor
 from .algorithm import Algorithm
 from .sampling import Batch
 from .task import Classification
@@ -53,14 +53,14 @@ class Maml(Algorithm):
         return model
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Array, step: Any
-    ) -> tuple[Array, Any]:
+        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+    ) -> Any:
         support, query = task.source.episode(data, order, step)
 
-        def meta_loss(at: Any) -> Array:
+        def meta_loss(at: Any) -> Tensor:
             return task.loss(self.adapt(task, at, support), query)
 
-        return value_and_grad(meta_loss)(current)  # type: ignore[no-any-return]
+        return value_and_grad(meta_loss)(current)
 
 
 class MetaSgdState(NamedTuple):
@@ -79,7 +79,7 @@ class MetaSgd(Maml):
     meta-gradient is taken with respect to theta and alpha. `inner_learning_rate` is what every rate
     starts at. The upload is twice the model: rates travel as weights do."""
 
-    def init(self, task: Classification, key: Array) -> MetaSgdState:
+    def init(self, task: Classification, key: Tensor) -> MetaSgdState:
         model = task.init(key)
         rate = self.inner_learning_rate
         return MetaSgdState(model, tree.map(lambda p: np.full_like(p, rate), model))
@@ -94,7 +94,7 @@ class MetaSgd(Maml):
             model = tree.map(lambda p, a, g: p - a * g, model, state.rates, gradient)
         return model
 
-    def personalise(self, task: Classification, state: MetaSgdState, data: Any, key: Array) -> Any:
+    def personalise(self, task: Classification, state: MetaSgdState, data: Any, key: Tensor) -> Any:
         order = task.source.order(data, key)
         model = state.model
         for step in range(self.personal_steps):

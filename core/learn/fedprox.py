@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import tree
-from ..ir import Array
+from ..ir import Tensor
 from .algorithm import Algorithm
 from .task import Classification
 
@@ -22,8 +22,8 @@ class FedProx(Algorithm):
     proximal: float = 0.01
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Array, step: Any
-    ) -> tuple[Array, Any]:
+        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+    ) -> Any:
         loss, gradient = Algorithm.gradient(self, task, current, state, data, order, step)
         return loss, tree.map(
             lambda g, w, start: g + self.proximal * (w - start), gradient, current, state

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..api import value_and_grad
-from ..ir import Array
+from ..ir import Tensor
 from .algorithm import Algorithm
 from .task import Classification
 
@@ -30,11 +30,11 @@ class Reptile(Algorithm):
     def steps(self, task: Classification, data: Any) -> int:
         return self.inner_steps
 
-    def weight(self, data: Any) -> Array:
+    def weight(self, data: Any) -> Tensor:
         return np.float32(1.0)
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Array, step: Any
-    ) -> tuple[Array, Any]:
+        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+    ) -> Any:
         batch = task.source.adaptation(data, order, step)
-        return value_and_grad(task.loss)(current, batch)  # type: ignore[no-any-return]
+        return value_and_grad(task.loss)(current, batch)

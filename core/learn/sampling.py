@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import random
-from ..ir import Array
+from ..ir import Tensor
 
 
 class Batch(NamedTuple):
@@ -30,9 +30,9 @@ class Batch(NamedTuple):
     zero for filling.
     """
 
-    x: Array
-    y: Array
-    weight: Array
+    x: Tensor
+    y: Tensor
+    weight: Tensor
 
 
 class SampleSet(NamedTuple):
@@ -41,10 +41,10 @@ class SampleSet(NamedTuple):
     `x` [capacity, ...] u8, i32 or f32; `y` i32[capacity, ...]; `support`, `query` i64[].
     """
 
-    x: Array
-    y: Array
-    support: Array
-    query: Array
+    x: Tensor
+    y: Tensor
+    support: Tensor
+    query: Tensor
 
 
 class EpisodeTable(NamedTuple):
@@ -52,8 +52,8 @@ class EpisodeTable(NamedTuple):
     `characters` i64[] counts.
     """
 
-    images: Array
-    characters: Array
+    images: Tensor
+    characters: Tensor
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Samples:
     scale: float
     query_size: int = 64
 
-    def rows(self, data: SampleSet, rows: Array, valid: Array) -> Batch:
+    def rows(self, data: SampleSet, rows: Tensor, valid: Tensor) -> Batch:
         """The batch of these row numbers; those out of range must be marked as not valid."""
         rows = np.minimum(rows, data.x.shape[0] - 1)
         x = data.x[rows]
@@ -74,22 +74,22 @@ class Samples:
             x = x.astype(np.float32) * self.scale
         return Batch(x, data.y[rows], valid.astype(np.float32))
 
-    def order(self, data: SampleSet, key: Array) -> Array:
+    def order(self, data: SampleSet, key: Tensor) -> Tensor:
         return random.permutation(key, data.support, data.x.shape[0])
 
-    def steps(self, data: SampleSet) -> Array:
+    def steps(self, data: SampleSet) -> Tensor:
         return (data.support + self.batch_size - 1) // self.batch_size
 
-    def batch(self, data: SampleSet, order: Array, step: Array) -> Batch:
+    def batch(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         position = step * self.batch_size + np.arange(self.batch_size)
         picked = order[np.minimum(position, data.x.shape[0] - 1)]
         return self.rows(data, picked, position < data.support)
 
-    def episodes(self, data: SampleSet) -> Array:
+    def episodes(self, data: SampleSet) -> Tensor:
         """One pass judges by every row of the larger half once."""
         return (data.support - data.support // 2 + self.batch_size - 1) // self.batch_size
 
-    def episode(self, data: SampleSet, order: Array, step: Array) -> tuple[Batch, Batch]:
+    def episode(self, data: SampleSet, order: Tensor, step: Tensor) -> tuple[Batch, Batch]:
         """The shuffled support set, halved: adapt on the first half (taken round and round), judge
         by the second.
 
@@ -103,15 +103,15 @@ class Samples:
         adapt = self.rows(data, order[inner], column < half)
         return adapt, self.rows(data, picked, outer < data.support)
 
-    def adaptation(self, data: SampleSet, order: Array, step: Array) -> Batch:
+    def adaptation(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         column = np.arange(self.batch_size)
         taken = (step * self.batch_size + column) % np.maximum(data.support, 1)
         return self.rows(data, order[taken], column < data.support)
 
-    def query_batches(self, data: SampleSet) -> Array:
+    def query_batches(self, data: SampleSet) -> Tensor:
         return (data.query + self.query_size - 1) // self.query_size
 
-    def query(self, data: SampleSet, order: Array, step: Array) -> Batch:
+    def query(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         position = step * self.query_size + np.arange(self.query_size)
         return self.rows(data, data.support + position, position < data.query)
 
@@ -130,13 +130,13 @@ class Episodes:
     per_pass: int
     scale: float = 1.0 / 255.0
 
-    def order(self, data: EpisodeTable, key: Array) -> Array:
+    def order(self, data: EpisodeTable, key: Tensor) -> Tensor:
         return key
 
     def episodes(self, data: EpisodeTable) -> int:
         return self.per_pass
 
-    def episode(self, data: EpisodeTable, order: Array, step: Array) -> tuple[Batch, Batch]:
+    def episode(self, data: EpisodeTable, order: Tensor, step: Tensor) -> tuple[Batch, Batch]:
         keys = random.split(random.fold_in(order, step), 2)
         capacity, drawers = data.images.shape[0], data.images.shape[1]
         characters = random.permutation(keys[0], data.characters, capacity)[: self.ways]
@@ -145,7 +145,7 @@ class Episodes:
         adapt = self.drawings(data, drawing[:, : self.shots])
         return adapt, self.drawings(data, drawing[:, self.shots : self.shots + self.queries])
 
-    def drawings(self, data: EpisodeTable, which: Array) -> Batch:
+    def drawings(self, data: EpisodeTable, which: Tensor) -> Batch:
         """The batch of these drawings, i64[ways, each], labelled by row."""
         ways, each = which.shape
         height, width = data.images.shape[2], data.images.shape[3]
@@ -157,7 +157,7 @@ class Episodes:
     def steps(self, data: EpisodeTable) -> int:
         return self.per_pass
 
-    def batch(self, data: EpisodeTable, order: Array, step: Array) -> Batch:
+    def batch(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """An episode whole: what an algorithm without an inner loop can learn from it."""
         adapt, judge = self.episode(data, order, step)
         return Batch(
@@ -166,13 +166,13 @@ class Episodes:
             np.concatenate([adapt.weight, judge.weight]),
         )
 
-    def adaptation(self, data: EpisodeTable, order: Array, step: Array) -> Batch:
+    def adaptation(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """The support set of the one episode that this order stands for."""
         return self.episode(data, order, 0)[0]
 
     def query_batches(self, data: EpisodeTable) -> int:
         return 1
 
-    def query(self, data: EpisodeTable, order: Array, step: Array) -> Batch:
+    def query(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """The query set of the same episode."""
         return self.episode(data, order, 0)[1]

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import functional
-from ..ir import Array
+from ..ir import Tensor
 from .sampling import Batch, Episodes, Samples
 
 
 class Metrics(NamedTuple):
     """Sums over rows, so that those of several batches or devices add up: each f32[]."""
 
-    loss: Array
-    correct: Array
-    count: Array
+    loss: Tensor
+    correct: Tensor
+    count: Tensor
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Classification:
     logits [B, ..., C]."""
 
     name: str
-    init: Callable[[Array], Any]
+    init: Callable[[Tensor], Any]
     source: Samples | Episodes
 
-    def loss(self, model: Any, batch: Batch) -> Array:
+    def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean over the rows that count (and over a sequence's positions), f32[]."""
         losses = functional.cross_entropy(model(batch.x, batch.weight), batch.y)
         return np.sum(per_row(losses) * batch.weight) / np.maximum(np.sum(batch.weight), 1.0)
@@ -51,12 +51,12 @@ class Classification:
             np.sum(batch.weight),
         )
 
-    def infer(self, model: Any, x: Array) -> Array:
+    def infer(self, model: Any, x: Tensor) -> Tensor:
         """Logits of inputs already scaled: [B, ...] -> f32[B, ..., C]."""
-        return model(x, np.ones(x.shape[0], np.float32))  # type: ignore[no-any-return]
+        return model(x, np.ones(x.shape[0], np.float32))
 
 
-def per_row(values: Array) -> Array:
+def per_row(values: Tensor) -> Tensor:
     """[B, ...] -> [B], the mean over what follows the first axis."""
     if values.ndim == 1:
         return values

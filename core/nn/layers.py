@@ -11,14 +11,14 @@ import numpy as np
 
 from .. import functional, random
 from ..api import module
-from ..ir import Array
+from ..ir import Tensor
 
 #: Added to a variance before its square root, as in the batch normalisation paper's experiments.
 VARIANCE_FLOOR = 1e-5
 
 
-def glorot_uniform(key: Array, shape: Sequence[int], inputs: int, outputs: int) -> Array:
-    """f32 of `shape`, uniform in +-sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, eq. 16)."""
+def glorot_uniform(key: Tensor, shape: Sequence[int], inputs: int, outputs: int) -> Tensor:
+    """f32 of `shape`, uniform in +-sqrt(6 / (inputs + outputs)) (Glorot, Bengio 2010, eq. 16)."""
     limit = float(np.sqrt(6.0 / (inputs + outputs)))
     return (random.uniform(key, shape) * 2.0 - 1.0) * limit
 
@@ -27,15 +27,15 @@ def glorot_uniform(key: Array, shape: Sequence[int], inputs: int, outputs: int) 
 class Dense:
     """y = x W + b."""
 
-    weight: Array  # f32[inputs, outputs]
-    bias: Array  # f32[outputs]
+    weight: Tensor  # f32[inputs, outputs]
+    bias: Tensor  # f32[outputs]
 
     @staticmethod
-    def init(key: Array, inputs: int, outputs: int) -> Dense:
+    def init(key: Tensor, inputs: int, outputs: int) -> Dense:
         weight = glorot_uniform(key, (inputs, outputs), inputs, outputs)
         return Dense(weight, np.zeros(outputs, np.float32))
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Tensor) -> Tensor:
         """f32[..., inputs] -> f32[..., outputs]."""
         return x @ self.weight + self.bias
 
@@ -44,16 +44,16 @@ class Dense:
 class Conv:
     """Two-dimensional cross-correlation over [N, H, W, C], with a bias."""
 
-    kernel: Array  # f32[height, width, inputs, outputs]
-    bias: Array  # f32[outputs]
+    kernel: Tensor  # f32[height, width, inputs, outputs]
+    bias: Tensor  # f32[outputs]
 
     @staticmethod
-    def init(key: Array, size: int, inputs: int, outputs: int) -> Conv:
+    def init(key: Tensor, size: int, inputs: int, outputs: int) -> Conv:
         area = size * size
         kernel = glorot_uniform(key, (size, size, inputs, outputs), area * inputs, area * outputs)
         return Conv(kernel, np.zeros(outputs, np.float32))
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Tensor) -> Tensor:
         """f32[N, H, W, inputs] -> f32[N, H, W, outputs]; zeros around the image keep its size."""
         return functional.conv2d(x, self.kernel) + self.bias
 
@@ -67,15 +67,15 @@ class BatchNorm:
     carried between devices. Rows of weight zero, which only fill up a last partial batch, count for
     nothing."""
 
-    scale: Array  # f32[channels]
-    shift: Array  # f32[channels]
+    scale: Tensor  # f32[channels]
+    shift: Tensor  # f32[channels]
 
     @staticmethod
     def init(channels: int) -> BatchNorm:
         return BatchNorm(np.ones(channels, np.float32), np.zeros(channels, np.float32))
 
-    def __call__(self, x: Array, weight: Array) -> Array:
-        """f32[N, H, W, channels] normalised over N, H and W; `weight` is f32[N], one or zero a row."""
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+        """f32[N, H, W, channels] normalised over N, H, W; `weight` is f32[N], one or zero a row."""
         rows = weight[:, None, None, None]
         count = np.sum(weight) * (x.shape[1] * x.shape[2])
         mean = np.sum(x * rows, axis=(0, 1, 2)) / count
@@ -89,13 +89,13 @@ class BatchNorm:
 class Embedding:
     """A table of vectors, one a symbol."""
 
-    table: Array  # f32[symbols, width]
+    table: Tensor  # f32[symbols, width]
 
     @staticmethod
-    def init(key: Array, symbols: int, width: int) -> Embedding:
+    def init(key: Tensor, symbols: int, width: int) -> Embedding:
         return Embedding(random.normal(key, (symbols, width)))
 
-    def __call__(self, symbols: Array) -> Array:
+    def __call__(self, symbols: Tensor) -> Tensor:
         """Integers [...] below `symbols` -> f32[..., width]."""
         return self.table[symbols]
 
@@ -107,12 +107,12 @@ class LstmCell:
     The gates lie side by side in the order input, forget, cell, output.
     """
 
-    weight: Array  # f32[inputs, 4 * width]
-    recurrent: Array  # f32[width, 4 * width]
-    bias: Array  # f32[4 * width]
+    weight: Tensor  # f32[inputs, 4 * width]
+    recurrent: Tensor  # f32[width, 4 * width]
+    bias: Tensor  # f32[4 * width]
 
     @staticmethod
-    def init(key: Array, inputs: int, width: int) -> LstmCell:
+    def init(key: Tensor, inputs: int, width: int) -> LstmCell:
         keys = random.split(key, 2)
         weight = glorot_uniform(keys[0], (inputs, 4 * width), inputs, width)
         recurrent = glorot_uniform(keys[1], (width, 4 * width), width, width)
@@ -127,13 +127,13 @@ class LstmCell:
         )
         return LstmCell(weight, recurrent, open_forget)
 
-    def project(self, x: Array) -> Array:
+    def project(self, x: Tensor) -> Tensor:
         """The inputs' share of the gates, for a whole sequence at once: f32[..., inputs] ->
         f32[..., 4 * width].
         """
         return x @ self.weight + self.bias
 
-    def __call__(self, projected: Array, hidden: Array, cell: Array) -> tuple[Array, Array]:
+    def __call__(self, projected: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """(f32[N, 4 * width], f32[N, width], f32[N, width]) -> the next hidden and cell state."""
         width = self.recurrent.shape[0]
         gates = projected + hidden @ self.recurrent

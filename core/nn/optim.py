@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import tree
-from ..ir import Array
+from ..ir import Tensor
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def sgd(learning_rate: float, momentum: float = 0.0) -> Optimizer:
 class AdamState(NamedTuple):
     """`steps` f32[]; `mean` and `square` as the parameters."""
 
-    steps: Array
+    steps: Tensor
     mean: Any
     square: Any
 

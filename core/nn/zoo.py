@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import functional, random
 from ..api import module
-from ..ir import Array
+from ..ir import Tensor
 from .layers import BatchNorm, Conv, Dense, Embedding, LstmCell
 
 
@@ -24,14 +24,14 @@ class Mlp:
     layers: tuple[Dense, ...]
 
     @staticmethod
-    def init(key: Array, inputs: int, hidden: Sequence[int], outputs: int) -> Mlp:
+    def init(key: Tensor, inputs: int, hidden: Sequence[int], outputs: int) -> Mlp:
         sizes = (inputs, *hidden, outputs)
         keys = random.split(key, len(sizes) - 1)
         return Mlp(
             tuple(Dense.init(keys[i], sizes[i], sizes[i + 1]) for i in range(len(sizes) - 1))
         )
 
-    def __call__(self, x: Array, weight: Array) -> Array:
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
         """f32[N, ...] -> f32[N, outputs]; what a row holds is read as one flat vector."""
         x = x.reshape(x.shape[0], -1)
         for layer in self.layers[:-1]:
@@ -53,7 +53,7 @@ class FedAvgCnn:
     head: Dense
 
     @staticmethod
-    def init(key: Array, height: int, width: int, channels: int, outputs: int) -> FedAvgCnn:
+    def init(key: Tensor, height: int, width: int, channels: int, outputs: int) -> FedAvgCnn:
         keys = random.split(key, 4)
         flat = (height // 4) * (width // 4) * 64
         return FedAvgCnn(
@@ -63,7 +63,7 @@ class FedAvgCnn:
             Dense.init(keys[3], 512, outputs),
         )
 
-    def __call__(self, x: Array, weight: Array) -> Array:
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
         """f32[N, H, W, C] -> f32[N, outputs]."""
         x = functional.max_pool(functional.relu(self.first(x)), 2)
         x = functional.max_pool(functional.relu(self.second(x)), 2)
@@ -78,7 +78,7 @@ class ConvBlock:
     conv: Conv
     norm: BatchNorm
 
-    def __call__(self, x: Array, weight: Array) -> Array:
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
         return functional.max_pool(functional.relu(self.norm(self.conv(x), weight)), 2)
 
 
@@ -92,7 +92,7 @@ class OmniglotNet:
     head: Dense
 
     @staticmethod
-    def init(key: Array, channels: int, filters: int, outputs: int) -> OmniglotNet:
+    def init(key: Tensor, channels: int, filters: int, outputs: int) -> OmniglotNet:
         keys = random.split(key, 5)
         blocks = tuple(
             ConvBlock(
@@ -103,7 +103,7 @@ class OmniglotNet:
         )
         return OmniglotNet(blocks, Dense.init(keys[4], filters, outputs))
 
-    def __call__(self, x: Array, weight: Array) -> Array:
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
         """f32[N, 28, 28, C] -> f32[N, outputs]; four halvings of 28 leave one pixel."""
         for block in self.blocks:
             x = block(x, weight)
@@ -121,7 +121,7 @@ class CharLstm:
     head: Dense
 
     @staticmethod
-    def init(key: Array, symbols: int, embedding: int, width: int, layers: int) -> CharLstm:
+    def init(key: Tensor, symbols: int, embedding: int, width: int, layers: int) -> CharLstm:
         keys = random.split(key, layers + 2)
         cells = tuple(
             LstmCell.init(keys[i], embedding if i == 0 else width, width) for i in range(layers)
@@ -132,7 +132,7 @@ class CharLstm:
             Dense.init(keys[layers + 1], width, symbols),
         )
 
-    def __call__(self, x: Array, weight: Array) -> Array:
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
         """Integers [N, T] -> logits f32[N, T, symbols], the t-th for the symbol that follows x[:,
         t].
         """
@@ -142,7 +142,7 @@ class CharLstm:
         return np.transpose(self.head(outputs), (1, 0, 2))
 
 
-def run_cell(cell: LstmCell, inputs: Array) -> Array:
+def run_cell(cell: LstmCell, inputs: Tensor) -> Tensor:
     """One layer over a whole sequence: f32[T, N, inputs] -> f32[T, N, width], from a state of
     zeros.
     """

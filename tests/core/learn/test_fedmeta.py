@@ -52,7 +52,7 @@ KEY = dl.random.key(5)
 
 
 def test_exact_maml_on_a_quadratic() -> None:
-    """theta' = theta - alpha (theta - a); d/dtheta 1/2 (theta' - b)^2 = (1 - alpha) (theta' - b)."""
+    """theta' = theta - alpha (theta - a); the gradient is (1 - alpha) (theta' - b)."""
     task, data = quadratic(), two_rows(1.0, -3.0)
     a, b = halves(task, data, KEY)
     adapted = THETA - ALPHA * (THETA - a)
