@@ -79,6 +79,7 @@ class FederationPlan:
     """A federation and what it is to do. Times are virtual; see `cloud.plan.RunPlan` for the run's
     part.
 
+    ready_per_edge_max: devices that an edge keeps ready; None: all of its own.
     pool_share: the share of the fleet that a round waits for, so that selection is uniform over
     nearly all.
     """
@@ -95,6 +96,8 @@ class FederationPlan:
     wait_s: float = 120.0
     rest_s: float = 6.0
     pool_share: float = 0.8
+    ready_per_edge_max: int | None = None
+    lease_s: float = 600.0
     device_policy: DevicePolicy = field(default_factory=DevicePolicy)
     edge_policy: EdgePolicy = field(default_factory=EdgePolicy)
     faults: Faults = field(default_factory=Faults)
@@ -117,7 +120,8 @@ class FederationPlan:
             wait_ns=round(max(self.wait_s, self.rest_s) * SECOND),
             rest_ns=round(self.rest_s * SECOND),
             pool_min=math.floor(self.pool_share * self.fleet.devices),
-            ready_per_edge_max=max(per_edge, 1),
+            ready_per_edge_max=self.ready_per_edge_max or per_edge,
+            lease_ms=round(self.lease_s * 1000),
         )
 
 

@@ -1,0 +1,250 @@
+"""A federation from end to end: what its records say, and that it is deterministic."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from delian.core.ports import SECOND, Outcome
+from delian.core.privacy.ring import RingPlan
+from delian.core.wire.round_pb2 import NON_FINITE
+from delian.simulations.federation import Federation, FederationPlan
+from delian.simulations.fleet import DeviceClass, Fleet
+from delian.simulations.network import LINKS, LinkProfile
+from delian.simulations.records import HOPS
+from delian.simulations.stub import StubTraining
+from delian.simulations.trace import checksum
+from delian.simulations.training import AHEAD, Jobs
+
+RING = RingPlan(clip=1.0, clients_max=64, dimension=100)
+
+
+def plan(**changes):
+    settings = {
+        "rounds": 4,
+        "cohort": 6,
+        "ring": RING,
+        "fleet": Fleet(20, 3),
+        "over_selection": 1.0,
+        **changes,
+    }
+    return FederationPlan(**settings)
+
+
+def test_without_faults_every_selected_device_reports():
+    records = []
+    result = Federation(plan(), StubTraining(RING), seed=1).run(records.append)
+    assert tuple(records) == result.rounds and len(records) == 4
+    for r in records:
+        assert r.succeeded and len(r.selected) == 6 and r.reported == r.selected
+        assert not (r.refused or r.dropped or r.late or r.duplicates or r.lost_messages)
+        # Every weight is one half.
+        assert r.weight == 3.0
+        assert r.examples == sum(10 + d for d in r.reported)
+        weighed = sum((10 + d) / (1 + d) for d in r.reported)
+        assert r.loss == pytest.approx(weighed / r.examples)
+        assert r.started_ns < r.ended_ns
+    assert result.updates == 24 and not result.stopped and not result.failed
+
+
+def test_the_model_moves_by_the_mean_of_the_reported_updates():
+    training = StubTraining(RING)
+    federation = Federation(plan(rounds=1), training, seed=1)
+    seen = []
+    submit = training.submit
+
+    def spy(device, weights, key):
+        assert not weights.any(), "devices start from the global model"
+        seen.append(training.update_of(device, key).view(np.int32)[:-1].astype(np.float64))
+        return submit(device, weights, key)
+
+    training.submit = spy
+    federation.run()
+    expected = sum(seen) / RING.scale / 3.0
+    np.testing.assert_allclose(federation.weights, expected, rtol=1e-6)
+
+
+def test_bytes_are_counted_by_hop():
+    (r,) = Federation(plan(rounds=1), StubTraining(RING), seed=1).run().rounds
+    assert tuple(r.bytes) == HOPS
+    vector, bundle, weights = 4 * 101, len(StubTraining(RING).bundle), 400
+    edges = len({d % 3 for d in r.selected})
+    assert 6 * vector < r.bytes["device_edge_up"] < 6 * vector + 20 * 300
+    assert 6 * (bundle + weights) < r.bytes["device_edge_down"] < 6 * (bundle + weights + 600)
+    assert edges * vector < r.bytes["edge_cloud_up"] < edges * vector + 3 * 1500
+    assert edges * (bundle + weights) < r.bytes["edge_cloud_down"] < edges * (bundle + 1500)
+    assert sum(r.messages.values()) > 6 * 6
+
+
+def test_a_bundle_crosses_each_link_once():
+    first, *others = Federation(plan(), StubTraining(RING), seed=1).run().rounds
+    bundle = len(StubTraining(RING).bundle)
+    assert len({d % 3 for d in first.selected}) == 3
+    for r in others:
+        assert first.bytes["edge_cloud_down"] - r.bytes["edge_cloud_down"] >= 3 * bundle
+
+
+def test_a_device_whose_update_is_not_finite_is_refused_and_counted():
+    training = StubTraining(RING, sick=range(0, 20, 2))
+    for r in Federation(plan(), training, seed=1).run().rounds:
+        assert r.succeeded
+        assert set(r.refused) == {d for d in r.selected if d % 2 == 0}
+        assert set(r.refused.values()) <= {NON_FINITE}
+        assert len(r.reported) + len(r.refused) == 6
+
+
+def test_devices_that_vanish_are_dropped_and_over_selection_makes_up_for_them():
+    fleet = Fleet(40, 3, dropout=0.3)
+    rounds = Federation(plan(fleet=fleet, over_selection=2.0), StubTraining(RING), 1).run().rounds
+    assert any(r.dropped for r in rounds)
+    assert all(len(r.selected) == 12 and len(r.reported) >= 6 for r in rounds)
+    # Who was not needed any more is late: the round did not wait for it.
+    assert any(r.late for r in rounds)
+
+
+def test_stragglers_are_late_and_the_round_ends_on_time():
+    classes = {"fast": DeviceClass(1e12), "slow": DeviceClass(1e6)}
+    fleet = Fleet(20, 2, {"fast": 1.0, "slow": 1.0}, classes)
+    rounds = Federation(plan(fleet=fleet, round_s=30.0), StubTraining(RING), seed=1).run().rounds
+    assert all(r.late and r.reported for r in rounds)
+    # On time, and the server's update.
+    assert all(r.ended_ns - r.started_ns <= 30.2 * SECOND for r in rounds)
+
+
+def test_without_enough_devices_the_run_gives_up_and_says_why():
+    vanishing = plan(fleet=Fleet(20, 3, dropout=1.0), attempts_max=2, round_s=20.0)
+    result = Federation(vanishing, StubTraining(RING), seed=1).run()
+    assert result.failed in ("too few devices reported", "too few devices are ready")
+    assert [r.succeeded for r in result.rounds] == [False, False]
+    assert [r.attempt for r in result.rounds] == [1, 2]
+    assert all(r.why for r in result.rounds)
+
+
+def test_after_a_round_the_new_model_is_there_and_nothing_trains():
+    training = StubTraining(RING)
+    federation = Federation(plan(), training, seed=1)
+    models = []
+    federation.run(lambda r: models.append(federation.weights.copy()))
+    assert len({m.tobytes() for m in models}) == 4
+
+
+def test_stop_ends_the_run_and_keeps_what_there_is():
+    federation = Federation(plan(rounds=50), StubTraining(RING), seed=1)
+    result = federation.run(lambda r: r.round == 3 and federation.stop())
+    assert result.stopped and not result.failed
+    assert [r.round for r in result.rounds] == [1, 2, 3]
+
+
+def test_stop_may_come_from_another_thread_while_a_device_trains():
+    started, release = threading.Event(), threading.Event()
+    pool = ThreadPoolExecutor(1)
+
+    class Slow(StubTraining):
+        def submit(self, device, weights, key):
+            started.set()
+            return pool.submit(lambda: (release.wait(10), self._train(device, key))[1])
+
+    federation = Federation(plan(), Slow(RING), seed=1)
+    done: Future = ThreadPoolExecutor(1).submit(federation.run)
+    assert started.wait(10)
+    federation.stop()
+    release.set()
+    assert done.result(10).stopped
+
+
+def test_what_an_update_raises_reaches_the_caller():
+    class Broken(StubTraining):
+        def _train(self, device, key):
+            raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        Federation(plan(), Broken(RING), seed=1).run()
+
+
+def test_adding_a_device_does_not_change_the_others():
+    streams = Federation(plan(), StubTraining(RING), seed=1).streams
+    small, large = Fleet(20, 3), Fleet(21, 3)
+    assert [small.profile(d, streams) for d in range(20)] == [
+        large.profile(d, streams) for d in range(20)
+    ]
+
+
+SCRIPT = """
+from delian.core.privacy.ring import RingPlan
+from delian.simulations.federation import Federation, FederationPlan
+from delian.simulations.fleet import Fleet
+from delian.simulations.network import LINKS
+from delian.simulations.stub import StubTraining
+ring = RingPlan(clip=1.0, clients_max=64, dimension=100)
+fleet = Fleet(20, 3, {"phone": 1.0, "board": 1.0}, link=LINKS["poor"], dropout=0.1)
+plan = FederationPlan(rounds=3, cohort=5, ring=ring, fleet=fleet)
+print(Federation(plan, StubTraining(ring, THREADS), 5, THREADS).run().trace_hash)
+"""
+
+
+def test_the_trace_does_not_depend_on_threads_or_the_hash_seed():
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT.replace("THREADS", threads)],
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads, seed in (("1", "0"), ("2", "1"), ("2", "12345"))
+    }
+    assert len(hashes) == 1 and len(hashes.pop().strip()) == 64
+
+
+@pytest.mark.parametrize("name", sorted(LINKS))
+def test_each_named_link_carries_a_federation(name):
+    result = Federation(plan(fleet=Fleet(20, 3, link=LINKS[name])), StubTraining(RING), 1).run()
+    assert len(result.rounds) >= 4 and not result.failed
+
+
+def test_a_slow_link_makes_a_round_last_as_long_as_its_bytes_take():
+    slow = LinkProfile(latency_ms=0, up_mbps=0.001, down_mbps=100)
+    (r,) = (
+        Federation(plan(rounds=1, fleet=Fleet(20, 3, link=slow)), StubTraining(RING), 1)
+        .run()
+        .rounds
+    )
+    # 404 bytes and headers at 125 bytes a second.
+    assert (r.ended_ns - r.started_ns) / SECOND > 404 / 125
+
+
+def test_updates_run_ahead_of_virtual_time_in_its_order_and_no_more_than_needed():
+    started = []
+
+    def job(name):
+        def start():
+            started.append(name)
+            future = Future()
+            future.set_result(Outcome(None, examples=name))
+            return future
+
+        return start
+
+    jobs = Jobs(threads=1)
+    made = {due: jobs.add(due, job(due)) for due in (5, 4, 3, 2, 1)}
+    assert started == [5, 4], f"{AHEAD} a thread"
+    assert jobs.result(made[1]).examples == 1, "one that is needed starts at once"
+    jobs.cancel(made[2])
+    for due in (3, 4, 5):
+        assert jobs.result(made[due]).examples == due
+    assert 2 not in started, "what is cancelled before its turn is never computed"
+
+
+def test_a_checksum_sees_every_element():
+    rng = np.random.default_rng(0)
+    for length in (1, 2, 7, 100):
+        vector = rng.integers(0, 2**32, length, dtype=np.uint32)
+        assert checksum(vector) == checksum(vector.copy())
+        for i in range(length):
+            other = vector.copy()
+            other[i] ^= np.uint32(1)
+            assert checksum(other) != checksum(vector)
