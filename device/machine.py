@@ -95,11 +95,11 @@ class Trigger(StrEnum):
 
 OFFLINE, IDLE, CHECKING_IN, READY, FETCHING, TRAINING, UPLOADING = Phase
 _T = Trigger
-_RESTING = (OFFLINE, IDLE, CHECKING_IN, READY)
+_RESTING = (IDLE, CHECKING_IN, READY)
 _WORKING = (FETCHING, TRAINING, UPLOADING)
 
 TABLE = (
-    row(_RESTING, _T.STARTED, "start", CHECKING_IN, "offer itself"),
+    row((OFFLINE, *_RESTING), _T.STARTED, "start", CHECKING_IN, "offer itself"),
     row((FETCHING, TRAINING), _T.STARTED, "restart", FETCHING, "train again from the start"),
     row(UPLOADING, _T.STARTED, "resume_upload", UPLOADING, "the answer survived; send it"),
     row(IDLE, _T.RETRY, "check_in", CHECKING_IN, "the retry window says so"),
