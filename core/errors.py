@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+#: Of a long chain of calls, how many are shown at either end.
+_CHAIN_ENDS = 6
+
+
 @dataclass(frozen=True, slots=True)
 class Loc:
     """A source span. Lines count from 1, columns from 0 (in characters), the end is exclusive, as
@@ -67,7 +71,12 @@ class ProgramError(DelianError):
 
     def __str__(self) -> str:
         lines = [f"{self.code}: {self.message}"]
+        skipped = len(self.locs) - _CHAIN_ENDS * 2
         for i, loc in enumerate(self.locs):
+            if skipped > 1 and i == _CHAIN_ENDS:
+                lines.append(f"  ... {skipped} more calls ...")
+            if skipped > 1 and _CHAIN_ENDS <= i < len(self.locs) - _CHAIN_ENDS:
+                continue
             lines.append(f"  {'at' if i == 0 else 'called from'} {loc}")
             if excerpt := loc.excerpt():
                 lines.append(excerpt)

@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 DEPTH_MAX = 200
 
 #: Modules whose functions are pure: with known arguments they are simply called.
-_PURE_MODULES = frozenset(("math", "operator", "builtins", "_operator", "itertools", "numpy"))
+_PURE_MODULES = frozenset(("math", "operator", "_operator", "numpy"))
+_PURE_BUILTINS = frozenset(
+    ("ascii", "bin", "chr", "format", "hash", "hex", "issubclass", "oct", "ord")
+)
+#: NumPy's functions that read or change the world, beside all of numpy.random.
+_IMPURE_NUMPY = frozenset(
+    ("load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt", "fromfile")
+    + ("memmap", "fromregex", "seterr", "seterrcall", "set_printoptions", "setbufsize", "info")
+    + ("show_config", "get_include", "test", "errstate", "printoptions", "copyto", "place", "put")
+    + ("putmask", "put_along_axis", "fill_diagonal")
+)
+_ENDLESS = frozenset(("count", "cycle", "repeat"))
 _CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 
@@ -93,7 +104,7 @@ def _call_function(
     s: Specialiser, f: types.FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     if _is_numpy(f):
-        if is_static((tuple(args), dict(kwargs))):
+        if _pure(f) and is_static((tuple(args), dict(kwargs))):
             return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
         raise unknown(s, f)
     function = _hir(s, f)
@@ -166,8 +177,10 @@ def bind(
         if known:
             out[key] = value
         elif p.keywords is None:
-            near = difflib.get_close_matches(key, [*positional, *p.keyword_only], 1)
-            hint = f"did you mean `{near[0]}`?" if near else ""
+            known = [*positional, *p.keyword_only]
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"its parameters are {', '.join(known)}" if known else ""
+            hint = f"did you mean `{near[0]}`?" if near else hint
             raise s.error("DL105", f"`{name}` has no parameter `{key}`", hint)
         else:
             extra[key] = value
@@ -239,8 +252,10 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
     if issubclass(cls, BaseException):
         texts = [a if is_static(a) else describe(a) for a in args]
         return operators.python(s, lambda: cls(*texts, **kwargs), what)
+    if cls.__module__ == "itertools" and cls.__name__ not in _ENDLESS:
+        return s.own(operators.python(s, lambda: list(cls(*args, **kwargs)), what))
     if is_static((tuple(args), dict(kwargs))) and (
-        issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "functools")
+        issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy")
     ):
         made = operators.python(s, lambda: cls(*args, **kwargs), what)
         return s.own(made) if isinstance(made, list | dict | set) else made
@@ -303,7 +318,7 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
         return s.own(result) if isinstance(result, list | dict | set) else result
     if isinstance(owner, np.ndarray | np.generic) and not is_static((tuple(args), dict(kwargs))):
         return call(s, attribute(s, s_tensor(s, owner), f.__name__), args, kwargs)
-    if isinstance(owner, _VIEWS) or isinstance(owner, type | np.ndarray | np.generic) or _pure(f):
+    if isinstance(owner, (*_VIEWS, type, np.ndarray, np.generic, np.dtype)) or _pure(f):
         if is_static((tuple(args), dict(kwargs))):
             return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
     raise unknown(s, f)
@@ -320,14 +335,28 @@ def _is_numpy(f: Any) -> bool:
 
 
 def _pure(f: Any) -> bool:
+    """Whether a call with known arguments may be made while compiling."""
     if isinstance(f, np.ufunc):
         return True
-    module = (getattr(f, "__module__", None) or "").split(".")[0]
-    return module in _PURE_MODULES and not module.startswith("random")
+    name = getattr(f, "__name__", "")
+    module = getattr(f, "__module__", None) or ""
+    if module == "builtins":
+        return name in _PURE_BUILTINS
+    if module.startswith("numpy.random") or (_is_numpy(f) and name in _IMPURE_NUMPY):
+        return False
+    return module.split(".")[0] in _PURE_MODULES and _owner(f) is None
+
+
+def _owner(f: Any) -> Any:
+    """The object that a method belongs to; a function of a module has none."""
+    owner = getattr(f, "__self__", None)
+    return None if isinstance(owner, types.ModuleType) else owner
 
 
 def _name(f: Any) -> str:
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    if (getattr(f, "__module__", None) or "").startswith("numpy.random"):
+        return f"np.random.{name.split('.')[-1]}"
     if isinstance(f, np.ufunc) or _is_numpy(f):
         return f"np.{name}"
     module = (getattr(f, "__module__", None) or "").split(".")[0]

@@ -297,6 +297,8 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
     indexed = iteration.as_indexed(s, source)
     if indexed is None:
         values = iteration.items(s, source)
+        if len(values) > iteration.UNROLL_MAX:
+            raise iteration.too_long(s, len(values))
         _unroll(s, node, frame, Indexed(len(values), lambda s, i: values[i]))
         return
     small = indexed.length <= 1

@@ -92,7 +92,8 @@ def _entry(s: Specialiser, item: Any) -> Any:
             "keep the shape and choose with np.where(mask, x, 0), or weigh the rows with the mask",
         )
     if dtype.is_float:
-        raise s.error("DL114", f"an index must be a whole number, not {describe(item)}")
+        hint = "convert it: x.astype(np.int64)"
+        raise s.error("DL114", f"an index must be a whole number, not {describe(item)}", hint)
     return item if _is_array(item) else int(item)
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: A loop over more items than this is not unrolled.
 UNROLL_MAX = 1000
 
+#: Known numbers cost nothing to the program, but a range may be absurdly long.
+_NUMBERS_MAX = 1_000_000
+
 _STATIC = (tuple, list, dict, set, frozenset, str, range, bytes)
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 
@@ -22,7 +25,7 @@ _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 def items(s: Specialiser, value: Any) -> list[Any]:
     """Every item, at compile time."""
     if isinstance(value, _STATIC) or isinstance(value, _VIEWS):
-        if len(value) > UNROLL_MAX and not isinstance(value, tuple | list | str):
+        if isinstance(value, range) and len(value) > _NUMBERS_MAX:
             raise too_long(s, len(value))
         if isinstance(value, set | frozenset):
             return operators.python(s, lambda: sorted(value), "the order of a set")  # type: ignore[no-any-return]

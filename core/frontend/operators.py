@@ -9,29 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir import DType, Value
-from . import arithmetic, calls
+from .. import tree
+from ..ir import Value
+from . import arithmetic
 from .values import Tensor, describe, is_static
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
 
-_BINARY: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "+": (operator.add, "add"),
-    "-": (operator.sub, "sub"),
-    "*": (operator.mul, "mul"),
-    "/": (operator.truediv, "truediv"),
-    "//": (operator.floordiv, "floordiv"),
-    "%": (operator.mod, "mod"),
-    "**": (operator.pow, "pow"),
-    "@": (operator.matmul, "matmul"),
-    "&": (operator.and_, "and"),
-    "|": (operator.or_, "or"),
-    "^": (operator.xor, "xor"),
-    "<<": (operator.lshift, "lshift"),
-    ">>": (operator.rshift, "rshift"),
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "@": operator.matmul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
 }
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -39,7 +40,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_UNARY: dict[str, Callable[[Any], Any]] = {
+UNARY: dict[str, Callable[[Any], Any]] = {
     "-": operator.neg,
     "+": operator.pos,
     "~": operator.invert,
@@ -65,19 +66,21 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
                 return linear.matmul(s, a, b)
             return arithmetic.BINARY[op](s, a, b)
         return _tensor_and_other(s, op, a, b)
-    function, name = _BINARY[op]
+    function = BINARY[op]
+    name = function.__name__.rstrip("_")
     for owner, method, other in ((a, f"__{name}__", b), (b, f"__r{name}__", a)):
         found = _user_method(owner, method)
         if found is not None:
             return s.call(MethodType(found, owner), other)
-    if isinstance(a, list) or isinstance(b, list):
-        return s.own(python(s, lambda: function(a, b), f"`{op}`"))
-    return python(s, lambda: function(a, b), f"`{op}`")
+    if not (isinstance(a, list | tuple | str) or is_static((a, b))):
+        raise _no_operator(s, op, a, b)
+    result = python(s, lambda: function(a, b), f"`{op}`")
+    return s.own(result) if isinstance(result, list) else result
 
 
 def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """A tensor beside something that is not a number: a nested list, or a user's class."""
-    name = _BINARY[op][1]
+    name = BINARY[op].__name__.rstrip("_")
     for owner, method, other in ((a, f"__{name}__", b), (b, f"__r{name}__", a)):
         found = _user_method(owner, method)
         if found is not None:
@@ -85,11 +88,13 @@ def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     x, y = (_listed(s, v) for v in (a, b))
     if arithmetic.is_operand(x) and arithmetic.is_operand(y):
         return binary(s, op, x, y)
-    raise s.error(
-        "DL119",
-        f"`{op}` does not take {describe(a)} and {describe(b)}",
-        "for trees of arrays use tree.map" if not isinstance(b, str) else "",
-    )
+    raise _no_operator(s, op, a, b)
+
+
+def _no_operator(s: Specialiser, op: str, a: Any, b: Any) -> Exception:
+    is_tree = any(tree.children(v) is not None for v in (a, b))
+    hint = "for trees of arrays use tree.map" if is_tree else ""
+    return s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
 
 
 def _listed(s: Specialiser, value: Any) -> Any:
@@ -118,7 +123,7 @@ def unary(s: Specialiser, op: str, a: Any) -> Any:
     found = _user_method(a, name)
     if found is not None:
         return s.call(MethodType(found, a))
-    return python(s, lambda: _UNARY[op](a), f"`{op}`")
+    return python(s, lambda: UNARY[op](a), f"`{op}`")
 
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
@@ -142,7 +147,7 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         if found is None or op not in ("==", "!="):
             return _compare_trees(s, op, a, b)
         raise s.needs_static(a, f"`{op}` of structures")
-    return python(s, lambda: _COMPARE[op](a, b), f"`{op}`")
+    return python(s, lambda: COMPARE[op](a, b), f"`{op}`")
 
 
 def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
@@ -211,17 +216,3 @@ def static_ints(s: Specialiser, value: Any, what: str) -> tuple[int, ...]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return tuple(static_int(s, v, what) for v in value)
     return (static_int(s, value, what),)
-
-
-__all__ = [
-    "binary",
-    "both",
-    "calls",
-    "compare",
-    "condition",
-    "python",
-    "static_int",
-    "static_ints",
-    "unary",
-    "DType",
-]

@@ -242,7 +242,7 @@ class Specialiser:
         if is_static(index):
             if isinstance(value, np.ndarray) and not isinstance(index, tuple | list | np.ndarray):
                 return operators.python(self, lambda: value[index], "an index")
-            if isinstance(value, type) or hasattr(type(value), "__class_getitem__"):
+            if isinstance(value, type):
                 return operators.python(self, lambda: value[index], "an index")
             return calls.item(self, value, index)
         if isinstance(value, np.ndarray):

@@ -514,8 +514,11 @@ def hint(f: Any) -> str:
     if module.split(".")[0] == "numpy" or isinstance(f, np.ufunc):
         if name in _NUMPY_HINTS:
             return _NUMPY_HINTS[name]
-        near = difflib.get_close_matches(f"np.{name}", names(), 1, 0.5)
-        return f"the nearest that it knows is `{near[0]}`" if near else ""
+        known = [n.removeprefix("np.") for n in names() if n.startswith("np.")]
+        near = difflib.get_close_matches(name, known, 1)
+        if near:
+            return f"the nearest that it knows is `np.{near[0]}`"
+        return "write it with the functions that it knows, or call it outside the compiled function"
     if module == "builtins" and name in ("print", "breakpoint", "input"):
         return "run the function op by op with dl.debug() or DELIAN_DEBUG=1 to look inside"
     if module == "builtins":

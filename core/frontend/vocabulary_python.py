@@ -205,7 +205,9 @@ def _sorted(s: Specialiser, iterable: Any, *, key: Any = None, reverse: Any = Fa
     ranks = values if key is None else [s.call(key, v) for v in values]
     try:
         order = sorted(range(len(values)), key=lambda k: ranks[k], reverse=bool(reverse))
-    except TypeError as e:  # Tensors have no order; pairs whose first items are known and differ do.
+    except (
+        TypeError
+    ) as e:  # Tensors have no order; pairs whose first items are known and differ do.
         if is_static(tuple(ranks)):
             raise s.error("DL113", f"`sorted` fails: {e}") from None
         hint = "np.sort sorts an array"
@@ -288,6 +290,41 @@ def _wraps(s: Specialiser, wrapped: Any, *args: Any, **kwargs: Any) -> Any:
     return Method("wraps", None, lambda s, owner, value: value)
 
 
+def _operator(symbol: str) -> Callable[..., Any]:
+    def run(s: Specialiser, a: Any, b: Any) -> Any:
+        return operators.binary(s, symbol, a, b)
+
+    return run
+
+
+def _comparison(symbol: str) -> Callable[..., Any]:
+    def run(s: Specialiser, a: Any, b: Any) -> Any:
+        return operators.compare(s, symbol, a, b)
+
+    return run
+
+
+def _unary(symbol: str) -> Callable[..., Any]:
+    def run(s: Specialiser, a: Any) -> Any:
+        return operators.unary(s, symbol, a)
+
+    return run
+
+
+def _operator_rows() -> list[Row]:
+    """The module `operator`."""
+    groups = (
+        (operators.BINARY, _operator),
+        (operators.COMPARE, _comparison),
+        (operators.UNARY, _unary),
+    )
+    return [
+        Row(function, f"operator.{function.__name__}", handler(symbol), False)
+        for table, handler in groups
+        for symbol, function in table.items()
+    ]
+
+
 def rows() -> list[Row]:
     always: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (len, "len", _len),
@@ -330,4 +367,5 @@ def rows() -> list[Row]:
         (pow, "pow", _pow),
         (divmod, "divmod", _divmod),
     )
-    return [Row(f, n, h, False) for f, n, h in always] + [Row(f, n, h, True) for f, n, h in fold]
+    known = [Row(f, n, h, False) for f, n, h in always] + [Row(f, n, h, True) for f, n, h in fold]
+    return known + _operator_rows()

@@ -91,7 +91,9 @@ def test_softmax_family_does_not_overflow():
     total = np.log(np.exp(shifted).sum(-1, keepdims=True))
     np.testing.assert_allclose(p, np.exp(shifted - total), rtol=1e-5)
     np.testing.assert_allclose(run(ops.log_softmax, x), shifted - total, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(run(ops.logsumexp, x), (total + x.max(-1, keepdims=True))[:, 0], 1e-6)
+    np.testing.assert_allclose(
+        run(ops.logsumexp, x), (total + x.max(-1, keepdims=True))[:, 0], 1e-6
+    )
     assert run(lambda x: ops.logsumexp(x, 0, keepdims=True), x).shape == (1, 3)
 
 

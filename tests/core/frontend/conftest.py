@@ -36,9 +36,7 @@ def agree() -> Callable[..., None]:
     `dtypes=False` where Python's own depends on the path taken: a program has one type for all paths.
     """
 
-    def check(
-        f: Callable[..., Any], *args: Any, rtol: float = 1e-5, dtypes: bool = True
-    ) -> None:
+    def check(f: Callable[..., Any], *args: Any, rtol: float = 1e-5, dtypes: bool = True) -> None:
         got, structure = tree.flatten(run_compiled(f, *args))
         with np.errstate(all="ignore"):
             want, expected = tree.flatten(f(*args))
