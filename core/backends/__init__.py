@@ -38,7 +38,7 @@ def compile_function(function: Function, backend: Backend = "native") -> Executa
 def compile_module(
     functions: Mapping[str, Function], backend: Backend = "native"
 ) -> Mapping[str, Executable]:
-    """Several functions ready to be called; natively they share one C file and one shared object."""
+    """Several functions ready to be called; natively they are one C file and one shared object."""
     if backend == "native":
         from .native.program import compile_native
         from .native.toolchain import find

@@ -150,7 +150,7 @@ def _reduced(op: Op, space: Cuts) -> tuple[bool, ...]:
 
 
 class _Unit:
-    """A step being built. `deps` has a bit for every unit that it depends on, however indirectly."""
+    """A step being built. `deps` has a bit for each unit that it depends on, even indirectly."""
 
     __slots__ = ("closed", "deps", "direct", "members", "position", "step", "stored")
 
@@ -188,7 +188,7 @@ class _Fuser:
         return Schedule(
             self.block.params,
             tuple(results),
-            self._ordered(),
+            self._ordered(results),
             self.views,
             self.origin,
             self.iotas,
@@ -342,7 +342,7 @@ class _Fuser:
                     other.deps |= added
 
     def _group(self, op: Op, position: int) -> None:
-        """Puts an operation in a group: that of an operand, merging those of several, or a new one."""
+        """Puts an operation in a group: that of an operand, merging several, or a new one."""
         is_reduction = op.name in REDUCTIONS
         space = cuts_of(op.operands[0].shape if is_reduction else op.results[0].shape)
         sources = {_source(self.origin, v): None for v in op.operands}
@@ -354,12 +354,11 @@ class _Fuser:
         order = sorted(candidates, reverse=True)
         if is_reduction and not order:
             order = self._siblings(op)
-        index = next((u for u in order if self._fits(u, op, space)), None)
-        if index is None:
-            index = self._new(Loop(space), position)
+        fitting = [u for u in order if self._fits(u, op, space)]
+        index = fitting[0] if fitting else self._new(Loop(space), position)
         self._enter(index, op, space)
-        for other in order:
-            if other in self.units and other != index and self._can_merge(index, other):
+        for other in fitting[1:]:
+            if self._can_merge(index, other):
                 self._merge(index, other)
 
     def _siblings(self, op: Op) -> list[int]:
@@ -466,14 +465,21 @@ class _Fuser:
             if unit.deps & bits:
                 unit.deps = unit.deps & ~bits | 1 << a | first.deps
 
-    def _ordered(self) -> list[Loop | Call]:
-        """The steps so that each follows what it depends on, and else in program order."""
+    def _ordered(self, results: Sequence[Value]) -> list[Loop | Call]:
+        """The steps so that each follows what it depends on, and else in program order.
+
+        A loop stores what another step or a result reads.
+        """
         readers: dict[int, list[int]] = {u: [] for u in self.units}
         waiting = {}
+        read = {self._base(r) for r in results}
         for u, unit in self.units.items():
             waiting[u] = len(unit.direct)
             for d in unit.direct:
                 readers[d].append(u)
+            step = unit.step
+            values = step.loads if isinstance(step, Loop) else step.operands
+            read.update(self._base(v) for v in values)
         ready = [(unit.position, u) for u, unit in self.units.items() if not unit.direct]
         heapq.heapify(ready)
         steps = []
@@ -481,7 +487,8 @@ class _Fuser:
             _, u = heapq.heappop(ready)
             unit = self.units[u]
             if isinstance(unit.step, Loop):
-                unit.step.stores += [(v, v) for v in unit.stored]
+                computed = (v for op in unit.step.ops for v in op.results)
+                unit.step.stores += [(v, v) for v in computed if v in read]
             steps.append(unit.step)
             for r in readers[u]:
                 waiting[r] -= 1

@@ -87,7 +87,7 @@ def plan(
     constant: Callable[[Value], Place],
     scratch: Callable[[Call, Schedule], int],
 ) -> MemoryPlan:
-    """Plans a function. `constant` gives a constant's place, `scratch` the bytes a call works in."""
+    """Plans a function. `constant` places a constant, `scratch` gives the bytes a call works in."""
     return _Planner(constant, scratch).run(schedule)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..ir import Op, Value
 
@@ -65,7 +66,7 @@ VIEWS = frozenset(["reshape", "broadcast", "transpose", "slice", "reverse", "sto
 
 
 def through(op: Op, view: View) -> View | None:
-    """The view that an operation of `VIEWS` gives, or None when no strides say it (some reshapes)."""
+    """The view that an operation of `VIEWS` gives; None when no strides say it (some reshapes)."""
     shape, strides, offset = op.operands[0].shape, view.strides, view.offset
     match op.name:
         case "stop_gradient":
@@ -146,7 +147,7 @@ def join_cuts(a: Cuts, b: Cuts) -> Cuts | None:
     if a == b:
         return a
     ordered = sorted(a | b)
-    for small, large in zip(ordered, ordered[1:], strict=False):
+    for small, large in pairwise(ordered):
         if large % small:
             return None
     return a | b
@@ -155,7 +156,7 @@ def join_cuts(a: Cuts, b: Cuts) -> Cuts | None:
 def extents(cuts: Cuts) -> tuple[int, ...]:
     """The sizes of the loops, outermost first."""
     ordered = sorted(cuts)
-    return tuple(large // small for small, large in zip(ordered, ordered[1:], strict=False))[::-1]
+    return tuple(large // small for small, large in pairwise(ordered))[::-1]
 
 
 def strides_in(cuts: Cuts, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ def _is_sound(path: Path) -> bool:
 
 
 def _build(folder: Path, path: Path, toolchain: Toolchain, text: str) -> None:
-    """Builds in a folder of its own and moves the file into place at once: others may be building it too."""
+    """Builds in a folder of its own, then moves the file into place: others may build it too."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         source, output = Path(scratch) / "program.c", Path(scratch) / "program.so"
         source.write_text(text, encoding="utf-8")

@@ -72,7 +72,7 @@ def _end_round(w: FunctionWriter, call: Call, region: int, params: Sequence[Valu
     """
     body = call.bodies[region]
     before, w.schedule = w.schedule, body
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for p, r, result in zip(params, body.results, call.op.results, strict=True):
         if is_variable(p):
             text = expression_of(w, r)

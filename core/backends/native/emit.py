@@ -49,7 +49,6 @@ class Program:
     """What the emitter says of one entry.
 
     Attributes:
-        constants: the arrays that the caller passes after the parameters.
         arena_bytes: the size of the arena that the caller passes.
         tensor_bytes: what all stored tensors would take without sharing memory.
         groups: fused groups. calls: other steps.
@@ -115,7 +114,7 @@ class Unit:
 
 
 def constants_of(function: Function) -> list[Array]:
-    """The constants that the caller passes after the parameters, in the order in which the entry numbers them."""
+    """The constants that the caller passes after the parameters, in order."""
     return [
         np.ascontiguousarray(op.attrs["value"])
         for op in function.body.walk()
@@ -124,7 +123,7 @@ def constants_of(function: Function) -> list[Array]:
 
 
 class FunctionWriter:
-    """Writes one entry. `schedule` is that of the block being written, `lines` where its lines go."""
+    """Writes one entry. `schedule` is that of the block being written, `lines` what is written."""
 
     def __init__(self, unit: Unit, name: str, function: Function) -> None:
         for t in (*function.param_types, *function.result_types):
@@ -356,7 +355,7 @@ class FunctionWriter:
             self.lines += KERNELS[op.name](self, call)
 
     def _scalar_op(self, op: Op, values: Sequence[Value]) -> None:
-        """Arithmetic on rank-0 values. Operands become names, because an expression may use one twice."""
+        """Arithmetic on rank-0 values. Operands become names: an expression may use one twice."""
         operands = []
         for v in values:
             text = self.scalar(v)
@@ -417,7 +416,7 @@ def _types(function: Function) -> list[Type]:
 
 
 def emit(functions: Mapping[str, Function]) -> tuple[str, dict[str, Program]]:
-    """The C file of several functions, entries named by the keys, and what there is to know of each."""
+    """The C file of several functions, entries named by the keys, and the facts of each."""
     unit = Unit()
     programs = {name: unit.add(name, function) for name, function in functions.items()}
     return unit.text(), programs

@@ -1,4 +1,4 @@
-"""List operations as C: a list is a pointer to its top node, in a heap that the call owns (lists.h)."""
+"""List operations as C: a list is a pointer to its top node, in a heap of the call (lists.h)."""
 
 from __future__ import annotations
 

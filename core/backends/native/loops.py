@@ -1,4 +1,4 @@
-"""Fused groups as C: one function each, one nest of loops, the innermost one plain for a vectoriser.
+"""Fused groups as C: one function each, one nest of loops, the innermost one for the vectoriser.
 
 A group is written without names from around it: pointers and rank-0 numbers are its parameters. So
 two groups of the same text are one function, however often the program has them.
@@ -52,8 +52,11 @@ class Axis:
 
 
 class LoopWriter:
-    """Writes one group. `memory` names what a base lies in, so that two names of one memory get one pointer;
-    `literals` gives rank-0 constants as C."""
+    """Writes one group.
+
+    `memory` names what a base lies in, so that two names of one memory get one pointer; `literals`
+    gives rank-0 constants as C.
+    """
 
     def __init__(
         self,
@@ -97,8 +100,11 @@ class LoopWriter:
     # -- accesses
 
     def _axes(self) -> list[Axis]:
-        """The loops, merged where all accesses allow: kept ones outside, then reduced ones, and innermost the last
-        kept one if it was innermost."""
+        """The loops, merged where all accesses allow.
+
+        Kept ones are outside, then come the reduced ones, and innermost the last kept one if it was
+        innermost.
+        """
         loop = self.loop
         sizes, reduced = loop.extents, loop.reduced
         columns: list[tuple[int, ...]] = []
@@ -225,8 +231,9 @@ class LoopWriter:
         to = _index([(f"i{n}", a.strides[-2]) for n, a in enumerate(outer)], 0)
         from_, into = self._pointer(view.base), self._pointer(stored)
         call = (
-            f"dl_transpose_f32({axes[-1].size}, {axes[other].size}, (const float *){from_} + {start},"
-            f" {axes[-1].strides[0]}, (float *){into} + {to}, {axes[other].strides[-2]});"
+            f"dl_transpose_f32({axes[-1].size}, {axes[other].size},"
+            f" (const float *){from_} + {start}, {axes[-1].strides[0]},"
+            f" (float *){into} + {to}, {axes[other].strides[-2]});"
         )
         return _nest(outer, 0, [call], independent=False)
 
@@ -272,7 +279,8 @@ class LoopWriter:
                 *begin,
                 f"for (int64_t block = 0; block < {size}; block += {_ROWS_BLOCK}) {{",
                 *("  " + line for line in clear),
-                f"  const int64_t end = block + {_ROWS_BLOCK} < {size} ? block + {_ROWS_BLOCK} : {size};",
+                f"  const int64_t rest = {size} - block;",
+                f"  const int64_t end = rest < {_ROWS_BLOCK} ? {size} : block + {_ROWS_BLOCK};",
                 f"  for (int64_t {i} = block; {i} < end; {i}++) {{",
                 *(
                     "    " + line

@@ -1,4 +1,4 @@
-"""Compiled programs: built or found in the cache, loaded, and called with the interpreter's lock released.
+"""Compiled programs: built or found in the cache, loaded, called without the interpreter's lock.
 
 Many threads may call one program at once. Each thread has one arena, as large as its largest
 program needed, that all programs use in turn: nothing in it outlives a call.
@@ -77,7 +77,8 @@ class NativeProgram:
         self._entry.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64]
         self._entry.restype = ctypes.c_int
         facts = (ctypes.c_int64 * 4).in_dll(library, f"{entry}_facts")
-        self.report = Report(*facts, library=path)
+        arena, tensors, groups, calls = facts
+        self.report = Report(arena, tensors, groups, calls, path)
         self._constants = emit.constants_of(function)
         self._types = [_layout(t) for t in function.param_types]
         self._results = [_layout(t) for t in function.result_types]

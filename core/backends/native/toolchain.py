@@ -1,8 +1,8 @@
 """The C compiler: which one, with which flags, and how it is run.
 
-In order: `$DELIAN_CC`, then cc, gcc and clang on the PATH, then `zig cc` of the `ziglang` wheel. Generated programs read
-no header of the C library and are linked with no library, so zig has nothing to build first: with an empty cache it
-takes no longer than with a full one.
+In order: `$DELIAN_CC`, then cc, gcc and clang on the PATH, then `zig cc` of the `ziglang` wheel.
+Generated programs read no header of the C library and are linked with no library, so zig has
+nothing to build first: with an empty cache it takes no longer than with a full one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...errors import DelianError
 
-#: Bits of a long error message that are shown.
+#: How much of a long error message is shown.
 _MESSAGE_CHARS = 2000
 _TIMEOUT_S = 300
 
@@ -39,12 +39,12 @@ _COMMON = (
     "-w",
 )
 _GCC = ("-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-tree-loop-distribute-patterns")
-_CLANG = ("-fno-sanitize=all",)
+_CLANG = ("-fno-sanitize=all", "-s")
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A compiler. `identity` changes with its version, its flags and the processor: it is part of every cache key."""
+    """A compiler. `identity` says its version, flags and processor: a part of every cache key."""
 
     name: str
     command: tuple[str, ...]
@@ -88,7 +88,7 @@ def cache_folder() -> Path:
 
 
 def find() -> Toolchain | None:
-    """The compiler to use, or None when there is none. Looked for once for each value of $DELIAN_CC."""
+    """The compiler to use, or None. It is looked for once for each $DELIAN_CC and PATH."""
     return _find(os.environ.get("DELIAN_CC", ""), os.environ.get("PATH", ""))
 
 

@@ -1,0 +1,208 @@
+"""Compiled programs as objects: arguments, buffers, threads, the cache, the compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from delian.core import backends
+from delian.core.backends import compile_function, compile_module
+from delian.core.backends.native import cache
+from delian.core.backends.native import toolchain as chains
+from delian.core.backends.native.program import NativeProgram, compile_native
+from delian.core.backends.native.toolchain import Toolchain
+from delian.core.errors import DelianError
+from delian.core.ir import Builder, DType, Function, ListType, TensorType
+
+MATRIX = TensorType(DType.F32, (64, 48))
+
+
+def square_function(scale: float = 2.0, name: str = "square") -> Function:
+    """(x f32[64,48], s f32[]) -> x^T x scaled by s, and the sum of x."""
+    b = Builder([MATRIX, TensorType(DType.F32)])
+    x, s = b.params
+    gram = b("dot", x, x, contract_a=(0,), contract_b=(0,), batch_a=(), batch_b=())
+    factor = b("mul", s, b.constant(scale, DType.F32))
+    scaled = b("mul", gram, b("broadcast", factor, shape=gram.shape, dims=()))
+    return Function(
+        name, b.finish([scaled, b("reduce_sum", x, axes=(0, 1))]), ("x", "s"), ("gram", "sum")
+    )
+
+
+@pytest.fixture(scope="module")
+def program(toolchain: Toolchain) -> NativeProgram:
+    return compile_native({"square": square_function()}, toolchain)["square"]
+
+
+def matrix(seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(MATRIX.shape).astype(np.float32)
+
+
+def test_arguments_may_be_read_only_strided_or_numpy_numbers(program: NativeProgram) -> None:
+    x = matrix()
+    expected, total = program(x, np.array(1, np.float32))
+    frozen = x.copy()
+    frozen.setflags(write=False)
+    strided = np.asfortranarray(x)
+    for arg in (frozen, strided):
+        gram, _ = program(arg, np.float32(1))
+        assert np.array_equal(gram, expected)
+    np.testing.assert_allclose(expected, 2 * x.T @ x, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(total, x.sum(dtype=np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((matrix(),), "takes 2 arguments, not 1"),
+        ((matrix().astype(np.float64), np.float32(1)), r"\(x\) must be f32\[64,48\], not float64"),
+        ((matrix().T, np.float32(1)), r"\(x\) must have shape \[64, 48\]"),
+        (([[1.0]], np.float32(1)), r"\(x\) must be an array"),
+        ((matrix(), np.ones(1, np.float32)), r"\(s\) must have shape"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(
+    program: NativeProgram, args: Any, message: str
+) -> None:
+    with pytest.raises(DelianError, match=message):
+        program(*args)
+
+
+def test_results_are_written_into_buffers(program: NativeProgram) -> None:
+    out = [np.empty((48, 48), np.float32), np.empty((), np.float32)]
+    results = program(matrix(), np.float32(1), out=out)
+    assert all(r is o for r, o in zip(results, out, strict=True))
+    assert np.array_equal(out[0], program(matrix(), np.float32(1))[0])
+
+
+def test_buffers_that_do_not_fit_or_overlap_are_refused(program: NativeProgram) -> None:
+    total = np.empty((), np.float32)
+    with pytest.raises(DelianError, match=r"out\[0\] \(gram\)"):
+        program(matrix(), np.float32(1), out=[np.empty((48, 47), np.float32), total])
+    base = np.empty(64 * 48, np.float32)
+    inside = base[: 48 * 48].reshape(48, 48)
+    with pytest.raises(DelianError, match="overlaps an argument"):
+        program(base.reshape(64, 48), np.float32(1), out=[inside, total])
+
+
+def test_threads_share_a_program(program: NativeProgram) -> None:
+    inputs = [matrix(seed) for seed in range(4)]
+    expected = [program(x, np.float32(1))[0] for x in inputs]
+    wrong = []
+
+    def run(k: int) -> None:
+        for _ in range(200):
+            if not np.array_equal(program(inputs[k], np.float32(1))[0], expected[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_entries_of_a_module_share_a_library(toolchain: Toolchain) -> None:
+    functions = {"one": square_function(1.0, "one"), "two": square_function(2.0, "two")}
+    programs = compile_native(functions, toolchain)
+    assert programs["one"].report.library == programs["two"].report.library
+    one, two = (programs[n](matrix(), np.float32(1))[0] for n in ("one", "two"))
+    np.testing.assert_allclose(2 * one, two, rtol=1e-6)
+
+
+def test_large_constants_travel_beside_the_code(toolchain: Toolchain) -> None:
+    """Two programs that differ only in a large constant are still two."""
+    programs = []
+    for seed in (1, 2):
+        b = Builder([MATRIX])
+        y = b("add", b.params[0], b.constant(matrix(seed)))
+        function = Function("shift", b.finish([y]), ("x",), ("y",))
+        programs.append(compile_native({"shift": function}, toolchain)["shift"])
+    for seed, shift in zip((1, 2), programs, strict=True):
+        np.testing.assert_allclose(shift(matrix())[0], matrix() + matrix(seed), rtol=1e-6)
+
+
+def test_a_warm_cache_needs_no_compiler(
+    toolchain: Toolchain, program: NativeProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(Toolchain, "compile", refuse)
+    again = compile_native({"square": square_function()}, toolchain)["square"]
+    assert again.report == program.report
+    with pytest.raises(AssertionError, match="compiled again"):
+        compile_native({"square": square_function(3.0)}, toolchain)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a program", None])
+def test_a_damaged_file_is_built_again(
+    toolchain: Toolchain, damage: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
+    function = square_function(5.0)
+    key = cache.key_of(toolchain, [("dl_entry_0", "hash")])
+    path = tmp_path / "native" / f"{key}.so"
+    path.parent.mkdir()
+    built = compile_native({"square": function}, toolchain)["square"].report.library.read_bytes()
+    path.write_bytes(built[:-100] if damage is None else damage)
+    source = "int dl_entry_0(void) { return 0; }"
+    assert cache.shared_object(key, toolchain, lambda: source) == path
+    assert path.read_bytes() != built[:-100] and len(path.read_bytes()) > 100
+    assert not list(path.parent.glob("tmp*")), "nothing is left behind"
+
+
+def test_what_the_compiler_says_is_passed_on(toolchain: Toolchain, tmp_path: Path) -> None:
+    source = tmp_path / "bad.c"
+    source.write_text("int f(void) { return undeclared; }")
+    with pytest.raises(DelianError, match="undeclared"):
+        toolchain.compile(source, tmp_path / "bad.so")
+
+
+def test_lists_do_not_cross_the_boundary(toolchain: Toolchain) -> None:
+    b = Builder([ListType(MATRIX)])
+    function = Function("f", b.finish(b.params), ("l",), ("l",))
+    with pytest.raises(DelianError, match="takes or gives a list"):
+        compile_native({"f": function}, toolchain)
+
+
+def test_without_a_compiler_programs_run_on_numpy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(chains, "find", lambda: None)
+    backends._warn_once.cache_clear()
+    for _ in range(2):
+        run = compile_function(square_function())
+        assert not isinstance(run, NativeProgram)
+        run(matrix(), np.array(1, np.float32))
+    assert capsys.readouterr().err.count("no C compiler") == 1
+
+
+def test_an_unknown_back_end_is_refused() -> None:
+    with pytest.raises(DelianError, match="no back end 'torch'"):
+        compile_module({}, "torch")  # type: ignore[arg-type]
+
+
+def test_a_compiler_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELIAN_CC", "no-such-compiler")
+    with pytest.raises(DelianError, match="DELIAN_CC names 'no-such-compiler'"):
+        chains.find()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang")
+def test_zig_compiles_with_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
+    monkeypatch.setenv("DELIAN_CC", f"{sys.executable} -m ziglang cc")
+    zig = chains.find()
+    assert zig is not None and zig.name == "zig cc"
+    run = compile_native({"square": square_function()}, zig)["square"]
+    np.testing.assert_allclose(
+        run(matrix(), np.float32(1))[0], 2 * matrix().T @ matrix(), rtol=1e-5, atol=1e-5
+    )
+    assert not (Path.cwd() / ".zig-cache").exists()

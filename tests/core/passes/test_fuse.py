@@ -1,0 +1,149 @@
+"""What is fused with what, and what is stored."""
+
+from __future__ import annotations
+
+from delian.core.ir import Block, Builder, DType, TensorType, Value
+from delian.core.passes.fuse import Call, Loop, Schedule, schedule
+
+F32 = DType.F32
+X, ROW, COLUMN = TensorType(F32, (10, 200)), TensorType(F32, (200,)), TensorType(F32, (10,))
+
+
+def shown(planned: Schedule) -> list[str]:
+    """A line a step: operations, then what is reduced; what is stored is counted."""
+    lines = []
+    for step in planned.steps:
+        if isinstance(step, Call):
+            lines.append(step.op.name)
+            continue
+        names = " ".join(op.name for op in (*step.ops, *step.reductions)) or "copy"
+        lines.append(f"[{names}] stores {len(step.stores)}")
+    return lines
+
+
+def across(b: Builder, v: Value, axis: int) -> Value:
+    return b("broadcast", v, shape=X.shape, dims=(axis,))
+
+
+def dot(b: Builder, x: Value, w: Value) -> Value:
+    return b("dot", x, w, contract_a=(1,), contract_b=(0,), batch_a=(), batch_b=())
+
+
+def test_softmax_is_three_loops() -> None:
+    b = Builder([X])
+    x = b.params[0]
+    shifted = b("sub", x, across(b, b("reduce_max", x, axes=(1,)), 0))
+    e = b("exp", shifted)
+    total = b("reduce_sum", e, axes=(1,))
+    planned = schedule(b.finish([b("div", e, across(b, total, 0))]))
+    assert shown(planned) == [
+        "[reduce_max] stores 0",
+        "[sub exp reduce_sum] stores 1",
+        "[div] stores 1",
+    ]
+
+
+def test_a_dense_layer_s_bias_and_relu_are_one_loop() -> None:
+    b = Builder([X, TensorType(F32, (200, 200)), ROW])
+    x, w, bias = b.params
+    y = b("max", b("add", dot(b, x, w), across(b, bias, 1)), b.full(X, 0))
+    planned = schedule(b.finish([y]))
+    assert shown(planned) == ["dot", "[add max] stores 1"]
+    assert planned.steps[1].extents == (10, 200)  # type: ignore[union-attr]
+
+
+def test_reductions_of_one_tensor_share_a_loop() -> None:
+    b = Builder([X])
+    x = b.params[0]
+    total = b("reduce_sum", x, axes=(0,))
+    squares = b("reduce_sum", b("mul", x, x), axes=(0,))
+    rows = b("reduce_sum", x, axes=(1,))
+    assert shown(schedule(b.finish([total, squares, rows]))) in (
+        ["[mul reduce_sum reduce_sum] stores 0", "[reduce_sum] stores 0"],
+        ["[reduce_sum] stores 0", "[mul reduce_sum] stores 0", "[reduce_sum] stores 0"],
+    )
+
+
+def test_pooling_runs_in_the_loop_that_computes_its_windows() -> None:
+    b = Builder([TensorType(F32, (2, 4, 4, 8))])
+    y = b("max", b.params[0], b.full(b.params[0].tensor, 0))
+    windows = b("reshape", y, shape=(2, 2, 2, 2, 2, 8))
+    planned = schedule(b.finish([b("reduce_max", windows, axes=(2, 4))]))
+    assert shown(planned) == ["[max reduce_max] stores 0"]
+    (loop,) = planned.steps
+    assert isinstance(loop, Loop)
+    assert loop.extents == (2, 2, 2, 2, 2, 8)
+    assert loop.reduced == (False, False, True, False, True, False)
+
+
+def test_a_path_through_another_step_keeps_groups_apart() -> None:
+    """y uses x and a product of x: in one loop with x it would wait for itself."""
+    b = Builder([X, TensorType(F32, (200, 200))])
+    x = b("exp", b.params[0])
+    y = b("add", x, dot(b, x, b.params[1]))
+    assert shown(schedule(b.finish([y]))) == ["[exp] stores 1", "dot", "[add] stores 1"]
+
+
+def test_a_mask_of_what_is_not_stored_is_computed_where_it_is() -> None:
+    """relu's backward mask needs the value before relu: storing the mask spares storing that."""
+    b = Builder([X, TensorType(F32, (200, 200))])
+    x, w = b.params
+    z = b("mul", x, x)
+    y = b("max", z, b.full(X, 0))
+    h = dot(b, y, w)
+    mask = b("lt", b.full(X, 0), z)
+    back = b("select", mask, h, b.full(X, 0))
+    planned = schedule(b.finish([back]))
+    assert shown(planned) == ["[mul max lt] stores 2", "dot", "[select] stores 1"]
+
+
+def test_what_reads_only_what_is_stored_waits_until_it_is_needed() -> None:
+    """tanh's slope is computed from the stored tanh in the backward pass, not before and kept."""
+    b = Builder([X, TensorType(F32, (200, 200)), X])
+    x, w, g = b.params
+    y = b("tanh", x)
+    h = dot(b, y, w)
+    slope = b("sub", b.full(X, 1), b("mul", y, y))
+    planned = schedule(b.finish([h, b("mul", g, slope)]))
+    assert shown(planned) == ["[tanh] stores 1", "dot", "[mul sub mul] stores 1"]
+
+
+def test_two_groups_that_meet_become_one() -> None:
+    b = Builder([X, X])
+    x, y = b.params
+    planned = schedule(b.finish([b("add", b("exp", x), b("tanh", y))]))
+    assert shown(planned) == ["[exp tanh add] stores 1"]
+
+
+def test_views_and_iota_cost_nothing() -> None:
+    b = Builder([X])
+    x = b.params[0]
+    turned = b("transpose", b("reverse", x, axes=(0,)), perm=(1, 0))
+    line = b("iota", dtype=F32, shape=(200, 10), axis=0)
+    planned = schedule(b.finish([b("add", turned, line)]))
+    assert shown(planned) == ["[add] stores 1"]
+
+
+def test_operands_of_dot_are_copied_only_when_no_strides_fit() -> None:
+    b = Builder([TensorType(F32, (4, 3, 5)), TensorType(F32, (5, 6))])
+    x, w = b.params
+    plain = b("dot", x, w, contract_a=(2,), contract_b=(0,), batch_a=(), batch_b=())
+    turned = b("transpose", x, perm=(1, 0, 2))
+    copied = b("dot", turned, w, contract_a=(2,), contract_b=(0,), batch_a=(), batch_b=())
+    planned = schedule(b.finish([plain, copied]))
+    assert shown(planned) == ["dot", "[copy] stores 1", "dot"]
+
+
+def test_what_no_result_needs_is_left_out() -> None:
+    b = Builder([X])
+    b("exp", b.params[0])
+    assert schedule(b.finish([b("neg", b.params[0])])).steps[0].ops[0].name == "neg"  # type: ignore[union-attr]
+
+
+def test_a_loop_s_results_in_each_other_s_places_are_copied_first() -> None:
+    row = TensorType(F32, (5,))
+    b = Builder([row, row])
+    swapped: Block = b.finish([b.params[1], b.params[0]])
+    assert shown(schedule(swapped, carries=0)) == ["[copy] stores 1", "[copy] stores 1"]
+    kept = Builder([row, row])
+    assert shown(schedule(kept.finish(kept.params), carries=0)) == []
