@@ -334,3 +334,37 @@ class Builder:
 def count_ops(block: Block) -> int:
     """The number of operations, nested regions included."""
     return sum(1 for _ in block.walk())
+
+
+def unshared(block: Block) -> Block:
+    """The same program with every region its own: a pass may let equal operations share one.
+
+    Where values are the keys of a table, as in a memory plan, each must be defined in one place.
+    """
+    seen: set[int] = set()
+
+    def visit(region: Block, clone: bool) -> Block:
+        clone = clone or id(region) in seen
+        seen.add(id(region))
+        mapping = {p: Value(p.type) for p in region.params} if clone else {}
+        ops = []
+        for op in region.ops:
+            regions = tuple(visit(r, clone) for r in op.regions)
+            if clone:
+                fresh = tuple(Value(r.type) for r in op.results)
+                mapping.update(zip(op.results, fresh, strict=True))
+                operands = tuple(mapping[v] for v in op.operands)
+                op = Op(op.name, operands, fresh, op.attrs, regions, op.locs)
+            elif any(a is not b for a, b in zip(regions, op.regions, strict=True)):
+                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+            ops.append(op)
+        if not clone:
+            return (
+                region
+                if all(a is b for a, b in zip(ops, region.ops, strict=True))
+                else Block(region.params, ops, region.results)
+            )
+        params = tuple(mapping[p] for p in region.params)
+        return Block(params, ops, tuple(mapping[r] for r in region.results))
+
+    return visit(block, False)

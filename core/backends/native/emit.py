@@ -19,7 +19,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from ...ir import Array, DType, Function, ListType, Op, Type, Value
+from ...ir import Array, DType, Function, ListType, Op, Type, Value, unshared
 from ...passes import memory
 from ...passes.fuse import Call, Loop, Schedule, is_elementwise, is_scalar, schedule
 from ...passes.memory import Move, Place
@@ -130,7 +130,7 @@ class FunctionWriter:
             assert not isinstance(t, ListType), "an entry takes and gives tensors"
         self.unit = unit
         self.name = name
-        self.function = function
+        self.function = function = function.with_body(unshared(function.body))
         passed = [
             op.result
             for op in function.body.walk()

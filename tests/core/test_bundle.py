@@ -1,0 +1,186 @@
+"""A bundle survives the way through a file, and a damaged one is refused with a reason."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import delian as dl
+from delian.core import bundle as bundles
+from delian.core.bundle import Bundle
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, FedAvg, Maml, MetaSgd, Samples, SampleSet
+from delian.core.learn.build import build
+from delian.core.nn import Mlp, adam, sgd
+from delian.core.privacy import ring
+from delian.core.runtime import Runtime
+
+ROWS = SampleSet(
+    np.random.default_rng(0).integers(0, 17, (12, 4, 4)).astype(np.uint8),
+    np.arange(12, dtype=np.int32) % 3,
+    np.array(8),
+    np.array(3),
+)
+KEY = dl.random.key(11)
+
+
+def make(algorithm: object = None, seed: int = 1) -> Bundle:
+    task = Classification("tiny", lambda key: Mlp.init(key, 16, (5,), 3), Samples(4, 1 / 16))
+    return build(
+        task,
+        algorithm or FedAvg(local=sgd(0.1, 0.9), server=adam(0.01)),
+        ROWS,
+        example=TensorType(DType.F32, (2, 4, 4)),
+        clip=5.0,
+        clients_max=4,
+        weight_max=8.0,
+        seed=seed,
+    )
+
+
+@pytest.fixture(scope="module")
+def made() -> Bundle:
+    return make()
+
+
+def test_a_file_gives_back_the_same_bundle(made: Bundle, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.bundle"
+    made.save(path)
+    back = bundles.load(path)
+    assert back.manifest == made.manifest
+    assert back.content_hash() == made.content_hash()
+    assert back.to_bytes() == path.read_bytes()
+    np.testing.assert_array_equal(back.weights, made.weights)
+    first, second = Runtime(made, "reference"), Runtime(back, "reference")
+    a = first.client_update(made.weights, ROWS, KEY)
+    b = second.client_update(back.weights, ROWS, KEY)
+    np.testing.assert_array_equal(a.vector, b.vector)
+
+
+def test_equal_recipes_make_equal_bundles_and_seeds_differ(made: Bundle) -> None:
+    assert make().to_bytes() == made.to_bytes()
+    assert make(seed=2).content_hash() != made.content_hash()
+
+
+def test_the_manifest_names_every_leaf(made: Bundle) -> None:
+    assert [leaf.name for leaf in made.manifest.state] == [
+        "layers.0.weight",
+        "layers.0.bias",
+        "layers.1.weight",
+        "layers.1.bias",
+    ]
+    assert made.manifest.dimension == 16 * 5 + 5 + 5 * 3 + 3 == made.weights.size
+    assert made.manifest.model == (0, 1, 2, 3)
+
+
+def test_meta_sgd_uploads_rates_and_serves_the_model() -> None:
+    made = make(MetaSgd())
+    assert made.manifest.dimension == 2 * 103
+    assert made.manifest.model == (0, 1, 2, 3)
+    assert Runtime(made, "reference").model_of(made.weights).size == 103
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(dl.DelianError, match="nowhere.bundle: cannot be read"):
+        bundles.load(tmp_path / "nowhere.bundle")
+
+
+def test_a_truncated_file_is_refused(made: Bundle) -> None:
+    data = made.to_bytes()
+    for length in (0, 1, 100, len(data) // 2, len(data) - 1):
+        with pytest.raises(dl.DelianError, match="damaged"):
+            bundles.parse(data[:length])
+
+
+def test_a_changed_weight_is_refused(made: Bundle) -> None:
+    data = bytearray(made.to_bytes())
+    at = data.index(np.ascontiguousarray(made.weights, "<f4").tobytes()[:16])
+    data[at] ^= 1
+    with pytest.raises(dl.DelianError):
+        bundles.parse(bytes(data))
+
+
+def test_a_part_that_the_manifest_does_not_vouch_for_is_refused(made: Bundle) -> None:
+    parts = dict(made.parts())
+    parts["weights.f32"] = b"\0" * len(parts["weights.f32"])
+    with zipfile.ZipFile(io.BytesIO(made.to_bytes())) as archive:
+        manifest = archive.read("manifest.json")
+    with pytest.raises(dl.DelianError, match=r"weights\.f32 is not what the manifest's hash says"):
+        bundles.parse(_zip({"manifest.json": manifest, **parts}))
+
+
+def test_another_format_is_refused(made: Bundle) -> None:
+    with zipfile.ZipFile(io.BytesIO(made.to_bytes())) as archive:
+        body = json.loads(archive.read("manifest.json"))
+    body["format"] = 99
+    with pytest.raises(dl.DelianError, match="not of bundle format 1"):
+        bundles.parse(_zip({"manifest.json": json.dumps(body).encode(), **made.parts()}))
+
+
+@settings(max_examples=60, deadline=None)
+@given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_no_damage_passes_unseen(made: Bundle, at: float, bit: int) -> None:
+    """Any flipped bit is refused, or changes nothing that is read (a zip's dates and such)."""
+    data = bytearray(made.to_bytes())
+    data[int(at * len(data))] ^= 1 << bit
+    try:
+        back = bundles.parse(bytes(data))
+    except dl.DelianError:
+        return
+    assert back.content_hash() == made.content_hash()
+
+
+def _zip(parts: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_an_update_is_decoded_to_what_the_device_learnt() -> None:
+    """One device's ring vector, read back, is its clipped update to within the rounding step."""
+    runtime = Runtime(make(FedAvg(epochs=2)), "native")
+    update = runtime.client_update(runtime.bundle.weights, ROWS, KEY)
+    assert update.finite and np.isfinite(update.loss)
+    mean, weight = ring.decode(update.vector, runtime.ring)
+    assert weight == pytest.approx(1.0)
+    assert 0 < np.linalg.norm(mean) <= 5.0
+    after, _ = runtime.server_update(runtime.bundle.weights, runtime.memory(), mean)
+    np.testing.assert_allclose(after, runtime.bundle.weights + mean, rtol=1e-6)
+    judged = runtime.evaluate(after, ROWS, KEY)
+    assert judged.count == 3
+
+
+def test_native_and_reference_agree_on_every_program() -> None:
+    made = make(Maml(epochs=2, inner_steps=2))
+    native, reference = Runtime(made, "native"), Runtime(made, "reference")
+    state = made.weights
+    a, b = (r.client_update(state, ROWS, KEY) for r in (native, reference))
+    assert a.loss == pytest.approx(b.loss, rel=1e-5)
+    one, two = (ring.decode(u.vector, native.ring)[0] for u in (a, b))
+    np.testing.assert_allclose(one, two, atol=1e-5)
+    own, other = (r.personalise(state, ROWS, KEY) for r in (native, reference))
+    np.testing.assert_allclose(own, other, atol=1e-5)
+    assert native.evaluate(own, ROWS, KEY).loss == pytest.approx(
+        reference.evaluate(own, ROWS, KEY).loss, rel=1e-4
+    )
+    x = np.ones((2, 4, 4), np.float32)
+    np.testing.assert_allclose(native.infer(own, x), reference.infer(own, x), atol=1e-5)
+
+
+def test_a_diverged_update_is_marked() -> None:
+    runtime = Runtime(make(FedAvg(local=sgd(1e30))), "native")
+    assert not runtime.client_update(runtime.bundle.weights, ROWS, KEY).finite
+
+
+def test_weights_of_another_bundle_are_refused(made: Bundle) -> None:
+    with pytest.raises(dl.DelianError, match=r"f32\[103\] is needed"):
+        Runtime(made, "reference").client_update(np.zeros(7, np.float32), ROWS, KEY)
