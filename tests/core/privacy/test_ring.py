@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import delian as dl
 import numpy as np
 import pytest
 from delian.core import random
@@ -101,6 +102,23 @@ def test_equal_keys_give_equal_bits():
     one, two = (ring.encode(delta, np.float32(0.5), random.key(7), plan) for _ in range(2))
     other = ring.encode(delta, np.float32(0.5), random.key(8), plan)
     assert np.array_equal(one, two) and not np.array_equal(one, other)
+
+
+COMPILED = RingPlan(clip=1.5, clients_max=100, dimension=257)
+
+
+def encode_here(delta, weight, key):
+    return ring.encode(delta, weight, key, COMPILED)
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_a_compiled_device_uploads_the_same_bits(backend):
+    compiled = dl.compile(encode_here, backend=backend)
+    for seed in range(5):
+        # Of norm below and above the clip.
+        delta = np.random.default_rng(seed).normal(0, 0.02 * 4**seed, 257).astype(np.float32)
+        arguments = delta, np.float32(0.3), random.key(seed)
+        assert np.array_equal(compiled(*arguments), encode_here(*arguments))
 
 
 @given(st.data())
