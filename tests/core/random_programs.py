@@ -248,7 +248,10 @@ class _Maker:
         regions, bounds = [], [0.0] * len(shapes)
         for _ in range(2):
             inner = self._inner(args, ints)
+            args_inside = inner.pool[: len(args)]
             inner._steps(2, 5)
+            if self.draw(st.booleans()):
+                inner.pool = args_inside  # a branch that gives its arguments as they came
             outs = [inner.pick(shape) for shape in shapes]
             bounds = [max(bound, t.bound) for bound, t in zip(bounds, outs, strict=True)]
             regions.append(inner.b.finish([t.value for t in outs]))
@@ -269,17 +272,20 @@ class _Maker:
     def _carried(self) -> tuple[list[_Tensor], list[_Tensor]]:
         consts = [self.pick() for _ in range(self.draw(st.integers(0, 2)))]
         carries = [self.pick() for _ in range(self.draw(st.integers(1, 3)))]
-        # What a carry may become is not known yet: at most 1 once squashed, else what it was.
-        return consts, [_Tensor(t.value, max(1.0, t.bound)) for t in carries]
+        # What a carry may become: at most 1 once squashed, else what one of them was.
+        bound = max(1.0, *(t.bound for t in carries))
+        return consts, [_Tensor(t.value, bound) for t in carries]
 
     def _next(self, inner: _Maker, carries: list[_Tensor], offset: int) -> list[Value]:
-        """The carries' next values: a squashed value of the shape, another carry, or the same."""
+        """The carries' next values: a squashed value of the shape, or some carry as it is."""
         outs = []
         for j, t in enumerate(carries):
-            if self.draw(st.integers(0, 5)) == 0:
-                outs.append(inner.b.params[offset + j])
-            else:
+            kind = self.draw(st.sampled_from(["squashed", "squashed", "squashed", "same", "other"]))
+            k = self.draw(st.integers(0, len(carries) - 1)) if kind == "other" else j
+            if kind == "squashed" or carries[k].value.shape != t.value.shape:
                 outs.append(inner.b("tanh", inner.pick(t.value.shape).value))
+            else:
+                outs.append(inner.b.params[offset + k])
         return outs
 
     def count(self) -> None:

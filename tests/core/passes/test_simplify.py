@@ -124,6 +124,24 @@ M = "(%0: f32[2,3]) -> (f32[3,2])"
             "%1: f32[2,3,1] = broadcast(%0) {shape=[2, 3, 1], dims=[1]}\n return %1",
         ),
         (
+            "(%0: f32[3]) -> (f32[2,3,4])",
+            "%1: f32[2,3] = broadcast(%0) {shape=[2, 3], dims=[1]}\n"
+            "%2: f32[2,3,4] = broadcast(%1) {shape=[2, 3, 4], dims=[0, 1]}\n return %2",
+            "%1: f32[2,3,4] = broadcast(%0) {shape=[2, 3, 4], dims=[1]}\n return %1",
+        ),
+        (
+            "(%0: f32[2]) -> (f32[3,2,4])",
+            "%1: f32[2,4] = broadcast(%0) {shape=[2, 4], dims=[0]}\n"
+            "%2: f32[3,2,4] = broadcast(%1) {shape=[3, 2, 4], dims=[1, 2]}\n return %2",
+            "%1: f32[3,2,4] = broadcast(%0) {shape=[3, 2, 4], dims=[1]}\n return %1",
+        ),
+        (
+            "(%0: f32[2,3,4]) -> (f32[4,3,2])",
+            "%1: f32[3,4,2] = transpose(%0) {perm=[1, 2, 0]}\n"
+            "%2: f32[4,3,2] = transpose(%1) {perm=[1, 0, 2]}\n return %2",
+            "%1: f32[4,3,2] = transpose(%0) {perm=[2, 1, 0]}\n return %1",
+        ),
+        (
             "(%0: f32[3]) -> (f32[2,3])",
             "%1: f32[2,3] = broadcast(%0) {shape=[2, 3], dims=[1]}\n"
             "%2: f32[2,3] = exp(%1)\n return %2",
@@ -281,6 +299,15 @@ def test_what_both_branches_give_alike_comes_from_outside():
     )
 
 
+def test_branches_that_give_different_arguments_are_not_alike():
+    pick = (
+        "%3: f32[] = if(%2, %0, %1)\n"
+        "then(%4: f32[], %5: f32[]) { return %4 }\n"
+        "else(%6: f32[], %7: f32[]) { return %7 }\n return %3"
+    )
+    check("(%0: f32[], %1: f32[], %2: bool[]) -> (f32[])", pick, pick)
+
+
 def counted(trips, ops=1):
     """x -> sin(sin(... x)) in a loop of so many trips, `ops` sines in each."""
     b = Builder([F32])
@@ -332,6 +359,15 @@ def test_a_carry_that_never_changes_is_a_constant():
         "  %8: f32[] = mul(%6, %7)\n %9: f32[] = sin(%8)\n return %9 }\n"
         "return %1, %4",
     )
+
+
+def test_carries_that_change_places_are_not_constants():
+    swap = (
+        "%3: i64[] = constant() {value=i64[](0)}\n"
+        "%4: f32[], %5: f32[] = for(%3, %0, %1, %2) {consts=0}\n"
+        "body(%6: i64[], %7: f32[], %8: f32[]) { return %8, %7 }\n return %4, %5"
+    )
+    check("(%0: i64[], %1: f32[], %2: f32[]) -> (f32[], f32[])", swap, swap)
 
 
 def test_carries_that_feed_only_themselves_are_dropped():
