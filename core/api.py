@@ -1,7 +1,7 @@
 """The public verbs: `compile`, `grad`, `value_and_grad`, `vjp`, `jvp`, `module`, `debug`.
 
-They work outside a compiled function, where the derivatives are compiled on first use, and inside one, where the front
-end takes them apart; so they nest.
+They work outside a compiled function, where the derivatives are compiled on first use, and inside
+one, where the front end takes them apart; so they nest.
 """
 
 from __future__ import annotations
@@ -45,14 +45,17 @@ def module(cls: _C) -> _C:
 
     A field made with `dl.static()` belongs to the structure: a size, a name, a function.
     """
-    return dataclass(frozen=True, eq=False)(cls)
+    return dataclass(frozen=True, eq=False)(cls)  # type: ignore[return-value]
 
 
 _debug = os.environ.get("DELIAN_DEBUG", "") not in ("", "0")
 
 
 def debug(on: bool = True) -> None:
-    """Runs compiled functions as plain Python, op by op, for print and pdb. `DELIAN_DEBUG=1` does the same."""
+    """Runs compiled functions as plain Python, op by op, for print and pdb.
+
+    `DELIAN_DEBUG=1` does the same.
+    """
     global _debug
     _debug = on
 
@@ -69,8 +72,9 @@ class _Entry:
 class Compiled:
     """A function that is compiled for each kind of argument that it is called with.
 
-    Arrays and numbers are values of the program; every other leaf of the arguments, and `dl.Static(value)`, it is
-    specialised for. Globals and closures are read when it is compiled, and it is compiled anew when they were rebound.
+    Arrays and numbers are values of the program; every other leaf of the arguments, and
+    `dl.Static(value)`, it is specialised for. Globals and closures are read when it is compiled,
+    and it is compiled anew when they were rebound.
     """
 
     def __init__(self, f: Callable[..., Any], backend: Backend, donate: Sequence[int]) -> None:
@@ -170,8 +174,9 @@ def compile(
 
     Args:
         f: written in NumPy's vocabulary; its arguments and result are trees of arrays.
-        backend: "native" (generated C; the reference one where there is no compiler) or "reference" (NumPy, slow).
-        donate: arguments whose memory the results may take; their arrays must not be used afterwards.
+        backend: "native" (generated C; the reference one where there is no compiler) or "reference"
+        (NumPy, slow). donate: arguments whose memory the results may take; their arrays must not be
+        used afterwards.
     """
     if f is None:
         return lambda g: Compiled(g, backend, donate)
@@ -190,7 +195,8 @@ class Derivative(Transform):
         self, kind: Kind, f: Any, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
     ) -> None:
         super().__init__(kind, f, argnums, has_aux)
-        # What a call runs; a pullback cannot leave a program, so a vjp's value and pullback are two.
+        # What a call runs; a pullback cannot leave a program, so a vjp's value and pullback are
+        # two.
         self._compiled = Compiled(f if kind == "vjp" else self, "reference", ())
         self._pull = Compiled(partial(_pull, f), "reference", ())
 
@@ -214,8 +220,8 @@ def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: boo
         argnums: the argument, or tuple of arguments, to differentiate; trees of floats.
 
     Returns:
-        a function of the same arguments that gives a tree like the argument, or a tuple of them; with `has_aux`,
-        (that, aux).
+        a function of the same arguments that gives a tree like the argument, or a tuple of them;
+        with `has_aux`, (that, aux).
     """
     return Derivative("grad", f, argnums, has_aux)
 
@@ -233,7 +239,9 @@ def jvp(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ..
 
 
 def vjp(f: Callable[..., Any], *primals: Any) -> Any:
-    """(f(*primals), pullback): the pullback takes a tree like the result to a tuple of trees like the primals."""
+    """(f(*primals), pullback): the pullback takes a tree like the result to a tuple of trees like
+    the primals.
+    """
     return Derivative("vjp", f)(*primals)
 
 

@@ -1,8 +1,9 @@
 """What NumPy lacks for learning: convolution, pooling, activations, losses. Public as `delian.ops`.
 
-Every function takes and gives NumPy arrays and runs eagerly; inside a compiled function the same source is inlined. The
-few that are primitives of the IR (`sigmoid`, `erf`, `stop_gradient`, `conv`, `dynamic_slice`, `dynamic_update`) run
-eagerly by their reference rule. Images are [N, H, W, C], kernels [height, width, inputs, outputs].
+Every function takes and gives NumPy arrays and runs eagerly; inside a compiled function the same
+source is inlined. The few that are primitives of the IR (`sigmoid`, `erf`, `stop_gradient`, `conv`,
+`dynamic_slice`, `dynamic_update`) run eagerly by their reference rule. Images are [N, H, W, C],
+kernels [height, width, inputs, outputs].
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def conv(
 
 
 def dynamic_slice(x: Array, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
-    """A window of fixed size whose place the program computes; it is moved inwards where it would stick out.
+    """A window of fixed size whose place the program computes; it is moved inwards where it would
+    stick out.
 
     Args:
         x: any array.
@@ -100,8 +102,8 @@ def dynamic_update(x: Array, update: Array, starts: Sequence[Any]) -> Array:
 
     Args:
         x: any array.
-        update: the window, of the rank of `x` and no longer along any axis; it is converted to the dtype of `x`.
-        starts: one whole number an axis.
+        update: the window, of the rank of `x` and no longer along any axis; it is converted to the
+        dtype of `x`. starts: one whole number an axis.
     """
     array = np.asarray(x)
     places = [np.int64(v) for v in starts]
@@ -120,7 +122,8 @@ def conv2d(
         x: f32[N, H, W, C].
         kernel: f32[height, width, C, O].
         stride: of both axes, or of each.
-        padding: "SAME" (as many outputs as inputs / stride, rounded up), "VALID" (none), or zeros on every side.
+        padding: "SAME" (as many outputs as inputs / stride, rounded up), "VALID" (none), or zeros
+        on every side.
 
     Returns:
         f32[N, OH, OW, O].
@@ -163,7 +166,9 @@ def avg_pool(x: Array, size: int = 2) -> Array:
 
 
 def _windows(x: Array, size: int, name: str) -> Array:
-    """[N, H, W, C] -> [N, H // size, size, W // size, size, C]; what does not fill a window is left out."""
+    """[N, H, W, C] -> [N, H // size, size, W // size, size, C]; what does not fill a window is left
+    out.
+    """
     if x.ndim != 4:
         raise ValueError(f"{name} takes images [N, H, W, C], not shape {list(x.shape)}")
     rows, columns = x.shape[1] // size, x.shape[2] // size
@@ -217,7 +222,9 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
 
 def one_hot(labels: Array, classes: int, dtype: Any = np.float32) -> Array:
-    """Integers [...] -> [..., classes], one at the label and zero elsewhere; all zero where it is out of range."""
+    """Integers [...] -> [..., classes], one at the label and zero elsewhere; all zero where it is
+    out of range.
+    """
     return (labels[..., None] == np.arange(classes)).astype(dtype)  # type: ignore[no-any-return]
 
 

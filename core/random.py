@@ -1,11 +1,13 @@
-"""Random numbers from explicit keys: threefry2x32 (Salmon, Moraes, Dror and Shaw 2011), a counter-based generator.
+"""Random numbers from explicit keys: threefry2x32 (Salmon, Moraes, Dror and Shaw 2011), a
+counter-based generator.
 
-A key is u32[2]. The same key gives the same numbers, on every machine and back end; new keys come from `split` and
-`fold_in`. `key`, `bits`, `split` and `fold_in` give what `jax.random` gives with partitionable threefry: word i of a draw
-is the generator at counter i, whatever the shape, so a draw can be cut into parts that are made apart.
+A key is u32[2]. The same key gives the same numbers, on every machine and back end; new keys come
+from `split` and `fold_in`. `key`, `bits`, `split` and `fold_in` give what `jax.random` gives with
+partitionable threefry: word i of a draw is the generator at counter i, whatever the shape, so a
+draw can be cut into parts that are made apart.
 
-The floating-point draws are made of those bits by exact operations (`uniform`), or by a polynomial (`normal`).
-Everything runs eagerly, and is inlined into compiled programs.
+The floating-point draws are made of those bits by exact operations (`uniform`), or by a polynomial
+(`normal`). Everything runs eagerly, and is inlined into compiled programs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ _LOW = 0xFFFFFFFF
 
 
 def threefry2x32(key: Array, c0: Array, c1: Array) -> tuple[Array, Array]:
-    """The generator itself, 20 rounds: a key u32[2] and counters u32 of one shape -> two words for each counter."""
+    """The generator itself, 20 rounds: a key u32[2] and counters u32 of one shape -> two words for
+    each counter.
+    """
     from .ops import PRIMITIVES
 
     rule = PRIMITIVES["threefry"].reference
@@ -58,8 +62,9 @@ def key(seed: Any) -> Array:
 
 def fold_in(key: Array, data: Any) -> Array:
     """A new key, from a key and a whole number (its lower 32 bits)."""
-    low = np.uint32(data & _LOW) if isinstance(data, int) else data.astype(np.uint32)
-    y0, y1 = threefry2x32(key, np.uint32(0), low)
+    low: Any = np.uint32(data & _LOW) if isinstance(data, int) else data.astype(np.uint32)
+    high: Any = np.uint32(0)
+    y0, y1 = threefry2x32(key, high, low)
     return np.stack([y0, y1])
 
 
@@ -90,8 +95,9 @@ def uniform(
     return unit * (high - low) + low
 
 
-#: Giles, "Approximating the erfinv function", GPU Computing Gems Jade (2011): single precision, the central polynomial in
-#: w - 2.5 and the tail's in sqrt(w) - 3, highest power first, where w = -log(1 - x^2).
+#: Giles, "Approximating the erfinv function", GPU Computing Gems Jade (2011): single precision, the
+#: central polynomial in w - 2.5 and the tail's in sqrt(w) - 3, highest power first, where w =
+#: -log(1 - x^2).
 _CENTRE = (
     *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
     *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
@@ -117,7 +123,8 @@ def normal(key: Array, shape: int | Sequence[int] = ()) -> Array:
 
 
 def permutation(key: Array, count: Any, capacity: int) -> Array:
-    """i64[capacity] whose first `count` entries are 0..count-1 in random order; the rest go on from `count` in order.
+    """i64[capacity] whose first `count` entries are 0..count-1 in random order; the rest go on from
+    `count` in order.
 
     `count` may be known only when the program runs.
     """

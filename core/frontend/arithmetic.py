@@ -1,8 +1,8 @@
 """Numbers meet: NumPy's promotion (NEP 50), broadcasting, and the elementwise operators.
 
-The IR's elementwise operations want operands of one type; here they are made so. A Python number is weak: it decides the
-kind of a result (bool < int < float) but never its width, unless there is nothing else; `Tensor.weak` carries that
-through the program.
+The IR's elementwise operations want operands of one type; here they are made so. A Python number is
+weak: it decides the kind of a result (bool < int < float) but never its width, unless there is
+nothing else; `Tensor.weak` carries that through the program.
 """
 
 from __future__ import annotations

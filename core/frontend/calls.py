@@ -1,4 +1,6 @@
-"""Calls and attributes: what a function is to the compiler, how arguments are bound, and how a body is inlined."""
+"""Calls and attributes: what a function is to the compiler, how arguments are bound, and how a body
+is inlined.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,13 @@ _PURE_BUILTINS = frozenset(
 )
 #: NumPy's functions that read or change the world, beside all of numpy.random.
 _IMPURE_NUMPY = frozenset(
-    ("load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt", "fromfile")
-    + ("memmap", "fromregex", "seterr", "seterrcall", "set_printoptions", "setbufsize", "info")
-    + ("show_config", "get_include", "test", "errstate", "printoptions", "copyto", "place", "put")
-    + ("putmask", "put_along_axis", "fill_diagonal")
+    "load save savez savez_compressed loadtxt savetxt genfromtxt fromfile memmap fromregex seterr "
+    "seterrcall set_printoptions setbufsize info show_config get_include test errstate "
+    "printoptions copyto place put putmask put_along_axis fill_diagonal".split()
 )
 _ENDLESS = frozenset(("count", "cycle", "repeat"))
 _CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -163,10 +164,9 @@ def bind(
     """Arguments to parameters, as Python binds them."""
     positional = p.positional
     out: dict[str, Any] = dict(zip(positional, args, strict=False))
-    if len(args) > len(positional):
-        if p.rest is None:
-            count = f"{len(positional)} argument{'s' if len(positional) != 1 else ''}"
-            raise s.error("DL105", f"`{name}` takes {count}, not {len(args)}")
+    if len(args) > len(positional) and p.rest is None:
+        count = f"{len(positional)} argument{'s' if len(positional) != 1 else ''}"
+        raise s.error("DL105", f"`{name}` takes {count}, not {len(args)}")
     if p.rest is not None:
         out[p.rest] = tuple(args[len(positional) :])
     extra: dict[str, Any] = {}
@@ -177,9 +177,9 @@ def bind(
         if known:
             out[key] = value
         elif p.keywords is None:
-            known = [*positional, *p.keyword_only]
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"its parameters are {', '.join(known)}" if known else ""
+            names = [*positional, *p.keyword_only]
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"its parameters are {', '.join(names)}" if names else ""
             hint = f"did you mean `{near[0]}`?" if near else hint
             raise s.error("DL105", f"`{name}` has no parameter `{key}`", hint)
         else:
@@ -253,7 +253,7 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         texts = [a if is_static(a) else describe(a) for a in args]
         return operators.python(s, lambda: cls(*texts, **kwargs), what)
     if cls.__module__ == "itertools" and cls.__name__ not in _ENDLESS:
-        return s.own(operators.python(s, lambda: list(cls(*args, **kwargs)), what))
+        return s.own(operators.python(s, lambda: [*cls(*args, **kwargs)], what))
     if is_static((tuple(args), dict(kwargs))) and (
         issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy")
     ):
@@ -269,7 +269,7 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
 def _construct_dataclass(
     s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    init = cls.__init__
+    init = getattr(cls, "__init__", None)
     generated = getattr(getattr(init, "__code__", None), "co_filename", "") == "<string>"
     if not generated:
         hint = "let the dataclass make its own __init__, and compute fields in a static method"
@@ -279,18 +279,19 @@ def _construct_dataclass(
     for f in dataclasses.fields(cls):
         # A factory may be a user's function: it is inlined, not run.
         taken = len(args) > sum(1 for g in _before(cls, f.name))
-        if f.init and not taken and f.name not in given:
-            if f.default_factory is not dataclasses.MISSING:
-                given[f.name] = call(s, f.default_factory, (), {})
+        made_up = f.default_factory is not dataclasses.MISSING
+        if f.init and made_up and not taken and f.name not in given:
+            given[f.name] = call(s, f.default_factory, (), {})
     what = f"`{cls.__name__}`"
     if post is None:
         return operators.python(s, lambda: cls(*args, **given), what)
-    # The generated __init__ would run __post_init__ as plain Python: fill in the fields, then inline it.
+    # The generated __init__ would run __post_init__ as plain Python: fill in the fields, then
+    # inline it.
     names = [f.name for f in dataclasses.fields(cls) if f.init]
     if len(args) > len(names):
         raise s.error("DL105", f"{what} takes {len(names)} arguments, not {len(args)}")
     values = {**dict(zip(names, args, strict=False)), **given}
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     for f in dataclasses.fields(cls):
         if f.name in values:
             object.__setattr__(made, f.name, values.pop(f.name))
@@ -318,9 +319,9 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
         return s.own(result) if isinstance(result, list | dict | set) else result
     if isinstance(owner, np.ndarray | np.generic) and not is_static((tuple(args), dict(kwargs))):
         return call(s, attribute(s, s_tensor(s, owner), f.__name__), args, kwargs)
-    if isinstance(owner, (*_VIEWS, type, np.ndarray, np.generic, np.dtype)) or _pure(f):
-        if is_static((tuple(args), dict(kwargs))):
-            return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+    known = isinstance(owner, (*_VIEWS, type, np.ndarray, np.generic, np.dtype)) or _pure(f)
+    if known and is_static((tuple(args), dict(kwargs))):
+        return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
     raise unknown(s, f)
 
 

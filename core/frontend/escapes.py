@@ -1,6 +1,7 @@
 """`break`, `continue` and `return` become flags and guarding `if`s (HIR -> HIR).
 
-What follows a branch that always leaves is moved into the other branch, and then nothing needs a flag:
+What follows a branch that always leaves is moved into the other branch, and then nothing needs a
+flag:
 
     if c: return a          if c: $return = a
     rest; return b    ->    else: rest; $return = b
@@ -13,9 +14,9 @@ A branch that leaves only now and then sets a flag, and what follows is guarded 
     rest                    ->    if $stop1: pass
                                   else: rest
 
-A loop stops when its flag is set. The guard is a real `if`, never a select between two computed values: a select lets
-the NaN of the side that was not wanted into a gradient. Flags are ordinary variables; where conditions are static they
-are static too and cost nothing.
+A loop stops when its flag is set. The guard is a real `if`, never a select between two computed
+values: a select lets the NaN of the side that was not wanted into a gradient. Flags are ordinary
+variables; where conditions are static they are static too and cost nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class _Loop:
 
 
 def lower(block: hir.Block, end: Loc) -> hir.Block:
-    """A function's body without escapes, assigning `hir.RESULT` on every path. `end`: where it falls off its end."""
+    """A function's body without escapes, assigning `hir.RESULT` on every path.
+
+    `end`: where it falls off its end.
+    """
     if not _always(block):
         block = (*block, hir.Escape(end, "return", None))
     lowering = _Lowering()
@@ -129,9 +133,12 @@ def _always(block: hir.Block) -> bool:
     for statement in block:
         if isinstance(statement, hir.Escape | hir.Raise):
             return True
-        if isinstance(statement, hir.If) and _always(statement.then):
-            if _always(statement.otherwise):
-                return True
+        if (
+            isinstance(statement, hir.If)
+            and _always(statement.then)
+            and _always(statement.otherwise)
+        ):
+            return True
     return False
 
 

@@ -1,9 +1,11 @@
-"""Differentiation inside a program: `grad`, `value_and_grad`, `vjp` and `jvp` of any abstract function.
+"""Differentiation inside a program: `grad`, `value_and_grad`, `vjp` and `jvp` of any abstract
+function.
 
-The function is specialised in a scope of its own with its differentiated leaves as parameters. What else it uses, the
-tensors that it closes over among them, is free in that scope; closing it makes those parameters too, so the block is a
-function of everything, and an outer derivative flows through all of it. Then the transform runs (IR -> IR), the result
-is simplified and inlined where the call stood. So they nest to any depth.
+The function is specialised in a scope of its own with its differentiated leaves as parameters. What
+else it uses, the tensors that it closes over among them, is free in that scope; closing it makes
+those parameters too, so the block is a function of everything, and an outer derivative flows
+through all of it. Then the transform runs (IR -> IR), the result is simplified and inlined where
+the call stood. So they nest to any depth.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Transform:
 
 
 class Pullback:
-    """What `vjp` gives beside the result: cotangents of the result to cotangents of the arguments."""
+    """What `vjp` gives beside the result: takes its cotangents to those of the arguments."""
 
     __slots__ = ("closed",)
 

@@ -1,12 +1,14 @@
 """HIR: a user's function as data, before anything is known about its arguments.
 
-`syntax` makes it from source, once a function; `specialise` runs it over abstract values, once per kind of argument. It
-is Python's syntax tree with four differences:
+`syntax` makes it from source, once a function; `specialise` runs it over abstract values, once per
+kind of argument. It is Python's syntax tree with four differences:
 
-- `break`, `continue` and `return` are gone: they became assignments to flags (names that begin with `$`) and real
-  guarding `if`s, so that a branch which is not taken is not computed, and leaks no NaN into a gradient;
+- `break`, `continue` and `return` are gone: they became assignments to flags (names that begin
+  with `$`) and real guarding `if`s, so that a branch which is not taken is not computed, and leaks
+  no NaN into a gradient;
 - every `if` and loop says which names it may change and who still wants them (`liveness`);
-- what the language refuses is a `Refused` node, so that the error comes when it is reached, with the chain of calls;
+- what the language refuses is a `Refused` node, so that the error comes when it is reached, with
+  the chain of calls;
 - every node carries its source span.
 
 Nodes are frozen and never copied.
@@ -44,7 +46,10 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`keywords` are (name, value) pairs; a name of None is `**value`. A positional `Starred` is `*value`."""
+    """`keywords` are (name, value) pairs; a name of None is `**value`.
+
+    A positional `Starred` is `*value`.
+    """
 
     loc: Loc
     function: Expr
@@ -212,7 +217,8 @@ Expr: TypeAlias = (
     | Named
     | Refused
 )
-#: A place to store: a name, an item of a local list or dict, or a tuple of places (one of them perhaps starred).
+#: A place to store: a name, an item of a local list or dict, or a tuple of places (one of them
+#: perhaps starred).
 Target: TypeAlias = Name | Subscript | Sequence | Starred | Refused
 
 
@@ -267,9 +273,11 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """`carried`: names that the body assigns and that the test, the body's start or what follows reads.
+    """`carried`: names that the body assigns and that the test, the body's start or what follows
+    reads.
 
-    `stop` is the flag that a `break` or `return` inside sets, tested by the loop before its own test.
+    `stop` is the flag that a `break` or `return` inside sets, tested by the loop before its own
+    test.
     """
 
     loc: Loc
@@ -316,7 +324,9 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Escape:
-    """`break`, `continue` or `return value`, between `syntax` and `escapes`; none is left after that."""
+    """`break`, `continue` or `return value`, between `syntax` and `escapes`; none is left after
+    that.
+    """
 
     loc: Loc
     kind: str
@@ -342,7 +352,9 @@ Block: TypeAlias = tuple[Statement, ...]
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Defaults are expressions of the defining scope; for a function that Python made they are its own values."""
+    """Defaults are expressions of the defining scope; for a function that Python made they are its
+    own values.
+    """
 
     positional: tuple[str, ...]
     positional_only: int

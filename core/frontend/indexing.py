@@ -1,7 +1,8 @@
 """`x[...]` on tensors, with NumPy's rules: basic slices, None, Ellipsis, and whole-number arrays.
 
-A slice becomes `slice` and `reverse`; an index that the running program computes becomes `take`. Negative indices are
-wrapped here (the IR's `take` clamps), unless they are known not to be negative.
+A slice becomes `slice` and `reverse`; an index that the running program computes becomes `take`.
+Negative indices are wrapped here (the IR's `take` clamps), unless they are known not to be
+negative.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def _is_array(item: Any) -> bool:
 
 
 def _expanded(s: Specialiser, x: Tensor, index: Any) -> list[Any]:
-    """The index as one entry an axis (None is an extra axis), whatever was left out filled up with whole slices."""
+    """The index as one entry an axis (None is an extra axis), whatever was left out filled up with
+    whole slices.
+    """
     items = [_entry(s, i) for i in (index if isinstance(index, tuple) else (index,))]
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
     if used > len(x.shape):
@@ -135,8 +138,8 @@ def wrapped(s: Specialiser, index: Any, size: int) -> Value:
 def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
     """With at least one array: slices first, then the arrays, broadcast together, in one `take`.
 
-    Integers beside arrays count as arrays. Where the arrays' axes stand side by side their result stands in their place,
-    otherwise in front: NumPy's rule.
+    Integers beside arrays count as arrays. Where the arrays' axes stand side by side their result
+    stands in their place, otherwise in front: NumPy's rule.
     """
     basic = tuple(slice(None) if _is_index(i) else i for i in items)
     x = subscript(s, x, basic)

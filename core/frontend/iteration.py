@@ -1,4 +1,6 @@
-"""What can be iterated, and how: item by item at compile time, or by an index of the running program."""
+"""What can be iterated, and how: item by item at compile time, or by an index of the running
+program.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ UNROLL_MAX = 1000
 _NUMBERS_MAX = 1_000_000
 
 _STATIC = (tuple, list, dict, set, frozenset, str, range, bytes)
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def items(s: Specialiser, value: Any) -> list[Any]:
     """Every item, at compile time."""
-    if isinstance(value, _STATIC) or isinstance(value, _VIEWS):
+    if isinstance(value, (*_STATIC, *_VIEWS)):
         if isinstance(value, range) and len(value) > _NUMBERS_MAX:
             raise too_long(s, len(value))
         if isinstance(value, set | frozenset):

@@ -1,8 +1,8 @@
 """Where paths meet: what a value is after a branch, and what a loop carries.
 
-Trees are joined leaf by leaf. A static leaf that is the same on both sides stays static; other numbers become tensors of
-one type and shape, a weak one giving way to a strong one. Two strong types that differ do not join: the program would
-have to convert, and the user should say so.
+Trees are joined leaf by leaf. A static leaf that is the same on both sides stays static; other
+numbers become tensors of one type and shape, a weak one giving way to a strong one. Two strong
+types that differ do not join: the program would have to convert, and the user should say so.
 """
 
 from __future__ import annotations
@@ -127,9 +127,8 @@ def assigned_at(block: hir.Block, name: str) -> Loc | None:
         if isinstance(node, hir.Assign):
             if any(name in liveness.names_of(t) for t in node.targets):
                 return node.loc
-        elif isinstance(node, hir.Update | hir.Define | hir.For | hir.SetFlag):
-            if name in _names(node):
-                return node.loc
+        elif name in _names(node):
+            return node.loc
         inner = _blocks(node)
         for part in reversed(inner):
             found = assigned_at(part, name)
@@ -141,7 +140,7 @@ def assigned_at(block: hir.Block, name: str) -> Loc | None:
 def _names(node: Any) -> list[str]:
     if isinstance(node, hir.Update | hir.For):
         return list(liveness.names_of(node.target))
-    return [node.name]
+    return [node.name] if isinstance(node, hir.Define | hir.SetFlag) else []
 
 
 def _blocks(node: Any) -> tuple[hir.Block, ...]:

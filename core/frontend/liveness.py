@@ -1,8 +1,9 @@
 """Which names a branch or loop changes, and which of those anybody still wants (HIR -> HIR).
 
-Backwards over the statements, as in any textbook: what is live before a statement is what it reads and what is live
-after it, less what it surely writes. A loop carries a name only when the body assigns it and the next round, the test or
-what follows reads it: a name that the body merely uses as scratch may change its type from round to round.
+Backwards over the statements, as in any textbook: what is live before a statement is what it reads
+and what is live after it, less what it surely writes. A loop carries a name only when the body
+assigns it and the next round, the test or what follows reads it: a name that the body merely uses
+as scratch may change its type from round to round.
 
 A name that a nested function reads is live everywhere: the function may be called at any time.
 """
@@ -17,15 +18,17 @@ from . import hir
 
 #: Methods that change a list, dict or set; calling one on a name counts as assigning the name.
 MUTATORS = frozenset(
-    ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "popitem")
-    + ("add", "discard", "sort", "reverse")
+    "append extend insert pop remove clear update setdefault popitem add discard sort "
+    "reverse".split()
 )
 
 
 def annotate(
     body: hir.Block, parameters: set[str]
 ) -> tuple[hir.Block, frozenset[str], frozenset[str]]:
-    """The body with its branches and loops annotated, the names local to the function, those that it takes from outside."""
+    """The body with its branches and loops annotated, the names local to the function, those that
+    it takes from outside.
+    """
     walk = _Walk()
     walk.nodes(body)
     assigned = frozenset(walk.assigned | parameters)

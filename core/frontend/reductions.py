@@ -23,7 +23,8 @@ def reduced(s: Specialiser, name: str, x: Value, axes: tuple[int, ...], keepdims
 
 
 def _accumulated(s: Specialiser, a: Any, dtype: Any) -> Value:
-    """What is summed up: bools and integers narrower than i64 are widened to it, as NumPy widens them.
+    """What is summed up: bools and integers narrower than i64 are widened to it, as NumPy widens
+    them.
 
     (NumPy sums unsigned integers in u64, which the IR has not: they are summed in i64.)
     """

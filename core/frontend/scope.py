@@ -1,8 +1,8 @@
 """Scopes: blocks under construction, and the closing of regions (lambda lifting).
 
-While a region is built, its operations may use values of the blocks around it. `close` finds those free values and makes
-them parameters, in order of first use, so that the finished block sees nothing of the outside; the operation that holds
-the region passes them in.
+While a region is built, its operations may use values of the blocks around it. `close` finds those
+free values and makes them parameters, in order of first use, so that the finished block sees
+nothing of the outside; the operation that holds the region passes them in.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ import numpy as np
 from ..errors import Loc
 from ..ir import Block, Builder, DType, Op, TensorType, Value
 
-#: Operations whose integer result is not negative when no operand is (wrap-around aside, which no index survives).
+#: Operations whose integer result is not negative when no operand is (wrap-around aside, which no
+#: index survives).
 _KEEPS_SIGN = frozenset(
-    ("add", "mul", "floordiv", "mod", "max", "min", "convert", "broadcast", "reshape", "transpose")
-    + ("slice", "take", "take_along", "concat", "reverse", "reduce_sum", "reduce_max", "reduce_min")
-    + ("cumsum", "and", "shr")
+    "add mul floordiv mod max min convert broadcast reshape transpose slice take take_along concat "
+    "reverse reduce_sum reduce_max reduce_min cumsum and shr".split()
 )
 #: Operations whose result is never negative.
 _NEVER_NEGATIVE = frozenset(("iota", "argmax", "argmin", "argsort"))
 
 
 class Scope(Builder):
-    """A builder that knows its constants and which integers cannot be negative (they index without a wrap)."""
+    """A builder that knows its constants and which integers cannot be negative (they index without
+    a wrap).
+    """
 
     def __init__(self, locs: tuple[Loc, ...], natural: set[Value]) -> None:
         super().__init__((), locs)
@@ -50,7 +52,7 @@ class Scope(Builder):
         return results
 
     def number(self, value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Value:
-        """A repeated number; one constant and one broadcast a scope, however often it is asked for."""
+        """A repeated number; one constant and one broadcast a scope, however often asked for."""
         array = np.array(value, dtype=dtype.numpy)
         key = (dtype, shape, array.tobytes())
         found = self.numbers.get(key)

@@ -103,7 +103,7 @@ def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: A
     kind = numpy_dtype(s, dtype) if dtype is not None else DType.I64 if whole else DType.F64
     length = len(range(start, stop, step)) if whole else len(np.arange(start, stop, step))
     if not whole or kind is DType.BOOL:
-        return tensor(s, np.arange(start, stop, step, kind.numpy))
+        return tensor(s, np.arange(start, stop, step).astype(kind.numpy))
     value = iota(s, length, kind)
     if step != 1:
         value = s.emit("mul", value, s.scope.number(step, kind, (length,)))

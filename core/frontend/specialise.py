@@ -1,19 +1,23 @@
 """HIR and abstract arguments to typed IR: abstract interpretation.
 
-The specialiser runs a function's HIR over abstract values (`values`). Everything static is computed by Python as it goes;
-everything else adds operations to the scope at hand. Calls are inlined. An `if` or loop whose condition is static is
-taken as Python would take it; one whose condition belongs to the running program becomes an operation with regions
-(`control`).
+The specialiser runs a function's HIR over abstract values (`values`). Everything static is computed
+by Python as it goes; everything else adds operations to the scope at hand. Calls are inlined. An
+`if` or loop whose condition is static is taken as Python would take it; one whose condition belongs
+to the running program becomes an operation with regions (`control`).
 
-The state is small: the scope under construction, the chain of call sites (for spans), and which lists and dicts were
-made in the present region, since only those may be changed. One `Specialiser` makes one program.
+The state is small: the scope under construction, the chain of call sites (for spans), and which
+lists and dicts were made in the present region, since only those may be changed. One `Specialiser`
+makes one program.
 """
 
 from __future__ import annotations
 
 import builtins
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,10 @@ from .values import Closure, Frame, Tensor, Unbound, describe, is_static
 
 
 class StaticNeeded(ProgramError):
-    """A value of the running program stands where one known at compile time is needed. A loop may unroll and retry."""
+    """A value of the running program stands where one known at compile time is needed.
+
+    A loop may unroll and retry.
+    """
 
 
 class Specialiser:
@@ -39,11 +46,11 @@ class Specialiser:
         self.loc: Loc | None = None
         self.region: object = object()
         self.calls: list[object] = []
-        #: Lists and dicts that this program made, by id: (the object, the region that it was made in).
+        #: Lists and dicts that this program made, by id: (the object, the region it was made in).
         self.owned: dict[int, tuple[Any, object]] = {}
         #: Loops that a first attempt showed to need unrolling, by node identity.
         self.unrolled: set[int] = set()
-        #: What was read from outside: (id of the mapping, name) -> (mapping, name, value). See `trace.Guards`.
+        #: What was read from outside: (id of the mapping, name) -> (mapping, name, value).
         self.outside: dict[tuple[int, str], tuple[Any, str, Any]] = {}
 
     # Errors and spans
@@ -74,7 +81,7 @@ class Specialiser:
 
     @contextmanager
     def inside(self, scope: Scope) -> Iterator[Scope]:
-        """Builds a region: operations go to `scope`, and what was made outside may not be changed."""
+        """Builds a region: operations go to `scope`, and what was made outside stays as it is."""
         before = self.scope, self.region
         self.scope, self.region = scope, object()
         try:
@@ -137,8 +144,6 @@ class Specialiser:
         return value
 
     def nearest(self, name: str, known: Sequence[str]) -> str:
-        import difflib
-
         near = difflib.get_close_matches(name, known, 1)
         return f"did you mean `{near[0]}`?" if near else ""
 
@@ -217,7 +222,7 @@ class Specialiser:
         return result
 
     def eval_boolean(self, node: hir.Boolean, frame: Frame) -> Any:
-        runs = [lambda operand=operand: self.eval(operand, frame) for operand in node.operands]
+        runs = [partial(self.eval, operand, frame) for operand in node.operands]
         return control.boolean(self, node.op, runs, node.loc)
 
     def eval_conditional(self, node: hir.Conditional, frame: Frame) -> Any:
@@ -243,7 +248,7 @@ class Specialiser:
             if isinstance(value, np.ndarray) and not isinstance(index, tuple | list | np.ndarray):
                 return operators.python(self, lambda: value[index], "an index")
             if isinstance(value, type):
-                return operators.python(self, lambda: value[index], "an index")
+                return operators.python(self, partial(getitem, value, index), "an index")
             return calls.item(self, value, index)
         if isinstance(value, np.ndarray):
             return indexing.subscript(self, arithmetic.tensor(self, value), index)
@@ -340,7 +345,7 @@ class Specialiser:
                 shown = describe(shown) if not is_static(shown) else _CONVERT[conversion](shown)
             layout = "" if spec is None else self.eval(spec, frame)
             self.at(node.loc)
-            out.append(operators.python(self, lambda v=shown, f=layout: format(v, f), "a format"))
+            out.append(operators.python(self, partial(format, shown, layout), "a format"))
         return "".join(out)
 
     def eval_named(self, node: hir.Named, frame: Frame) -> Any:

@@ -1,4 +1,7 @@
-"""Statements: assignment, stores into local lists and dicts, assertions. Branches and loops are in `control`."""
+"""Statements: assignment, stores into local lists and dicts, assertions.
+
+Branches and loops are in `control`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ProgramError
-from . import calls, control, hir, iteration, operators
+from . import calls, control, hir, iteration, loops, operators
 from .values import Frame, Tensor, describe, is_static
 
 if TYPE_CHECKING:
@@ -170,8 +173,8 @@ _RUN: dict[type, Callable[[Any, Any, Frame], None]] = {
     hir.Evaluate: _evaluate,
     hir.SetFlag: _set_flag,
     hir.If: control.run_if,
-    hir.While: control.run_while,
-    hir.For: control.run_for,
+    hir.While: loops.run_while,
+    hir.For: loops.run_for,
     hir.Define: _define,
     hir.Assert: _assert,
     hir.Raise: _raise,

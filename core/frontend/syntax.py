@@ -1,8 +1,9 @@
-"""Python source to HIR. The only file that knows `ast`, so the only one that a new Python can break.
+"""Python source to HIR. The only file that knows `ast`, so the only one that a new Python can
+break.
 
-A function's source file is parsed whole (so spans need no correction), its node is found by line and name, and it is
-converted once: the result is cached by the code object. A lambda is told from its neighbours on the line by the columns
-of its instructions (`code.co_positions`).
+A function's source file is parsed whole (so spans need no correction), its node is found by line
+and name, and it is converted once: the result is cached by the code object. A lambda is told from
+its neighbours on the line by the columns of its instructions (`code.co_positions`).
 
 What the language lacks becomes a `Refused` node: see `hir`.
 """
@@ -112,12 +113,14 @@ def _no_source(code: CodeType, why: str) -> ProgramError:
     return ProgramError(
         "DL101",
         f"cannot compile `{code.co_name}` ({where}): {why}",
-        hint="define the function in a file: source typed at a prompt or made with exec is not kept",
+        hint="define the function in a file: source typed at a prompt is not kept",
     )
 
 
 def _index(module: ast.Module) -> dict[tuple[int, str], list[_Function]]:
-    """Every function of a file by (first line, decorators included; name), as a code object has them."""
+    """Every function of a file by (first line, decorators included; name), as a code object has
+    them.
+    """
     index: dict[tuple[int, str], list[_Function]] = {}
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -129,7 +132,9 @@ def _index(module: ast.Module) -> dict[tuple[int, str], list[_Function]]:
 
 
 def _by_columns(code: CodeType, nodes: list[_Function]) -> _Function | None:
-    """Of several lambdas that begin on a line, the smallest one whose body holds all of the code's instructions."""
+    """Of several lambdas that begin on a line, the smallest one whose body holds all of the code's
+    instructions.
+    """
     spans = [
         (line, column, end_line, end_column)
         for line, end_line, column, end_column in code.co_positions()
@@ -143,7 +148,7 @@ def _by_columns(code: CodeType, nodes: list[_Function]) -> _Function | None:
         return None
     first = min((line, column) for line, column, _, _ in spans)
     last = max((line, column) for _, _, line, column in spans)
-    holding = []
+    holding: list[tuple[int, int, int, _Function]] = []
     for node in nodes:
         body = node.body
         if isinstance(body, ast.expr):

@@ -21,12 +21,15 @@ from .gradients import Transform
 from .specialise import Specialiser
 from .values import Tensor, describe, is_number
 
-#: Inlining recurses in Python, some ten frames a call; the calls themselves are limited to `calls.DEPTH_MAX`.
+#: Inlining recurses in Python, some ten frames a call; the calls themselves are limited to
+#: `calls.DEPTH_MAX`.
 _RECURSION = 20_000
 
 
 class Static:
-    """An argument that the program is specialised for: a size, a flag, a name, a function, a model's structure."""
+    """An argument that the program is specialised for: a size, a flag, a name, a function, a
+    model's structure.
+    """
 
     __slots__ = ("value",)
 
@@ -100,7 +103,8 @@ def trace(f: Callable[..., Any], *specs: Any, name: str | None = None) -> Traced
 
     Args:
         f: a Python function, method, callable object, `functools.partial`, or a derivative of one.
-        specs: one tree an argument. A leaf is a TensorType, an array (its type counts), a Python number (a weak type), or
+        specs: one tree an argument. A leaf is a TensorType, an array (its type counts), a Python
+        number (a weak type), or
             `Static(value)`; any other leaf is taken as static.
         name: the program's, by default the function's.
 

@@ -1,11 +1,12 @@
 """Abstract values: what the specialiser computes with.
 
-An abstract value is a Python value with a `Tensor` wherever only the running program knows the number:
+An abstract value is a Python value with a `Tensor` wherever only the running program knows the
+number:
 
-    3, "mean", None, np.tanh, an ndarray     known now (static); numbers become constants when they meet a tensor
-    Tensor                                   an SSA value of the program
-    tuples, dicts, dataclasses...            real ones, with abstract values inside
-    Closure                                  a nested function: HIR and the frame that it reads from
+    3, "mean", None, np.tanh, an ndarray     known now (static); numbers become constants when they
+    meet a tensor Tensor                                   an SSA value of the program tuples,
+    dicts, dataclasses...            real ones, with abstract values inside Closure
+    a nested function: HIR and the frame that it reads from
 
 so structures need no abstract double, and everything static is computed by Python itself.
 """
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 class Tensor:
     """A number or array of the running program.
 
-    `weak`: it came from Python numbers alone, so it gives way to any other type of its kind (NEP 50).
+    `weak`: it came from Python numbers alone, so it gives way to any other type of its kind (NEP
+    50).
     """
 
     __slots__ = ("value", "weak")
@@ -109,7 +111,7 @@ class Closure:
         self.keyword_defaults = keyword_defaults
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """There so that `callable` and `functools.partial` take it; only a specialiser can run it."""
+        """There so that `callable` and `partial` take it; only a specialiser can run it."""
         raise TypeError(f"`{self.function.name}` belongs to a program that is being compiled")
 
 
@@ -159,7 +161,10 @@ def is_number(value: Any) -> bool:
 
 
 def is_static(value: Any) -> bool:
-    """Whether no part of it waits for the running program. Functions are static: they are looked into when called."""
+    """Whether no part of it waits for the running program.
+
+    Functions are static: they are looked into when called.
+    """
     kind = type(value)
     if kind is Tensor or kind is TensorRange or kind is Indexed:
         return False

@@ -1,8 +1,9 @@
 """The functions that the compiler knows, one row each, found by identity.
 
-A row says what a function means on abstract values. With `fold`, a call whose arguments are all known is made by Python
-itself while compiling, so `np.sqrt(2.0)` is the very number that NumPy gives. Functions that make arrays of a given size
-do not fold: a million zeros are one operation, not a constant.
+A row says what a function means on abstract values. With `fold`, a call whose arguments are all
+known is made by Python itself while compiling, so `np.sqrt(2.0)` is the very number that NumPy
+gives. Functions that make arrays of a given size do not fold: a million zeros are one operation,
+not a constant.
 
 NumPy's functions are below; Python's in `vocabulary_python`, Delian's own in `vocabulary_delian`.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir import DType, Value
+from ..ir import DType
 from . import arithmetic, indexing, linear, operators, reductions, shapes
 from .arithmetic import tensor
 from .values import Method, Tensor, describe, is_static

@@ -1,4 +1,6 @@
-"""Delian's own functions that are primitives to the compiler; all the others are inlined from their source."""
+"""Delian's own functions that are primitives to the compiler; all the others are inlined from their
+source.
+"""
 
 from __future__ import annotations
 

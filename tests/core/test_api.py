@@ -102,7 +102,7 @@ def test_derivatives_work_outside():
     value, gradient = api.value_and_grad(f)(X)
     assert value == np.sum(X**3)
     np.testing.assert_allclose(gradient, 3 * X**2)
-    value, tangent = api.jvp(f, (X,), (np.ones_like(X),))
+    _, tangent = api.jvp(f, (X,), (np.ones_like(X),))
     np.testing.assert_allclose(tangent, np.sum(3 * X**2))
     np.testing.assert_allclose(api.grad(lambda x: np.sum(api.grad(f)(x)))(X), 6 * X)
 

@@ -25,7 +25,8 @@ def test_threefry_gives_the_known_answers(key, counter, result):
     assert tuple(int(y) for y in f(words, high, low)) == result
 
 
-#: jax 0.10.2, jax_threefry_partitionable=True: bits(key, (2, 3)), split(key, 3), fold_in(key, 7), uniform(key, (3,)).
+#: jax 0.10.2, jax_threefry_partitionable=True: bits(key, (2, 3)), split(key, 3), fold_in(key, 7),
+#: uniform(key, (3,)).
 JAX = {
     0: (
         [[4070199207, 4202968722, 1427181096], [2012915765, 2447653815, 710830403]],

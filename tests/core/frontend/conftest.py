@@ -1,4 +1,4 @@
-"""What the front end's tests share: running a function compiled and plain, and reading a refusal."""
+"""What the front end's tests share: running a function compiled, and reading a refusal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from delian.core import tree
 from delian.core.backends.reference import ReferenceProgram
 from delian.core.errors import ProgramError
@@ -31,9 +30,11 @@ def compiled() -> Callable[..., Any]:
 
 @pytest.fixture
 def agree() -> Callable[..., None]:
-    """Asserts that a function gives the same values, dtypes and shapes compiled as it does in NumPy.
+    """Asserts that a function gives the same values, dtypes and shapes compiled as it does in
+    NumPy.
 
-    `dtypes=False` where Python's own depends on the path taken: a program has one type for all paths.
+    `dtypes=False` where Python's own depends on the path taken: a program has one type for all
+    paths.
     """
 
     def check(f: Callable[..., Any], *args: Any, rtol: float = 1e-5, dtypes: bool = True) -> None:
@@ -52,7 +53,7 @@ def agree() -> Callable[..., None]:
 
 @pytest.fixture
 def refusal() -> Callable[..., str]:
-    """The message of the ProgramError that tracing raises, with file names cut to their last part."""
+    """The message of the ProgramError that tracing raises, file names cut to their last part."""
 
     def text(f: Callable[..., Any], *args: Any) -> str:
         with pytest.raises(ProgramError) as caught:

@@ -310,7 +310,7 @@ def test_local_containers(agree):
         items += [x * 3]
         items.extend((x, x))
         last = items.pop()
-        table = dict(a=x)
+        table = dict(a=x)  # noqa: C408
         table["b"] = last
         table.update(c=x * 5)
         table["a"] = table["a"] + 1
@@ -329,7 +329,7 @@ def test_globals_modules_and_constants(agree):
 
 
 def test_operators_on_nested_lists(agree):
-    agree(lambda x: (x + [1, 2, 3], [1.5, 2, 3] * x, x @ [1, 0, 1]), X)
+    agree(lambda x: (x + [1, 2, 3], [1.5, 2, 3] * x, x @ [1, 0, 1]), X)  # noqa: RUF005
 
 
 def test_a_change_of_a_global_is_seen_by_the_next_call():

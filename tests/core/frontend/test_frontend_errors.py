@@ -1,6 +1,8 @@
-"""What a user reads when a function cannot be compiled: about fifty messages, kept in `messages.txt`.
+"""What a user reads when a function cannot be compiled: about fifty messages, kept in
+`messages.txt`.
 
-Run with DELIAN_GOLDEN=1 in the environment to write the file anew, and read the difference before committing it.
+Run with DELIAN_GOLDEN=1 in the environment to write the file anew, and read the difference before
+committing it.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def misspelt_field(x, v, n):
 
 
 def misspelt_name(x, v, n):
-    vecotr = v * 2
+    vecotr = v * 2  # noqa: F841
     return vector + 1  # noqa: F821
 
 
@@ -141,20 +143,20 @@ def one_path_only(x, v, n):
 
 
 def before_assignment(x, v, n):
-    z = y + 1
+    z = y + 1  # noqa: F821
     y = z
     return y
 
 
 def loop_shape(x, v, n):
-    for i in range(n):
+    for _ in range(n):
         v = np.concatenate([v, v])
     return v
 
 
 def loop_dtype(x, v, n):
     total = np.zeros(4, np.int32)
-    for i in range(n):
+    for _ in range(n):
         total = total + v
     return total
 

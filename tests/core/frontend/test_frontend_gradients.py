@@ -1,4 +1,6 @@
-"""Derivatives inside programs: against finite differences, against each other, nested, through control flow."""
+"""Derivatives inside programs: against finite differences, against each other, nested, through
+control flow.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ELEMENTWISE = [
     lambda x: x < 1,
     lambda x: x >= 1,
     lambda x: x == 1,
-    lambda x: 0 < x,
+    lambda x: x > 0,
     lambda x: abs(x),
     lambda x: np.sign(x.astype(np.int32)),
     lambda x: np.maximum(x, 1),

@@ -1,4 +1,6 @@
-"""Every class of Python's syntax tree is either supported or refused cleanly, whatever Python this is."""
+"""Every class of Python's syntax tree is either supported or refused cleanly, whatever Python this
+is.
+"""
 
 from __future__ import annotations
 
