@@ -30,9 +30,12 @@ _PURE_BUILTINS = frozenset(
 )
 #: NumPy's functions that read or change the world, beside all of numpy.random.
 _IMPURE_NUMPY = frozenset(
-    "load save savez savez_compressed loadtxt savetxt genfromtxt fromfile memmap fromregex seterr "
-    "seterrcall set_printoptions setbufsize info show_config get_include test errstate "
-    "printoptions copyto place put putmask put_along_axis fill_diagonal".split()
+    (
+        *("load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt"),
+        *("fromfile", "memmap", "fromregex", "seterr", "seterrcall", "set_printoptions"),
+        *("setbufsize", "info", "show_config", "get_include", "test", "errstate", "printoptions"),
+        *("copyto", "place", "put", "putmask", "put_along_axis", "fill_diagonal"),
+    )
 )
 _ENDLESS = frozenset(("count", "cycle", "repeat"))
 _CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
@@ -253,7 +256,8 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         texts = [a if is_static(a) else describe(a) for a in args]
         return operators.python(s, lambda: cls(*texts, **kwargs), what)
     if cls.__module__ == "itertools" and cls.__name__ not in _ENDLESS:
-        return s.own(operators.python(s, lambda: [*cls(*args, **kwargs)], what))
+        make: Any = cls
+        return s.own(operators.python(s, lambda: list(make(*args, **kwargs)), what))
     if is_static((tuple(args), dict(kwargs))) and (
         issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy")
     ):

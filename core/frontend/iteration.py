@@ -26,12 +26,12 @@ _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items())
 
 def items(s: Specialiser, value: Any) -> list[Any]:
     """Every item, at compile time."""
-    if isinstance(value, (*_STATIC, *_VIEWS)):
+    if isinstance(value, _STATIC + _VIEWS):
         if isinstance(value, range) and len(value) > _NUMBERS_MAX:
             raise too_long(s, len(value))
         if isinstance(value, set | frozenset):
             return operators.python(s, lambda: sorted(value), "the order of a set")  # type: ignore[no-any-return]
-        return list(value)
+        return list(value)  # type: ignore[call-overload, no-any-return]
     indexed = as_indexed(s, value)
     if indexed is not None:
         if indexed.length > UNROLL_MAX:

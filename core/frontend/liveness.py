@@ -18,8 +18,10 @@ from . import hir
 
 #: Methods that change a list, dict or set; calling one on a name counts as assigning the name.
 MUTATORS = frozenset(
-    "append extend insert pop remove clear update setdefault popitem add discard sort "
-    "reverse".split()
+    (
+        *("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault"),
+        *("popitem", "add", "discard", "sort", "reverse"),
+    )
 )
 
 

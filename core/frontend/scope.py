@@ -18,8 +18,11 @@ from ..ir import Block, Builder, DType, Op, TensorType, Value
 #: Operations whose integer result is not negative when no operand is (wrap-around aside, which no
 #: index survives).
 _KEEPS_SIGN = frozenset(
-    "add mul floordiv mod max min convert broadcast reshape transpose slice take take_along concat "
-    "reverse reduce_sum reduce_max reduce_min cumsum and shr".split()
+    (
+        *("add", "mul", "floordiv", "mod", "max", "min", "convert", "broadcast", "reshape"),
+        *("transpose", "slice", "take", "take_along", "concat", "reverse", "reduce_sum"),
+        *("reduce_max", "reduce_min", "cumsum", "and", "shr"),
+    )
 )
 #: Operations whose result is never negative.
 _NEVER_NEGATIVE = frozenset(("iota", "argmax", "argmin", "argsort"))
