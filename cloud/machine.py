@@ -509,6 +509,7 @@ class CloudMachine(Machine[CloudState]):
             selected=sorted(d for devices in state.selected.values() for d in devices),
             reported=self._reported(),
             refused=dict(sorted(state.failures.items())),
+            target_met=state.flushed,
             weight=state.weight if succeeded else 0.0,
             opened_ns=state.opened_ns,
         )

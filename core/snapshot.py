@@ -109,7 +109,7 @@ def _read_plain(hint: Any, value: Any) -> Any:
         return hint(value)
     if issubclass(hint, Message):
         return hint.FromString(base64.b64decode(value, validate=True))
-    if dataclasses.is_dataclass(hint):
+    if hasattr(hint, "__dataclass_fields__"):
         hints = _hints(hint)
         return hint(**{name: _read(hints[name], v) for name, v in value.items()})
     if type(value) is not hint:

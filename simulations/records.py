@@ -23,13 +23,13 @@ class RoundRecord:
 
     succeeded: False when too few reported; the round is then tried again. Each of the `selected`
     devices is in exactly one of `reported` (in the sum), `refused` (answered that there is no
-    update: not finite, out of memory), `dropped` (vanished) and `late` (was there and not in time,
-    or not needed any more). duplicates: answers that came again. bytes, messages: what was sent
-    over each hop since the record before, lost and repeated messages with it. seconds: virtual time
-    summed over devices: computing, and messages on their way over each kind of link. started_ns,
-    ended_ns: from the selection to the new model, in virtual time. loss: mean of the reported
-    devices' training losses, weighed by examples; they are never sent. weight: the sum of weights
-    that the ring carried.
+    update: not finite, out of memory), `dropped` (vanished), `late` (was there, and not in time)
+    and `spare` (the round had enough without it and told it to stop). duplicates: answers that came
+    again. bytes, messages: what was sent over each hop since the record before, lost and repeated
+    messages with it. seconds: virtual time summed over devices: computing, and messages on their
+    way over each kind of link. started_ns, ended_ns: from the selection to the new model, in
+    virtual time. loss: mean of the reported devices' training losses, weighed by examples; they are
+    never sent. weight: the sum of weights that the ring carried.
     """
 
     round: int
@@ -40,6 +40,7 @@ class RoundRecord:
     refused: Mapping[int, FailureReason]
     dropped: tuple[int, ...]
     late: tuple[int, ...]
+    spare: tuple[int, ...]
     duplicates: int
     bytes: Mapping[str, int]
     messages: Mapping[str, int]
@@ -96,7 +97,9 @@ class Tally:
         refused = {d: r for d, r in failures.items() if r != DEADLINE}
         missing = [d for d in selected if d not in there and d not in refused]
         dropped = [d for d in missing if d in self.vanished and d not in failures]
-        gone = set(dropped)
+        others = sorted(set(missing).difference(dropped))
+        # After the target was met nobody was waited for, but one that gave up by itself was late.
+        spare = [d for d in others if fields["target_met"] and d not in failures]
         outcomes = [self.outcomes[d] for d in reported]
         examples = sum(n for n, _ in outcomes)
         loss = sum(n * loss for n, loss in outcomes) / examples if examples else None
@@ -108,7 +111,8 @@ class Tally:
             reported=tuple(reported),
             refused=refused,
             dropped=tuple(dropped),
-            late=tuple(d for d in missing if d not in gone),
+            late=tuple(d for d in others if d not in spare),
+            spare=tuple(spare),
             duplicates=self.duplicates,
             bytes=dict(self.bytes),
             messages=dict(self.messages),

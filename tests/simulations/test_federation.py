@@ -41,7 +41,7 @@ def test_without_faults_every_selected_device_reports():
     assert tuple(records) == result.rounds and len(records) == 4
     for r in records:
         assert r.succeeded and len(r.selected) == 6 and r.reported == r.selected
-        assert not (r.refused or r.dropped or r.late or r.duplicates or r.lost_messages)
+        assert not (r.refused or r.dropped or r.late or r.spare or r.duplicates or r.lost_messages)
         # Every weight is one half.
         assert r.weight == 3.0
         assert r.examples == sum(10 + d for d in r.reported)
@@ -102,15 +102,15 @@ def test_devices_that_vanish_are_dropped_and_over_selection_makes_up_for_them():
     rounds = Federation(plan(fleet=fleet, over_selection=2.0), StubTraining(RING), 1).run().rounds
     assert any(r.dropped for r in rounds)
     assert all(len(r.selected) == 12 and len(r.reported) >= 6 for r in rounds)
-    # Who was not needed any more is late: the round did not wait for it.
-    assert any(r.late for r in rounds)
+    # Who was not needed any more is spare, not late: the round did not wait for it.
+    assert any(r.spare for r in rounds) and not any(r.late for r in rounds)
 
 
 def test_stragglers_are_late_and_the_round_ends_on_time():
     classes = {"fast": DeviceClass(1e12), "slow": DeviceClass(1e6)}
     fleet = Fleet(20, 2, {"fast": 1.0, "slow": 1.0}, classes)
     rounds = Federation(plan(fleet=fleet, round_s=30.0), StubTraining(RING), seed=1).run().rounds
-    assert all(r.late and r.reported for r in rounds)
+    assert all(r.late and r.reported and not r.spare for r in rounds)
     # On time, and the server's update.
     assert all(r.ended_ns - r.started_ns <= 30.2 * SECOND for r in rounds)
 

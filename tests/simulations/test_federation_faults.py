@@ -123,7 +123,7 @@ def run(seed, threads=1, observer=None):
     assert sorted({(r.round, r.attempt, r.reported) for r in good}) == sorted(set(auditor.seen))
     assert [r.round for r in good] == list(range(1, len(good) + 1))
     for r in result.rounds:
-        parts = [*r.reported, *r.refused, *r.dropped, *r.late]
+        parts = [*r.reported, *r.refused, *r.dropped, *r.late, *r.spare]
         assert sorted(parts) == sorted(r.selected), "each selected device is in one place"
     assert result.failed or len(good) == ROUNDS
     assert "refused_sum" not in result.counts, "an honest edge sends what fits"
