@@ -63,6 +63,7 @@ from ..edge.state import EdgePolicy, EdgeState
 from .clock import Schedule
 from .faults import Faults
 from .fleet import DeviceProfile, Fleet
+from .memory import keep_freed_memory
 from .network import LINKS, OVERHEAD_BYTES, Channel, LinkProfile
 from .records import HOP, UPWARDS, Result, RoundRecord, Tally, count
 from .trace import Trace
@@ -213,6 +214,7 @@ class Federation:
         on_round: called after each attempt at a round, while nothing trains; `state` and `weights`
         are the new ones.
         """
+        keep_freed_memory()
         cloud = self.hosts[CLOUD]
         try:
             while not self._stopping.is_set():

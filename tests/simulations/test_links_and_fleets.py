@@ -9,6 +9,7 @@ from delian.core.ports import MS, SECOND
 from delian.core.streams import Streams
 from delian.simulations.clock import Schedule
 from delian.simulations.fleet import CLASSES, DeviceClass, Fleet
+from delian.simulations.memory import keep_freed_memory
 from delian.simulations.network import Channel, LinkProfile
 
 STREAMS = Streams(1)
@@ -96,3 +97,7 @@ class TestFleet:
         fleet = Fleet(1, 1, dropout=0.25)
         assert fleet.dropout_of(fleet.profile(0, STREAMS)) == 0.25
         assert Fleet(1, 1).dropout_of(fleet.profile(0, STREAMS)) == 0.0
+
+
+def test_keeping_freed_memory_is_a_hint_that_may_be_repeated():
+    assert keep_freed_memory() == keep_freed_memory()
