@@ -242,6 +242,28 @@ def test_what_would_change_the_meaning_stays(body):
     assert simplify(fn.body) is fn.body
 
 
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (
+            "(%0: f32[3], %1: f32[3]) -> (f32[3,3])",
+            "%2: f32[3,3] = broadcast(%0) {shape=[3, 3], dims=[0]}\n"
+            "%3: f32[3,3] = broadcast(%1) {shape=[3, 3], dims=[1]}\n"
+            "%4: f32[3,3] = add(%2, %3)\n return %4",
+        ),
+        (
+            "(%0: f32[2,2,2], %1: f32[2,2,2]) -> (f32[2,2,2])",
+            "%2: f32[2,2,2] = transpose(%0) {perm=[1, 0, 2]}\n"
+            "%3: f32[2,2,2] = transpose(%1) {perm=[2, 1, 0]}\n"
+            "%4: f32[2,2,2] = add(%2, %3)\n return %4",
+        ),
+    ],
+    ids=["broadcast", "transpose"],
+)
+def test_operands_that_were_moved_differently_stay_apart(head, body):
+    check(head, body, body)
+
+
 # ---- constants
 
 
