@@ -416,7 +416,7 @@ class DeviceMachine(Machine[DeviceState]):
         self.cancel_timer("task")
         self._come_back(state.after_task_ms)
 
-    # ------------------------------------------------ helpers
+    # ------------------------------------------------ of the task
 
     def _task(self) -> Task:
         assert self.state.task is not None

@@ -400,7 +400,7 @@ class Federation:
         assert host.profile is not None
         traits = host.profile.traits
         if traits.availability < 1:
-            stay = self._exponential(traits.session_s, "stay", host.node.number, visit)
+            stay = self._exponential(traits.stay_s, "stay", host.node.number, visit)
             self._at(self.schedule.now + stay, self._leave, host, visit)
         if not host.online:
             self._come_up(number, host)
@@ -433,7 +433,7 @@ class Federation:
 
     def _away_ns(self, profile: DeviceProfile, visit: int) -> int:
         traits = profile.traits
-        mean = traits.session_s * (1 - traits.availability) / traits.availability
+        mean = traits.stay_s * (1 - traits.availability) / traits.availability
         return self._exponential(mean, "gone", profile.device, visit)
 
     def _exponential(self, mean_s: float, purpose: str, *ids: int) -> int:

@@ -24,7 +24,7 @@ class DeviceClass:
     speed_flops: median of the FLOP/s that its training reaches; speed_sigma: the spread, as the
     standard deviation of the logarithm. load_sigma: the same for one device from round to round.
     startup_s: from the task to the first step. memory_mib: what a task may take. availability:
-    share of the time that it is there; session_s: mean length of a stay. dropout: chance that it
+    share of the time that it is there; stay_s: mean length of a stay. dropout: chance that it
     vanishes while it trains; away_s: mean time until it is back.
     """
 
@@ -34,7 +34,7 @@ class DeviceClass:
     startup_s: float = 0.2
     memory_mib: int = 1024
     availability: float = 1.0
-    session_s: float = 3600.0
+    stay_s: float = 3600.0
     dropout: float = 0.0
     away_s: float = 300.0
 

@@ -50,7 +50,7 @@ def make_plan(seed):
         speed_flops=1e9,
         speed_sigma=1.5,
         availability=1.0 if rough == 0 else float(rng.uniform(0.6, 1.0)),
-        session_s=40.0,
+        stay_s=40.0,
         dropout=float(rng.uniform(0, 0.4)) * rough,
         away_s=30.0,
     )
