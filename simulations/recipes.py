@@ -4,7 +4,11 @@ device.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,8 +44,8 @@ def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeDat
     if isinstance(device, datasets.EpisodeData):
         return EpisodeTable(device.x, np.array(device.chars, np.int64))
     x = device.x
-    if isinstance(scenario.model, settings.CnnModel | settings.OmniglotModel) and x.ndim == 3:
-        x = x[..., None]
+    if x.ndim == 3 and not isinstance(scenario.model, settings.MlpModel):
+        x = x[..., None]  # grey images have one channel
     return SampleSet(
         x, device.y, np.array(device.support, np.int64), np.array(device.query, np.int64)
     )
@@ -55,19 +59,19 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Classificati
         few = scenario.data
         source: Samples | Episodes = Episodes(few.ways, few.shots, few.queries, few.episodes)
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
-        init = _init(scenario.model, shape[1:], few.ways)
+        init = _init(scenario, shape[1:], few.ways)
         return Classification(scenario.name, init, source), TensorType(DType.F32, shape)
     source = Samples(scenario.algorithm.batch_size, _scale(scenario, example.x))
     shape = (source.query_size, *example.x.shape[1:])
     classes = getattr(scenario.model, "classes", None) or data.classes
-    text = isinstance(scenario.model, settings.LstmModel)
+    text = isinstance(scenario.data, settings.ShakespeareData)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
-    init = _init(scenario.model, shape[1:], classes)
+    init = _init(scenario, shape[1:], classes)
     return Classification(scenario.name, init, source), batch
 
 
 def _scale(scenario: Scenario, x: Array) -> float:
-    if isinstance(scenario.model, settings.LstmModel):
+    if isinstance(scenario.data, settings.ShakespeareData):
         return 1.0
     if isinstance(scenario.data, settings.DigitsData):
         return DIGITS_SCALE
@@ -77,8 +81,13 @@ def _scale(scenario: Scenario, x: Array) -> float:
     return IMAGE_SCALE if x.dtype == np.uint8 else 1.0
 
 
-def _init(model: settings.Model, shape: tuple[int, ...], classes: int) -> Callable[[Array], Any]:
+def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[[Array], Any]:
     """The function that makes the first model, for rows of this shape."""
+    model = scenario.model
+    if isinstance(model, settings.PythonModel):
+        assert scenario.model_file is not None
+        own = load_function(scenario.model_file, model.function)
+        return lambda key: own(key, shape, classes)
     if isinstance(model, settings.MlpModel):
         inputs, hidden = int(np.prod(shape)), model.hidden
         return lambda key: Mlp.init(key, inputs, hidden, classes)
@@ -105,6 +114,31 @@ def _init(model: settings.Model, shape: tuple[int, ...], classes: int) -> Callab
         )
     filters = model.filters
     return lambda key: OmniglotNet.init(key, channels, filters, classes)
+
+
+def load_function(file: Path, name: str) -> Callable[..., Any]:
+    """A function of a user's Python file, which is run. Raises DelianError when there is none."""
+    spec = importlib.util.spec_from_file_location(f"delian_model_{file.stem}", file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise DelianError(
+            f"{file}: no such Python file", "model.file is relative to the scenario's folder"
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up by its name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as e:
+        raise DelianError(
+            f"{file}: running the model's file failed: {type(e).__name__}: {e}",
+            "try it with plain Python first",
+        ) from e
+    found = getattr(module, name, None)
+    if not isinstance(found, types.FunctionType):
+        raise DelianError(
+            f"{file}: there is no function `{name}` in it",
+            "model.function names the function init(key, shape, classes)",
+        )
+    return found
 
 
 def algorithm(chosen: settings.Algorithm) -> Algorithm:

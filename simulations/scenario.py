@@ -176,21 +176,35 @@ class Scenario(Table):
         path: str | None = getattr(self.data, "path", None)
         return None if path is None else (self._folder or Path()) / path
 
+    @property
+    def model_file(self) -> Path | None:
+        """The Python file of the scenario's own model, if it has one."""
+        file: str | None = getattr(self.model, "file", None)
+        return None if file is None else (self._folder or Path()) / file
+
     def to_json(self) -> dict[str, Any]:
         """The scenario as plain data, as reports show it: without alternatives and absent keys."""
         plain = self.model_dump(mode="json", exclude_none=True, exclude={"alternatives"})
         if "path" in plain["data"]:
             # A report says which file, not where somebody keeps it.
             plain["data"]["path"] = Path(plain["data"]["path"]).name
+        if "file" in plain["model"]:
+            plain["model"]["file"] = Path(plain["model"]["file"]).name
         return plain
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Scenario:
-        if (self.model.name == "lstm") != (self.data.source == "shakespeare"):
+        text = self.data.source == "shakespeare"
+        if self.model.name != "python" and (self.model.name == "lstm") != text:
             raise conflict(
                 "model.name",
                 f"the {self.model.name} model does not read the data source {self.data.source}; "
                 "lstm reads shakespeare, and the others read images",
+            )
+        if self.round.min_reports > self.round.devices:
+            raise conflict(
+                "round.min_reports",
+                f"{self.round.min_reports} reports of a round of {self.round.devices} devices",
             )
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
@@ -224,9 +238,4 @@ class Scenario(Table):
                 "round.devices",
                 f"a round of {self.round.devices}, and {training} devices train "
                 "(fleet.devices less data.held_out_devices)",
-            )
-        if self.round.min_reports > self.round.devices:
-            raise conflict(
-                "round.min_reports",
-                f"{self.round.min_reports} reports of a round of {self.round.devices} devices",
             )

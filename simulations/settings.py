@@ -183,8 +183,23 @@ class LstmModel(Table):
     """Layers on top of each other."""
 
 
+class PythonModel(Table):
+    """Your own model: a function `init(key, shape, classes)` in a Python file, which gives a tree
+    of f32 arrays that is called as `model(x, weight)`.
+    """
+
+    name: Literal["python"] = "python"
+    """Which model."""
+    file: str
+    """The Python file, relative to the scenario's folder. It is run."""
+    function: str = "init"
+    """The function in it."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Labels to tell apart. Absent: as many as the data has."""
+
+
 Model = Annotated[
-    MlpModel | CnnModel | OmniglotModel | LstmModel,
+    MlpModel | CnnModel | OmniglotModel | LstmModel | PythonModel,
     Field(discriminator="name"),
 ]
 

@@ -1,0 +1,199 @@
+"""Whole simulations, small ones: real data, compiled programs, the tiers' protocol, a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delian.core.errors import DelianError, ProgramError
+from delian.simulations import scenario_file
+from delian.simulations.report import build_report
+from delian.simulations.result import RoundFinished, SimulationResult, UpdateFinished
+from delian.simulations.simulate import simulate
+
+SMALL = [
+    "rounds=3",
+    "fleet.devices=12",
+    "round.devices=4",
+    "data.held_out_devices=3",
+]
+
+
+def run(*settings: str, algorithm: str = "fomaml", **options: Any) -> SimulationResult:
+    scenario = scenario_file.with_algorithm(scenario_file.load("digits"), algorithm)
+    scenario = scenario_file.override(scenario, [*SMALL, *settings])
+    return simulate(scenario, **{"threads": 2, **options})
+
+
+def report_of(result: SimulationResult) -> dict[str, Any]:
+    report = build_report(result)
+    del report["host"]
+    return report
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "reptile", "fomaml", "maml", "metasgd"])
+def test_every_algorithm_learns(algorithm: str) -> None:
+    result = run("rounds=4", "data.alpha=1.0", algorithm=algorithm)
+    losses = [r.personalised_loss for r in result.rounds]
+    assert all(loss is not None and np.isfinite(loss) for loss in losses)
+    assert losses[-1] < losses[0]
+    last = result.rounds[-1]
+    assert last.selected == last.reported + last.dropped + last.late + last.refused
+    assert len(result.devices) == 12 and sum(d.held_out for d in result.devices) == 3
+
+
+def test_threads_do_not_change_the_report() -> None:
+    assert report_of(run(threads=1)) == report_of(run(threads=3))
+
+
+def test_another_seed_is_another_run() -> None:
+    assert run("seed=2").trace_hash != run().trace_hash
+
+
+def test_hash_randomisation_does_not_change_the_report(tmp_path: Path) -> None:
+    reports = []
+    for value in ("1", "2"):
+        out = tmp_path / value
+        command = [sys.executable, "-m", "delian.cli", "simulate", "--out", str(out), "--json"]
+        for setting in SMALL:
+            command += ["--set", setting]
+        environment = {**os.environ, "PYTHONHASHSEED": value}
+        done = subprocess.run(
+            command, env=environment, capture_output=True, check=True, cwd=tmp_path
+        )
+        report = json.loads(done.stdout)
+        assert report == json.loads((out / "report.json").read_text())
+        assert (out / "report.html").stat().st_size > 10_000
+        del report["host"]
+        reports.append(report)
+    assert reports[0] == reports[1]
+
+
+def test_the_back_ends_tell_the_same_story() -> None:
+    native, reference = run(), run(backend="reference")
+    for a, b in zip(native.rounds, reference.rounds, strict=True):
+        assert (a.selected, a.reported, a.bytes) == (b.selected, b.reported, b.bytes)
+        assert a.global_loss == pytest.approx(b.global_loss, rel=1e-3)
+
+
+def test_a_device_whose_loss_is_not_finite_is_refused_and_counted(tmp_path: Path) -> None:
+    """One device of six holds numbers that overflow; the others go on learning without it."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(60, 16)).astype(np.float32)
+    x[50:] = 3.4e38
+    np.savez(tmp_path / "six.npz", x=x, y=np.arange(60) % 2, device=np.arange(60) // 10)
+    (tmp_path / "six.toml").write_text(
+        'name = "six"\nrounds = 3\n[data]\nsource = "npz"\npath = "six.npz"\n'
+        'partition = "natural"\n[model]\nname = "mlp"\n[algorithm]\nname = "fedavg"\n'
+        "[fleet]\nedges = 2\n[round]\ndevices = 6\n"
+    )
+    result = simulate(scenario_file.load(str(tmp_path / "six.toml")))
+    assert [(r.reported, r.refused, r.applied) for r in result.rounds] == [(5, 1, True)] * 3
+    assert [d.rounds for d in result.devices] == [3, 3, 3, 3, 3, 0]
+
+
+def test_held_out_devices_never_train_and_are_judged() -> None:
+    result = run()
+    for device in result.devices:
+        assert device.accuracy_before is not None and device.accuracy_after is not None
+        if device.held_out:
+            assert device.rounds == 0
+    assert sum(d.rounds for d in result.devices) == sum(r.reported for r in result.rounds)
+
+
+def test_a_run_can_be_stopped_and_keeps_what_it_has() -> None:
+    seen: list[object] = []
+    result = run(
+        "rounds=50",
+        on_event=seen.append,
+        stop=lambda: sum(isinstance(e, RoundFinished) for e in seen) >= 2,
+    )
+    assert result.interrupted
+    assert 2 <= len(result.rounds) < 50
+    assert any(isinstance(e, UpdateFinished) for e in seen)
+
+
+def test_a_users_own_model_trains(checkout: Path) -> None:
+    scenario = scenario_file.load(str(checkout / "examples" / "own_model.toml"))
+    scenario = scenario_file.override(
+        scenario,
+        ["rounds=1", "fleet.devices=8", "round.devices=2", "data.held_out_devices=1"],
+    )
+    result = simulate(scenario, threads=2)
+    assert result.parameters == 3 * (3 * 3 * 16 * 16 + 16) + 160 + 170
+
+
+MISFIT = """
+import delian as dl
+
+def init(key, shape, classes):
+    return dl.nn.Mlp((dl.nn.Dense.init(key, 64, 7), dl.nn.Dense.init(key, 9, classes)))
+"""
+
+
+def test_a_model_whose_shapes_do_not_fit_is_underlined(tmp_path: Path) -> None:
+    (tmp_path / "misfit.py").write_text(MISFIT)
+    (tmp_path / "misfit.toml").write_text(
+        'name = "misfit"\nrounds = 1\n[data]\nsource = "digits"\n[model]\nname = "python"\n'
+        'file = "misfit.py"\n[algorithm]\nname = "fedavg"\n[fleet]\ndevices = 12\n'
+    )
+    with pytest.raises(ProgramError) as caught:
+        simulate(scenario_file.load(str(tmp_path / "misfit.toml")))
+    text = str(caught.value)
+    assert "return x @ self.weight + self.bias" in text and "^^^" in text
+    assert "7" in text and "9" in text
+    assert "called from" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("gone.py", None, "no such Python file"),
+        ("broken.py", "def init(:", "SyntaxError"),
+        ("empty.py", "x = 1", "no function `init`"),
+        ("raises.py", "1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_a_model_file_that_cannot_serve_is_refused(
+    tmp_path: Path, file: str, content: str | None, says: str
+) -> None:
+    if content is not None:
+        (tmp_path / file).write_text(content)
+    (tmp_path / "own.toml").write_text(
+        'name = "own"\nrounds = 1\n[data]\nsource = "digits"\n[model]\nname = "python"\n'
+        f'file = "{file}"\n[algorithm]\nname = "fedavg"\n[fleet]\ndevices = 12\n'
+    )
+    with pytest.raises(DelianError, match=says):
+        simulate(scenario_file.load(str(tmp_path / "own.toml")))
+
+
+def test_omniglot_episodes_run(shared_data: Path) -> None:
+    scenario = scenario_file.override(
+        scenario_file.load("omniglot"),
+        ["rounds=1", "model.filters=8", "round.devices=4", "evaluation.devices=3"],
+    )
+    result = simulate(scenario, data_path=shared_data / "omniglot_small.npz", threads=2)
+    assert len(result.devices) == 40
+    assert 0.0 <= result.rounds[0].personalised_accuracy <= 1.0
+
+
+def test_shakespeare_runs(shared_data: Path) -> None:
+    scenario = scenario_file.override(
+        scenario_file.load("shakespeare"),
+        [
+            "rounds=1",
+            "model.hidden=16",
+            "round.devices=5",
+            "evaluation.devices=2",
+            "data.max_windows=12",
+        ],
+    )
+    result = simulate(scenario, data_path=shared_data / "tinyshakespeare.txt", threads=2)
+    assert result.rounds[0].global_loss < np.log(65) * 1.1
