@@ -23,9 +23,9 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..ir import Array, Block, Op, TensorType, Value
+from ..ir import Array, Block, DType, Op, TensorType, Value
 from ..ops import PRIMITIVES
-from .products import axis_order, runs_as_matrix
+from .products import axis_order, product, runs_as_matrix
 from .views import (
     VIEWS,
     Cuts,
@@ -38,13 +38,19 @@ from .views import (
     is_whole,
     join_cuts,
     own,
+    strides_in,
     through,
+    tile_strides,
 )
 
 REDUCTIONS = frozenset(["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"])
 #: Operations in one group: more would spill registers, and a compiler's time grows faster than a
 #: loop's length.
 GROUP_OPS_MAX = 80
+#: A product is given to the loop that reads it from this size on, and up to this many terms a sum:
+#: kernels then compute a tile to its end before they go on.
+TILES_MIN = 1024
+TILES_DEPTH_MAX = 512
 #: How far back a reduction looks for a loop that reads the same tensor.
 _SIBLINGS_MAX = 6
 #: Views that keep the elements in the same order.
@@ -64,6 +70,8 @@ class Loop:
         reductions: what ends in this nest; all run over the same loops.
         loads: the values read, each through the schedule's view of it.
         stores: (stored value, the value that it is a copy of: itself where the loop computes it).
+        product: a `dot` whose result, which nothing else reads, this loop takes tile by tile as it
+            is computed; it is never stored.
     """
 
     space: Cuts
@@ -71,6 +79,7 @@ class Loop:
     reductions: list[Op] = field(default_factory=list)
     loads: dict[Value, None] = field(default_factory=dict)
     stores: list[tuple[Value, Value]] = field(default_factory=list)
+    product: Call | None = None
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -185,6 +194,7 @@ class _Fuser:
         for i, r in enumerate(self.block.results):
             place = None if carries is None else self.block.params[carries + i]
             results.append(self._result(r, len(self.block.ops), place))
+        self._take_tiles(results)
         return Schedule(
             self.block.params,
             tuple(results),
@@ -465,6 +475,62 @@ class _Fuser:
             if unit.deps & bits:
                 unit.deps = unit.deps & ~bits | 1 << a | first.deps
 
+    def _take_tiles(self, results: Sequence[Value]) -> None:
+        """Gives products to the loops that alone read them.
+
+        The product then runs where the loop does, which is no earlier than it did: what it reads
+        lives longer, what it gives never exists.
+        """
+        readers: dict[Value, set[int]] = {}
+        for u, unit in self.units.items():
+            values = unit.step.loads if isinstance(unit.step, Loop) else unit.step.operands
+            for v in values:
+                readers.setdefault(self._base(v), set()).add(u)
+        kept = {self._base(r) for r in results}
+        for u in sorted(self.units):
+            loop = self.units[u].step
+            if not isinstance(loop, Loop) or loop.reductions:
+                continue
+            for p in sorted(self.units[u].direct):
+                call = self.units[p].step
+                if isinstance(call, Call) and call.op.name == "dot":
+                    value = call.op.result
+                    if value not in kept and readers[value] == {u} and self._tiles(loop, call):
+                        self._give(u, p)
+                        break
+
+    def _tiles(self, loop: Loop, call: Call) -> bool:
+        """Whether a loop can run over the tiles of a product.
+
+        Every tensor that it reads must run along rows and along columns by one stride each.
+        """
+        value = call.op.result
+        if value.tensor.size < TILES_MIN or value.dtype is not DType.F32:
+            return False
+        product_ = product(call.op, *(self.views[v] for v in call.operands))
+        if product_.batch or product_.n == 1 or product_.k > TILES_DEPTH_MAX or not product_.k:
+            return False
+        space = join_cuts(loop.space, cuts_of((product_.m, product_.n)))
+        if space is None:
+            return False
+        for v in loop.loads:
+            view = self.views[v]
+            strides = strides_in(space, v.shape, view.strides)
+            if tile_strides(space, product_.n, strides) is None:
+                return False
+            if view.base is value and (
+                view.offset or strides != contiguous_strides(extents(space))
+            ):
+                return False
+        return True
+
+    def _give(self, u: int, p: int) -> None:
+        """Moves the product of unit p into the loop of unit u."""
+        unit, other = self.units[u], self.units.pop(p)
+        assert isinstance(unit.step, Loop) and isinstance(other.step, Call), "a loop and a product"
+        unit.step.product = other.step
+        unit.direct = (unit.direct | other.direct) - {p}
+
     def _ordered(self, results: Sequence[Value]) -> list[Loop | Call]:
         """The steps so that each follows what it depends on, and else in program order.
 
@@ -480,6 +546,8 @@ class _Fuser:
             step = unit.step
             values = step.loads if isinstance(step, Loop) else step.operands
             read.update(self._base(v) for v in values)
+            if isinstance(step, Loop) and step.product is not None:
+                read.update(self._base(v) for v in step.product.operands)
         ready = [(unit.position, u) for u, unit in self.units.items() if not unit.direct]
         heapq.heapify(ready)
         steps = []

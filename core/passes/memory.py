@@ -130,8 +130,9 @@ class _Planner:
         self.reads: dict[int, list[Value]] = {}
         # (time, written, read): each element is read before it is written, and by none after.
         self.in_place: set[tuple[int, Value, Value]] = set()
-        # Pairs to be made one, with what a copy would cost.
-        self.wishes: list[tuple[int, Value, Value]] = []
+        # Pairs to be made one: what a copy would cost (nothing in a fused loop, which writes
+        # somewhere in any case), the bytes, and the two.
+        self.wishes: list[tuple[int, int, Value, Value]] = []
         # Copies that are not needed where source and target become one.
         self.copies: list[tuple[list[Move], Move, Value]] = []
 
@@ -188,17 +189,19 @@ class _Planner:
         self._extend(self.buffers[base])
         self.reads.setdefault(self.time, []).append(base)
 
-    def _overwrites(self, written: Value, read: Value) -> None:
+    def _overwrites(self, written: Value, read: Value, saves_copy: bool) -> None:
         """This step may write a value over another, element by element; it is best if it does."""
         self.in_place.add((self.time, written, read))
-        self.wishes.append((read.tensor.nbytes << _DEPTH_BITS * min(self.depth, 8), written, read))
+        size = read.tensor.nbytes
+        saved = size << _DEPTH_BITS * min(self.depth, 8) if saves_copy else 0
+        self.wishes.append((saved, size, written, read))
 
     def _copy(self, moves: list[Move], schedule: Schedule, source: Value, target: Value) -> None:
         """The source becomes the target now: by a copy, if they cannot be one."""
         view = schedule.views[source]
         self.copies.append((moves, Move(source, target), view.base))
         if is_whole(view, source):
-            self._overwrites(target, view.base)
+            self._overwrites(target, view.base, saves_copy=True)
 
     def _walk(self, schedule: Schedule) -> None:
         for step in schedule.steps:
@@ -213,25 +216,32 @@ class _Planner:
                 self._call(schedule, step)
 
     def _loop(self, schedule: Schedule, loop: Loop) -> None:
+        product = loop.product
         for v in loop.loads:
-            self._read(schedule, v)
+            if product is None or schedule.views[v].base is not product.op.result:
+                self._read(schedule, v)
+        read_by_product: set[Value] = set()
+        if product is not None:
+            for v in product.operands:
+                self._read(schedule, v)
+                read_by_product.add(schedule.views[v].base)
+            self._scratch(schedule, product)
         for value in (*(copy for copy, _ in loop.stores), *(r.result for r in loop.reductions)):
             self._write(value)
         views = {schedule.views[v].base: None for v in loop.loads}
         for copy, _ in loop.stores:
             for base in views:
-                if base in self.buffers and _reads_in_place(schedule, loop, base, copy):
-                    self._overwrites(copy, base)
+                if (
+                    base in self.buffers
+                    and base not in read_by_product
+                    and _reads_in_place(schedule, loop, base, copy)
+                ):
+                    self._overwrites(copy, base, saves_copy=False)
 
     def _call(self, schedule: Schedule, call: Call) -> None:
         for v in call.operands:
             self._read(schedule, v)
-        size = self.scratch_bytes(call, schedule)
-        if size:
-            buffer = _Buffer(size)
-            buffer.spans.append((2 * self.time, 2 * self.time + 1))
-            self.scratch[call] = buffer
-            self.all.append(buffer)
+        self._scratch(schedule, call)
         for result in call.op.results:
             self._write(result)
         if call.op.name in _UPDATES and has_memory(call.op.result):
@@ -242,7 +252,15 @@ class _Planner:
                 and is_whole(view, first)
                 and all(schedule.views[v].base is not view.base for v in rest)
             ):
-                self._overwrites(call.op.result, view.base)
+                self._overwrites(call.op.result, view.base, saves_copy=True)
+
+    def _scratch(self, schedule: Schedule, call: Call) -> None:
+        size = self.scratch_bytes(call, schedule)
+        if size:
+            buffer = _Buffer(size)
+            buffer.spans.append((2 * self.time, 2 * self.time + 1))
+            self.scratch[call] = buffer
+            self.all.append(buffer)
 
     # -- regions
 
@@ -335,7 +353,7 @@ class _Planner:
                     buffer.place = Place("result", j)
 
     def _join(self) -> None:
-        for _, a, b in sorted(self.wishes, key=lambda wish: -wish[0]):
+        for _, _, a, b in sorted(self.wishes, key=lambda wish: (-wish[0], -wish[1])):
             one, two = self.buffers[a].root(), self.buffers[b].root()
             if (
                 one is not two

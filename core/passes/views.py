@@ -177,6 +177,24 @@ def strides_in(cuts: Cuts, shape: Sequence[int], strides: Sequence[int]) -> tupl
     return tuple(reversed(out))
 
 
+def tile_strides(cuts: Cuts, columns: int, strides: Sequence[int]) -> tuple[int, int] | None:
+    """Strides along rows and along columns, from those along the loops of a space that has both.
+
+    None when the rows, or the columns, do not run by one stride.
+    """
+    sizes, inner = extents(cuts), sorted(cuts)[:-1][::-1]
+    out = []
+    for part in (
+        [(n, s) for n, s, cut in zip(sizes, strides, inner, strict=True) if cut >= columns],
+        [(n, s) for n, s, cut in zip(sizes, strides, inner, strict=True) if cut < columns],
+    ):
+        merged = collapse(part)
+        if len(merged) > 1:
+            return None
+        out.append(merged[0][1] if merged else 0)
+    return out[0], out[1]
+
+
 def axes_in(cuts: Cuts, shape: Sequence[int], axes: Sequence[int]) -> tuple[bool, ...]:
     """Which loops of a space run along these axes of a shape that fits it."""
     marks = [1 if i in axes else 0 for i in range(len(shape))]

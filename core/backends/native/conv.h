@@ -46,7 +46,7 @@ DL_FUNCTION void dl_conv_f32(const dl_conv *d, const float *x, const float *k, f
     int64_t width;
     const float *image = dl_input_frame(d, x + i * d->h * d->w * d->c, scratch + depth * panels, &width);
     const dl_rows rows = {image, d->ow, d->sh * width * d->c, d->sw * d->c, d->kh, d->kw * d->c, width * d->c, 1};
-    dl_product_packed(pixels, d->o, &rows, scratch, y + i * pixels * d->o, d->o, 0);
+    dl_product_packed(pixels, d->o, &rows, scratch, y + i * pixels * d->o, 0);
   }
 }
 
@@ -63,7 +63,7 @@ DL_FUNCTION void dl_conv_input_grad_f32(const dl_conv *d, const float *y, const 
     dl_frame_f32(y + i * d->oh * d->ow * d->o, d->oh, d->ow, d->o, frame, height, width, d->kh - 1 - d->top,
                  d->kw - 1 - d->left, d->sh, d->sw);
     const dl_rows rows = {frame, d->w, width * d->o, d->o, d->kh, d->kw * d->o, width * d->o, 1};
-    dl_product_packed(d->h * d->w, d->c, &rows, packed, x + i * d->h * d->w * d->c, d->c, 0);
+    dl_product_packed(d->h * d->w, d->c, &rows, packed, x + i * d->h * d->w * d->c, 0);
   }
 }
 
@@ -77,6 +77,6 @@ DL_FUNCTION void dl_conv_weight_grad_f32(const dl_conv *d, const float *x, const
     const float *image = dl_input_frame(d, x + i * d->h * d->w * d->c, scratch + pixels * panels, &width);
     dl_pack_all(pixels, d->o, y + i * pixels * d->o, d->o, 1, scratch);
     const dl_rows rows = {image, d->kw * d->c, width * d->c, 1, d->oh, d->ow, d->sh * width * d->c, d->sw * d->c};
-    dl_product_packed(d->kh * d->kw * d->c, d->o, &rows, scratch, k, d->o, i > 0);
+    dl_product_packed(d->kh * d->kw * d->c, d->o, &rows, scratch, k, i > 0);
   }
 }

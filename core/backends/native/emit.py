@@ -23,8 +23,9 @@ from ...ir import Array, DType, Function, ListType, Op, Type, Value, unshared
 from ...passes import memory
 from ...passes.fuse import Call, Loop, Schedule, is_elementwise, is_scalar, schedule
 from ...passes.memory import Move, Place
+from ...passes.products import product
 from . import control, lists
-from .kernels import KERNELS, scratch_bytes
+from .kernels import KERNELS, product_into, scratch_bytes
 from .loops import LoopWriter
 from .names import expression, from_memory, literal, local_type, memory_type
 
@@ -313,11 +314,14 @@ class FunctionWriter:
 
     def _loop(self, loop: Loop) -> None:
         self.groups += 1
-        self._comment([*loop.ops, *loop.reductions])
+        first = [] if loop.product is None else [loop.product.op]
+        self._comment([*first, *loop.ops, *loop.reductions])
         for r in loop.reductions:
             if is_scalar(r.result):
                 self._declare(r.result)
         bases = {self.schedule.views[v].base: None for v in loop.loads}
+        if loop.product is not None:
+            del bases[loop.product.op.result]
         stored = [*(copy for copy, _ in loop.stores), *(r.result for r in loop.reductions)]
         place: dict[Value, str] = {}
         literals: dict[Value, str] = {}
@@ -327,6 +331,9 @@ class FunctionWriter:
             elif base not in self.schedule.iotas and (base.shape != () or base in stored):
                 place[base] = self.pointer(base)
         writer = LoopWriter(self.schedule, loop, place, literals)
+        if loop.product is not None:
+            self._product_loop(loop.product, writer, place)
+            return
         name = self.unit.function("loop", writer.write())
         for header in sorted(writer.headers):
             self.unit.need(header)
@@ -334,6 +341,21 @@ class FunctionWriter:
             place[a.base] if a.is_pointer else self.scalar(a.base) for a in writer.arguments
         ]
         self.lines.append(f"{name}({', '.join(arguments)});")
+
+    def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
+        """A product whose tiles a loop takes as they are computed."""
+        p = product(call.op, *(self.schedule.views[v] for v in call.operands))
+        name = self.unit.function("after", writer.write_tile(call.op.result, p.n))
+        context = [
+            place[a.base] if a.is_pointer else self.address(a.base) for a in writer.arguments
+        ]
+        self.count += 1
+        n = self.count
+        self.lines += [
+            f"const void *const context{n}[] = {{{', '.join(context) or '0'}}};",
+            f"const dl_target target{n} = {{0, 0, {name}, context{n}}};",
+        ]
+        self.lines.append(product_into(self, call, p, f"&target{n}"))
 
     def _call(self, call: Call) -> None:
         op = call.op

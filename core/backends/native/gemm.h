@@ -16,6 +16,7 @@
 #endif
 #define DL_NR (2 * DL_LANES)
 #define DL_KC 512 /* steps of k a panel: 64 KiB with 16 lanes, in the second cache */
+#define DL_L1_FLOATS 6144 /* of a panel that many rows go over, so that it stays in the first cache */
 
 /* The matrix A. Row m begins at data + (m / row_split) * row_jump + (m % row_split) * row_step; along k there are
  * `segments` of `length` numbers, `step` apart, the segments `jump` apart. */
@@ -25,20 +26,16 @@ typedef struct {
   int64_t segments, length, jump, step;
 } dl_rows;
 
-DL_INLINE const float *dl_row(const dl_rows *a, int64_t m) {
-  return a->data + (m / a->row_split) * a->row_jump + (m % a->row_split) * a->row_step;
-}
-
 /* The micro-kernel; `rows` and `vectors` are constants wherever it is expanded. */
-DL_INLINE void dl_tile(const int rows, const int vectors, const float *const *a, const dl_rows *shape,
-                       int64_t length, const float *b, int64_t b_step, float *c, int64_t c_step, _Bool add) {
+DL_INLINE void dl_tile(const int rows, const int vectors, const float *const *a, const dl_rows *shape, const float *b,
+                       int64_t b_step, float *c, int64_t c_step, _Bool add) {
   dl_vf t[DL_MR][2];
   const float *p[DL_MR];
   DL_UNROLL for (int r = 0; r < rows; r++) {
     p[r] = a[r];
     DL_UNROLL for (int v = 0; v < vectors; v++) t[r][v] = (dl_vf){0};
   }
-  const int64_t step = shape->step;
+  const int64_t step = shape->step, length = shape->length;
   for (int64_t s = 0; s < shape->segments; s++) {
     int64_t at = s * shape->jump;
     DL_ROLLED for (int64_t k = 0; k < length; k++, at += step, b += b_step) {
@@ -59,9 +56,9 @@ DL_INLINE void dl_tile(const int rows, const int vectors, const float *const *a,
 }
 
 #define DL_TILE(R, V)                                                                                      \
-  DL_FUNCTION void dl_tile_##R##_##V(const float *const *a, const dl_rows *shape, int64_t length,          \
-                                     const float *b, int64_t b_step, float *c, int64_t c_step, _Bool add) { \
-    dl_tile(R, V, a, shape, length, b, b_step, c, c_step, add);                                            \
+  DL_FUNCTION void dl_tile_##R##_##V(const float *const *a, const dl_rows *shape, const float *b,          \
+                                     int64_t b_step, float *c, int64_t c_step, _Bool add) {                \
+    dl_tile(R, V, a, shape, b, b_step, c, c_step, add);                                                    \
   }
 #define DL_TILES(R) DL_TILE(R, 1) DL_TILE(R, 2)
 DL_TILES(1) DL_TILES(2) DL_TILES(3) DL_TILES(4)
@@ -72,8 +69,7 @@ DL_TILES(5) DL_TILES(6)
 DL_TILES(7) DL_TILES(8) DL_TILES(9) DL_TILES(10) DL_TILES(11) DL_TILES(12)
 #endif
 
-typedef void dl_tile_function(const float *const *, const dl_rows *, int64_t, const float *, int64_t, float *, int64_t,
-                              _Bool);
+typedef void dl_tile_function(const float *const *, const dl_rows *, const float *, int64_t, float *, int64_t, _Bool);
 #define DL_PAIR(R) {dl_tile_##R##_1, dl_tile_##R##_2}
 static dl_tile_function *const dl_tiles[DL_MR + 1][2] __attribute__((unused)) = {
     {0, 0}, DL_PAIR(1), DL_PAIR(2), DL_PAIR(3), DL_PAIR(4),
@@ -85,26 +81,45 @@ static dl_tile_function *const dl_tiles[DL_MR + 1][2] __attribute__((unused)) = 
 #endif
 };
 
-/* All rows of C for one panel of B, `columns` <= NR wide. B must be readable NR wide, or LANES where columns allow. */
-DL_FUNCTION void dl_panel(int64_t m, const dl_rows *a, int64_t first, int64_t length, const float *b, int64_t b_step,
-                          int64_t columns, float *c, int64_t c_step, _Bool add) {
+/* Where C goes: to memory, rows `step` apart; or, tile by tile, to a function that does with it what follows. */
+typedef void dl_after(const void *const *context, const float *tile, int64_t m0, int64_t rows, int64_t n0,
+                      int64_t columns);
+typedef struct {
+  float *data;
+  int64_t step;
+  dl_after *after;
+  const void *const *context;
+} dl_target;
+
+/* Rows m0 to m0 + m of C for the panel of B whose first column is n0, `columns` <= NR wide. B must be readable NR wide,
+ * or LANES where the columns fit. */
+DL_FUNCTION void dl_panel(int64_t m0, int64_t m, const dl_rows *a, const float *b, int64_t b_step, int64_t n0,
+                          int64_t columns, const dl_target *c, _Bool add) {
   const int vectors = columns > DL_LANES ? 2 : 1;
-  const _Bool whole = columns == vectors * DL_LANES;
-  const int64_t blocks = (m + DL_MR - 1) / DL_MR;
-  int64_t m0 = 0;
+  const _Bool direct = columns == vectors * DL_LANES && !c->after;
+  const int64_t blocks = (m + DL_MR - 1) / DL_MR, end = m0 + m;
+  int64_t in_line = m0 % a->row_split; /* the place of row m0 among those of its line, whose first row begins here: */
+  const float *line = a->data + m0 / a->row_split * a->row_jump;
   for (int64_t block = 0; block < blocks; block++) { /* rows split evenly: 5 + 5, not 6 + 4 */
-    const int rows = (int)((m - m0 + blocks - block - 1) / (blocks - block));
+    const int rows = (int)((end - m0 + blocks - block - 1) / (blocks - block));
     const float *p[DL_MR];
-    for (int r = 0; r < rows; r++) p[r] = dl_row(a, m0 + r) + first;
-    float *to = c + m0 * c_step;
-    if (whole) {
-      dl_tiles[rows][vectors - 1](p, a, length, b, b_step, to, c_step, add);
+    for (int r = 0; r < rows; r++) {
+      p[r] = line + in_line * a->row_step;
+      if (++in_line == a->row_split) in_line = 0, line += a->row_jump;
+    }
+    if (direct) {
+      dl_tiles[rows][vectors - 1](p, a, b, b_step, c->data + m0 * c->step + n0, c->step, add);
     } else {
       float DL_ALIGN tile[DL_MR * DL_NR];
-      dl_tiles[rows][vectors - 1](p, a, length, b, b_step, tile, DL_NR, 0);
-      for (int r = 0; r < rows; r++)
-        for (int64_t j = 0; j < columns; j++)
-          to[r * c_step + j] = tile[r * DL_NR + j] + (add ? to[r * c_step + j] : 0.0f);
+      dl_tiles[rows][vectors - 1](p, a, b, b_step, tile, DL_NR, 0);
+      if (c->after) {
+        c->after(c->context, tile, m0, rows, n0, columns);
+      } else {
+        for (int r = 0; r < rows; r++) {
+          float *to = c->data + (m0 + r) * c->step + n0;
+          for (int64_t j = 0; j < columns; j++) to[j] = tile[r * DL_NR + j] + (add ? to[j] : 0.0f);
+        }
+      }
     }
     m0 += rows;
   }
@@ -135,34 +150,68 @@ DL_FUNCTION void dl_pack_all(int64_t k, int64_t n, const float *b, int64_t bk, i
   }
 }
 
-/* C from packed panels; A in segments. */
-DL_FUNCTION void dl_product_packed(int64_t m, int64_t n, const dl_rows *a, const float *panels, float *c,
-                                   int64_t c_step, _Bool add) {
+/* C from packed panels; A in segments, as many at a time as keep their part of the panel in the first cache. */
+DL_FUNCTION void dl_product_packed(int64_t m, int64_t n, const dl_rows *a, const float *panels, float *c, _Bool add) {
+  const dl_target to = {c, n, 0, 0};
   for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
     const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
-    dl_panel(m, a, 0, a->length, panels, width, columns, c + n0, c_step, add);
-    panels += a->segments * a->length * width;
+    int64_t at_once = DL_L1_FLOATS / (a->length * width);
+    if (at_once < 1) at_once = 1;
+    for (int64_t s = 0; s < a->segments; s += at_once) {
+      dl_rows part = *a;
+      part.data += s * a->jump;
+      part.segments = a->segments - s < at_once ? a->segments - s : at_once;
+      dl_panel(0, m, &part, panels, width, n0, columns, &to, add || s > 0);
+      panels += part.segments * a->length * width;
+    }
   }
 }
 
-/* C = A B for matrices with any strides, C contiguous. `scratch` holds KC * NR floats. */
-DL_FUNCTION void dl_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
-                             int64_t bk, int64_t bn, float *c, float *scratch) {
-  const dl_rows rows = {a, m > 0 ? m : 1, 0, am, 1, k, 0, ak};
+/* C = A B where B is small enough for the first cache: block by block of rows, so that C is gone through once. */
+DL_FUNCTION void dl_gemm_thin(int64_t m, int64_t n, const dl_rows *a, const float *panels, const dl_target *c) {
+  for (int64_t m0 = 0; m0 < m; m0 += DL_MR) {
+    const int64_t rows = m - m0 < DL_MR ? m - m0 : DL_MR;
+    const float *b = panels;
+    for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
+      const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
+      dl_panel(m0, rows, a, b, width, n0, columns, c, 0);
+      b += a->length * width;
+    }
+  }
+}
+
+/* C = A B for matrices with any strides, C contiguous. `scratch` holds KC * NR floats, or all of B padded to panels
+ * where B is thin: k * n <= DL_THIN. With a function to follow, k <= KC. */
+#define DL_THIN 8192
+DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
+                              int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
+  const dl_rows rows = {a, m, 0, am, 1, k, 0, ak};
   const _Bool few = m <= 2 * DL_MR; /* rows of C: packing B would cost as much as it saves */
-  if (k == 0) memset(c, 0, (size_t)(m * n) * 4);
+  if (!few && k * n <= DL_THIN) {
+    dl_pack_all(k, n, b, bk, bn, scratch);
+    dl_gemm_thin(m, n, &rows, scratch, c);
+    return;
+  }
   for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
     const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
     if (few && bn == 1 && columns == width) {
-      dl_panel(m, &rows, 0, k, b + n0, bk, columns, c + n0, n, 0);
+      dl_panel(0, m, &rows, b + n0, bk, n0, columns, c, 0);
       continue;
     }
-    for (int64_t k0 = 0; k0 < k; k0 += DL_KC) {
-      const int64_t length = k - k0 < DL_KC ? k - k0 : DL_KC;
-      dl_pack(length, columns, width, b + k0 * bk + n0 * bn, bk, bn, scratch);
-      dl_panel(m, &rows, k0 * ak, length, scratch, width, columns, c + n0, n, k0 > 0);
+    for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DL_KC) {
+      dl_rows part = rows;
+      part.data += k0 * ak;
+      part.length = k - k0 < DL_KC ? k - k0 : DL_KC;
+      dl_pack(part.length, columns, width, b + k0 * bk + n0 * bn, bk, bn, scratch);
+      dl_panel(0, m, &part, scratch, width, n0, columns, c, k0 > 0);
     }
   }
+}
+
+DL_INLINE void dl_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
+                           int64_t bk, int64_t bn, float *c, float *scratch) {
+  const dl_target to = {c, n, 0, 0};
+  dl_gemm_into(m, n, k, a, am, ak, b, bk, bn, &to, scratch);
 }
 
 /* The product of two vectors. */

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: The most columns of a panel and steps of k, as in gemm.h, on any processor.
 _PANEL = 32
 _PANEL_STEPS = 512
+#: The most numbers of a matrix that is packed whole, as in gemm.h.
+_THIN = 8192
 
 Lines = list[str]
 
@@ -34,8 +36,11 @@ def scratch_bytes(call: Call, schedule: Schedule) -> int:
     op = call.op
     if op.name == "dot" and op.result.dtype is DType.F32 and op.result.tensor.size:
         p = product(op, *(schedule.views[v] for v in call.operands))
-        packs = p.m * p.n > 1
-        return 4 * _PANEL * min(max(p.k, 1), _PANEL_STEPS) if packs else 0
+        if p.m * p.n == 1:
+            return 0
+        n = p.m if p.n == 1 else p.n
+        thin = p.k * _panels(n) if p.k * n <= _THIN else 0
+        return 4 * max(thin, _PANEL * min(p.k, _PANEL_STEPS), 1)
     if op.name in _CONVOLUTIONS and op.result.dtype is DType.F32:
         return 4 * _conv_scratch(call)
     if op.name == "argsort":
@@ -115,6 +120,14 @@ def _matrix_product(
         f"dl_gemm_f32({p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}, {c},"
         f" {scratch});"
     )
+
+
+def product_into(w: FunctionWriter, call: Call, p: Product, target: str) -> str:
+    """A product without batches whose tiles go to a `dl_target`."""
+    w.unit.need("gemm")
+    a, b = (_at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
+    sizes = f"{p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}"
+    return f"dl_gemm_into({sizes}, {target}, {w.scratch(call, 'float')});"
 
 
 def _conv_sizes(call: Call) -> dict[str, int]:

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 from ...ir import DType, Op, Value
 from ...passes.fuse import Loop, Schedule
-from ...passes.views import collapse, strides_in
+from ...passes.views import (
+    collapse,
+    contiguous_strides,
+    cuts_of,
+    extents,
+    strides_in,
+    tile_strides,
+)
 from .names import expression, from_memory, local_type, memory_type
 
 #: The numbers of a chunk, as in reduce.h.
@@ -80,6 +87,55 @@ class LoopWriter:
         self.names: dict[Value, str] = {}
         self.lines: list[str] = []
         self.headers: set[str] = set()
+        self.tile: Value | None = None
+
+    def write_tile(self, value: Value, columns: int) -> str:
+        """As `write`, but over one tile of a product, whose result is read from it: a dl_after.
+
+        The arguments come as one array: pointers, and addresses of rank-0 values.
+        """
+        space = self.loop.space | {columns, *cuts_of((value.tensor.size // columns, columns))}
+        rows: list[int] = []
+        across: list[int] = []
+        for v in (*self.loads, value):
+            strides = contiguous_strides(extents(space))
+            if v is not value:
+                strides = strides_in(space, v.shape, self.schedule.views[v].strides)
+            found = tile_strides(space, columns, strides)
+            assert found is not None, "the loop runs over tiles"
+            rows.append(found[0])
+            across.append(found[1])
+        axes = [
+            Axis(0, (*rows, rows[-1]), False),
+            Axis(0, (*across, across[-1]), False),
+        ]
+        self.tile = value
+        body = [*self._element(axes), *self._stores(axes)]
+        bind = []
+        for n, (argument, declaration) in enumerate(
+            zip(self.arguments, self.declarations, strict=True)
+        ):
+            kind, name = declaration.rsplit(" ", 1)
+            if argument.is_pointer:
+                bind.append(f"{kind} {name} = ({kind.replace('restrict', '')})context[{n}];")
+            else:
+                bind.append(f"{declaration} = *({kind} *)context[{n}];")
+        lines = [
+            *bind,
+            "for (int64_t i = 0; i < rows; i++) {",
+            "  const int64_t i0 = m0 + i;",
+            "  DL_INDEPENDENT",
+            "  for (int64_t j = 0; j < columns; j++) {",
+            "    const int64_t i1 = n0 + j;",
+            *("    " + line for line in body),
+            "  }",
+            "}",
+        ]
+        head = (
+            "const void *const *context, const float *tile, int64_t m0, int64_t rows, int64_t n0,"
+            " int64_t columns"
+        )
+        return f"({head}) {{\n" + "\n".join("  " + line for line in lines) + "\n}\n"
 
     def write(self) -> str:
         """The parameters and body of the function, without its name."""
@@ -159,7 +215,10 @@ class LoopWriter:
         for k, v in enumerate(self.loads):
             view = self.schedule.views[v]
             place = _index([(f"i{n}", a.strides[k]) for n, a in enumerate(axes)], view.offset)
-            if view.base in self.schedule.iotas:
+            if view.base is self.tile:
+                name = f"x{k}"
+                lines.append(f"const float {name} = tile[i * DL_NR + j];")
+            elif view.base in self.schedule.iotas:
                 name = f"x{k}"
                 lines.append(
                     f"const {local_type(v.dtype)} {name} = ({local_type(v.dtype)})({place});"

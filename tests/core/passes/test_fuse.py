@@ -10,14 +10,15 @@ X, ROW, COLUMN = TensorType(F32, (10, 200)), TensorType(F32, (200,)), TensorType
 
 
 def shown(planned: Schedule) -> list[str]:
-    """A line a step: operations, then what is reduced; what is stored is counted."""
+    """A line a step: the product it takes, operations, what is reduced; stores are counted."""
     lines = []
     for step in planned.steps:
         if isinstance(step, Call):
             lines.append(step.op.name)
             continue
         names = " ".join(op.name for op in (*step.ops, *step.reductions)) or "copy"
-        lines.append(f"[{names}] stores {len(step.stores)}")
+        before = "dot > " if step.product is not None else ""
+        lines.append(f"{before}[{names}] stores {len(step.stores)}")
     return lines
 
 
@@ -48,8 +49,8 @@ def test_a_dense_layer_s_bias_and_relu_are_one_loop() -> None:
     x, w, bias = b.params
     y = b("max", b("add", dot(b, x, w), across(b, bias, 1)), b.full(X, 0))
     planned = schedule(b.finish([y]))
-    assert shown(planned) == ["dot", "[add max] stores 1"]
-    assert planned.steps[1].extents == (10, 200)  # type: ignore[union-attr]
+    assert shown(planned) == ["dot > [add max] stores 1"]
+    assert planned.steps[0].extents == (10, 200)  # type: ignore[union-attr]
 
 
 def test_reductions_of_one_tensor_share_a_loop() -> None:
@@ -81,7 +82,7 @@ def test_a_path_through_another_step_keeps_groups_apart() -> None:
     b = Builder([X, TensorType(F32, (200, 200))])
     x = b("exp", b.params[0])
     y = b("add", x, dot(b, x, b.params[1]))
-    assert shown(schedule(b.finish([y]))) == ["[exp] stores 1", "dot", "[add] stores 1"]
+    assert shown(schedule(b.finish([y]))) == ["[exp] stores 1", "dot > [add] stores 1"]
 
 
 def test_a_mask_of_what_is_not_stored_is_computed_where_it_is() -> None:
@@ -94,7 +95,7 @@ def test_a_mask_of_what_is_not_stored_is_computed_where_it_is() -> None:
     mask = b("lt", b.full(X, 0), z)
     back = b("select", mask, h, b.full(X, 0))
     planned = schedule(b.finish([back]))
-    assert shown(planned) == ["[mul max lt] stores 2", "dot", "[select] stores 1"]
+    assert shown(planned) == ["[mul max lt] stores 2", "dot > [select] stores 1"]
 
 
 def test_what_reads_only_what_is_stored_waits_until_it_is_needed() -> None:
@@ -147,3 +148,15 @@ def test_a_loop_s_results_in_each_other_s_places_are_copied_first() -> None:
     assert shown(schedule(swapped, carries=0)) == ["[copy] stores 1", "[copy] stores 1"]
     kept = Builder([row, row])
     assert shown(schedule(kept.finish(kept.params), carries=0)) == []
+
+
+def test_a_weight_gradient_is_taken_by_the_update_that_alone_reads_it() -> None:
+    b = Builder([TensorType(F32, (10, 60)), TensorType(F32, (10, 40)), TensorType(F32, (60, 40))])
+    x, g, w = b.params
+    gradient = b("dot", x, g, contract_a=(0,), contract_b=(0,), batch_a=(), batch_b=())
+    back = dot(b, g, b("transpose", w, perm=(1, 0)))
+    updated = b("sub", w, b("mul", gradient, b.full(w.tensor, 0.1)))
+    planned = schedule(b.finish([updated, back]))
+    assert shown(planned) == ["dot", "dot > [mul sub] stores 1"]
+    kept = schedule(b.finish([updated, gradient]))
+    assert shown(kept) == ["dot", "[mul sub] stores 1"]
