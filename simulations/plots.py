@@ -252,12 +252,7 @@ def gain_histogram(gains: Sequence[float], width: float) -> str:
 
 def cohort_bars(rounds: Sequence[Mapping[str, Any]], width: float) -> str:
     """What became of the devices selected in each round, stacked."""
-    kinds = (
-        ("reported", "reported"),
-        ("late", "late"),
-        ("dropped", "dropped"),
-        ("refused", "refused"),
-    )
+    kinds = ("reported", "spare", "late", "dropped", "refused")
     each = -(-len(rounds) // (BARS_MAX if width > 500 else BARS_MAX // 3))
     bins = [rounds[i : i + each] for i in range(0, len(rounds), each)]
     tallest = max((sum(r["selected"] for r in b) / len(b) for b in bins), default=1)
@@ -266,7 +261,7 @@ def cohort_bars(rounds: Sequence[Mapping[str, Any]], width: float) -> str:
     wide = max(1.0, (frame.x(each) - frame.x(0)) * 0.78)
     for i, some in enumerate(bins):
         x, base = frame.x((i + 0.5) * each + 0.5) - wide / 2, 0.0
-        for kind, hue in kinds:
+        for kind in kinds:
             mean = sum(r[kind] for r in some) / len(some)
             if mean == 0:
                 continue
@@ -281,7 +276,7 @@ def cohort_bars(rounds: Sequence[Mapping[str, Any]], width: float) -> str:
                     y=frame.y(base + mean),
                     width=wide,
                     height=frame.y(base) - frame.y(base + mean),
-                    cls=f"bar {hue}",
+                    cls=f"bar {kind}",
                 )
             )
             base += mean

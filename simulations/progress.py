@@ -138,6 +138,7 @@ class Progress:
                 ("dropped", record.dropped),
                 ("late", record.late),
                 ("refused", record.refused),
+                ("spare", record.spare),
             )
             if count
         ]
@@ -178,7 +179,7 @@ class Progress:
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for name in ("round", "shared", "personal", "reported", "dropped", "up", "down"):
+        for name in ("round", "shared", "personal", "reported", "lost", "spare", "up", "down"):
             table.add_column(name, justify="right")
         table.add_column("updates/s", justify="right")
         table.add_column("virtual", justify="right")
@@ -190,6 +191,7 @@ class Progress:
                 Text(_percent(record.personalised_accuracy), style="bold"),
                 f"{record.reported}/{record.selected}",
                 Text(str(lost), style="yellow" if lost else "dim"),
+                Text(str(record.spare), style="dim"),
                 size(_up(record)),
                 size(_down(record)),
                 _rate(record, seconds),

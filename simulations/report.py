@@ -68,7 +68,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
     newcomers = [d for d in devices if d.held_out]
     return {
         "algorithm": result.scenario.algorithm.name,
-        "rounds": len(rounds),
+        "rounds": sum(r.applied for r in rounds),
         "interrupted": result.interrupted,
         "devices": len(devices),
         "parameters": result.parameters,
@@ -81,6 +81,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "dropped": sum(r.dropped for r in rounds),
         "late": sum(r.late for r in rounds),
         "refused": sum(r.refused for r in rounds),
+        "spare": sum(r.spare for r in rounds),
         "rounds_without_quorum": sum(not r.applied for r in rounds),
         "bytes": _totals((r.bytes for r in rounds), LINKS),
         "seconds": _totals((r.seconds for r in rounds), TIMES),

@@ -330,17 +330,17 @@ def _rounds(report: Report) -> str:
             ("dropped", "vanished"),
             ("late", "came too late"),
             ("refused", "sent an update that was refused"),
+            ("spare", "had not answered yet when the round had enough"),
         )
         if summary[kind]
     ]
     lead = f"{whole(summary['reported'])} of {whole(summary['selected'])} selected devices reported"
     lead += f"; {_listed(lost)}." if lost else "; none was lost."
-    if summary["rounds_without_quorum"]:
-        lead += (
-            f" {summary['rounds_without_quorum']} rounds had too few reports and changed nothing."
-        )
+    if few := summary["rounds_without_quorum"]:
+        lead += f" {_times(few, 'attempt')} had too few reports and changed nothing."
     legend = _legend(
-        [("reported", "reported")] + [(k, k) for k in ("late", "dropped", "refused") if summary[k]]
+        [("reported", "reported")]
+        + [(k, k) for k in ("spare", "late", "dropped", "refused") if summary[k]]
     )
     table = _details(
         "All rounds as a table"
@@ -358,6 +358,10 @@ def _rounds(report: Report) -> str:
     return _section(
         "Rounds", lead, _figure(legend + both(partial(plots.cohort_bars, rounds))), table
     )
+
+
+def _times(count: int, what: str) -> str:
+    return f"{whole(count)} {what}{'s' if count != 1 else ''}"
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -30,9 +30,10 @@ class RoundRecord:
     """One round. Accuracies are means over the evaluated devices; None in rounds without
     evaluation.
 
-    `selected` devices were asked; each then `reported`, was `dropped` (vanished), `late` (after the
-    deadline) or `refused` (an update that is not finite). `applied` is False when too few reported
-    and nothing changed. `seconds` sums over devices, `virtual_seconds` is how long the round took.
+    `selected` devices were asked; each then is counted once: it `reported`, was `refused` (its
+    update is not finite), `dropped` (vanished), `late` (after the deadline) or `spare` (the round
+    had its target without it). `applied` is False when too few reported and nothing changed.
+    `seconds` sums over devices, `virtual_seconds` is how long the round took.
     """
 
     round: int
@@ -41,6 +42,7 @@ class RoundRecord:
     dropped: int
     late: int
     refused: int
+    spare: int
     applied: bool
     bytes: Mapping[str, int]
     seconds: Mapping[str, float]
@@ -74,7 +76,8 @@ class DeviceRecord:
 class SimulationResult:
     """A whole run, or the part of it that was done when it was stopped.
 
-    `data` is the data card, `host` what differs between machines and runs (wall times, versions,
+    `interrupted`: somebody stopped it. `gave_up`: why it could not go on, and what to do; empty
+    when it could. `data` is the data card, `host` what differs between machines and runs (wall times, versions,
     threads); nothing else may.
     """
 
@@ -86,6 +89,7 @@ class SimulationResult:
     data: Mapping[str, Any]
     host: Mapping[str, Any] = field(default_factory=dict)
     interrupted: bool = False
+    gave_up: str = ""
 
 
 @dataclass(frozen=True, slots=True)

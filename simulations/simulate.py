@@ -299,13 +299,12 @@ class CompiledTraining:
         self.arrays, self.local_steps = arrays, local_steps
         self.state: Array = runtime.bundle.weights
         self.ring = runtime.ring
-        self._bundle = runtime.bundle.to_bytes()
         self._flops = float(block_cost(runtime.bundle.programs["client_update"].body))
         self._done, self._counting = 0, threading.Lock()
 
     @property
     def bundle(self) -> bytes:
-        return self._bundle
+        return self.runtime.bundle.to_bytes()
 
     def initial(self) -> _Server:
         return _Server(self.runtime.bundle.weights, self.runtime.memory())
@@ -394,6 +393,7 @@ def _record(attempt: Attempt, scores: list[tuple[Score, Score]] | None) -> Round
         dropped=len(attempt.dropped),
         late=len(attempt.late),
         refused=len(attempt.refused),
+        spare=len(attempt.spare),
         applied=attempt.succeeded,
         bytes=dict(attempt.bytes),
         seconds=seconds,

@@ -51,6 +51,7 @@ def make_result() -> Callable[..., object]:
                     dropped=selected - reported,
                     late=0,
                     refused=0,
+                    spare=0,
                     applied=True,
                     bytes={
                         "device_edge_up": 20_000 * reported,
