@@ -21,13 +21,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..ir import Op, TensorType, Value
-from .fuse import Call, Loop, Schedule
+from .steps import UPDATES, Call, Loop, Schedule
 from .views import View, contiguous_strides, is_whole, strides_in
 
 #: Tensors in the arena begin at a multiple of this: a cache line, and the widest vector.
 ALIGNMENT = 64
-#: Calls that give their first operand, changed in some places.
-_UPDATES = frozenset(["put_add", "put_along_add", "dynamic_update"])
 #: A copy in a loop costs this many bits more than one outside: it happens in every round.
 _DEPTH_BITS = 6
 
@@ -244,7 +242,7 @@ class _Planner:
         self._scratch(schedule, call)
         for result in call.op.results:
             self._write(result)
-        if call.op.name in _UPDATES and has_memory(call.op.result):
+        if call.op.name in UPDATES and has_memory(call.op.result):
             first, *rest = call.operands
             view = schedule.views[first]
             if (

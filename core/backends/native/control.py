@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...ir import ListType, Value
-from ...passes.fuse import Call, Schedule, is_scalar
+from ...passes.steps import Call, Schedule, is_scalar
 from .names import local_type
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ def variable_type(value: Value) -> str:
     if isinstance(value.type, ListType):
         return "const dl_node *"
     return local_type(value.dtype)
+
+
+def constant_type(value: Value) -> str:
+    """The same for a variable that does not change."""
+    kind = variable_type(value)
+    return f"{kind}const" if kind.endswith("*") else f"const {kind}"
 
 
 def is_variable(value: Value) -> bool:
@@ -47,7 +53,7 @@ def _bind(w: FunctionWriter, params: Sequence[Value], values: Sequence[Value]) -
         if text.isidentifier():
             w.names[p] = text
         else:
-            w.lines.append(f"const {variable_type(p)} {w.local(p)} = {text};")
+            w.lines.append(f"{constant_type(p)} {w.local(p)} = {text};")
 
 
 def _begin(w: FunctionWriter, call: Call, starts: Sequence[Value]) -> None:
@@ -78,7 +84,7 @@ def _end_round(w: FunctionWriter, call: Call, region: int, params: Sequence[Valu
             text = expression_of(w, r)
             if text != w.names[result]:
                 pairs.append((w.names[result], f"next{len(pairs)}"))
-                w.lines.append(f"const {variable_type(p)} {pairs[-1][1]} = {text};")
+                w.lines.append(f"{constant_type(p)} {pairs[-1][1]} = {text};")
     w.schedule = before
     w.moves(w.plan.after.get((call.op, region), ()), body)
     w.lines += [f"{name} = {text};" for name, text in pairs]

@@ -21,9 +21,10 @@ import numpy as np
 
 from ...ir import Array, DType, Function, ListType, Op, Type, Value, unshared
 from ...passes import memory
-from ...passes.fuse import Call, Loop, Schedule, is_elementwise, is_scalar, schedule
+from ...passes.fuse import schedule
 from ...passes.memory import Move, Place
 from ...passes.products import product
+from ...passes.steps import Call, Loop, Schedule, is_elementwise, is_scalar
 from . import control, lists
 from .kernels import KERNELS, product_into, scratch_bytes
 from .loops import LoopWriter
@@ -299,7 +300,7 @@ class FunctionWriter:
         self.schedule = before
 
     def _comment(self, ops: Sequence[Op]) -> None:
-        names = list(dict.fromkeys(op.name for op in ops))
+        names = list(dict.fromkeys(op.name for op in ops)) or ["copy"]
         places = dict.fromkeys(
             f"{PurePath(op.locs[-1].file).name}:{op.locs[-1].line}" for op in ops if op.locs
         )

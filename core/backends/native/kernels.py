@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...ir import DType, Value
-from ...passes.fuse import Call, Schedule
 from ...passes.products import Product, product
+from ...passes.steps import Call, Schedule
 from ...passes.views import collapse, contiguous_strides, is_whole
 from .names import from_memory, literal, local_type, memory_type
 

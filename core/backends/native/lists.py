@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...ir import ListType, Type, Value
-from ...passes.fuse import Call
+from ...passes.steps import Call
 from .names import memory_type
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir import DType, Op, Value
-from ...passes.fuse import Loop, Schedule
+from ...passes.steps import Loop, Schedule
 from ...passes.views import (
     collapse,
     contiguous_strides,

@@ -1,0 +1,213 @@
+"""The steps of a block while it is being fused: what depends on what, and in which order they run.
+
+Besides what reads what, some orders are only better than others: what updates a tensor in place
+should run after all that still read it. And a product whose result one loop alone reads is given to
+that loop, which takes it tile by tile.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from ..ir import DType, TensorType, Value
+from .products import product
+from .steps import UPDATES, Call, Loop
+from .views import View, contiguous_strides, cuts_of, extents, join_cuts, strides_in, tile_strides
+
+#: A product is given to the loop that reads it from this size on, and up to this many terms a sum:
+#: kernels then compute a tile to its end before they go on.
+TILES_MIN = 1024
+TILES_DEPTH_MAX = 512
+
+
+class Unit:
+    """A step being built. `deps` has a bit for each unit that it depends on, even indirectly."""
+
+    __slots__ = ("closed", "deps", "direct", "members", "position", "step", "stored")
+
+    def __init__(self, step: Loop | Call, position: int) -> None:
+        self.step = step
+        self.position = position
+        self.deps = 0
+        self.direct: set[int] = set()
+        self.members: set[Value] = set()
+        self.stored: dict[Value, None] = {}
+        self.closed = False
+
+
+class Units:
+    """All steps of a block. `unit_of` gives the unit that computes a base."""
+
+    def __init__(self, views: dict[Value, View]) -> None:
+        self.views = views
+        self.units: dict[int, Unit] = {}
+        self.unit_of: dict[Value, int] = {}
+        self.count = 0
+
+    def new(self, step: Loop | Call, position: int) -> int:
+        index = self.count
+        self.count += 1
+        self.units[index] = Unit(step, position)
+        return index
+
+    def base(self, value: Value) -> Value:
+        return self.views[value].base if isinstance(value.type, TensorType) else value
+
+    def store(self, values: Iterable[Value]) -> set[int]:
+        """Has these values stored by the units that compute them; gives those units."""
+        producers = set()
+        for value in values:
+            base = self.base(value)
+            index = self.unit_of.get(base)
+            if index is not None:
+                producers.add(index)
+                unit = self.units[index]
+                unit.closed = True
+                if base in unit.members:
+                    unit.stored[base] = None
+        return producers
+
+    def depend(self, index: int, values: Iterable[Value]) -> None:
+        """Enters that a unit reads these values, which other units store."""
+        self.run_after(index, self.store(values) - {index})
+
+    def run_after(self, index: int, producers: set[int]) -> None:
+        """Enters that a unit runs after others."""
+        unit = self.units[index]
+        added = 0
+        for p in producers:
+            added |= 1 << p | self.units[p].deps
+        unit.direct |= producers
+        if added & ~unit.deps:
+            unit.deps |= added
+            bit = 1 << index
+            for other in self.units.values():
+                if other.deps & bit:
+                    other.deps |= added
+
+    def readers(self) -> dict[Value, set[int]]:
+        """The units that read each base."""
+        readers: dict[Value, set[int]] = {}
+        for u, unit in self.units.items():
+            values = unit.step.loads if isinstance(unit.step, Loop) else unit.step.operands
+            for v in values:
+                readers.setdefault(self.base(v), set()).add(u)
+        return readers
+
+    def delay_updates(self) -> None:
+        """What updates some places of a tensor runs after what else reads it: it needs no copy."""
+        readers = self.readers()
+        for u in sorted(self.units):
+            step = self.units[u].step
+            if isinstance(step, Call) and step.op.name in UPDATES:
+                self.run_after_all(u, readers[self.base(step.operands[0])])
+
+    def delay_carries(self, results: Sequence[Value], carried: Sequence[Value]) -> None:
+        """What a loop's body gives is computed after what else reads the carry that it replaces."""
+        readers = self.readers()
+        for r, param in zip(results, carried, strict=True):
+            u = self.unit_of.get(self.base(r))
+            if u is not None and isinstance(param.type, TensorType):
+                self.run_after_all(u, readers.get(param, set()))
+
+    def run_after_all(self, u: int, others: Iterable[int]) -> None:
+        """Orders a unit after others, those aside that need it."""
+        for other in sorted(others):
+            if other != u and not self.units[other].deps >> u & 1:
+                self.run_after(u, {other})
+
+    def take_tiles(self, results: Sequence[Value]) -> None:
+        """Gives products to the loops that alone read them.
+
+        The product then runs where the loop does, which is no earlier than it did: what it reads
+        lives longer, what it gives never exists.
+        """
+        readers = self.readers()
+        kept = {self.base(r) for r in results}
+        for u in sorted(self.units):
+            loop = self.units[u].step
+            if not isinstance(loop, Loop) or loop.reductions:
+                continue
+            for p in sorted(self.units[u].direct):
+                call = self.units[p].step
+                if isinstance(call, Call) and call.op.name == "dot":
+                    value = call.op.result
+                    alone = value not in kept and readers[value] == {u}
+                    between = any(
+                        p in self.units[t].direct and self.units[u].deps >> t & 1
+                        for t in self.units
+                    )
+                    if alone and not between and self._tiles(loop, call):
+                        self._give(u, p)
+                        break
+
+    def _tiles(self, loop: Loop, call: Call) -> bool:
+        """Whether a loop can run over the tiles of a product.
+
+        Every tensor that it reads must run along rows and along columns by one stride each.
+        """
+        value = call.op.result
+        if value.tensor.size < TILES_MIN or value.dtype is not DType.F32:
+            return False
+        product_ = product(call.op, *(self.views[v] for v in call.operands))
+        if product_.batch or product_.n == 1 or product_.k > TILES_DEPTH_MAX or not product_.k:
+            return False
+        space = join_cuts(loop.space, cuts_of((product_.m, product_.n)))
+        if space is None:
+            return False
+        for v in loop.loads:
+            view = self.views[v]
+            strides = strides_in(space, v.shape, view.strides)
+            if tile_strides(space, product_.n, strides) is None:
+                return False
+            if view.base is value and (
+                view.offset or strides != contiguous_strides(extents(space))
+            ):
+                return False
+        return True
+
+    def _give(self, u: int, p: int) -> None:
+        """Moves the product of unit p into the loop of unit u."""
+        unit, other = self.units[u], self.units.pop(p)
+        assert isinstance(unit.step, Loop) and isinstance(other.step, Call), "a loop and a product"
+        unit.step.product = other.step
+        unit.direct = (unit.direct | other.direct) - {p}
+        for t, third in self.units.items():  # which was only to run after the product
+            if p in third.direct:
+                third.direct = third.direct - {p}
+                self.run_after(t, {u})
+
+    def ordered(self, results: Sequence[Value]) -> list[Loop | Call]:
+        """The steps so that each follows what it depends on, and else in program order.
+
+        A loop stores what another step or a result reads.
+        """
+        readers: dict[int, list[int]] = {u: [] for u in self.units}
+        waiting = {}
+        read = {self.base(r) for r in results}
+        for u, unit in self.units.items():
+            waiting[u] = len(unit.direct)
+            for d in unit.direct:
+                readers[d].append(u)
+            step = unit.step
+            values = step.loads if isinstance(step, Loop) else step.operands
+            read.update(self.base(v) for v in values)
+            if isinstance(step, Loop) and step.product is not None:
+                read.update(self.base(v) for v in step.product.operands)
+        ready = [(unit.position, u) for u, unit in self.units.items() if not unit.direct]
+        heapq.heapify(ready)
+        steps = []
+        while ready:
+            _, u = heapq.heappop(ready)
+            unit = self.units[u]
+            if isinstance(unit.step, Loop):
+                computed = (v for op in unit.step.ops for v in op.results)
+                unit.step.stores += [(v, v) for v in computed if v in read]
+            steps.append(unit.step)
+            for r in readers[u]:
+                waiting[r] -= 1
+                if not waiting[r]:
+                    heapq.heappush(ready, (self.units[r].position, r))
+        assert len(steps) == len(self.units), "the groups have a cycle"
+        return steps

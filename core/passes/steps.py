@@ -1,0 +1,102 @@
+"""What a block becomes before it is written in some language: steps, in the order they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..ir import Array, Op, TensorType, Value
+from ..ops import PRIMITIVES
+from .views import Cuts, View, axes_in, extents
+
+REDUCTIONS = frozenset(["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"])
+#: Calls that give their first operand, changed in some places.
+UPDATES = frozenset(["put_add", "put_along_add", "dynamic_update"])
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A fused group: one nest of loops over `space`.
+
+    Attributes:
+        ops: element by element, in order.
+        reductions: what ends in this nest; all run over the same loops.
+        loads: the values read, each through the schedule's view of it.
+        stores: (stored value, the value that it is a copy of: itself where the loop computes it).
+        product: a `dot` whose result, which nothing else reads, this loop takes tile by tile as it
+            is computed; it is never stored.
+    """
+
+    space: Cuts
+    ops: list[Op] = field(default_factory=list)
+    reductions: list[Op] = field(default_factory=list)
+    loads: dict[Value, None] = field(default_factory=dict)
+    stores: list[tuple[Value, Value]] = field(default_factory=list)
+    product: Call | None = None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return extents(self.space)
+
+    @property
+    def reduced(self) -> tuple[bool, ...]:
+        """Which loops the reductions run over."""
+        if not self.reductions:
+            return (False,) * len(self.extents)
+        return reduced_loops(self.reductions[0], self.space)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """Any other operation: a kernel, arithmetic on rank-0 values, a list operation, or one with
+    regions.
+    """
+
+    op: Op
+    operands: tuple[Value, ...]
+    bodies: tuple[Schedule, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Schedule:
+    """A block in the order in which it runs.
+
+    Attributes:
+        params, results: those of the block; every result is stored whole and row by row.
+        steps: what runs, in order.
+        views: of every tensor, where its elements lie.
+        origin: for a value that is another in the same order under another shape, that other.
+        iotas: bases that are not stored, because element k of them is k.
+        constants: bases that are stored with the program.
+    """
+
+    params: tuple[Value, ...]
+    results: tuple[Value, ...]
+    steps: list[Loop | Call]
+    views: dict[Value, View]
+    origin: dict[Value, Value]
+    iotas: set[Value]
+    constants: dict[Value, Array]
+
+    def source(self, value: Value) -> Value:
+        """The value before any reshape."""
+        return source_of(self.origin, value)
+
+
+def is_scalar(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.shape == ()
+
+
+def is_elementwise(op: Op) -> bool:
+    return op.name == "threefry" or PRIMITIVES[op.name].c is not None
+
+
+def source_of(origin: dict[Value, Value], value: Value) -> Value:
+    """The value before any reshape."""
+    while value in origin:
+        value = origin[value]
+    return value
+
+
+def reduced_loops(op: Op, space: Cuts) -> tuple[bool, ...]:
+    """Which loops of a space a reduction runs over."""
+    return axes_in(space, op.operands[0].shape, op.attrs["axes"])
