@@ -1,8 +1,8 @@
 """The `delian` command. A group of commands is one small file; this one puts them together.
 
 What a command needs is imported when it runs, so that `delian --help` answers at once. Exit codes:
-0 done, 2 the input was wrong (with a message that says what, where and what to do), 130
-interrupted.
+0 done, 1 a run gave up before its last round (its report is written), 2 the input was wrong (with a
+message that says what, where and what to do), 130 interrupted.
 """
 
 from __future__ import annotations

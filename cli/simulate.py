@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RUNS = Path("delian-runs")
 RUNS_PER_NAME_MAX = 10_000
-INTERRUPTED = 130
+GAVE_UP, INTERRUPTED = 1, 130
 THREADS_MAX = 1024
 
 
@@ -32,6 +32,12 @@ class Backend(StrEnum):
 
     native = "native"
     reference = "reference"
+
+
+_LIBRARY_NAMES: dict[Backend, Literal["native", "reference"]] = {
+    Backend.native: "native",
+    Backend.reference: "reference",
+}
 
 
 def simulate(
@@ -94,7 +100,7 @@ def simulate(
     chosen, other = _choose(scenario, settings or [], data, algorithm, compare, seed)
     folder = _claim(out, chosen)
     try:
-        result, second = _run(chosen, other, data, threads, backend.value)
+        result, second = _run(chosen, other, data, threads, _LIBRARY_NAMES[backend])
     except BaseException:
         _release(folder)
         raise
@@ -107,8 +113,23 @@ def simulate(
         from .summary import summary_text
 
         typer.echo(summary_text(report, page))
-    if result.interrupted or (second is not None and second.interrupted):
-        raise typer.Exit(INTERRUPTED)
+    for run in (result, second) if second is not None else (result,):
+        if run.stopped_by == "failure":
+            _tell_why(run)
+            raise typer.Exit(GAVE_UP)
+        if run.stopped_by:
+            raise typer.Exit(INTERRUPTED)
+
+
+def _tell_why(run: SimulationResult) -> None:
+    from ..simulations.simulate import GAVE_UP_HINT
+
+    done = sum(r.applied for r in run.rounds)
+    print(
+        f"error: the run gave up after {done} of {run.scenario.rounds} rounds: {run.why}\n"
+        f"  hint: {GAVE_UP_HINT}",
+        file=sys.stderr,
+    )
 
 
 def _choose(
@@ -139,7 +160,11 @@ def _choose(
 
 
 def _run(
-    chosen: Scenario, other: Scenario | None, data: Path | None, threads: int | None, backend: str
+    chosen: Scenario,
+    other: Scenario | None,
+    data: Path | None,
+    threads: int | None,
+    backend: Literal["native", "reference"],
 ) -> tuple[SimulationResult, SimulationResult | None]:
     from rich.console import Console
 
@@ -149,7 +174,7 @@ def _run(
     count = threads or cores()
     with _interruptible() as asked_to_stop:
         result = _run_one(chosen, data, count, backend, console, asked_to_stop)
-        if other is None or result.interrupted:
+        if other is None or result.stopped_by:
             return result, None
         return result, _run_one(other, data, count, backend, console, asked_to_stop)
 
@@ -158,7 +183,7 @@ def _run_one(
     scenario: Scenario,
     data: Path | None,
     threads: int,
-    backend: str,
+    backend: Literal["native", "reference"],
     console: Console,
     asked_to_stop: StopFlag,
 ) -> SimulationResult:

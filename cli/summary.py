@@ -23,12 +23,13 @@ def summary_text(report: Report, page: Path) -> str:
 def _run(report: Report) -> list[str]:
     summary, host = report["summary"], report["host"]
     head = f"{report['scenario']['name']}, {summary['algorithm']}: {summary['rounds']} rounds"
-    if "wall_seconds" in host:
-        head += f" in {duration(host['wall_seconds'])}"
-    if "updates_per_second" in host:
+    if host.get("total_seconds"):
+        head += f" in {duration(host['total_seconds'])}"
+    if host.get("updates_per_second"):
         head += f", {host['updates_per_second']:,.0f} updates a second"
-    if summary["interrupted"]:
-        head += f" (stopped before round {report['scenario']['rounds']})"
+    if summary["stopped_by"]:
+        verb = "gave up" if summary["stopped_by"] == "failure" else "stopped"
+        head += f" ({verb} before round {report['scenario']['rounds']})"
     lines = [head]
     if not summary["evaluated"]:
         return [*lines, "  nothing was evaluated"]

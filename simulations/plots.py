@@ -281,7 +281,8 @@ def cohort_bars(rounds: Sequence[Mapping[str, Any]], width: float) -> str:
             )
             base += mean
     parts.append(frame.scale(ticks(1, len(rounds), 5 if frame.narrow else 10) or [1], whole))
-    parts.append(frame.x_title("round"))
+    retried = any(not r["applied"] for r in rounds)
+    parts.append(frame.x_title("attempt; a round may take more than one" if retried else "round"))
     return drawing(
         width, frame.height, "Devices selected in each round and what became of them", parts
     )

@@ -94,7 +94,7 @@ class Progress:
                 now = self._clock()
                 self._last.append((event.record, now - self._since))
                 self._since = now
-                self._done = event.record.round
+                self._done = event.record.round - (not event.record.applied)
                 self._share = 0.0
                 if event.record.global_accuracy is not None:
                     record = event.record
@@ -145,6 +145,7 @@ class Progress:
         parts.append(
             f"{record.reported} of {record.selected} reported"
             + (f" ({', '.join(lost)})" if lost else "")
+            + ("" if record.applied else ", too few")
         )
         parts.append(f"{size(_up(record))} up {size(_down(record))} down")
         parts.append(f"{_rate(record, seconds)} updates/s")

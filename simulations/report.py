@@ -70,6 +70,8 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "algorithm": result.scenario.algorithm.name,
         "rounds": sum(r.applied for r in rounds),
         "interrupted": result.interrupted,
+        "stopped_by": result.stopped_by,
+        "why": result.why,
         "devices": len(devices),
         "parameters": result.parameters,
         **_accuracy(devices),

@@ -78,6 +78,10 @@ def _algorithm(report: Report) -> str:
     return NAMES.get(name, name)
 
 
+def _runs(report: Report) -> list[Report]:
+    return [report, report["compare"]] if "compare" in report else [report]
+
+
 def _section(heading: str, lead: str, *parts: str) -> str:
     inner = "\n".join(p for p in parts if p)
     return f"<section>\n<h2>{_text(heading)}</h2>\n<p>{lead}</p>\n{inner}\n</section>\n"
@@ -107,18 +111,27 @@ def _header(report: Report) -> str:
         f"{_text(_algorithm(report))}{against} · {summary['devices']} devices, "
         f"{scenario['fleet']['edges']} edges · {summary['rounds']} rounds · seed {scenario['seed']}"
     )
-    stopped = ""
-    if summary["interrupted"]:
-        stopped = (
-            f'<p class="notice">Stopped after {summary["rounds"]} of {scenario["rounds"]} rounds. '
-            "What follows is what was done by then.</p>"
-        )
+    runs = _runs(report)
+    stopped = "".join(
+        _stopped(run, f"{_algorithm(run)}: " if len(runs) > 1 else "")
+        for run in runs
+        if run["summary"]["stopped_by"]
+    )
     description = f'<p class="lead">{_text(scenario["description"].strip())}</p>'
     return (
         f'<header>\n<div class="brand">{MARK}<span>Delian</span></div>\n'
         f'<h1>{_text(scenario["name"])}</h1>\n<p class="facts">{facts}</p>\n'
         f"{description if scenario['description'] else ''}\n{stopped}</header>\n"
     )
+
+
+def _stopped(run: Report, whose: str) -> str:
+    summary = run["summary"]
+    done = f"{summary['rounds']} of {run['scenario']['rounds']} rounds"
+    told = f"Stopped after {done}."
+    if summary["stopped_by"] == "failure":
+        told = f"Gave up after {done}: {_text(summary['why'])}."
+    return f'<p class="notice">{_text(whose)}{told} What follows is what was done by then.</p>'
 
 
 def _tile(value: str, name: str, note: str, hue: str = "") -> str:
@@ -179,7 +192,7 @@ def _pc(share: float) -> str:
 
 
 def _curves(report: Report) -> str:
-    runs = [report, report["compare"]] if "compare" in report else [report]
+    runs = _runs(report)
     series: list[plots.Series] = []
     for i, run in enumerate(runs):
         suffix = "" if len(runs) == 1 else f", {_algorithm(run)}"

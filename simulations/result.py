@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from .scenario import Scenario
 
@@ -15,6 +15,9 @@ LINKS = ("device_edge_up", "device_edge_down", "edge_cloud_up", "edge_cloud_down
 
 TIMES = ("device_compute", "device_edge", "edge_cloud", "waiting")
 """The keys of a round's `seconds`: where virtual time went, summed over the cohort's devices."""
+
+
+StoppedBy = Literal["interrupt", "failure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,8 @@ class DeviceRecord:
 class SimulationResult:
     """A whole run, or the part of it that was done when it was stopped.
 
-    `interrupted`: somebody stopped it. `gave_up`: why it could not go on, and what to do; empty
-    when it could. `data` is the data card, `host` what differs between machines and runs (wall times, versions,
+    `stopped_by`: None for a run that came to its last round, "interrupt" when somebody stopped it,
+    "failure" when it gave up; `why` then says what was in the way. `data` is the data card, `host` what differs between machines and runs (wall times, versions,
     threads); nothing else may.
     """
 
@@ -88,8 +91,12 @@ class SimulationResult:
     trace_hash: str
     data: Mapping[str, Any]
     host: Mapping[str, Any] = field(default_factory=dict)
-    interrupted: bool = False
-    gave_up: str = ""
+    stopped_by: StoppedBy | None = None
+    why: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        return self.stopped_by == "interrupt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@ round.
 
 The federation trains through the tiers' protocol (`federation`). Accuracy is measured beside it, by
 an observer who sees every device, which no coordinator does: the shared model on each device's
-query set, and the device's own model, made from the shared one by the bundle's `personalise`."""
+query set, and the device's own model, made from the shared one by the bundle's `personalise`.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +51,7 @@ from .scenario import Link, Scenario
 
 #: Episodes that a device's few-shot accuracy is the mean of.
 EPISODES_JUDGED = 5
+GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
 #: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
 EVALUATION_STREAM = 0x6576616C
 
@@ -104,6 +106,7 @@ class _Simulation:
         self.runtime = Runtime(self.bundle, backend)
         self.walls["compile_seconds"] = time.perf_counter() - start
         self.rounds: list[RoundRecord] = []
+        self.applied = 0
         self.rounds_of = [0] * len(self.data.devices)
         self.scores: dict[int, tuple[Score, Score]] = {}
         self.judged = self._judged()
@@ -125,11 +128,8 @@ class _Simulation:
             start = time.perf_counter()
             result = self.federation.run(self._on_attempt)
             self.walls["rounds_seconds"] = time.perf_counter() - start
-        if result.failed:
-            raise DelianError(
-                f"the run gave up in round {len(self.rounds) + 1}: {result.failed}",
-                "lower round.min_reports, raise round.deadline_s, or mend the network",
-            )
+        if result.failed and not self.applied:
+            raise DelianError(f"the run gave up in its first round: {result.failed}", GAVE_UP_HINT)
         return SimulationResult(
             scenario=self.scenario,
             rounds=tuple(self.rounds),
@@ -138,7 +138,8 @@ class _Simulation:
             trace_hash=result.trace_hash,
             data=self.data.card.to_json(),
             host=self._host(result.updates),
-            interrupted=result.stopped,
+            stopped_by="failure" if result.failed else "interrupt" if result.stopped else None,
+            why=result.failed,
         )
 
     # ------------------------------------------------------------ before
@@ -194,7 +195,7 @@ class _Simulation:
     # ------------------------------------------------------------ while it runs
 
     def _update_finished(self, done: int, round_size: int) -> None:
-        self._say(UpdateFinished(len(self.rounds) + 1, done, round_size))
+        self._say(UpdateFinished(self.applied + 1, done, round_size))
         if self.stop():
             self.federation.stop()
 
@@ -207,6 +208,7 @@ class _Simulation:
         scores = self._evaluate(attempt.round) if due and not self.stop() else None
         record = _record(attempt, scores)
         self.rounds.append(record)
+        self.applied += record.applied
         if "first_round_seconds" not in self.walls:
             self.walls["first_round_seconds"] = time.perf_counter() - self.began
         self.training.round_over()
@@ -304,7 +306,7 @@ class CompiledTraining:
 
     @property
     def bundle(self) -> bytes:
-        return self.runtime.bundle.to_bytes()
+        return self.runtime.bundle.bare().to_bytes()
 
     def initial(self) -> _Server:
         return _Server(self.runtime.bundle.weights, self.runtime.memory())

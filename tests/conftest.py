@@ -86,8 +86,8 @@ def make_result() -> Callable[..., object]:
             parameters=4810,
             trace_hash="0123456789abcdef" * 4,
             data=data.card.to_json(),
-            host={"wall_seconds": 12.5, "updates_per_second": 640.0, "threads": 2},
-            interrupted=done < scenario.rounds,
+            host={"total_seconds": 12.5, "updates_per_second": 640.0, "threads": 2},
+            stopped_by="interrupt" if done < scenario.rounds else None,
         )
 
     return make

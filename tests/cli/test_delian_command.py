@@ -4,6 +4,7 @@ training.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -38,11 +39,11 @@ def runs(monkeypatch, make_result, tmp_path):
             done += 1
         if fake.error is not None:
             raise fake.error
-        return make_result(scenario, rounds=done)
+        return dataclasses.replace(make_result(scenario, rounds=done), **fake.changes)
 
     fake = types.ModuleType("delian.simulations.simulate")
     fake.simulate, fake.interrupt_in_round, fake.error = simulate, 0, None
-    fake.calls = calls
+    fake.calls, fake.changes, fake.GAVE_UP_HINT = calls, {}, "mend the network"
     monkeypatch.setitem(sys.modules, "delian.simulations.simulate", fake)
     monkeypatch.chdir(tmp_path)
     return fake
@@ -149,6 +150,15 @@ def test_an_error_in_the_run_is_told_and_leaves_no_empty_folder(runs, run, tmp_p
     code, _, err = run()
     assert code == 2 and "error: device `anna` has no samples\n  hint: leave it out" in err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_gave_up_writes_its_report_says_why_and_exits_with_1(runs, run, tmp_path):
+    runs.changes = {"stopped_by": "failure", "why": "too few devices reported"}
+    code, out, err = run("--compare", "fomaml", "--out", "here")
+    assert code == 1 and len(runs.calls) == 1 and "gave up before round 10" in out
+    assert "error: the run gave up after 10 of 10 rounds: too few devices reported\n  hint:" in err
+    summary = json.loads((tmp_path / "here" / "report.json").read_text())["summary"]
+    assert summary["stopped_by"] == "failure" and summary["why"] == "too few devices reported"
 
 
 def test_ctrl_c_ends_the_round_writes_the_report_so_far_and_exits_with_130(runs, run, tmp_path):

@@ -64,7 +64,7 @@ def test_bytes_and_counts_are_sums_over_rounds(result):
 
 
 def test_nothing_outside_host_depends_on_the_machine(result):
-    later = dataclasses.replace(result, host={"wall_seconds": 99.0, "cpu": "another"})
+    later = dataclasses.replace(result, host={"total_seconds": 99.0, "cpu": "another"})
     one, other = build_report(result), build_report(later)
     assert one.pop("host") != other.pop("host")
     assert to_json(one) == to_json(other)
@@ -147,6 +147,31 @@ def test_a_run_that_was_stopped_early_has_a_page_too(make_result, scenario, roun
         stopped = dataclasses.replace(stopped, devices=tuple(blank))
     told, _ = check_page(page(build_report(stopped, stopped)))
     assert f"Stopped after {rounds} of 10 rounds" in told
+
+
+def test_a_run_that_gave_up_says_why(make_result, scenario, result):
+    few = make_result(scenario, rounds=4)
+    last = dataclasses.replace(few.rounds[-1], applied=False)
+    gave_up = dataclasses.replace(
+        few, rounds=(*few.rounds[:-1], last), stopped_by="failure", why="too few devices reported"
+    )
+    told, _ = check_page(page(build_report(gave_up)))
+    assert "Gave up after 3 of 10 rounds: too few devices reported." in told
+    assert "1 attempt had too few reports" in told and "a round may take more than one" in told
+    told, _ = check_page(page(build_report(result, gave_up)))
+    assert "FedAvg: Gave up after 3 of 10 rounds" in told
+
+
+def test_every_selected_device_is_told_of_once(result):
+    spared = dataclasses.replace(result.rounds[0], reported=8, dropped=1, spare=1)
+    report = build_report(dataclasses.replace(result, rounds=(spared, *result.rounds[1:])))
+    summary = report["summary"]
+    assert summary["spare"] == 1
+    assert summary["selected"] == sum(
+        summary[kind] for kind in ("reported", "refused", "dropped", "late", "spare")
+    )
+    told, _ = check_page(page(report))
+    assert "1 had not answered yet when the round had enough" in told
 
 
 def test_names_from_data_are_escaped(result):

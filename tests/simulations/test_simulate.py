@@ -119,6 +119,18 @@ def test_a_run_can_be_stopped_and_keeps_what_it_has() -> None:
     assert any(isinstance(e, UpdateFinished) for e in seen)
 
 
+def test_a_run_that_cannot_go_on_keeps_the_rounds_that_it_has() -> None:
+    everyone = ["round.min_reports=4", "evaluation.every=1000", "round.over_selection=1"]
+    result = run("rounds=500", "fleet.dropout=0.2", *everyone)
+    applied = [r for r in result.rounds if r.applied]
+    assert result.stopped_by == "failure" and "too few" in result.why
+    assert 0 < len(applied) < 500 and not result.rounds[-1].applied
+    assert build_report(result)["summary"]["rounds"] == len(applied)
+    with pytest.raises(DelianError, match="first round: too few") as caught:
+        run("rounds=500", "fleet.dropout=1", *everyone)
+    assert "round.min_reports" in caught.value.hint
+
+
 def test_a_users_own_model_trains(checkout: Path) -> None:
     scenario = scenario_file.load(str(checkout / "examples" / "own_model.toml"))
     scenario = scenario_file.override(
