@@ -12,6 +12,7 @@ not have (`kernels`), and two of the same text are one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -199,7 +200,9 @@ class FunctionWriter:
             f'__attribute__((visibility("default"))) const int64_t {self.name}_facts[4] ='
             f" {{{', '.join(map(str, facts))}}};"
         )
-        return "\n".join([f"\n/* {self.function.name} */", table, head, *_indented(body), "}", ""])
+        return "\n".join(
+            [f"\n/* {_plain(self.function.name)} */", table, head, *_indented(body), "}", ""]
+        )
 
     def program(self) -> Program:
         plan = self.plan
@@ -307,7 +310,7 @@ class FunctionWriter:
         text = ", ".join(names)
         if places:
             text += f" ({', '.join(list(places)[:4])})"
-        self.lines.append(f"/* {text.replace('*/', '')} */")
+        self.lines.append(f"/* {_plain(text)} */")
 
     def _declare(self, value: Value) -> None:
         """A variable that a kernel writes through a pointer."""
@@ -428,6 +431,11 @@ def _indented(lines: Sequence[str]) -> list[str]:
             if text.endswith("{"):
                 depth += 1
     return out
+
+
+def _plain(text: str) -> str:
+    """Text that ends no comment: names in a program are whatever its sender wrote."""
+    return re.sub(r"[^\w .,:()\[\]-]", "?", text, flags=re.ASCII)[:200]
 
 
 def _is_empty(value: Value) -> bool:

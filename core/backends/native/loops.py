@@ -31,8 +31,8 @@ _CHUNK = 256
 _SHORT = 16
 #: Sums of more rows than this go by blocks, so that they round little.
 _ROWS_BLOCK = 64
-#: A partial sum on the stack is no wider.
-_PARTIAL_MAX = 4096
+#: The bytes that partial sums may take of the stack.
+_PARTIAL_BYTES_MAX = 1 << 15
 _VECTOR_REDUCTIONS = {
     ("reduce_sum", DType.F32),
     ("reduce_sum", DType.F64),
@@ -307,7 +307,7 @@ class LoopWriter:
         n, place = len(axes) - 1, self._result_place(axes)
         partial = (
             count >= 2 * _ROWS_BLOCK
-            and inner.size <= _PARTIAL_MAX
+            and inner.size * 8 * len(self.loop.reductions) <= _PARTIAL_BYTES_MAX
             and rows[0].size > _ROWS_BLOCK
             and any(
                 r.name == "reduce_sum" and r.result.dtype.is_float for r in self.loop.reductions

@@ -65,6 +65,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_BYTE = ctypes.c_char
 
 
 class NativeProgram:
@@ -86,6 +87,9 @@ class NativeProgram:
         self._buffers = ctypes.c_void_p * len(self._results)
         self._constant_pointers = tuple(c.ctypes.data for c in self._constants)
         self._arena_bytes = self.report.arena_bytes
+        self._has_lists = any(
+            isinstance(r.type, ListType) for op in function.body.walk() for r in op.results
+        )
 
     def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
         """Runs it. Results are new arrays, or written into `out`, which no argument may overlap.
@@ -97,13 +101,16 @@ class NativeProgram:
         if out is None:
             results = tuple([np.empty(shape, dtype) for dtype, shape in self._results])
         else:
-            check_out(self.function, out)
+            if not all(map(_is_buffer, out, self._results)) or len(out) != len(self._results):
+                check_out(self.function, out)
             results = tuple(out)
-        pointers = [a.ctypes.data for a in arrays]
-        targets = [r.ctypes.data for r in results]
+        pointers = [_address(a) for a in arrays]
+        targets = [_address(r) for r in results]
         if out is not None:
-            _refuse_overlap(self.function, arrays, results)
-        limit = int(os.environ.get("DELIAN_LIST_BYTES_MAX", LIST_BYTES_MAX))
+            self._refuse_overlap(arrays, pointers, results, targets)
+        limit = LIST_BYTES_MAX
+        if self._has_lists:
+            limit = int(os.environ.get("DELIAN_LIST_BYTES_MAX", LIST_BYTES_MAX))
         code = self._entry(
             self._arguments(*pointers, *self._constant_pointers),
             self._buffers(*targets),
@@ -132,22 +139,51 @@ class NativeProgram:
         check_arguments(self.function, args)
         return [np.asarray(a, order="C") for a in args]
 
+    def _refuse_overlap(
+        self,
+        arrays: Sequence[Array],
+        pointers: Sequence[int],
+        out: Sequence[Array],
+        targets: Sequence[int],
+    ) -> None:
+        """Results are written while arguments are still read."""
+        spans = [(p, p + a.nbytes, -1) for p, a in zip(pointers, arrays, strict=True)]
+        spans += [(p, p + a.nbytes, i) for i, (p, a) in enumerate(zip(targets, out, strict=True))]
+        end = end_out = 0  # where the furthest so far ends, and the furthest buffer
+        owner_out = -1
+        for start, stop, i in sorted(spans):
+            if start < (end if i >= 0 else end_out) and stop > start:
+                buffer = i if i >= 0 else owner_out
+                name = self.function.result_names[buffer]
+                raise DelianError(
+                    f"{self.function.name}: out[{buffer}] ({name}) overlaps an argument or"
+                    " another buffer",
+                    "give result buffers memory of their own",
+                )
+            end = max(end, stop)
+            if i >= 0 and stop > end_out:
+                end_out, owner_out = stop, i
+
 
 def _layout(type_: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
     assert isinstance(type_, TensorType), "an entry takes and gives tensors"
     return type_.dtype.numpy, type_.shape
 
 
-def _refuse_overlap(function: Function, arrays: Sequence[Array], out: Sequence[Array]) -> None:
-    """Results are written while arguments are still read."""
-    for i, buffer in enumerate(out):
-        for j, other in enumerate((*arrays, *out[:i])):
-            if np.may_share_memory(buffer, other):
-                what = "an argument" if j < len(arrays) else "another buffer"
-                raise DelianError(
-                    f"{function.name}: out[{i}] ({function.result_names[i]}) overlaps {what}",
-                    "give result buffers memory of their own",
-                )
+def _is_buffer(array: Any, layout: tuple[np.dtype[Any], tuple[int, ...]]) -> bool:
+    """Whether a result of this type and shape can be written there."""
+    if type(array) is not np.ndarray or (array.dtype, array.shape) != layout:
+        return False
+    flags = array.flags
+    return bool(flags.c_contiguous and flags.writeable)
+
+
+def _address(array: Array) -> int:
+    """Where an array's memory begins."""
+    if array.flags.writeable and array.size:
+        # A third of the time of `array.ctypes.data`.
+        return ctypes.addressof(_BYTE.from_buffer(array))  # type: ignore[arg-type]
+    return int(array.ctypes.data)
 
 
 def compile_native(

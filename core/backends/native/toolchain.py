@@ -39,7 +39,7 @@ _COMMON = (
     "-w",
 )
 _GCC = ("-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-tree-loop-distribute-patterns")
-_CLANG = ("-fno-sanitize=all", "-s")
+_CLANG = ("-fno-sanitize=all",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Toolchain:
 
     def compile(self, source: Path, output: Path) -> None:
         """Makes a shared object of a C file. Raises DelianError with what the compiler said."""
-        libraries = ("-nostdlib",)
+        libraries: tuple[str, ...] = ("-nostdlib", "-s")
         if sys.platform == "darwin":
             libraries = ("-undefined", "dynamic_lookup")
         command = [*self.command, *self.flags, str(source), "-o", str(output), *libraries]

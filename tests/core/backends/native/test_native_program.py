@@ -14,10 +14,11 @@ from delian.core import backends
 from delian.core.backends import compile_function, compile_module
 from delian.core.backends.native import cache
 from delian.core.backends.native import toolchain as chains
+from delian.core.backends.native.emit import emit
 from delian.core.backends.native.program import NativeProgram, compile_native
 from delian.core.backends.native.toolchain import Toolchain
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, Function, ListType, TensorType
+from delian.core.errors import DelianError, Loc
+from delian.core.ir import Block, Builder, DType, Function, ListType, TensorType
 
 MATRIX = TensorType(DType.F32, (64, 48))
 
@@ -86,8 +87,11 @@ def test_buffers_that_do_not_fit_or_overlap_are_refused(program: NativeProgram) 
         program(matrix(), np.float32(1), out=[np.empty((48, 47), np.float32), total])
     base = np.empty(64 * 48, np.float32)
     inside = base[: 48 * 48].reshape(48, 48)
-    with pytest.raises(DelianError, match="overlaps an argument"):
+    with pytest.raises(DelianError, match=r"out\[0\] \(gram\) overlaps an argument"):
         program(base.reshape(64, 48), np.float32(1), out=[inside, total])
+    gram = np.empty((48, 48), np.float32)
+    with pytest.raises(DelianError, match=r"out\[1\] \(sum\) overlaps"):
+        program(matrix(), np.float32(1), out=[gram, gram.reshape(-1)[5:6].reshape(())])
 
 
 def test_threads_share_a_program(program: NativeProgram) -> None:
@@ -114,6 +118,18 @@ def test_entries_of_a_module_share_a_library(toolchain: Toolchain) -> None:
     assert programs["one"].report.library == programs["two"].report.library
     one, two = (programs[n](matrix(), np.float32(1))[0] for n in ("one", "two"))
     np.testing.assert_allclose(2 * one, two, rtol=1e-6)
+
+
+def test_names_in_a_program_cannot_become_code(toolchain: Toolchain) -> None:
+    evil = "**// int evil = 1; /*\n#error evil\n*/ syntax error \\"
+    plain = square_function()
+    body = Block(plain.body.params, [*plain.body.ops], plain.body.results)
+    for op in body.ops:
+        op.locs = (Loc(evil, 1, 0, 1, 1),)
+    function = Function(evil, body, (evil, "s"), ("gram", evil))
+    source, _ = emit({"entry": function})
+    assert "evil = 1" not in source.replace("int evil ? 1", "") and "#error" not in source
+    compile_native({evil: function}, toolchain)
 
 
 def test_large_constants_travel_beside_the_code(toolchain: Toolchain) -> None:
