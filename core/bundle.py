@@ -1,14 +1,17 @@
 """A bundle: everything a tier needs to take part in a run, in one file.
 
-    manifest.json        what the programs take and give, by name; sizes; the ring plan; the hash of
-    every other part programs/NAME.ir     one program each, serialised IR: init, client_update,
-    server_update, evaluate, personalise, infer weights.f32          the first state, f32
-    little-endian, the leaves one after another as the manifest lists them
+    manifest.json      what the programs take and give, by name; the ring plan; the hash of
+                       every other part
+    programs/NAME.ir   serialised IR, one program each: init, client_update, server_update,
+                       evaluate, personalise, infer
+    weights.f32        the first state, f32 little-endian, the leaves as the manifest lists them;
+                       absent in what is sent to devices
 
 The file is a zip archive of stored (not compressed) entries with fixed timestamps, so that equal
 bundles are equal bytes. Its content hash is the SHA-256 of the manifest, which names the hash of
 every part: it is what a task message carries and what a device checks. Reading trusts nothing:
-sizes are limited before they are allocated, every part is hashed, every program verified."""
+sizes are limited before they are allocated, every part is hashed, every program verified.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +94,11 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A manifest, its programs by name, and the first state as one f32 vector."""
+    """A manifest, its programs by name, and the first state as one f32 vector.
+
+    As it is sent to devices a bundle is bare: `weights` is empty, for a device fetches the round's
+    weights under their own hash.
+    """
 
     manifest: Manifest
     programs: Mapping[str, Function]
@@ -100,8 +107,13 @@ class Bundle:
     def parts(self) -> dict[str, bytes]:
         """The files inside, but for the manifest."""
         files = {f"programs/{name}.ir": encode_function(self.programs[name]) for name in PROGRAMS}
-        files["weights.f32"] = np.ascontiguousarray(self.weights, "<f4").tobytes()
+        if self.weights.size:
+            files["weights.f32"] = np.ascontiguousarray(self.weights, "<f4").tobytes()
         return files
+
+    def bare(self) -> Bundle:
+        """The bundle without its weights."""
+        return replace(self, weights=np.empty(0, np.float32))
 
     def to_bytes(self) -> bytes:
         parts = self.parts()
@@ -116,7 +128,7 @@ class Bundle:
         return hashlib.sha256(self._manifest(self.parts())).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes the file beside its place and moves it there, so that no reader sees half of one."""
+        """Writes the file beside its place and moves it there: no reader sees half of one."""
         path = Path(path)
         draft = path.with_name(path.name + ".part")
         draft.write_bytes(self.to_bytes())
@@ -162,15 +174,15 @@ def parse(data: bytes, where: str = "bundle") -> Bundle:
         ) from e
     manifest = _manifest_from(body, where)
     missing = [n for n in PROGRAMS if f"programs/{n}.ir" not in parts]
-    if missing or "weights.f32" not in parts:
-        raise DelianError(f"{where}: the bundle lacks {', '.join(missing) or 'its weights'}")
+    if missing:
+        raise DelianError(f"{where}: the bundle lacks {', '.join(missing)}")
     programs = {}
     for name in PROGRAMS:
         function = decode_function(parts[f"programs/{name}.ir"], Limits())
         verify(function, Limits())
         programs[name] = function
-    weights = np.frombuffer(parts["weights.f32"], "<f4").astype(np.float32)
-    if weights.size != manifest.dimension:
+    weights = np.frombuffer(parts.get("weights.f32", b""), "<f4").astype(np.float32)
+    if weights.size not in (0, manifest.dimension):
         raise DelianError(
             f"{where}: {weights.size} weights for a state of {manifest.dimension} numbers"
         )

@@ -321,10 +321,9 @@ class Federation:
     def _weights_blob(self) -> Blob:
         weights = np.ascontiguousarray(self.weights, dtype="<f4")
         assert weights.shape == (self.plan.ring.dimension,)
-        content = weights.tobytes()
-        blob = self._blob(content)
-        # One array for all devices, and no copy of it: the message has its own.
-        self._arrays = {blob.digest: np.frombuffer(content, "<f4")}
+        blob = self._blob(weights.tobytes())
+        # One array for all devices: the server's own, which nothing writes to.
+        self._arrays = {blob.digest: weights}
         return blob
 
     @staticmethod

@@ -13,6 +13,7 @@ import sys
 # From malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 #: Blocks up to this size come from the heap; about four times the largest model that simulations
 #: are made for.
@@ -29,6 +30,9 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False  # another C library: musl keeps its own counsel
+    # One heap for all threads: what one has freed, another can take.
     return bool(
-        mallopt(_M_MMAP_THRESHOLD, BLOCK_BYTES_MAX) and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, BLOCK_BYTES_MAX)
+        and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        and mallopt(_M_ARENA_MAX, 1)
     )

@@ -99,7 +99,9 @@ class _Simulation:
         self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
         self._say(Phase("tracing the algorithm"))
         start = time.perf_counter()
-        self.bundle = self._build()
+        bundle = self._build()
+        # Devices are sent the bundle bare, and the first weights are needed in the first round only.
+        self.first, self.bundle = bundle.weights, bundle.bare()
         self.walls["trace_seconds"] = time.perf_counter() - start
         self._say(Phase(f"compiling {len(self.bundle.programs)} programs"))
         start = time.perf_counter()
@@ -117,12 +119,14 @@ class _Simulation:
             self.pool = pool
             training = CompiledTraining(
                 self.runtime,
+                self.first,
                 [self.arrays[i] for i in members],
                 partial(recipes.local_steps, self.scenario),
                 pool,
                 self._update_finished,
             )
             plan = self._plan(training)
+            del self.first
             self.federation = Federation(plan, training, self.scenario.seed, self.threads)
             self.training = training
             start = time.perf_counter()
@@ -292,6 +296,7 @@ class CompiledTraining:
     def __init__(
         self,
         runtime: Runtime,
+        weights: Array,
         arrays: Sequence[Any],
         local_steps: Callable[[Any], int],
         pool: ThreadPoolExecutor,
@@ -299,17 +304,17 @@ class CompiledTraining:
     ) -> None:
         self.runtime, self.pool, self.on_update = runtime, pool, on_update
         self.arrays, self.local_steps = arrays, local_steps
-        self.state: Array = runtime.bundle.weights
+        self.state = weights
         self.ring = runtime.ring
         self._flops = float(block_cost(runtime.bundle.programs["client_update"].body))
         self._done, self._counting = 0, threading.Lock()
 
     @property
     def bundle(self) -> bytes:
-        return self.runtime.bundle.bare().to_bytes()
+        return self.runtime.bundle.to_bytes()
 
     def initial(self) -> _Server:
-        return _Server(self.runtime.bundle.weights, self.runtime.memory())
+        return _Server(self.state, self.runtime.memory())
 
     def weights(self, state: _Server) -> Floats:
         return state.weights

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 from ..core.ports import Floats, Outcome, Vector
 
-#: Updates in flight for each thread: one that runs and one that is ready to follow.
-AHEAD = 2
+#: Updates in flight beside the one that each thread runs: ready to follow, or done and not yet
+#: needed. Each is a vector as long as the model.
+AHEAD = 1
 
 
 class Training(Protocol):
@@ -56,11 +57,11 @@ class Job:
 
 
 class Jobs:
-    """Local updates in the order of virtual time; at most `AHEAD` a thread are in flight."""
+    """Local updates in the order of virtual time; one a thread and `AHEAD` more are in flight."""
 
     def __init__(self, threads: int) -> None:
         assert threads >= 1
-        self._room = AHEAD * threads
+        self._room = threads + AHEAD
         self._waiting: list[tuple[int, int, Job]] = []
         self._sequence = 0
         self._flying = 0

@@ -12,11 +12,13 @@ The shared loop is local descent:
     for each pass:  order <- shuffle
         for each step:  g <- gradient(current, ...)        # the algorithm's own part
                         current <- current + local(g)      # the local optimiser
-    upload current - state, weighed by weight(data) state <- state + server(-mean)
-    # the server's optimiser: FedOpt (Reddi et al. 2021)
+    upload current - state, weighed by weight(data)
+
+    state <- state + server(-mean)                         # the server's: FedOpt (Reddi 2021)
 
 so an algorithm is a subclass that says what its gradient is, and now and then how many steps a pass
-has, what a device weighs, where the model lies in the state, or how it is made personal."""
+has, what a device weighs, where the model lies in the state, or how it is made personal.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@
 
 `client_update` is a device's whole work in one program: every pass over its data, and at the end
 the update clipped, rounded into the ring and laid out as the vector that is uploaded. `mean` is a
-tree like the state."""
+tree like the state.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ Mokhtari and Ozdaglar, NeurIPS 2020, algorithm 1).
 
 MAML (Finn, Abbeel and Levine, ICML 2017, equation 1) differentiates through the adaptation: the
 compiler takes the reverse mode of a program that holds a reverse mode. FOMAML takes d theta'/d
-theta for the identity."""
+theta for the identity.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Maml(Algorithm):
     server's.
 
     Personalisation is the adaptation itself, at the rate that was trained for, `personal_steps`
-    times."""
+    times.
+    """
 
     first_order: bool = False
     inner_steps: int = 1
@@ -77,7 +79,8 @@ class MetaSgd(Maml):
     Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning",
     arXiv:1707.09835, equation 4: theta' = theta - alpha o grad L_support(theta), and the
     meta-gradient is taken with respect to theta and alpha. `inner_learning_rate` is what every rate
-    starts at. The upload is twice the model: rates travel as weights do."""
+    starts at. The upload is twice the model: rates travel as weights do.
+    """
 
     def init(self, task: Classification, key: Tensor) -> MetaSgdState:
         model = task.init(key)

@@ -2,7 +2,8 @@
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated Optimization in Heterogeneous Networks",
 MLSys 2020, algorithm 2: a device minimises h(w; w_t) = F(w) + mu/2 |w - w_t|^2, which holds it near
-the model that it was given."""
+the model that it was given.
+"""
 
 from __future__ import annotations
 

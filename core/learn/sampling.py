@@ -12,7 +12,8 @@ A source answers the same questions for every algorithm, so that an algorithm is
 
 Sizes that differ from device to device are values in the program, the memory is sized by a common
 capacity, and a batch that is only partly filled gives weight zero to the rest: one program serves
-every device of the fleet."""
+every device of the fleet.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ class Episodes:
 
     An episode draws `ways` characters, numbers them at random, and draws `shots` drawings of each
     to adapt on and `queries` others, by other hands, to judge by. A pass is `per_pass` episodes.
-    The order of a pass is its key."""
+    The order of a pass is its key.
+    """
 
     ways: int
     shots: int

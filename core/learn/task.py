@@ -27,7 +27,8 @@ class Classification:
     sequence.
 
     `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)` and gives
-    logits [B, ..., C]."""
+    logits [B, ..., C].
+    """
 
     name: str
     init: Callable[[Tensor], Any]

@@ -1,7 +1,8 @@
 """Layers: frozen dataclasses of arrays. A layer is its parameters; calling it is a pure function.
 
 Written in the NumPy vocabulary, so each runs as plain Python and compiles. Images are [N, H, W, C],
-sequences [N, T]."""
+sequences [N, T].
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class BatchNorm:
 
     Meta-learning normalises so (Finn et al. 2017): a task brings its own statistics and nothing is
     carried between devices. Rows of weight zero, which only fill up a last partial batch, count for
-    nothing."""
+    nothing.
+    """
 
     scale: Tensor  # f32[channels]
     shift: Tensor  # f32[channels]

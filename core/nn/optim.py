@@ -3,7 +3,8 @@
 `init(params) -> state`; `update(gradient, state, params) -> (step, state)`, where `params + step`
 are the new parameters. Every leaf of every tree is f32. They serve a device's local steps and the
 server's step alike, where the negative mean update stands for the gradient (Reddi et al. 2021,
-FedOpt)."""
+FedOpt).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The models of the scenarios and the benchmarks, each from the paper that made it a yardstick.
 
 A model is called as `model(x, weight)`: `x` one batch, `weight` f32[N], one for a row that counts
-and zero for one that only fills up a last partial batch. It gives logits."""
+and zero for one that only fills up a last partial batch. It gives logits.
+"""
 
 from __future__ import annotations
 

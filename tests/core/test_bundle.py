@@ -7,12 +7,9 @@ import json
 import zipfile
 from pathlib import Path
 
+import delian as dl
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-import delian as dl
 from delian.core import bundle as bundles
 from delian.core.bundle import Bundle
 from delian.core.ir import DType, TensorType
@@ -21,6 +18,8 @@ from delian.core.learn.build import build
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.privacy import ring
 from delian.core.runtime import Runtime
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ROWS = SampleSet(
     np.random.default_rng(0).integers(0, 17, (12, 4, 4)).astype(np.uint8),
@@ -64,6 +63,14 @@ def test_a_file_gives_back_the_same_bundle(made: Bundle, tmp_path: Path) -> None
     np.testing.assert_array_equal(a.vector, b.vector)
 
 
+def test_a_bare_bundle_runs_without_weights_of_its_own(made: Bundle) -> None:
+    bare = bundles.parse(made.bare().to_bytes())
+    assert bare.weights.size == 0
+    assert len(made.to_bytes()) - len(made.bare().to_bytes()) > made.weights.nbytes
+    update = Runtime(bare, "reference").client_update(made.weights, ROWS, KEY)
+    assert update.finite
+
+
 def test_equal_recipes_make_equal_bundles_and_seeds_differ(made: Bundle) -> None:
     assert make().to_bytes() == made.to_bytes()
     assert make(seed=2).content_hash() != made.content_hash()
@@ -88,7 +95,7 @@ def test_meta_sgd_uploads_rates_and_serves_the_model() -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(dl.DelianError, match="nowhere.bundle: cannot be read"):
+    with pytest.raises(dl.DelianError, match=r"nowhere\.bundle: cannot be read"):
         bundles.load(tmp_path / "nowhere.bundle")
 
 
