@@ -6,11 +6,13 @@ one, where the front end takes them apart; so they nest.
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
+from types import MethodType
 from typing import Any, Literal, TypeVar, dataclass_transform, overload
 
 import numpy as np
@@ -86,8 +88,13 @@ class Compiled:
         self._entries: dict[Any, _Entry] = {}
         self._lock = Lock()
 
-    def __call__(self, *args: Any) -> Any:
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        """Binds to an instance, as a function in a class does."""
+        return self if owner is None else MethodType(self, owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it; raises ProgramError when it cannot be compiled for these arguments."""
+        args = _positional(self.__wrapped__, args, kwargs)
         if _debug and not isinstance(self.__wrapped__, Transform):
             return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
         leaves, structure = flatten(args)
@@ -122,6 +129,25 @@ class Compiled:
                 run = _executable(traced.function, self.backend)
                 found = self._entries[key] = _Entry(traced, run)
         return found
+
+
+def _positional(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Arguments by name put in their places: a program's parameters have an order."""
+    if not kwargs:
+        return args
+    while isinstance(f, Transform):
+        f = f.f
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs)
+    except TypeError as e:
+        raise DelianError(f"`{name_of(f)}`: {e}") from None
+    if bound.kwargs:
+        given = ", ".join(f"`{k}`" for k in bound.kwargs)
+        raise DelianError(
+            f"`{name_of(f)}` takes {given} by name alone, which a program cannot",
+            "close over the value, or make the parameter positional",
+        )
+    return bound.args
 
 
 def _executable(function: Function, backend: Backend) -> Callable[..., Sequence[Any]]:
@@ -200,8 +226,9 @@ class Derivative(Transform):
         self._compiled = Compiled(f if kind == "vjp" else self, "reference", ())
         self._pull = Compiled(partial(_pull, f), "reference", ())
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compiled with the reference back end on first use; wrap it in `compile` for speed."""
+        args = _positional(self, args, kwargs)
         result = self._compiled(*args)
         if self.kind != "vjp":
             return result

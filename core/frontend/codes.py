@@ -26,5 +26,6 @@ CODES = MappingProxyType(
         "DL118": "an argument or result that is not a tree of arrays",
         "DL119": "values that do not fit an operation",
         "DL120": "a type rule of the IR",
+        "DL121": "a fault of the compiler",
     }
 )

@@ -57,7 +57,7 @@ def branch(
     for run in runs:
         with s.inside(s.new_scope()) as scope:
             frame.vars = dict(before)
-            joins.localise(s, frame.vars, (*names, *node.dead))
+            joins.localise(s, frame.vars, node.stored)
             run()
         scopes.append(scope)
         ends.append(frame.vars)

@@ -261,6 +261,7 @@ class If:
     """`changed`: names that a branch may assign and somebody reads afterwards.
 
     `dead`: names that a branch may assign and nobody reads afterwards.
+    `stored`: names whose list or dict a branch may change.
     """
 
     loc: Loc
@@ -269,6 +270,7 @@ class If:
     otherwise: Block
     changed: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +288,7 @@ class While:
     stop: str | None
     carried: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +300,7 @@ class For:
     stop: str | None
     carried: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

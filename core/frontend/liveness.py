@@ -152,11 +152,13 @@ class _Annotator:
         self.pinned = pinned
         self.local = local
 
-    def changed(self, *nodes: Any) -> _Live:
+    def changed(self, *nodes: Any) -> tuple[_Live, tuple[str, ...]]:
+        """The names that code assigns or changes, and those of the latter kind."""
         walk = _Walk()
         for node in nodes:
             walk.nodes(node)
-        return frozenset(walk.assigned | (walk.changed & self.local))
+        stored = walk.changed & self.local
+        return frozenset(walk.assigned | stored), tuple(sorted(stored))
 
     def block(self, block: hir.Block, live: _Live) -> tuple[hir.Block, _Live]:
         out: list[hir.Statement] = []
@@ -169,9 +171,9 @@ class _Annotator:
         if isinstance(node, hir.If):
             then, live_then = self.block(node.then, live)
             otherwise, live_otherwise = self.block(node.otherwise, live)
-            names = self.changed(node.then, node.otherwise)
+            names, stored = self.changed(node.then, node.otherwise)
             changed, dead = tuple(sorted(names & live)), tuple(sorted(names - live))
-            node = hir.If(node.loc, node.test, then, otherwise, changed, dead)
+            node = hir.If(node.loc, node.test, then, otherwise, changed, dead, stored)
             return node, live_then | live_otherwise | _reads(node.test)
         if isinstance(node, hir.While | hir.For):
             return self.loop(node, live)
@@ -190,13 +192,14 @@ class _Annotator:
         head = frozenset((node.stop,)) if node.stop else frozenset()
         if isinstance(node, hir.While):
             head, bound = head | _reads(node.test), frozenset[str]()
-            names = self.changed(node.body, node.test)
+            names, stored = self.changed(node.body)
         else:
             bound = frozenset(names_of(node.target))
-            names = self.changed(node.body) | bound
+            names, stored = self.changed(node.body)
+            names |= bound
         _, first = self.block(node.body, frozenset())
         around = live | head | (first - (bound - self.pinned))
         body, _ = self.block(node.body, around)
         carried, dead = tuple(sorted(names & around)), tuple(sorted(names - around))
-        made = replace(node, body=body, carried=carried, dead=dead)
+        made = replace(node, body=body, carried=carried, dead=dead, stored=stored)
         return made, around | (_reads(node.iterable) if isinstance(node, hir.For) else frozenset())

@@ -56,7 +56,7 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
     try:
         zero = s.scope.number(0, DType.I64)
         bound = s.scope.number(indexed.length, DType.I64)
-        _index_region(s, node, frame, zero, bound, lambda i: indexed.item(s, i))
+        _index_region(s, node, frame, zero, bound, lambda i: indexed.item(s, i), True)
     except (StaticNeeded, LoopMismatch) as e:
         if indexed.length > iteration.UNROLL_MAX:
             note = f"the loop could be unrolled, but for its {indexed.length} rounds"
@@ -127,8 +127,12 @@ def _index_region(
     start: Value,
     stop: Value,
     item: Callable[[Any], Any],
+    surely: bool = False,
 ) -> None:
-    """A loop over indices start..stop-1 as a region; as a `while` when it may stop early."""
+    """A loop over indices start..stop-1 as a region; as a `while` when it may stop early.
+
+    `surely`: it runs at least once.
+    """
 
     def run(index: Tensor) -> None:
         s.at(node.iterable.loc)
@@ -136,7 +140,7 @@ def _index_region(
         statements.run(s, node.body, frame)
 
     if node.stop is None:
-        _For(s, frame, node, node.carried, node.dead, start, stop, run).run()
+        _For(s, frame, node, node.carried, surely, start, stop, run).run()
         return
     counter, flag = f"$index{node.stop}", node.stop
     frame.vars = {**frame.vars, counter: Tensor(start)}
@@ -153,7 +157,7 @@ def _index_region(
         run(Tensor(index.value, True))
         frame.vars[counter] = arithmetic.add(s, index, 1)
 
-    _While(s, frame, node, (counter, *node.carried), node.dead, test, body).run()
+    _While(s, frame, node, (counter, *node.carried), surely, test, body).run()
 
 
 def run_while(s: Specialiser, node: hir.While, frame: Frame) -> None:
@@ -169,7 +173,7 @@ def run_while(s: Specialiser, node: hir.While, frame: Frame) -> None:
 
     from .specialise import StaticNeeded
 
-    loop = _While(s, frame, node, node.carried, node.dead, test, body)
+    loop = _While(s, frame, node, node.carried, False, test, body)
     state, before = s.state(), frame.vars
     if id(node) in s.unrolled:
         _unroll_while(s, node, frame, test, body)
@@ -195,7 +199,7 @@ def _unroll_while(
         if truth is False:
             return
         if truth is not True:
-            _While(s, frame, node, node.carried, node.dead, test, body).run()
+            _While(s, frame, node, node.carried, False, test, body).run()
             return
         scope.ops += trial.ops
         body()
@@ -223,13 +227,12 @@ class _Loop:
         frame: Frame,
         node: hir.For | hir.While,
         carried: Sequence[str],
-        dead: Sequence[str],
+        surely: bool,
     ) -> None:
         self.s = s
         self.frame = frame
         self.node = node
         self.before = frame.vars
-        self.dead = dead
         self.names = []
         self.late = []  # Live names without a value before the loop.
         self.structures: dict[str, tree.Structure] = {}
@@ -242,10 +245,20 @@ class _Loop:
                 self.leaves[name] = [
                     joins.slot_of(s, v) if type(v) is Tensor else v for v in leaves
                 ]
-            elif name.startswith("$"):
-                self.names.append(name)
             else:
                 self.late.append(name)
+        if surely:
+            self.runs_surely()
+        else:
+            self.names += [n for n in self.late if n.startswith("$")]
+
+    def runs_surely(self) -> None:
+        """A loop that runs at least once may be the first to set a name.
+
+        What the name holds before does not matter then, and is zeros; the same goes for hidden names,
+        which a flag guards.
+        """
+        self.names += [n for n in self.late if n not in self.names]
 
     def slots(self) -> list[Slot]:
         return [v for n in self.names for v in self.leaves.get(n, ()) if type(v) is Slot]
@@ -254,6 +267,7 @@ class _Loop:
         """Names as the body finds them, at a round's start; gives the carries' parameters."""
         params: list[Value] = []
         variables = dict(self.before)
+        joins.localise(self.s, variables, self.node.stored)
         for name in self.names:
             if name not in self.leaves:
                 continue
@@ -266,7 +280,6 @@ class _Loop:
             variables[name] = joins.rebuilt(self.s, self.structures[name], values)
         for name in self.late:
             variables.pop(name, None)
-        joins.localise(self.s, variables, self.dead)
         self.frame.vars = variables
         return params
 
@@ -350,6 +363,8 @@ class _Loop:
             self.before[name] = joins.rebuilt(self.s, self.structures[name], values)
         line = self.node.loc.line
         for name in self.late:
+            if name in self.leaves:
+                continue
             self.before[name] = Unbound(
                 "DL103",
                 f"`{name}` is assigned in the loop at line {line} and nowhere before it",
@@ -369,12 +384,12 @@ class _For(_Loop):
         frame: Frame,
         node: hir.For,
         carried: Sequence[str],
-        dead: Sequence[str],
+        surely: bool,
         start: Value,
         stop: Value,
         body: Callable[[Tensor], None],
     ) -> None:
-        super().__init__(s, frame, node, carried, dead)
+        super().__init__(s, frame, node, carried, surely)
         self.bounds = start, stop
         self.body = body
 
@@ -410,11 +425,11 @@ class _While(_Loop):
         frame: Frame,
         node: hir.For | hir.While,
         carried: Sequence[str],
-        dead: Sequence[str],
+        surely: bool,
         test: Run,
         body: Callable[[], None],
     ) -> None:
-        super().__init__(s, frame, node, carried, dead)
+        super().__init__(s, frame, node, carried, surely)
         self.test = test
         self.body = body
         self.known = False
@@ -427,6 +442,8 @@ class _While(_Loop):
                 truth = operators.condition(s, self.test())
             if round_ == 0:
                 self.known = isinstance(truth, bool)
+                if truth is True:
+                    self.runs_surely()
             if truth is False:
                 self.frame.vars = self.before
                 return

@@ -301,7 +301,7 @@ class Specialiser:
         return Closure(function, frame, defaults, keyword_defaults)
 
     def eval_comprehension(self, node: hir.Comprehension, frame: Frame) -> Any:
-        inner = Frame({}, node.names, frame, frame.module, frame.cells)
+        inner = Frame({}, node.names, frame, frame.module, frame.cells, inner=True)
         out: list[Any] = []
 
         def generate(depth: int) -> None:
@@ -350,6 +350,8 @@ class Specialiser:
 
     def eval_named(self, node: hir.Named, frame: Frame) -> Any:
         value = self.eval(node.value, frame)
+        while frame.inner and frame.parent is not None:  # It belongs to the function around.
+            frame = frame.parent
         frame.vars[node.name] = value
         return value
 

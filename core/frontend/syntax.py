@@ -279,7 +279,12 @@ class _Converter:
     def statement_While(self, node: ast.While) -> hir.Statement:
         if node.orelse:
             return self.refuse_else(node.orelse[0], "while")
-        return hir.While(self.loc(node), self.expr(node.test), self.block(node.body), None)
+        loc, test, body = self.loc(node), self.expr(node.test), self.block(node.body)
+        if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
+            # The body sees what the test assigns, so the test moves into the body.
+            leave = hir.If(test.loc, test, (), (hir.Escape(test.loc, "break", None),))
+            test, body = hir.Constant(test.loc, True), (leave, *body)
+        return hir.While(loc, test, body, None)
 
     def statement_For(self, node: ast.For) -> hir.Statement:
         if node.orelse:

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from ..errors import DelianError, ProgramError, TypeRuleError
 from ..ir import DType, Function, ListType, TensorType, Value
 from . import arithmetic, calls
 from .gradients import Transform
+from .scope import free_values
 from .specialise import Specialiser
-from .values import Tensor, describe, is_number
+from .values import Tensor, describe, is_number, same_static
 
 #: Inlining recurses in Python, some ten frames a call; the calls themselves are limited to
 #: `calls.DEPTH_MAX`.
@@ -37,13 +39,21 @@ class Static:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Static) and bool(self.value == other.value)
+        return isinstance(other, Static) and _alike(self.value, other.value)
 
     def __hash__(self) -> int:
         return hash((Static, self.value))
 
     def __repr__(self) -> str:
         return f"Static({self.value!r})"
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Equal and of one type all through: 1, 1.0 and True make different programs."""
+    if isinstance(a, tuple | list):
+        same = type(a) is type(b) and len(a) == len(b)
+        return same and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+    return same_static(a, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +138,14 @@ def trace(f: Callable[..., Any], *specs: Any, name: str | None = None) -> Traced
         param_names.append(names[k])
         abstract.append(Tensor(params[-1], weak))
     args = tree.unflatten(structure, abstract)
-    with _as_program_errors(s), _deep_recursion():
+    with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
         result = calls.call(s, f, args, {})
         out, out_structure = tree.flatten(result)
         paths = list(out_structure.paths())
         results = [_result(s, v, p) for v, p in zip(out, paths, strict=True)]
+        if free_values(s.scope.ops, params, results):
+            hint = "return its results instead of the function"
+            raise s.error("DL119", "a function made inside a derivative is called outside it", hint)
     s.scope.params = tuple(params)
     from ..passes.simplify import simplify
 
@@ -218,19 +231,38 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
         yield
     except TypeRuleError as e:
         raise s.error("DL120", e.message, e.hint) from e
+    except DelianError:
+        raise
     except RecursionError:
         raise s.error(
             "DL110",
             "the program is nested too deeply",
             "a recursion must end on a value known when the program is compiled; else use a loop",
         ) from None
+    except Exception as e:
+        raise s.error(
+            "DL121",
+            f"the compiler fails here: {type(e).__name__}: {e}",
+            "this is a fault of the compiler; please report the function with this message",
+        ) from e
+
+
+_recursion_lock = Lock()
+_recursion: list[int] = []
 
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _RECURSION))
+    """Raises Python's limit while any thread traces."""
+    with _recursion_lock:
+        if not _recursion:
+            _recursion.append(sys.getrecursionlimit())
+            sys.setrecursionlimit(max(_recursion[0], _RECURSION))
+        _recursion.append(0)
     try:
         yield
     finally:
-        sys.setrecursionlimit(before)
+        with _recursion_lock:
+            _recursion.pop()
+            if len(_recursion) == 1:
+                sys.setrecursionlimit(_recursion.pop())

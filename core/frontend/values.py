@@ -74,9 +74,9 @@ class Unbound:
 
 
 class Frame:
-    """The names of one call, or of one comprehension within it."""
+    """The names of one call, or of one comprehension within it (`inner`)."""
 
-    __slots__ = ("cells", "local", "module", "parent", "vars")
+    __slots__ = ("cells", "inner", "local", "module", "parent", "vars")
 
     def __init__(
         self,
@@ -85,8 +85,10 @@ class Frame:
         parent: Frame | None,
         module: Mapping[str, Any],
         cells: Mapping[str, Any],
+        inner: bool = False,
     ) -> None:
         self.vars = variables
+        self.inner = inner
         self.local = local
         self.parent = parent
         self.module = module

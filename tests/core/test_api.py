@@ -173,3 +173,33 @@ def test_arguments_of_another_structure_are_refused():
     traced = reference(lambda p: p["a"]).trace({"a": X})
     with pytest.raises(DelianError, match="structure"):
         traced.arguments({"b": X})
+
+
+def test_arguments_may_be_given_by_name():
+    f = reference(lambda x, scale, shift=1.0: x * scale + shift)
+    np.testing.assert_array_equal(f(X, shift=2.0, scale=3.0), X * 3 + 2)
+    g = api.grad(lambda x, scale: np.sum(x * scale))
+    np.testing.assert_array_equal(g(X, scale=X), X)
+    with pytest.raises(DelianError, match="missing a required argument"):
+        f(X, shift=2.0)
+
+
+def test_methods_compile():
+    @api.module
+    class Scale:
+        factor: Any
+
+        @api.compile(backend="reference")
+        def apply(self, x):
+            return x * self.factor
+
+    np.testing.assert_array_equal(Scale(X).apply(X), X * X)
+    f = reference(lambda m, x: m.apply(x) + 1)
+    np.testing.assert_array_equal(f(Scale(X), X), X * X + 1)
+
+
+def test_one_and_true_are_different_static_values():
+    f = reference(lambda x, n: x * n if isinstance(n, bool) else x + n)
+    np.testing.assert_array_equal(f(X, api.Static(1)), X + 1)
+    np.testing.assert_array_equal(f(X, api.Static(True)), X)
+    np.testing.assert_array_equal(f(X, api.Static((1,)[0])), X + 1)

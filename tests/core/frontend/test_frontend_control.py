@@ -473,3 +473,76 @@ def test_loops_that_never_end_are_refused(refusal):
         return x
 
     assert "never ends" in refusal(f, X)
+
+
+def test_the_body_sees_what_the_test_of_a_while_assigns(agree):
+    def f(x):
+        total = x
+        while (y := total * 2) < 50:
+            total = y + 1
+        return total, y
+
+    agree(f, F(1))
+    agree(f, F(60))
+
+
+def test_a_name_bound_in_a_comprehension_belongs_to_the_function(agree):
+    def f(x):
+        last = x
+        rows = [last := x * k for k in range(3)]
+        return rows, last
+
+    agree(f, X)
+
+
+def test_lists_that_are_only_replaced_may_have_other_names(agree):
+    def f(x, n):
+        rows = [x, x * 2]
+        first = rows
+        for _ in range(n):
+            rows = [r + 1 for r in rows]
+        if x[0] > 0:
+            rows = rows[::-1]
+        return rows, first
+
+    agree(f, X, np.int32(2))
+
+
+def test_a_list_with_two_names_changed_in_a_loop_is_refused(refusal):
+    def f(x, n):
+        rows = [x]
+        also = rows
+        for i in range(n):
+            rows[0] = rows[0] + i
+        return also
+
+    assert "is also called `also`" in refusal(f, X, np.int32(2))
+
+
+def test_a_loop_that_surely_runs_may_be_the_first_to_set_a_name(agree):
+    def f(x):
+        for i in range(9):
+            last = x * i
+            if i > 5:
+                found = i
+            else:
+                found = -1
+        while True:
+            x = x + 1
+            seen = x * 2
+            if x[0] > 9:
+                break
+        return last, i, found, seen
+
+    agree(f, X)
+
+
+def test_what_only_some_rounds_set_has_no_value_after_the_loop(refusal):
+    def f(x):
+        for i in range(9):
+            if x[i % 3] > 2:
+                break
+            last = x * i
+        return last
+
+    assert "`last`" in refusal(f, X)

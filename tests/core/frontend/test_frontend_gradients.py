@@ -220,3 +220,15 @@ def test_what_cannot_be_differentiated_is_refused(k, refusal):
     message = refusal(f, X, np.int32(3))
     assert message.startswith("DL117")
     assert text in message
+
+
+def test_a_function_that_leaves_a_derivative_cannot_be_called_outside(refusal):
+    def f(x):
+        def inner(y):
+            z = y * y
+            return np.sum(z), lambda: z
+
+        _, late = grad(inner, has_aux=True)(x)
+        return late()
+
+    assert "made inside a derivative" in refusal(f, X)
