@@ -4,7 +4,8 @@ every tier.
     import delian as dl
 
 This module is the face: it hands the public names on and defines nothing. They are loaded when they
-are first used, so that importing `delian` costs a device nothing that it does not need."""
+are first used, so that importing `delian` costs a device nothing that it does not need.
+"""
 
 from __future__ import annotations
 

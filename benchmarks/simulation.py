@@ -13,7 +13,8 @@ Every command is started `--repeat` times, in turn, and watched from outside: cl
 second from the end of the third round to the end of the last, the time from the start of the
 process to the end of round one, the peak of the process tree's resident memory, and how busy
 everything else on the machine was. Medians and best runs are given, and ratios to Delian. A run
-beside more than 0.3 busy cores is marked. """
+beside more than 0.3 busy cores is marked.
+"""
 
 from __future__ import annotations
 

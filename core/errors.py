@@ -2,14 +2,14 @@
 
 Every error that a user can cause derives from `DelianError`; the command line prints it without a
 traceback and exits with 2. An error about the user's program carries source spans, from the line at
-fault outwards through the calls that led there."""
+fault outwards through the calls that led there.
+"""
 
 from __future__ import annotations
 
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
-
 
 #: Of a long chain of calls, how many are shown at either end.
 _CHAIN_ENDS = 6

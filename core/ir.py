@@ -15,7 +15,8 @@ What an operation means is not here: one row of `core.ops` per primitive says it
 formed is in `core.verify`; how it prints and parses in `core.text`; how it travels in `core.wire`.
 
 Values are compared by identity. Operations are never changed after they are built: a pass builds a
-new block."""
+new block.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The state travels and is stored as one f32 vector, as the manifest lays it out; a program's
 parameters are views into it and its results are written into views of a new one, so that nothing is
-copied on the way in or out. Every method may be called from many threads at once."""
+copied on the way in or out. Every method may be called from many threads at once.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@ else) at the leaves.
 
 A program's arguments and results are such trees; the IR sees the leaves in order, each named by its
 path (`params.hidden.0.weight`). A dataclass field made with `static()` belongs to the structure,
-not to the leaves. `None` is a tree of no leaves."""
+not to the leaves. `None` is a tree of no leaves.
+"""
 
 from __future__ import annotations
 
@@ -83,9 +84,7 @@ def children(
     return None
 
 
-def flatten(
-    tree: Any, is_leaf: Callable[[Any], bool] | None = None
-) -> tuple[list[Any], Structure]:
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:
     """The leaves in order, and the structure to put them back with; what `is_leaf` holds for is not looked into."""
     leaves: list[Any] = []
 
@@ -150,7 +149,7 @@ _END = object()
 
 
 def map(f: Callable[..., Any], tree: T, *others: Any) -> T:
-    """`f` of the leaves that stand in the same place. Raises ValueError when the structures differ."""
+    """`f` of the leaves in the same place. Raises ValueError when the structures differ."""
     leaves, structure = flatten(tree)
     columns = [leaves]
     for other in others:
