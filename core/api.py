@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from types import MethodType
-from typing import Any, Literal, TypeVar, dataclass_transform, overload
+from typing import Any, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
 from . import tree
+from .backends import Backend, compile_function
 from .errors import DelianError
 from .frontend.gradients import Kind, Transform
 from .frontend.tracing import Static, Traced, flatten, name_of, trace
@@ -37,7 +38,6 @@ __all__ = [
     "vjp",
 ]
 
-Backend = Literal["native", "reference"]
 _C = TypeVar("_C", bound=type)
 
 
@@ -126,7 +126,7 @@ class Compiled:
             found = self._entries.get(key)
             if found is None or not found.traced.current():
                 traced = self.trace(*args)
-                run = _executable(traced.function, self.backend)
+                run = compile_function(traced.function, self.backend)
                 found = self._entries[key] = _Entry(traced, run)
         return found
 
@@ -148,16 +148,6 @@ def _positional(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tup
             "close over the value, or make the parameter positional",
         )
     return bound.args
-
-
-def _executable(function: Function, backend: Backend) -> Callable[..., Sequence[Any]]:
-    if backend == "reference":
-        from .backends.reference import ReferenceProgram
-
-        return ReferenceProgram(function)
-    from .backends import compile_function
-
-    return compile_function(function, backend)
 
 
 def _key(leaf: Any) -> Any:

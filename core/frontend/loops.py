@@ -255,8 +255,8 @@ class _Loop:
     def runs_surely(self) -> None:
         """A loop that runs at least once may be the first to set a name.
 
-        What the name holds before does not matter then, and is zeros; the same goes for hidden names,
-        which a flag guards.
+        What the name holds before does not matter then, and is zeros; the same goes for hidden
+        names, which a flag guards.
         """
         self.names += [n for n in self.late if n not in self.names]
 

@@ -111,8 +111,10 @@ class Writer:
             return self.choose.choice([*FLOATS, "0.25", "-1.5", "1.0"])
         a, b = self.number(depth - 1), self.number(depth - 1)
         form = self.choose.choice(
-            ["np.tanh({a} + {b})", "({a} - {b} * 0.5)", "max({a}, {b})", "abs({a})"]
-            + ["({a} if {t} else {b})", "np.where({t}, {a}, {b})", "({a} * 0.5 + n)"]
+            (
+                *("np.tanh({a} + {b})", "({a} - {b} * 0.5)", "max({a}, {b})", "abs({a})"),
+                *("({a} if {t} else {b})", "np.where({t}, {a}, {b})", "({a} * 0.5 + n)"),
+            )
         )
         return f"np.tanh({form.format(a=a, b=b, t=self.test())})"
 
