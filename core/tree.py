@@ -85,7 +85,10 @@ def children(
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:
-    """The leaves in order, and the structure to put them back with; what `is_leaf` holds for is not looked into."""
+    """The leaves in order, and the structure to put them back with.
+
+    What `is_leaf` holds for is taken for a leaf, whatever it is.
+    """
     leaves: list[Any] = []
 
     def visit(node: Any) -> Structure:
