@@ -45,8 +45,7 @@ def dtype_of(s: Specialiser, value: Any) -> tuple[DType, bool]:
 
 
 def not_a_number(s: Specialiser, value: Any) -> Exception:
-    hint = "stack them with np.stack first" if isinstance(value, list | tuple) else ""
-    return s.error("DL119", f"expected an array or a number, not {describe(value)}", hint)
+    return s.error("DL119", f"expected an array or a number, not {describe(value)}")
 
 
 def numpy_dtype(s: Specialiser, dtype: Any) -> DType:
@@ -145,7 +144,12 @@ def check_range(s: Specialiser, value: Any, dtype: DType) -> None:
 
 
 def tensor(s: Specialiser, value: Any, dtype: DType | None = None) -> Tensor:
-    """Any number as a tensor; of `dtype`, which makes it strong, or of its own type."""
+    """Any number as a tensor; of `dtype`, which makes it strong, or of its own type.
+
+    NumPy's functions take nested sequences for arrays, and so does this.
+    """
+    if isinstance(value, tuple | list) and value:
+        value = s.array(value)
     if type(value) is Tensor and (dtype is None or value.dtype is dtype):
         return value if dtype is None or not value.weak else Tensor(value.value)
     own, weak = dtype_of(s, value)

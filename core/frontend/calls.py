@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -81,6 +82,8 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     method = getattr(type(f), "__call__", None)  # noqa: B004 - the class's own, to be inlined
     if isinstance(method, types.FunctionType):
         return call(s, types.MethodType(method, f), args, kwargs)
+    if isinstance(f, operator.itemgetter | operator.attrgetter):
+        return operators.python(s, lambda: f(*args, **kwargs), f"`{type(f).__name__}`")
     if callable(f) and _pure(f) and is_static((tuple(args), dict(kwargs))):
         return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
     raise unknown(s, f)
@@ -259,7 +262,7 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         make: Any = cls
         return s.own(operators.python(s, lambda: list(make(*args, **kwargs)), what))
     if is_static((tuple(args), dict(kwargs))) and (
-        issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy")
+        issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "operator")
     ):
         made = operators.python(s, lambda: cls(*args, **kwargs), what)
         return s.own(made) if isinstance(made, list | dict | set) else made

@@ -38,17 +38,15 @@ def _accumulated(s: Specialiser, a: Any, dtype: Any) -> Value:
 def sum_(
     s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
 ) -> Tensor:
-    return Tensor(
-        reduced(s, "reduce_sum", _accumulated(s, a, dtype), axes_of(s, a, axis), keepdims)
-    )
+    x = _accumulated(s, a, dtype)
+    return Tensor(reduced(s, "reduce_sum", x, axes_of(s, Tensor(x), axis), keepdims))
 
 
 def prod(
     s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
 ) -> Tensor:
-    return Tensor(
-        reduced(s, "reduce_prod", _accumulated(s, a, dtype), axes_of(s, a, axis), keepdims)
-    )
+    x = _accumulated(s, a, dtype)
+    return Tensor(reduced(s, "reduce_prod", x, axes_of(s, Tensor(x), axis), keepdims))
 
 
 def _extreme(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any) -> Tensor:

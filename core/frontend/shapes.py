@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType, Value
-from . import arithmetic, indexing, iteration
+from . import arithmetic, indexing, iteration, operators
 from .arithmetic import numpy_dtype, tensor
 from .operators import static_int, static_ints
 from .values import Tensor, describe, is_static
@@ -173,6 +173,8 @@ def array(s: Specialiser, object: Any, dtype: Any = None, copy: Any = None) -> A
 
 
 def _nested(s: Specialiser, value: Any) -> Any:
+    if is_static(value):
+        return operators.python(s, lambda: np.asarray(value), "`np.array`")
     if isinstance(value, tuple | list):
         return stack(s, [_nested(s, v) for v in value])
     return arithmetic.strong(value)

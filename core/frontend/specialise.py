@@ -369,6 +369,11 @@ class Specialiser:
 
         return shapes.stack(self, values, axis)
 
+    def array(self, values: Any) -> Tensor:
+        from . import shapes
+
+        return shapes.array(self, values)  # type: ignore[no-any-return]
+
     def call(self, function: Any, *args: Any, **keywords: Any) -> Any:
         return calls.call(self, function, args, keywords)
 

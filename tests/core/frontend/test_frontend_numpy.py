@@ -344,3 +344,20 @@ def test_every_row_has_a_name_and_a_signature():
     assert len(names) > 150
     for row in vocabulary._table().values():
         assert next(iter(inspect.signature(row.handler).parameters)) == "s", row.name
+
+
+def test_lists_of_tensors_are_arrays_to_numpys_functions(agree):
+    def f(x):
+        a, b = x[0, 0], x[1, 1]
+        rows = [x[0], x[1]]
+        return (
+            np.sum([a, b, 2.0]),
+            np.max((a, b)),
+            np.mean(rows, axis=0),
+            np.exp([a, b]),
+            np.maximum([a, b], 0.5),
+            np.where([True, False, True, False], rows[0], rows[1]),
+            np.argmax([a, b, 9]),
+        )
+
+    agree(f, X)
