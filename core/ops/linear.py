@@ -59,11 +59,12 @@ def _dot(a: Array, b: Array, attrs: Attrs) -> Array:
     inner = math.prod(sizes(a, contract_a))
     left = widen(a).transpose(batch_a + free_a + contract_a)
     right = widen(b).transpose(batch_b + contract_b + free_b)
-    product = np.matmul(
+    product: Array = np.matmul(
         left.reshape(math.prod(batch), math.prod(rows), inner),
         right.reshape(math.prod(batch), inner, math.prod(columns)),
     )
-    return product.reshape(batch + rows + columns).astype(a.dtype)
+    shaped: Array = product.reshape(batch + rows + columns).astype(a.dtype)
+    return shaped
 
 
 def _in_order(b: Builder, value: Value, axes: Sequence[int]) -> Value:
@@ -119,7 +120,7 @@ def _second_back(b: Builder, op: Op, g: Value) -> Value:
 
 def _cost(op: Op) -> int:
     """A multiplication and an addition for each term of each sum."""
-    inner = math.prod(op.operands[0].shape[i] for i in op.attrs["contract_a"])
+    inner: int = math.prod(op.operands[0].shape[i] for i in op.attrs["contract_a"])
     return 2 * inner * op.result.tensor.size
 
 

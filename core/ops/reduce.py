@@ -143,7 +143,8 @@ def _one_each(op: Op) -> int:
 def _sorting(op: Op) -> int:
     """n log2 n comparisons for each row of n."""
     x = op.operands[0].tensor
-    return x.size * max(1, x.shape[op.attrs["axis"]].bit_length())
+    row: int = x.shape[op.attrs["axis"]]
+    return x.size * max(1, row.bit_length())
 
 
 def _row(
