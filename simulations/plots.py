@@ -26,7 +26,9 @@ from .svg import (
     whole,
 )
 
-MARKED_POINTS_MAX = 200
+MARKED_POINTS_MAX = 200  # a pointer is told the value of each
+DOTTED_POINTS_MAX = 12  # so few that each is drawn, and one alone is seen
+LABEL_LENGTH_MAX = 16
 DUMBBELLS_MAX = 120
 SCATTER_MAX = 2000
 BARS_MAX = 120
@@ -51,13 +53,15 @@ def accuracy_lines(series: Sequence[Series], width: float) -> str:
     named = [s for s in series if s.line]
     last = max((s.line[-1][0] for s in named), default=1.0)
     first = min((s.line[0][0] for s in named), default=0.0)
+    if first == last:
+        first, last = first - 0.5, last + 0.5  # one point stands in the middle
     wide = width > 500
     longest = max((len(s.name) for s in named), default=0)
     margin = 62 + 7 * longest if wide else 40  # room for the names at the lines' ends
     frame = Frame(width, 320 if wide else 260, (first, last), (0.0, 1.0), right=margin)
     parts = [
         frame.grid(ticks(0, 1, 5), percent),
-        frame.scale(ticks(first, last, 5 if frame.narrow else 10), whole),
+        frame.scale(ticks(first, last, 5 if frame.narrow else 10, 1), whole),
         frame.x_title("round"),
     ]
     for one in named:
@@ -75,6 +79,10 @@ def _line(frame: Frame, one: Series) -> str:
     at = [(frame.x(x), frame.y(y)) for x, y in one.line]
     dash = " dashed" if one.dashed else ""
     drawn = element("path", d=path(at), cls=f"line {one.hue}{dash}")
+    if len(at) <= DOTTED_POINTS_MAX:
+        drawn += "".join(
+            element("circle", cx=px, cy=py, r=3.5, cls=f"dot {one.hue}") for px, py in at
+        )
     if len(at) > MARKED_POINTS_MAX:
         return drawn
     spots = (
@@ -201,7 +209,9 @@ def gain_histogram(gains: Sequence[float], width: float) -> str:
     """How many devices gained how much, in bins of ten points; bins below zero are in the hue of
     harm.
     """
-    low = min(-1, int(min(gains, default=0.0) * 10 // 1))
+    lowest = min(gains, default=0.0)
+    # A bar for no change stands astride the zero.
+    low = 0 if lowest > 0 else min(-1, int(lowest * 10 // 1))
     high = max(1, int(-(-max(gains, default=0.0) * 10 // 1)))
     counts: dict[int, int] = {}
     even = 0
@@ -213,7 +223,7 @@ def gain_histogram(gains: Sequence[float], width: float) -> str:
         counts[place] = counts.get(place, 0) + 1
     tallest = max([even, *counts.values()], default=1)
     frame = Frame(width, 220, (low, high), (0, tallest))
-    parts = [frame.grid(ticks(0, tallest, 4), whole)]
+    parts = [frame.grid(ticks(0, tallest, 4, 1), whole)]
     wide = frame.x(1) - frame.x(0)
     for place, count in sorted(counts.items()):
         hue = "harmed" if place < 0 else "personal"
@@ -257,7 +267,7 @@ def cohort_bars(rounds: Sequence[Mapping[str, Any]], width: float) -> str:
     bins = [rounds[i : i + each] for i in range(0, len(rounds), each)]
     tallest = max((sum(r["selected"] for r in b) / len(b) for b in bins), default=1)
     frame = Frame(width, 220, (0.5, len(bins) * each + 0.5), (0, tallest * 1.02))
-    parts = [frame.grid(ticks(0, tallest, 4), whole)]
+    parts = [frame.grid(ticks(0, tallest, 4, 1), whole)]
     wide = max(1.0, (frame.x(each) - frame.x(0)) * 0.78)
     for i, some in enumerate(bins):
         x, base = frame.x((i + 0.5) * each + 0.5) - wide / 2, 0.0
@@ -280,7 +290,7 @@ def cohort_bars(rounds: Sequence[Mapping[str, Any]], width: float) -> str:
                 )
             )
             base += mean
-    parts.append(frame.scale(ticks(1, len(rounds), 5 if frame.narrow else 10) or [1], whole))
+    parts.append(frame.scale(ticks(1, len(rounds), 5 if frame.narrow else 10, 1) or [1], whole))
     retried = any(not r["applied"] for r in rounds)
     parts.append(frame.x_title("attempt; a round may take more than one" if retried else "round"))
     return drawing(
@@ -344,7 +354,7 @@ def label_map(card: Mapping[str, Any], held_out: Sequence[bool], width: float) -
     largest = sorted(range(len(totals)), key=lambda i: -totals[i])[:MAP_LABELS_MAX]
     labels = sorted(largest)
     names = [_visible(card["label_names"][i]) for i in labels]
-    left = 14 + 7.0 * min(14, max(map(len, names)))
+    left = 14 + 7.0 * max(map(len, names))
     rows = 15.0
     frame = Frame(
         width,
@@ -359,7 +369,7 @@ def label_map(card: Mapping[str, Any], held_out: Sequence[bool], width: float) -
     parts = []
     for row, (label, name) in enumerate(zip(labels, names, strict=True)):
         parts.append(
-            text(left - 8, frame.y(row) + high / 2 + 4, name[:14], cls="tick", text_anchor="end")
+            text(left - 8, frame.y(row) + high / 2 + 4, name, cls="tick", text_anchor="end")
         )
         for device, have in enumerate(counts):
             if not have[label]:
@@ -400,5 +410,6 @@ def label_map(card: Mapping[str, Any], held_out: Sequence[bool], width: float) -
 
 
 def _visible(label: str) -> str:
-    """A label that can be seen: blanks by their names."""
-    return {" ": "space", "\n": "newline", "\t": "tab"}.get(label, label.replace("_", " "))
+    """A label that can be seen: blanks by their names, long ones cut."""
+    name = {" ": "space", "\n": "newline", "\t": "tab"}.get(label, label.replace("_", " "))
+    return name if len(name) <= LABEL_LENGTH_MAX else name[: LABEL_LENGTH_MAX - 1] + "…"

@@ -27,6 +27,7 @@ ROUNDS_SHOWN = 8
 RATE_ROUNDS = 10  # the time left is judged by the last so many rounds
 REFRESHES_PER_SECOND = 8
 BAR_WIDTH = 24
+WIDE_TABLE = 90  # columns of a terminal in which the table has room to breathe
 
 
 class Progress:
@@ -42,11 +43,12 @@ class Progress:
         self._live: Live | None = None
         self._doing = "starting"
         self._fleet = ""
-        self._last: deque[tuple[RoundRecord, float]] = deque(maxlen=max(ROUNDS_SHOWN, RATE_ROUNDS))
+        self._last: deque[tuple[RoundRecord, float]] = deque(maxlen=ROUNDS_SHOWN)
+        self._times: deque[float] = deque(maxlen=RATE_ROUNDS)
         self._accuracy: tuple[float | None, float | None] = (None, None)
         self._done = 0
         self._share = 0.0  # of the round that is under way
-        self._since = clock()
+        self._since = self._trained = clock()
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -85,14 +87,20 @@ class Progress:
                 self._since = self._clock()
             case Phase():
                 self._doing = event.doing
+                self._since = self._trained = self._clock()
             case UpdateFinished():
                 verb = "evaluating" if event.evaluating else "training"
                 self._doing = f"round {event.round}: {verb} {event.done} of {event.expected}"
+                if not event.evaluating:
+                    self._trained = self._clock()
                 share = event.done / max(1, event.expected)
                 self._share = 0.8 + 0.2 * share if event.evaluating else 0.8 * share
             case RoundFinished():
                 now = self._clock()
-                self._last.append((event.record, now - self._since))
+                # A rate is one of training; the time left counts evaluation too.
+                trained = max(self._since, self._trained) - self._since
+                self._last.append((event.record, trained or now - self._since))
+                self._times.append(now - self._since)
                 self._since = now
                 self._done = event.record.round - (not event.record.applied)
                 self._share = 0.0
@@ -103,10 +111,11 @@ class Progress:
     @property
     def seconds_left(self) -> float | None:
         """As the last rounds went; None before the first has ended."""
-        times = [seconds for _, seconds in self._last][-RATE_ROUNDS:]
-        if not times:
+        if not self._times:
             return None
-        return sum(times) / len(times) * (self._scenario.rounds - self._done - self._share)
+        return (
+            sum(self._times) / len(self._times) * (self._scenario.rounds - self._done - self._share)
+        )
 
     def _print(self, line: str) -> None:
         print(line, file=self._console.file, flush=True)
@@ -179,7 +188,8 @@ class Progress:
         return row
 
     def _table(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        gap = 2 if self._console.width >= WIDE_TABLE else 1
+        table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim")
         for name in ("round", "shared", "personal", "reported", "lost", "spare", "up", "down"):
             table.add_column(name, justify="right")
         table.add_column("updates/s", justify="right")

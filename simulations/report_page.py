@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import plots
-from .svg import both, duration, percent, size, whole
+from .svg import both, duration, size, whole
 
 STYLE = Path(__file__).parent / "report.css"
 TABLE_ROWS_MAX = 500
@@ -82,6 +82,12 @@ def _runs(report: Report) -> list[Report]:
     return [report, report["compare"]] if "compare" in report else [report]
 
 
+def _ways(report: Report) -> int:
+    """Classes of a few-shot episode, which numbers them anew each time; 0 for other tasks."""
+    ways: int = report["scenario"]["data"].get("ways", 0)
+    return ways
+
+
 def _section(heading: str, lead: str, *parts: str) -> str:
     inner = "\n".join(p for p in parts if p)
     return f"<section>\n<h2>{_text(heading)}</h2>\n<p>{lead}</p>\n{inner}\n</section>\n"
@@ -92,9 +98,9 @@ def _figure(drawn: str, caption: str = "") -> str:
     return f"<figure>{drawn}{below}</figure>"
 
 
-def _legend(entries: Iterable[tuple[str, str]]) -> str:
+def _legend(entries: Iterable[tuple[str, str]], where: str = "") -> str:
     keys = (f'<span class="key {hue}"><i></i>{_text(name)}</span>' for hue, name in entries)
-    return f'<div class="legend">{"".join(keys)}</div>'
+    return f'<div class="legend {where}">{"".join(keys)}</div>'
 
 
 def _pp(gain: float) -> str:
@@ -142,14 +148,14 @@ def _tile(value: str, name: str, note: str, hue: str = "") -> str:
 
 
 def _tiles(report: Report) -> str:
-    summary = report["summary"]
+    summary, ways = report["summary"], _ways(report)
     tiles = []
     if summary["evaluated"]:
         tiles = [
             _tile(
                 _pc(summary["global_accuracy"]),
                 "shared model",
-                "mean accuracy over devices",
+                "mean accuracy over devices" if not ways else f"chance is {percent1(1 / ways)}",
                 "shared",
             ),
             _tile(
@@ -170,7 +176,7 @@ def _tiles(report: Report) -> str:
             )
         tiles.append(
             _tile(
-                percent(summary["harmed_share"]),
+                _pc(summary["harmed_share"]),
                 "harmed",
                 f"{summary['harmed']} of {summary['evaluated']} devices do worse with their own",
                 "harmed" if summary["harmed"] else "",
@@ -215,10 +221,12 @@ def _curves(report: Report) -> str:
         caption.append("The bands leave out the best and the worst tenth of the devices.")
     if len(runs) > 1:
         caption.append(f"Dashed: {_text(_algorithm(report['compare']))}.")
+    # On a narrow page there is no room for names at the ends of the lines.
+    legend = _legend((("personal", "personal"), ("shared", "shared")), "narrow")
     return _section(
         "Learning",
         _learning_story(report),
-        _figure(both(partial(plots.accuracy_lines, series)), " ".join(caption)),
+        _figure(legend + both(partial(plots.accuracy_lines, series)), " ".join(caption)),
         _comparison_table(runs) if len(runs) > 1 else "",
     )
 
@@ -228,10 +236,18 @@ def _learning_story(report: Report) -> str:
     if not summary["evaluated"]:
         return "The devices were not evaluated at the end."
     steps = report["scenario"]["algorithm"]["personal_steps"]
+    measured = [r["round"] for r in report["rounds"] if r["global_accuracy"] is not None]
+    judged = max(measured, default=summary["rounds"])
+    chance = ""
+    if ways := _ways(report):
+        chance = (
+            f", which is chance: an episode numbers its {ways} classes anew, so no model knows "
+            "them before it has adapted"
+        )
     first = (
-        f"After {summary['rounds']} rounds the shared model is right on "
-        f'<b class="shared">{percent1(summary["global_accuracy"])}</b> of a device’s examples. '
-        f"{steps} gradient step{'s' if steps != 1 else ''} on the device make that "
+        f"After {_times(judged, 'round')} the shared model is right on "
+        f'<b class="shared">{percent1(summary["global_accuracy"])}</b> of a device’s examples'
+        f"{chance}. {_times(steps, 'gradient step')} on the device make{'s' * (steps == 1)} that "
         f'<b class="personal">{percent1(summary["personalised_accuracy"])}</b>.'
     )
     if newcomers := summary["held_out"]:
@@ -242,12 +258,11 @@ def _learning_story(report: Report) -> str:
         )
     if "compare" in report and report["compare"]["summary"]["evaluated"]:
         other = report["compare"]["summary"]
-        ahead = summary["personalised_accuracy"] - other["personalised_accuracy"]
-        verb = "ahead of" if ahead >= 0 else "behind"
-        first += (
-            f" Personal models are {abs(100 * ahead):.1f} points {verb} those of "
-            f"{_text(_algorithm(report['compare']))}."
-        )
+        ahead = 100 * (summary["personalised_accuracy"] - other["personalised_accuracy"])
+        told = f"{abs(ahead):.1f} points {'ahead of' if ahead > 0 else 'behind'}"
+        if abs(ahead) < 0.05:
+            told = "level with"
+        first += f" Personal models are {told} those of {_text(_algorithm(report['compare']))}."
     return first
 
 
@@ -317,6 +332,8 @@ def _who(better: int, worse: int, all_: int) -> str:
     """How many are better and worse off with their own model."""
     if better == all_:
         return f"All {all_} devices are better off with their own model."
+    if not better and not worse:
+        return "No device is better or worse off with its own model."
     told = [f"{better} of {all_} devices {'is' if better == 1 else 'are'} better off"]
     if worse:
         told.append(f"{worse} {'is' if worse == 1 else 'are'} worse off")
@@ -430,7 +447,7 @@ def _settings(report: Report) -> str:
         rows = "".join(f"<dt>{_text(k)}</dt><dd>{_text(_value(v))}</dd>" for k, v in table.items())
         groups.append(f"<div><h3>{_text(name)}</h3><dl>{rows}</dl></div>")
     host = "".join(
-        f"<dt>{_text(k.replace('_', ' '))}</dt><dd>{_text(_value(v))}</dd>"
+        f"<dt>{_text(_host_name(k))}</dt><dd>{_text(_value(v))}</dd>"
         for k, v in report["host"].items()
         if v is not None
     )
@@ -440,6 +457,13 @@ def _settings(report: Report) -> str:
         "All that decides the result, and the machine that computed it.",
         f'<div class="settings">{"".join(groups)}</div>',
     )
+
+
+def _host_name(key: str) -> str:
+    """A key of `host` in words, its unit in brackets."""
+    words, _, last = key.rpartition("_")
+    unit = {"seconds": "s", "mib": "MiB", "gib": "GiB"}.get(last)
+    return f"{words.replace('_', ' ')} ({unit})" if unit else key.replace("_", " ")
 
 
 def _tables(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Mapping[str, Any]]:

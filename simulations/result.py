@@ -80,8 +80,8 @@ class SimulationResult:
     """A whole run, or the part of it that was done when it was stopped.
 
     `stopped_by`: None for a run that came to its last round, "interrupt" when somebody stopped it,
-    "failure" when it gave up; `why` then says what was in the way. `data` is the data card, `host` what differs between machines and runs (wall times, versions,
-    threads); nothing else may.
+    "failure" when it gave up; `why` then says what was in the way. `data` is the data card, `host`
+    what differs between machines and runs (wall times, versions, threads); nothing else may.
     """
 
     scenario: Scenario

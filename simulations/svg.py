@@ -63,11 +63,11 @@ def path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{number(float(x))} {number(float(y))}" for x, y in points)
 
 
-def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers from `low` to `high`, about so many."""
+def ticks(low: float, high: float, about: int, step_min: float = 0.0) -> list[float]:
+    """Round numbers from `low` to `high`, about so many, and not closer than `step_min`."""
     if high <= low:
         return [low]
-    raw = (high - low) / max(1, about)
+    raw = max((high - low) / max(1, about), step_min)
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)

@@ -28,7 +28,7 @@ def result(make_result):
 def run(result, **console):
     screen, clock = io.StringIO(), Clock()
     scenario = result.scenario
-    with Progress(Console(file=screen, width=110, **console), scenario, clock) as progress:
+    with Progress(Console(file=screen, **{"width": 110, **console}), scenario, clock) as progress:
         progress(Started(scenario, 100, 0))
         progress(Phase("compiling 6 programs"))
         for record in result.rounds:
@@ -53,6 +53,27 @@ def test_a_terminal_gets_a_table_of_the_last_rounds(result):
     screen = run(result, force_terminal=True)
     assert "\x1b[" in screen
     assert "round 10/10" in screen and "personal" in screen
+
+
+def test_a_rate_is_one_of_training_and_leaves_out_evaluation(result):
+    screen, clock = io.StringIO(), Clock()
+    with Progress(Console(file=screen, width=110), result.scenario, clock) as progress:
+        progress(Started(result.scenario, 100, 0))
+        clock.now += 7  # compiles
+        progress(Phase("round 1"))
+        clock.now += 0.5
+        progress(UpdateFinished(1, 10, 10))
+        clock.now += 9
+        progress(UpdateFinished(1, 100, 100, evaluating=True))
+        progress(RoundFinished(result.rounds[0]))
+    reported = result.rounds[0].reported
+    assert f"{2 * reported} updates/s" in screen.getvalue()
+    assert "86 s left" in screen.getvalue()
+
+
+def test_the_table_fits_a_terminal_of_eighty_columns(result):
+    screen = run(result, force_terminal=True, width=80)
+    assert "updates/s" in screen and "…" not in screen
 
 
 def test_no_color_is_respected(result, monkeypatch):

@@ -174,6 +174,24 @@ def test_every_selected_device_is_told_of_once(result):
     assert "1 had not answered yet when the round had enough" in told
 
 
+def test_the_page_of_few_shot_tasks_says_that_the_shared_model_can_only_guess(result):
+    report = build_report(result)
+    report["scenario"]["data"] = {"source": "omniglot", "ways": 5}
+    told, _ = check_page(page(report))
+    assert "chance is 20.0%" in told and "numbers its 5 classes anew" in told
+
+
+def test_one_measured_round_is_drawn_as_a_point(make_result, scenario):
+    told, drawings = check_page(page(build_report(make_result(scenario, rounds=1))))
+    assert "After 1 round the shared model" in told
+    assert any('class="dot personal"' in d for d in drawings if "Accuracy per round" in d)
+
+
+def test_axes_that_count_have_no_fractions():
+    assert svg.ticks(1, 5, 10, 1) == [1, 2, 3, 4, 5]
+    assert svg.ticks(0, 2, 4, 1) == [0, 1, 2]
+
+
 def test_names_from_data_are_escaped(result):
     named = dataclasses.replace(result.devices[0], name="<b>&\"'</b>")
     evil = dataclasses.replace(result, devices=(named, *result.devices[1:]))
