@@ -338,19 +338,21 @@ def count_ops(block: Block) -> int:
 
 
 def unshared(block: Block) -> Block:
-    """The same program with every region its own: a pass may let equal operations share one.
+    """The same program with each value defined in one place: a pass may let operations share a
+    region, or parts of one.
 
-    Where values are the keys of a table, as in a memory plan, each must be defined in one place.
+    Where values are the keys of a table, as in a memory plan, that would mix them up.
     """
-    seen: set[int] = set()
+    seen: set[Value] = set()
 
-    def visit(region: Block, clone: bool) -> Block:
-        clone = clone or id(region) in seen
-        seen.add(id(region))
+    def visit(region: Block) -> Block:
+        own = [*region.params, *(r for op in region.ops for r in op.results)]
+        clone = not seen.isdisjoint(own)
+        seen.update(own)
         mapping = {p: Value(p.type) for p in region.params} if clone else {}
         ops = []
         for op in region.ops:
-            regions = tuple(visit(r, clone) for r in op.regions)
+            regions = tuple(visit(r) for r in op.regions)
             if clone:
                 fresh = tuple(Value(r.type) for r in op.results)
                 mapping.update(zip(op.results, fresh, strict=True))
@@ -368,4 +370,4 @@ def unshared(block: Block) -> Block:
         params = tuple(mapping[p] for p in region.params)
         return Block(params, ops, tuple(mapping[r] for r in region.results))
 
-    return visit(block, False)
+    return visit(block)

@@ -60,14 +60,15 @@ _READS_VIEWS = frozenset(["dot", "concat", "pad", "dynamic_slice"])
 _FIRST_VIEW = UPDATES
 
 
-def schedule(block: Block, carries: int | None = None) -> Schedule:
+def schedule(block: Block, replaced: Sequence[Value | None] = ()) -> Schedule:
     """Groups the operations of a block, and of the blocks within it.
 
-    For the body of a loop, `carries` is the first parameter that is carried: a result that is a
-    parameter, but not the one in its place, is copied, so that writing back one carry never
-    overwrites what another is written from.
+    `replaced` gives for each result the parameter in whose memory it will lie, if any: the carry
+    that the body of a loop writes back, or a donated parameter of a function. A result that is such
+    a parameter, but not the one in its place, is copied, so that writing one never overwrites what
+    another is written from.
     """
-    return _Fuser(block).run(carries)
+    return _Fuser(block).run(replaced or (None,) * len(block.results))
 
 
 class _Fuser:
@@ -79,18 +80,17 @@ class _Fuser:
         self.constants: dict[Value, Array] = {}
         self.graph = Units(self.views)
 
-    def run(self, carries: int | None) -> Schedule:
+    def run(self, replaced: Sequence[Value | None]) -> Schedule:
         for param in self.block.params:
             if isinstance(param.type, TensorType):
                 self.views[param] = own(param)
         for position, op in enumerate(_needed(self.block)):
             self._add(op, position)
-        results = []
-        for i, r in enumerate(self.block.results):
-            place = None if carries is None else self.block.params[carries + i]
-            results.append(self._result(r, len(self.block.ops), place))
-        if carries is not None:
-            self.graph.delay_carries(results, self.block.params[carries:])
+        results = [
+            self._result(r, len(self.block.ops), place, replaced)
+            for r, place in zip(self.block.results, replaced, strict=True)
+        ]
+        self.graph.delay_carries(results, replaced)
         self.graph.delay_updates()
         self.graph.take_tiles(results)
         return Schedule(
@@ -140,7 +140,7 @@ class _Fuser:
         self.views[op.result] = view
 
     def _call(self, op: Op, position: int) -> None:
-        bodies = tuple(schedule(r, _carries(op, i)) for i, r in enumerate(op.regions))
+        bodies = tuple(schedule(r, _replaced(op, i)) for i, r in enumerate(op.regions))
         operands = []
         for i, x in enumerate(op.operands):
             any_view = op.name in _READS_VIEWS or (op.name in _FIRST_VIEW and i == 0)
@@ -198,11 +198,13 @@ class _Fuser:
             self.graph.unit_of[copy] = index
         return copy
 
-    def _result(self, r: Value, position: int, place: Value | None) -> Value:
+    def _result(
+        self, r: Value, position: int, place: Value | None, replaced: Sequence[Value | None]
+    ) -> Value:
         if isinstance(r.type, TensorType) and r.shape != () and r.tensor.size:
             base = self.views[r].base
             kept = is_whole(self.views[r], r) and self._is_base_stored(r)
-            if place is not None and base in self.block.params:
+            if base in replaced:
                 kept = kept and base is place
             if not kept:
                 r = self._copy(r, position)
@@ -334,13 +336,14 @@ class _Fuser:
                 unit.deps = unit.deps & ~bits | 1 << a | first.deps
 
 
-def _carries(op: Op, region: int) -> int | None:
-    """The first carried parameter of a loop's body; None for other regions."""
+def _replaced(op: Op, region: int) -> Sequence[Value | None]:
+    """The parameters that the results of a loop's body replace; none for other regions."""
+    params = op.regions[region].params
     if op.name == "for":
-        return 1 + int(op.attrs["consts"])
+        return params[1 + op.attrs["consts"] :]
     if op.name == "while" and region == 1:
-        return int(op.attrs["consts"])
-    return None
+        return params[op.attrs["consts"] :]
+    return ()
 
 
 def _needed(block: Block) -> Sequence[Op]:

@@ -16,11 +16,11 @@ the arena is placed, the largest first, each in the tightest gap among those ali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..ir import Op, TensorType, Value
+from ..ir import Function, Op, TensorType, Value
 from .steps import UPDATES, Call, Loop, Schedule
 from .views import View, contiguous_strides, is_whole, strides_in
 
@@ -80,13 +80,33 @@ def has_memory(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.shape != () and value.type.size > 0
 
 
+def donations(function: Function) -> dict[int, int]:
+    """For each donated parameter, the first result of its type that no other one has: the caller
+    passes the parameter's memory as the buffer of that result.
+    """
+    pairs: dict[int, int] = {}
+    for i in sorted(function.donated):
+        if has_memory(function.body.params[i]):
+            for j, type_ in enumerate(function.result_types):
+                if type_ == function.param_types[i] and j not in pairs.values():
+                    pairs[i] = j
+                    break
+    return pairs
+
+
 def plan(
     schedule: Schedule,
     constant: Callable[[Value], Place],
     scratch: Callable[[Call, Schedule], int],
+    donated: Mapping[int, int] | None = None,
 ) -> MemoryPlan:
-    """Plans a function. `constant` places a constant, `scratch` gives the bytes a call works in."""
-    return _Planner(constant, scratch).run(schedule)
+    """Plans a function.
+
+    Args:
+        schedule: that of its body. constant: gives the place of a constant. scratch: gives the
+        bytes that a call works in. donated: by parameter, the result whose buffer it lies in.
+    """
+    return _Planner(constant, scratch).run(schedule, donated or {})
 
 
 class _Buffer:
@@ -96,12 +116,13 @@ class _Buffer:
     one is written.
     """
 
-    __slots__ = ("merged", "owned", "place", "size", "spans", "writes")
+    __slots__ = ("merged", "only", "owned", "place", "size", "spans", "writes")
 
     def __init__(self, size: int, place: Place | None = None) -> None:
         self.size = size
         self.place = place
         self.owned = place is None
+        self.only: Place | None = None  # the one place outside the arena that it may have
         self.spans: list[Span] = []
         self.writes: list[tuple[int, Value]] = []
         self.merged: _Buffer | None = None
@@ -134,24 +155,27 @@ class _Planner:
         # Copies that are not needed where source and target become one.
         self.copies: list[tuple[list[Move], Move, Value]] = []
 
-    def run(self, schedule: Schedule) -> MemoryPlan:
+    def run(self, schedule: Schedule, donated: Mapping[int, int]) -> MemoryPlan:
         for i, param in enumerate(schedule.params):
             if has_memory(param):
-                self.buffers[param] = _Buffer(param.tensor.nbytes, Place("param", i))
-                self._extend(self.buffers[param])
+                j = donated.get(i)
+                place = Place("param", i) if j is None else Place("result", j)
+                self.buffers[param] = buffer = _Buffer(param.tensor.nbytes, place)
+                buffer.owned = j is not None
+                self._extend(buffer)
         self._walk(schedule)
         self.time += 1
         for r in schedule.results:
             self._read(schedule, r)
-        self._pin_results(schedule)
+        self._pin_results(schedule, donated)
         self._join()
         for moves, move, base in self.copies:
             if self.buffers[base].root() is not self.buffers[move.target].root():
                 moves.append(move)
         for j, r in enumerate(schedule.results):
             if has_memory(r):
-                place = self.buffers[schedule.views[r].base].root().place
-                if place != Place("result", j):
+                lies = self.buffers[schedule.views[r].base].root().place
+                if lies != Place("result", j):
                     self.plan.results.append((j, r))
         self._assign()
         return self.plan
@@ -342,29 +366,31 @@ class _Planner:
 
     # -- making one of two
 
-    def _pin_results(self, schedule: Schedule) -> None:
+    def _pin_results(self, schedule: Schedule, donated: Mapping[int, int]) -> None:
         """What the function gives lies in a result buffer, unless it is a parameter or constant."""
+        params = {j: schedule.params[i] for i, j in donated.items()}
         for j, r in enumerate(schedule.results):
             if has_memory(r):
-                buffer = self.buffers[schedule.views[r].base]
-                if buffer.place is None:
-                    buffer.place = Place("result", j)
+                base = schedule.views[r].base
+                if j in params:
+                    self.wishes.append((r.tensor.nbytes, r.tensor.nbytes, base, params[j]))
+                    self.buffers[base].only = Place("result", j)
+                elif self.buffers[base].place is None:
+                    self.buffers[base].place = Place("result", j)
 
     def _join(self) -> None:
         for _, _, a, b in sorted(self.wishes, key=lambda wish: (-wish[0], -wish[1])):
             one, two = self.buffers[a].root(), self.buffers[b].root()
-            if (
-                one is not two
-                and one.owned
-                and two.owned
-                and one.size == two.size
-                and not (one.place and two.place)
-                and self._may_join(one, two)
-            ):
-                two.merged = one
-                one.spans += two.spans
-                one.writes += two.writes
-                one.place = one.place or two.place
+            if one is two or not (one.owned and two.owned) or one.size != two.size:
+                continue
+            places = {one.place, one.only, two.place, two.only} - {None}
+            if len(places) > 1 or (one.place and two.place) or not self._may_join(one, two):
+                continue
+            two.merged = one
+            one.spans += two.spans
+            one.writes += two.writes
+            one.place = one.place or two.place
+            one.only = one.only or two.only
 
     def _may_join(self, one: _Buffer, two: _Buffer) -> bool:
         """Whether they are never alive together, nor one read by a step that writes the other."""
@@ -395,9 +421,9 @@ class _Planner:
             placed.append(((offset, offset + size), spans, buffer))
         self.plan.arena_bytes = max((end for (_, end), _, _ in placed), default=0)
         for value, buffer in self.buffers.items():
-            place = buffer.root().place
-            assert place is not None, "every tensor has a place"
-            self.plan.places[value] = place
+            at = buffer.root().place
+            assert at is not None, "every tensor has a place"
+            self.plan.places[value] = at
         for call, buffer in self.scratch.items():
             assert buffer.place is not None, "scratch memory has a place"
             self.plan.scratch[call] = buffer.place.index

@@ -103,12 +103,12 @@ class Units:
             if isinstance(step, Call) and step.op.name in UPDATES:
                 self.run_after_all(u, readers[self.base(step.operands[0])])
 
-    def delay_carries(self, results: Sequence[Value], carried: Sequence[Value]) -> None:
-        """What a loop's body gives is computed after what else reads the carry that it replaces."""
+    def delay_carries(self, results: Sequence[Value], replaced: Sequence[Value | None]) -> None:
+        """A result is computed after what else reads the parameter that it replaces."""
         readers = self.readers()
-        for r, param in zip(results, carried, strict=True):
+        for r, param in zip(results, replaced, strict=True):
             u = self.unit_of.get(self.base(r))
-            if u is not None and isinstance(param.type, TensorType):
+            if u is not None and param is not None and isinstance(param.type, TensorType):
                 self.run_after_all(u, readers.get(param, set()))
 
     def run_after_all(self, u: int, others: Iterable[int]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
 
+from ...errors import DelianError
 from .toolchain import Toolchain, cache_folder
 
 _DIGEST_BYTES = 32
@@ -24,7 +25,7 @@ _DIGEST_BYTES = 32
 def emitter_version() -> str:
     """A hash of everything that decides what C is written."""
     root = resources.files(__package__.rsplit(".", 2)[0])  # delian.core
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(root.joinpath("ir.py").read_bytes())
     for folder in (("backends", "native"), ("passes",), ("ops",)):
         files = root.joinpath(*folder)
         for file in sorted(files.iterdir(), key=lambda f: f.name):
@@ -49,8 +50,14 @@ def shared_object(key: str, toolchain: Toolchain, source: Callable[[], str]) -> 
     folder = cache_folder() / "native"
     path = folder / f"{key}.so"
     if not _is_sound(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        _build(folder, path, toolchain, source())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _build(folder, path, toolchain, source())
+        except OSError as error:
+            raise DelianError(
+                f"compiled programs cannot be kept in {folder}: {error}",
+                "set DELIAN_CACHE to a folder that can be written",
+            ) from error
     return path
 
 

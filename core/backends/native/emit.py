@@ -142,11 +142,14 @@ class FunctionWriter:
         self.passed = {value: i for i, value in enumerate(passed)}
         self.static: list[str] = []
         self.static_of: dict[Value, int] = {}
-        self.schedule = self.root = schedule(function.body)
+        donated = memory.donations(function)
+        taken = {j: function.body.params[i] for i, j in donated.items()}
+        replaced = [taken.get(j) for j in range(len(function.body.results))]
+        self.schedule = self.root = schedule(function.body, replaced)
         self.all_constants: dict[Value, Array] = {
             op.result: op.attrs["value"] for op in function.body.walk() if op.name == "constant"
         }
-        self.plan = memory.plan(self.root, self._constant_place, scratch_bytes)
+        self.plan = memory.plan(self.root, self._constant_place, scratch_bytes, donated)
         self.names: dict[Value, str] = {}
         self.lines: list[str] = []
         self.count = 0

@@ -59,6 +59,10 @@ def literal(value: Any, dtype: DType) -> str:
 
 def expression(op: Op, operands: list[str]) -> str:
     """One element of an elementwise operation."""
+    if op.name == "convert" and op.operands[0].dtype is DType.BOOL:
+        # Compilers vectorise a choice where they do not vectorise the conversion of a bool.
+        one, zero = (literal(x, op.result.dtype) for x in (1, 0))
+        return f"({operands[0]} ? {one} : {zero})"
     template = PRIMITIVES[op.name].c
     assert template is not None, op.name
     dtype = op.result.dtype

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
-from ...passes.memory import ALIGNMENT
+from ...passes.memory import ALIGNMENT, donations
 from ...wire.ir_codec import content_hash
 from ..reference import check_arguments, check_out
 from . import cache, emit
@@ -86,6 +86,7 @@ class NativeProgram:
         self._arguments = ctypes.c_void_p * (len(self._types) + len(self._constants))
         self._buffers = ctypes.c_void_p * len(self._results)
         self._constant_pointers = tuple(c.ctypes.data for c in self._constants)
+        self._donated = donations(function)
         self._arena_bytes = self.report.arena_bytes
         self._has_lists = any(
             isinstance(r.type, ListType) for op in function.body.walk() for r in op.results
@@ -94,12 +95,13 @@ class NativeProgram:
     def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
         """Runs it. Results are new arrays, or written into `out`, which no argument may overlap.
 
-        Raises DelianError when an argument or a buffer does not fit, or when lists outgrow
-        $DELIAN_LIST_BYTES_MAX.
+        A donated argument is overwritten by the result that takes its memory, and is returned as
+        that result. Raises DelianError when an argument or a buffer does not fit, or when lists
+        outgrow $DELIAN_LIST_BYTES_MAX.
         """
         arrays = self._check(args)
         if out is None:
-            results = tuple([np.empty(shape, dtype) for dtype, shape in self._results])
+            results = self._new_results(arrays)
         else:
             if not all(map(_is_buffer, out, self._results)) or len(out) != len(self._results):
                 check_out(self.function, out)
@@ -108,6 +110,8 @@ class NativeProgram:
         targets = [_address(r) for r in results]
         if out is not None:
             self._refuse_overlap(arrays, pointers, results, targets)
+            for i, j in self._donated.items():
+                results[j][...] = arrays[i]
         limit = LIST_BYTES_MAX
         if self._has_lists:
             limit = int(os.environ.get("DELIAN_LIST_BYTES_MAX", LIST_BYTES_MAX))
@@ -124,6 +128,16 @@ class NativeProgram:
                 " DELIAN_LIST_BYTES_MAX",
             )
         return results
+
+    def _new_results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """Memory for the results: that of donated arguments, where it can be written, else new."""
+        results = [
+            None if j in self._donated.values() else np.empty(shape, dtype)
+            for j, (dtype, shape) in enumerate(self._results)
+        ]
+        for i, j in self._donated.items():
+            results[j] = arrays[i] if arrays[i].flags.writeable else arrays[i].copy()
+        return tuple(results)  # type: ignore[arg-type]
 
     def _check(self, args: Sequence[Any]) -> list[Array]:
         """The arguments as arrays stored row by row."""

@@ -142,6 +142,16 @@ def test_branches_give_parameters_views_and_numbers(toolchain: Toolchain, pred: 
     agree(toolchain, block, np.bool_(pred), ROW_A, ROW_B, np.float32(3))
 
 
+def test_regions_that_passes_left_sharing_values(toolchain: Toolchain) -> None:
+    """Two blocks of the same values, one without an operation that was dead there."""
+    full = region([ROW, ROW], lambda b, x, y: [b("mul", x, y), b("add", x, y)])
+    part = Block(full.params, full.ops[1:], full.results[1:])
+    b = Builder([TensorType(BOOL), ROW, ROW])
+    first = b.emit("if", b.params, {}, [part, part])
+    second = b.emit("if", [b.params[0], b.params[2], first[0]], {}, [full, full])
+    agree(toolchain, b.finish([*first, *second]), np.bool_(True), ROW_A, ROW_B)
+
+
 def test_results_that_are_parameters_constants_and_each_other(toolchain: Toolchain) -> None:
     b = Builder([ROW, NUMBER])
     table = b.constant(np.arange(100, dtype=np.float32))

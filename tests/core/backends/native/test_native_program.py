@@ -94,6 +94,45 @@ def test_buffers_that_do_not_fit_or_overlap_are_refused(program: NativeProgram) 
         program(matrix(), np.float32(1), out=[gram, gram.reshape(-1)[5:6].reshape(())])
 
 
+def donating_function() -> Function:
+    """(w, g) -> w - g and their difference the other way about; w's memory is given away."""
+    b = Builder([MATRIX, MATRIX])
+    w, g = b.params
+    total = b("reduce_sum", w, axes=(0, 1))
+    results = [total, b("sub", g, w), b("sub", w, g)]
+    return Function("step", b.finish(results), ("w", "g"), ("t", "a", "b"), frozenset([0]))
+
+
+def test_a_donated_argument_becomes_a_result(toolchain: Toolchain) -> None:
+    step = compile_native({"step": donating_function()}, toolchain)["step"]
+    w, g = matrix(1), matrix(2)
+    before = w.copy()
+    total, first, second = step(w, g)
+    assert first is w, "the first result of its type has its memory"
+    assert np.array_equal(first, g - before) and np.array_equal(second, before - g)
+    np.testing.assert_allclose(total, before.sum(dtype=np.float64), rtol=1e-4)
+
+
+def test_a_donated_argument_that_cannot_be_written_is_copied(toolchain: Toolchain) -> None:
+    step = compile_native({"step": donating_function()}, toolchain)["step"]
+    w, g = matrix(1), matrix(2)
+    w.setflags(write=False)
+    before = w.copy()
+    out = [np.empty((), np.float32), np.empty_like(g), np.empty_like(g)]
+    for results in (step(w, g), step(before, g, out=out)):
+        assert np.array_equal(results[1], g - w)
+    assert np.array_equal(w, before), "with buffers given, the argument is left alone"
+
+
+def test_swapped_donations_are_kept_apart(toolchain: Toolchain) -> None:
+    b = Builder([MATRIX, MATRIX])
+    swap = Function("swap", b.finish(b.params[::-1]), ("x", "y"), ("y", "x"), frozenset([0, 1]))
+    x, y = matrix(1), matrix(2)
+    old_x, old_y = x.copy(), y.copy()
+    new_y, new_x = compile_native({"swap": swap}, toolchain)["swap"](x, y)
+    assert np.array_equal(new_y, old_y) and np.array_equal(new_x, old_x)
+
+
 def test_threads_share_a_program(program: NativeProgram) -> None:
     inputs = [matrix(seed) for seed in range(4)]
     expected = [program(x, np.float32(1))[0] for x in inputs]
@@ -172,6 +211,15 @@ def test_a_damaged_file_is_built_again(
     assert cache.shared_object(key, toolchain, lambda: source) == path
     assert path.read_bytes() != built[:-100] and len(path.read_bytes()) > 100
     assert not list(path.parent.glob("tmp*")), "nothing is left behind"
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "native").write_text("a file, not a folder")
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
+    with pytest.raises(DelianError, match="cannot be kept in"):
+        compile_native({"square": square_function()}, toolchain)
 
 
 def test_what_the_compiler_says_is_passed_on(toolchain: Toolchain, tmp_path: Path) -> None:
