@@ -157,6 +157,8 @@ def claim_folder(out: Path) -> None:
         )
     try:
         out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise DelianError(f"{out} is a file", "name a folder with --out DIR") from None
     except OSError as error:
         raise DelianError(
             f"cannot make the folder {out}: {error.strerror}", "choose another with --out DIR"

@@ -63,8 +63,16 @@ class Toolchain:
             env.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
             env.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
         try:
+            # In a session of its own, so that Ctrl-C in a terminal reaches us and not the compiler,
+            # which would end with half a program.
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_TIMEOUT_S, env=env, check=False
+                command,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                env=env,
+                check=False,
+                start_new_session=True,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DelianError(f"the C compiler {self.name} did not run: {error}", _HINT) from error
