@@ -74,7 +74,7 @@ def folder(tmp_path, monkeypatch):
         ("-s labels.toml", ["label 9 (row 5)", "3 classes", "model.classes=10"]),
         ("-s gone.toml", ["gone.npz", "data.path"]),
         ("-s good.toml", ["the cnn model reads images", "[16]", "use the mlp model"]),
-        ("-s misfit.toml", ["misfit.py:11:16", "return hidden @ self.second", "^^^", "7 and 9"]),
+        ("-s misfit.toml", ["misfit.py:12:16", "return hidden @ self.second", "^^^", "7 and 9"]),
         ("-s omniglot", ["needs a data file", "--data FILE"]),
         ("-s omniglot --data good.npz", ["no array `image`", "it has `x`, `y`, `device`"]),
         ("-s shakespeare --data good.npz", ["good.npz is not UTF-8 text"]),
