@@ -1,9 +1,10 @@
 """The native back end: a program as machine code, by way of one readable C file.
 
-    passes.fuse    block -> loops and calls, in order           emit, loops, kernels, control, lists
-    passes.memory  tensors -> places in one arena         =>    write them as C, over the headers *.h
-                                                                cache, toolchain build it
-                                                                program loads and calls it
+    passes.fuse     a block becomes loops and calls, in the order they run
+    passes.memory   tensors get places: parameters, result buffers, one arena
+    emit            writes both as C: `loops`, `kernels`, `control`, `lists`, over the headers *.h
+    cache           names the shared object by its content; `toolchain` builds it
+    program         loads and calls it
 
 The C of a program lies beside its shared object, `program.report.library`, to be read.
 """
