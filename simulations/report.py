@@ -47,7 +47,7 @@ def build_report(
 def _report_of(result: SimulationResult) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "scenario": result.scenario.to_json(),
+        "scenario": _scenario_of(result),
         "summary": summarise(result),
         "rounds": [dataclasses.asdict(r) for r in result.rounds],
         "devices": [dataclasses.asdict(d) for d in result.devices],
@@ -55,6 +55,14 @@ def _report_of(result: SimulationResult) -> dict[str, Any]:
         "data": dict(result.data),
         "host": dict(result.host),
     }
+
+
+def _scenario_of(result: SimulationResult) -> dict[str, Any]:
+    """The scenario as it was run: with the caller's own algorithm, if there was one."""
+    scenario = result.scenario.to_json()
+    if result.algorithm is not None:
+        scenario["algorithm"] = dict(result.algorithm)
+    return scenario
 
 
 def summarise(result: SimulationResult) -> dict[str, Any]:
@@ -67,7 +75,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
     seen = [d for d in devices if not d.held_out]
     newcomers = [d for d in devices if d.held_out]
     return {
-        "algorithm": result.scenario.algorithm.name,
+        "algorithm": _scenario_of(result)["algorithm"]["name"],
         "rounds": sum(r.applied for r in rounds),
         "interrupted": result.interrupted,
         "stopped_by": result.stopped_by,

@@ -80,7 +80,8 @@ class SimulationResult:
     """A whole run, or the part of it that was done when it was stopped.
 
     `stopped_by`: None for a run that came to its last round, "interrupt" when somebody stopped it,
-    "failure" when it gave up; `why` then says what was in the way. `data` is the data card, `host`
+    "failure" when it gave up; `why` then says what was in the way. `algorithm`: name and settings
+    of one that the caller brought, in place of the scenario's. `data` is the data card, `host`
     what differs between machines and runs (wall times, versions, threads); nothing else may.
     """
 
@@ -93,6 +94,7 @@ class SimulationResult:
     host: Mapping[str, Any] = field(default_factory=dict)
     stopped_by: StoppedBy | None = None
     why: str = ""
+    algorithm: Mapping[str, Any] | None = None
 
     @property
     def interrupted(self) -> bool:

@@ -8,6 +8,7 @@ query set, and the device's own model, made from the shared one by the bundle's 
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from ..core.backends import Backend
 from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import Array
+from ..core.learn import Algorithm
 from ..core.learn.build import build
 from ..core.ops.control import block_cost
 from ..core.ports import SECOND, Floats, Outcome, Vector
@@ -59,6 +61,7 @@ EVALUATION_STREAM = 0x6576616C
 def simulate(
     scenario: Scenario,
     *,
+    algorithm: Algorithm | None = None,
     data_path: Path | None = None,
     threads: int | None = None,
     backend: Backend = "native",
@@ -68,7 +71,8 @@ def simulate(
     """Runs a scenario to its last round, or until `stop()` says so.
 
     Args:
-        data_path: stands in for the scenario's own data file. threads: how many devices train at
+        algorithm: stands in for the scenario's. Of the scenario's settings the batch size stays,
+        and the number of local steps that virtual time counts. data_path: stands in for the scenario's own data file. threads: how many devices train at
         once; the result is the same for any number. backend: "native" (compiled C) or "reference"
         (NumPy). on_event: told of everything that a progress view shows; called from several
         threads, one at a time. stop: asked between devices; the round's bookkeeping is done before
@@ -77,13 +81,15 @@ def simulate(
     Raises:
         DelianError: the data, the model or the scenario do not fit together.
     """
-    return _Simulation(scenario, data_path, threads or cores(), backend, on_event, stop).run()
+    run = _Simulation(scenario, algorithm, data_path, threads or cores(), backend, on_event, stop)
+    return run.run()
 
 
 class _Simulation:
     def __init__(
         self,
         scenario: Scenario,
+        algorithm: Algorithm | None,
         data_path: Path | None,
         threads: int,
         backend: Backend,
@@ -92,6 +98,7 @@ class _Simulation:
     ) -> None:
         self.began = time.perf_counter()
         self.scenario, self.threads, self.backend, self.stop = scenario, threads, backend, stop
+        self.own_algorithm = algorithm
         self._tell, self._telling = on_event, threading.Lock()
         self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}
         self.data = load_data(scenario, data_path)
@@ -107,6 +114,7 @@ class _Simulation:
         start = time.perf_counter()
         self.runtime = Runtime(self.bundle, backend)
         self.walls["compile_seconds"] = time.perf_counter() - start
+        self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
         self.applied = 0
         self.rounds_of = [0] * len(self.data.devices)
@@ -144,6 +152,7 @@ class _Simulation:
             host=self._host(result.updates),
             stopped_by="failure" if result.failed else "interrupt" if result.stopped else None,
             why=result.failed,
+            algorithm=self._own_settings(),
         )
 
     # ------------------------------------------------------------ before
@@ -152,7 +161,7 @@ class _Simulation:
         task, example = recipes.task(self.scenario, self.data)
         return build(
             task,
-            recipes.algorithm(self.scenario.algorithm),
+            self.own_algorithm or recipes.algorithm(self.scenario.algorithm),
             self.arrays[0],
             example=example,
             clip=self.scenario.privacy.clip,
@@ -160,6 +169,19 @@ class _Simulation:
             weight_max=recipes.weight_max(self.scenario, self.data),
             seed=self.scenario.seed,
         )
+
+    def _own_settings(self) -> dict[str, Any] | None:
+        """The caller's algorithm as a report shows it: its name, and its numbers by name."""
+        own = self.own_algorithm
+        if own is None:
+            return None
+        settings = {f.name: getattr(own, f.name) for f in dataclasses.fields(own)}
+        numbers = {k: v for k, v in settings.items() if isinstance(v, int | float | str)}
+        return {
+            "name": type(own).__name__,
+            "batch_size": self.scenario.algorithm.batch_size,
+            **numbers,
+        }
 
     def _selected(self) -> int:
         """Devices tasked in a round: the most that one ring sum holds."""

@@ -1,0 +1,72 @@
+"""What README.md, docs/ and examples/ say is so: their code gives what stands beside it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import delian as dl
+import numpy as np
+import pytest
+from delian.core.text import print_function
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"delian_documents_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_s_example_prints_what_it_says(tmp_path, capsys):
+    (code,) = blocks(ROOT / "README.md", "python")
+    said = re.findall(r"^print.*#\s*(\[.*\])$", code, re.MULTILINE)
+    (tmp_path / "readme.py").write_text(code)
+    load(tmp_path / "readme.py")
+    assert capsys.readouterr().out.split("\n")[:-1] == said
+    assert len(said) == 3
+
+
+def test_the_architecture_s_programs_are_what_the_compiler_makes(tmp_path):
+    page = ROOT / "docs" / "architecture.md"
+    (code,) = blocks(page, "python")
+    (tmp_path / "architecture.py").write_text(f"import numpy as np\n\n{code}")
+    loss = load(tmp_path / "architecture.py").loss
+    types = [np.zeros(shape, np.float32) for shape in ((3,), (8, 3), (8,))]
+    made = [print_function(dl.trace(f, *types).function) for f in (loss, dl.grad(loss))]
+    assert [text.strip() for text in blocks(page, "text")] == [text.strip() for text in made]
+
+
+def test_one_s_own_algorithm_runs_and_its_report_shows_it(tmp_path):
+    example = load(ROOT / "examples" / "own_algorithm.py")
+    report = example.main(tmp_path / "run", rounds=2)
+    assert report["summary"]["algorithm"] == "FedSam" and report["summary"]["rounds"] == 2
+    assert report["scenario"]["algorithm"]["rho"] == 0.05
+    assert "FedSam" in (tmp_path / "run" / "report.html").read_text()
+    losses = [r["personalised_loss"] for r in report["rounds"]]
+    assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page):
+    folders = "proto|core|device|edge|cloud|simulations|cli|tests|examples|docs"
+    for name in re.findall(rf"`((?:{folders})/[\w/]*[\w.]*)`", page.read_text()):
+        assert (ROOT / name).exists(), name
