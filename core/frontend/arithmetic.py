@@ -52,7 +52,7 @@ def numpy_dtype(s: Specialiser, dtype: Any) -> DType:
     """The IR's element type for what a user may give as a dtype."""
     try:
         return DType.of(dtype)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         names = ", ".join(d.numpy.name for d in DType)
         raise s.error(
             "DL116", f"there is no element type {describe(dtype)}", f"there are {names}"

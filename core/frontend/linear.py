@@ -100,9 +100,14 @@ def outer(s: Specialiser, a: Any, b: Any) -> Tensor:
 def tensordot(s: Specialiser, a: Any, b: Any, axes: Any = 2) -> Tensor:
     x, y, weak = _pair(s, a, b)
     if isinstance(axes, int):
+        if not 0 <= axes <= min(len(x.shape), len(y.shape)):
+            raise s.error("DL115", f"np.tensordot over {axes} axes of {x.type} and {y.type}")
         left = list(range(len(x.shape) - axes, len(x.shape)))
         right = list(range(axes))
     else:
+        if not isinstance(axes, tuple | list) or len(axes) != 2:
+            text = f"np.tensordot takes a number of axes or two lists, not {describe(axes)}"
+            raise s.error("DL119", text)
         first, second = axes
         left = [shapes.axis_of(s, Tensor(x), k) for k in shapes.static_ints(s, first, "an axis")]
         right = [shapes.axis_of(s, Tensor(y), k) for k in shapes.static_ints(s, second, "an axis")]

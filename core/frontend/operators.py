@@ -100,7 +100,7 @@ def _no_operator(s: Specialiser, op: str, a: Any, b: Any) -> Exception:
 def _listed(s: Specialiser, value: Any) -> Any:
     """NumPy takes a list beside an array for an array."""
     if type(value) in (list, tuple) and value:
-        return np.asarray(value) if is_static(value) else s.stack([_listed(s, v) for v in value])
+        return s.array(value)
     return value
 
 
@@ -196,9 +196,15 @@ def condition(s: Specialiser, value: Any) -> bool | Value:
     return truth
 
 
+#: Sizes, axes and the like are 64-bit numbers.
+_INT_MAX = 2**63
+
+
 def static_int(s: Specialiser, value: Any, what: str) -> int:
     """A whole number that must be known now."""
     if type(value) is int:
+        if not -_INT_MAX <= value < _INT_MAX:
+            raise s.error("DL119", f"{what} cannot be {value}: it has more than 64 bits")
         return value
     if type(value) is Tensor:
         raise s.needs_static(value, what)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Loc
-from ..ir import Block, Builder, DType, Op, TensorType, Value
+from ..ir import Block, Builder, DType, Op, Value
 
 #: Operations whose integer result is not negative when no operand is (wrap-around aside, which no
 #: index survives).
@@ -24,6 +24,7 @@ _KEEPS_SIGN = frozenset(
         *("reduce_max", "reduce_min", "cumsum", "and", "shr"),
     )
 )
+_UNSIGNED = (DType.U32, DType.U8, DType.BOOL)
 #: Operations whose result is never negative.
 _NEVER_NEGATIVE = frozenset(("iota", "argmax", "argmin", "argsort"))
 
@@ -49,7 +50,7 @@ class Scope(Builder):
     ) -> tuple[Value, ...]:
         results = super().emit(name, operands, attrs, regions, locs)
         if name in _NEVER_NEGATIVE or (
-            name in _KEEPS_SIGN and all(v in self.natural for v in operands)
+            name in _KEEPS_SIGN and _is_natural(self, operands, results)
         ):
             self.natural.add(results[0])
         return results
@@ -83,6 +84,16 @@ class Scope(Builder):
             if dtype.is_int and copy.size and int(copy.min()) >= 0:
                 self.natural.add(made)
         return found[0]
+
+
+def _is_natural(scope: Scope, operands: Sequence[Value], results: Sequence[Value]) -> bool:
+    """Whether a result cannot be negative: an i64 made of such, or of unsigned integers.
+
+    Narrower integers are left out: they wrap around.
+    """
+    if results[0].dtype is not DType.I64:
+        return False
+    return all(v in scope.natural or v.dtype in _UNSIGNED for v in operands)
 
 
 def free_values(
@@ -129,7 +140,3 @@ def close(
 def union(*frees: Sequence[Value]) -> list[Value]:
     """Free values of several regions, each once, in order."""
     return list(dict.fromkeys(v for free in frees for v in free))
-
-
-def tensor_type(dtype: DType, shape: Sequence[int] = ()) -> TensorType:
-    return TensorType(dtype, tuple(shape))

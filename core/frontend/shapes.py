@@ -90,6 +90,10 @@ def full_like(
     return Tensor(arithmetic.materialise(s, Tensor(value.value), kind, sizes))
 
 
+#: No array is longer.
+_LENGTH_MAX = 2**48
+
+
 def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     if stop is None:
         start, stop = 0, start
@@ -97,6 +101,8 @@ def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: A
         if type(bound) is Tensor:
             hint = "make it as long as it can get, and mask: np.arange(capacity) < n"
             raise s.needs_static(bound, "the length of np.arange", hint)
+        if not isinstance(bound, int | float | np.number) or abs(complex(bound)) >= _LENGTH_MAX:
+            raise s.error("DL119", f"np.arange takes numbers, not {describe(bound)}")
     if step == 0:
         raise s.error("DL113", "np.arange: the step cannot be 0")
     whole = all(isinstance(v, int | np.integer) for v in (start, stop, step))
@@ -391,6 +397,9 @@ def roll(s: Specialiser, a: Any, shift: Any, axis: Any = None) -> Tensor:
     shifts = static_ints(s, shift, "the shift")
     if len(shifts) == 1:
         shifts = shifts * len(axes)
+    if len(shifts) != len(axes):
+        text = f"np.roll: {len(shifts)} shifts for {len(axes)} axes"
+        raise s.error("DL119", text, "give as many of one as of the other")
     for k, n in zip(axes, shifts, strict=True):
         size = x.shape[k]
         if size == 0 or n % size == 0:
@@ -435,7 +444,7 @@ def take(s: Specialiser, a: Any, indices: Any, axis: Any = None) -> Tensor:
 
 def whole_numbers(s: Specialiser, indices: Any, what: str) -> Any:
     if isinstance(indices, tuple | list):
-        indices = np.asarray(indices) if is_static(indices) else stack(s, indices)
+        indices = array(s, indices)
     kind = arithmetic.dtype_of(s, indices)[0]
     if not kind.is_int:
         raise s.error("DL114", f"{what} takes whole numbers as indices, not {kind.value}")
@@ -475,7 +484,10 @@ def diff(s: Specialiser, a: Any, n: Any = 1, axis: Any = -1) -> Tensor:
     x = tensor(s, a)
     k = axis_of(s, x, axis)
     before = (slice(None),) * k
-    for _ in range(static_int(s, n, "the order of a difference")):
+    order = static_int(s, n, "the order of a difference")
+    if order < 0:
+        raise s.error("DL119", f"the order of a difference cannot be {order}")
+    for _ in range(min(order, x.shape[k])):  # After that many nothing is left to subtract.
         later = indexing.subscript(s, x, (*before, slice(1, None)))
         x = arithmetic.subtract(s, later, indexing.subscript(s, x, (*before, slice(None, -1))))
     return x

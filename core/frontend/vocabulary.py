@@ -187,9 +187,15 @@ def _clip(
     return out if high is None else arithmetic.minimum(s, out, high)
 
 
+#: Powers of ten beyond are no floats.
+_DECIMALS_MAX = 300
+
+
 def _round(s: Specialiser, a: Any, decimals: Any = 0) -> Tensor:
     """Half to even, as NumPy rounds."""
     places = operators.static_int(s, decimals, "the number of decimals")
+    if abs(places) > _DECIMALS_MAX:
+        raise s.error("DL119", f"no float has {places} decimals")
     x = tensor(s, a)
     if not x.dtype.is_float:
         return x

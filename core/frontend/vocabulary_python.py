@@ -242,6 +242,8 @@ def _getattr(s: Specialiser, value: Any, name: Any, default: Any = _MISSING) -> 
 
 
 def _hasattr(s: Specialiser, value: Any, name: Any) -> bool:
+    if not isinstance(name, str):
+        raise s.error("DL119", f"an attribute's name is a string, not {describe(name)}")
     if type(value) is Tensor:
         from .vocabulary import METHODS, PROPERTIES
 
@@ -266,6 +268,8 @@ def _reduce(s: Specialiser, function: Any, sequence: Any, initial: Any = _MISSIN
 
 
 def _partial(s: Specialiser, function: Any, *args: Any, **kwargs: Any) -> Any:
+    if not callable(function):
+        raise s.error("DL106", f"{describe(function)} is not a function")
     return functools.partial(function, *args, **kwargs)
 
 

@@ -447,3 +447,27 @@ def test_every_code_is_explained_and_used():
     source = "\n".join(p.read_text() for p in package.glob("*.py"))
     used = set(re.findall(r'"(DL\d+)"', source.replace((package / "codes.py").read_text(), "")))
     assert used == set(CODES)
+
+
+def odd_arguments(x):
+    i = x.astype(np.int32)
+    return [
+        *((x, "a"), (x, 9), (x, (0, 1)), (x, i), ("a",), (None,), ([x, x[0]],), ({"a": x},)),
+        *((x[0, 0], x), (), (x, [1.5]), (layer,), (x, 1, 2, 3, 4, 5, 6), (2**70,), (x, np.int32)),
+    ]
+
+
+def test_bad_arguments_are_never_a_fault_of_the_compiler():
+    from delian.core.errors import ProgramError
+    from delian.core.frontend import trace
+
+    for row in vocabulary._table().values():
+        for k in range(15):
+
+            def f(x, function=row.function, k=k):
+                return function(*odd_arguments(x)[k])
+
+            try:
+                trace(f, X)
+            except ProgramError as e:
+                assert e.code != "DL121", (row.name, k, e.message)
