@@ -72,11 +72,11 @@ def simulate(
 
     Args:
         algorithm: stands in for the scenario's. Of the scenario's settings the batch size stays,
-        and the number of local steps that virtual time counts. data_path: stands in for the scenario's own data file. threads: how many devices train at
-        once; the result is the same for any number. backend: "native" (compiled C) or "reference"
-        (NumPy). on_event: told of everything that a progress view shows; called from several
-        threads, one at a time. stop: asked between devices; the round's bookkeeping is done before
-        the run ends.
+        and the number of local steps that virtual time counts. data_path: stands in for the
+        scenario's own data file. threads: how many devices train at once; the result is the same
+        for any number. backend: "native" (compiled C) or "reference" (NumPy). on_event: told of
+        everything that a progress view shows; called from several threads, one at a time. stop:
+        asked between devices; the round's bookkeeping is done before the run ends.
 
     Raises:
         DelianError: the data, the model or the scenario do not fit together.
@@ -107,7 +107,7 @@ class _Simulation:
         self._say(Phase("tracing the algorithm"))
         start = time.perf_counter()
         bundle = self._build()
-        # Devices are sent the bundle bare, and the first weights are needed in the first round only.
+        # Devices are sent the bundle bare; the first weights are needed in the first round only.
         self.first, self.bundle = bundle.weights, bundle.bare()
         self.walls["trace_seconds"] = time.perf_counter() - start
         self._say(Phase(f"compiling {len(self.bundle.programs)} programs"))
