@@ -115,6 +115,7 @@ def _call_function(
             return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
         raise unknown(s, f)
     function = _hir(s, f)
+    s.entry = s.entry or function.loc
     p = function.parameters
     keyword_defaults = f.__kwdefaults__ or {}
     bound = bind(s, f.__name__, p, f.__defaults__ or (), keyword_defaults, args, kwargs)

@@ -44,6 +44,8 @@ class Specialiser:
         self.scope = Scope((), self.natural)
         self.chain: tuple[Loc, ...] = ()
         self.loc: Loc | None = None
+        #: The function that the program is made of, for errors about the call of it.
+        self.entry: Loc | None = None
         self.region: object = object()
         self.calls: list[object] = []
         #: Lists and dicts that this program made, by id: (the object, the region it was made in).
@@ -62,7 +64,8 @@ class Specialiser:
 
     def locs(self) -> tuple[Loc, ...]:
         """The present span and the calls that led to it, innermost first."""
-        chain = self.chain if self.loc is None else (*self.chain, self.loc)
+        here = self.loc or self.entry
+        chain = self.chain if here is None else (*self.chain, here)
         return tuple(reversed(chain))
 
     def error(self, code: str, message: str, hint: str = "") -> ProgramError:

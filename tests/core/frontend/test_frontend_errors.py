@@ -457,6 +457,7 @@ def odd_arguments(x):
     ]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_bad_arguments_are_never_a_fault_of_the_compiler():
     from delian.core.errors import ProgramError
     from delian.core.frontend import trace
@@ -471,3 +472,9 @@ def test_bad_arguments_are_never_a_fault_of_the_compiler():
                 trace(f, X)
             except ProgramError as e:
                 assert e.code != "DL121", (row.name, k, e.message)
+
+
+def test_a_call_that_does_not_fit_the_function_itself_shows_the_function(refusal):
+    text = refusal(layer, X)
+    assert "`layer` is called without `w`" in text
+    assert "def layer(x, w):" in text
