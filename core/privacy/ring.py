@@ -130,25 +130,34 @@ def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
     # f64 sums differ in their last bits with the order of adding; one rounding to f32 hides that
     # nearly always.
     shrink = (plan.clip / np.maximum(norm, plan.clip)).astype(np.float32)
-    steps = delta * (shrink * weight * np.float32(plan.scale))
-    weight_steps = weight * np.float32(plan.weight_scale)
-    exact = np.concatenate([steps, np.reshape(weight_steps, (1,))])
-    # floor(v + u) without rounding v + u: the fraction of an f32 is exact, and so is the
-    # comparison.
-    low = np.floor(exact)
-    up = _noise(key, plan.length) < exact - low
-    return (low.astype(np.int32) + up.astype(np.int32)).astype(np.uint32)
+    factor = shrink * weight * np.float32(plan.scale)
+    # Two numbers from each random word, so the update is rounded in two halves: none of what lies
+    # between is as long as the model.
+    first = (plan.length + 1) // 2
+    rest = plan.dimension - first
+    words = random.bits(key, (first,))
+    low, high = words & 0xFFFF, words >> 16
+    counted = np.reshape(weight * np.float32(plan.weight_scale), (1,))
+    return np.concatenate(
+        [
+            _round(delta[:first] * factor, low),
+            _round(delta[first:] * factor, high[:rest]),
+            _round(counted, high[rest : rest + 1]),
+        ]
+    )
 
 
-def _noise(key: Any, length: int) -> Any:
-    """f32[length] in (0, 1), two numbers from each random word.
+def _round(exact: Any, noise: Any) -> Any:
+    """f32[n] in steps, u32[n] below 2^16 -> u32[n]: floor(v + u), u on a grid of 2^-16, centred.
 
-    On a grid of 2^-16, centred: the chance of rounding up is off by at most 2^-17, a bias far below
-    what the rounding itself costs.
+    The chance of rounding up is off by at most 2^-17, a bias far below what the rounding itself
+    costs.
     """
-    words = random.bits(key, ((length + 1) // 2,))
-    halves = np.concatenate([words & 0xFFFF, words >> 16])[:length]
-    return halves.astype(np.float32) * np.float32(2.0**-16) + np.float32(2.0**-17)
+    unit = noise.astype(np.float32) * np.float32(2.0**-16) + np.float32(2.0**-17)
+    # Without rounding v + u: the fraction of an f32 is exact, and so is the comparison.
+    low = np.floor(exact)
+    up = unit < exact - low
+    return (low.astype(np.int32) + up.astype(np.int32)).astype(np.uint32)
 
 
 def zeros(plan: RingPlan) -> Vector:
