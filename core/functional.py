@@ -186,7 +186,7 @@ def relu(x: Array) -> Array:
 
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)), without overflow."""
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))  # type: ignore[no-any-return]
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def silu(x: Array) -> Array:
@@ -202,7 +202,7 @@ def gelu(x: Array) -> Array:
 def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
     """log sum exp(x) along an axis, without overflow."""
     top = stop_gradient(np.max(x, axis=axis, keepdims=True))
-    total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
+    total: Array = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
     return total if keepdims else np.squeeze(total, axis=axis)
 
 
@@ -235,4 +235,4 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
             f"cross_entropy takes logits [..., C] and labels [...], "
             f"not shapes {list(logits.shape)} and {list(labels.shape)}"
         )
-    return -np.take_along_axis(log_softmax(logits), labels[..., None], axis=-1)[..., 0]  # type: ignore[no-any-return]
+    return -np.take_along_axis(log_softmax(logits), labels[..., None], axis=-1)[..., 0]

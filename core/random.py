@@ -82,7 +82,7 @@ def bits(key: Array, shape: int | Sequence[int] = ()) -> Array:
         raise ValueError(f"a draw has at most 2**32 - 1 numbers, not {count}")
     low = np.arange(count, dtype=np.uint32).reshape(sizes)
     y0, y1 = threefry2x32(key, np.zeros(sizes, np.uint32), low)
-    return y0 ^ y1  # type: ignore[no-any-return]
+    return y0 ^ y1
 
 
 def uniform(
@@ -130,12 +130,14 @@ def permutation(key: Array, count: Any, capacity: int) -> Array:
     """
     # Stable sort: equal bits keep their order, and whatever lies beyond `count` sorts last.
     drawn = bits(key, capacity).astype(np.int64)
-    return np.argsort(np.where(np.arange(capacity) < count, drawn, 2**32), kind="stable")
+    order: Array = np.argsort(np.where(np.arange(capacity) < count, drawn, 2**32), kind="stable")
+    return order
 
 
 def bernoulli(key: Array, probability: Any, shape: int | Sequence[int] = ()) -> Array:
     """bool of `shape`, True with this probability."""
-    return uniform(key, shape) < probability
+    hit: Array = uniform(key, shape) < probability
+    return hit
 
 
 def randint(key: Array, shape: int | Sequence[int], low: Any, high: Any) -> Array:

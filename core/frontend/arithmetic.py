@@ -7,9 +7,9 @@ nothing else; `Tensor.weak` carries that through the program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -190,7 +190,11 @@ def floating(s: Specialiser, name: str, *values: Any) -> Tensor:
     return Tensor(s.emit(name, *args), weak)
 
 
-def or_bool(name: str, bool_name: str | None, verb: str) -> Any:
+#: Two operands to a tensor.
+Binary: TypeAlias = "Callable[[Specialiser, Any, Any], Tensor]"
+
+
+def or_bool(name: str, bool_name: str | None, verb: str) -> Binary:
     """An arithmetic operator, which on two bools is a logical one (or refused, as by NumPy)."""
 
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
@@ -218,7 +222,7 @@ def divide(s: Specialiser, a: Any, b: Any) -> Tensor:
     return floating(s, "div", a, b)
 
 
-def bitwise(name: str) -> Any:
+def bitwise(name: str) -> Binary:
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
         dtype, _ = result_dtype(s, (a, b))
         if dtype.is_float:
@@ -233,7 +237,7 @@ bitwise_and, bitwise_or, bitwise_xor = bitwise("and"), bitwise("or"), bitwise("x
 left_shift, right_shift = bitwise("shl"), bitwise("shr")
 
 
-def compare(name: str, swap: bool = False) -> Any:
+def compare(name: str, swap: bool = False) -> Binary:
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
         if swap:
             a, b = b, a

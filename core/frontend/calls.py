@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import ProgramError
 from . import hir, liveness, operators, statements, syntax
 from .values import Closure, Frame, Method, Tensor, describe, is_static
 
@@ -127,7 +128,7 @@ def _call_function(
 def _hir(s: Specialiser, f: types.FunctionType) -> hir.FunctionDef:
     try:
         return syntax.function_hir(f)
-    except syntax.ProgramError as e:
+    except ProgramError as e:
         raise s.error(e.code, e.message, e.hint) from None
 
 

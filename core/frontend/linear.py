@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..ir import Value
 from . import arithmetic, reductions, shapes
 from .arithmetic import tensor
+from .operators import static_ints
 from .values import Tensor, describe
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def tensordot(s: Specialiser, a: Any, b: Any, axes: Any = 2) -> Tensor:
             text = f"np.tensordot takes a number of axes or two lists, not {describe(axes)}"
             raise s.error("DL119", text)
         first, second = axes
-        left = [shapes.axis_of(s, Tensor(x), k) for k in shapes.static_ints(s, first, "an axis")]
-        right = [shapes.axis_of(s, Tensor(y), k) for k in shapes.static_ints(s, second, "an axis")]
+        left = [shapes.axis_of(s, Tensor(x), k) for k in static_ints(s, first, "an axis")]
+        right = [shapes.axis_of(s, Tensor(y), k) for k in static_ints(s, second, "an axis")]
     if [x.shape[k] for k in left] != [y.shape[k] for k in right]:
         text = f"{x.type} along {left} and {y.type} along {right}"
         raise s.error("DL115", f"np.tensordot: the sizes differ: {text}")

@@ -324,7 +324,7 @@ class _Converter:
         if isinstance(node, ast.Tuple | ast.List):
             return hir.Sequence(loc, tuple, tuple(self.target(e) for e in node.elts))
         if isinstance(node, ast.Starred):
-            return hir.Starred(loc, self.target(node.value))  # type: ignore[arg-type]
+            return hir.Starred(loc, self.target(node.value))
         if isinstance(node, ast.Subscript):
             return hir.Subscript(loc, self.expr(node.value), self.expr(node.slice))
         return hir.Refused(

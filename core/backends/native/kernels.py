@@ -44,8 +44,8 @@ def scratch_bytes(call: Call, schedule: Schedule) -> int:
     if op.name in _CONVOLUTIONS and op.result.dtype is DType.F32:
         return 4 * _conv_scratch(call)
     if op.name == "argsort":
-        n = op.result.shape[op.attrs["axis"]]
-        return n * 2 * (8 + op.operands[0].dtype.itemsize)
+        row: int = op.result.shape[op.attrs["axis"]]
+        return row * 2 * (8 + op.operands[0].dtype.itemsize)
     return 0
 
 
