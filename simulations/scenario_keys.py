@@ -4,9 +4,13 @@ and the docs.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -131,13 +135,30 @@ def _meaning(model: type[Table]) -> str:
 
 def _own_keys(model: type[Table], path: KeyPath) -> list[Key]:
     """The table's own keys, without those of the tables in it."""
-    found = []
+    found, meanings = [], _meanings(model)
     for name, field in model.model_fields.items():
         if holds_table(model, name):
             continue
         default = "" if field.is_required() else _toml(field.default)
-        meaning = " ".join((field.description or "").split())
-        found.append(Key((*path, name), _allowed(field), default, meaning))
+        found.append(Key((*path, name), _allowed(field), default, meanings.get(name, "")))
+    return found
+
+
+def _meanings(model: type[Table]) -> dict[str, str]:
+    """The text under each key of a table, its own or inherited."""
+    found: dict[str, str] = {}
+    for owner in reversed(model.__mro__):
+        if not issubclass(owner, Table):
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(definition, ast.ClassDef)
+        for key, below in pairwise(definition.body):
+            match key, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found[name] = " ".join(text.split())
     return found
 
 

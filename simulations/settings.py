@@ -20,10 +20,13 @@ Steps = Annotated[int, Field(ge=1, le=10_000)]
 class Table(BaseModel):
     """A table of the file: unknown keys are refused, values are not converted, nothing changes
     later.
+
+    A key's meaning is the text under it, which `scenario_keys` reads where it is asked for: neither
+    that nor building a validator for each table is worth the start of every command.
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
 
 

@@ -164,6 +164,19 @@ def test_the_command_starts_without_what_only_some_commands_need():
     assert not heavy & imported
 
 
+def test_the_main_job_imports_nothing_that_takes_long_and_that_it_does_not_need(tmp_path):
+    arguments = ["simulate", "--set", "rounds=1", "--out", str(tmp_path / "run")]
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "delian.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert "delian.simulations.simulate" in imported
+    assert not {"torch", "sklearn", "scipy", "grpc", "aiomqtt", "asyncio", "pandas"} & imported
+
+
 def test_the_readme_has_two_commands_and_its_links_lead_somewhere():
     readme = (ROOT / "README.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
