@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from pathlib import Path
 
 import pytest
-from delian.core.wire import generate
 from google.protobuf import descriptor_pb2
+
+# From the checkout: an installed package has no proto/ beside it.
+_SPEC = importlib.util.spec_from_file_location(
+    "delian_generate_of_the_checkout",
+    Path(__file__).resolve().parents[3] / "core" / "wire" / "generate.py",
+)
+generate = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(generate)
 
 
 def test_every_proto_file_has_its_module_and_none_is_left_over():
