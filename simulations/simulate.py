@@ -22,6 +22,7 @@ import numpy as np
 
 from ..core import random
 from ..core.backends import Backend
+from ..core.backends.native import toolchain
 from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import Array
@@ -301,7 +302,7 @@ class _Simulation:
         return {
             **machine_facts(),
             "threads": self.threads,
-            "backend": self.backend,
+            **_computed_by(self.backend),
             "total_seconds": time.perf_counter() - self.began,
             **self.walls,
             "updates": updates,
@@ -377,6 +378,14 @@ class _Server:
 
     weights: Array
     memory: list[Array]
+
+
+def _computed_by(backend: Backend) -> dict[str, str]:
+    """The back end that ran, which is not the one asked for where there is no compiler."""
+    found = toolchain.find() if backend == "native" else None
+    if found is None:
+        return {"backend": "reference"}
+    return {"backend": "native", "compiler": found.name}
 
 
 def _link(link: Link) -> LinkProfile:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delian.core.backends.native import toolchain
 from delian.core.errors import DelianError, ProgramError
 from delian.simulations import scenario_file
 from delian.simulations.report import build_report
@@ -80,6 +81,13 @@ def test_the_back_ends_tell_the_same_story() -> None:
     for a, b in zip(native.rounds, reference.rounds, strict=True):
         assert (a.selected, a.reported, a.bytes) == (b.selected, b.reported, b.bytes)
         assert a.global_loss == pytest.approx(b.global_loss, rel=1e-3)
+
+
+def test_the_report_names_the_back_end_that_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("rounds=1").host["backend"] == "native"
+    monkeypatch.setattr(toolchain, "find", lambda: None)
+    host = run("rounds=1").host
+    assert host["backend"] == "reference" and "compiler" not in host
 
 
 def test_a_device_whose_loss_is_not_finite_is_refused_and_counted(tmp_path: Path) -> None:
