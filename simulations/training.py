@@ -71,7 +71,6 @@ class Jobs:
         job = Job(start)
         self._sequence += 1
         heappush(self._waiting, (due, self._sequence, job))
-        self._fill()
         return job
 
     def result(self, job: Job) -> Outcome:
@@ -79,6 +78,9 @@ class Jobs:
         assert not job.cancelled
         if not job.launched:
             self._launch(job)
+        # Here and not where a job is added: those that begin first are not those that end first,
+        # and one that is needed late would take the room of one that is needed soon.
+        self._fill()
         future, job.future = job.future, None
         assert future is not None
         try:
