@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..simulations.scenario import Scenario
 
 RUNS = Path("delian-runs")
+BUNDLE_NAME = "model.bundle"
 RUNS_PER_NAME_MAX = 10_000
 GAVE_UP, INTERRUPTED = 1, 130
 THREADS_MAX = 1024
@@ -106,6 +107,8 @@ def simulate(
         raise
     report = build_report(result, second)
     page = write_report(report, folder)
+    if result.bundle is not None:
+        result.bundle.save(folder / BUNDLE_NAME)
     if json:
         sys.stdout.write(to_json(report))
         sys.stdout.flush()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..core.bundle import Bundle
 from .scenario import Scenario
 
 LINKS = ("device_edge_up", "device_edge_down", "edge_cloud_up", "edge_cloud_down")
@@ -81,7 +82,8 @@ class SimulationResult:
 
     `stopped_by`: None for a run that came to its last round, "interrupt" when somebody stopped it,
     "failure" when it gave up; `why` then says what was in the way. `algorithm`: name and settings
-    of one that the caller brought, in place of the scenario's. `data` is the data card, `host`
+    of one that the caller brought, in place of the scenario's. `bundle`: the programs, with the
+    weights as they are at the end. `data` is the data card, `host`
     what differs between machines and runs (wall times, versions, threads); nothing else may.
     """
 
@@ -95,6 +97,7 @@ class SimulationResult:
     stopped_by: StoppedBy | None = None
     why: str = ""
     algorithm: Mapping[str, Any] | None = None
+    bundle: Bundle | None = None
 
     @property
     def interrupted(self) -> bool:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,7 @@ class _Simulation:
             stopped_by="failure" if result.failed else "interrupt" if result.stopped else None,
             why=result.failed,
             algorithm=self._own_settings(),
+            bundle=replace(self.bundle, weights=self.training.state),
         )
 
     # ------------------------------------------------------------ before

@@ -9,11 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import delian as dl
 import numpy as np
 import pytest
+from delian.core import bundle as bundles
 from delian.core.backends.native import toolchain
 from delian.core.errors import DelianError, ProgramError
-from delian.simulations import scenario_file
+from delian.core.runtime import Runtime
+from delian.simulations import recipes, scenario_file
+from delian.simulations.datasets import load_data
 from delian.simulations.report import build_report
 from delian.simulations.result import RoundFinished, SimulationResult, UpdateFinished
 from delian.simulations.simulate import simulate
@@ -53,6 +57,25 @@ def test_threads_do_not_change_the_report() -> None:
     assert report_of(run(threads=1)) == report_of(run(threads=3))
 
 
+def test_the_bundle_of_a_run_holds_what_was_learnt() -> None:
+    """A device that loads it scores as the report says."""
+    result = run()
+    assert result.bundle is not None
+    runtime = Runtime(result.bundle)
+    data = load_data(result.scenario)
+    for record, holding in zip(result.devices, data.devices, strict=True):
+        own = recipes.arrays(result.scenario, holding)
+        score = runtime.evaluate(result.bundle.weights, own, dl.random.key(0))
+        assert score.accuracy == record.accuracy_before
+
+
+def test_every_operation_of_a_bundle_knows_its_source() -> None:
+    result = run("rounds=1", algorithm="maml")
+    assert result.bundle is not None
+    for program in result.bundle.programs.values():
+        assert all(op.locs for op in program.body.walk())
+
+
 def test_another_seed_is_another_run() -> None:
     assert run("seed=2").trace_hash != run().trace_hash
 
@@ -71,6 +94,8 @@ def test_hash_randomisation_does_not_change_the_report(tmp_path: Path) -> None:
         report = json.loads(done.stdout)
         assert report == json.loads((out / "report.json").read_text())
         assert (out / "report.html").stat().st_size > 10_000
+        trained = bundles.load(out / "model.bundle")
+        assert trained.weights.size == report["summary"]["parameters"]
         del report["host"]
         reports.append(report)
     assert reports[0] == reports[1]
