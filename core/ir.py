@@ -20,7 +20,7 @@ new block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -226,13 +226,6 @@ class Function:
         from .text import print_function
 
         return print_function(self)
-
-
-#: Gives the result types of an operation, or raises `errors.TypeRuleError`. Set by `core.ops` so
-#: that the builder can check as it builds without the IR depending on the primitives.
-InferRule: TypeAlias = Callable[
-    [str, Sequence[Value], Mapping[str, Any], Sequence[Block]], tuple[Type, ...]
-]
 
 
 class Builder:
