@@ -26,7 +26,7 @@ class Residual:
 
 @dl.module
 class Model:
-    """A first convolution, a few residual blocks, the mean over the image, a linear head."""
+    """A first convolution, a few residual blocks, 2x2 pooling, a linear head."""
 
     stem: dl.nn.Conv
     blocks: tuple[Residual, ...]
@@ -39,16 +39,18 @@ class Model:
         x = dl.ops.relu(self.stem(x))
         for block in self.blocks:
             x = block(x)
-        return self.head(np.mean(x, axis=(1, 2)))
+        x = dl.ops.max_pool(x, 2)
+        return self.head(np.reshape(x, (x.shape[0], -1)))
 
 
 def init(key: dl.Tensor, shape: tuple[int, ...], classes: int) -> Model:
     """The first model, for images of this shape (height, width, channels)."""
-    channels, width, depth = shape[-1], 16, 3
+    height, width, channels = shape
+    filters, depth = 16, 3
     keys = dl.random.split(key, depth + 2)
-    blocks = tuple(Residual(dl.nn.Conv.init(keys[i], 3, width, width)) for i in range(depth))
+    blocks = tuple(Residual(dl.nn.Conv.init(keys[i], 3, filters, filters)) for i in range(depth))
     return Model(
-        stem=dl.nn.Conv.init(keys[depth], 3, channels, width),
+        stem=dl.nn.Conv.init(keys[depth], 3, channels, filters),
         blocks=blocks,
-        head=dl.nn.Dense.init(keys[depth + 1], width, classes),
+        head=dl.nn.Dense.init(keys[depth + 1], (height // 2) * (width // 2) * filters, classes),
     )

@@ -171,7 +171,7 @@ def test_a_users_own_model_trains(checkout: Path) -> None:
         ["rounds=1", "fleet.devices=8", "round.devices=2", "data.held_out_devices=1"],
     )
     result = simulate(scenario, threads=2)
-    assert result.parameters == 3 * (3 * 3 * 16 * 16 + 16) + 160 + 170
+    assert result.parameters == 3 * (3 * 3 * 16 * 16 + 16) + 160 + (4 * 4 * 16 * 10 + 10)
 
 
 MISFIT = """
