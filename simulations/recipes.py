@@ -127,7 +127,7 @@ def load_function(file: Path, name: str) -> Callable[..., Any]:
     sys.modules[spec.name] = module  # dataclasses look their module up by its name
     try:
         spec.loader.exec_module(module)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise DelianError(
             f"{file}: running the model's file failed: {type(e).__name__}: {e}",
             "try it with plain Python first",

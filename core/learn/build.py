@@ -21,8 +21,10 @@ import numpy as np
 
 from .. import random, tree
 from ..bundle import Bundle, Leaf, Manifest
+from ..errors import DelianError
 from ..frontend import Traced, trace
 from ..ir import DType, Tensor, TensorType
+from ..ports import DIMENSION_MAX
 from ..privacy import ring
 from ..runtime import run_once
 from .algorithm import Algorithm, evaluate
@@ -53,13 +55,16 @@ def build(
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
-        DelianError: the ring plan would overflow.
+        DelianError: a leaf of the state is not f32, there is none, or too many numbers are in them;
+            or the ring plan would overflow.
     """
     data = tree.map(_type_of, data)
     init = trace(_init(task, algorithm), KEY, name="init")
-    names, types = _results(init)
-    cut = sum(1 for n in names if n.startswith("0."))
+    types = _results(init)
     state_structure, memory_structure = init.out_structure.children
+    cut = state_structure.leaves
+    names = [*state_structure.paths(), *memory_structure.paths()]
+    _check_state(names[:cut], types[:cut])
     state = tree.unflatten(state_structure, types[:cut])
     memory = tree.unflatten(memory_structure, types[cut:])
     model, positions = _model(algorithm, state_structure, types[:cut])
@@ -85,8 +90,8 @@ def build(
     manifest = Manifest(
         task=task.name,
         algorithm=type(algorithm).__name__,
-        state=tuple(Leaf.of(n[2:], t) for n, t in zip(names[:cut], types[:cut], strict=True)),
-        memory=tuple(Leaf.of(n[2:], t) for n, t in zip(names[cut:], types[cut:], strict=True)),
+        state=tuple(Leaf.of(n, t) for n, t in zip(names[:cut], types[:cut], strict=True)),
+        memory=tuple(Leaf.of(n, t) for n, t in zip(names[cut:], types[cut:], strict=True)),
         model=positions,
         data=tuple(
             Leaf.of(n, t)
@@ -105,12 +110,28 @@ def _type_of(leaf: Any) -> TensorType:
     return leaf if isinstance(leaf, TensorType) else TensorType.of(leaf)
 
 
-def _results(traced: Traced) -> tuple[Sequence[str], list[TensorType]]:
+def _check_state(names: Sequence[str], types: Sequence[TensorType]) -> None:
+    """A state is what travels and is averaged: f32, some of it and not too much."""
+    for name, found in zip(names, types, strict=True):
+        if found.dtype is not DType.F32:
+            raise DelianError(
+                f"the model's `{name or 'array'}` is {found}, and a model is made of f32 arrays",
+                "make it with .astype(np.float32), or mark a field that is not learnt dl.static()",
+            )
+    count = sum(t.size for t in types)
+    if not 0 < count <= DIMENSION_MAX:
+        raise DelianError(
+            f"the model has {count} numbers to learn; from 1 to {DIMENSION_MAX} can be sent",
+            "its init function gives a tree of f32 arrays",
+        )
+
+
+def _results(traced: Traced) -> list[TensorType]:
     types = []
     for t in traced.function.result_types:
         assert isinstance(t, TensorType)
         types.append(t)
-    return traced.function.result_names, types
+    return types
 
 
 def _model(

@@ -51,9 +51,8 @@ def vjp(block: Block, wrt: Sequence[int]) -> Block:
     (['mul', 'mul'], 3, 2)
 
     Raises:
-        ValueError: `wrt` names a parameter that is not there, not of a float type (or a list of
-        one),
-            or named twice.
+        ValueError: `wrt` names a parameter that is not there, one not of a float type (or a list
+            of one), or one twice.
     """
     check_wrt(block, wrt)
     outs = [r for r in block.results if is_differentiable(r.type)]

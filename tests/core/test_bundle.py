@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import delian as dl
 import numpy as np
@@ -13,7 +15,15 @@ import pytest
 from delian.core import bundle as bundles
 from delian.core.bundle import Bundle
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Maml, MetaSgd, Samples, SampleSet
+from delian.core.learn import (
+    Classification,
+    FedAvg,
+    Maml,
+    MetaSgd,
+    Metrics,
+    Samples,
+    SampleSet,
+)
 from delian.core.learn.build import build
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.privacy import ring
@@ -85,6 +95,39 @@ def test_the_manifest_names_every_leaf(made: Bundle) -> None:
     ]
     assert made.manifest.dimension == 16 * 5 + 5 + 5 * 3 + 3 == made.weights.size
     assert made.manifest.model == (0, 1, 2, 3)
+
+
+def test_a_state_may_be_a_single_array() -> None:
+    """Where the model is one array, its leaf has no name."""
+
+    @dataclass(frozen=True)
+    class Linear(Classification):
+        def loss(self, model: Any, batch: Any) -> Any:
+            scores = batch.x.reshape(batch.x.shape[0], -1) @ model
+            losses = dl.ops.cross_entropy(scores, batch.y)
+            return np.sum(losses * batch.weight) / np.sum(batch.weight)
+
+        def metrics(self, model: Any, batch: Any) -> Any:
+            count = np.sum(batch.weight)
+            return Metrics(self.loss(model, batch), count, count)
+
+        def infer(self, model: Any, x: Any) -> Any:
+            return x.reshape(x.shape[0], -1) @ model
+
+    task = Linear("linear", lambda key: np.zeros((16, 3), np.float32), Samples(4, 1 / 16))
+    made = build(
+        task,
+        FedAvg(),
+        ROWS,
+        example=TensorType(DType.F32, (2, 4, 4)),
+        clip=5.0,
+        clients_max=4,
+        weight_max=8.0,
+        seed=1,
+    )
+    back = bundles.parse(made.to_bytes())
+    assert [leaf.name for leaf in back.manifest.state] == [""]
+    assert Runtime(back, "reference").client_update(back.weights, ROWS, KEY).finite
 
 
 def test_meta_sgd_uploads_rates_and_serves_the_model() -> None:

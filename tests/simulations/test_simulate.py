@@ -196,6 +196,9 @@ def test_a_model_whose_shapes_do_not_fit_is_underlined(tmp_path: Path) -> None:
     assert "called from" in text
 
 
+NUMPY = "import numpy as np\ndef init(key, shape, classes):\n    "
+
+
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
@@ -203,6 +206,12 @@ def test_a_model_whose_shapes_do_not_fit_is_underlined(tmp_path: Path) -> None:
         ("broken.py", "def init(:", "SyntaxError"),
         ("empty.py", "x = 1", "no function `init`"),
         ("raises.py", "1 / 0", "ZeroDivisionError"),
+        ("exits.py", "import sys\nsys.exit(0)", "SystemExit"),
+        ("none.py", "def init(key, shape, classes):\n    return None", "0 numbers to learn"),
+        ("text.py", "def init(key, shape, classes):\n    return 'x'", "not an array"),
+        ("wide.py", f"{NUMPY}return {{'w': np.zeros((64, classes))}}", "`w` is f64.*f32 arrays"),
+        ("huge.py", f"{NUMPY}return np.zeros((64, 10**11), np.float32)", "numbers to learn"),
+        ("array.py", f"{NUMPY}return np.zeros((64, 10), np.float32)", "call"),
     ],
 )
 def test_a_model_file_that_cannot_serve_is_refused(
