@@ -131,9 +131,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class NewModel:
-    """What a `server_update` gave: the new weights, which are in the node's store."""
+    """What a `server_update` gave: the new weights, and the server optimiser's memory where it has
+    one. Both are in the node's store.
+    """
 
     weights: blob_pb2.BlobRef
+    memory: blob_pb2.BlobRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,17 @@ class ProgramFinished:
     outcome: Outcome | NewModel | ProgramStopped
 
 
-Event: TypeAlias = Started | Received | TimerFired | BlobStored | ProgramFinished
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The node's own side has spoken: its owner, its operator, its configuration.
+
+    order: one of the messages that `OrderedEvent` in proto/journal.proto lists.
+    """
+
+    order: Message
+
+
+Event: TypeAlias = Started | Received | TimerFired | BlobStored | ProgramFinished | Ordered
 
 
 # ---------------------------------------------------------------- effects
@@ -211,8 +224,10 @@ class CancelTimer:
 class RunProgram:
     """Run a program of the bundle and answer with `ProgramFinished`.
 
-    client_update: blobs (bundle, weights), arguments (key u32[2], RingPlan message) -> Outcome
-    server_update: blobs (bundle, weights), arguments (mean f32[D], sum of weights) -> NewModel
+    client_update, evaluate: blobs (bundle, weights), arguments (key u32[2], RingPlan message) ->
+        Outcome; the second makes the device's personal model as well, and its vector holds metrics.
+    server_update: blobs (bundle, weights), or (bundle, weights, memory) where there is one,
+        arguments (mean f32[D], sum of weights) -> NewModel
     """
 
     ticket: int

@@ -16,6 +16,7 @@ class RejectReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PROTOCOL_TOO_OLD: _ClassVar[RejectReason]
     TOO_SMALL: _ClassVar[RejectReason]
     NO_WORK: _ClassVar[RejectReason]
+    DRAINING: _ClassVar[RejectReason]
 REJECT_UNSPECIFIED: RejectReason
 NOT_ELIGIBLE: RejectReason
 POOL_FULL: RejectReason
@@ -23,6 +24,7 @@ EDGE_FULL: RejectReason
 PROTOCOL_TOO_OLD: RejectReason
 TOO_SMALL: RejectReason
 NO_WORK: RejectReason
+DRAINING: RejectReason
 
 class CheckIn(_message.Message):
     __slots__ = ("device", "sequence", "protocol", "facts", "eligibility")
@@ -39,24 +41,28 @@ class CheckIn(_message.Message):
     def __init__(self, device: _Optional[int] = ..., sequence: _Optional[int] = ..., protocol: _Optional[int] = ..., facts: _Optional[_Union[DeviceFacts, _Mapping]] = ..., eligibility: _Optional[_Union[Eligibility, _Mapping]] = ...) -> None: ...
 
 class DeviceFacts(_message.Message):
-    __slots__ = ("abi", "memory_mib")
+    __slots__ = ("abi", "memory_mib", "storage_mib")
     ABI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_MIB_FIELD_NUMBER: _ClassVar[int]
     abi: str
     memory_mib: int
-    def __init__(self, abi: _Optional[str] = ..., memory_mib: _Optional[int] = ...) -> None: ...
+    storage_mib: int
+    def __init__(self, abi: _Optional[str] = ..., memory_mib: _Optional[int] = ..., storage_mib: _Optional[int] = ...) -> None: ...
 
 class Eligibility(_message.Message):
-    __slots__ = ("powered", "unmetered", "idle", "consented")
+    __slots__ = ("powered", "unmetered", "idle", "consented", "fresh")
     POWERED_FIELD_NUMBER: _ClassVar[int]
     UNMETERED_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
     CONSENTED_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     powered: bool
     unmetered: bool
     idle: bool
     consented: bool
-    def __init__(self, powered: _Optional[bool] = ..., unmetered: _Optional[bool] = ..., idle: _Optional[bool] = ..., consented: _Optional[bool] = ...) -> None: ...
+    fresh: bool
+    def __init__(self, powered: _Optional[bool] = ..., unmetered: _Optional[bool] = ..., idle: _Optional[bool] = ..., consented: _Optional[bool] = ..., fresh: _Optional[bool] = ...) -> None: ...
 
 class RetryWindow(_message.Message):
     __slots__ = ("min_ms", "max_ms")
@@ -119,13 +125,17 @@ class Pace(_message.Message):
     def __init__(self, ready_max: _Optional[int] = ..., after_task: _Optional[_Union[RetryWindow, _Mapping]] = ..., after_reject: _Optional[_Union[RetryWindow, _Mapping]] = ..., lease_ms: _Optional[int] = ..., requirements: _Optional[_Union[Requirements, _Mapping]] = ...) -> None: ...
 
 class Requirements(_message.Message):
-    __slots__ = ("powered", "unmetered", "idle", "memory_mib")
+    __slots__ = ("powered", "unmetered", "idle", "memory_mib", "storage_mib", "fresh")
     POWERED_FIELD_NUMBER: _ClassVar[int]
     UNMETERED_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_MIB_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     powered: bool
     unmetered: bool
     idle: bool
     memory_mib: int
-    def __init__(self, powered: _Optional[bool] = ..., unmetered: _Optional[bool] = ..., idle: _Optional[bool] = ..., memory_mib: _Optional[int] = ...) -> None: ...
+    storage_mib: int
+    fresh: bool
+    def __init__(self, powered: _Optional[bool] = ..., unmetered: _Optional[bool] = ..., idle: _Optional[bool] = ..., memory_mib: _Optional[int] = ..., storage_mib: _Optional[int] = ..., fresh: _Optional[bool] = ...) -> None: ...

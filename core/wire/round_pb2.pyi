@@ -8,6 +8,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Purpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRAIN: _ClassVar[Purpose]
+    EVALUATE: _ClassVar[Purpose]
+
 class FailureReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FAILURE_UNSPECIFIED: _ClassVar[FailureReason]
@@ -24,6 +29,8 @@ class UploadStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     COUNTED: _ClassVar[UploadStatus]
     LATE: _ClassVar[UploadStatus]
     REFUSED: _ClassVar[UploadStatus]
+TRAIN: Purpose
+EVALUATE: Purpose
 FAILURE_UNSPECIFIED: FailureReason
 NON_FINITE: FailureReason
 OUT_OF_MEMORY: FailureReason
@@ -49,7 +56,7 @@ class RingPlan(_message.Message):
     def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key")
+    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +65,7 @@ class Task(_message.Message):
     RING_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     RNG_KEY_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -66,7 +74,8 @@ class Task(_message.Message):
     ring: RingPlan
     time_ms: int
     rng_key: bytes
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ...) -> None: ...
+    purpose: Purpose
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
 
 class Upload(_message.Message):
     __slots__ = ("run", "round", "attempt", "device", "vector")
@@ -121,28 +130,34 @@ class EdgeTask(_message.Message):
     def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., devices: _Optional[_Iterable[int]] = ..., time_ms: _Optional[int] = ...) -> None: ...
 
 class EdgeProgress(_message.Message):
-    __slots__ = ("run", "round", "attempt", "edge", "counted")
+    __slots__ = ("run", "round", "attempt", "edge", "counted", "part")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     EDGE_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
     edge: int
     counted: int
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., edge: _Optional[int] = ..., counted: _Optional[int] = ...) -> None: ...
+    part: int
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., edge: _Optional[int] = ..., counted: _Optional[int] = ..., part: _Optional[int] = ...) -> None: ...
 
 class Flush(_message.Message):
-    __slots__ = ("run", "round", "attempt")
+    __slots__ = ("run", "round", "attempt", "part", "go_on")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    GO_ON_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+    part: int
+    go_on: bool
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[int] = ..., go_on: _Optional[bool] = ...) -> None: ...
 
 class DeviceFailure(_message.Message):
     __slots__ = ("device", "reason")
@@ -153,7 +168,7 @@ class DeviceFailure(_message.Message):
     def __init__(self, device: _Optional[int] = ..., reason: _Optional[_Union[FailureReason, str]] = ...) -> None: ...
 
 class EdgeSum(_message.Message):
-    __slots__ = ("run", "round", "attempt", "edge", "devices", "count", "sum", "failures")
+    __slots__ = ("run", "round", "attempt", "edge", "devices", "count", "sum", "failures", "part", "more")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +177,8 @@ class EdgeSum(_message.Message):
     COUNT_FIELD_NUMBER: _ClassVar[int]
     SUM_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -170,17 +187,21 @@ class EdgeSum(_message.Message):
     count: int
     sum: bytes
     failures: _containers.RepeatedCompositeFieldContainer[DeviceFailure]
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., edge: _Optional[int] = ..., devices: _Optional[_Iterable[int]] = ..., count: _Optional[int] = ..., sum: _Optional[bytes] = ..., failures: _Optional[_Iterable[_Union[DeviceFailure, _Mapping]]] = ...) -> None: ...
+    part: int
+    more: bool
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., edge: _Optional[int] = ..., devices: _Optional[_Iterable[int]] = ..., count: _Optional[int] = ..., sum: _Optional[bytes] = ..., failures: _Optional[_Iterable[_Union[DeviceFailure, _Mapping]]] = ..., part: _Optional[int] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class EdgeSumAck(_message.Message):
-    __slots__ = ("run", "round", "attempt")
+    __slots__ = ("run", "round", "attempt", "part")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+    part: int
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[int] = ...) -> None: ...
 
 class RoundClosed(_message.Message):
     __slots__ = ("run", "round", "attempt", "succeeded")
