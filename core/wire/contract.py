@@ -1,0 +1,96 @@
+"""What of the wire contract must not change, as lines of text: for comparing one version with
+another.
+
+Peers of different versions understand each other as long as a field keeps its number, its type and
+its place, and a number that was given up is never given again (Protocol Buffers, "Updating A
+Message Type"). `lines` lists the contract as it is now; `breaks` says what an old peer would
+stumble over.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from google.protobuf.descriptor import (
+    Descriptor,
+    EnumDescriptor,
+    FieldDescriptor,
+    FileDescriptor,
+    ServiceDescriptor,
+)
+
+_TYPES = {
+    value: name.removeprefix("TYPE_").lower()
+    for name, value in vars(FieldDescriptor).items()
+    if name.startswith("TYPE_")
+}
+
+
+def files() -> list[FileDescriptor]:
+    """The contract's files, by name."""
+    folder = Path(__file__).resolve().parent
+    modules = sorted(path.stem for path in folder.glob("*_pb2.py"))
+    return [importlib.import_module(f".{name}", __package__).DESCRIPTOR for name in modules]
+
+
+def lines() -> list[str]:
+    """Every field, enum value and call: `Message 3 name: type`, sorted."""
+    found: list[str] = []
+    for file in files():
+        for message in file.message_types_by_name.values():
+            found += _message(message)
+        for enum in file.enum_types_by_name.values():
+            found += _enum(enum)
+        for service in file.services_by_name.values():
+            found += _service(service)
+    return sorted(found)
+
+
+def _message(message: Descriptor) -> Iterator[str]:
+    for field in message.fields:
+        oneof = field.containing_oneof
+        inside = f" of {oneof.name}" if oneof is not None else ""
+        yield f"{message.full_name} {field.number} {field.name}: {_type(field)}{inside}"
+    for inner in message.nested_types:
+        yield from _message(inner)
+    for enum in message.enum_types:
+        yield from _enum(enum)
+
+
+def _type(field: FieldDescriptor) -> str:
+    named = field.message_type or field.enum_type
+    kind = named.full_name if named is not None else _TYPES[field.type]
+    return f"repeated {kind}" if field.is_repeated else kind
+
+
+def _enum(enum: EnumDescriptor) -> Iterator[str]:
+    for value in enum.values:
+        yield f"{enum.full_name} {value.number} {value.name}: value"
+
+
+def _service(service: ServiceDescriptor) -> Iterator[str]:
+    for method in service.methods:
+        asks = "stream " * method.client_streaming + method.input_type.full_name
+        gives = "stream " * method.server_streaming + method.output_type.full_name
+        yield f"{service.full_name} - {method.name}: {asks} -> {gives}"
+
+
+def breaks(old: Iterable[str], new: Iterable[str]) -> list[str]:
+    """What of `old` is not in `new` any more, each as a sentence. Additions break nothing."""
+    now = {_place(line): line for line in new}
+    found = []
+    for line in old:
+        is_now = now.get(_place(line))
+        if is_now is None:
+            found.append(f"{line}: is gone (reserve its number and give it to nothing else)")
+        elif is_now != line:
+            found.append(f"{line}: became {is_now}")
+    return found
+
+
+def _place(line: str) -> tuple[str, ...]:
+    """What peers find it by: the number, or for a call its name."""
+    owner, number, rest = line.split(" ", 2)
+    return (owner, number) if number != "-" else (owner, rest.partition(":")[0])
