@@ -1,0 +1,83 @@
+"""What a process takes from a peer, as numbers, and where it counts what it did not take.
+
+Every limit of the transports stands here. A peer that goes beyond one is refused: the refusal is
+counted under a kind, for the metrics, and logged the first time that this peer earns it, so that a
+bad peer can fill neither the memory nor the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, OrderedDict
+
+log = logging.getLogger("delian.net")
+
+KIB = 1024
+MIB = 1024 * KIB
+
+#: An envelope of at most this many bytes travels as it is; a larger one is a transfer (link.proto).
+INLINE_MAX = 64 * KIB
+#: What a node takes from a sender of which it expects nothing large.
+MESSAGE_BYTES_DEFAULT = 64 * KIB
+#: Content of a part over gRPC. Larger ones are hardly faster and hold up what else travels.
+PART_BYTES = 256 * KIB
+#: A part's other fields, and room to spare.
+PART_OVERHEAD = 128
+#: Largest message that gRPC itself lets in; it refuses others before it allocates them.
+FRAME_BYTES_MAX = PART_BYTES + 4 * KIB
+#: Longest trace context that is passed on (W3C: 55 characters).
+TRACEPARENT_MAX = 64
+
+#: Envelopes that wait for a slow reader, and their bytes. Beyond them envelopes are dropped.
+QUEUE_ENVELOPES_MAX = 256
+QUEUE_BYTES_MAX = 4 * MIB
+#: Envelopes in a row that may be dropped before the reader is sent away.
+DROPPED_MAX = 64
+
+#: Envelopes that one peer may send: so many at once, and so many a second from then on.
+RATE_BURST = 2_000
+RATE_PER_S = 500.0
+#: Envelopes beyond the rate that are dropped before the peer is sent away.
+RATE_DROPPED_MAX = 1_000
+
+#: Transfers under way from one peer, and from all of them.
+TRANSFERS_PER_PEER = 8
+TRANSFERS_MAX = 4_096
+#: Bytes of large envelopes that are spooled, a peer and in all. One always fits: `limit(sender)`
+#: says how large it may be.
+SPOOL_BYTES_PER_PEER = 64 * MIB
+SPOOL_BYTES_MAX = 1_024 * MIB
+#: How long a transfer that makes no headway is kept for resumption.
+TRANSFER_IDLE_S = 120.0
+#: Digests that a node has asked one peer for and that are therefore taken when they are offered.
+ASKED_PER_PEER = 64
+
+#: Messages that wait for the receiver to fetch them, a peer and in all.
+OUTGOING_PER_PEER = 16
+OUTGOING_BYTES_PER_PEER = 256 * MIB
+OUTGOING_BYTES_MAX = 2_048 * MIB
+
+#: Kinds of refusals per peer of which it is remembered that they have been logged.
+_LOGGED_MAX = 4_096
+
+
+class Faults:
+    """Refusals by kind. `counts` is for the metrics: kind -> how many."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.counts: Counter[str] = Counter()
+        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def count(self, kind: str, peer: object = "", **facts: object) -> None:
+        """One more of `kind`; logged when it is the first one from this peer."""
+        self.counts[kind] += 1
+        key = (kind, str(peer))
+        if key in self._logged:
+            return
+        self._logged[key] = None
+        if len(self._logged) > _LOGGED_MAX:
+            self._logged.popitem(last=False)
+        log.warning(
+            "%s: %s from %s", self.name, kind, peer or "a peer", extra={"kind": kind, **facts}
+        )

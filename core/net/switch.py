@@ -1,0 +1,206 @@
+"""Where a message goes: to a node of this process, or into a link that reaches its receiver.
+
+A process hosts nodes (the coordinator's hosts the cloud and edge 0) and has links to others. A node
+is attached with its inbox; what a driver sends passes through `send` and `send_blob`, and what a
+link has received and authenticated through `deliver`. Nothing here waits: a message that cannot go
+anywhere is counted and dropped, since the machines repeat what matters.
+
+A blob's bytes never pass through a message. Between two nodes of one process a blob is copied from
+store to store, or not at all when both have the same store; a link writes what it receives into the
+store of the receiving node. In either case the node then gets a `Blob` without content: its digest
+is in the store, whole and checked.
+
+Everything runs on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from google.protobuf.message import Message
+
+from ..ports import Event, Node, Received
+from ..wire.blob_pb2 import Blob
+from .limits import MESSAGE_BYTES_DEFAULT, PART_BYTES, TRACEPARENT_MAX, Faults
+
+if TYPE_CHECKING:
+    from ..node.blobs import BlobStore
+
+log = logging.getLogger("delian.net")
+
+Inbox = Callable[[Event], None]
+#: The largest message, in bytes, that a node would take from this sender now.
+Limit = Callable[[Node], int]
+
+
+def default_limit(sender: Node) -> int:
+    """Takes nothing large from anybody."""
+    return MESSAGE_BYTES_DEFAULT
+
+
+class Link(Protocol):
+    """A way to nodes of other processes: gRPC or MQTT, upwards or downwards."""
+
+    def reaches(self, to: Node) -> bool:
+        """Whether a message to this node would go through this link now."""
+
+    def send(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> None:
+        """Sends, or queues, or drops and counts. Never blocks; the message is not changed after."""
+
+    def send_blob(self, sender: Node, to: Node, digest: bytes, blobs: BlobStore) -> None:
+        """Offers a blob of `blobs` to `to`. Never blocks."""
+
+
+class Tracer(Protocol):
+    """Carries traces over the links (telemetry gives one; without it nothing is traced)."""
+
+    def outgoing(self, sender: Node, to: Node, message: Message) -> str:
+        """The W3C `traceparent` to send with a message; the same when it is repeated. Empty: none."""
+
+    def incoming(self, sender: Node, to: Node, message: Message, traceparent: str) -> None:
+        """A message has come with this context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A node that this process hosts, as the links see it."""
+
+    node: Node
+    inbox: Inbox
+    blobs: BlobStore
+    limit: Limit
+
+
+class Switch:
+    """The switchboard of one process."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self.faults = Faults("switch")
+        self.sent = 0
+        self.delivered = 0
+        self._tracer = tracer
+        self._ports: dict[Node, Port] = {}
+        self._links: list[Link] = []
+        self._copies: dict[tuple[Node, bytes], asyncio.Task[None]] = {}
+
+    # ------------------------------------------------ who is there
+
+    def attach(
+        self, node: Node, inbox: Inbox, blobs: BlobStore, limit: Limit = default_limit
+    ) -> None:
+        """Makes `node` a node of this process. inbox: takes its events, and never blocks; it is
+        called on the loop's thread. limit: see `Limit`.
+        """
+        assert node not in self._ports, f"{node} is attached already"
+        self._ports[node] = Port(node, inbox, blobs, limit)
+
+    def detach(self, node: Node) -> None:
+        """`node` is gone; what still comes for it is counted and dropped."""
+        self._ports.pop(node, None)
+
+    def add_link(self, link: Link) -> None:
+        """Adds a way out. Links are asked in the order in which they were added."""
+        self._links.append(link)
+
+    def remove_link(self, link: Link) -> None:
+        if link in self._links:
+            self._links.remove(link)
+
+    def port(self, node: Node) -> Port | None:
+        """The attached node's port; None when it is not of this process."""
+        return self._ports.get(node)
+
+    # ------------------------------------------------ from nodes
+
+    def send(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> None:
+        """Sends a message of an attached node. Drops and counts what has no way."""
+        self.sent += 1
+        port = self._ports.get(to)
+        if port is not None:
+            port.inbox(Received(sender, message))
+            return
+        link = self._link(to)
+        if link is None:
+            self.faults.count("unreachable", to)
+            return
+        if not traceparent and self._tracer is not None:
+            traceparent = self._tracer.outgoing(sender, to, message)
+        link.send(sender, to, message, traceparent)
+
+    def send_blob(self, sender: Node, to: Node, digest: bytes) -> None:
+        """Sends a blob out of the sender's store."""
+        source = self._ports.get(sender)
+        assert source is not None, f"{sender} is not attached"
+        self.sent += 1
+        port = self._ports.get(to)
+        if port is not None:
+            self._copy(source, port, digest)
+            return
+        link = self._link(to)
+        if link is None:
+            self.faults.count("unreachable", to)
+            return
+        link.send_blob(sender, to, digest, source.blobs)
+
+    def _link(self, to: Node) -> Link | None:
+        for link in self._links:
+            if link.reaches(to):
+                return link
+        return None
+
+    # ------------------------------------------------ from links
+
+    def deliver(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> bool:
+        """Hands over a message whose sender the link has authenticated. False: `to` is not here."""
+        port = self._ports.get(to)
+        if port is None:
+            self.faults.count("nobody here", sender, to=str(to))
+            return False
+        if traceparent and self._tracer is not None and len(traceparent) <= TRACEPARENT_MAX:
+            self._tracer.incoming(sender, to, message, traceparent)
+        self.delivered += 1
+        port.inbox(Received(sender, message))
+        return True
+
+    def deliver_blob(self, sender: Node, to: Node, digest: bytes, size: int) -> bool:
+        """Says that a blob of `size` bytes is in the store of `to`, whole and checked."""
+        return self.deliver(sender, to, Blob(digest=digest, size=size))
+
+    # ------------------------------------------------ blobs within the process
+
+    def _copy(self, source: Port, target: Port, digest: bytes) -> None:
+        key = (target.node, digest)
+        if key in self._copies:
+            return
+        task = asyncio.get_running_loop().create_task(self._copy_now(source, target, digest))
+        self._copies[key] = task
+        task.add_done_callback(lambda _: self._copies.pop(key, None))
+
+    async def _copy_now(self, source: Port, target: Port, digest: bytes) -> None:
+        try:
+            size = await source.blobs.size(digest)
+            if size is None:
+                self.faults.count("blob is gone", source.node)
+                return
+            if source.blobs is not target.blobs and await target.blobs.size(digest) is None:
+                partial = await target.blobs.begin(digest, size)
+                while partial.offset < size:
+                    await partial.write(await source.blobs.read(digest, partial.offset, PART_BYTES))
+                if not await partial.finish():
+                    self.faults.count("blob does not hash to its digest", source.node)
+                    return
+        except OSError as error:
+            self.faults.count("store failed", target.node, error=str(error))
+            return
+        self.deliver_blob(source.node, target.node, digest, size)
+
+    async def close(self) -> None:
+        """Ends what is under way within the process. Links are closed by those who made them."""
+        copies = list(self._copies.values())
+        for task in copies:
+            task.cancel()
+        await asyncio.gather(*copies, return_exceptions=True)
