@@ -1,0 +1,437 @@
+"""Who a peer is: keys, certificate requests, certificates, and the TLS settings made of them.
+
+A certificate of Delian names its holder by one URI in its subject alternative names (RFC 5280,
+4.2.1.6):
+
+    delian://{federation}/{role}/{number}        delian://farm/device/5
+
+and by nothing else: subject and common name (`device-5`) are for people and for brokers, which know
+a client by its common name. `identity_of` reads that name and is strict; whether the certificate is
+genuine is for TLS, or for `verified`, which needs no connection.
+
+Nodes that others dial (edges, the cloud) are servers too. Their certificates carry the addresses
+that they are reached at, and one DNS name that is made of the identity, `node_name`. Who dials
+knows which node it wants and asks TLS for that name (`channel_options`), not for the address: an
+edge cannot pass for another, wherever it answers, and an address may be a port that a router
+forwards.
+
+Keys are P-256 with SHA-256 (FIPS 186-5), made on the node and never sent. TLS is version 1.3 in
+`client_context` and `server_context`. gRPC's core has no setting for it in Python: it negotiates
+1.3 with every peer that can, as all of ours, and takes 1.2 (forward secret, authenticated ciphers)
+from one that cannot.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from ..errors import DelianError
+from ..ports import Node, Tier
+
+if TYPE_CHECKING:
+    import grpc
+
+CERTIFICATE_BYTES_MAX = 16 * 1024  # one certificate or chain, PEM or DER
+REQUEST_BYTES_MAX = 8 * 1024  # a PKCS #10 request, PEM (proto/enrolment.proto)
+KEY_BYTES_MAX = 4 * 1024
+ADDRESSES_MAX = 16  # names and addresses that a server's certificate may carry beside its own
+NUMBER_MAX = 2**63 - 1
+CLOCK_SKEW_S = 300  # how far clocks may differ without a certificate being refused
+
+_SUFFIX = "delian.internal"  # .internal is reserved for private use: never in the public DNS
+_FEDERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
+_URI = re.compile(r"delian://([^/]{1,63})/(device|edge|cloud|operator)/(0|[1-9][0-9]{0,18})")
+
+#: What reading X.509 may raise, depending on how it is malformed.
+_MALFORMED = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+
+
+class IdentityError(DelianError):
+    """A certificate, request, key or token that is not what it must be."""
+
+
+class Role(StrEnum):
+    """What the holder of a certificate is. NOBODY has none, and stands in no certificate."""
+
+    DEVICE = "device"
+    EDGE = "edge"
+    CLOUD = "cloud"
+    OPERATOR = "operator"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIdentity:
+    """Whom a certificate names.
+
+    tier: device, edge, cloud or operator. not_after: Unix time in seconds. serial: unique within
+    the federation's CA.
+    """
+
+    federation: str
+    tier: Role
+    number: int
+    serial: int
+    not_after: int
+    common_name: str
+
+    @property
+    def node(self) -> Node | None:
+        """The node that speaks with this certificate. An operator is none."""
+        return None if self.tier is Role.OPERATOR else Node(Tier(self.tier.value), self.number)
+
+    @property
+    def uri(self) -> str:
+        return uri_of(self.federation, self.tier, self.number)
+
+
+def uri_of(federation: str, role: Role, number: int) -> str:
+    """The URI that names a holder."""
+    return f"delian://{federation}/{role.value}/{number}"
+
+
+def check_federation(name: str) -> str:
+    """The name itself, when it may name a federation; raises IdentityError."""
+    if not _FEDERATION.fullmatch(name):
+        raise IdentityError(
+            f"`{name[:80]}` cannot name a federation",
+            "use 1 to 63 characters of a-z, 0-9 and -, as in a host name",
+        )
+    return name
+
+
+def node_name(federation: str, node: Node) -> str:
+    """The DNS name that stands in the certificate of a node that others dial."""
+    return f"{node.tier.value}-{node.number}.{federation}.{_SUFFIX}"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a DNS name is one of those that only the CA hands out."""
+    return name == _SUFFIX or name.endswith("." + _SUFFIX)
+
+
+# ---------------------------------------------------------------- keys and requests
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A fresh P-256 key from the system's random source."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """PKCS #8, PEM, not encrypted: it belongs in a file of mode 0600."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    """Reads what `key_pem` wrote; raises IdentityError."""
+    if len(pem) > KEY_BYTES_MAX:
+        raise IdentityError(f"a key of {len(pem)} bytes is too large")
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except _MALFORMED:
+        raise IdentityError("this is no private key in PEM without a password") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError("the key is not a P-256 key")
+    return key
+
+
+def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
+    """The public key in 33 bytes: SEC 1, compressed point."""
+    return key.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint)
+
+
+def certificate_request(
+    key: ec.EllipticCurvePrivateKey, addresses: Iterable[str] = (), name: str = "delian"
+) -> bytes:
+    """A PKCS #10 request, PEM (RFC 2986), signed by the key that it is for.
+
+    addresses: host names and IP addresses that a server is reached at. The CA ignores the subject.
+    """
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    names = [general_name(address) for address in addresses]
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def general_name(address: str) -> x509.GeneralName:
+    """A host name or an IP address as a certificate carries it; raises IdentityError."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        pass
+    host = address.lower()
+    if len(host) > 253 or not _HOST.fullmatch(host):
+        raise IdentityError(f"`{address[:80]}` is neither a host name nor an IP address")
+    return x509.DNSName(host)
+
+
+# ---------------------------------------------------------------- reading certificates
+
+
+def load_certificate(pem_or_der: bytes) -> x509.Certificate:
+    """A certificate; of a chain in PEM, the first. Raises IdentityError."""
+    if len(pem_or_der) > CERTIFICATE_BYTES_MAX:
+        raise IdentityError(f"a certificate of {len(pem_or_der)} bytes is too large")
+    try:
+        if b"-----BEGIN" in pem_or_der:
+            return x509.load_pem_x509_certificate(pem_or_der)
+        return x509.load_der_x509_certificate(pem_or_der)
+    except _MALFORMED:
+        raise IdentityError("this is no X.509 certificate") from None
+
+
+def identity_of(pem_or_der: bytes | x509.Certificate) -> PeerIdentity:
+    """Whom a certificate names. It does not check who signed it, nor the time: TLS has done so.
+
+    Raises IdentityError when it is malformed, names nobody or more than one, is a CA's, or its
+    common name is another than its URI's.
+    """
+    certificate = (
+        pem_or_der if isinstance(pem_or_der, x509.Certificate) else load_certificate(pem_or_der)
+    )
+    try:
+        return _identity(certificate)
+    except _MALFORMED:
+        raise IdentityError("the certificate is malformed") from None
+
+
+def _identity(certificate: x509.Certificate) -> PeerIdentity:
+    extensions = certificate.extensions
+    try:
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        basic = extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        raise IdentityError("the certificate is none of Delian's") from None
+    if basic.ca:
+        raise IdentityError("the certificate is a CA's, not a node's")
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    if len(uris) != 1:
+        raise IdentityError(f"the certificate names {len(uris)} holders, not one")
+    parts = _URI.fullmatch(uris[0])
+    if parts is None or not _FEDERATION.fullmatch(parts[1]):
+        raise IdentityError(f"the certificate's URI {uris[0][:100]!r} names nobody")
+    role, number = Role(parts[2]), int(parts[3])
+    if number > NUMBER_MAX:
+        raise IdentityError("the certificate's number is too large")
+    common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if [c.value for c in common] != [f"{role.value}-{number}"]:
+        raise IdentityError("the certificate's common name is not its holder's")
+    return PeerIdentity(
+        federation=parts[1],
+        tier=role,
+        number=number,
+        serial=certificate.serial_number,
+        not_after=int(certificate.not_valid_after_utc.timestamp()),
+        common_name=f"{role.value}-{number}",
+    )
+
+
+def verified(
+    pem_or_der: bytes | x509.Certificate,
+    authority: x509.Certificate,
+    now_s: float | None = None,
+) -> PeerIdentity:
+    """Whom a certificate names, when `authority` signed it and it is valid at `now_s` (Unix time;
+    None: now). Raises IdentityError. For certificates that come without TLS, as with a sealed
+    message.
+    """
+    certificate = (
+        pem_or_der if isinstance(pem_or_der, x509.Certificate) else load_certificate(pem_or_der)
+    )
+    check_issued(certificate, authority)
+    check_time(certificate, now_s)
+    return identity_of(certificate)
+
+
+def check_issued(certificate: x509.Certificate, authority: x509.Certificate) -> None:
+    """Raises IdentityError when `authority` did not sign the certificate."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, *_MALFORMED):
+        raise IdentityError("the certificate is not signed by this federation's CA") from None
+
+
+def check_time(certificate: x509.Certificate, now_s: float | None = None) -> None:
+    """Raises IdentityError when the certificate is not valid at `now_s` (Unix time; None: now)."""
+    now = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
+    try:
+        before, after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    except _MALFORMED:
+        raise IdentityError("the certificate is malformed") from None
+    if now < before:
+        raise IdentityError(f"the certificate is not valid before {before:%Y-%m-%d %H:%M} UTC")
+    if now > after:
+        raise IdentityError(f"the certificate ended on {after:%Y-%m-%d %H:%M} UTC")
+
+
+def extended_usage(role: Role) -> x509.ExtendedKeyUsage:
+    """What a certificate of a role is good for: everybody dials, edges and the cloud serve too."""
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if role in (Role.EDGE, Role.CLOUD):
+        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    return x509.ExtendedKeyUsage(usages)
+
+
+# ---------------------------------------------------------------- TLS
+
+
+@dataclass(frozen=True, slots=True)
+class TlsMaterial:
+    """What a node shows and whom it trusts, PEM.
+
+    certificate: its own, then what signed it. authority: the CA.
+    """
+
+    key: bytes = field(repr=False)
+    certificate: bytes
+    authority: bytes
+
+    def identity(self) -> PeerIdentity:
+        """Who shows it; raises IdentityError."""
+        return identity_of(self.certificate)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The same as files: the standard library's `ssl` reads keys only from there."""
+
+    key: Path
+    certificate: Path
+    authority: Path
+
+    def read(self) -> TlsMaterial:
+        """Raises IdentityError when a file cannot be read or is too large to be what it should."""
+        parts = []
+        for path in (self.key, self.certificate, self.authority):
+            try:
+                with path.open("rb") as file:
+                    content = file.read(CERTIFICATE_BYTES_MAX + 1)
+            except OSError as error:
+                raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+            if len(content) > CERTIFICATE_BYTES_MAX:
+                raise IdentityError(f"{path} is too large")
+            parts.append(content)
+        return TlsMaterial(*parts)
+
+
+def server_credentials(
+    material: TlsMaterial | Callable[[], TlsMaterial], require_client: bool = True
+) -> grpc.ServerCredentials:
+    """gRPC's settings of a server. A callable is asked at each handshake, so that a renewed
+    certificate is shown without a restart; it must be quick.
+
+    require_client: mutual TLS. False only for enrolment, where the caller has no certificate yet.
+    """
+    import grpc
+
+    if isinstance(material, TlsMaterial):
+        return grpc.ssl_server_credentials(
+            [(material.key, material.certificate)],
+            root_certificates=material.authority if require_client else None,
+            require_client_auth=require_client,
+        )
+    source = material
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        shown = source()
+        return grpc.ssl_server_certificate_configuration(
+            [(shown.key, shown.certificate)],
+            root_certificates=shown.authority if require_client else None,
+        )
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(), configuration, require_client_authentication=require_client
+    )
+
+
+def channel_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
+    """gRPC's settings of a client that shows its certificate. After a renewal, dial anew."""
+    import grpc
+
+    return grpc.ssl_channel_credentials(
+        root_certificates=material.authority,
+        private_key=material.key,
+        certificate_chain=material.certificate,
+    )
+
+
+def enrolment_credentials(trusted: bytes) -> grpc.ChannelCredentials:
+    """gRPC's settings of a client that has no certificate yet. trusted: PEM."""
+    import grpc
+
+    return grpc.ssl_channel_credentials(root_certificates=trusted)
+
+
+def channel_options(federation: str, node: Node) -> Sequence[tuple[str, str]]:
+    """With these, gRPC connects only to `node`: the name that the server's certificate must carry
+    is the node's own, whatever address was dialled.
+    """
+    name = node_name(federation, node)
+    return (("grpc.ssl_target_name_override", name), ("grpc.default_authority", name))
+
+
+def client_context(files: TlsFiles, authority: Path | None = None) -> ssl.SSLContext:
+    """For aiomqtt: TLS 1.3, the node's certificate, host name checked.
+
+    authority: PEM of whom to trust, where the broker's certificate is not from the federation's CA.
+    Raises IdentityError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return _context(context, files, authority)
+
+
+def server_context(files: TlsFiles, require_client: bool = True) -> ssl.SSLContext:
+    """For a server in asyncio: TLS 1.3, a client certificate required. Raises IdentityError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if require_client:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return _context(context, files, None)
+
+
+def _context(context: ssl.SSLContext, files: TlsFiles, authority: Path | None) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+        context.load_verify_locations(authority or files.authority)
+    except (OSError, ssl.SSLError) as error:
+        raise IdentityError(f"cannot use the certificate {files.certificate}: {error}") from None
+    return context
+
+
+def identity_of_context(context: Mapping[str, Iterable[bytes]]) -> PeerIdentity | None:
+    """Who is at the other end of a gRPC call, of its `auth_context()`. None: no certificate, as on
+    a server without TLS. Raises IdentityError when the certificate names nobody.
+    """
+    shown = next(iter(context.get("x509_pem_cert", ())), None)
+    return None if shown is None else identity_of(shown)
