@@ -17,8 +17,8 @@ forwards.
 
 Keys are P-256 with SHA-256 (FIPS 186-5), made on the node and never sent. TLS is version 1.3 in
 `client_context` and `server_context`. gRPC's core has no setting for it in Python: it negotiates
-1.3 with every peer that can, as all of ours, and takes 1.2 (forward secret, authenticated ciphers)
-from one that cannot.
+1.3 with every peer that can, as all of ours, and would take 1.2 from one that cannot, so
+`identity_of_context` refuses that one's calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ REQUEST_BYTES_MAX = 8 * 1024  # a PKCS #10 request, PEM (proto/enrolment.proto)
 KEY_BYTES_MAX = 4 * 1024
 ADDRESSES_MAX = 16  # names and addresses that a server's certificate may carry beside its own
 NUMBER_MAX = 2**63 - 1
-CLOCK_SKEW_S = 300  # how far clocks may differ without a certificate being refused
 
 _SUFFIX = "delian.internal"  # .internal is reserved for private use: never in the public DNS
 _FEDERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -169,19 +168,31 @@ def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
     return key.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint)
 
 
-def certificate_request(
-    key: ec.EllipticCurvePrivateKey, addresses: Iterable[str] = (), name: str = "delian"
-) -> bytes:
-    """A PKCS #10 request, PEM (RFC 2986), signed by the key that it is for.
-
-    addresses: host names and IP addresses that a server is reached at. The CA ignores the subject.
+def certificate_request(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A PKCS #10 request, PEM (RFC 2986), signed by the key that it is for. It asks for no name:
+    the CA gives them all.
     """
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "delian")])
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    names = [general_name(address) for address in addresses]
-    if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
+    """The key of a request whose sender has proved that it holds the private one. Raises
+    IdentityError. Whatever else the request asks for is ignored.
+    """
+    if len(request) > REQUEST_BYTES_MAX:
+        raise IdentityError(f"a certificate request of {len(request)} bytes is too large")
+    try:
+        csr = x509.load_pem_x509_csr(request)
+        key, proved = csr.public_key(), csr.is_signature_valid
+    except _MALFORMED:
+        raise IdentityError("this is no certificate request (PKCS #10, PEM)") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError("the request's key is not a P-256 key")
+    if not proved:
+        raise IdentityError("the request is not signed by its own key")
+    return key
 
 
 def general_name(address: str) -> x509.GeneralName:
@@ -431,7 +442,11 @@ def _context(context: ssl.SSLContext, files: TlsFiles, authority: Path | None) -
 
 def identity_of_context(context: Mapping[str, Iterable[bytes]]) -> PeerIdentity | None:
     """Who is at the other end of a gRPC call, of its `auth_context()`. None: no certificate, as on
-    a server without TLS. Raises IdentityError when the certificate names nobody.
+    a server without TLS. Raises IdentityError when the certificate names nobody, or the connection
+    is older than TLS 1.3 (only newer versions of gRPC tell).
     """
+    version = next(iter(context.get("ssl_tls_version", ())), None)
+    if version is not None and version != b"TLSv1.3":
+        raise IdentityError(f"the connection is {version!r}, not TLS 1.3")
     shown = next(iter(context.get("x509_pem_cert", ())), None)
     return None if shown is None else identity_of(shown)

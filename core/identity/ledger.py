@@ -1,0 +1,172 @@
+"""Small durable files: what the CA has issued, denied and handed out, and a node's identity.
+
+A `Ledger` is a file of JSON objects, one a line, that only grows. An entry counts once its newline
+is on the disk, so a crash in the middle of a write leaves a last line that nobody counts; the next
+writer removes it. Several processes may share a ledger (the coordinator, and `delian token` beside
+it): each holds the folder's lock while it reads what the others have added, decides, and adds. A
+ledger is rewritten without what has expired when somebody opens it; the others notice that the file
+is another one and read it from its beginning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .certificates import IdentityError
+
+LEDGER_BYTES_MAX = 1 << 30
+LINE_BYTES_MAX = 64 * 1024
+
+Entry = dict[str, Any]
+
+
+def write_file(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Puts a file in place whole, or not at all, whatever crashes; it is durable on return."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        with open(os.open(temporary, flags, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise IdentityError(f"cannot write {path}: {error.strerror}") from None
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames and new files in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def private_folder(folder: Path) -> Path:
+    """A folder that only its owner can enter, made where it is absent. Raises IdentityError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise IdentityError(f"cannot make the folder {folder}: {error.strerror}") from None
+    return folder
+
+
+class FolderLock:
+    """One writer at a time in a folder, among threads and processes. May be held twice by one
+    thread.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "lock"
+        self._thread = threading.RLock()
+        self._depth = 0
+        self._handle = -1
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        with self._thread:
+            if self._depth == 0:
+                try:
+                    self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+                except OSError as error:
+                    raise IdentityError(f"cannot lock {self._path}: {error.strerror}") from None
+                fcntl.flock(self._handle, fcntl.LOCK_EX)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    os.close(self._handle)  # which lets go of the lock
+
+
+class Ledger:
+    """One file of entries. Call everything but the constructor while the folder's lock is held."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+        self._file: tuple[int, int] | None = None  # device and inode of what was read
+
+    def news(self, reset: Callable[[], None], take: Callable[[Entry], None]) -> None:
+        """Calls `take` with every entry that is new since the last call. `reset` comes first when
+        the file is another one. Raises IdentityError when the file is damaged.
+        """
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_size > LEDGER_BYTES_MAX:
+                    raise IdentityError(f"{self.path} is too large ({status.st_size} bytes)")
+                identity = (status.st_dev, status.st_ino)
+                if identity != self._file or status.st_size < self._offset:
+                    reset()
+                    self._file, self._offset = identity, 0
+                if status.st_size == self._offset:
+                    return
+                file.seek(self._offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # was never acknowledged
+                    take(self._entry(line))
+                    self._offset += len(line)
+        except FileNotFoundError:
+            if self._file is not None:
+                raise IdentityError(f"{self.path} has gone") from None
+
+    def _entry(self, line: bytes) -> Entry:
+        try:
+            entry = json.loads(line) if len(line) <= LINE_BYTES_MAX else None
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict):
+            raise IdentityError(
+                f"{self.path} is damaged at byte {self._offset}",
+                "restore it from a backup; what it says decides who is trusted",
+            )
+        return entry
+
+    def append(self, entry: Entry) -> None:
+        """Adds an entry; durable on return. Call `news` before it, under the same lock."""
+        line = _line(entry)
+        new = not self.path.exists()
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        try:
+            with open(os.open(self.path, flags, 0o600), "r+b") as file:
+                file.truncate(self._offset)  # a torn line
+                file.seek(self._offset)
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+                status = os.fstat(file.fileno())
+        except OSError as error:
+            raise IdentityError(f"cannot write {self.path}: {error.strerror}") from None
+        if new:
+            sync_folder(self.path.parent)
+        self._file = (status.st_dev, status.st_ino)
+        self._offset += len(line)
+
+    def rewrite(self, entries: Iterable[Entry]) -> None:
+        """Replaces the whole file."""
+        content = b"".join(map(_line, entries))
+        write_file(self.path, content, 0o600)
+        status = self.path.stat()
+        self._file, self._offset = (status.st_dev, status.st_ino), len(content)
+
+
+def _line(entry: Entry) -> bytes:
+    line = json.dumps(entry, separators=(",", ":"), sort_keys=True).encode() + b"\n"
+    if len(line) > LINE_BYTES_MAX:
+        raise IdentityError(f"an entry of {len(line)} bytes is too large")
+    return line
