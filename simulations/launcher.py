@@ -1,0 +1,179 @@
+"""Starts daemons as child processes, and leaves none behind.
+
+Each child has its own log file, tells by one line of JSON on its standard output that it serves,
+and ends when asked (SIGTERM), or a while later is made to (SIGKILL). On Linux the kernel also ends a
+and ends when asked (SIGTERM), or a while later is made to (SIGKILL). On Linux the kernel also
+ends a child whose parent has died, however it died. `kill` is for tests of what a crash does.
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DelianError
+
+#: How long a daemon may take until it serves, with other daemons starting beside it.
+READY_S = 60.0
+#: How long a daemon may take to end in good order.
+STOP_S = 10.0
+#: What a daemon may say on its ready line.
+LINE_BYTES_MAX = 64 * 1024
+#: How much of a log an error message shows.
+TAIL_LINES = 12
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """One daemon. `command` goes to `python -m delian.cli`."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str] = {}
+    ) -> None:
+        self.name, self.command = name, list(command)
+        self.log = folder / f"{name}.log"
+        self.facts: dict[str, Any] = {}
+        self._environment = {**os.environ, **environment}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Starts it, or starts it again."""
+        assert not self.running
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "delian.cli", *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self._environment,
+                # A group of its own: Ctrl-C in the terminal is the parent's to handle.
+                start_new_session=True,
+                preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
+            )
+
+    def wait_ready(self, deadline: float) -> dict[str, Any]:
+        """The facts of its ready line. Raises DelianError when it ends, or says nothing in time."""
+        assert self._process is not None and self._process.stdout is not None
+        pipe, line = self._process.stdout.fileno(), b""
+        while b"\n" not in line and len(line) < LINE_BYTES_MAX:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([pipe], [], [], max(0.0, left))
+            piece = os.read(pipe, 4096) if ready else b""
+            if not piece:
+                why = "did not begin to serve in time" if not ready else self._how_it_ended()
+                raise DelianError(f"{self.name} {why}", f"the end of its log:\n{self.tail()}")
+            line += piece
+        try:
+            self.facts = dict(json.loads(line.partition(b"\n")[0]))
+        except ValueError as fault:
+            raise DelianError(f"{self.name} said {line[:80]!r} instead of its facts") from fault
+        return self.facts
+
+    def _how_it_ended(self) -> str:
+        assert self._process is not None
+        return f"ended with exit code {self._process.wait()} before it served"
+
+    def stop(self, deadline: float) -> int | None:
+        """Asks it to end, and ends it when it does not. Its exit code; None if it never ran."""
+        if self._process is None:
+            return None
+        if self.running:
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(max(0.0, deadline - time.monotonic()))
+        if self.running:
+            self.signal(signal.SIGKILL)
+        code = self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash does."""
+        assert self._process is not None
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def signal(self, number: int) -> None:
+        """Sends a signal, to this child only: it has the only number of it that is sure."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def tail(self) -> str:
+        """The end of its log."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+
+
+class Children:
+    """Several daemons, as a context: when it ends none of them runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.all: dict[str, Child] = {}
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def add(self, name: str, command: Sequence[str], environment: Mapping[str, str] = {}) -> Child:
+        """Starts a daemon under a name."""
+        child = self.all[name] = Child(name, command, self.folder, environment)
+        child.start()
+        return child
+
+    def wait_ready(self, names: Sequence[str]) -> None:
+        """Until all of these serve."""
+        deadline = time.monotonic() + READY_S
+        for name in names:
+            self.all[name].wait_ready(deadline)
+
+    def check(self) -> None:
+        """Raises DelianError when a daemon has ended."""
+        for child in self.all.values():
+            if not child.running:
+                raise DelianError(f"{child.name} has ended", f"its log ends:\n{child.tail()}")
+
+    def stop(self) -> None:
+        """Ends all, the youngest first: devices before edges, edges before the coordinator."""
+        children = list(reversed(self.all.values()))
+        for child in children:
+            if child.running:
+                child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        for child in children:
+            child.stop(deadline)
+
+
+def _die_with_parent() -> Callable[[], None]:
+    """For a child between fork and exec: ask the kernel to end it when its parent is gone."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return ask
