@@ -315,9 +315,8 @@ class Authority:
             ]
             if len(self._denied) + len(fresh) > DENIED_MAX:
                 raise IdentityError(f"the deny list is full ({DENIED_MAX} certificates)")
-            version = self._version + 1
             for e in fresh:
-                entry = {**e, "version": version, "why": why[:256], "at": int(now)}
+                entry = {**e, "version": self._version + 1, "why": why[:256], "at": int(now)}
                 self._denied_file.append(entry)
                 self._take_denied(entry)
             return self.denied(), len(fresh)

@@ -32,7 +32,7 @@ def write_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
-        with open(os.open(temporary, flags, mode), "wb") as file:
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
             os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
@@ -119,23 +119,24 @@ class Ledger:
                 for line in file:
                     if not line.endswith(b"\n"):
                         break  # was never acknowledged
-                    take(self._entry(line))
+                    self._take(line, take)
                     self._offset += len(line)
         except FileNotFoundError:
             if self._file is not None:
                 raise IdentityError(f"{self.path} has gone") from None
 
-    def _entry(self, line: bytes) -> Entry:
+    def _take(self, line: bytes, take: Callable[[Entry], None]) -> None:
         try:
             entry = json.loads(line) if len(line) <= LINE_BYTES_MAX else None
-        except (ValueError, RecursionError):
-            entry = None
-        if not isinstance(entry, dict):
-            raise IdentityError(
-                f"{self.path} is damaged at byte {self._offset}",
-                "restore it from a backup; what it says decides who is trusted",
-            )
-        return entry
+            if isinstance(entry, dict):
+                take(entry)
+                return
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        raise IdentityError(
+            f"{self.path} is damaged at byte {self._offset}",
+            "restore it from a backup; what it says decides who is trusted",
+        )
 
     def append(self, entry: Entry) -> None:
         """Adds an entry; durable on return. Call `news` before it, under the same lock."""
@@ -143,7 +144,7 @@ class Ledger:
         new = not self.path.exists()
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         try:
-            with open(os.open(self.path, flags, 0o600), "r+b") as file:
+            with os.fdopen(os.open(self.path, flags, 0o600), "r+b") as file:
                 file.truncate(self._offset)  # a torn line
                 file.seek(self._offset)
                 file.write(line)
