@@ -1,0 +1,299 @@
+"""A node's identity on its disk.
+
+    live -> g1                 which generation counts
+    g1/key.pem                 the private key, mode 0600
+    g1/cert.pem                the certificate, then the CA's
+    g1/ca.pem                  whom the node trusts
+    g1/node.json               who it is, when to renew, where to connect
+    pending.pem                the key of an enrolment or renewal that is not over
+    denied.json                the deny list as this node knows it (`denied.KnownDenied`)
+
+Key and certificate belong together, so they change together: a renewal writes a new generation and
+then renames one link. Who reads resolves the link once. The generation before stays until the next
+renewal, for those who are reading it.
+
+The pending key is stored before it is sent for signing. When the answer is lost, the same key asks
+again, and the coordinator sees that it is the same node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from ..ports import Node, Tier
+from ..wire import enrolment_pb2, link_pb2
+from .certificates import (
+    CERTIFICATE_BYTES_MAX,
+    IdentityError,
+    PeerIdentity,
+    TlsFiles,
+    TlsMaterial,
+    check_issued,
+    check_time,
+    identity_of,
+    key_pem,
+    load_certificate,
+    load_key,
+    new_key,
+    public_bytes,
+)
+from .ledger import private_folder, sync_folder, write_file
+
+HOMES_MAX = 64
+NODE_BYTES_MAX = 64 * 1024
+_FORMAT = 1
+_TIERS = {
+    link_pb2.NODE_DEVICE: Tier.DEVICE,
+    link_pb2.NODE_EDGE: Tier.EDGE,
+    link_pb2.NODE_CLOUD: Tier.CLOUD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HomeAddress:
+    """Where a node can be reached. grpc: "host:port"; mqtt: "mqtts://host:port"; "" is not."""
+
+    node: Node
+    grpc: str = ""
+    mqtt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the coordinator told the node about itself. Unix times, in seconds. Renewals go to the
+    home that is the cloud.
+    """
+
+    federation: str
+    role: str
+    number: int
+    renew_at: int
+    not_after: int
+    homes: tuple[HomeAddress, ...] = ()
+
+
+class IdentityFolder:
+    """Where a node keeps who it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def denied_path(self) -> Path:
+        return self.folder / "denied.json"
+
+    def exists(self) -> bool:
+        """Whether the node has an identity here."""
+        return (self.folder / "live").exists()
+
+    def files(self) -> TlsFiles:
+        """The files of the generation that counts now; raises IdentityError when there is none."""
+        live = self._live()
+        return TlsFiles(live / "key.pem", live / "cert.pem", live / "ca.pem")
+
+    def material(self) -> TlsMaterial:
+        """Raises IdentityError."""
+        return self.files().read()
+
+    def identity(self) -> PeerIdentity:
+        """Who the node is; raises IdentityError."""
+        return identity_of(self.material().certificate)
+
+    def facts(self) -> NodeFacts:
+        """Raises IdentityError."""
+        path = self._live() / "node.json"
+        try:
+            with path.open("rb") as file:
+                content = file.read(NODE_BYTES_MAX + 1)
+            if len(content) > NODE_BYTES_MAX:
+                raise ValueError
+            return _facts(json.loads(content))
+        except OSError as error:
+            raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise IdentityError(f"{path} is damaged", "join again with a new token") from None
+
+    def pending_key(self) -> ec.EllipticCurvePrivateKey:
+        """The key to ask a certificate for: the one of a request that is not over, or a new one,
+        which is durable on return. Raises IdentityError.
+        """
+        private_folder(self.folder)
+        path = self.folder / "pending.pem"
+        try:
+            return load_key(path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+        key = new_key()
+        write_file(path, key_pem(key), 0o600)
+        return key
+
+    def accept(
+        self, key: ec.EllipticCurvePrivateKey, reply: enrolment_pb2.EnrolReply
+    ) -> PeerIdentity:
+        """Takes what the coordinator answered, after checking it; durable on return.
+
+        The certificate must be for this key, valid now, signed by the CA that comes with it, and
+        name the node that the reply names. A CA that is known already must be the same. Raises
+        IdentityError and changes nothing otherwise.
+        """
+        identity = check_reply(key, reply)
+        if self.exists():
+            known = load_certificate(self.material().authority)
+            if known != load_certificate(reply.authority):
+                raise IdentityError("the coordinator answered for another CA")
+        self.store(
+            TlsMaterial(key_pem(key), reply.certificate, reply.authority),
+            renew_after_s=reply.renew_after_s,
+            homes=homes_of(reply.homes),
+        )
+        return identity
+
+    def store(
+        self,
+        material: TlsMaterial,
+        *,
+        renew_after_s: int,
+        homes: Sequence[HomeAddress] = (),
+        now_s: float | None = None,
+    ) -> NodeFacts:
+        """Puts a new generation in place; durable on return. Raises IdentityError."""
+        identity = material.identity()
+        now = int(time.time() if now_s is None else now_s)
+        facts = NodeFacts(
+            federation=identity.federation,
+            role=identity.tier.value,
+            number=identity.number,
+            renew_at=min(now + renew_after_s, identity.not_after),
+            not_after=identity.not_after,
+            homes=tuple(homes),
+        )
+        private_folder(self.folder)
+        before = self._live().name if self.exists() else ""
+        numbers = [int(p.name[1:]) for p in self.folder.glob("g*") if p.name[1:].isdigit()]
+        new = self.folder / f"g{max(numbers, default=0) + 1}"
+        private_folder(new)
+        write_file(new / "key.pem", material.key, 0o600)
+        write_file(new / "cert.pem", material.certificate)
+        write_file(new / "ca.pem", material.authority)
+        write_file(new / "node.json", json.dumps(_to_json(facts), indent=1).encode() + b"\n")
+        sync_folder(self.folder)
+        link = self.folder / ".live"
+        link.unlink(missing_ok=True)
+        link.symlink_to(new.name)
+        link.replace(self.folder / "live")
+        (self.folder / "pending.pem").unlink(missing_ok=True)
+        sync_folder(self.folder)
+        for old in self.folder.glob("g*"):
+            if old.name not in (before, new.name):
+                shutil.rmtree(old, ignore_errors=True)
+        return facts
+
+    def _live(self) -> Path:
+        link = self.folder / "live"
+        try:
+            name = os.readlink(link)
+        except OSError:
+            raise IdentityError(
+                f"there is no identity in {self.folder}", "get one with: delian join TOKEN"
+            ) from None
+        return self.folder / name
+
+
+def check_reply(
+    key: ec.EllipticCurvePrivateKey,
+    reply: enrolment_pb2.EnrolReply,
+    authority: ec.EllipticCurvePublicKey | None = None,
+) -> PeerIdentity:
+    """Whom the coordinator's reply makes of us; raises IdentityError when it does not hold.
+
+    authority: the CA's key where it is known beforehand, from a token.
+    """
+    if max(len(reply.certificate), len(reply.authority)) > CERTIFICATE_BYTES_MAX:
+        raise IdentityError("the coordinator's reply is too large")
+    if len(reply.homes) > HOMES_MAX:
+        raise IdentityError(f"the coordinator named {len(reply.homes)} homes")
+    root = load_certificate(reply.authority)
+    certificate = load_certificate(reply.certificate)
+    check_issued(root, root)
+    if authority is not None and not _same_key(root.public_key(), authority):
+        raise IdentityError("the coordinator's CA is not the token's")
+    check_issued(certificate, root)
+    check_time(certificate)
+    if not _same_key(certificate.public_key(), key.public_key()):
+        raise IdentityError("the coordinator's certificate is for another key")
+    identity = identity_of(certificate)
+    node = _node(reply.node) if reply.HasField("node") else None
+    if node != identity.node or identity.federation != reply.federation:
+        raise IdentityError("the coordinator's certificate names another node")
+    return identity
+
+
+def homes_of(homes: Sequence[enrolment_pb2.Home]) -> tuple[HomeAddress, ...]:
+    """Raises IdentityError when an entry names no node."""
+    found = []
+    for home in homes:
+        node = _node(home.node)
+        if node is None:
+            raise IdentityError("the coordinator named a home without a tier")
+        found.append(HomeAddress(node, home.grpc, home.mqtt))
+    return tuple(found)
+
+
+def home_message(home: HomeAddress) -> enrolment_pb2.Home:
+    """A home as EnrolReply carries it."""
+    tier = next(number for number, tier in _TIERS.items() if tier is home.node.tier)
+    address = link_pb2.Address(tier=tier, number=home.node.number)
+    return enrolment_pb2.Home(node=address, grpc=home.grpc, mqtt=home.mqtt)
+
+
+def _node(address: link_pb2.Address) -> Node | None:
+    tier = _TIERS.get(address.tier)
+    return None if tier is None else Node(tier, address.number)
+
+
+def _same_key(one: Any, other: ec.EllipticCurvePublicKey) -> bool:
+    return isinstance(one, ec.EllipticCurvePublicKey) and public_bytes(one) == public_bytes(other)
+
+
+def _to_json(facts: NodeFacts) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "federation": facts.federation,
+        "role": facts.role,
+        "number": facts.number,
+        "renew_at": facts.renew_at,
+        "not_after": facts.not_after,
+        "homes": [
+            {"tier": h.node.tier.value, "number": h.node.number, "grpc": h.grpc, "mqtt": h.mqtt}
+            for h in facts.homes
+        ],
+    }
+
+
+def _facts(entry: dict[str, Any]) -> NodeFacts:
+    if entry["format"] != _FORMAT:
+        raise ValueError
+    return NodeFacts(
+        federation=str(entry["federation"]),
+        role=str(entry["role"]),
+        number=int(entry["number"]),
+        renew_at=int(entry["renew_at"]),
+        not_after=int(entry["not_after"]),
+        homes=tuple(
+            HomeAddress(
+                Node(Tier(home["tier"]), int(home["number"])), str(home["grpc"]), str(home["mqtt"])
+            )
+            for home in entry["homes"]
+        ),
+    )

@@ -1,0 +1,222 @@
+"""Who may do what. This file owns the answer, for calls, topics and messages; what it does not
+allow is refused.
+
+- `CALLS`: which role may make which call, at which tier's server. A test reads the services from
+  the contract and fails while one of their calls has no row.
+- `TOPICS`: what which role may publish and read over MQTT. Brokers' access lists are made from it,
+  and a test holds every topic of the transport against it.
+- `MESSAGES`: which messages a tier may send to which. The machines check the same, and more: what a
+  peer may say *now*. This table keeps the rest from ever reaching them.
+
+`Guard` applies the first table to a peer, after the questions that come before it: is the peer of
+this federation, is its certificate still good, is it on the deny list. TLS asks some of them when a
+connection is made; a connection may live for months, so the guard asks them at each call, and who
+serves long streams asks it again while they last (`Guard.refusal`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..ports import Tier
+from .authority import DenyList
+from .certificates import PeerIdentity, Role
+
+_LINK, _ENROLMENT = "/delian.wire.Link/", "/delian.wire.Enrolment/"
+_IDENTITY, _OPERATOR = "/delian.wire.Identity/", "/delian.wire.Operator/"
+
+DEVICE, EDGE, CLOUD = Role.DEVICE, Role.EDGE, Role.CLOUD
+OPERATOR, NOBODY = Role.OPERATOR, Role.NOBODY
+_NODES_BELOW = frozenset({DEVICE, EDGE})
+_ENROLLED = frozenset({DEVICE, EDGE, CLOUD, OPERATOR})
+_RENEWING = frozenset({DEVICE, EDGE, OPERATOR})  # the cloud's own is made beside its CA
+_OPERATORS = frozenset({OPERATOR})
+_ANYBODY = frozenset(Role)
+_DEVICES = frozenset({DEVICE})
+
+#: (the tier that serves, the call) -> the roles that may make it.
+CALLS: Mapping[tuple[Tier, str], frozenset[Role]] = {
+    # An edge serves devices, and nothing else.
+    (Tier.EDGE, _LINK + "Connect"): _DEVICES,
+    (Tier.EDGE, _LINK + "Push"): _DEVICES,
+    (Tier.EDGE, _LINK + "Pull"): _DEVICES,
+    # The coordinator serves edges, and devices at its own edge 0.
+    (Tier.CLOUD, _LINK + "Connect"): _NODES_BELOW,
+    (Tier.CLOUD, _LINK + "Push"): _NODES_BELOW,
+    (Tier.CLOUD, _LINK + "Pull"): _NODES_BELOW,
+    # On a port of its own, where nobody shows a certificate: the token decides.
+    (Tier.CLOUD, _ENROLMENT + "Enrol"): _ANYBODY,
+    (Tier.CLOUD, _IDENTITY + "Renew"): _RENEWING,
+    (Tier.CLOUD, _IDENTITY + "Denied"): _ENROLLED,
+    **{
+        (Tier.CLOUD, _OPERATOR + call): _OPERATORS
+        for call in (
+            "Submit",
+            "ListRuns",
+            "GetRun",
+            "WatchRun",
+            "ControlRun",
+            "CloneRun",
+            "ListNodes",
+            "GetNode",
+            "DrainNode",
+            "RevokeNode",
+            "CreateToken",
+            "ListModels",
+            "GetModel",
+            "Promote",
+            "Rollback",
+            "PutBlob",
+            "GetBlob",
+        )
+    },
+}
+
+
+def may_call(role: Role, here: Tier, call: str) -> bool:
+    """Whether a role may make a call ("/delian.wire.Link/Connect") at a server of tier `here`."""
+    return role in CALLS.get((here, call), ())
+
+
+# ---------------------------------------------------------------- topics
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRule:
+    """What one role may do with the topics that match a filter.
+
+    filter: below `delian/v1/{federation}/`; `{me}` is the holder's common name, `+` any one level.
+    """
+
+    role: Role
+    filter: str
+    publish: bool = False
+    read: bool = False
+
+
+#: core/net/topics.py says what the topics are. {lower}/{name}/{up|down}/{kind}/{upper}
+TOPICS: tuple[TopicRule, ...] = (
+    # A device speaks below its own name, and learns where its upper nodes are.
+    TopicRule(DEVICE, "device/{me}/up/+/+", publish=True),
+    TopicRule(DEVICE, "device/{me}/down/+/+", read=True),
+    TopicRule(DEVICE, "edge/+/up/home", read=True),
+    TopicRule(DEVICE, "cloud/+/up/home", read=True),
+    # An edge does so too; to devices it is the upper node, in what ends in its name.
+    TopicRule(EDGE, "edge/{me}/up/+/+", publish=True),
+    TopicRule(EDGE, "edge/{me}/down/+/+", read=True),
+    TopicRule(EDGE, "cloud/+/up/home", read=True),
+    TopicRule(EDGE, "edge/{me}/up/home", publish=True),
+    TopicRule(EDGE, "device/+/up/+/{me}", read=True),
+    TopicRule(EDGE, "device/+/down/+/{me}", publish=True),
+    # The cloud, which is edge 0 as well.
+    TopicRule(CLOUD, "cloud/{me}/up/home", publish=True),
+    TopicRule(CLOUD, "device/+/up/+/{me}", read=True),
+    TopicRule(CLOUD, "device/+/down/+/{me}", publish=True),
+    TopicRule(CLOUD, "edge/+/up/+/{me}", read=True),
+    TopicRule(CLOUD, "edge/+/down/+/{me}", publish=True),
+)
+
+_PREFIX = "delian/v1"
+
+
+def filter_of(rule: TopicRule, federation: str, me: str) -> str:
+    """A rule's filter for one holder, as MQTT has it."""
+    return f"{_PREFIX}/{federation}/{rule.filter.replace('{me}', me)}"
+
+
+def may_publish(peer: PeerIdentity | None, topic: str) -> bool:
+    """Whether a peer may publish to a topic."""
+    return "+" not in topic and _allowed(peer, topic, lambda rule: rule.publish)
+
+
+def may_read(peer: PeerIdentity | None, topic_filter: str) -> bool:
+    """Whether a peer may subscribe to a filter: everything that it matches must be allowed."""
+    return _allowed(peer, topic_filter, lambda rule: rule.read)
+
+
+def _allowed(peer: PeerIdentity | None, asked: str, right: Callable[[TopicRule], bool]) -> bool:
+    if peer is None:
+        return False
+    return any(
+        right(rule) and _covers(filter_of(rule, peer.federation, peer.common_name), asked)
+        for rule in TOPICS
+        if rule.role is peer.tier
+    )
+
+
+def _covers(allowed: str, asked: str) -> bool:
+    ours, theirs = allowed.split("/"), asked.split("/")
+    return len(ours) == len(theirs) and all(
+        word != "#" and word != "" and (own == "+" or own == word)
+        for own, word in zip(ours, theirs, strict=True)
+    )
+
+
+# ---------------------------------------------------------------- messages
+
+_TRANSPORT = frozenset({"offer", "want", "goodbye"})
+
+#: (sender's tier, receiver's tier) -> fields of Envelope.message that it may send.
+MESSAGES: Mapping[tuple[Tier, Tier], frozenset[str]] = {
+    (Tier.DEVICE, Tier.EDGE): _TRANSPORT | {"check_in", "fetch_blob", "upload", "failure"},
+    (Tier.EDGE, Tier.DEVICE): _TRANSPORT
+    | {"accept", "reject", "task", "blob", "upload_ack", "round_closed"},
+    (Tier.EDGE, Tier.CLOUD): _TRANSPORT | {"edge_hello", "fetch_blob", "edge_progress", "edge_sum"},
+    (Tier.CLOUD, Tier.EDGE): _TRANSPORT
+    | {"pace", "edge_task", "blob", "flush", "edge_sum_ack", "round_closed"},
+}
+
+
+def may_send(sender: Tier, to: Tier, field: str) -> bool:
+    """Whether a node of one tier may send a message (its field of Envelope) to one of another."""
+    return field in MESSAGES.get((sender, to), ())
+
+
+def may_send_blob(sender: Tier, to: Tier) -> bool:
+    """Whether a node may send a blob: the cloud to edges, an edge to devices."""
+    return may_send(sender, to, "blob")
+
+
+# ---------------------------------------------------------------- the guard
+
+
+class Guard:
+    """Says of each call whether this server answers it.
+
+    denied: gives the newest deny list that is known here; called often, so it must be quick.
+    """
+
+    def __init__(
+        self,
+        federation: str,
+        here: Tier,
+        denied: Callable[[], DenyList] = DenyList,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.federation = federation
+        self.here = here
+        self._denied = denied
+        self._clock = clock
+
+    def __call__(self, peer: PeerIdentity | None, call: str) -> bool:
+        """Whether the peer (None: it showed no certificate) may make the call."""
+        return self.refusal(peer, call) is None
+
+    def refusal(self, peer: PeerIdentity | None, call: str) -> str | None:
+        """Why not; None: it may. The reasons are few and fixed, for logs and counters."""
+        if peer is not None and (reason := self.distrust(peer)) is not None:
+            return reason
+        role = Role.NOBODY if peer is None else peer.tier
+        return None if may_call(role, self.here, call) else "not allowed"
+
+    def distrust(self, peer: PeerIdentity) -> str | None:
+        """Why a peer is not trusted at all (any more); None: it is."""
+        if peer.federation != self.federation:
+            return "other federation"
+        if peer.not_after < self._clock():
+            return "certificate expired"
+        if peer.serial in self._denied().serials:
+            return "revoked"
+        return None
