@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from delian.core.machine import IGNORE
@@ -12,124 +16,48 @@ from delian.core.ports import (
     BlobStored,
     CancelProgram,
     DropBlob,
-    Node,
     Outcome,
     ProgramFinished,
     ProgramStopped,
     ProtocolError,
     Received,
-    Record,
     RunProgram,
     Send,
-    SetTimer,
     Started,
     StoreBlob,
-    Tier,
     TimerFired,
 )
-from delian.core.streams import Streams, device_key
+from delian.core.streams import device_key
 from delian.core.wire.admission_pb2 import (
     POOL_FULL,
     Accept,
     CheckIn,
-    DeviceFacts,
-    Eligibility,
     Reject,
     RetryWindow,
 )
-from delian.core.wire.blob_pb2 import Blob, BlobRef, FetchBlob
+from delian.core.wire.blob_pb2 import Blob, FetchBlob
 from delian.core.wire.round_pb2 import (
     COUNTED,
     DEADLINE,
+    EVALUATE,
     LATE,
     NON_FINITE,
     OUT_OF_MEMORY,
     PROGRAM_FAILED,
     Failure,
-    RingPlan,
     RoundClosed,
-    Task,
     Upload,
     UploadAck,
 )
 from delian.device.machine import TABLE, DeviceMachine, DeviceState, Phase, restore
 
-EDGE = Node(Tier.EDGE, 2)
-BUNDLE, WEIGHTS = b"b" * 32, b"w" * 32
-VECTOR = np.arange(4, dtype=np.uint32)
-
-
-def make_task(round=1, attempt=1, run=1, time_ms=10_000, weights=WEIGHTS):
-    return Task(
-        run=run,
-        round=round,
-        attempt=attempt,
-        bundle=BlobRef(digest=BUNDLE, size=100),
-        weights=BlobRef(digest=weights, size=12),
-        ring=RingPlan(clip=1, clients_max=10, bits=32, dimension=3),
-        time_ms=time_ms,
-        rng_key=b"roundkey",
-    )
-
-
-class Bench:
-    """A device and a clock; `said` is what it sent last."""
-
-    def __init__(self, state=None, masker=None):
-        self.machine = DeviceMachine(
-            state or DeviceState(7),
-            EDGE,
-            Streams(1),
-            DeviceFacts(memory_mib=512),
-            Eligibility(consented=True),
-            masker,
-        )
-        self.now = 0
-        self.effects = []
-
-    def does(self, event, after=0):
-        self.now += after
-        self.effects = self.machine.handle(event, self.now)
-        return self
-
-    def gets(self, message, after=0):
-        return self.does(Received(EDGE, message), after)
-
-    @property
-    def phase(self):
-        return self.machine.state.phase
-
-    @property
-    def said(self):
-        return [e.message for e in self.effects if isinstance(e, Send)]
-
-    def of(self, kind):
-        return [e for e in self.effects if isinstance(e, kind)]
-
-    def timer(self, name):
-        return next(e.at for e in reversed(self.of(SetTimer)) if e.name == name)
-
-    def ignored(self):
-        return [r for r in self.of(Record) if r.kind == "ignored"]
-
-    # Ways to a phase.
-
-    def ready(self):
-        self.does(Started())
-        window = RetryWindow(min_ms=1000, max_ms=2000)
-        return self.gets(Accept(sequence=1, lease_ms=60_000, after_task=window))
-
-    def fetching(self, **task):
-        return self.ready().gets(make_task(**task))
-
-    def training(self, **task):
-        self.fetching(**task)
-        self.does(BlobStored(BUNDLE, True))
-        return self.does(BlobStored(WEIGHTS, True))
-
-    def uploading(self, **task):
-        self.training(**task)
-        return self.does(ProgramFinished(1, Outcome(VECTOR)))
+_bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("device_bench.py"))))
+BUNDLE = _bench.BUNDLE
+EDGE = _bench.EDGE
+VECTOR = _bench.VECTOR
+WEIGHTS = _bench.WEIGHTS
+Bench = _bench.Bench
+make_task = _bench.make_task
 
 
 def test_every_action_in_the_table_is_one_of_the_machine():
@@ -195,6 +123,11 @@ def test_an_answer_to_another_check_in_is_ignored(answer):
     assert bench.phase is Phase.CHECKING_IN and bench.ignored()
 
 
+def test_a_lease_that_ends_at_once_is_no_loop():
+    bench = Bench().does(Started()).gets(Accept(sequence=1, lease_ms=0))
+    assert bench.timer("lease") == SECOND
+
+
 def test_a_task_makes_it_fetch_what_it_has_not_got():
     bench = Bench().fetching()
     assert bench.said == [FetchBlob(digest=BUNDLE), FetchBlob(digest=WEIGHTS)]
@@ -218,6 +151,32 @@ def test_blobs_are_stored_and_then_it_trains_with_its_own_key():
     key, plan = run.arguments
     assert tuple(key) == device_key(b"roundkey", 7) and plan.dimension == 3
     assert bench.phase is Phase.TRAINING
+
+
+def test_an_evaluation_is_a_task_like_any_other_but_for_its_program():
+    bench = Bench().training(purpose=EVALUATE)
+    (run,) = bench.of(RunProgram)
+    assert (run.program, run.blobs) == ("evaluate", (BUNDLE, WEIGHTS))
+    (upload,) = bench.does(ProgramFinished(1, Outcome(VECTOR))).said
+    assert upload.vector == VECTOR.tobytes()
+
+
+def test_the_bundles_of_the_last_few_tasks_are_kept():
+    bench = Bench().ready()
+    for run in range(1, 7):
+        bench.gets(make_task(run=run, bundle=bytes([run]) * 32))
+        dropped = [e.digest for e in bench.of(DropBlob)]
+        assert dropped == ([bytes([run - 4]) * 32] if run > 4 else [])
+        bench.does(BlobStored(bytes([run]) * 32, True))
+        bench.gets(RoundClosed(run=run, round=1, attempt=1))
+    assert bench.gets(make_task(run=7, bundle=bytes([4]) * 32)).said == [FetchBlob(digest=WEIGHTS)]
+
+
+def test_it_says_which_blobs_it_would_take():
+    bench = Bench().ready()
+    assert bench.machine.wanted == {}
+    assert bench.gets(make_task()).machine.wanted == {BUNDLE: 100, WEIGHTS: 12}
+    assert bench.does(BlobStored(BUNDLE, True)).machine.wanted == {WEIGHTS: 12}
 
 
 def test_a_corrupt_blob_is_asked_for_again():
@@ -301,10 +260,13 @@ def test_a_working_device_takes_no_second_task(where):
     assert bench.gets(make_task(round=2)).phase is before and bench.ignored()
 
 
-def test_a_task_is_never_taken_twice():
+def test_a_task_is_never_taken_twice_but_whoever_asks_again_is_told():
     bench = Bench().uploading().gets(UploadAck(run=1, round=1, attempt=1, device=7, status=LATE))
-    assert bench.gets(make_task()).ignored()
+    assert bench.gets(make_task()).phase is Phase.IDLE
+    assert bench.said == [Failure(run=1, round=1, attempt=1, device=7, reason=DEADLINE)]
     assert bench.gets(make_task(attempt=2)).phase is Phase.FETCHING
+    bench.gets(RoundClosed(run=1, round=1, attempt=2))
+    assert bench.gets(make_task()).ignored(), "an older one is a message that was late"
 
 
 def test_tasks_of_another_run_are_counted_on_their_own():
@@ -328,6 +290,18 @@ def test_it_remembers_a_limited_number_of_runs():
         lambda t: t.__setattr__("rng_key", b"short"),
         lambda t: t.weights.__setattr__("digest", b"short"),
         lambda t: t.weights.__setattr__("size", 2**40),
+        lambda t: t.bundle.__setattr__("size", 2**40),
+        lambda t: t.ring.__setattr__("bits", 16),
+        lambda t: t.ring.__setattr__("clip", float("nan")),
+        lambda t: t.ring.__setattr__("clip", float("inf")),
+        lambda t: t.ring.__setattr__("clip", -1.0),
+        lambda t: t.ring.__setattr__("clients_max", 0),
+        lambda t: t.ring.__setattr__("clients_max", 2**31),
+        lambda t: t.__setattr__("time_ms", 2**32 - 1),
+        lambda t: t.__setattr__("purpose", 7),
+        lambda t: t.__setattr__("run", 0),
+        lambda t: t.__setattr__("round", 0),
+        lambda t: t.__setattr__("attempt", 0),
     ],
 )
 def test_a_task_beyond_the_limits_is_not_taken(damage):

@@ -1,0 +1,44 @@
+"""What a task may ask for. A device and an edge hold whoever tasks them to the same limits, before
+they allocate anything for the task.
+"""
+
+from __future__ import annotations
+
+from .ports import BLOB_BYTES_MAX, RETRY_MS_MAX
+from .privacy.ring import RingError, RingPlan
+from .wire.blob_pb2 import BlobRef
+from .wire.round_pb2 import EVALUATE, TRAIN, Task
+
+DIGEST_BYTES = 32
+KEY_BYTES = 8
+#: A task that takes longer than a week is a mistake.
+TIME_MS_MAX = RETRY_MS_MAX
+
+
+def is_sane(task: Task) -> bool:
+    """Whether a task keeps the limits that proto/round.proto states."""
+    return (
+        min(task.run, task.round, task.attempt) >= 1
+        and task.time_ms <= TIME_MS_MAX
+        and len(task.rng_key) == KEY_BYTES
+        and task.purpose in (TRAIN, EVALUATE)
+        and _is_sane_ref(task.bundle)
+        and _is_sane_ref(task.weights)
+        and _can_be_added(task)
+    )
+
+
+def _is_sane_ref(ref: BlobRef) -> bool:
+    return len(ref.digest) == DIGEST_BYTES and ref.size <= BLOB_BYTES_MAX
+
+
+def _can_be_added(task: Task) -> bool:
+    """Whether updates that are made by the task's plan fit the ring: a clip that is a number, an
+    element of a width that is spoken here, and a sum that cannot overflow.
+    """
+    plan = task.ring
+    try:
+        RingPlan(plan.clip, plan.clients_max, plan.dimension, plan.bits)
+    except RingError:
+        return False
+    return True
