@@ -300,10 +300,11 @@ def check_time(certificate: x509.Certificate, now_s: float | None = None) -> Non
         before, after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     except _MALFORMED:
         raise IdentityError("the certificate is malformed") from None
+    hint = f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC; is that right?"
     if now < before:
-        raise IdentityError(f"the certificate is not valid before {before:%Y-%m-%d %H:%M} UTC")
+        raise IdentityError(f"the certificate begins on {before:%Y-%m-%d %H:%M} UTC", hint)
     if now > after:
-        raise IdentityError(f"the certificate ended on {after:%Y-%m-%d %H:%M} UTC")
+        raise IdentityError(f"the certificate ended on {after:%Y-%m-%d %H:%M} UTC", hint)
 
 
 def extended_usage(role: Role) -> x509.ExtendedKeyUsage:

@@ -19,7 +19,6 @@ again, and the coordinator sees that it is the same node.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -202,7 +201,7 @@ class IdentityFolder:
     def _live(self) -> Path:
         link = self.folder / "live"
         try:
-            name = os.readlink(link)
+            name = link.readlink()
         except OSError:
             raise IdentityError(
                 f"there is no identity in {self.folder}", "get one with: delian join TOKEN"
