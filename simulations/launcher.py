@@ -1,9 +1,9 @@
 """Starts daemons as child processes, and leaves none behind.
 
 Each child has its own log file, tells by one line of JSON on its standard output that it serves,
-and ends when asked (SIGTERM), or a while later is made to (SIGKILL). On Linux the kernel also ends a
 and ends when asked (SIGTERM), or a while later is made to (SIGKILL). On Linux the kernel also
 ends a child whose parent has died, however it died. `kill` is for tests of what a crash does.
+"""
 
 from __future__ import annotations
 
