@@ -13,9 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import device
     from .core import functional as ops
     from .core import learn, nn, random, tree
     from .core.api import compile, debug, grad, jvp, module, value_and_grad, vjp
+    from .core.data import sources as data
     from .core.errors import DelianError
     from .core.frontend import trace
     from .core.ir import Tensor
@@ -26,7 +28,9 @@ _PUBLIC = {
     "Tensor": (".core.ir", "Tensor"),
     "DelianError": (".core.errors", "DelianError"),
     "compile": (".core.api", "compile"),
+    "data": (".core.data.sources", None),
     "debug": (".core.api", "debug"),
+    "device": (".device", None),
     "grad": (".core.api", "grad"),
     "jvp": (".core.api", "jvp"),
     "learn": (".core.learn", None),
@@ -45,7 +49,9 @@ __all__ = [
     "DelianError",
     "Tensor",
     "compile",
+    "data",
     "debug",
+    "device",
     "grad",
     "jvp",
     "learn",
