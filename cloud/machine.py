@@ -1,141 +1,160 @@
-"""The coordinator's protocol for one run. Everything that decides what the run does next lives in
-this file; it sees sums of updates and never one device's, and it does not know which algorithm
-makes the next model of a mean.
+"""The coordinator: the edges it knows, the devices that are ready, and the runs that share them.
 
-A round waits until enough devices are ready, selects some uniformly, tasks them through their
-edges, adds the edges' sums as they come, and closes when it has enough updates, when all edges have
-reported or when its time is over. With too few updates it is tried again; after too many attempts
-the run gives up and says why. The same seed, plan and events give the same effects.
+    coordinator = Coordinator(CoordinatorState())        # or Coordinator(restore(snapshot))
+    effects = coordinator.handle(event, now)             # Started first
+
+What is here is what no single run can decide: how fast devices come (Pace), which run takes how
+many of them (`roster` has the rule), whose an event is, and which blobs an edge may have. A run's
+own protocol is in `rounds` and `buffered`.
+
+- A run begins and ends by `Ordered(RunOrder)`; ask `check` first, which says in words why an order
+  would be refused. Its number is higher than every earlier one's.
+- Events are passed on by name: a run's timers begin with "run/<number>/", its tickets are
+  `number * 2**32 + count`, its messages carry its number.
+- The pace is one for all runs. While some run selects devices, edges keep `ready_per_edge_max` of
+  them ready, and none otherwise. A device is asked for all that some run requires: whoever is
+  accepted can work for each of them. It comes back as soon as the run in the greatest hurry says.
+- A run that is over leaves `state.runs`; a line on each of the newest stays in `state.ended`. Its
+  last weights stay in the store: they are the registry's now. Blobs that no active run needs are
+  dropped.
+- Records: "phase" (run, phase, why), "round" (run, round, attempt, succeeded, why, selected,
+  reported, refused, target_met, weight, opened_ns, parent, model, model_size), "evaluation" (run,
+  round, model, metrics, devices), "evaluation_skipped" (run, round, why), "run_failed" (run, why),
+  "model_ordered" (run, round, model), "refused_order" (run, why); and what every machine records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from ..core import snapshot
+from ..core.errors import DelianError
 from ..core.machine import IGNORE, Machine, index, row
 from ..core.ports import (
     CLOUD,
     DEVICES_PER_EDGE_MAX,
     EDGES_MAX,
-    MS,
     PROTOCOL,
     DropBlob,
+    Effect,
     Event,
     Masker,
-    NewModel,
     Node,
     NoMask,
-    Outcome,
+    Ordered,
     ProgramFinished,
-    ProgramStopped,
     ProtocolError,
     Received,
-    Rng,
-    RoundInfo,
-    RunProgram,
     SendBlob,
     Started,
     Tier,
     TimerFired,
 )
-from ..core.privacy import ring
-from ..core.wire import round_pb2
-from ..core.wire.admission_pb2 import EdgeHello, Pace, RetryWindow
-from ..core.wire.blob_pb2 import BlobRef, FetchBlob
-from ..core.wire.round_pb2 import (
-    EdgeProgress,
-    EdgeSum,
-    EdgeSumAck,
-    EdgeTask,
-    Flush,
-    RoundClosed,
-    Task,
+from ..core.streams import Streams
+from ..core.wire.admission_pb2 import EdgeHello, Pace, Requirements, RetryWindow
+from ..core.wire.blob_pb2 import FetchBlob
+from ..core.wire.operator_pb2 import RunOrder
+from ..core.wire.round_pb2 import EdgeProgress, EdgeSum, EdgeSumAck
+from .buffered import BufferedMachine
+from .plan import DIGEST_BYTES, RunPlan
+from .roster import Offer, Roster
+from .rounds import RoundsMachine
+from .run import TICKETS, EdgeRestarted, Fetched, RunMachine, prefix
+from .state import (
+    OVER,
+    RUNS_ACTIVE_MAX,
+    RUNS_ENDED_MAX,
+    CoordinatorPolicy,
+    CoordinatorState,
+    RunState,
+    Serving,
 )
-from .plan import CloudState, EdgeView, Phase, RunPlan
+
+#: Heartbeats after a change of pace that are answered by the pace: it may have been lost.
+PACES_REPEATED = 3
 
 
 class Trigger(StrEnum):
     STARTED = "started"
     HELLO = "EdgeHello, newer"
-    REST_OVER = "rest is over"
-    WAIT_OVER = "waited long enough"
-    ENOUGH = "enough devices are ready"
     FETCH = "FetchBlob"
-    PROGRESS = "EdgeProgress"
-    TARGET_MET = "enough updates are with the edges"
-    SUM = "first EdgeSum of an edge"
-    BAD_SUM = "EdgeSum that does not fit"
-    SUM_AGAIN = "EdgeSum again, or late"
-    EDGE_LOST = "edge has started anew"
-    SILENT = "edges still silent"
-    ALL_IN = "all edges have reported"
-    TIME_OVER = "round's time is over"
-    CLOSE = "enough reports"
-    SHORT = "too few reports"
-    GIVE_UP = "too few reports, too many times"
-    UPDATED = "new model"
-    LAST_UPDATED = "new model of the last round"
-    UPDATE_STOPPED = "no new model"
+    OF_RUN = "message, timer or program of an active run"
+    LATE_SUM = "EdgeSum of a run that is over"
+    SUBMIT = "order: a new run"
+    ORDER = "order to an active run"
+    BAD_ORDER = "order that cannot be followed"
     STALE = "late, repeated or of no use"
 
 
-NEW, WAITING, COLLECTING, AGGREGATING, DONE, FAILED = Phase
+OFFLINE, SERVING = Serving
 _T = Trigger
-_ON = (WAITING, COLLECTING, AGGREGATING, DONE, FAILED)
 
 TABLE = (
-    row((NEW, WAITING), _T.STARTED, "wait", WAITING, "for devices"),
-    row(COLLECTING, _T.STARTED, "resume", COLLECTING, "the state survived: ask the edges again"),
-    row(AGGREGATING, _T.STARTED, "aggregate", AGGREGATING, "the sum survived: update again"),
-    row((DONE, FAILED), _T.STARTED, IGNORE, None, "the run is over"),
-    row(_ON, _T.HELLO, "keep_roster", None, "who is ready, and where"),
-    row(WAITING, _T.REST_OVER, "look", WAITING, "the last cohort had time to come back"),
-    row(WAITING, _T.WAIT_OVER, "settle", WAITING, "with fewer, or not at all"),
-    row(WAITING, _T.ENOUGH, "select", COLLECTING, "uniformly; task them through their edges"),
-    row(WAITING, _T.SHORT, "try_again", WAITING, "a further attempt"),
-    row(WAITING, _T.GIVE_UP, "give_up", FAILED, "there are no devices"),
-    row(_ON, _T.FETCH, "serve", None, "bundle or weights"),
-    row(COLLECTING, _T.PROGRESS, "note", COLLECTING, "a sign of life, and a count"),
-    row(COLLECTING, _T.TARGET_MET, "flush", COLLECTING, "ask for the sums now"),
-    row(COLLECTING, _T.SUM, "add", COLLECTING, "to the running sum"),
-    row(COLLECTING, _T.BAD_SUM, "refuse", COLLECTING, "the edge's devices count as dropped"),
-    row(_ON, _T.SUM_AGAIN, "ack", None, "it is of no more use to the edge"),
-    row(COLLECTING, _T.EDGE_LOST, "lose", COLLECTING, "what it had is gone"),
-    row(COLLECTING, _T.SILENT, "ask_again", COLLECTING, "task, request or answer was lost"),
-    row(COLLECTING, _T.ALL_IN, "judge", COLLECTING, "is it enough?"),
-    row(COLLECTING, _T.TIME_OVER, "judge", COLLECTING, "is it enough?"),
-    row(COLLECTING, _T.CLOSE, "aggregate", AGGREGATING, "unmask, decode, update the model"),
-    row((COLLECTING, AGGREGATING), _T.SHORT, "try_again", WAITING, "a further attempt"),
-    row((COLLECTING, AGGREGATING), _T.GIVE_UP, "give_up", FAILED, "the run ends"),
-    row(AGGREGATING, _T.UPDATED, "next_round", WAITING, "with the new weights"),
-    row(AGGREGATING, _T.LAST_UPDATED, "end", DONE, "send the devices home"),
-    row(AGGREGATING, _T.UPDATE_STOPPED, "fall_short", AGGREGATING, "the program failed"),
-    row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
+    row((OFFLINE, SERVING), _T.STARTED, "start", SERVING, "and every run that is not over"),
+    row(SERVING, _T.HELLO, "keep_roster", None, "who is ready, and where"),
+    row(SERVING, _T.FETCH, "serve", None, "what an active run names"),
+    row(SERVING, _T.OF_RUN, "pass_on", None, "to the run's machine"),
+    row(SERVING, _T.LATE_SUM, "ack", None, "it is of no more use to the edge"),
+    row(SERVING, _T.SUBMIT, "submit", None, "begin it"),
+    row(SERVING, _T.ORDER, "pass_on", None, "to the run's machine"),
+    row(SERVING, _T.BAD_ORDER, "refuse_order", None, "say why"),
+    row(SERVING, _T.STALE, IGNORE, None, "count it"),
 )
 
 
-class CloudMachine(Machine[CloudState]):
-    """The coordinator of one run."""
+class Coordinator(Machine[CoordinatorState]):
+    """The coordinator of all runs."""
 
     rows = index(TABLE)
 
     def __init__(
-        self, state: CloudState, plan: RunPlan, rng: Rng, masker: Masker | None = None
+        self,
+        state: CoordinatorState,
+        masker: Masker | None = None,
+        policy: CoordinatorPolicy | None = None,
     ) -> None:
         super().__init__(state)
         self.node = CLOUD
-        self.plan = plan
-        self.rng = rng
         self.masker = masker or NoMask()
+        self.policy = policy or CoordinatorPolicy()
+        self._machines: dict[int, RunMachine] = {}
 
     def snapshot(self) -> bytes:
         """The state, to be stored."""
         return snapshot.dump(self.state)
+
+    def check(self, order: RunOrder) -> None:
+        """Whether an order would be followed now. Raises DelianError, which says why not."""
+        state, kind = self.state, order.WhichOneof("order")
+        if kind is None:
+            raise DelianError("an order that orders nothing", "submit, pause, resume, cancel")
+        if kind == "submit":
+            if order.run <= state.newest:
+                raise DelianError(
+                    f"run {order.run} cannot begin after run {state.newest}",
+                    "numbers are handed out in increasing order",
+                )
+            if len(state.runs) >= RUNS_ACTIVE_MAX:
+                raise DelianError(
+                    f"{len(state.runs)} runs are active",
+                    "wait until one is over, or cancel one",
+                )
+            RunPlan.from_message(order.run, order.submit)
+            return
+        run = state.runs.get(order.run)
+        if run is None:
+            ended = state.ended.get(order.run)
+            what = f"is {ended.phase.value}" if ended is not None else "is not active"
+            raise DelianError(f"run {order.run} {what}", "`delian run list` shows all runs")
+        if kind == "weights":
+            fits = order.weights.size == run.weights.size
+            if not fits or len(order.weights.digest) != DIGEST_BYTES:
+                raise DelianError(
+                    f"{order.weights.size} bytes are no weights of run {order.run}",
+                    f"its weights take {run.weights.size} bytes",
+                )
 
     # ------------------------------------------------ reading events
 
@@ -146,11 +165,15 @@ class CloudMachine(Machine[CloudState]):
                     raise ProtocolError(f"{self.node}: a message from {sender}")
                 return self._read_message(sender, message)
             case TimerFired(name):
-                return self._read_timer(name), None
-            case ProgramFinished(ticket, outcome):
-                if self.state.phase is not AGGREGATING or ticket != self.state.ticket:
-                    return _T.STALE, None
-                return self._read_outcome(outcome)
+                for run in self.state.runs:
+                    if name.startswith(prefix(run)):
+                        return _T.OF_RUN, (run, TimerFired(name.removeprefix(prefix(run))))
+                return _T.STALE, None
+            case ProgramFinished(ticket):
+                run = ticket // TICKETS
+                return (_T.OF_RUN, (run, event)) if run in self.state.runs else (_T.STALE, None)
+            case Ordered(order):
+                return self._read_order(order)
             case Started():
                 return _T.STARTED, None
         raise AssertionError(f"the coordinator's blobs are its own: {event}")
@@ -158,391 +181,205 @@ class CloudMachine(Machine[CloudState]):
     def _read_message(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
         kind, state = type(message), self.state
         if kind is FetchBlob:
-            return _T.FETCH, (sender, message)
+            named = any(m.names(message.digest) for m in self._active())
+            return (_T.FETCH if named else _T.STALE), (sender, message)
         if kind not in (EdgeHello, EdgeProgress, EdgeSum):
             raise ProtocolError(f"{self.node}: an edge sends no {kind.__name__}")
         edge = sender.number
         if message.edge != edge:
             raise ProtocolError(f"{self.node}: {sender} names itself edge {message.edge}")
         if kind is EdgeHello:
-            view = state.edges.get(edge)
-            seen = (0, 0) if view is None else (view.incarnation, view.sequence)
-            fresh = (message.incarnation, message.sequence) > seen
             fits = message.protocol >= PROTOCOL and len(message.ready) <= DEVICES_PER_EDGE_MAX
-            room = view is not None or len(state.edges) < EDGES_MAX
-            return (_T.HELLO if fresh and fits and room else _T.STALE), message
-        open_here = self._is_open(message) and edge in state.selected
-        if kind is EdgeProgress:
-            fits = open_here and edge not in state.reported
-            return (_T.PROGRESS if fits else _T.STALE), message
-        if not open_here or edge in state.reported:
-            return _T.SUM_AGAIN, message
-        return (_T.SUM if self._fits(message) else _T.BAD_SUM), message
+            room = edge in state.edges or len(state.edges) < EDGES_MAX
+            fresh = fits and room and self._roster().is_new(message)
+            return (_T.HELLO if fresh else _T.STALE), message
+        if message.run in state.runs:
+            return _T.OF_RUN, (message.run, self._event)
+        return (_T.LATE_SUM if kind is EdgeSum else _T.STALE), message
 
-    def _read_timer(self, name: str) -> Trigger:
-        """A timer may fire once after it was cancelled, so each is good in its own phases only."""
-        state = self.state
-        if state.phase is WAITING and name == "rest" and self.now >= state.rest_ends_ns:
-            return _T.REST_OVER
-        if state.phase is WAITING and name == "wait" and self.now >= state.wait_ends_ns:
-            return _T.WAIT_OVER
-        if state.phase is COLLECTING and name == "round" and self.now >= state.ends_ns:
-            return _T.TIME_OVER
-        if state.phase is COLLECTING and name == "repeat":
-            return _T.SILENT
-        return _T.STALE
-
-    def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
-        if not isinstance(outcome, NewModel):
-            return _T.UPDATE_STOPPED, "the server update failed"
-        last = self.state.round >= self.plan.rounds
-        return (_T.LAST_UPDATED if last else _T.UPDATED), outcome.weights
-
-    def _is_open(self, message: Any) -> bool:
-        """Whether a message belongs to the attempt at hand."""
-        state = self.state
-        return (
-            state.phase is COLLECTING
-            and message.run == self.plan.run
-            and message.round == state.round
-            and message.attempt == state.attempt
-        )
-
-    def _fits(self, message: EdgeSum) -> bool:
-        """Whether a sum is what its edge may send: of devices that were its own, each once."""
-        devices = list(message.devices)
-        failed = [f.device for f in message.failures]
-        given = set(self.state.selected[message.edge])
-        length = self.plan.ring.nbytes if devices else 0
-        return (
-            message.count == len(devices)
-            and all(a < b for a, b in pairwise(devices))
-            and all(a < b for a, b in pairwise(failed))
-            and given.issuperset(devices)
-            and given.issuperset(failed)
-            and not set(devices).intersection(failed)
-            and len(message.sum) == length
-        )
-
-    # ------------------------------------------------ waiting
-
-    def wait(self, _: object) -> None:
-        state, plan = self.state, self.plan
-        state.rested = False
-        # In the first round nobody is on the way back.
-        rest_ns = plan.rest_ns if (state.round, state.attempt) != (1, 1) else 0
-        state.rest_ends_ns = self.now + rest_ns
-        state.wait_ends_ns = self.now + plan.wait_ns
-        self.set_timer("rest", state.rest_ends_ns)
-        self.set_timer("wait", state.wait_ends_ns)
-
-    def keep_roster(self, message: EdgeHello) -> None:
-        state, edge = self.state, message.edge
-        before = state.edges.get(edge)
-        state.edges[edge] = EdgeView(
-            message.incarnation, message.sequence, self.now, list(message.ready)
-        )
-        if message.asks_pace:
-            self._send_pace(edge, over=state.phase in (DONE, FAILED))
-        if state.phase is WAITING:
-            self.post_if_enough()
-        anew = before is not None and message.incarnation > before.incarnation
-        if state.phase is COLLECTING and anew and self._owes(edge):
-            self.post(_T.EDGE_LOST, edge)
-
-    def look(self, _: object) -> None:
-        self.state.rested = True
-        self.post_if_enough()
-
-    def post_if_enough(self) -> None:
-        if self.state.rested and len(self._ready()) >= self.plan.enough:
-            self.post(_T.ENOUGH)
-
-    def settle(self, _: object) -> None:
-        if len(self._ready()) >= self.plan.reports_min:
-            self.post(_T.ENOUGH)
-        else:
-            self.fall_short("too few devices are ready")
-
-    def _ready(self) -> dict[int, int]:
-        """Device -> its edge, of those that can be selected."""
-        oldest = self.now - self.plan.edge_silence_ns
-        ready: dict[int, int] = {}
-        for edge, view in sorted(self.state.edges.items()):
-            if view.heard_ns >= oldest:
-                for device in view.ready:
-                    ready.setdefault(device, edge)
-        return ready
-
-    # ------------------------------------------------ collecting
-
-    def select(self, _: object) -> None:
-        state, plan = self.state, self.plan
-        ready = self._ready()
-        count = min(plan.selected, len(ready))
-        chosen = self.rng.sample(
-            sorted(ready), count, "select", plan.run, state.round, state.attempt
-        )
-        state.selected = {}
-        for device in sorted(chosen):
-            state.selected.setdefault(ready[device], []).append(device)
-        for edge, devices in state.selected.items():
-            taken = set(devices)
-            view = state.edges[edge]
-            view.ready = [d for d in view.ready if d not in taken]
-        state.alive = dict.fromkeys(state.selected, False)
-        state.progress, state.reported, state.failures, state.total = {}, {}, {}, None
-        state.flushed = False
-        state.opened_ns, state.ends_ns = self.now, self.now + plan.round_ns
-        for name in ("rest", "wait"):
-            self.cancel_timer(name)
-        self.resume(None)
-
-    def resume(self, _: object) -> None:
-        self.set_timer("round", self.state.ends_ns)
-        self.state.tries = 0
-        self.ask_again(None)
-
-    def ask_again(self, _: object) -> None:
-        """Tasks the edges that gave no sign of life, and asks the others for their sums where it is
-        time for that.
-        """
-        state, plan = self.state, self.plan
-        left_ms = max(0, (state.ends_ns - self.now) // MS)
-        for edge, devices in state.selected.items():
-            if not self._owes(edge):
-                continue
-            if not state.alive[edge]:
-                self.send(Node(Tier.EDGE, edge), self._edge_task(devices, left_ms))
-            elif state.flushed:
-                self._send_flush(edge)
-        state.tries += 1
-        self.set_timer("repeat", self.now + plan.backoff.pause(state.tries))
-
-    def _edge_task(self, devices: list[int], left_ms: int) -> EdgeTask:
-        state, plan = self.state, self.plan
-        task = Task(
-            run=plan.run,
-            round=state.round,
-            attempt=state.attempt,
-            bundle=plan.bundle,
-            weights=state.weights,
-            ring=round_pb2.RingPlan(
-                clip=plan.ring.clip,
-                clients_max=plan.ring.clients_max,
-                bits=plan.ring.bits,
-                dimension=plan.ring.dimension,
-            ),
-            time_ms=max(0, left_ms - plan.margin_ns // MS),
-            rng_key=self.rng.word("round key", plan.run, state.round).to_bytes(8, "little"),
-        )
-        return EdgeTask(task=task, devices=devices, time_ms=left_ms)
-
-    def note(self, message: EdgeProgress) -> None:
-        state = self.state
-        state.alive[message.edge] = True
-        state.progress[message.edge] = max(message.counted, state.progress.get(message.edge, 0))
-        self._post_if_met()
-
-    def _post_if_met(self) -> None:
-        if not self.state.flushed and sum(self.state.progress.values()) >= self.plan.cohort:
-            self.post(_T.TARGET_MET)
-
-    def flush(self, _: object) -> None:
-        self.state.flushed = True
-        for edge in self.state.selected:
-            if self._owes(edge):
-                self._send_flush(edge)
-
-    def _send_flush(self, edge: int) -> None:
-        state = self.state
-        self.send(
-            Node(Tier.EDGE, edge),
-            Flush(run=self.plan.run, round=state.round, attempt=state.attempt),
-        )
-
-    def add(self, message: EdgeSum) -> None:
-        state = self.state
-        state.reported[message.edge] = list(message.devices)
-        state.progress[message.edge] = message.count
-        for failure in message.failures:
-            state.failures[failure.device] = failure.reason
-        if message.count:
-            vector = np.frombuffer(message.sum, "<u4")
-            if state.total is None:
-                state.total = vector.astype(np.uint32)
-            else:
-                ring.add(state.total, vector)
-        self.ack(message)
-        self._after_report()
-
-    def refuse(self, message: EdgeSum) -> None:
-        self.record("refused_sum", edge=message.edge)
-        self.state.reported[message.edge] = []
-        self.ack(message)
-        self._after_report()
-
-    def lose(self, edge: int) -> None:
-        self.record("edge_lost", edge=edge)
-        self.state.reported[edge] = []
-        self.state.progress[edge] = 0
-        self._after_report()
-
-    def _after_report(self) -> None:
-        if not any(self._owes(edge) for edge in self.state.selected):
-            self.post(_T.ALL_IN)
-        else:
-            self._post_if_met()
-
-    def ack(self, message: EdgeSum) -> None:
-        self.send(
-            Node(Tier.EDGE, message.edge),
-            EdgeSumAck(run=message.run, round=message.round, attempt=message.attempt),
-        )
-
-    def _owes(self, edge: int) -> bool:
-        """Whether an edge was tasked and its sum is not in."""
-        return edge in self.state.selected and edge not in self.state.reported
-
-    # ------------------------------------------------ closing
-
-    def judge(self, _: object) -> None:
-        if len(self._reported()) >= self.plan.reports_min:
-            self._close(True)
-            self.post(_T.CLOSE)
-        else:
-            self._close(False)
-            self.fall_short("too few devices reported")
-
-    def _close(self, succeeded: bool) -> None:
-        """Ends the collecting: no more timers, and the edges may forget."""
-        state = self.state
-        self.cancel_timer("round")
-        self.cancel_timer("repeat")
-        for edge in state.selected:
-            self.send(
-                Node(Tier.EDGE, edge),
-                RoundClosed(
-                    run=self.plan.run,
-                    round=state.round,
-                    attempt=state.attempt,
-                    succeeded=succeeded,
-                ),
-            )
-
-    def aggregate(self, _: object) -> None:
-        state, plan = self.state, self.plan
-        assert state.total is not None
-        info = RoundInfo(
-            plan.run, state.round, state.attempt, state.weights.digest, plan.bundle.digest
-        )
-        total = self.masker.unmask(state.total, info, self._reported())
+    def _read_order(self, order: Any) -> tuple[Trigger, Any]:
+        assert type(order) is RunOrder, f"no order for the coordinator: {type(order).__name__}"
         try:
-            mean, state.weight = ring.decode(total, plan.ring)
-        except ring.RingError as fault:
-            self.fall_short(fault.message)
+            self.check(order)
+        except DelianError as fault:
+            return _T.BAD_ORDER, (order.run, fault.message)
+        if order.HasField("submit"):
+            return _T.SUBMIT, order
+        return _T.ORDER, (order.run, order)
+
+    # ------------------------------------------------ the runs' machines
+
+    def _roster(self) -> Roster:
+        return Roster(self.state.edges, self.policy.edge_silence_ns)
+
+    def _machine(self, run: RunState) -> RunMachine:
+        """The run's machine; made anew when the state was read from a snapshot."""
+        known = self._machines.get(run.run)
+        if known is not None and known.state is run and known.roster.edges is self.state.edges:
+            return known
+        plan = RunPlan.from_message(run.run, run.plan)
+        kind = BufferedMachine if plan.buffered else RoundsMachine
+        rng, backoff = Streams(plan.seed), self.policy.backoff
+        machine = kind(run, plan, self._roster(), rng, self.masker, backoff)
+        self._machines[run.run] = machine
+        return machine
+
+    def _active(self) -> list[RunMachine]:
+        return [self._machine(run) for run in self.state.runs.values()]
+
+    def _tell(self, machine: RunMachine, event: Any) -> bool:
+        """Lets a run handle an event and carries its effects on; gives whether it took devices."""
+        state = self.state
+        for effect in machine.handle(event, self.now):
+            self._carry(effect)
+        if machine.took:
+            state.turns += 1
+            machine.state.turn = state.turns
+        if machine.state.phase in OVER:
+            self._forget(machine)
+        return machine.took > 0
+
+    def _forget(self, machine: RunMachine) -> None:
+        """Leaves a line on a run that is over."""
+        run, state = machine.plan.run, self.state
+        del state.runs[run], self._machines[run]
+        state.ended[run] = machine.summary()
+        while len(state.ended) > RUNS_ENDED_MAX:
+            del state.ended[next(iter(state.ended))]
+        self._roster().release_all(run)
+        if machine.state.memory is not None:
+            self._carry(DropBlob(machine.state.memory.digest))
+
+    def _carry(self, effect: Effect) -> None:
+        if isinstance(effect, DropBlob) and any(m.needs(effect.digest) for m in self._active()):
             return
-        state.ticket += 1
-        blobs = (plan.bundle.digest, state.weights.digest)
-        self.emit(RunProgram(state.ticket, "server_update", blobs, (mean, state.weight)))
+        self.emit(effect)
 
-    def fall_short(self, why: str) -> None:
-        state = self.state
-        self._record_round(False, why)
-        state.stopped_by = why
-        self.post(_T.SHORT if state.attempt < self.plan.attempts_max else _T.GIVE_UP)
-
-    def try_again(self, _: object) -> None:
-        self.state.attempt += 1
-        self._clear()
-        self.wait(None)
-
-    def next_round(self, weights: BlobRef) -> None:
-        state = self.state
-        self._replace_model(weights)
-        state.round += 1
-        state.attempt = 1
-        self._clear()
-        self.wait(None)
-
-    def end(self, weights: BlobRef) -> None:
-        self._replace_model(weights)
-        self._clear()
-        self._send_home()
-
-    def _replace_model(self, weights: BlobRef) -> None:
-        self._record_round(True, "")
-        if weights.digest != self.state.weights.digest:
-            self.emit(DropBlob(self.state.weights.digest))
-        self.state.weights = weights
-
-    def give_up(self, _: object) -> None:
-        self._clear()
-        for name in ("rest", "wait"):
-            self.cancel_timer(name)
-        self._send_home()
-        self.record("run_failed", why=self.state.stopped_by)
-
-    def _clear(self) -> None:
-        state = self.state
-        state.selected, state.alive, state.progress = {}, {}, {}
-        state.reported, state.failures, state.total = {}, {}, None
-
-    def _send_home(self) -> None:
-        for edge in sorted(self.state.edges):
-            self._send_pace(edge, over=True)
-
-    def _reported(self) -> list[int]:
-        return sorted(d for devices in self.state.reported.values() for d in devices)
-
-    def _record_round(self, succeeded: bool, why: str) -> None:
-        """The facts of an attempt. `refused`: devices that answered by a Failure; the others
-        neither reported nor answered.
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """As every machine's. Then the runs that want devices are offered what is ready, and the
+        edges are told the pace where it has changed.
         """
-        state = self.state
-        self.record(
-            "round",
-            round=state.round,
-            attempt=state.attempt,
-            succeeded=succeeded,
-            why=why,
-            selected=sorted(d for devices in state.selected.values() for d in devices),
-            reported=self._reported(),
-            refused=dict(sorted(state.failures.items())),
-            target_met=state.flushed,
-            weight=state.weight if succeeded else 0.0,
-            opened_ns=state.opened_ns,
+        effects = super().handle(event, now)
+        self._effects = effects
+        self._share()
+        self._keep_pace()
+        self._effects = []
+        return effects
+
+    # ------------------------------------------------ what runs share
+
+    def _share(self) -> None:
+        """Offers the ready devices along the line; `roster` has the rule."""
+        line = [m for m in self._active() if m.wanted()]
+        line.sort(key=lambda m: (m.state.turn, m.plan.run))
+        waiting, kept = len(line), 0
+        for machine in line:
+            offer = self._offer(machine, waiting, kept)
+            if offer is not None and self._tell(machine, offer):
+                waiting -= 1
+            else:
+                kept += machine.wanted()
+
+    def _offer(self, machine: RunMachine, waiting: int, kept: int) -> Offer | None:
+        """What a run may take now; None where it would take nothing."""
+        roster, run = self._roster(), machine.plan.run
+        bound = roster.at_most() - kept
+        if not machine.takes(Offer(bound, bound, 0)):
+            return None
+        ready = len(roster.ready(self.now))
+        others = roster.taken_by_others(run, self.now) + min(kept, ready)
+        offer = Offer(max(0, ready - kept), -(-ready // waiting), others)
+        return offer if machine.takes(offer) else None
+
+    def _keep_pace(self) -> None:
+        pace = self._pace()
+        if pace != self.state.pace:
+            self.state.pace = pace
+            for edge, view in sorted(self.state.edges.items()):
+                view.paces = PACES_REPEATED
+                self._send_pace(edge)
+
+    def _pace(self) -> Pace:
+        """The pace that all runs together ask for."""
+        policy = self.policy
+        plans = [m.plan for m in self._active() if m.selects]
+        after = [p.after_task_ms or policy.after_task_ms for p in plans] or [policy.after_task_ms]
+        return Pace(
+            ready_max=policy.ready_per_edge_max if plans else 0,
+            after_task=_window((min(a for a, _ in after), min(b for _, b in after))),
+            after_reject=_window(policy.after_reject_ms),
+            lease_ms=policy.lease_ms,
+            requirements=combined(p.requirements for p in plans),
         )
+
+    def _send_pace(self, edge: int) -> None:
+        assert self.state.pace is not None, "it is made when the coordinator starts"
+        self.send(Node(Tier.EDGE, edge), self.state.pace)
 
     # ------------------------------------------------ any time
 
+    def start(self, _: object) -> None:
+        for machine in self._active():
+            self._tell(machine, Started())
+
+    def keep_roster(self, message: EdgeHello) -> None:
+        anew = self._roster().keep(message, self.now)
+        view = self.state.edges[message.edge]
+        if message.asks_pace or view.paces:
+            view.paces = max(0, view.paces - 1)
+            self._send_pace(message.edge)
+        if anew:
+            for machine in self._active():
+                if machine.owes(message.edge):
+                    self._tell(machine, EdgeRestarted(message.edge))
+
     def serve(self, subject: tuple[Node, FetchBlob]) -> None:
         sender, message = subject
-        if message.digest in (self.plan.bundle.digest, self.state.weights.digest):
-            self.emit(SendBlob(sender, message.digest))
-            if sender.number in self.state.alive:
-                self.state.alive[sender.number] = True
-        else:
-            self.ignore(_T.STALE)
+        self.emit(SendBlob(sender, message.digest))
+        for machine in self._active():
+            if machine.names(message.digest) and machine.owes(sender.number):
+                self._tell(machine, Fetched(sender.number, message.digest))
 
-    def _send_pace(self, edge: int, over: bool) -> None:
-        plan = self.plan
-        self.send(
-            Node(Tier.EDGE, edge),
-            Pace(
-                ready_max=0 if over else plan.ready_per_edge_max,
-                after_task=_window(plan.after_task_ms),
-                after_reject=_window(plan.after_reject_ms),
-                lease_ms=plan.lease_ms,
-                requirements=plan.requirements,
-            ),
+    def pass_on(self, subject: tuple[int, Any]) -> None:
+        run, event = subject
+        self._tell(self._machine(self.state.runs[run]), event)
+
+    def ack(self, message: EdgeSum) -> None:
+        ack = EdgeSumAck(
+            run=message.run, round=message.round, attempt=message.attempt, part=message.part
         )
+        self.send(Node(Tier.EDGE, message.edge), ack)
+        self.ignore(_T.LATE_SUM)
+
+    def submit(self, order: RunOrder) -> None:
+        state, plan = self.state, order.submit
+        run = RunState(order.run, plan, plan.weights)
+        state.runs[order.run] = run
+        state.newest = order.run
+        self._tell(self._machine(run), Started())
+
+    def refuse_order(self, subject: tuple[int, str]) -> None:
+        run, why = subject
+        self.record("refused_order", run=run, why=why)
+
+
+def combined(asked: Iterable[Requirements]) -> Requirements:
+    """What a device must have to be of use to every run."""
+    total = Requirements()
+    for each in asked:
+        total.powered |= each.powered
+        total.unmetered |= each.unmetered
+        total.idle |= each.idle
+        total.fresh |= each.fresh
+        total.memory_mib = max(total.memory_mib, each.memory_mib)
+        total.storage_mib = max(total.storage_mib, each.storage_mib)
+    return total
 
 
 def _window(ms: tuple[int, int]) -> RetryWindow:
     return RetryWindow(min_ms=ms[0], max_ms=ms[1])
 
 
-def restore(data: bytes) -> CloudState:
-    """The state that `CloudMachine.snapshot` gave. Raises SnapshotError."""
-    return snapshot.load(CloudState, data)
+def restore(data: bytes) -> CoordinatorState:
+    """The state that `Coordinator.snapshot` gave. Raises SnapshotError."""
+    return snapshot.load(CoordinatorState, data)

@@ -1,28 +1,51 @@
-"""What the coordinator of one run remembers, as plain data, and what the run's owner sets."""
+"""What a run's owner plans, read from the wire and checked.
+
+A plan is refused where it is read, by the name of the field that is at fault: what runs afterwards
+may rely on it. `PlanMessage` in proto/operator.proto says what each field means and what its
+absence stands for; here it becomes values in the machines' own units.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from ..core.machine import Backoff
-from ..core.ports import MS, SECOND, Vector
-from ..core.privacy.ring import RingPlan
+from ..core.errors import DelianError
+from ..core.learn.metrics import metrics_plan
+from ..core.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
+from ..core.privacy.ring import RingError, RingPlan
 from ..core.wire.admission_pb2 import Requirements
 from ..core.wire.blob_pb2 import BlobRef
+from ..core.wire.operator_pb2 import (
+    BUFFERED,
+    RUN_MODE_UNSPECIFIED,
+    SYNCHRONOUS,
+    PlanMessage,
+    RunMode,
+)
 
 #: Devices in one attempt. Secure aggregation splits larger rounds into cohorts of at most 1,000.
 SELECTED_MAX = 100_000
+RUN_MAX = 2**31 - 1  # a ticket is a run's number and a count, in 64 bits
+ROUNDS_MAX = 1_000_000
+ATTEMPTS_MAX = 1_000
+OVER_SELECTION_MAX = 10.0
+NAME_MAX = 128  # characters
+LABELS_MAX = 64
+LABEL_BYTES_MAX = 1024
+DIGEST_BYTES = 32
+STALENESS_DEFAULT = 20
+STALENESS_MAX = 1_000
+#: A margin of a tenth of a round is for the sums' way up.
+MARGIN_SHARE = 10
 
 
-class Phase(StrEnum):
-    NEW = "new"
-    WAITING = "waiting"  # for enough devices
-    COLLECTING = "collecting"  # tasks are out
-    AGGREGATING = "aggregating"  # the server update runs
-    DONE = "done"
-    FAILED = "failed"
+class PlanError(DelianError):
+    """A plan that no run can keep. `field` is the name of the PlanMessage's field at fault."""
+
+    def __init__(self, field: str, message: str, hint: str = "") -> None:
+        super().__init__(f"plan.{field}: {message}", hint)
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +54,13 @@ class RunPlan:
 
     cohort: updates that a round aims at; a round closes early when it has them. over_selection: how
     many devices are tasked for each of them. reports_min: fewer updates than this fail the attempt.
-    attempts_max: how often a round is tried before the run gives up. round_ns: from the tasks to
-    the last sum. margin_ns: the part of it that is kept for the sums' way up. wait_ns: how long to
-    wait for enough devices before going on with fewer. rest_ns: pause before selecting, in which
-    the last round's devices may come back. pool_min: devices that must be ready; zero: as many as
-    are tasked. edge_silence_ns: an edge not heard of for so long is not selected from. The *_ms
-    windows and `lease_ms` go to the edges as they are.
+    attempts_max: how often in a row an attempt may fail before the run gives up. round_ns: from the
+    tasks to the last sum. margin_ns: the part of it that is kept for the sums' way up. wait_ns: how
+    long to wait for enough devices before going on with fewer. rest_ns: pause before selecting, in
+    which the last round's devices may come back. pool_min: devices that must be ready; zero: as
+    many as are tasked. evaluate_every: models between evaluations, zero: none. patience:
+    evaluations in a row that may bring nothing better, zero: any number. buffer, concurrency,
+    staleness_max: see `buffered`.
     """
 
     run: int
@@ -44,81 +68,174 @@ class RunPlan:
     cohort: int
     ring: RingPlan
     bundle: BlobRef
+    weights: BlobRef
+    mode: RunMode = SYNCHRONOUS
     over_selection: float = 1.3
     reports_min: int = 1
     attempts_max: int = 5
     round_ns: int = 300 * SECOND
-    margin_ns: int = 20 * SECOND
+    margin_ns: int = 30 * SECOND
     wait_ns: int = 120 * SECOND
-    rest_ns: int = 6 * SECOND
+    rest_ns: int = 0
     pool_min: int = 0
-    edge_silence_ns: int = 120 * SECOND
-    ready_per_edge_max: int = 2_000
-    after_task_ms: tuple[int, int] = (500, 3_000)
-    after_reject_ms: tuple[int, int] = (10_000, 60_000)
-    lease_ms: int = 600_000
+    after_task_ms: tuple[int, int] | None = None
     requirements: Requirements = field(default_factory=Requirements)
-    backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 256 * 1024))
+    evaluate_every: int = 0
+    evaluate_cohort: int = 0
+    patience: int = 0
+    improvement_min: float = 0.0
+    buffer: int = 0
+    concurrency: int = 0
+    staleness_max: int = STALENESS_DEFAULT
+    seed: int = 0
 
-    def __post_init__(self) -> None:
-        assert self.rounds >= 1 and self.attempts_max >= 1
-        assert 1 <= self.reports_min <= self.cohort
-        assert self.over_selection >= 1.0
-        assert self.selected <= SELECTED_MAX
-        assert self.selected <= self.ring.clients_max, "the ring must hold all who are tasked"
-        assert 0 < self.margin_ns < self.round_ns
-        assert self.round_ns // MS < 2**32 and self.rest_ns <= self.wait_ns
+    @staticmethod
+    def from_message(run: int, message: PlanMessage) -> RunPlan:
+        """The plan of run number `run`. Raises PlanError, which names the field."""
+        _check_names(message)
+        buffered = message.mode == BUFFERED
+        plan = RunPlan(
+            run=run,
+            rounds=message.rounds,
+            cohort=message.buffer if buffered else message.cohort,
+            ring=_ring(message),
+            bundle=_ref("bundle", message.bundle),
+            weights=_ref("weights", message.weights),
+            mode=message.mode or SYNCHRONOUS,
+            over_selection=message.over_selection or (1.0 if buffered else 1.3),
+            reports_min=message.reports_min or 1,
+            attempts_max=message.attempts_max or 5,
+            round_ns=(message.round_ms or 300_000) * MS,
+            margin_ns=(message.margin_ms or (message.round_ms or 300_000) // MARGIN_SHARE) * MS,
+            wait_ns=(message.wait_ms or 120_000) * MS,
+            rest_ns=message.rest_ms * MS,
+            pool_min=message.pool_min,
+            after_task_ms=window(message.after_task) if message.HasField("after_task") else None,
+            requirements=message.requirements,
+            evaluate_every=message.evaluate_every,
+            evaluate_cohort=message.evaluate_cohort or message.cohort or message.buffer,
+            patience=message.patience,
+            improvement_min=message.improvement_min,
+            buffer=message.buffer,
+            concurrency=message.concurrency or 2 * message.buffer,
+            staleness_max=message.staleness_max or STALENESS_DEFAULT,
+            seed=message.seed,
+        )
+        plan._check()
+        return plan
+
+    def _check(self) -> None:
+        """Refuses what no run can keep, each by its field."""
+        _between("run", self.run, 1, RUN_MAX)
+        _between("rounds", self.rounds, 1, ROUNDS_MAX)
+        _between("buffer" if self.buffered else "cohort", self.cohort, 1, SELECTED_MAX)
+        if not 1.0 <= self.over_selection <= OVER_SELECTION_MAX:
+            raise PlanError(
+                "over_selection", f"{self.over_selection:g}", f"from 1 to {OVER_SELECTION_MAX:g}"
+            )
+        _between("reports_min", self.reports_min, 1, self.cohort)
+        _between("attempts_max", self.attempts_max, 1, ATTEMPTS_MAX)
+        _between("round_ms", self.round_ns // MS, 2, RETRY_MS_MAX)
+        _between("margin_ms", self.margin_ns // MS, 1, self.round_ns // MS - 1)
+        _between("wait_ms", self.wait_ns // MS, 1, RETRY_MS_MAX)
+        _between("rest_ms", self.rest_ns // MS, 0, self.wait_ns // MS)
+        _between("pool_min", self.pool_min, 0, SELECTED_MAX)
+        if self.buffered:
+            _between("concurrency", self.concurrency, self.buffer, SELECTED_MAX)
+            _between("staleness_max", self.staleness_max, 0, STALENESS_MAX)
+        # The ring must hold all who can be in one sum: those who are tasked at once.
+        _between("ring.clients_max", self.ring.clients_max, self.selected, 2**32)
+        if self.weights.size != 4 * self.ring.dimension:
+            raise PlanError(
+                "weights",
+                f"{self.weights.size} bytes, where {self.ring.dimension} numbers take"
+                f" {4 * self.ring.dimension}",
+                "the weights belong to another bundle",
+            )
+        self._check_evaluation()
+
+    def _check_evaluation(self) -> None:
+        _between("evaluate_every", self.evaluate_every, 0, ROUNDS_MAX)
+        if self.evaluate_every:
+            _between("evaluate_cohort", self.evaluate_selected, 1, SELECTED_MAX)
+        if self.patience and not self.evaluate_every:
+            raise PlanError(
+                "patience", "nothing is evaluated", "set evaluate_every, or leave patience at 0"
+            )
+        if not 0.0 <= self.improvement_min < 1.0:
+            raise PlanError(
+                "improvement_min", f"{self.improvement_min:g}", "a share of the loss, 0 to below 1"
+            )
+
+    @property
+    def buffered(self) -> bool:
+        return self.mode == BUFFERED
 
     @property
     def selected(self) -> int:
-        """Devices tasked in a round where enough are ready."""
-        # Not ceil(10 * 1.3) = 14 for want of a last bit: 1e-9 is far below one device.
-        return math.ceil(self.cohort * self.over_selection - 1e-9)
+        """Devices tasked at once: of a round where enough are ready, or of all waves."""
+        return self.concurrency if self.buffered else over(self.cohort, self.over_selection)
 
     @property
     def enough(self) -> int:
         """Ready devices that a round waits for."""
         return max(self.selected, self.pool_min)
 
+    @property
+    def evaluate_selected(self) -> int:
+        """Devices tasked in an evaluation."""
+        return over(self.evaluate_cohort, self.over_selection)
 
-@dataclass(slots=True)
-class EdgeView:
-    """What the coordinator knows of an edge: its newest EdgeHello."""
+    @property
+    def evaluate_min(self) -> int:
+        """Fewer reports than this skip an evaluation."""
+        return min(self.reports_min, self.evaluate_cohort)
 
-    incarnation: int
-    sequence: int
-    heard_ns: int
-    ready: list[int]
+    @property
+    def metrics(self) -> RingPlan:
+        """How evaluations are summed."""
+        return metrics_plan(self.evaluate_selected)
 
 
-@dataclass(slots=True)
-class CloudState:
-    """All that a run's coordinator remembers.
+def over(cohort: int, factor: float) -> int:
+    """`cohort` devices and as many more as `factor` says."""
+    # Not ceil(10 * 1.3) = 14 for want of a last bit: 1e-9 is far below one device.
+    return math.ceil(cohort * factor - 1e-9)
 
-    weights: the present model. edges: by number. Of the attempt at hand, by edge: selected devices;
-    alive: whether it showed a sign of life; progress: updates it says it has; reported: devices in
-    its sum, once it is in (or none, for an edge that was lost). failures: device -> FailureReason.
-    total: the running sum. stopped_by: why a run failed.
-    """
 
-    weights: BlobRef
-    phase: Phase = Phase.NEW
-    round: int = 1
-    attempt: int = 1
-    edges: dict[int, EdgeView] = field(default_factory=dict)
-    rested: bool = False
-    rest_ends_ns: int = 0
-    wait_ends_ns: int = 0
-    opened_ns: int = 0
-    ends_ns: int = 0
-    tries: int = 0
-    flushed: bool = False
-    selected: dict[int, list[int]] = field(default_factory=dict)
-    alive: dict[int, bool] = field(default_factory=dict)
-    progress: dict[int, int] = field(default_factory=dict)
-    reported: dict[int, list[int]] = field(default_factory=dict)
-    failures: dict[int, int] = field(default_factory=dict)
-    total: Vector | None = None
-    weight: float = 0.0
-    ticket: int = 0
-    stopped_by: str = ""
+def _between(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise PlanError(name, f"{value}", f"from {low} to {high}")
+
+
+def _check_names(message: PlanMessage) -> None:
+    if message.mode not in (RUN_MODE_UNSPECIFIED, SYNCHRONOUS, BUFFERED):
+        raise PlanError("mode", f"{message.mode} is not known here", "SYNCHRONOUS or BUFFERED")
+    if len(message.name) > NAME_MAX:
+        raise PlanError("name", f"{len(message.name)} characters", f"at most {NAME_MAX}")
+    if len(message.labels) > LABELS_MAX:
+        raise PlanError("labels", f"{len(message.labels)} entries", f"at most {LABELS_MAX}")
+    for name, value in message.labels.items():
+        if len(name.encode()) + len(value.encode()) > LABEL_BYTES_MAX:
+            raise PlanError("labels", f"{name[:32]!r} is long", f"at most {LABEL_BYTES_MAX} bytes")
+
+
+def _ref(name: str, ref: BlobRef) -> BlobRef:
+    if len(ref.digest) != DIGEST_BYTES:
+        raise PlanError(name, f"a digest of {len(ref.digest)} bytes", "it is a SHA-256")
+    if not 0 < ref.size <= BLOB_BYTES_MAX:
+        raise PlanError(name, f"{ref.size} bytes", f"from 1 to {BLOB_BYTES_MAX}")
+    return ref
+
+
+def _ring(message: PlanMessage) -> RingPlan:
+    ring = message.ring
+    try:
+        return RingPlan(
+            clip=ring.clip,
+            clients_max=ring.clients_max,
+            dimension=ring.dimension,
+            bits=ring.bits,
+        )
+    except RingError as fault:
+        raise PlanError("ring", fault.message, fault.hint) from fault

@@ -93,6 +93,32 @@ class Runtime:
             np.zeros(leaf.shape, leaf.dtype.replace("f", "float")) for leaf in self.manifest.memory
         ]
 
+    def memory_bytes(self, memory: Sequence[Array]) -> bytes:
+        """The server's memory as it is stored: its leaves, little-endian, one after the other;
+        empty where there is none.
+        """
+        return b"".join(m.astype(m.dtype.newbyteorder("<"), copy=False).tobytes() for m in memory)
+
+    def memory_from(self, content: bytes) -> list[Array]:
+        """The reverse of `memory_bytes`; from nothing, the memory before the first round. Raises
+        DelianError when it belongs to another bundle.
+        """
+        first = self.memory()
+        if not content:
+            return first
+        if len(content) != sum(m.nbytes for m in first):
+            raise DelianError(
+                f"a server's memory of {len(content)} bytes, where the bundle's takes"
+                f" {sum(m.nbytes for m in first)}",
+                hint="the memory belongs to another bundle",
+            )
+        out, offset = [], 0
+        for m in first:
+            part = np.frombuffer(content, m.dtype.newbyteorder("<"), m.size, offset)
+            out.append(part.astype(m.dtype, copy=False).reshape(m.shape))
+            offset += m.nbytes
+        return out
+
     def client_update(self, state: Array, data: Any, key: Array) -> Update:
         """A device's local training. `data` is the tree of arrays that the bundle was built for,
         `key` u32[2].

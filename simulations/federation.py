@@ -18,16 +18,18 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..cloud.machine import CloudMachine
+from ..cloud.machine import Coordinator
 from ..cloud.machine import restore as restore_cloud
-from ..cloud.plan import CloudState, RunPlan
-from ..cloud.plan import Phase as CloudPhase
+from ..cloud.plan import STALENESS_DEFAULT
+from ..cloud.state import CoordinatorPolicy, CoordinatorState
+from ..cloud.state import Phase as CloudPhase
 from ..core.machine import Machine
 from ..core.ports import (
     CLOUD,
@@ -41,6 +43,8 @@ from ..core.ports import (
     Masker,
     NewModel,
     Node,
+    Ordered,
+    Outcome,
     ProgramFinished,
     Received,
     Record,
@@ -55,8 +59,10 @@ from ..core.ports import (
 )
 from ..core.privacy.ring import RingPlan
 from ..core.streams import Streams
+from ..core.wire import round_pb2
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.blob_pb2 import Blob, BlobRef
+from ..core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage, RunOrder
 from ..device.machine import DeviceMachine, DevicePolicy, DeviceState
 from ..edge.machine import EdgeMachine
 from ..edge.state import EdgePolicy, EdgeState
@@ -65,10 +71,12 @@ from .faults import Faults
 from .fleet import DeviceProfile, Fleet
 from .memory import keep_freed_memory
 from .network import LINKS, OVERHEAD_BYTES, Channel, LinkProfile
-from .records import HOP, UPWARDS, Result, RoundRecord, Tally, count
+from .records import HOP, UPWARDS, Evaluation, Result, RoundRecord, Tally, count
 from .trace import Trace
 from .training import Job, Jobs, Training
 
+#: The number of the run that is simulated.
+RUN = 1
 #: What a server update takes in virtual time.
 SERVER_UPDATE_NS = SECOND // 10
 #: In the first so many seconds of virtual time all devices come up.
@@ -82,7 +90,8 @@ class FederationPlan:
 
     ready_per_edge_max: devices that an edge keeps ready; None: all of its own.
     pool_share: the share of the fleet that a round waits for, so that selection is uniform over
-    nearly all.
+    nearly all. buffer: updates that make a model in a buffered run; None: the run is in rounds.
+    concurrency: devices at work at once; zero: twice the buffer.
     """
 
     rounds: int
@@ -97,30 +106,57 @@ class FederationPlan:
     wait_s: float = 120.0
     rest_s: float = 6.0
     pool_share: float = 0.8
+    buffer: int | None = None
+    concurrency: int = 0
+    staleness_max: int = STALENESS_DEFAULT
+    evaluate_every: int = 0
+    evaluate_cohort: int = 0
+    patience: int = 0
+    improvement_min: float = 0.0
     ready_per_edge_max: int | None = None
     lease_s: float = 600.0
     device_policy: DevicePolicy = field(default_factory=DevicePolicy)
     edge_policy: EdgePolicy = field(default_factory=EdgePolicy)
     faults: Faults = field(default_factory=Faults)
 
-    def run_plan(self, bundle: BlobRef) -> RunPlan:
-        """The coordinator's plan."""
-        per_edge = math.ceil(self.fleet.devices / self.fleet.edges)
-        return RunPlan(
-            run=1,
+    def message(self, bundle: BlobRef, weights: BlobRef, seed: int) -> PlanMessage:
+        """The plan as an operator submits it."""
+        return PlanMessage(
+            name="simulation",
+            mode=SYNCHRONOUS if self.buffer is None else BUFFERED,
             rounds=self.rounds,
             cohort=self.cohort,
-            ring=self.ring,
             bundle=bundle,
+            weights=weights,
+            ring=round_pb2.RingPlan(
+                clip=self.ring.clip,
+                clients_max=self.ring.clients_max,
+                bits=self.ring.bits,
+                dimension=self.ring.dimension,
+            ),
             over_selection=self.over_selection,
             reports_min=self.reports_min,
             attempts_max=self.attempts_max,
-            round_ns=round(self.round_s * SECOND),
+            round_ms=max(2, round(self.round_s * 1000)),
             # A tenth of the time is for the sums' way up.
-            margin_ns=round(self.round_s * SECOND / 10),
-            wait_ns=round(max(self.wait_s, self.rest_s) * SECOND),
-            rest_ns=round(self.rest_s * SECOND),
+            margin_ms=max(1, round(self.round_s * 100)),
+            wait_ms=max(1, round(max(self.wait_s, self.rest_s) * 1000)),
+            rest_ms=round(self.rest_s * 1000),
             pool_min=math.floor(self.pool_share * self.fleet.devices),
+            evaluate_every=self.evaluate_every,
+            evaluate_cohort=self.evaluate_cohort,
+            patience=self.patience,
+            improvement_min=self.improvement_min,
+            buffer=self.buffer or 0,
+            concurrency=self.concurrency,
+            staleness_max=self.staleness_max,
+            seed=seed,
+        )
+
+    def policy(self) -> CoordinatorPolicy:
+        """What the coordinator's operator sets."""
+        per_edge = math.ceil(self.fleet.devices / self.fleet.edges)
+        return CoordinatorPolicy(
             ready_per_edge_max=self.ready_per_edge_max or per_edge,
             lease_ms=round(self.lease_s * 1000),
         )
@@ -172,10 +208,12 @@ class Federation:
     ) -> None:
         self.plan = plan
         self.training = training
+        self.seed = seed
         self.streams = Streams(seed)
         self.schedule: Schedule[Callable[[int], None]] = Schedule()
         self.trace = Trace()
         self.records: list[RoundRecord] = []
+        self.evaluations: list[Evaluation] = []
         self.counts: Counter[str] = Counter()
         self.updates = 0
         self.hosts: dict[Node, Host] = {}
@@ -206,19 +244,18 @@ class Federation:
     @property
     def weights(self) -> Floats:
         """The global model's weights now, f32[D]."""
-        return self.training.weights(self.state)
+        return self._weights
 
     def run(self, on_round: Callable[[RoundRecord], None] | None = None) -> Result:
         """Runs to the last round, or until the coordinator gives up or `stop` is called.
 
-        on_round: called after each attempt at a round, while nothing trains; `state` and `weights`
-        are the new ones.
+        on_round: called after each attempt at a round; `weights` are the new ones. In a run in
+        rounds nothing trains then.
         """
         keep_freed_memory()
-        cloud = self.hosts[CLOUD]
         try:
             while not self._stopping.is_set():
-                if cloud.machine.state.phase in (CloudPhase.DONE, CloudPhase.FAILED):
+                if RUN in self.hosts[CLOUD].machine.state.ended:
                     break
                 sequence, action = self.schedule.pop()
                 action(sequence)
@@ -229,7 +266,8 @@ class Federation:
                         on_round(record)
         finally:
             self._jobs.cancel_all()
-        failed = cloud.machine.state.phase is CloudPhase.FAILED
+        ended = self.hosts[CLOUD].machine.state.ended.get(RUN)
+        failed = ended is not None and ended.phase is CloudPhase.FAILED
         return Result(
             rounds=tuple(self.records),
             trace_hash=self.trace.hexdigest(),
@@ -237,7 +275,9 @@ class Federation:
             events=self.trace.events,
             updates=self.updates,
             stopped=self._stopping.is_set(),
-            failed=cloud.machine.state.stopped_by if failed else "",
+            failed=ended.why if ended is not None and failed else "",
+            early=ended.why if ended is not None and not failed else "",
+            evaluations=tuple(self.evaluations),
             counts=dict(sorted(self.counts.items())),
         )
 
@@ -249,19 +289,15 @@ class Federation:
 
     def _build(self) -> None:
         plan, fleet = self.plan, self.plan.fleet
-        self.state: Any = self.training.initial()
         bundle = self._blob(self.training.bundle)
         self._bundle = bundle.digest
-        weights = self._weights_blob()
-        cloud = CloudMachine(
-            CloudState(weights=self._ref(weights)),
-            plan.run_plan(self._ref(bundle)),
-            self.streams,
-            self._masker,
-        )
+        weights = self._weights_blob(self.training.initial())
+        cloud = Coordinator(CoordinatorState(), self._masker, plan.policy())
         host = self._add(cloud, CLOUD, LinkProfile(), 0)
         host.store = {bundle.digest: bundle, weights.digest: weights}
         self._at(0, self._come_up, host)
+        message = plan.message(self._ref(bundle), self._ref(weights), self.seed)
+        self._at(0, self._order, host, RunOrder(run=RUN, submit=message))
         for edge in range(fleet.edges):
             machine = EdgeMachine(EdgeState(edge, incarnation=1), plan.edge_policy)
             self._at(0, self._come_up, self._add(machine, machine.node, plan.edge_link, 1))
@@ -285,7 +321,7 @@ class Federation:
         profile = fleet.profile(device, streams)
         machine = DeviceMachine(
             DeviceState(device),
-            Node(Tier.EDGE, profile.edge),
+            (Node(Tier.EDGE, profile.edge),),
             streams,
             DeviceFacts(memory_mib=profile.traits.memory_mib),
             Eligibility(powered=True, unmetered=True, idle=True, consented=True),
@@ -318,8 +354,9 @@ class Federation:
         self._sizes[digest] = blob.ByteSize()
         return blob
 
-    def _weights_blob(self) -> Blob:
-        weights = np.ascontiguousarray(self.weights, dtype="<f4")
+    def _weights_blob(self, weights: Floats) -> Blob:
+        """The blob of a new model, which is the global one from now on."""
+        self._weights = weights = np.ascontiguousarray(weights, dtype="<f4")
         assert weights.shape == (self.plan.ring.dimension,)
         blob = self._blob(weights.tobytes())
         # One array for all devices: the server's own, which nothing writes to.
@@ -370,14 +407,21 @@ class Federation:
         self._tally.trained(host.node.number, outcome)
         self._dispatch(host, ProgramFinished(ticket, outcome))
 
-    def _update(self, _: int, host: Host, ticket: int, mean: Floats, weight: float) -> None:
-        if host.job != (ticket, None):
+    def _update(self, _: int, host: Host, effect: RunProgram) -> None:
+        if host.job != (effect.ticket, None):
             return
         host.job = None
-        self.state = self.training.server_update(self.state, mean, weight)
-        blob = self._weights_blob()
-        host.store[blob.digest] = blob
-        self._dispatch(host, ProgramFinished(ticket, NewModel(self._ref(blob))))
+        _, weights, *memories = (host.store[digest] for digest in effect.blobs)
+        mean, weight = effect.arguments
+        memory = memories[0].content if memories else b""
+        made, memory = self.training.server_update(self._array(weights), memory, mean, weight)
+        blobs = [self._weights_blob(made)] + ([self._blob(memory)] if memory else [])
+        host.store.update((blob.digest, blob) for blob in blobs)
+        model = NewModel(*map(self._ref, blobs))
+        self._dispatch(host, ProgramFinished(effect.ticket, model))
+
+    def _order(self, _: int, host: Host, order: RunOrder) -> None:
+        self._dispatch(host, Ordered(order))
 
     # ------------------------------------------------ coming and going
 
@@ -452,11 +496,9 @@ class Federation:
     def _restart_cloud(self, number: int) -> None:
         host = self.hosts[CLOUD]
         old = host.machine
-        assert isinstance(old, CloudMachine)
+        assert isinstance(old, Coordinator)
         self._go_down(host)
-        host.machine = CloudMachine(
-            restore_cloud(old.snapshot()), old.plan, self.streams, self._masker
-        )
+        host.machine = Coordinator(restore_cloud(old.snapshot()), self._masker, old.policy)
         self._come_up(number, host)
 
     # ------------------------------------------------ effects
@@ -505,17 +547,15 @@ class Federation:
     def _on_run_program(self, host: Host, effect: RunProgram) -> None:
         if effect.program == "server_update":
             host.job = (effect.ticket, None)
-            mean, weight = effect.arguments
-            due = self.schedule.now + SERVER_UPDATE_NS
-            self._at(due, self._update, host, effect.ticket, mean, weight)
+            self._at(self.schedule.now + SERVER_UPDATE_NS, self._update, host, effect)
             return
-        assert effect.program == "client_update" and host.profile is not None
+        assert host.profile is not None
         device, now, profile = host.node.number, self.schedule.now, host.profile
         task = host.machine.state.task
-        flops = self.training.flops(device)
+        flops = self.training.flops(device, effect.program)
         duration = profile.duration_ns(flops, self.streams, task.round, task.attempt)
         weights = self._array(host.store[effect.blobs[1]])
-        start = partial(self.training.submit, device, weights, effect.arguments[0])
+        start = self._start(effect, device, weights)
         job = self._jobs.add(now + duration, start)
         host.job = (effect.ticket, job)
         self._tally.compute_ns += duration
@@ -525,6 +565,17 @@ class Federation:
         if self.streams.unit("dropout", device, effect.ticket) < chance:
             share = self.streams.unit("dropout when", device, effect.ticket)
             self._at(now + int(share * duration), self._drop_out, host, effect.ticket)
+
+    def _start(
+        self, effect: RunProgram, device: int, weights: Floats
+    ) -> Callable[[], Future[Outcome]]:
+        """What begins a device's program on the thread pool."""
+        key, ring = effect.arguments
+        if effect.program == "client_update":
+            return partial(self.training.submit, device, weights, key)
+        assert effect.program == "evaluate"
+        plan = RingPlan(ring.clip, ring.clients_max, ring.dimension, ring.bits)
+        return partial(self.training.evaluate, device, weights, key, plan)
 
     def _array(self, blob: Blob) -> Floats:
         """A blob's weights, read-only. Those of an earlier round serve a device that is late."""
@@ -544,9 +595,13 @@ class Federation:
             self._rounds_to_tell.append(self._tally.record(effect.fields, self.schedule.now))
             self._tally = Tally()
             return
+        if effect.kind == "evaluation":
+            self.evaluations.append(Evaluation.of(effect.fields))
+            return
         if effect.kind == "duplicate":
             self._tally.duplicates += 1
-        count(self.counts, effect.kind, effect.fields)
+        if effect.kind != "phase":
+            count(self.counts, effect.kind, effect.fields)
 
     def _is_there(self, device: int) -> bool:
         return self.hosts[Node(Tier.DEVICE, device)].online

@@ -55,9 +55,25 @@ class RoundRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What devices said of model number `round`: means over the examples of `devices` devices, by
+    name (`core.learn.metrics`).
+    """
+
+    round: int
+    devices: int
+    metrics: Mapping[str, float]
+
+    @staticmethod
+    def of(fields: Mapping[str, Any]) -> Evaluation:
+        """From the coordinator's record."""
+        return Evaluation(fields["round"], fields["devices"], dict(fields["metrics"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A federation's run. stopped: `stop()` ended it. failed: why the coordinator gave up; empty
-    when it did not.
+    when it did not. early: why it ended before its last round without failing.
 
     counts: what machines recorded beside rounds (ignored and late messages, rejections by reason).
     """
@@ -70,6 +86,8 @@ class Result:
     stopped: bool
     failed: str
     counts: Mapping[str, int]
+    early: str = ""
+    evaluations: tuple[Evaluation, ...] = ()
 
 
 @dataclass(slots=True)

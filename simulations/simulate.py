@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,11 @@ from ..core.backends.native import toolchain
 from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import Array
-from ..core.learn import Algorithm
+from ..core.learn import Algorithm, metrics
 from ..core.learn.build import build
 from ..core.ops.control import block_cost
 from ..core.ports import SECOND, Floats, Outcome, Vector
+from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime, Score
 from . import recipes, settings
 from .datasets import load_data
@@ -330,29 +331,41 @@ class CompiledTraining:
         self.arrays, self.local_steps = arrays, local_steps
         self.state = weights
         self.ring = runtime.ring
-        self._flops = float(block_cost(runtime.bundle.programs["client_update"].body))
+        programs = runtime.bundle.programs
+        cost = {name: float(block_cost(program.body)) for name, program in programs.items()}
+        judged = cost["personalise"] + 2 * cost["evaluate"]
+        self._flops = {"client_update": cost["client_update"], "evaluate": judged}
         self._done, self._counting = 0, threading.Lock()
 
     @property
     def bundle(self) -> bytes:
         return self.runtime.bundle.to_bytes()
 
-    def initial(self) -> _Server:
-        return _Server(self.state, self.runtime.memory())
+    def initial(self) -> Floats:
+        return self.state
 
-    def weights(self, state: _Server) -> Floats:
-        return state.weights
-
-    def flops(self, device: int) -> float:
+    def flops(self, device: int, program: str) -> float:
         """The cost model counts one round of each loop, which is one local step."""
-        return self._flops * self.local_steps(self.arrays[device])
+        steps = self.local_steps(self.arrays[device]) if program == "client_update" else 1
+        return self._flops[program] * steps
 
     def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
         return self.pool.submit(self._train, device, weights, key)
 
-    def server_update(self, state: _Server, mean: Floats, weight: float) -> _Server:
-        self.state, memory = self.runtime.server_update(state.weights, state.memory, mean)
-        return _Server(self.state, memory)
+    def evaluate(
+        self, device: int, weights: Floats, key: Vector, plan: RingPlan
+    ) -> Future[Outcome]:
+        return self.pool.submit(self._judge, device, weights, key, plan)
+
+    def _judge(self, device: int, weights: Floats, key: Vector, plan: RingPlan) -> Outcome:
+        return metrics.judge(self.runtime, weights, self.arrays[device], key, plan)[1]
+
+    def server_update(
+        self, weights: Floats, memory: bytes, mean: Floats, weight: float
+    ) -> tuple[Floats, bytes]:
+        remembered = self.runtime.memory_from(memory)
+        self.state, remembered = self.runtime.server_update(weights, remembered, mean)
+        return self.state, self.runtime.memory_bytes(remembered)
 
     def round_over(self) -> None:
         """Starts counting the next round's updates."""
@@ -371,14 +384,6 @@ class CompiledTraining:
             loss=update.loss,
             finite=update.finite,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """The server's state: the weights f32[D] and its optimiser's memory."""
-
-    weights: Array
-    memory: list[Array]
 
 
 def _computed_by(backend: Backend) -> dict[str, str]:

@@ -12,8 +12,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from ..core.learn import metrics
 from ..core.ports import Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
+from ..core.runtime import Score
 
 
 class StubTraining:
@@ -46,11 +48,8 @@ class StubTraining:
     def initial(self) -> Floats:
         return np.zeros(self.plan.dimension, np.float32)
 
-    def weights(self, state: Floats) -> Floats:
-        return state
-
-    def flops(self, device: int) -> float:
-        return self._flops
+    def flops(self, device: int, program: str) -> float:
+        return self._flops if program == "client_update" else self._flops / 4
 
     def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
         return self._pool.submit(self._train, device, key)
@@ -60,5 +59,18 @@ class StubTraining:
             return Outcome(None, examples=1, loss=float("nan"), finite=False)
         return Outcome(self.update_of(device, key), examples=10 + device, loss=1.0 / (1 + device))
 
-    def server_update(self, state: Floats, mean: Floats, weight: float) -> Floats:
-        return state + mean
+    def evaluate(
+        self, device: int, weights: Floats, key: Vector, plan: RingPlan
+    ) -> Future[Outcome]:
+        return self._pool.submit(self._judge, device, key, plan)
+
+    def _judge(self, device: int, key: Vector, plan: RingPlan) -> Outcome:
+        """Device d has d + 1 examples; its own model halves a loss of one and doubles 40 %."""
+        count = float(device + 1)
+        before, after = Score(count, 0.4 * count, count), Score(0.5 * count, 0.8 * count, count)
+        return Outcome(metrics.encode(before, after, key, plan), device + 1, 0.5)
+
+    def server_update(
+        self, weights: Floats, memory: bytes, mean: Floats, weight: float
+    ) -> tuple[Floats, bytes]:
+        return weights + mean, b""

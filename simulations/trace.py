@@ -22,6 +22,7 @@ from ..core.ports import (
     Event,
     NewModel,
     Node,
+    Ordered,
     Outcome,
     ProgramFinished,
     ProgramStopped,
@@ -95,8 +96,8 @@ def _finished(event: ProgramFinished) -> bytes:
         case Outcome(vector, examples, loss, finite):
             words = 0 if vector is None else checksum(vector)
             return head + b"O" + _OUTCOME.pack(words, examples, loss, finite)
-        case NewModel(weights):
-            return head + b"M" + weights.digest
+        case NewModel(weights, memory):
+            return head + b"M" + weights.digest + (memory.digest if memory is not None else b"")
         case ProgramStopped(reason):
             return head + b"F" + int(reason).to_bytes(4, "little")
 
@@ -107,6 +108,7 @@ _CONTENT: dict[type, Callable[[Any], bytes]] = {
     BlobStored: lambda event: b"B" + event.digest + bytes([event.intact]),
     ProgramFinished: _finished,
     Started: lambda event: b"S" + b"".join(event.stored),
+    Ordered: lambda event: b"O" + event.order.SerializeToString(deterministic=True),
 }
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..core.ports import Floats, Outcome, Vector
+from ..core.privacy.ring import RingPlan
 
 #: Updates in flight beside the one that each thread runs: ready to follow, or done and not yet
 #: needed. Each is a vector as long as the model.
@@ -28,20 +29,28 @@ class Training(Protocol):
     def bundle(self) -> bytes:
         """The bundle that devices fetch: what they verify and compile."""
 
-    def initial(self) -> Any:
-        """The server's state before the first round."""
+    def initial(self) -> Floats:
+        """The first model's weights f32[D]."""
 
-    def weights(self, state: Any) -> Floats:
-        """What devices fetch: the model's weights f32[D] in a state."""
-
-    def flops(self, device: int) -> float:
-        """FLOPs of a device's local update: with its profile they give its virtual time."""
+    def flops(self, device: int, program: str) -> float:
+        """FLOPs of "client_update" or "evaluate" on a device: with its profile they give its
+        virtual time.
+        """
 
     def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
         """A device's local update on a thread pool. weights: f32[D], read-only; key: u32[2]."""
 
-    def server_update(self, state: Any, mean: Floats, weight: float) -> Any:
-        """The next state, from the mean update f32[D] and the weight behind it."""
+    def evaluate(
+        self, device: int, weights: Floats, key: Vector, plan: RingPlan
+    ) -> Future[Outcome]:
+        """A device's metrics (`core.learn.metrics`) on a thread pool, like `submit`."""
+
+    def server_update(
+        self, weights: Floats, memory: bytes, mean: Floats, weight: float
+    ) -> tuple[Floats, bytes]:
+        """The next weights f32[D] and the server optimiser's memory, from the mean update f32[D]
+        and the weight behind it. memory: empty before the first, or where there is none.
+        """
 
 
 class Job:

@@ -1,0 +1,328 @@
+"""What the machines of both kinds of run share: tasks, sums and acknowledgements, evaluation, early
+stopping, and how a run ends.
+
+A run's machine sees what the coordinator passes on to it: its own messages, timers (their names
+without the run's prefix), programs, its operator's orders, and offers of devices. It reaches the
+pool of devices through the `Roster` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.learn import metrics
+from ..core.machine import Backoff, Machine
+from ..core.ports import (
+    CLOUD,
+    MS,
+    DropBlob,
+    Effect,
+    Masker,
+    Node,
+    Record,
+    Rng,
+    RoundInfo,
+    RunProgram,
+    Tier,
+    Vector,
+)
+from ..core.privacy import ring
+from ..core.wire import round_pb2
+from ..core.wire.blob_pb2 import BlobRef
+from ..core.wire.round_pb2 import (
+    EVALUATE,
+    TRAIN,
+    EdgeSum,
+    EdgeSumAck,
+    EdgeTask,
+    Flush,
+    RoundClosed,
+    Task,
+)
+from .plan import RunPlan
+from .roster import Offer, Roster
+from .state import Attempt, EndedRun, Phase, RunState, Share
+
+TICKETS = 2**32  # of one run; a ticket is the run's number and a count
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRestarted:
+    """An edge has lost what it was doing."""
+
+    edge: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An edge asks for one of the run's blobs."""
+
+    edge: int
+    digest: bytes
+
+
+def prefix(run: int) -> str:
+    """What the names of a run's timers begin with."""
+    return f"run/{run}/"
+
+
+class RunMachine(Machine[RunState]):
+    """One run. Subclasses give `rows`, `read`, `wanted`, `takes` and their actions."""
+
+    def __init__(
+        self,
+        state: RunState,
+        plan: RunPlan,
+        roster: Roster,
+        rng: Rng,
+        masker: Masker,
+        backoff: Backoff,
+    ) -> None:
+        super().__init__(state)
+        self.node = CLOUD
+        self.plan = plan
+        self.roster = roster
+        self.rng = rng
+        self.masker = masker
+        self.backoff = backoff
+        self._prefix = prefix(plan.run)
+        self.took = 0  # devices taken while the last event was handled
+
+    # ------------------------------------------------ what the coordinator asks
+
+    def wanted(self) -> int:
+        """Devices that the run waits for now; zero: none."""
+        raise AssertionError("each kind of run knows its own needs")
+
+    def takes(self, offer: Offer) -> bool:
+        """Whether the offer is of use: it then follows as an event."""
+        raise AssertionError("each kind of run knows its own needs")
+
+    def owes(self, edge: int) -> bool:
+        """Whether the edge has a task of this run, and its sum is not in."""
+        raise AssertionError("each kind of run knows its own attempts")
+
+    @property
+    def selects(self) -> bool:
+        """Whether the run will want devices, now or later."""
+        return self.state.phase is not Phase.PAUSED and not self.state.pausing
+
+    def names(self, digest: bytes) -> bool:
+        """Whether edges may ask for this blob."""
+        state = self.state
+        return digest in (self.plan.bundle.digest, state.weights.digest) or any(
+            digest == a.weights.digest for a in state.open
+        )
+
+    def needs(self, digest: bytes) -> bool:
+        """Whether the blob must stay in the store."""
+        kept = (self.state.memory, self.state.ordered)
+        return self.names(digest) or any(r is not None and r.digest == digest for r in kept)
+
+    def summary(self) -> EndedRun:
+        state = self.state
+        return EndedRun(state.phase, state.round - 1, state.weights, state.stopped_by)
+
+    def handle(self, event: Any, now: int) -> list[Effect]:
+        """As every machine's; a change of phase is recorded."""
+        self.took = 0
+        before = self.state.phase
+        effects = super().handle(event, now)
+        state = self.state
+        if state.phase is not before:
+            facts = {"run": state.run, "phase": state.phase.value, "why": state.stopped_by}
+            effects.append(Record("phase", facts))
+        return effects
+
+    # ------------------------------------------------ names that are the run's own
+
+    def set_timer(self, name: str, at: int) -> None:
+        super().set_timer(self._prefix + name, at)
+
+    def cancel_timer(self, name: str) -> None:
+        super().cancel_timer(self._prefix + name)
+
+    def _run_program(self, program: str, arguments: tuple[Any, ...]) -> None:
+        state = self.state
+        count = state.ticket % TICKETS + 1
+        state.ticket = state.run * TICKETS + count
+        blobs = [self.plan.bundle.digest, state.weights.digest]
+        if state.memory is not None:
+            blobs.append(state.memory.digest)
+        self.emit(RunProgram(state.ticket, program, tuple(blobs), arguments))
+
+    # ------------------------------------------------ tasks and sums
+
+    def _choose(self, count: int, attempt: int) -> dict[int, list[int]]:
+        """So many of the ready devices, uniformly; takes them and gives them by edge."""
+        state, ready = self.state, self.roster.ready(self.now)
+        chosen = self.rng.sample(
+            sorted(ready), count, "select", self.plan.run, state.round, attempt
+        )
+        by_edge: dict[int, list[int]] = {}
+        for device in sorted(chosen):
+            by_edge.setdefault(ready[device], []).append(device)
+        self.roster.take(self.plan.run, by_edge)
+        self.took = count
+        return by_edge
+
+    def _open(self, count: int, evaluates: bool) -> Attempt:
+        """A new attempt, with its devices; nothing is sent yet."""
+        state = self.state
+        attempt = Attempt(
+            round=state.round,
+            attempt=state.attempt,
+            evaluates=evaluates,
+            weights=state.weights,
+            opened_ns=self.now,
+            ends_ns=self.now + self.plan.round_ns,
+            shares={e: Share(d) for e, d in self._choose(count, state.attempt).items()},
+        )
+        state.open.append(attempt)
+        state.stopped_by = ""
+        return attempt
+
+    def _ring(self, attempt: Attempt) -> ring.RingPlan:
+        return self.plan.metrics if attempt.evaluates else self.plan.ring
+
+    def _key(self, attempt: Attempt) -> int:
+        """A round's key is that of all its attempts; all evaluations have the same, so that they
+        differ by what was learnt and not by what was drawn.
+        """
+        if attempt.evaluates:
+            return self.rng.word("evaluation key", self.plan.run)
+        return self.rng.word("round key", self.plan.run, attempt.round)
+
+    def _send_task(self, attempt: Attempt, edge: int) -> None:
+        plan, numbers = self.plan, self._ring(attempt)
+        left_ms = max(0, (attempt.ends_ns - self.now) // MS)
+        task = Task(
+            run=plan.run,
+            round=attempt.round,
+            attempt=attempt.attempt,
+            bundle=plan.bundle,
+            weights=attempt.weights,
+            ring=round_pb2.RingPlan(
+                clip=numbers.clip,
+                clients_max=numbers.clients_max,
+                bits=numbers.bits,
+                dimension=numbers.dimension,
+            ),
+            time_ms=max(0, left_ms - plan.margin_ns // MS),
+            rng_key=self._key(attempt).to_bytes(8, "little"),
+            purpose=EVALUATE if attempt.evaluates else TRAIN,
+        )
+        devices = attempt.shares[edge].devices
+        self.send(Node(Tier.EDGE, edge), EdgeTask(task=task, devices=devices, time_ms=left_ms))
+
+    def _send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
+        share = attempt.shares[edge]
+        flush = Flush(
+            run=self.plan.run,
+            round=attempt.round,
+            attempt=attempt.attempt,
+            part=share.part,
+            go_on=go_on,
+        )
+        self.send(Node(Tier.EDGE, edge), flush)
+
+    def ack(self, message: EdgeSum) -> None:
+        self.send(
+            Node(Tier.EDGE, message.edge),
+            EdgeSumAck(
+                run=message.run, round=message.round, attempt=message.attempt, part=message.part
+            ),
+        )
+
+    def _release(self, attempt: Attempt) -> None:
+        for edge, share in attempt.shares.items():
+            self.roster.release(self.plan.run, edge, share.devices)
+
+    def _send_closed(self, attempt: Attempt, succeeded: bool) -> None:
+        for edge in attempt.shares:
+            self.send(
+                Node(Tier.EDGE, edge),
+                RoundClosed(
+                    run=self.plan.run,
+                    round=attempt.round,
+                    attempt=attempt.attempt,
+                    succeeded=succeeded,
+                ),
+            )
+
+    def _unmasked(self, attempt: Attempt) -> Vector:
+        assert attempt.total is not None
+        info = RoundInfo(
+            self.plan.run,
+            attempt.round,
+            attempt.attempt,
+            attempt.weights.digest,
+            self.plan.bundle.digest,
+        )
+        return self.masker.unmask(attempt.total, info, sorted(attempt.unused))
+
+    # ------------------------------------------------ models
+
+    def _replace_model(self, weights: BlobRef, memory: BlobRef | None) -> None:
+        """Takes a new model; what no attempt works on any more may go."""
+        state = self.state
+        old, old_memory = state.weights, state.memory
+        state.weights, state.memory = weights, memory
+        self._drop(old.digest)
+        if old_memory is not None:
+            self._drop(old_memory.digest)
+
+    def _drop(self, digest: bytes) -> None:
+        """The coordinator lets it go where no other run needs it."""
+        if not self.needs(digest):
+            self.emit(DropBlob(digest))
+
+    # ------------------------------------------------ evaluation
+
+    def _is_due(self, made: int) -> bool:
+        """Whether model number `made` is evaluated: every so many, and the last."""
+        every = self.plan.evaluate_every
+        return every > 0 and (made % every == 0 or made >= self.plan.rounds)
+
+    def _score(self, attempt: Attempt) -> None:
+        """Reads the metrics of an evaluation that is over, or says why there are none."""
+        devices = attempt.reported()
+        if len(devices) < self.plan.evaluate_min:
+            self._skip("too few devices reported")
+            return
+        try:
+            found = metrics.decode(self._unmasked(attempt), self.plan.metrics)
+        except ring.RingError as fault:
+            self._skip(fault.message)
+            return
+        self.record(
+            "evaluation",
+            run=self.plan.run,
+            round=attempt.round - 1,
+            model=attempt.weights.digest,
+            metrics=found,
+            devices=len(devices),
+        )
+        self._compare(found["personalised_loss"])
+
+    def _skip(self, why: str) -> None:
+        self.record("evaluation_skipped", run=self.plan.run, round=self.state.round - 1, why=why)
+
+    def _compare(self, loss: float) -> None:
+        """Counts the evaluations since the best one."""
+        state, best = self.state, self.state.best
+        if best is None or loss < best - abs(best) * self.plan.improvement_min:
+            state.best, state.worse = loss, 0
+        else:
+            state.worse += 1
+
+    def _is_enough(self) -> bool:
+        """Whether the run ends here: all models are made, or they get no better."""
+        state, plan = self.state, self.plan
+        if state.round > plan.rounds:
+            return True
+        if plan.patience and state.worse >= plan.patience:
+            state.stopped_by = f"no better in {state.worse} evaluations"
+            return True
+        return False

@@ -1,0 +1,274 @@
+"""What the coordinator remembers, as plain data: the edges, each run, and each attempt that is out.
+
+Nothing here decides anything; `machine`, `rounds` and `buffered` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+
+from ..core.machine import Backoff
+from ..core.ports import SECOND, Vector
+from ..core.privacy import ring
+from ..core.wire.admission_pb2 import Pace
+from ..core.wire.blob_pb2 import BlobRef
+from ..core.wire.operator_pb2 import PlanMessage
+from ..core.wire.round_pb2 import EdgeSum
+
+#: Runs side by side. Each holds a few vectors as long as its model.
+RUNS_ACTIVE_MAX = 16
+#: Runs that are over and still named; the registry knows all of them.
+RUNS_ENDED_MAX = 64
+
+
+class Phase(StrEnum):
+    """A run's. The first is never seen from outside, the last three end it."""
+
+    NEW = "new"
+    WAITING = "waiting"  # for enough devices
+    COLLECTING = "collecting"  # tasks are out
+    AGGREGATING = "aggregating"  # the server update runs
+    EVALUATING = "evaluating"  # devices judge the newest model
+    PAUSED = "paused"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+OVER = (Phase.DONE, Phase.CANCELLED, Phase.FAILED)
+
+
+class Serving(StrEnum):
+    """The coordinator's own phases."""
+
+    OFFLINE = "offline"
+    SERVING = "serving"
+
+
+@dataclass(slots=True)
+class EdgeView:
+    """What the coordinator knows of an edge: its newest EdgeHello.
+
+    taken: device -> the run that tasked it, since when no hello came without the device: that it
+    stands in `ready` says nothing. paces: hellos that are still answered by a Pace, since the last
+    one may have been lost.
+    """
+
+    incarnation: int
+    sequence: int
+    heard_ns: int
+    ready: list[int]
+    taken: dict[int, int] = field(default_factory=dict)
+    paces: int = 0
+
+
+@dataclass(slots=True)
+class Share:
+    """One edge's share of an attempt.
+
+    devices: those that it was given. alive: it showed a sign of life. part: which part of its sum
+    is open. counted: updates that it says are in that part. later: updates in the part after it,
+    told before the part itself came. reported: devices in the parts that are in. flushed: the open
+    part was asked for. over: its last part is in, or it is lost.
+    """
+
+    devices: list[int]
+    alive: bool = False
+    part: int = 0
+    counted: int = 0
+    later: int = 0
+    reported: list[int] = field(default_factory=list)
+    flushed: bool = False
+    over: bool = False
+
+
+@dataclass(slots=True)
+class Attempt:
+    """Devices that were given one task together, and what came of it: of a synchronous run the
+    attempt at hand, of a buffered one a wave.
+
+    evaluates: they judge the model and do not train. weights: what they work on. shares: by edge.
+    failures: device -> FailureReason. total: the sum over `unused`, the devices whose updates are
+    in and not yet in a model. flushed: all sums were asked for.
+    """
+
+    round: int
+    attempt: int
+    evaluates: bool
+    weights: BlobRef
+    opened_ns: int
+    ends_ns: int
+    shares: dict[int, Share] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+    total: Vector | None = None
+    unused: list[int] = field(default_factory=list)
+    flushed: bool = False
+
+    def selected(self) -> list[int]:
+        return sorted(d for share in self.shares.values() for d in share.devices)
+
+    def reported(self) -> list[int]:
+        return sorted(d for share in self.shares.values() for d in share.reported)
+
+    def owing(self) -> Iterator[tuple[int, Share]]:
+        """The edges whose last part is not in."""
+        return ((edge, share) for edge, share in self.shares.items() if not share.over)
+
+    def owes(self, edge: int) -> bool:
+        share = self.shares.get(edge)
+        return share is not None and not share.over
+
+    def counted(self) -> int:
+        """Updates that the edges have, beside those that are in."""
+        return sum(share.counted for _, share in self.owing())
+
+    def working(self) -> int:
+        """Devices that have not answered, as far as it is known here."""
+        return sum(
+            len(share.devices)
+            - len(share.reported)
+            - share.counted
+            - share.later
+            - sum(1 for d in share.devices if d in self.failures)
+            for _, share in self.owing()
+        )
+
+    def fits(self, message: EdgeSum, plan: ring.RingPlan) -> bool:
+        """Whether a sum is what its edge may send: of devices that were its own, each once."""
+        share = self.shares[message.edge]
+        devices = list(message.devices)
+        failed = [f.device for f in message.failures]
+        open_still = set(share.devices).difference(share.reported, self.failures)
+        length = plan.nbytes if devices else 0
+        return (
+            message.count == len(devices)
+            and all(a < b for a, b in pairwise(devices))
+            and all(a < b for a, b in pairwise(failed))
+            and open_still.issuperset(devices)
+            and open_still.issuperset(failed)
+            and not set(devices).intersection(failed)
+            and len(message.sum) == length
+        )
+
+    def add(self, message: EdgeSum) -> None:
+        """Takes in a sum that fits."""
+        share = self.shares[message.edge]
+        for failure in message.failures:
+            self.failures[failure.device] = failure.reason
+        share.reported.extend(message.devices)
+        self.unused.extend(message.devices)
+        share.part = message.part + 1
+        share.counted, share.later, share.flushed = share.later, 0, False
+        share.over = not message.more
+        if message.count:
+            vector = np.frombuffer(message.sum, "<u4")
+            if self.total is None:
+                self.total = vector.astype(np.uint32)
+            else:
+                ring.add(self.total, vector)
+
+    def lose(self, edge: int) -> None:
+        """What the edge had is gone."""
+        share = self.shares[edge]
+        share.counted = share.later = 0
+        share.flushed = False
+        share.over = True
+
+
+@dataclass(slots=True)
+class RunState:
+    """All that the coordinator remembers of a run that is not over.
+
+    weights: the newest model. memory: the server optimiser's. round: the one at hand; it makes
+    model number `round` of `weights`. attempt: the newest of it. failed: attempts in a row that
+    gave nothing. open: what is out; of a synchronous run at most one. evaluates: devices are wanted
+    for an evaluation, not for training. rested, settling: the pause before selecting is over; so is
+    the time to wait for enough. ordered: weights that take the model's place at the next chance.
+    pausing: no device is selected any more. best: the lowest personal loss of an evaluation, worse:
+    how many evaluations ago. turn: when it took devices last, in turns of all runs. parked, batch:
+    of a buffered run, waves whose sums are in while the wave is closed; and what the server update
+    works on. resolved: devices whose part of a wave ended without an update since the last model.
+    """
+
+    run: int
+    plan: PlanMessage
+    weights: BlobRef
+    memory: BlobRef | None = None
+    phase: Phase = Phase.NEW
+    round: int = 1
+    attempt: int = 1
+    failed: int = 0
+    open: list[Attempt] = field(default_factory=list)
+    evaluates: bool = False
+    rested: bool = False
+    settling: bool = False
+    rest_ends_ns: int = 0
+    wait_ends_ns: int = 0
+    opened_ns: int = 0
+    tries: int = 0
+    weight: float = 0.0
+    ticket: int = 0
+    ordered: BlobRef | None = None
+    pausing: bool = False
+    best: float | None = None
+    worse: int = 0
+    turn: int = 0
+    stopped_by: str = ""
+    parked: list[Attempt] = field(default_factory=list)
+    batch: list[Attempt] = field(default_factory=list)
+    resolved: list[int] = field(default_factory=list)
+    failures: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class EndedRun:
+    """What is left of a run. phase: how it ended; why: in words, empty when all rounds were made.
+    round: models made. weights: the last one.
+    """
+
+    phase: Phase
+    round: int
+    weights: BlobRef
+    why: str
+
+
+@dataclass(slots=True)
+class CoordinatorState:
+    """All that the coordinator remembers.
+
+    edges: by number. runs: those that are not over, by number. ended: the newest of the others, the
+    oldest first. newest: the highest number that a run had. turns: counts the times that a run took
+    devices. pace: what the edges were told last.
+    """
+
+    phase: Serving = Serving.OFFLINE
+    edges: dict[int, EdgeView] = field(default_factory=dict)
+    runs: dict[int, RunState] = field(default_factory=dict)
+    ended: dict[int, EndedRun] = field(default_factory=dict)
+    newest: int = 0
+    turns: int = 0
+    pace: Pace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorPolicy:
+    """What the coordinator's operator sets. A journal is replayed under the policy that it was
+    written under: change it after an orderly end, which leaves a snapshot.
+
+    ready_per_edge_max: devices that an edge keeps ready while a run wants any. after_task_ms: where
+    no run's plan says. after_reject_ms, lease_ms: to the edges as they are. edge_silence_ns: an
+    edge not heard of for so long is not selected from. backoff: pauses before edges are asked
+    again.
+    """
+
+    ready_per_edge_max: int = 2_000
+    after_task_ms: tuple[int, int] = (500, 3_000)
+    after_reject_ms: tuple[int, int] = (10_000, 60_000)
+    lease_ms: int = 600_000
+    edge_silence_ns: int = 120 * SECOND
+    backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 256 * 1024))

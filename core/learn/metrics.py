@@ -1,0 +1,96 @@
+"""Federated evaluation: how well a model does on a device, as four sums that add up in the ring.
+
+A device judges the shared model and its own on its query set and sends, weighed by the size c of
+that set, the means
+
+    (loss before, accuracy before, loss after, accuracy after)        f32[4]
+
+as a vector of the ring like any update (`privacy.ring`): before is the shared model, after the
+device's own, made from it by `personalise`. The weighted mean over devices is then the mean over
+their examples, and nobody reads a single device's. Losses are clamped to `LOSS_MAX`, which bounds
+the vector's norm below the ring plan's clip: a vector is never scaled down. A query set counts for
+at most `QUERIES_MAX` examples.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import random
+from ..ports import Outcome, Vector
+from ..privacy import ring
+from ..runtime import Runtime, Score
+
+#: Numbers in a metrics vector.
+DIMENSION = 4
+#: The largest mean loss that is told apart: cross-entropy of a model that is sure and wrong.
+LOSS_MAX = 64.0
+#: Above the norm of (64, 1, 64, 1), which is below 90.6.
+CLIP = 96.0
+#: The largest number of examples that a device counts for.
+QUERIES_MAX = 4_096
+
+
+def metrics_plan(clients_max: int) -> ring.RingPlan:
+    """The ring plan of an evaluation by at most so many devices. Raises RingError."""
+    return ring.RingPlan(clip=CLIP, clients_max=clients_max, dimension=DIMENSION)
+
+
+def encode(before: Score, after: Score, key: Vector, plan: ring.RingPlan) -> Vector:
+    """The metrics of one device, u32[5]. key: u32[2], used for nothing else.
+
+    `before` and `after` are sums over the same query set, which is not empty, and finite.
+    """
+    assert before.count == after.count > 0
+    means = [
+        _clamped(before.loss / before.count),
+        before.accuracy,
+        _clamped(after.loss / after.count),
+        after.accuracy,
+    ]
+    weight = np.float32(min(before.count / QUERIES_MAX, 1.0))
+    vector: Vector = ring.encode(np.array(means, np.float32), weight, key, plan)
+    return vector
+
+
+def decode(total: Vector, plan: ring.RingPlan) -> dict[str, float]:
+    """The means over all examples, from a sum u32[5]; `queries`: how many examples, about.
+
+    Raises RingError when no honest devices can have made the sum, or nothing is in it.
+    """
+    mean, weight = ring.decode(total, plan)
+    return {
+        "global_loss": float(mean[0]),
+        "global_accuracy": float(mean[1]),
+        "personalised_loss": float(mean[2]),
+        "personalised_accuracy": float(mean[3]),
+        "queries": weight * QUERIES_MAX,
+    }
+
+
+def judge(
+    runtime: Runtime, state: Any, data: Any, key: Vector, plan: ring.RingPlan
+) -> tuple[Any, Outcome]:
+    """A device's part in an evaluation: its own model f32[M], and the outcome to upload.
+
+    state: f32[D], the shared model's. Without a query set the outcome has no vector; where a metric
+    is infinite or no number, `finite` is False.
+    """
+    keys = random.split(key, 2)
+    own = runtime.personalise(state, data, keys[0])
+    before = runtime.evaluate(runtime.model_of(state), data, keys[0])
+    after = runtime.evaluate(own, data, keys[0])
+    count = int(before.count)
+    if not count:
+        return own, Outcome(None)
+    if not (math.isfinite(before.loss) and math.isfinite(after.loss)):
+        return own, Outcome(None, count, after.loss, finite=False)
+    vector = encode(before, after, keys[1], plan)
+    return own, Outcome(vector, count, after.loss / after.count)
+
+
+def _clamped(loss: float) -> float:
+    return min(max(loss, -LOSS_MAX), LOSS_MAX)
