@@ -93,22 +93,29 @@ class Machine(Generic[S]):
     def __init__(self, state: S) -> None:
         self.state = state
         self.now = 0
+        # Whether the last event changed the state, as far as the table can tell; see `handle`.
+        self.changed = True
         self._effects: list[Effect] = []
         self._event: Event | None = None
         self._posted: tuple[StrEnum, Any] | None = None
 
     def read(self, event: Event) -> tuple[StrEnum, Any]:
         """The trigger that an event is in the present state, and its subject (a message, an
-        outcome, None).
+        outcome, None). Changes nothing.
         """
         raise AssertionError("each tier reads its own events")
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event at `now` ns. Raises ProtocolError, the state unchanged, when a
         peer is at fault.
+
+        Afterwards `changed` is false when every row that was gone through was `ignore` and kept the
+        phase: then the state is what it was (`read` changes nothing), and a driver needs not
+        remember the event.
         """
         assert now >= 0
         self.now = now
+        self.changed = False
         self._event = event
         effects: list[Effect] = []
         self._effects, self._posted = effects, None
@@ -121,6 +128,8 @@ class Machine(Generic[S]):
                     f"{self.node}: {trigger} is not allowed while {self.state.phase}"
                 )
             self._posted = None
+            if r.action != IGNORE or r.next not in (None, self.state.phase):
+                self.changed = True
             if r.action == IGNORE:
                 self.ignore(trigger)
             else:

@@ -1,0 +1,256 @@
+"""What a node does to the outside: carries out the effects of its machine, in order.
+
+Messages go to the switch and facts to `on_record`; timers, blobs and programs answer with events in
+the node's own inbox, which takes them however full it is. What the machine believes to have in the
+store is pinned there until it says `DropBlob`, or until the node ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
+
+from ..ports import (
+    BlobStored,
+    CancelProgram,
+    CancelTimer,
+    Clock,
+    DropBlob,
+    Effect,
+    NewModel,
+    Node,
+    ProgramFinished,
+    ProgramStopped,
+    Record,
+    RunProgram,
+    Send,
+    SendBlob,
+    SetTimer,
+    StoreBlob,
+    TimerFired,
+)
+from ..wire.round_pb2 import PROGRAM_FAILED
+from .blobs import BlobError, BlobStore
+from .executor import ProgramRunner
+from .inbox import Inbox, Item
+
+log = logging.getLogger("delian.node")
+
+#: Larger blobs are hashed on a thread.
+_HASH_INLINE_BYTES = 2**18
+#: A timer further away is looked at again after this long.
+_TIMER_MAX_S = 3600.0
+#: How long a program may take to obey CancelProgram before its task is cancelled.
+_CANCEL_S = 10.0
+
+
+class Carrier(Protocol):
+    """What takes a node's messages: a Switch. Neither call waits."""
+
+    def send(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> None: ...
+
+    def send_blob(self, sender: Node, to: Node, digest: bytes) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Timer:
+    at: int
+    handle: asyncio.TimerHandle | None = None
+
+
+class Effects:
+    """One node's way to the outside, on the event loop's thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        switch: Carrier,
+        blobs: BlobStore,
+        executor: ProgramRunner,
+        clock: Clock,
+        inbox: Inbox,
+        counters: Counter[str],
+        on_record: Callable[[Record], None] | None = None,
+    ) -> None:
+        self._node, self._switch, self._blobs = node, switch, blobs
+        self._executor, self._clock, self._inbox = executor, clock, inbox
+        self._counters, self._on_record = counters, on_record
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[str, _Timer] = {}
+        self._programs: dict[int, asyncio.Task[None]] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+        self._pinned: set[bytes] = set()
+        self._ways: dict[type[Any], Callable[[Any, str], Awaitable[None] | None]] = {
+            Send: self._send,
+            SendBlob: self._send_blob,
+            StoreBlob: self._store_blob,
+            DropBlob: self._drop_blob,
+            SetTimer: self._set_timer,
+            CancelTimer: self._cancel_timer,
+            RunProgram: self._run_program,
+            CancelProgram: self._cancel_program,
+            Record: self._record,
+        }
+
+    async def carry_out(self, effect: Effect, traceparent: str) -> None:
+        """Does one effect. traceparent: of the message that led to it."""
+        waiting = self._ways[type(effect)](effect, traceparent)
+        if waiting is not None:
+            await waiting
+
+    def is_current(self, item: Item) -> bool:
+        """Whether an item of the inbox still stands. A timer's does not when it was cancelled or
+        set anew meanwhile; when it does, the timer is done.
+        """
+        if not isinstance(item.event, TimerFired):
+            return True
+        if self._timers.get(item.event.name) is not item.timer:
+            return False
+        del self._timers[item.event.name]
+        return True
+
+    def hold(self, digests: Iterable[bytes]) -> None:
+        """Pins what the machine is told that it has."""
+        for digest in digests:
+            self._pin(digest)
+
+    async def close(self) -> None:
+        """Stops timers and programs, and lets go of blobs."""
+        for name in list(self._timers):
+            self._cancel_timer(CancelTimer(name), "")
+        for ticket in list(self._programs):
+            self._cancel_program(CancelProgram(ticket), "")
+        await asyncio.gather(*self._cancelling, return_exceptions=True)
+        for digest in list(self._pinned):
+            self._unpin(digest)
+
+    # ------------------------------------------------ messages, facts
+
+    def _send(self, effect: Send, traceparent: str) -> None:
+        self._switch.send(self._node, effect.to, effect.message, traceparent)
+
+    def _send_blob(self, effect: SendBlob, traceparent: str) -> None:
+        self._switch.send_blob(self._node, effect.to, effect.digest)
+
+    def _record(self, effect: Record, traceparent: str) -> None:
+        self._counters[f"record {effect.kind}"] += 1
+        if self._on_record is not None:
+            self._on_record(effect)
+
+    # ------------------------------------------------ timers
+
+    def _set_timer(self, effect: SetTimer, traceparent: str) -> None:
+        self._cancel_timer(CancelTimer(effect.name), traceparent)
+        timer = self._timers[effect.name] = _Timer(effect.at)
+        self._arm(effect.name, timer)
+
+    def _arm(self, name: str, timer: _Timer) -> None:
+        if self._timers.get(name) is not timer:
+            return
+        left_s = (timer.at - self._clock.now()) / 1e9
+        if left_s > 0:
+            # The loop's clock may stand still while the computer sleeps, and ours is told in ns: so
+            # it is looked at again.
+            timer.handle = self._loop.call_later(min(left_s, _TIMER_MAX_S), self._arm, name, timer)
+        else:
+            timer.handle = None
+            self._inbox.put(Item(TimerFired(name), timer=timer))
+
+    def _cancel_timer(self, effect: CancelTimer, traceparent: str) -> None:
+        timer = self._timers.pop(effect.name, None)
+        if timer is not None and timer.handle is not None:
+            timer.handle.cancel()
+
+    # ------------------------------------------------ blobs
+
+    async def _store_blob(self, effect: StoreBlob, traceparent: str) -> None:
+        digest = effect.blob.digest
+        try:
+            intact = await self._keep(effect)
+        except BlobError as fault:
+            # As if it had not arrived: the machine asks again, later.
+            intact = False
+            self._counters["store failed"] += 1
+            log.error("blob not kept: %s", fault.message, extra={"blob": digest.hex()[:16]})
+        if intact:
+            self._pin(digest)
+        else:
+            self._counters["corrupt blobs"] += 1
+        self._inbox.put(Item(BlobStored(digest, intact), traceparent))
+
+    async def _keep(self, effect: StoreBlob) -> bool:
+        """Whether the blob is in the store now. One without content was put there by a link."""
+        digest, content = effect.blob.digest, effect.blob.content
+        if not content and effect.blob.size:
+            return await self._blobs.size(digest) is not None
+        if len(content) <= _HASH_INLINE_BYTES:
+            found = hashlib.sha256(content).digest()
+        else:
+            found = await asyncio.to_thread(lambda: hashlib.sha256(content).digest())
+        if found != digest:
+            return False
+        await self._blobs.put(content)
+        return True
+
+    async def _drop_blob(self, effect: DropBlob, traceparent: str) -> None:
+        self._unpin(effect.digest)
+        try:
+            await self._blobs.drop(effect.digest)
+        except BlobError as fault:
+            log.warning("blob not dropped: %s", fault.message)
+
+    def _pin(self, digest: bytes) -> None:
+        if digest not in self._pinned:
+            self._pinned.add(digest)
+            self._blobs.pin(digest)
+
+    def _unpin(self, digest: bytes) -> None:
+        if digest in self._pinned:
+            self._pinned.remove(digest)
+            self._blobs.unpin(digest)
+
+    # ------------------------------------------------ programs
+
+    def _run_program(self, effect: RunProgram, traceparent: str) -> None:
+        assert effect.ticket not in self._programs, f"ticket {effect.ticket} is running"
+        self._counters["programs"] += 1
+        task = self._loop.create_task(self._program(effect, traceparent))
+        self._programs[effect.ticket] = task
+
+    async def _program(self, effect: RunProgram, traceparent: str) -> None:
+        try:
+            outcome = await self._executor.run(effect)
+        except Exception:
+            log.exception("%s could not be run", effect.program, extra={"ticket": effect.ticket})
+            outcome = ProgramStopped(PROGRAM_FAILED)
+        if self._programs.get(effect.ticket) is not asyncio.current_task():
+            return  # cancelled meanwhile
+        del self._programs[effect.ticket]
+        if isinstance(outcome, NewModel):
+            self._pin(outcome.weights.digest)
+            if outcome.memory is not None:
+                self._pin(outcome.memory.digest)
+        self._inbox.put(Item(ProgramFinished(effect.ticket, outcome), traceparent))
+
+    def _cancel_program(self, effect: CancelProgram, traceparent: str) -> None:
+        task = self._programs.pop(effect.ticket, None)
+        if task is not None:
+            cancelling = self._loop.create_task(self._cancel(effect.ticket, task))
+            self._cancelling.add(cancelling)
+            cancelling.add_done_callback(self._cancelling.discard)
+
+    async def _cancel(self, ticket: int, task: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.wait_for(self._executor.cancel(ticket), _CANCEL_S)
+        except Exception:
+            log.exception("a program could not be cancelled", extra={"ticket": ticket})
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
