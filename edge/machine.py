@@ -1,12 +1,15 @@
-"""The edge's protocol. Everything that decides what an edge does next lives in this file; it cannot
-read an update, for it only adds vectors of the ring, and it does not know what a device trains or
-which round comes next.
+"""The edge's protocol. Everything that decides what an edge does next lives in this file, and, for
+one attempt at a round, in `edge.collection`; it cannot read an update, for it only adds vectors of
+the ring, and it does not know what a device trains or which round comes next.
 
 An edge keeps a pool of devices that checked in and tells the cloud who is in it (EdgeHello). A task
-from the cloud goes to the devices that it names; bundle and weights are fetched once and served to
-all of them. Updates are added to one running sum as they come: the memory that a round takes does
-not depend on how many devices take part. The sum goes up when all have answered, when the cloud
-asks, or when time is over, and is repeated until the cloud has it.
+from the cloud opens a collection, which tasks the devices, adds up what they answer and sends the
+sum. Several are open at once: of runs that share the fleet, and of one run whose attempts overlap;
+a device works for one of them. Bundles and weights are fetched once and served to all who ask.
+
+An event of an open attempt is handed to its collection; the timers of a collection carry its name.
+Who answered is remembered beyond the end of an attempt, so that a repeated answer is told what
+became of it. Nothing that is done for one device takes longer in a larger pool.
 """
 
 from __future__ import annotations
@@ -15,20 +18,17 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from ..core import snapshot
 from ..core.machine import IGNORE, Machine, index, row
 from ..core.ports import (
     CLOUD,
     DEVICES_PER_EDGE_MAX,
-    DIMENSION_MAX,
-    MS,
     PROTOCOL,
     BlobStored,
     DropBlob,
     Event,
     Node,
+    Ordered,
     ProtocolError,
     Received,
     SendBlob,
@@ -36,37 +36,50 @@ from ..core.ports import (
     StoreBlob,
     Tier,
     TimerFired,
-    wire_size,
 )
-from ..core.privacy import ring
+from ..core.tasks import is_sane
+from ..core.wire.admission_pb2 import DRAINING as SENT_ON
 from ..core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject
 from ..core.wire.blob_pb2 import Blob, FetchBlob
+from ..core.wire.journal_pb2 import Drain, Forget
 from ..core.wire.round_pb2 import (
-    COUNTED,
     LATE,
-    PROGRAM_FAILED,
-    REFUSED,
-    DeviceFailure,
-    EdgeProgress,
     EdgeSum,
     EdgeSumAck,
     EdgeTask,
     Failure,
     Flush,
     RoundClosed,
-    Task,
     Upload,
-    UploadAck,
-    UploadStatus,
 )
 from . import pool
-from .state import IN_SUM, EdgePolicy, EdgeState, Phase
+from .collection import Collection, ack, name_of, status_of, sum_bytes
+from .state import (
+    ANSWERS_REMEMBERED,
+    BUNDLES_KEPT,
+    CLOSED_MAX,
+    CLOSED_PER_RUN,
+    COLLECTIONS_MAX,
+    RUNS_REMEMBERED,
+    Closed,
+    CollectionState,
+    EdgePolicy,
+    EdgeState,
+    Phase,
+    Stage,
+)
+
+#: Largest message that an edge takes: from a device that owes no update, and from the cloud, whose
+#: EdgeTask names up to 100,000 devices.
+SMALL_BYTES_MAX = 64 * 1024
+CLOUD_BYTES_MAX = 2 * 2**20
+#: What an Upload is longer than its vector, at most.
+UPLOAD_HEAD_BYTES = 64
 
 
 class Trigger(StrEnum):
     STARTED = "started"
     CHECK_IN = "CheckIn"
-    CHECK_IN_TASKED = "CheckIn of a device that has a task"
     PACE = "Pace"
     HELLO_DUE = "time for an EdgeHello"
     FETCH = "FetchBlob"
@@ -74,31 +87,26 @@ class Trigger(StrEnum):
     STORED = "blob stored"
     CORRUPT = "blob does not hash to its digest"
     FETCH_DUE = "blob still missing"
-    TASK = "EdgeTask, newer than what is at hand"
-    TASK_AGAIN = "EdgeTask again"
-    SILENT = "devices still silent"
-    ANSWER = "first answer of a device"
-    ANSWER_AGAIN = "answer again"
-    LATE_ANSWER = "answer to no open task"
-    PROGRESS_DUE = "time for an EdgeProgress"
-    ALL_ANSWERED = "all have answered"
-    FLUSH = "Flush"
-    TIME_OVER = "time is over"
-    SUM_UNANSWERED = "sum not acknowledged yet"
-    SUM_ACKED = "EdgeSumAck"
+    TASK = "EdgeTask, new"
+    NO_ROOM = "EdgeTask, new, beyond the limits"
+    ATTEMPT = "of an open attempt"
+    ANSWER_AGAIN = "answer of a closed attempt again"
+    LATE_ANSWER = "answer to no attempt that it knows"
     CLOSED = "RoundClosed"
+    DRAIN = "order to drain"
+    OPEN_AGAIN = "order to drain no more"
+    FORGET = "a device is revoked"
     STALE = "late, repeated or of no use"
 
 
-OFFLINE, GATHERING, COLLECTING, REPORTING = Phase
+OFFLINE, SERVING, DRAINING = Phase
 _T = Trigger
-_ON = (GATHERING, COLLECTING, REPORTING)
+_ON = (SERVING, DRAINING)
 
 TABLE = (
-    row(OFFLINE, _T.STARTED, "start", GATHERING, "say hello"),
+    row(OFFLINE, _T.STARTED, "start", SERVING, "say hello"),
     row(_ON, _T.STARTED, "restart", None, "the state survived: set the timers again"),
     row(_ON, _T.CHECK_IN, "admit", None, "Accept or Reject"),
-    row(COLLECTING, _T.CHECK_IN_TASKED, "task_one", COLLECTING, "it missed the task"),
     row(_ON, _T.PACE, "keep_pace", None, "how many devices, and when they come back"),
     row(_ON, _T.HELLO_DUE, "hello", None, "the pool changed, or a heartbeat"),
     row(_ON, _T.FETCH, "serve", None, "send it, or when it is here"),
@@ -106,25 +114,21 @@ TABLE = (
     row(_ON, _T.STORED, "serve_waiting", None, "send it to all who asked"),
     row(_ON, _T.CORRUPT, IGNORE, None, "the next repetition asks again"),
     row(_ON, _T.FETCH_DUE, "fetch_again", None, "request or blob was lost"),
-    row(_ON, _T.TASK, "open", COLLECTING, "drop what was at hand; task the devices"),
-    row((COLLECTING, REPORTING), _T.TASK_AGAIN, "progress", None, "the cloud missed the answer"),
-    row(COLLECTING, _T.SILENT, "task_again", COLLECTING, "task or sign of life was lost"),
-    row(COLLECTING, _T.ANSWER, "count", COLLECTING, "add it to the sum"),
+    row(_ON, _T.TASK, "open", None, "a collection of its own, beside the others"),
+    row(_ON, _T.NO_ROOM, "turn_down", None, "an empty sum, so that nobody waits"),
+    row(_ON, _T.ATTEMPT, "pass_on", None, "its collection knows what to do"),
     row(_ON, _T.ANSWER_AGAIN, "ack_again", None, "the UploadAck was lost"),
     row(_ON, _T.LATE_ANSWER, "ack_late", None, "it is in no sum"),
-    row(COLLECTING, _T.PROGRESS_DUE, "progress", COLLECTING, "answers came"),
-    row(COLLECTING, _T.ALL_ANSWERED, "report", REPORTING, "send the sum"),
-    row(COLLECTING, _T.FLUSH, "report", REPORTING, "the cloud has enough"),
-    row(COLLECTING, _T.TIME_OVER, "report", REPORTING, "whoever is missing is late"),
-    row(REPORTING, _T.SUM_UNANSWERED, "send_sum", REPORTING, "sum or EdgeSumAck was lost"),
-    row(REPORTING, _T.SUM_ACKED, "forget", GATHERING, "the cloud has it"),
-    row(_ON, _T.CLOSED, "close", GATHERING, "its weights are of no use any more"),
+    row(_ON, _T.CLOSED, "close", None, "its weights may be of no use any more"),
+    row(SERVING, _T.DRAIN, "drain", DRAINING, "send the pool away; what was begun goes on"),
+    row(DRAINING, _T.OPEN_AGAIN, "hello", SERVING, "take devices again"),
+    row(_ON, _T.FORGET, "forget", None, "nobody waits for it"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )
 
 
 class EdgeMachine(Machine[EdgeState]):
-    """One edge."""
+    """One edge. Number 0 is the coordinator's own, for devices that speak to the cloud directly."""
 
     rows = index(TABLE)
 
@@ -132,10 +136,32 @@ class EdgeMachine(Machine[EdgeState]):
         super().__init__(state)
         self.node = Node(Tier.EDGE, state.edge)
         self.policy = policy or EdgePolicy()
+        self._tasked: dict[int, Collection] = {}
+        self._open = {
+            name: Collection(one, state.edge, self.policy, self._tasked)
+            for name, one in state.collections.items()
+        }
 
     def snapshot(self) -> bytes:
         """The state, to be stored."""
         return snapshot.dump(self.state)
+
+    # ------------------------------------------------ what a transport asks
+
+    @property
+    def wanted(self) -> dict[bytes, int]:
+        """Digest -> size in bytes of the blobs that it would take now."""
+        return self._missing()
+
+    def limit(self, sender: Node) -> int:
+        """Bytes of the largest message that it would take from a node now."""
+        if sender.tier is not Tier.DEVICE:
+            return CLOUD_BYTES_MAX
+        # A late update is read too, for its device waits for the answer.
+        dimensions = [c.task.ring.dimension for c in self._open.values()]
+        dimensions += [c.dimension for c in self.state.closed.values()]
+        largest = 4 * (max(dimensions, default=0) + 1)
+        return max(SMALL_BYTES_MAX, largest + UPLOAD_HEAD_BYTES)
 
     # ------------------------------------------------ reading events
 
@@ -148,77 +174,79 @@ class EdgeMachine(Machine[EdgeState]):
                     return self._read_cloud(message)
                 raise ProtocolError(f"{self.node}: a message from {sender}")
             case TimerFired(name):
-                return self._read_timer(name), None
+                return self._read_timer(name)
             case BlobStored(digest, intact):
                 if digest not in self._missing():
                     return _T.STALE, None
                 return (_T.STORED if intact else _T.CORRUPT), digest
             case Started(stored):
                 return _T.STARTED, stored
+            case Ordered(order):
+                return self._read_order(order)
         raise AssertionError(f"an edge runs no programs: {event}")
 
     def _read_device(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
-        kind = type(message)
+        kind, device = type(message), sender.number
         if kind is FetchBlob:
-            return _T.FETCH, (sender, message)
+            return _T.FETCH, (device, message)
         if kind not in (CheckIn, Upload, Failure):
             raise ProtocolError(f"{self.node}: a device sends no {kind.__name__}")
-        if message.device != sender.number:
+        if message.device != device:
             raise ProtocolError(f"{self.node}: {sender} names itself device {message.device}")
-        state, device = self.state, sender.number
         if kind is CheckIn:
-            tasked = state.phase is COLLECTING and device in state.waiting
-            return (_T.CHECK_IN_TASKED if tasked else _T.CHECK_IN), message
-        if device in state.answers and _name(message) == state.answers_of:
-            return _T.ANSWER_AGAIN, message
-        if state.phase is COLLECTING and device in state.waiting and self._is_open(message):
-            return _T.ANSWER, message
-        return _T.LATE_ANSWER, message
+            at_work = self._tasked.get(device)
+            if at_work is not None and at_work.left_ms(self.now) > 0:
+                return _T.ATTEMPT, at_work
+            return (_T.STALE if pool.is_old(self.state, message) else _T.CHECK_IN), message
+        name = name_of(message)
+        if name in self._open:
+            return _T.ATTEMPT, self._open[name]
+        closed = self.state.closed.get(name)
+        known = closed is not None and device in closed.answers
+        return (_T.ANSWER_AGAIN if known else _T.LATE_ANSWER), message
 
     def _read_cloud(self, message: Any) -> tuple[Trigger, Any]:
-        kind, phase = type(message), self.state.phase
+        kind = type(message)
         if kind is Pace:
             return _T.PACE, message
         if kind is Blob:
             return (_T.BLOB if message.digest in self._missing() else _T.STALE), message
-        if kind is EdgeTask:
-            if self._is_open(message.task):
-                return _T.TASK_AGAIN, None
-            at, newest = (message.task.round, message.task.attempt), self.state.newest
-            fresh = at > newest.get(message.task.run, (0, 0))
-            return (_T.TASK if fresh and _sane(message) else _T.STALE), message
-        if kind not in (Flush, EdgeSumAck, RoundClosed):
+        if kind not in (EdgeTask, Flush, EdgeSumAck, RoundClosed):
             raise ProtocolError(f"{self.node}: the cloud sends no {kind.__name__}")
+        about = message.task if kind is EdgeTask else message
+        name, at = name_of(about), (about.round, about.attempt)
+        collection = self._open.get(name)
+        known = collection is not None or name in self.state.closed
+        old = not known and at <= self.state.floor.get(about.run, (0, 0))
         if kind is RoundClosed:
-            last = _name(message) == self.state.answers_of
-            return (_T.CLOSED if last else _T.STALE), message
-        if not self._is_open(message):
-            return _T.STALE, None
-        if kind is Flush:
-            return (_T.FLUSH if phase is COLLECTING else _T.STALE), None
-        return (_T.SUM_ACKED if phase is REPORTING else _T.STALE), None
+            return (_T.STALE if old else _T.CLOSED), message
+        if collection is not None:
+            # A running sum that starts anew needs room beside the one that goes up.
+            anew = kind is Flush and message.go_on and collection.state.counted > 0
+            room = not anew or self._has_room(sum_bytes(collection.task))
+            return (_T.ATTEMPT if room else _T.STALE), collection
+        if kind is not EdgeTask or known or old or not _is_sane(message):
+            return _T.STALE, message
+        count = len(self._open) - len(self._superseded(message))
+        fits = count < COLLECTIONS_MAX and self._has_room(sum_bytes(message.task), message)
+        return (_T.TASK if fits else _T.NO_ROOM), message
 
-    def _read_timer(self, name: str) -> Trigger:
-        """A timer may fire once after it was cancelled, so each is good in its own phases only."""
-        state = self.state
+    def _read_timer(self, name: str) -> tuple[Trigger, Any]:
         if name == "hello":
-            return _T.HELLO_DUE
-        if name == "fetch" and self._missing():
-            return _T.FETCH_DUE
-        if name == "progress" and state.phase is COLLECTING:
-            return _T.PROGRESS_DUE
-        if name == "repeat" and state.phase is COLLECTING:
-            return _T.SILENT
-        if name == "repeat" and state.phase is REPORTING:
-            return _T.SUM_UNANSWERED
-        if name == "round" and state.phase is COLLECTING and self.now >= state.ends_ns:
-            return _T.TIME_OVER
-        return _T.STALE
+            return _T.HELLO_DUE, None
+        if name == "fetch":
+            return (_T.FETCH_DUE if self._missing() else _T.STALE), None
+        collection = self._open.get(name.partition("/")[0])
+        return (_T.STALE, None) if collection is None else (_T.ATTEMPT, collection)
 
-    def _is_open(self, message: Any) -> bool:
-        """Whether a message belongs to the attempt at hand."""
-        task = self.state.task
-        return task is not None and _name(message) == _name(task.task)
+    def _read_order(self, order: Any) -> tuple[Trigger, Any]:
+        if isinstance(order, Forget):
+            return _T.FORGET, order
+        if isinstance(order, Drain):
+            if order.draining:
+                return (_T.DRAIN if self.state.phase is SERVING else _T.STALE), None
+            return (_T.OPEN_AGAIN if self.state.phase is DRAINING else _T.STALE), None
+        raise ProtocolError(f"{self.node}: an edge takes no {type(order).__name__} as an order")
 
     # ------------------------------------------------ the pool
 
@@ -227,19 +255,16 @@ class EdgeMachine(Machine[EdgeState]):
         self.hello(None)
 
     def restart(self, stored: tuple[bytes, ...]) -> None:
-        state = self.state
         self.start(stored)
-        self.set_timer("round", state.ends_ns)
-        state.tries = 0
-        if state.phase is COLLECTING:
-            self._repeat(self.policy.backoff.first_ns)
-        if state.phase is REPORTING:
-            self.send_sum(None)
-        if self._missing():
-            self.fetch_again(None)
+        for collection in list(self._open.values()):
+            self.pass_on(collection)
+        self._fetch_missing()
 
     def hello(self, _: object) -> None:
-        state = self.state
+        """Tells the cloud who is here. The only work that grows with the pool: it is done once for
+        all changes of `hello_delay_ns`.
+        """
+        state, draining = self.state, self.state.phase is DRAINING
         for device in [d for d, ends in state.pool.items() if ends <= self.now]:
             del state.pool[device]
         state.hello_sequence += 1
@@ -251,7 +276,7 @@ class EdgeMachine(Machine[EdgeState]):
                 sequence=state.hello_sequence,
                 protocol=PROTOCOL,
                 ready=sorted(state.pool),
-                devices_max=self.policy.devices_max,
+                devices_max=0 if draining else self.policy.devices_max,
                 asks_pace=state.pace is None,
             ),
         )
@@ -261,19 +286,35 @@ class EdgeMachine(Machine[EdgeState]):
         self.state.pace = pace
 
     def admit(self, message: CheckIn) -> None:
-        if pool.is_old(self.state, message):
-            self.ignore(_T.STALE)
-            return
         known = message.device in self.state.pool
-        answer = pool.admit(self.state, self.policy, message, self.now)
+        answer = pool.admit(self.state, self.policy, message, self.now, len(self._tasked))
         self.send(Node(Tier.DEVICE, message.device), answer)
         if isinstance(answer, Reject):
             self.record("rejected", device=message.device, reason=int(answer.reason))
         if known != (message.device in self.state.pool):
             self._hello_soon()
 
-    def task_one(self, message: CheckIn) -> None:
-        self._send_task([message.device])
+    def drain(self, _: object) -> None:
+        state = self.state
+        for device in state.pool:
+            sequence = state.check_ins.get(device, 0)
+            answer = pool.reject(state, self.policy, sequence, SENT_ON)
+            self.send(Node(Tier.DEVICE, device), answer)
+        self.record("drained", devices=len(state.pool), attempts=len(self._open))
+        state.pool = {}
+        self._hello_soon()
+
+    def forget(self, order: Forget) -> None:
+        state, device = self.state, order.device
+        state.check_ins.pop(device, None)
+        for askers in state.asked.values():
+            askers.pop(device, None)
+        if state.pool.pop(device, None) is not None:
+            self._hello_soon()
+        # One that came back when its time was over may be waited for by several.
+        for collection in list(self._open.values()):
+            if device in collection.state.waiting:
+                self.pass_on(collection)
 
     def _hello_soon(self) -> None:
         soon = self.now + self.policy.hello_delay_ns
@@ -286,17 +327,17 @@ class EdgeMachine(Machine[EdgeState]):
 
     # ------------------------------------------------ blobs
 
-    def serve(self, subject: tuple[Node, FetchBlob]) -> None:
-        sender, message = subject
+    def serve(self, subject: tuple[int, FetchBlob]) -> None:
+        device, message = subject
         state, digest = self.state, message.digest
-        if sender.number in state.waiting:
-            state.waiting[sender.number] = True
+        if device in self._tasked:
+            self._tasked[device].hear(device)
         if digest in state.have:
-            self.emit(SendBlob(sender, digest))
-        elif digest in self._missing():
-            askers = state.asked.setdefault(digest, [])
-            if sender.number not in askers:
-                askers.append(sender.number)
+            self.emit(SendBlob(Node(Tier.DEVICE, device), digest))
+            return
+        askers = state.asked.get(digest, {})
+        if digest in self._missing() and len(askers) < self.policy.devices_max:
+            state.asked.setdefault(digest, {})[device] = True
         else:
             self.ignore(_T.STALE)
 
@@ -306,10 +347,15 @@ class EdgeMachine(Machine[EdgeState]):
     def serve_waiting(self, digest: bytes) -> None:
         state = self.state
         state.have.append(digest)
-        for device in state.asked.pop(digest, []):
+        for device in state.asked.pop(digest, {}):
             self.emit(SendBlob(Node(Tier.DEVICE, device), digest))
         if not self._missing():
             self.cancel_timer("fetch")
+
+    def _fetch_missing(self) -> None:
+        if self._missing():
+            self.state.fetch_tries = 0
+            self.fetch_again(None)
 
     def fetch_again(self, _: object) -> None:
         missing = self._missing()
@@ -320,218 +366,149 @@ class EdgeMachine(Machine[EdgeState]):
         self.set_timer("fetch", self.now + pause)
 
     def _missing(self) -> dict[bytes, int]:
-        """Digest -> size of what the task names and the store has not got."""
-        if self.state.task is None:
-            return {}
-        task, have = self.state.task.task, self.state.have
-        return {r.digest: r.size for r in (task.bundle, task.weights) if r.digest not in have}
+        """Digest -> size of what open attempts name and the store has not got."""
+        refs = (r for c in self._open.values() for r in (c.task.bundle, c.task.weights))
+        have = self.state.have
+        return {r.digest: r.size for r in refs if r.digest not in have}
 
-    # ------------------------------------------------ a round
-
-    def open(self, message: EdgeTask) -> None:
-        state, task = self.state, message.task
-        if state.task is not None:
-            self._clear()
-        state.task = message
-        state.answers, state.answers_of = {}, _name(task)
-        state.weights = task.weights.digest
-        state.newest[task.run] = (task.round, task.attempt)
-        wanted = (task.bundle.digest, task.weights.digest)
+    def _sweep(self) -> None:
+        """Drops the blobs that are of no use any more, and who asked for them."""
+        state = self.state
+        wanted = {*state.bundles, *state.weights.values()}
+        for collection in self._open.values():
+            wanted |= {collection.task.bundle.digest, collection.task.weights.digest}
         for digest in state.have:
             if digest not in wanted:
                 self.emit(DropBlob(digest))
         state.have = [d for d in state.have if d in wanted]
-        # Half of the margin is for the devices' last uploads, half for the sum's way up.
-        patience_ms = (task.time_ms + max(message.time_ms, task.time_ms)) // 2
-        state.opened_ns = self.now
-        state.ends_ns = self.now + patience_ms * MS
-        self.set_timer("round", state.ends_ns)
-        for device in message.devices:
-            # One that is not in the pool any more would not answer: it is not waited for.
-            if state.pool.pop(device, None) is not None:
-                state.waiting[device] = False
-                self.send(Node(Tier.DEVICE, device), task)
+        missing = self._missing()
+        state.asked = {d: askers for d, askers in state.asked.items() if d in missing}
+        if not missing:
+            self.cancel_timer("fetch")
+
+    # ------------------------------------------------ attempts
+
+    def open(self, message: EdgeTask) -> None:
+        state, task = self.state, message.task
+        at = (task.round, task.attempt)
+        if message.alone:
+            for older in self._superseded(message):
+                over = RoundClosed(run=task.run, round=older.at[0], attempt=older.at[1])
+                self._effects += older.handle(Received(CLOUD, over), self.now)
+                self._retire(older)
+            self._raise_floor(task.run, at)
+        # One that is not in the pool any more would not answer: it is not waited for.
+        ready = [d for d in message.devices if state.pool.pop(d, None) is not None]
+        one = CollectionState(message, waiting=dict.fromkeys(ready, False))
+        collection = Collection(one, state.edge, self.policy, self._tasked)
+        state.collections[collection.name] = one
+        self._open[collection.name] = collection
+        bundle = task.bundle.digest
+        state.bundles = [*(b for b in state.bundles if b != bundle), bundle][-BUNDLES_KEPT:]
+        _keep_newest(state.weights, task.run, task.weights.digest)
+        self.pass_on(collection)
+        self._sweep()
+        self._fetch_missing()
         self._hello_soon()
-        self.progress(None)
-        state.fetch_tries = 0
-        if self._missing():
-            self.fetch_again(None)
-        self._repeat(self.policy.backoff.first_ns)
-        if not state.waiting:
-            self.post(_T.ALL_ANSWERED)
 
-    def task_again(self, _: object) -> None:
-        silent = [d for d, alive in self.state.waiting.items() if not alive]
-        self._send_task(silent)
-        if silent:
-            self._repeat(0)
-
-    def _send_task(self, devices: list[int]) -> None:
-        """Repeats the task, with what is left of its time."""
-        state, message = self.state, self.state.task
-        assert message is not None
-        left_ms = message.task.time_ms - (self.now - state.opened_ns) // MS
-        if left_ms <= 0:
-            return
-        task = Task()
-        task.CopyFrom(message.task)
-        task.time_ms = left_ms
-        for device in devices:
-            self.send(Node(Tier.DEVICE, device), task)
-
-    def count(self, message: Upload | Failure) -> None:
-        state, device = self.state, message.device
-        assert state.task is not None
-        del state.waiting[device]
-        status: UploadStatus = COUNTED
-        if isinstance(message, Failure):
-            state.answers[device] = message.reason or PROGRAM_FAILED
-        elif self._add(message.vector):
-            state.answers[device] = IN_SUM
-        else:
-            state.answers[device] = PROGRAM_FAILED
-            status = REFUSED
-        self._ack(message, status)
-        if not state.waiting:
-            self.post(_T.ALL_ANSWERED)
-        elif not state.progress_due:
-            state.progress_due = True
-            self.set_timer("progress", self.now + self.policy.progress_delay_ns)
-
-    def _add(self, content: bytes) -> bool:
-        """Adds a masked update to the running sum; False when it has another length."""
-        state = self.state
-        assert state.task is not None
-        length = state.task.task.ring.dimension + 1
-        if len(content) != 4 * length:
-            return False
-        vector = np.frombuffer(content, "<u4")
-        if state.total is None:
-            state.total = vector.astype(np.uint32)
-        else:
-            ring.add(state.total, vector)
-        return True
-
-    def progress(self, _: object) -> None:
-        state = self.state
-        assert state.task is not None
-        task = state.task.task
-        state.progress_due = False
-        self.send(
-            CLOUD,
-            EdgeProgress(
-                run=task.run,
-                round=task.round,
-                attempt=task.attempt,
-                edge=state.edge,
-                counted=self._counted(),
-            ),
+    def turn_down(self, message: EdgeTask) -> None:
+        task = message.task
+        self.record("turned_down", attempt=name_of(task), open=len(self._open))
+        nothing = EdgeSum(
+            run=task.run, round=task.round, attempt=task.attempt, edge=self.state.edge
         )
+        self.send(CLOUD, nothing)
 
-    def _counted(self) -> int:
-        return sum(1 for reason in self.state.answers.values() if reason == IN_SUM)
-
-    def report(self, _: object) -> None:
-        state = self.state
-        assert state.task is not None
-        task = state.task.task
-        answers = sorted(state.answers.items())
-        devices = [d for d, reason in answers if reason == IN_SUM]
-        outgoing = EdgeSum(
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            edge=state.edge,
-            devices=devices,
-            count=len(devices),
-            failures=[
-                DeviceFailure(device=d, reason=r)  # type: ignore[arg-type]
-                for d, r in answers
-                if r != IN_SUM
-            ],
-        )
-        total = b"" if state.total is None else state.total.astype("<u4", copy=False).tobytes()
-        state.total = None
-        state.outgoing_size = wire_size(outgoing, len(total))
-        outgoing.sum = total
-        state.outgoing = outgoing
-        over = RoundClosed(run=task.run, round=task.round, attempt=task.attempt)
-        for device in state.waiting:
-            self.send(Node(Tier.DEVICE, device), over)
-        state.waiting = {}
-        for name in ("round", "progress"):
-            self.cancel_timer(name)
-        state.tries = 0
-        self.send_sum(None)
-
-    def send_sum(self, _: object) -> None:
-        state = self.state
-        assert state.outgoing is not None
-        self.send(CLOUD, state.outgoing, state.outgoing_size)
-        self._repeat(0, state.outgoing_size)
-
-    def forget(self, _: object) -> None:
-        self._clear()
+    def pass_on(self, collection: Collection) -> None:
+        """Lets a collection handle the event at hand."""
+        assert self._event is not None
+        self._effects += collection.handle(self._event, self.now)
+        if collection.state.phase is Stage.OVER:
+            self._retire(collection)
 
     def close(self, message: RoundClosed) -> None:
-        state = self.state
-        if state.task is not None:
-            self._clear()
+        state, name = self.state, name_of(message)
+        collection = self._open.get(name)
+        if collection is not None:
+            self.pass_on(collection)
+        elif name not in state.closed:
+            # Its task is still on the way, and must find it closed.
+            self._remember(name, Closed(message.run, (message.round, message.attempt)))
         # After a round that failed the same weights are asked for again.
-        if message.succeeded and state.weights in state.have:
-            state.have.remove(state.weights)
-            self.emit(DropBlob(state.weights))
-
-    def _clear(self) -> None:
-        """Forgets the attempt, but for who answered: a repeated answer is not a late one."""
-        state = self.state
-        state.task = state.total = state.outgoing = None
-        state.waiting, state.asked = {}, {}
-        state.progress_due = False
-        for name in ("round", "progress", "repeat", "fetch"):
-            self.cancel_timer(name)
-
-    # ------------------------------------------------ answers
+        weights = state.closed[name].weights
+        if message.succeeded and state.weights.get(message.run) == weights:
+            del state.weights[message.run]
+        self._sweep()
 
     def ack_again(self, message: Upload | Failure) -> None:
-        self._ack(message, COUNTED)
+        answer = self.state.closed[name_of(message)].answers[message.device]
+        self.emit(ack(message, status_of(answer, message)))
         self.record("duplicate", device=message.device)
 
     def ack_late(self, message: Upload | Failure) -> None:
-        self._ack(message, LATE)
+        self.emit(ack(message, LATE))
         if isinstance(message, Upload):
             self.record("late", device=message.device, round=message.round, attempt=message.attempt)
 
-    def _ack(self, message: Upload | Failure, status: UploadStatus) -> None:
-        self.send(
-            Node(Tier.DEVICE, message.device),
-            UploadAck(
-                run=message.run,
-                round=message.round,
-                attempt=message.attempt,
-                device=message.device,
-                status=status,
-            ),
-        )
+    def _superseded(self, message: EdgeTask) -> list[Collection]:
+        """Open attempts that a task says are over."""
+        run, at = message.task.run, (message.task.round, message.task.attempt)
+        every = self._open.values() if message.alone else ()
+        return [c for c in every if c.task.run == run and c.at < at]
 
-    def _repeat(self, at_least_ns: int, size: int = 0) -> None:
-        self.state.tries += 1
-        pause = self.policy.backoff.pause(self.state.tries, size)
-        self.set_timer("repeat", self.now + max(pause, at_least_ns))
+    def _has_room(self, more: int, message: EdgeTask | None = None) -> bool:
+        """Whether sums may take so many bytes more, once what a task supersedes is gone."""
+        gone = [] if message is None else self._superseded(message)
+        held = sum(c.bytes_held for c in self._open.values() if c not in gone)
+        return held + more <= self.policy.sum_bytes_max
+
+    def _retire(self, collection: Collection) -> None:
+        """Forgets an attempt that is over, but for who answered: a repeated answer is not a late
+        one.
+        """
+        name, task = collection.name, collection.task
+        del self._open[name], self.state.collections[name]
+        closed = Closed(task.run, collection.at, task.weights.digest, task.ring.dimension)
+        closed.answers = collection.state.answers
+        self._remember(name, closed)
+        if not self._missing():
+            self.cancel_timer("fetch")
+
+    def _remember(self, name: str, closed: Closed) -> None:
+        known = self.state.closed
+        known[name] = closed
+        of_run = [n for n, c in known.items() if c.run == closed.run]
+        if len(of_run) > CLOSED_PER_RUN:
+            self._forget_closed(of_run[0])
+        answers = sum(len(c.answers) for c in known.values())
+        while len(known) > 1 and (len(known) > CLOSED_MAX or answers > ANSWERS_REMEMBERED):
+            answers -= self._forget_closed(next(iter(known)))
+
+    def _forget_closed(self, name: str) -> int:
+        """Gives the number of answers that are forgotten."""
+        closed = self.state.closed.pop(name)
+        self._raise_floor(closed.run, closed.at)
+        return len(closed.answers)
+
+    def _raise_floor(self, run: int, at: tuple[int, int]) -> None:
+        _keep_newest(self.state.floor, run, max(at, self.state.floor.get(run, (0, 0))))
 
 
-def _name(message: Any) -> tuple[int, int, int]:
-    """Which attempt a message belongs to."""
-    return message.run, message.round, message.attempt
+def _keep_newest(table: dict[int, Any], run: int, value: Any) -> None:
+    """Sets what is known of a run, and forgets the run that was set longest ago."""
+    table.pop(run, None)
+    table[run] = value
+    if len(table) > RUNS_REMEMBERED:
+        del table[next(iter(table))]
 
 
-def _sane(message: EdgeTask) -> bool:
+def _is_sane(message: EdgeTask) -> bool:
     """Whether the task keeps the limits that the contract states."""
-    task, devices = message.task, list(message.devices)
+    devices = list(message.devices)
     return (
         0 < len(devices) <= DEVICES_PER_EDGE_MAX
         and all(a < b for a, b in pairwise(devices))
-        and 0 < task.ring.dimension <= DIMENSION_MAX
+        and is_sane(message.task)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core.ports import MS, PROTOCOL, window
 from ..core.wire.admission_pb2 import (
+    DRAINING,
     EDGE_FULL,
     NO_WORK,
     NOT_ELIGIBLE,
@@ -16,7 +17,7 @@ from ..core.wire.admission_pb2 import (
     RejectReason,
     RetryWindow,
 )
-from .state import EdgePolicy, EdgeState
+from .state import EdgePolicy, EdgeState, Phase
 
 
 def is_old(state: EdgeState, message: CheckIn) -> bool:
@@ -24,17 +25,23 @@ def is_old(state: EdgeState, message: CheckIn) -> bool:
     return message.sequence < state.check_ins.get(message.device, 0)
 
 
-def admit(state: EdgeState, policy: EdgePolicy, message: CheckIn, now: int) -> Accept | Reject:
-    """Puts the device into the pool or keeps it out of it; gives the answer."""
+def admit(
+    state: EdgeState, policy: EdgePolicy, message: CheckIn, now: int, tasked: int
+) -> Accept | Reject:
+    """Puts the device into the pool or keeps it out of it; gives the answer.
+
+    tasked: how many devices are at work, and so not in the pool. Takes the same time for a large
+    pool as for a small one.
+    """
     device = message.device
     state.check_ins.pop(device, None)
     state.check_ins[device] = message.sequence
     if len(state.check_ins) > 2 * policy.devices_max:
         del state.check_ins[next(iter(state.check_ins))]
-    reason = _reason_against(state, policy, message)
+    reason = _reason_against(state, policy, message, tasked)
     if reason is not None:
         state.pool.pop(device, None)
-        return Reject(sequence=message.sequence, reason=reason, retry=_retry(state, policy, reason))
+        return reject(state, policy, message.sequence, reason)
     pace = state.pace
     lease_ms = pace.lease_ms if pace is not None else policy.lease_ms
     # A little longer than the device believes, so that the edge is never the first to forget.
@@ -47,30 +54,46 @@ def admit(state: EdgeState, policy: EdgePolicy, message: CheckIn, now: int) -> A
     )
 
 
-def _reason_against(state: EdgeState, policy: EdgePolicy, message: CheckIn) -> RejectReason | None:
+def reject(state: EdgeState, policy: EdgePolicy, sequence: int, reason: RejectReason) -> Reject:
+    """Sends the device of a check-in away."""
+    return Reject(sequence=sequence, reason=reason, retry=_retry(state, policy, reason))
+
+
+def _reason_against(
+    state: EdgeState, policy: EdgePolicy, message: CheckIn, tasked: int
+) -> RejectReason | None:
     """Why a device cannot be in the pool; None when it can."""
     pace, its = state.pace, message.eligibility
+    if state.phase is Phase.DRAINING:
+        return DRAINING
     if message.protocol < PROTOCOL:
         return PROTOCOL_TOO_OLD
     if not its.consented:
         return NOT_ELIGIBLE
-    if message.device not in state.pool and len(state.pool) >= policy.devices_max:
+    known = message.device in state.pool
+    if not known and len(state.pool) + tasked >= policy.devices_max:
         return EDGE_FULL
     if pace is None:
         return None
     if pace.ready_max == 0:
         return NO_WORK
-    asked, memory_mib = pace.requirements, message.facts.memory_mib
+    asked, has = pace.requirements, message.facts
     for needed, given in (
         (asked.powered, its.powered),
         (asked.unmetered, its.unmetered),
         (asked.idle, its.idle),
+        (asked.fresh, its.fresh),
     ):
         if needed and not given:
             return NOT_ELIGIBLE
-    if memory_mib and memory_mib < asked.memory_mib:
-        return TOO_SMALL
-    if message.device not in state.pool and len(state.pool) >= pace.ready_max:
+    for needed_mib, given_mib in (
+        (asked.memory_mib, has.memory_mib),
+        (asked.storage_mib, has.storage_mib),
+    ):
+        # Zero: the device does not say, and is taken to have enough.
+        if 0 < given_mib < needed_mib:
+            return TOO_SMALL
+    if not known and len(state.pool) >= pace.ready_max:
         return POOL_FULL
     return None
 

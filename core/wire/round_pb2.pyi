@@ -120,14 +120,16 @@ class UploadAck(_message.Message):
     def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., status: _Optional[_Union[UploadStatus, str]] = ...) -> None: ...
 
 class EdgeTask(_message.Message):
-    __slots__ = ("task", "devices", "time_ms")
+    __slots__ = ("task", "devices", "time_ms", "alone")
     TASK_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    ALONE_FIELD_NUMBER: _ClassVar[int]
     task: Task
     devices: _containers.RepeatedScalarFieldContainer[int]
     time_ms: int
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., devices: _Optional[_Iterable[int]] = ..., time_ms: _Optional[int] = ...) -> None: ...
+    alone: bool
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., devices: _Optional[_Iterable[int]] = ..., time_ms: _Optional[int] = ..., alone: _Optional[bool] = ...) -> None: ...
 
 class EdgeProgress(_message.Message):
     __slots__ = ("run", "round", "attempt", "edge", "counted", "part")
