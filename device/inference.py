@@ -150,10 +150,13 @@ class PersonalModel:
         try:
             return _load(slot, self._backend)
         except (DelianError, OSError) as error:
-            if held is None:
+            log.warning("the personal model cannot be loaded: %s", error)
+            if held is not None:
+                return held
+            earlier = self._store.previous()
+            if earlier is None or earlier.digest == slot.digest:
                 raise
-            log.warning("a new personal model cannot be loaded: %s", error)
-            return held
+            return _load(earlier, self._backend)
 
 
 def _load(slot: Slot, backend: Backend) -> _Loaded:

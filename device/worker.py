@@ -240,11 +240,21 @@ def main() -> int:
     settings = WorkerSettings.from_json(dict(hello.head["settings"]))
     waiting: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs, waiting), daemon=True).start()
+    _warm()
     worker = Worker(settings, Limits(settings))
     while True:
         job = waiting.get()
         head, vector = _answer(worker, job)
         frames.write(answers, {"ticket": job["ticket"], **head}, vector)
+
+
+def _warm() -> None:
+    """Lets NumPy's linear algebra take its memory now: it ends the process when it cannot, and what
+    is taken before the limits are set is not counted.
+    """
+    for kind in (np.float32, np.float64):
+        square = np.ones((256, 256), kind)
+        np.dot(square, square)
 
 
 def _answer(worker: Worker, job: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:

@@ -164,7 +164,7 @@ class FunctionSource:
 def _call(function: Callable[[], Any], name: str) -> Any:
     try:
         return function()
-    except DelianError:
+    except (DelianError, MemoryError):
         raise
     except Exception as error:
         raise DelianError(

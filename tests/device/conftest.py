@@ -50,10 +50,9 @@ class Blobs:
         return RunProgram(ticket, name, (self.bundle, self.weights), (key, ring))
 
 
-@pytest.fixture(scope="session")
-def small_bundle() -> Bundle:
+def make_bundle(*, batch: int = 4, epochs: int = 1) -> Bundle:
     task = Classification(
-        "small", lambda key: Mlp.init(key, FEATURES, (5,), CLASSES), Samples(4, 1.0)
+        "small", lambda key: Mlp.init(key, FEATURES, (16,), CLASSES), Samples(batch, 1.0)
     )
     rows = SampleSet(
         np.zeros((CAPACITY, FEATURES), np.float32),
@@ -63,7 +62,7 @@ def small_bundle() -> Bundle:
     )
     return build(
         task,
-        FedAvg(local=sgd(0.1), server=sgd(1.0), personal_steps=4),
+        FedAvg(local=sgd(0.1), server=sgd(1.0), personal_steps=4, epochs=epochs),
         rows,
         example=TensorType(DType.F32, (2, FEATURES)),
         clip=5.0,
@@ -73,13 +72,34 @@ def small_bundle() -> Bundle:
     )
 
 
+@pytest.fixture(scope="session")
+def small_bundle() -> Bundle:
+    return make_bundle()
+
+
 @pytest.fixture
 def blobs(small_bundle: Bundle, tmp_path: Path) -> Blobs:
     folder = tmp_path / "blobs"
     folder.mkdir()
-    empty = Blobs(folder, b"", b"", small_bundle)
-    bundle = empty.keep(small_bundle.bare().to_bytes())
-    return Blobs(folder, bundle, empty.keep(small_bundle.weights.tobytes()), small_bundle)
+    return blobs_of(folder, small_bundle)
+
+
+def blobs_of(folder: Path, made: Bundle) -> Blobs:
+    empty = Blobs(folder, b"", b"", made)
+    bundle = empty.keep(made.bare().to_bytes())
+    return Blobs(folder, bundle, empty.keep(made.weights.tobytes()), made)
+
+
+@pytest.fixture
+def hungry(blobs: Blobs) -> Blobs:
+    """A verified program whose batches of a million rows take a few hundred MiB."""
+    return blobs_of(blobs.folder, make_bundle(batch=1 << 20))
+
+
+@pytest.fixture
+def endless(blobs: Blobs) -> Blobs:
+    """A verified program that goes over the data a thousand million times."""
+    return blobs_of(blobs.folder, make_bundle(epochs=10**9))
 
 
 def rows_of(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

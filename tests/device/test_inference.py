@@ -1,0 +1,202 @@
+"""The personal model from Python and over its socket, also while it is being replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import delian as dl
+import numpy as np
+import pytest
+from delian.core.errors import DelianError
+from delian.core.runtime import Runtime
+from delian.device import frames, inference
+from delian.device.inference import InferenceServer, PersonalModel, ask
+from delian.device.personal import Judgement, NoModelError, PersonalStore
+
+X = np.random.default_rng(5).normal(size=(5, 4)).astype(np.float32)
+
+
+def serve_model(store: PersonalStore, blobs, scale: float) -> np.ndarray:
+    """Puts a model in place; gives it."""
+    model = (blobs.made.weights * np.float32(scale)).astype("<f4")
+    store.prepare()
+    store.draft.write_bytes(model.tobytes())
+    judgement = Judgement(1.0, 0.5, 0.5, 0.5, 5.0, 0.5)
+    assert store.offer(blobs.path(blobs.bundle), blobs.bundle, judgement)
+    return model
+
+
+@pytest.fixture
+def store(tmp_path) -> PersonalStore:
+    return PersonalStore(tmp_path / "personal")
+
+
+def expected(blobs, model: np.ndarray, x: np.ndarray) -> np.ndarray:
+    runtime = Runtime(blobs.made, "reference")
+    padded = np.concatenate([x, np.zeros((len(x) % 2, 4), np.float32)])
+    pairs = [runtime.infer(model, padded[i : i + 2]) for i in range(0, len(padded), 2)]
+    return np.concatenate(pairs)[: len(x)]
+
+
+def test_a_batch_of_any_length_is_answered(store, blobs):
+    with pytest.raises(NoModelError, match="no personal model"):
+        PersonalModel(store.folder, "reference")
+    model = serve_model(store, blobs, 1.0)
+    served = dl.device.PersonalModel(store.folder, "reference")
+    np.testing.assert_allclose(served.predict(X), expected(blobs, model, X), rtol=1e-6)
+    assert served.predict(X[:0]).shape == (0, 3)
+    assert served.predict(X.astype(np.float64)[:1]).shape == (1, 3)
+    for wrong in (X[:, :3], np.array(1.0), np.array([["a"] * 4])):
+        with pytest.raises(DelianError):
+            served.predict(wrong)
+
+
+def test_a_new_model_is_taken_up_and_one_that_cannot_be_loaded_is_not(store, blobs):
+    serve_model(store, blobs, 1.0)
+    served = PersonalModel(store.folder, "reference")
+    second = serve_model(store, blobs, 2.0)
+    np.testing.assert_allclose(served.predict(X), expected(blobs, second, X), rtol=1e-6)
+    store.draft.write_bytes(b"12345678")  # of another length than its bundle's models
+    assert store.offer(blobs.path(blobs.bundle), blobs.bundle, Judgement(1, 0.5, 1, 1, 1, 0.5))
+    np.testing.assert_allclose(served.predict(X), expected(blobs, second, X), rtol=1e-6)
+    anew = PersonalModel(store.folder, "reference")
+    np.testing.assert_allclose(anew.predict(X), expected(blobs, second, X), rtol=1e-6)
+
+
+def test_many_ask_while_models_are_replaced_and_each_answer_is_of_one_model(store, blobs, tmp_path):
+    scales = [1.0, -1.0, 3.0, 0.5]
+    models = [(blobs.made.weights * np.float32(s)).astype("<f4") for s in scales]
+    answers = [expected(blobs, m, X) for m in models]
+    serve_model(store, blobs, scales[0])
+    path = tmp_path / "s"
+    seen: list[int] = []
+    faults: list[Exception] = []
+    stop = threading.Event()
+
+    def asker() -> None:
+        while not stop.is_set():
+            try:
+                _, logits = ask(path, {"op": "predict"}, X)
+                fits = [i for i, a in enumerate(answers) if np.allclose(a, logits, rtol=1e-5)]
+                seen.append(fits[0] if fits else -1)
+            except DelianError as error:
+                faults.append(error)
+
+    async def scene() -> None:
+        server = InferenceServer(store.folder, path, "reference")
+        await server.start()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        askers = [threading.Thread(target=asker) for _ in range(3)]
+        for one in askers:
+            one.start()
+        for i, scale in enumerate(scales):
+            await asyncio.to_thread(serve_model, store, blobs, scale)
+            while not seen or seen[-1] != i:
+                await asyncio.sleep(0.01)
+        stop.set()
+        for one in askers:
+            await asyncio.to_thread(one.join)
+        await server.close()
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+    assert not faults and -1 not in seen
+    assert set(seen) == set(range(len(scales)))
+    assert not path.exists()
+
+
+def raw(path, content: bytes) -> dict:
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(10)
+        link.connect(str(path))
+        link.sendall(content)
+        link.shutdown(socket.SHUT_WR)
+        with link.makefile("rb") as stream:
+            frame = frames.read(stream, 1 << 20)
+            return {} if frame is None else dict(frame.head)
+
+
+def test_requests_that_are_wrong_are_refused_and_the_server_goes_on(store, blobs, tmp_path):
+    path = tmp_path / "s"
+
+    async def scene() -> None:
+        server = InferenceServer(store.folder, path, "reference")
+        await server.start()
+
+        async def refused(head: dict, array=None) -> str:
+            with pytest.raises(DelianError) as caught:
+                await asyncio.to_thread(ask, path, head, array)
+            return caught.value.message
+
+        assert "no personal model" in await refused({"op": "status"})
+        serve_model(store, blobs, 1.0)
+        assert "no operation 'shell'" in await refused({"op": "shell"})
+        assert "batch of [5, 3]" in await refused({"op": "predict"}, X[:, :3])
+        assert "dtype" in await refused({"op": "predict"})
+        assert "dtype" in await refused({"op": "predict"}, X.astype(np.complex64))
+        huge = struct.pack("<IQ", 2, 1 << 60) + b"{}"
+        assert "a frame of" in (await asyncio.to_thread(raw, path, huge))["error"]
+        for head in ([1], "x", {"op": "predict", "dtype": "<f4", "shape": [10**9, 10**9]}):
+            said = json.dumps(head).encode()
+            frame = struct.pack("<IQ", len(said), 0) + said
+            assert (await asyncio.to_thread(raw, path, frame))["ok"] is False
+        assert await asyncio.to_thread(raw, path, b"abc") == {
+            "ok": False,
+            "error": "the stream ended within a frame",
+            "hint": "",
+        }
+        said, logits = await asyncio.to_thread(ask, path, {"op": "predict"}, X)
+        assert logits.shape == (5, 3)
+        status, _ = await asyncio.to_thread(ask, path, {"op": "status"})
+        assert status["model"] == said["model"]
+        with pytest.raises(DelianError, match="another server answers"):
+            await InferenceServer(store.folder, path).start()
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+    path.write_text("a file")
+    with pytest.raises(DelianError, match="is no socket"):
+        asyncio.run(InferenceServer(store.folder, path).start())
+
+
+def test_too_many_connections_are_turned_away(store, blobs, tmp_path, monkeypatch):
+    monkeypatch.setattr(inference, "CONNECTIONS_MAX", 2)
+    serve_model(store, blobs, 1.0)
+    path = tmp_path / "s"
+
+    async def scene() -> None:
+        server = InferenceServer(store.folder, path, "reference")
+        await server.start()
+        held = [await asyncio.open_unix_connection(path) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(DelianError, match="too many connections"):
+            await asyncio.to_thread(ask, path, {"op": "status"})
+        for _, writer in held:
+            writer.close()
+        await asyncio.sleep(0.05)
+        assert (await asyncio.to_thread(ask, path, {"op": "status"}))[0]["ok"]
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path):
+    serve_model(store, blobs, 1.0)
+    path = tmp_path / "s"
+    command = [sys.executable, "-m", "delian.device.inference", str(store.folder), str(path)]
+    with subprocess.Popen([*command, "--backend", "reference"]) as process:
+        deadline = time.monotonic() + 30
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert ask(path, {"op": "predict"}, X)[1].shape == (5, 3)
+        process.terminate()
+        assert process.wait(20) == 0
+    assert not path.exists()
