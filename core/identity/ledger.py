@@ -4,8 +4,8 @@ A `Ledger` is a file of JSON objects, one a line, that only grows. An entry coun
 is on the disk, so a crash in the middle of a write leaves a last line that nobody counts; the next
 writer removes it. Several processes may share a ledger (the coordinator, and `delian token` beside
 it): each holds the folder's lock while it reads what the others have added, decides, and adds. A
-ledger is rewritten without what has expired when somebody opens it; the others notice that the file
-is another one and read it from its beginning.
+ledger is rewritten without what has expired when somebody opens it, with a random name as its first
+line; the others notice by that line that the file is another one and read it from its beginning.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from .certificates import IdentityError
 
 LEDGER_BYTES_MAX = 1 << 30
 LINE_BYTES_MAX = 64 * 1024
+_NAME = "ledger"  # key of the line that names a rewritten file
 
 Entry = dict[str, Any]
 
@@ -98,7 +100,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offset = 0
-        self._file: tuple[int, int] | None = None  # device and inode of what was read
+        self._first: bytes | None = None  # the first line of what was read
 
     def news(self, reset: Callable[[], None], take: Callable[[Entry], None]) -> None:
         """Calls `take` with every entry that is new since the last call. `reset` comes first when
@@ -109,12 +111,10 @@ class Ledger:
                 status = os.fstat(file.fileno())
                 if status.st_size > LEDGER_BYTES_MAX:
                     raise IdentityError(f"{self.path} is too large ({status.st_size} bytes)")
-                identity = (status.st_dev, status.st_ino)
-                if identity != self._file or status.st_size < self._offset:
+                first = file.readline(LINE_BYTES_MAX)
+                if first != self._first or status.st_size < self._offset:
                     reset()
-                    self._file, self._offset = identity, 0
-                if status.st_size == self._offset:
-                    return
+                    self._first, self._offset = first, 0
                 file.seek(self._offset)
                 for line in file:
                     if not line.endswith(b"\n"):
@@ -122,14 +122,15 @@ class Ledger:
                     self._take(line, take)
                     self._offset += len(line)
         except FileNotFoundError:
-            if self._file is not None:
+            if self._first is not None:
                 raise IdentityError(f"{self.path} has gone") from None
 
     def _take(self, line: bytes, take: Callable[[Entry], None]) -> None:
         try:
             entry = json.loads(line) if len(line) <= LINE_BYTES_MAX else None
             if isinstance(entry, dict):
-                take(entry)
+                if _NAME not in entry:
+                    take(entry)
                 return
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
@@ -150,20 +151,20 @@ class Ledger:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-                status = os.fstat(file.fileno())
         except OSError as error:
             raise IdentityError(f"cannot write {self.path}: {error.strerror}") from None
         if new:
             sync_folder(self.path.parent)
-        self._file = (status.st_dev, status.st_ino)
+        if self._offset == 0:
+            self._first = line
         self._offset += len(line)
 
     def rewrite(self, entries: Iterable[Entry]) -> None:
         """Replaces the whole file."""
-        content = b"".join(map(_line, entries))
+        first = _line({_NAME: secrets.token_hex(16)})
+        content = first + b"".join(map(_line, entries))
         write_file(self.path, content, 0o600)
-        status = self.path.stat()
-        self._file, self._offset = (status.st_dev, status.st_ino), len(content)
+        self._first, self._offset = first, len(content)
 
 
 def _line(entry: Entry) -> bytes:

@@ -1,0 +1,183 @@
+"""Deny by default: what is allowed is written here once more, by hand, and nothing else is."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from delian.core.identity import roles
+from delian.core.identity.authority import DenyList
+from delian.core.identity.certificates import PeerIdentity, Role
+from delian.core.identity.roles import Guard, may_call, may_publish, may_read, may_send
+from delian.core.net import topics
+from delian.core.node.codec import MESSAGE_FIELDS, TRANSPORT_FIELDS
+from delian.core.ports import Node, Tier
+from delian.core.wire import enrolment_pb2, link_pb2, operator_pb2
+
+SERVICES = [
+    service
+    for module in (link_pb2, enrolment_pb2, operator_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+]
+CALLS = [f"/{s.full_name}/{m.name}" for s in SERVICES for m in s.methods]
+ALLOWED = {
+    ("edge", "Link"): {"device"},
+    ("cloud", "Link"): {"device", "edge"},
+    ("cloud", "Enrolment"): {"device", "edge", "cloud", "operator", "nobody"},
+    ("cloud", "Identity/Renew"): {"device", "edge", "operator"},
+    ("cloud", "Identity/Denied"): {"device", "edge", "cloud", "operator"},
+    ("cloud", "Operator"): {"operator"},
+}
+
+
+def peer(role=Role.DEVICE, number=5, federation="farm", serial=1, not_after=2_000_000_000):
+    return PeerIdentity(federation, role, number, serial, not_after, f"{role.value}-{number}")
+
+
+def test_every_call_of_the_contract_has_a_row_and_every_row_a_call():
+    assert {call for _, call in roles.CALLS} == set(CALLS)
+    assert len(CALLS) >= 23 and {s.name for s in SERVICES} == {
+        "Link",
+        "Enrolment",
+        "Identity",
+        "Operator",
+    }
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_is_for_the_roles_that_need_it_and_for_nobody_else(call):
+    service, method = call.removeprefix("/delian.wire.").split("/")
+    for tier, role in itertools.product(Tier, Role):
+        wanted = ALLOWED.get((tier.value, service), set())
+        wanted = ALLOWED.get((tier.value, f"{service}/{method}"), wanted)
+        assert may_call(role, tier, call) == (role.value in wanted), (tier, role, call)
+
+
+@pytest.mark.parametrize(
+    "call", ["", "/", "Connect", "/delian.wire.Link/connect", "/delian.wire.Link/Connect/"]
+)
+def test_a_call_that_is_not_in_the_contract_is_for_nobody(call):
+    assert not any(may_call(role, tier, call) for role in Role for tier in Tier)
+
+
+def guard(here=Tier.CLOUD, denied=(), now=1_900_000_000):
+    return Guard("farm", here, lambda: DenyList(1, frozenset(denied)), lambda: now)
+
+
+CONNECT = "/delian.wire.Link/Connect"
+
+
+@pytest.mark.parametrize(
+    ("who", "why"),
+    [
+        (peer(), None),
+        (peer(federation="other"), "other federation"),
+        (peer(not_after=1_800_000_000), "certificate expired"),
+        (peer(serial=9), "revoked"),
+        (peer(Role.OPERATOR), "not allowed"),
+        (None, "not allowed"),
+    ],
+)
+def test_the_guard_says_why_it_refuses(who, why):
+    ours = guard(denied=[9])
+    assert ours.refusal(who, CONNECT) == why and ours(who, CONNECT) == (why is None)
+
+
+def test_a_distrusted_peer_may_not_even_do_what_anybody_may():
+    assert guard().refusal(None, "/delian.wire.Enrolment/Enrol") is None
+    assert guard(denied=[1]).refusal(peer(), "/delian.wire.Enrolment/Enrol") == "revoked"
+
+
+# ---------------------------------------------------------------- topics
+
+DEVICE, EDGE, CLOUD = Node(Tier.DEVICE, 5), Node(Tier.EDGE, 3), Node(Tier.CLOUD, 0)
+OTHER_DEVICE, OTHER_EDGE = Node(Tier.DEVICE, 6), Node(Tier.EDGE, 4)
+
+
+def every_topic():
+    """Every topic between these nodes, and who may publish and who may read it."""
+    Kind, Up, Down = topics.Kind, topics.Direction.UP, topics.Direction.DOWN
+    nodes = (DEVICE, OTHER_DEVICE, EDGE, OTHER_EDGE, CLOUD)
+    for node in nodes:
+        if node.tier is not Tier.DEVICE:
+            yield topics.Topic("farm", node, Up, Kind.HOME), node, readers_of_home(node, nodes)
+        for upper in nodes:
+            if upper.tier in topics.UPPER_TIERS[node.tier]:
+                for kind in topics.KINDS[Up] - {Kind.HOME}:
+                    yield topics.Topic("farm", node, Up, kind, upper), node, {upper}
+                for kind in topics.KINDS[Down]:
+                    yield topics.Topic("farm", node, Down, kind, upper), upper, {node}
+
+
+def readers_of_home(node, nodes):
+    return {n for n in nodes if node.tier in topics.UPPER_TIERS[n.tier]}
+
+
+def as_peer(node):
+    return peer(Role(node.tier.value), node.number)
+
+
+@pytest.mark.parametrize(
+    ("topic", "publisher", "readers"), list(every_topic()), ids=lambda value: str(value)[:80]
+)
+def test_a_topic_is_written_by_one_node_and_read_by_those_it_is_for(topic, publisher, readers):
+    text = str(topic)
+    for node in (DEVICE, OTHER_DEVICE, EDGE, OTHER_EDGE, CLOUD):
+        assert may_publish(as_peer(node), text) == (node == publisher), node
+        assert may_read(as_peer(node), text) == (node in readers), node
+    for who in (peer(Role.OPERATOR, 1), None, peer(federation="other")):
+        assert not may_publish(who, text) and not may_read(who, text)
+
+
+def test_nodes_may_subscribe_to_what_the_transport_subscribes_to():
+    for hub in (EDGE, CLOUD):
+        assert all(may_read(as_peer(hub), f) for f in topics.filters_of_hub("farm", hub))
+    for node, upper in ((DEVICE, EDGE), (DEVICE, CLOUD), (EDGE, CLOUD)):
+        filters = topics.filters_of_uplink("farm", node, upper)
+        assert all(may_read(as_peer(node), f) for f in filters)
+
+
+@pytest.mark.parametrize(
+    "wide",
+    [
+        "#",
+        "delian/#",
+        "delian/v1/farm/#",
+        "delian/v1/farm/device/+/down/+/+",
+        "delian/v1/farm/device/device-5/#",
+        "delian/v1/+/device/device-5/down/+/+",
+        "delian/v1/farm/+/device-5/down/+/+",
+        "$SYS/#",
+        "$share/x/delian/v1/farm/device/device-5/down/+/+",
+        "",
+        "delian/v1/farm/device/device-5/down//",
+    ],
+)
+def test_a_filter_that_is_wider_than_one_s_own_is_refused(wide):
+    assert not may_read(as_peer(DEVICE), wide)
+    assert not may_publish(as_peer(DEVICE), wide)
+
+
+def test_a_name_that_begins_like_another_is_not_it():
+    assert not may_read(as_peer(DEVICE), "delian/v1/farm/device/device-55/down/envelope/edge-3")
+
+
+# ---------------------------------------------------------------- messages
+
+
+def test_every_message_of_the_envelope_may_be_sent_by_somebody():
+    fields = {f.name for f in link_pb2.Envelope.DESCRIPTOR.oneofs_by_name["message"].fields}
+    told = set().union(*roles.MESSAGES.values())
+    assert told == fields == {*MESSAGE_FIELDS.values(), *TRANSPORT_FIELDS.values()}
+
+
+def test_messages_go_the_way_that_the_contract_says():
+    device, edge, cloud = Tier.DEVICE, Tier.EDGE, Tier.CLOUD
+    assert may_send(device, edge, "upload") and may_send(edge, cloud, "edge_sum")
+    assert may_send(cloud, edge, "edge_task") and may_send(edge, device, "task")
+    for field in ("upload", "task", "edge_sum", "edge_task", "pace", "blob"):
+        ways = [way for way in itertools.product(Tier, Tier) if may_send(*way, field)]
+        assert len(ways) == (2 if field == "blob" else 1), field
+    for sender, to in ((device, device), (device, cloud), (cloud, device), (cloud, cloud)):
+        assert not any(may_send(sender, to, f) for f in MESSAGE_FIELDS.values())
+    assert not roles.may_send_blob(device, edge) and roles.may_send_blob(cloud, edge)
