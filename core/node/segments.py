@@ -56,6 +56,7 @@ _SNAPSHOT = Struct("<8sQQI")
 _SEGMENT_NAME = "log-"
 _SNAPSHOT_NAME = "snapshot-"
 _NEW = "snapshot.new"
+_INTERRUPTED = "it was interrupted while it wrote"
 
 
 class JournalError(DelianError):
@@ -108,6 +109,7 @@ class Segments:
             raise JournalError(
                 f"{len(entries)} entries of up to {largest} bytes are too much for one append"
             )
+        self._broken = _INTERRUPTED
         try:
             if not self._name or self._size >= self._segment_bytes_max:
                 self._begin_segment()
@@ -118,6 +120,7 @@ class Segments:
             raise self._break("written", fault) from fault
         self._size += sum(len(part) for part in record)
         self._next += len(entries)
+        self._broken = ""
 
     def checkpoint(self, snapshot: bytes) -> None:
         """Lets `snapshot` stand for all entries so far. Raises JournalError."""
@@ -125,6 +128,7 @@ class Segments:
         last = self._next - 1
         name = f"{_SNAPSHOT_NAME}{last:020d}"
         head = _SNAPSHOT.pack(_SNAPSHOT_MAGIC, last, len(snapshot), crc32(snapshot))
+        self._broken = _INTERRUPTED
         try:
             self._disk.append(_NEW, (head, _CRC.pack(crc32(head)), snapshot))
             self._disk.sync(_NEW)
@@ -137,6 +141,7 @@ class Segments:
                     self._disk.remove(old)
         except OSError as fault:
             raise self._break("checkpointed", fault) from fault
+        self._broken = ""
 
     def _begin_segment(self) -> None:
         name, salt = f"{_SEGMENT_NAME}{self._next:020d}", self._salt_of(_SALT_BYTES)
