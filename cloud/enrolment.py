@@ -43,7 +43,7 @@ from ..core.identity.folder import HomeAddress, home_message
 from ..core.identity.joining import check_labels
 from ..core.identity.ledger import Entry, FolderLock, Ledger, private_folder
 from ..core.identity.roles import Guard
-from ..core.identity.tokens import TEXT_MAX, TokenBook, TokenError, parse
+from ..core.identity.tokens import TEXT_MAX, Admission, Token, TokenBook, TokenError, parse
 from ..core.ports import Node, Tier
 from ..core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
 
@@ -196,6 +196,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         self._life_s = life_s
         self._clock = clock
         self._limiter = RateLimiter(limit or RateLimit(), limiter_clock)
+        self._one_at_a_time = asyncio.Lock()
         self.counts = {"enrolled": 0, "refused": 0, "limited": 0, "malformed": 0}
 
     async def Enrol(
@@ -219,17 +220,12 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error.message)
         now = self._clock()
         try:
-            admission = await asyncio.to_thread(self._tokens.redeem, token, role, key, now_s=now)
+            admission, number = await self._admit(token, role, key, labels, now)
         except TokenError as error:
             self.counts["refused"] += 1
             why = {"peer": peer, "token_id": token.id.hex(), "why": error.message}
             log.warning("enrolment refused", extra=why)
             await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, "the token lets nobody in")
-        tier = Tier(role.value)
-        number = admission.number
-        if number is None:
-            number = await self._registry.register(tier, labels, int(now * 1000))
-            await asyncio.to_thread(self._tokens.bind, admission.id, key, number)
         issued = await asyncio.to_thread(
             self._authority.issue,
             request.request,
@@ -242,6 +238,20 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         self.counts["enrolled"] += 1
         log.info("enrolled", extra={"peer": peer, "node": issued.identity.common_name})
         return await _answer(issued, self._authority, self._registry, now)
+
+    async def _admit(
+        self, token: Token, role: Role, key: bytes, labels: Mapping[str, str], now: float
+    ) -> tuple[Admission, int]:
+        """Uses the token and gives the key its number. One at a time: a node that asks twice at
+        once must not become two. Raises TokenError.
+        """
+        async with self._one_at_a_time:
+            admission = await asyncio.to_thread(self._tokens.redeem, token, role, key, now_s=now)
+            if admission.number is not None:
+                return admission, admission.number
+            number = await self._registry.register(Tier(role.value), labels, int(now * 1000))
+            await asyncio.to_thread(self._tokens.bind, admission.id, key, number)
+            return admission, number
 
 
 class IdentityService(enrolment_pb2_grpc.IdentityServicer):

@@ -79,7 +79,7 @@ async def join(
             "name another folder with --identity, or delete this one",
         )
     key = await asyncio.to_thread(own.pending_key)
-    shown = await asyncio.wait_for(_shown_certificate(target, timeout_s), timeout_s)
+    shown = await _shown_certificate(target, timeout_s)
     check_server(shown, token)
     request = enrolment_pb2.EnrolRequest(
         token=text,
@@ -163,9 +163,9 @@ async def _shown_certificate(address: str, timeout_s: float) -> x509.Certificate
     try:
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     finally:
-        writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            await asyncio.wait_for(writer.wait_closed(), timeout_s)
+        writer.transport.abort()  # gRPC's server does not always answer a polite goodbye
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
     return load_certificate(der or b"")
 
 
