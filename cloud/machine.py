@@ -230,6 +230,7 @@ class Coordinator(Machine[CoordinatorState]):
     def _tell(self, machine: RunMachine, event: Any) -> bool:
         """Lets a run handle an event and carries its effects on; gives whether it took devices."""
         state = self.state
+        self.changed = True  # also when the coordinator's own row was `ignore`
         for effect in machine.handle(event, self.now):
             self._carry(effect)
         if machine.took:
@@ -294,6 +295,7 @@ class Coordinator(Machine[CoordinatorState]):
     def _keep_pace(self) -> None:
         pace = self._pace()
         if pace != self.state.pace:
+            self.changed = True
             self.state.pace = pace
             for edge, view in sorted(self.state.edges.items()):
                 view.paces = PACES_REPEATED
