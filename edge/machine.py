@@ -44,6 +44,7 @@ from ..core.wire.blob_pb2 import Blob, FetchBlob
 from ..core.wire.journal_pb2 import Drain, Forget
 from ..core.wire.round_pb2 import (
     LATE,
+    TRAIN,
     EdgeSum,
     EdgeSumAck,
     EdgeTask,
@@ -61,6 +62,7 @@ from .state import (
     CLOSED_PER_RUN,
     COLLECTIONS_MAX,
     RUNS_REMEMBERED,
+    WEIGHTS_KEPT,
     Closed,
     CollectionState,
     EdgePolicy,
@@ -121,7 +123,7 @@ TABLE = (
     row(_ON, _T.LATE_ANSWER, "ack_late", None, "it is in no sum"),
     row(_ON, _T.CLOSED, "close", None, "its weights may be of no use any more"),
     row(SERVING, _T.DRAIN, "drain", DRAINING, "send the pool away; what was begun goes on"),
-    row(DRAINING, _T.OPEN_AGAIN, "hello", SERVING, "take devices again"),
+    row(DRAINING, _T.OPEN_AGAIN, "serve_again", SERVING, "take devices again"),
     row(_ON, _T.FORGET, "forget", None, "nobody waits for it"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )
@@ -304,6 +306,9 @@ class EdgeMachine(Machine[EdgeState]):
         state.pool = {}
         self._hello_soon()
 
+    def serve_again(self, _: object) -> None:
+        self._hello_soon()
+
     def forget(self, order: Forget) -> None:
         state, device = self.state, order.device
         state.check_ins.pop(device, None)
@@ -405,7 +410,7 @@ class EdgeMachine(Machine[EdgeState]):
         self._open[collection.name] = collection
         bundle = task.bundle.digest
         state.bundles = [*(b for b in state.bundles if b != bundle), bundle][-BUNDLES_KEPT:]
-        _keep_newest(state.weights, task.run, task.weights.digest)
+        _keep_newest(state.weights, task.run, task.weights.digest, WEIGHTS_KEPT)
         self.pass_on(collection)
         self._sweep()
         self._fetch_missing()
@@ -468,8 +473,9 @@ class EdgeMachine(Machine[EdgeState]):
         """
         name, task = collection.name, collection.task
         del self._open[name], self.state.collections[name]
-        closed = Closed(task.run, collection.at, task.weights.digest, task.ring.dimension)
-        closed.answers = collection.state.answers
+        weights = task.weights.digest if task.purpose == TRAIN else b""
+        answers = collection.state.answers
+        closed = Closed(task.run, collection.at, weights, task.ring.dimension, answers)
         self._remember(name, closed)
         if not self._missing():
             self.cancel_timer("fetch")
@@ -491,14 +497,15 @@ class EdgeMachine(Machine[EdgeState]):
         return len(closed.answers)
 
     def _raise_floor(self, run: int, at: tuple[int, int]) -> None:
-        _keep_newest(self.state.floor, run, max(at, self.state.floor.get(run, (0, 0))))
+        highest = max(at, self.state.floor.get(run, (0, 0)))
+        _keep_newest(self.state.floor, run, highest, RUNS_REMEMBERED)
 
 
-def _keep_newest(table: dict[int, Any], run: int, value: Any) -> None:
-    """Sets what is known of a run, and forgets the run that was set longest ago."""
+def _keep_newest(table: dict[int, Any], run: int, value: Any, runs: int) -> None:
+    """Sets what is known of a run; of more than so many, forgets the one set longest ago."""
     table.pop(run, None)
     table[run] = value
-    if len(table) > RUNS_REMEMBERED:
+    if len(table) > runs:
         del table[next(iter(table))]
 
 

@@ -26,8 +26,9 @@ BUNDLES_KEPT = 16
 CLOSED_PER_RUN = 16
 CLOSED_MAX = 256
 ANSWERS_REMEMBERED = 200_000
-#: Runs of which an edge remembers how far they were.
+#: Runs of which an edge remembers how far they were, and of which it keeps the newest weights.
 RUNS_REMEMBERED = 256
+WEIGHTS_KEPT = 16
 
 
 class Phase(StrEnum):
@@ -75,7 +76,8 @@ class CollectionState:
 
 @dataclass(slots=True)
 class Closed:
-    """What is remembered of an attempt that is over: who answered what, and what it began from.
+    """What is remembered of an attempt that is over: who answered what, and the weights that are of
+    no use once its round has succeeded (an evaluation leaves none: a round begins from them).
 
     dimension: zero when its task never came.
     """
@@ -93,9 +95,9 @@ class EdgeState:
 
     pool: device -> when its lease ends, ns. check_ins: device -> its newest check-in, the oldest
     first. have: digests in the store. asked: digest -> devices that wait for it. bundles: of the
-    last tasks, the newest last. weights: run -> what its newest attempt began from, until its round
-    has succeeded. collections: open attempts by name. closed: those that are over, the oldest
-    first. floor: run -> (round, attempt), up to which tasks that are not remembered are old.
+    last tasks, the newest last. weights: run -> what its newest attempt began from, until a round
+    from there has succeeded. collections: open attempts by name. closed: those that are over, the
+    oldest first. floor: run -> (round, attempt), up to which tasks that are not remembered are old.
     """
 
     edge: int
