@@ -56,11 +56,11 @@ def up(
         bool, typer.Option("--json", help="Print the address as one JSON object.")
     ] = False,
 ) -> None:
-    """Run an MQTT broker until it is interrupted.
+    """Run an MQTT broker until it is interrupted: mosquitto if it is installed, else iotcore.
 
-    It is mosquitto where that is installed, else iotcore. Its files are in a private folder that
-    goes with it. With --tls-dir it takes only the federation's certificates, each for its own
-    topics.
+    Its files are in a private folder that goes when it goes.
+
+    With --tls-dir it takes only the federation's certificates, each for its own topics.
     """
     import asyncio
 

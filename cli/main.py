@@ -14,7 +14,7 @@ from collections.abc import Callable
 import typer
 
 from ..core.errors import DelianError
-from . import doctor, scenario, simulate
+from . import broker, doctor, scenario, simulate
 
 INPUT_ERROR, INTERRUPTED = 2, 130
 
@@ -37,6 +37,7 @@ app = typer.Typer(
 )
 app.command("simulate", help=_paragraphs(simulate.simulate))(simulate.simulate)
 app.add_typer(scenario.app, name="scenario")
+app.add_typer(broker.app, name="broker")
 app.command("doctor")(doctor.doctor)
 
 

@@ -3,18 +3,21 @@
 A broker sees topics, sizes and times. What it must not do is read, change, invent, repeat or
 reorder: so two nodes agree on keys that it does not have, and every message carries proof.
 
-**Agreement.** Each side publishes a presence (proto/mqtt.proto): a fresh X25519 key (RFC 7748) and
-the node's certificate, signed by the certificate's key. The upper node's is its *home*; the lower
-one's is a *birth*, which names the home's session, so a birth that somebody kept is worth nothing
-once the home has started anew. From both
+**Agreement.** Whoever serves others says so in a *home*, which is retained and names its session. A
+node that comes answers by a *birth*, and the home answers that by a *welcome*. Both carry a fresh
+X25519 key (RFC 7748) and, as all presences (proto/mqtt.proto), the node's certificate and a
+signature by the certificate's key. From these two
 
     secret = X25519(own private key, other's public key)
-    keys   = HKDF-SHA256(salt = SHA-256(home || birth), ikm = secret, info = "delian mqtt v1")
+    salt   = SHA-256(length of birth (8 bytes, big-endian) || birth || welcome)
+    keys   = HKDF-SHA256(salt, secret, info = "delian mqtt v1")
 
 (RFC 5869), 72 bytes: the channel's name (8), the key upwards (32), the key downwards (32). Both
 presences are in the salt, so the keys are bound to both names, both sessions and the federation.
-Who repeats an old presence does not get the keys: a channel is used only once a message has been
-opened with it ("confirmed"), and until then the one before it goes on.
+Neither side can be made to use keys twice: the birth names the home's session, the welcome the very
+birth, and each brings a key of its own that is forgotten when the channel stands. Who repeats an
+old presence does not get the keys: a channel is used only once a message has been opened with it
+("confirmed"), and until then the one before it goes on.
 
 **Messages.** A frame is
 
@@ -28,9 +31,6 @@ older than the window, is refused.
 
 **Without certificates** (loopback only) frames are the same and the body is plain: sessions and
 repetitions are told apart, and nothing is proven.
-
-A home's X25519 key lives as long as the home's process: who later takes the certificate's key reads
-nothing of the past, who takes the process's memory reads what this process was sent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ import hashlib
 import os
 import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -65,6 +65,7 @@ from ..wire.mqtt_pb2 import (
     PRESENCE_BIRTH,
     PRESENCE_DEATH,
     PRESENCE_HOME,
+    PRESENCE_WELCOME,
     Presence,
     SignedPresence,
 )
@@ -99,11 +100,10 @@ class Ephemeral:
 
     def __init__(self, sealed: bool) -> None:
         self._private = X25519PrivateKey.generate() if sealed else None
-        self.public = (
-            os.urandom(32)
-            if self._private is None
-            else self._private.public_key().public_bytes_raw()
-        )
+        if self._private is None:
+            self.public = os.urandom(32)
+        else:
+            self.public = self._private.public_key().public_bytes_raw()
 
     def secret_with(self, public: bytes) -> bytes:
         """What both sides come to. Raises SealError on a public key that is none."""
@@ -122,15 +122,24 @@ class Seen:
     presence: Presence
     encoded: bytes
     node: Node
-    upper: Node | None
+    other: Node | None
     identity: PeerIdentity | None
+
+
+#: state -> whether it names another node, and whether it has a key. None: as it likes.
+_FORMS: Mapping[int, tuple[bool | None, bool]] = {
+    PRESENCE_HOME: (False, False),
+    PRESENCE_BIRTH: (True, True),
+    PRESENCE_WELCOME: (True, True),
+    PRESENCE_DEATH: (None, False),
+}
 
 
 class Credentials:
     """What a node signs its presences with, and how it checks others'.
 
-    material: asked for each presence, so that a renewed certificate is shown; None: no certificates
-    in this federation.
+    material: asked for each presence that is made, so that a renewed certificate is shown; None: no
+    certificates in this federation.
     """
 
     def __init__(
@@ -139,14 +148,15 @@ class Credentials:
         self.federation = federation
         self.node = node
         self._material = material
+        self._authority: x509.Certificate | None = None
 
     @property
     def sealed(self) -> bool:
         return self._material is not None
 
-    def home(self, session: int, ephemeral: Ephemeral) -> bytes:
+    def home(self, session: int) -> bytes:
         """Retained where others find it."""
-        return self._signed(Presence(state=PRESENCE_HOME, session=session, key=ephemeral.public))
+        return self._signed(Presence(state=PRESENCE_HOME, session=session))
 
     def birth(self, session: int, ephemeral: Ephemeral, home: Seen) -> bytes:
         """The answer to a home."""
@@ -154,8 +164,20 @@ class Credentials:
             state=PRESENCE_BIRTH,
             session=session,
             key=ephemeral.public,
-            upper=address(home.node),
-            upper_session=home.presence.session,
+            other=address(home.node),
+            other_session=home.presence.session,
+        )
+        return self._signed(presence)
+
+    def welcome(self, session: int, ephemeral: Ephemeral, birth: Seen) -> bytes:
+        """The answer to a birth."""
+        presence = Presence(
+            state=PRESENCE_WELCOME,
+            session=session,
+            key=ephemeral.public,
+            other=address(birth.node),
+            other_session=birth.presence.session,
+            answers=hashlib.sha256(birth.encoded).digest(),
         )
         return self._signed(presence)
 
@@ -163,7 +185,7 @@ class Credentials:
         """The end of a session: of a home (upper None) or of a node that had come to `upper`."""
         presence = Presence(state=PRESENCE_DEATH, session=session)
         if upper is not None:
-            presence.upper.CopyFrom(address(upper))
+            presence.other.CopyFrom(address(upper))
         return self._signed(presence)
 
     def _signed(self, presence: Presence) -> bytes:
@@ -189,24 +211,20 @@ class Credentials:
             signed = SignedPresence.FromString(payload)
             presence = Presence.FromString(signed.presence)
             node = node_of(presence.node)
-            upper = node_of(presence.upper) if presence.HasField("upper") else None
+            other = node_of(presence.other) if presence.HasField("other") else None
         except (DecodeError, ProtocolError):
             raise SealError("malformed") from None
-        wants_upper = {
-            PRESENCE_HOME: (False,),
-            PRESENCE_BIRTH: (True,),
-            PRESENCE_DEATH: (True, False),
-        }
-        wants_key = presence.state != PRESENCE_DEATH
+        names_other, has_key = _FORMS.get(presence.state, (None, True))
         if (
             presence.version != VERSION
             or presence.federation != self.federation
-            or (upper is not None) not in wants_upper.get(presence.state, ())
-            or (wants_key and len(presence.key) != 32)
+            or presence.state not in _FORMS
+            or names_other not in (None, other is not None)
+            or len(presence.key) != (32 if has_key else 0)
         ):
             raise SealError("malformed")
         identity = None if self._material is None else self._identity(signed, presence, node, now_s)
-        return Seen(presence, signed.presence, node, upper, identity)
+        return Seen(presence, signed.presence, node, other, identity)
 
     def _identity(
         self, signed: SignedPresence, presence: Presence, node: Node, now_s: float | None
@@ -216,8 +234,9 @@ class Credentials:
             raise SealError("malformed")
         try:
             certificate = load_certificate(presence.certificate)
-            authority = load_certificate(self._material().authority)
-            identity = verified(certificate, authority, now_s)
+            if self._authority is None:
+                self._authority = load_certificate(self._material().authority)
+            identity = verified(certificate, self._authority, now_s)
         except IdentityError:
             raise SealError("certificate") from None
         if identity.federation != self.federation or identity.node != node:
@@ -318,18 +337,22 @@ def channel_named(frame: bytes) -> bytes:
     return frame[1:9]
 
 
-def agree(
-    home: bytes, birth: bytes, mine: Ephemeral, theirs: bytes, lower: bool, sealed: bool
-) -> Channel:
-    """The channel between a home and a birth.
+def agree(birth: bytes, welcome: bytes, mine: Ephemeral, *, lower: bool, sealed: bool) -> Channel:
+    """The channel between who was born and who welcomed it.
 
-    home, birth: both presences as they were encoded. theirs: the other's public key. lower: whether
-    this side is the one that was born. Raises SealError.
+    birth, welcome: both presences as they were encoded, checked before. lower: whether this side is
+    the one that was born. Raises SealError.
     """
-    salt = hashlib.sha256(struct.pack(">Q", len(home)) + home + birth).digest()
+    theirs = Presence.FromString(welcome if lower else birth).key
+    salt = hashlib.sha256(struct.pack(">Q", len(birth)) + birth + welcome).digest()
     okm = HKDF(hashes.SHA256(), 72, salt, _INFO).derive(mine.secret_with(theirs))
     name, up, down = okm[:8], okm[8:40], okm[40:]
     return Channel(name, up if lower else down, down if lower else up, sealed)
+
+
+def presence_in(payload: bytes) -> bytes:
+    """The presence in a payload of one's own, as it was encoded."""
+    return SignedPresence.FromString(payload).presence
 
 
 def _nonce(counter: int) -> bytes:

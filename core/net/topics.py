@@ -35,12 +35,13 @@ class Direction(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a message is. The payloads of the first three are `SignedPresence`, those of the others
+    """What a message is. The payloads of the first four are `SignedPresence`, those of the others
     sealed frames (`core/net/seal.py`) with an Envelope or a Part in them.
     """
 
     HOME = "home"
     BIRTH = "birth"
+    WELCOME = "welcome"
     DEATH = "death"
     ENVELOPE = "envelope"
     PART = "part"
@@ -48,8 +49,8 @@ class Kind(StrEnum):
 
 #: Which kinds travel which way.
 KINDS: dict[Direction, frozenset[Kind]] = {
-    Direction.UP: frozenset(Kind),
-    Direction.DOWN: frozenset({Kind.ENVELOPE, Kind.PART}),
+    Direction.UP: frozenset({Kind.HOME, Kind.BIRTH, Kind.DEATH, Kind.ENVELOPE, Kind.PART}),
+    Direction.DOWN: frozenset({Kind.WELCOME, Kind.ENVELOPE, Kind.PART}),
 }
 
 #: Whom a node may have above it.

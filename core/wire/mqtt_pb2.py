@@ -25,17 +25,17 @@ _sym_db = _symbol_database.Default()
 from delian.core.wire import link_pb2 as delian_dot_core_dot_wire_dot_link__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64\x65lian/core/wire/mqtt.proto\x12\x0b\x64\x65lian.wire\x1a\x1b\x64\x65lian/core/wire/link.proto\"\xed\x01\n\x08Presence\x12\x0f\n\x07version\x18\x01 \x01(\r\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.delian.wire.PresenceState\x12\x12\n\nfederation\x18\x03 \x01(\t\x12\"\n\x04node\x18\x04 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0f\n\x07session\x18\x05 \x01(\x06\x12#\n\x05upper\x18\x06 \x01(\x0b\x32\x14.delian.wire.Address\x12\x15\n\rupper_session\x18\x07 \x01(\x06\x12\x0b\n\x03key\x18\x08 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\t \x01(\x0c\"5\n\x0eSignedPresence\x12\x10\n\x08presence\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c*d\n\rPresenceState\x12\x18\n\x14PRESENCE_UNSPECIFIED\x10\x00\x12\x11\n\rPRESENCE_HOME\x10\x01\x12\x12\n\x0ePRESENCE_BIRTH\x10\x02\x12\x12\n\x0ePRESENCE_DEATH\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64\x65lian/core/wire/mqtt.proto\x12\x0b\x64\x65lian.wire\x1a\x1b\x64\x65lian/core/wire/link.proto\"\xfe\x01\n\x08Presence\x12\x0f\n\x07version\x18\x01 \x01(\r\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.delian.wire.PresenceState\x12\x12\n\nfederation\x18\x03 \x01(\t\x12\"\n\x04node\x18\x04 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0f\n\x07session\x18\x05 \x01(\x06\x12#\n\x05other\x18\x06 \x01(\x0b\x32\x14.delian.wire.Address\x12\x15\n\rother_session\x18\x07 \x01(\x06\x12\x0b\n\x03key\x18\x08 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\t \x01(\x0c\x12\x0f\n\x07\x61nswers\x18\n \x01(\x0c\"5\n\x0eSignedPresence\x12\x10\n\x08presence\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c*z\n\rPresenceState\x12\x18\n\x14PRESENCE_UNSPECIFIED\x10\x00\x12\x11\n\rPRESENCE_HOME\x10\x01\x12\x12\n\x0ePRESENCE_BIRTH\x10\x02\x12\x14\n\x10PRESENCE_WELCOME\x10\x03\x12\x12\n\x0ePRESENCE_DEATH\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'delian.core.wire.mqtt_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PRESENCESTATE']._serialized_start=368
-  _globals['_PRESENCESTATE']._serialized_end=468
+  _globals['_PRESENCESTATE']._serialized_start=385
+  _globals['_PRESENCESTATE']._serialized_end=507
   _globals['_PRESENCE']._serialized_start=74
-  _globals['_PRESENCE']._serialized_end=311
-  _globals['_SIGNEDPRESENCE']._serialized_start=313
-  _globals['_SIGNEDPRESENCE']._serialized_end=366
+  _globals['_PRESENCE']._serialized_end=328
+  _globals['_SIGNEDPRESENCE']._serialized_start=330
+  _globals['_SIGNEDPRESENCE']._serialized_end=383
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,627 @@
+"""Links over an MQTT broker: `MqttHub` serves the nodes below, `MqttUplink` goes to the one above.
+
+How two nodes come together (`core/net/seal.py` says why it is safe):
+
+    hub                                        uplink
+    up/home        retained ---------------->  knows where to go
+                   <----------------- up/birth/{hub}
+    down/welcome   ------------------------->  has the keys
+                   <----------------- up/envelope, empty: "so have I"
+    down/envelope, empty ------------------->  all that waits is sent
+
+The uplink carries the burden: it repeats its birth until it is answered, is born anew when a home
+says that it has started again, when it was away for some time, when keys are worn, and when it has
+spoken and heard nothing for a while, since the home may have forgotten it. The hub only answers. An
+uplink has one home at a time, the one that was spoken to last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import random
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from ..errors import DelianError
+from ..identity.certificates import PeerIdentity, TlsFiles, TlsMaterial, client_context
+from ..node.blobs import BlobStore
+from ..ports import Node, ProtocolError, Tier
+from ..wire.mqtt_pb2 import PRESENCE_BIRTH, PRESENCE_DEATH, PRESENCE_HOME, PRESENCE_WELCOME
+from .limits import Faults
+from .mqtt_client import WILL_DELAY_S, BrokerAddress, Connection, Publication, Unsent
+from .mqtt_peer import MESSAGE_EXPIRY_S, Office, Peer
+from .mqtt_transfers import Budget
+from .seal import (
+    Credentials,
+    Ephemeral,
+    SealError,
+    Seen,
+    agree,
+    new_session,
+    presence_in,
+)
+from .switch import Switch
+from .topics import (
+    Direction,
+    Kind,
+    Topic,
+    filters_of_hub,
+    filters_of_uplink,
+    home,
+    host_of,
+    hosts,
+    name_of,
+    parse,
+)
+
+log = logging.getLogger("delian.net.mqtt")
+
+#: Nodes that a hub speaks with. Beyond them the one not heard for longest is forgotten; it comes
+#: back when it has something to say.
+PEERS_MAX = 20_000
+#: Births of one node that a hub answers: so many at once, and one every so many seconds.
+BIRTHS_BURST = 10
+BIRTH_EVERY_S = 3.0
+#: For the answer to a birth, at first; it doubles up to the longest.
+WELCOME_S = 2.0
+WELCOME_S_MAX = 60.0
+#: After a home has started anew its nodes come back within so many seconds, each at its own time.
+CROWD_S = 2.0
+#: An uplink that has spoken and heard nothing for so long is born anew.
+SILENCE_S = 30.0
+#: An uplink that has heard nothing for so long asks whether it is still known.
+KEEP_S = 600.0
+#: New keys at least as often, which also shows a renewed certificate.
+CHANNEL_S_MAX = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class MqttIdentity:
+    """Who speaks. files: where its key and certificate are now; None: without certificates, which
+    is for a broker on loopback. broker_authority: whom to trust for the broker's certificate,
+    where that is not the federation's CA. distrust: why a peer is not trusted any more, else None
+    (`roles.Guard.distrust`).
+    """
+
+    federation: str
+    node: Node
+    files: Callable[[], TlsFiles] | None = None
+    distrust: Callable[[PeerIdentity], str | None] = lambda peer: None
+    broker_authority: Path | None = None
+
+    def credentials(self) -> Credentials:
+        return Credentials(self.federation, host_of(self.node), self._material())
+
+    def _material(self) -> Callable[[], TlsMaterial] | None:
+        files = self.files
+        return None if files is None else lambda: files().read()
+
+    def connection(self, broker: BrokerAddress, role: str, link: _Side) -> Connection:
+        """A connection of its own under a name that nobody can guess."""
+        files = self.files
+        return Connection(
+            broker,
+            f"{name_of(host_of(self.node))}-{role}-{secrets.token_hex(8)}",
+            tls=None if files is None else lambda: client_context(files(), self.broker_authority),
+            filters=link.filters,
+            will=link.will,
+            receive=link.receive,
+            changed=link.changed,
+            faults=link.faults,
+        )
+
+
+class _Side:
+    """What hub and uplink have in common: a connection, credentials, refusals."""
+
+    def __init__(
+        self,
+        switch: Switch,
+        identity: MqttIdentity,
+        broker: BrokerAddress,
+        role: str,
+        sends: Direction,
+        filters: tuple[str, ...],
+        faults: Faults,
+    ) -> None:
+        self.faults = faults
+        self.filters = filters
+        self.session = new_session()
+        self.me = host_of(identity.node)
+        self.identity = identity
+        self.credentials = identity.credentials()
+        self.connection = identity.connection(broker, role, self)
+        self.office = Office(
+            federation=identity.federation,
+            me=self.me,
+            sends=sends,
+            switch=switch,
+            faults=faults,
+            budget=Budget(),
+            connected=lambda: self.connection.connected,
+            publish=self.connection.publish,
+            distrust=identity.distrust,
+        )
+
+    def will(self) -> Publication:
+        """What the broker says when this process is gone."""
+        raise AssertionError("each side has its own")
+
+    def changed(self, connected: bool) -> None:
+        """The connection is there, or is not."""
+        raise AssertionError("each side has its own")
+
+    def take(self, topic: Topic, text: str, payload: bytes, retained: bool) -> None:
+        """What has come for this side. Raises ProtocolError."""
+        raise AssertionError("each side has its own")
+
+    def receive(self, text: str, payload: bytes, retained: bool) -> None:
+        """Everything that comes goes through here: what is refused is counted."""
+        who: object = "the broker"
+        try:
+            topic = parse(text)
+            who = topic.node if topic.node != self.me else topic.upper or topic.node
+            if topic.federation != self.identity.federation:
+                raise SealError("other federation")
+            self.take(topic, text, payload, retained)
+        except SealError as refusal:
+            self.faults.count(refusal.message, who)
+        except ProtocolError as refusal:
+            self.faults.count("protocol", who, why=refusal.message)
+
+    def read(self, payload: bytes, state: int, node: Node) -> Seen:
+        """A presence that came where presences of `state` and `node` belong. Raises SealError."""
+        seen = self.credentials.read(payload)
+        if seen.node != node or seen.presence.state != state:
+            raise SealError("forged")
+        if seen.identity is not None and (reason := self.identity.distrust(seen.identity)):
+            raise SealError(reason)
+        return seen
+
+    def publish(
+        self, topic: str, payload: bytes, *, retain: bool = False, expiry_s: int = 0
+    ) -> None:
+        """Once; who needs an answer repeats it."""
+        message = Publication(topic, payload, retain, expiry_s)
+        self.office.spawn(self._publish(message))
+
+    async def _publish(self, message: Publication) -> None:
+        try:
+            await self.connection.publish(message)
+        except Unsent:
+            self.faults.counts["unsent"] += 1
+
+
+# ---------------------------------------------------------------- downwards
+
+
+class MqttHub(_Side):
+    """Serves nodes below: `identity.node` is an edge or the cloud."""
+
+    def __init__(
+        self,
+        switch: Switch,
+        identity: MqttIdentity,
+        broker: str,
+        *,
+        peers_max: int = PEERS_MAX,
+    ) -> None:
+        """broker: its URL. Raises DelianError."""
+        me = host_of(identity.node)
+        super().__init__(
+            switch,
+            identity,
+            BrokerAddress.parse(broker),
+            "hub",
+            Direction.DOWN,
+            filters_of_hub(identity.federation, me),
+            Faults("mqtt hub"),
+        )
+        assert me.tier is not Tier.DEVICE
+        self._home = home(identity.federation, me)
+        self._peers: OrderedDict[Node, _Below] = OrderedDict()
+        self._peers_max = peers_max
+
+    def start(self) -> None:
+        """Begins to serve; it goes on until `close`."""
+        self.connection.start()
+
+    async def close(self) -> None:
+        """Says that the home is gone, and ends."""
+        for below in self._peers.values():
+            await below.peer.close()
+        farewell = self.credentials.death(self.session)
+        await self.connection.close(Publication(self._home, farewell, retain=True))
+        await self.office.close()
+        self._peers.clear()
+
+    # ------------------------------------------------ the link
+
+    def reaches(self, to: Node) -> bool:
+        below = self._peers.get(to)
+        return below is not None and below.peer.current is not None
+
+    def send(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> None:
+        below = self._peers.get(to)
+        if below is None:
+            self.faults.count("unreachable", to)
+            return
+        below.peer.send(sender, to, message, traceparent)
+
+    def send_blob(self, sender: Node, to: Node, digest: bytes, blobs: BlobStore) -> None:
+        below = self._peers.get(to)
+        if below is None:
+            self.faults.count("unreachable", to)
+            return
+        below.peer.send_blob(sender, to, digest, blobs)
+
+    @property
+    def peers(self) -> tuple[Node, ...]:
+        """The nodes that are here now."""
+        return tuple(node for node, below in self._peers.items() if below.peer.current is not None)
+
+    def forget(self, node: Node) -> None:
+        """Ends the conversation with a node. One that is still trusted comes back."""
+        below = self._peers.pop(node, None)
+        if below is not None:
+            self.office.spawn(below.peer.close())
+
+    # ------------------------------------------------ the connection
+
+    def will(self) -> Publication:
+        return Publication(self._home, self.credentials.death(self.session), retain=True)
+
+    def changed(self, connected: bool) -> None:
+        if not connected:
+            return
+        # Anew each time: a will may have taken its place, or the broker may have lost it.
+        self.publish(self._home, self.credentials.home(self.session), retain=True)
+        for below in self._peers.values():
+            below.peer.kick()
+
+    def take(self, topic: Topic, text: str, payload: bytes, retained: bool) -> None:
+        if topic.upper != self.me or topic.direction is not Direction.UP:
+            raise SealError("wrong topic")
+        if retained:  # nothing that nodes below say is retained
+            raise SealError("retained")
+        if topic.kind is Kind.BIRTH:
+            self._born(topic.node, payload)
+        elif topic.kind is Kind.DEATH:
+            self._died(topic.node, payload)
+        else:
+            below = self._peers.get(topic.node)
+            if below is None:
+                raise SealError("stale")
+            below.peer.take(topic, text, payload)
+            self._peers.move_to_end(topic.node)
+
+    def _born(self, node: Node, payload: bytes) -> None:
+        below = self._peers.get(node)
+        if below is not None and not below.may_be_born():
+            raise SealError("too many births")
+        seen = self.read(payload, PRESENCE_BIRTH, node)
+        if seen.other != self.me:
+            raise SealError("forged")
+        if seen.presence.other_session != self.session:
+            raise SealError("stale")
+        if below is None:
+            below = _Below(Peer(self.office, node, self._confirmed))
+            self._make_room()
+            self._peers[node] = below
+        if seen.encoded != below.birth:
+            ephemeral = Ephemeral(self.credentials.sealed)
+            welcome = self.credentials.welcome(self.session, ephemeral, seen)
+            channel = agree(
+                seen.encoded,
+                presence_in(welcome),
+                ephemeral,
+                lower=False,
+                sealed=self.credentials.sealed,
+            )
+            below.birth, below.welcome = seen.encoded, welcome
+            below.peer.propose(channel, seen.presence.session, seen.identity)
+        topic = Topic(self.identity.federation, node, Direction.DOWN, Kind.WELCOME, self.me)
+        self.publish(str(topic), below.welcome, expiry_s=MESSAGE_EXPIRY_S)
+
+    def _confirmed(self, peer: Peer) -> None:
+        log.info("node is here", extra={"node": str(peer.other), "link": "mqtt"})
+
+    def _died(self, node: Node, payload: bytes) -> None:
+        below = self._peers.get(node)
+        seen = self.read(payload, PRESENCE_DEATH, node)
+        if below is None or seen.other != self.me or seen.presence.session != below.peer.session:
+            raise SealError("stale")
+        log.info("node is gone", extra={"node": str(node), "link": "mqtt"})
+        # Its transfers stay for a while: it may come back. Its keys do not.
+        below.peer.silence()
+
+    def _make_room(self) -> None:
+        while len(self._peers) >= self._peers_max:
+            node = next((n for n, b in self._peers.items() if b.peer.current is None), None)
+            node = node if node is not None else next(iter(self._peers))
+            self.faults.counts["peers forgotten"] += 1
+            self.forget(node)
+
+
+class _Below:
+    """A node below, as the hub knows it. birth, welcome: the last ones."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.birth = b""
+        self.welcome = b""
+        self._tokens, self._at = float(BIRTHS_BURST), asyncio.get_running_loop().time()
+
+    def may_be_born(self) -> bool:
+        """Each answer to a birth costs signatures."""
+        now = asyncio.get_running_loop().time()
+        self._tokens = min(float(BIRTHS_BURST), self._tokens + (now - self._at) / BIRTH_EVERY_S)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+# ---------------------------------------------------------------- upwards
+
+
+class _Visit(_Side):
+    """An uplink's time at one home, over one broker."""
+
+    def __init__(
+        self,
+        switch: Switch,
+        identity: MqttIdentity,
+        upper: Node,
+        broker: BrokerAddress,
+        faults: Faults,
+        rng: random.Random,
+    ) -> None:
+        super().__init__(
+            switch,
+            identity,
+            broker,
+            "up",
+            Direction.UP,
+            filters_of_uplink(identity.federation, identity.node, upper),
+            faults,
+        )
+        self.upper = upper
+        self.peer = Peer(self.office, upper, self._confirmed)
+        self._rng = rng
+        self._home: Seen | None = None
+        self._birth: tuple[bytes, Ephemeral] | None = None  # that waits for its answer
+        self._channel_at = self._away_at = 0.0
+        self._wake = asyncio.Event()
+        self._crowd = False  # the home has started anew: many come now
+        self._tender: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.connection.start()
+        self._tender = asyncio.get_running_loop().create_task(self._tend())
+
+    async def close(self) -> None:
+        if self._tender is not None:
+            self._tender.cancel()
+            await asyncio.gather(self._tender, return_exceptions=True)
+        await self.peer.close()
+        await self.connection.close(self.will())
+        await self.office.close()
+
+    # ------------------------------------------------ the connection
+
+    def will(self) -> Publication:
+        return Publication(
+            self._topic(Kind.DEATH), self.credentials.death(self.session, self.upper)
+        )
+
+    def changed(self, connected: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        if not connected:
+            self._away_at = now
+        elif now - self._away_at > WILL_DELAY_S / 2:
+            # The broker may have said that this node is gone.
+            self._be_born_soon()
+        else:
+            self.peer.kick()
+        self._wake.set()
+
+    def take(self, topic: Topic, text: str, payload: bytes, retained: bool) -> None:
+        if topic.kind is Kind.HOME:
+            if topic.node != self.upper:
+                raise SealError("wrong topic")
+            self._take_home(payload)
+            return
+        if retained:
+            raise SealError("retained")
+        mine = topic.node == self.me and topic.upper == self.upper
+        if not mine or topic.direction is not Direction.DOWN:
+            raise SealError("wrong topic")
+        if topic.kind is Kind.WELCOME:
+            self._take_welcome(payload)
+        else:
+            self.peer.take(topic, text, payload)
+
+    def _take_home(self, payload: bytes) -> None:
+        if not payload:  # somebody has removed it; the home will put it back
+            return
+        seen = self.credentials.read(payload)
+        if seen.presence.state == PRESENCE_DEATH:
+            self.read(payload, PRESENCE_DEATH, self.upper)
+            if self._home is not None and seen.presence.session == self._home.presence.session:
+                log.info("home is gone", extra={"home": str(self.upper)})
+                self._home = self._birth = None
+                self.peer.silence()
+            return
+        seen = self.read(payload, PRESENCE_HOME, self.upper)
+        known = self._home
+        self._home = seen
+        if known is None or known.presence.session != seen.presence.session:
+            self._crowd = known is not None
+            self._be_born_soon()
+
+    def _take_welcome(self, payload: bytes) -> None:
+        seen = self.read(payload, PRESENCE_WELCOME, self.upper)
+        if self._home is None or self._birth is None:
+            raise SealError("stale")
+        birth, ephemeral = presence_in(self._birth[0]), self._birth[1]
+        if (
+            seen.presence.session != self._home.presence.session
+            or seen.other != self.me
+            or seen.presence.other_session != self.session
+            or seen.presence.answers != hashlib.sha256(birth).digest()
+        ):
+            raise SealError("stale")
+        channel = agree(birth, seen.encoded, ephemeral, lower=True, sealed=self.credentials.sealed)
+        self.peer.propose(channel, seen.presence.session, seen.identity)
+        self.peer.greet()
+
+    def _confirmed(self, peer: Peer) -> None:
+        log.info("at home", extra={"home": str(self.upper), "link": "mqtt"})
+        self._birth = None
+        self._channel_at = asyncio.get_running_loop().time()
+        self._wake.set()
+
+    # ------------------------------------------------ being born
+
+    def _be_born_soon(self) -> None:
+        self._birth = None
+        self.peer.said_at = None
+        self._channel_at = 0.0
+        self._wake.set()
+
+    async def _tend(self) -> None:
+        """Repeats births until they are answered, and sees when another is due."""
+        pause = WELCOME_S
+        while True:
+            self._wake.clear()
+            if self._crowd:
+                self._crowd = False
+                await asyncio.sleep(self._rng.uniform(0, CROWD_S))
+            if self._home is None or not self.connection.connected:
+                await self._wake.wait()
+                pause = WELCOME_S
+                continue
+            if not self._birth_is_due():
+                pause = WELCOME_S
+                if asyncio.get_running_loop().time() - self.peer.heard_at > KEEP_S:
+                    self.peer.greet()
+                await self._woken(SILENCE_S / 3)
+                continue
+            self._be_born(self._home)
+            await self._woken(pause * self._rng.uniform(0.75, 1.25))
+            pause = min(pause * 2, WELCOME_S_MAX)
+
+    async def _woken(self, pause_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), pause_s)
+
+    def _birth_is_due(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self._birth is not None or self._channel_at == 0.0:
+            return True
+        said_at, channel = self.peer.said_at, self.peer.current
+        unheard = said_at is not None and now - said_at > SILENCE_S
+        worn = channel is None or channel.worn or now - self._channel_at > CHANNEL_S_MAX
+        return unheard or worn
+
+    def _be_born(self, at: Seen) -> None:
+        if self._birth is None:
+            ephemeral = Ephemeral(self.credentials.sealed)
+            self._birth = self.credentials.birth(self.session, ephemeral, at), ephemeral
+        self.publish(self._topic(Kind.BIRTH), self._birth[0], expiry_s=MESSAGE_EXPIRY_S)
+
+    def _topic(self, kind: Kind) -> str:
+        node = self.me
+        return str(Topic(self.identity.federation, node, Direction.UP, kind, self.upper))
+
+
+class MqttUplink:
+    """The way up: `identity.node` is a device or an edge.
+
+    homes: where its upper nodes are, node -> URL of the broker. The home is whoever is spoken to;
+    when that changes, the uplink says goodbye to the one and goes to the other.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        identity: MqttIdentity,
+        homes: Mapping[Node, str],
+        *,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Raises DelianError."""
+        if not homes:
+            raise DelianError("an uplink needs a home", "name one as mqtts://host:port")
+        self._switch = switch
+        self._identity = identity
+        self._homes = {node: BrokerAddress.parse(url) for node, url in homes.items()}
+        self._rng = rng or random.Random()
+        self.faults = Faults("mqtt uplink")
+        self._visit: _Visit | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        """Goes to the first home at once, rather than with the first message."""
+        self._go(next(iter(self._homes)))
+
+    async def close(self) -> None:
+        """Says that the node is gone, and ends."""
+        self._closed = True
+        if self._visit is not None:
+            await self._visit.close()
+            self._visit = None
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    @property
+    def home(self) -> Node | None:
+        """The home with which there are keys now."""
+        visit = self._visit
+        return visit.upper if visit is not None and visit.peer.current is not None else None
+
+    def reaches(self, to: Node) -> bool:
+        return to in self._homes
+
+    def send(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> None:
+        visit = self._go(to)
+        if visit is not None:
+            visit.peer.send(sender, to, message, traceparent)
+
+    def send_blob(self, sender: Node, to: Node, digest: bytes, blobs: BlobStore) -> None:
+        visit = self._go(to)
+        if visit is not None:
+            visit.peer.send_blob(sender, to, digest, blobs)
+
+    def _go(self, to: Node) -> _Visit | None:
+        """The visit at a home, begun if need be."""
+        visit = self._visit
+        if visit is not None and hosts(visit.upper, to):
+            return visit
+        if to not in self._homes or self._closed:
+            self.faults.count("unreachable", to)
+            return None
+        if visit is not None:
+            task = asyncio.get_running_loop().create_task(visit.close())
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+        self._visit = _Visit(
+            self._switch,
+            self._identity,
+            host_of(to),
+            self._homes[to],
+            self.faults,
+            self._rng,
+        )
+        self._visit.start()
+        return self._visit
