@@ -1,9 +1,599 @@
-"""A buffered-asynchronous run: see the class."""
+"""A buffered-asynchronous run: FedBuff (Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba:
+"Federated learning with buffered asynchronous aggregation", AISTATS 2022, Algorithm 1), over sums
+instead of single updates. Everything that decides what such a run does next lives in this file.
+
+In the paper's letters: the server is at model w_t; M devices (`concurrency`) are at work, each from
+the model that was the newest when it began; an update Delta_i of a device that began at w_(t - tau)
+has staleness tau and counts s(tau) = 1 / sqrt(1 + tau). K updates (`buffer`) make the next model:
+
+    delta    <-  1/K * sum over i of s(tau_i) * Delta_i
+    w_(t+1)  <-  server_update(w_t, delta)
+
+Here device i weighs w_i, the ring's last coordinate, and 1/K becomes 1 / sum of w_i: with equal
+weights it is the paper's. All devices that began at one model have one tau, so their sum in the
+ring is enough: with mean m_v and sum of weights W_v over those that began at model v,
+
+    delta  =  sum over v of s(t - v) * W_v * m_v  /  sum over v of W_v
+
+and the cloud sees no single update. Updates older than `staleness_max` are dropped and counted.
+
+- A **wave** is an attempt: devices that begin together, from the newest model. Its round is t + 1,
+  its attempt counts the waves of that model, its key is its own. A wave begins as soon as an eighth
+  of M is free and ready, or some are and the run has rested.
+- The edges say how many updates they have (EdgeProgress). When these and those that are here make
+  K, the edges that have some are asked for a part of their sums and go on with the others
+  (Flush.go_on). As soon as K updates are here the next model is made; what comes meanwhile counts
+  for the one after it.
+- A wave is over when all its devices have answered or its time is over. What came of it before that
+  stays. A model's weights are kept while a wave from it is open.
+- No update for as long as a round and a wait take together is a failed attempt; after too many in a
+  row the run gives up.
+- An evaluation is a wave beside the others, from the newest model; there is one at a time. After
+  the last model the others end, and it alone is waited for.
+"""
 
 from __future__ import annotations
 
-from .rounds import RoundsMachine
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ..core.machine import index
+from ..core.ports import (
+    CancelProgram,
+    NewModel,
+    Outcome,
+    ProgramFinished,
+    ProgramStopped,
+    Received,
+    Started,
+    TimerFired,
+)
+from ..core.privacy import ring
+from ..core.wire.operator_pb2 import RunOrder
+from ..core.wire.round_pb2 import EdgeProgress, EdgeSum
+from . import staleness
+from .buffered_table import (
+    AGGREGATING,
+    COLLECTING,
+    EVALUATING,
+    OUT,
+    PAUSED,
+    TABLE,
+    Trigger,
+)
+from .roster import Offer
+from .run import EdgeRestarted, RunMachine
+from .state import Attempt, Share
+
+#: Open waves of a run. An edge keeps a running sum for each.
+WAVES_MAX = 16
+#: A wave begins at once when this share of the devices at work is free and ready.
+WAVE_SHARE = 8
 
 
-class BufferedMachine(RoundsMachine):
-    """Comes with the next change."""
+_T = Trigger
+
+
+class BufferedMachine(RunMachine):
+    """A run without rounds; `RunState.round` is t + 1, the model that is being made."""
+
+    rows = index(TABLE)
+
+    # ------------------------------------------------ what the coordinator asks
+
+    def wanted(self) -> int:
+        state = self.state
+        if state.pausing or state.phase not in (COLLECTING, EVALUATING):
+            return 0
+        if state.evaluates:
+            return self.plan.evaluate_selected
+        if state.phase is EVALUATING or len(state.open) >= WAVES_MAX:
+            return 0
+        return self._places()
+
+    def takes(self, offer: Offer) -> bool:
+        return self._count(offer) > 0
+
+    def owes(self, edge: int) -> bool:
+        return any(a.owes(edge) for a in self.state.open)
+
+    def _places(self) -> int:
+        """Devices that can begin now."""
+        working = sum(a.working() for a in self.state.open if not a.evaluates)
+        return max(0, self.plan.concurrency - working)
+
+    def _count(self, offer: Offer) -> int:
+        """How many of the offered devices to take."""
+        state, plan = self.state, self.plan
+        if state.evaluates:
+            count = min(plan.evaluate_selected, offer.devices)
+            if count < plan.evaluate_selected:
+                count = min(count, max(offer.part, plan.evaluate_min))
+            least = plan.evaluate_min if state.rested else plan.evaluate_selected
+        else:
+            count = min(self._places(), offer.devices, offer.part)
+            share = -(-plan.concurrency // WAVE_SHARE)
+            least = 1 if state.rested else share
+        return count if count >= least and not (state.cooling and not state.rested) else 0
+
+    # ------------------------------------------------ reading events
+
+    def read(self, event: Any) -> tuple[Trigger, Any]:
+        match event:
+            case Received(_, message):
+                return self._read_message(message)
+            case TimerFired(name):
+                return self._read_timer(name)
+            case ProgramFinished(ticket, outcome):
+                if self.state.phase is not AGGREGATING or ticket != self.state.ticket:
+                    return _T.STALE, None
+                return self._read_outcome(outcome)
+            case Offer():
+                judges = self.state.evaluates
+                return (_T.JUDGES if judges else _T.OFFER), self._count(event)
+            case EdgeRestarted(edge):
+                return _T.EDGE_LOST, edge
+            case RunOrder():
+                return self._read_order(event)
+            case Started():
+                return _T.STARTED, None
+        raise AssertionError(f"no event of a run: {event}")
+
+    def _read_message(self, message: Any) -> tuple[Trigger, Any]:
+        wave = self._wave(message.round, message.attempt)
+        if type(message) is EdgeProgress:
+            if wave is None or not wave.owes(message.edge):
+                return _T.STALE, message
+            ahead = message.part - wave.shares[message.edge].part
+            return (_T.PROGRESS if ahead in (0, 1) else _T.STALE), message
+        assert type(message) is EdgeSum
+        share = None if wave is None else wave.shares.get(message.edge)
+        if wave is None or share is None or share.over or message.part < share.part:
+            return _T.SUM_AGAIN, message
+        if message.part > share.part:
+            # It overtook the part before it: it is not acknowledged, so it comes again.
+            return _T.STALE, message
+        return (_T.SUM if wave.fits(message, self._ring(wave)) else _T.BAD_SUM), message
+
+    def _read_timer(self, name: str) -> tuple[Trigger, Any]:
+        """A timer may fire once after it was cancelled, so each is good in its own phases only."""
+        state, (kind, *numbers) = self.state, name.split("/")
+        if kind in ("wave", "repeat") and len(numbers) == 2:
+            wave = self._wave(int(numbers[0]), int(numbers[1]))
+            if wave is None:
+                return _T.STALE, None
+            if kind == "repeat":
+                return _T.SILENT, wave
+            return (_T.WAVE_OVER if self.now >= wave.ends_ns else _T.STALE), wave
+        out = state.phase in (COLLECTING, EVALUATING) and not state.pausing
+        if name == "rest" and out and self.now >= state.rest_ends_ns:
+            return _T.REST_OVER, None
+        if name == "wait" and state.phase is COLLECTING and self.now >= state.wait_ends_ns:
+            return _T.WAIT_OVER, None
+        if name == "judges" and state.evaluates and state.phase in OUT:
+            return _T.JUDGES_LATE, "too few devices are ready"
+        return _T.STALE, None
+
+    def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
+        if not isinstance(outcome, NewModel):
+            return _T.UPDATE_STOPPED, "the server update failed"
+        if self.state.round < self.plan.rounds:
+            return _T.UPDATED, outcome
+        return (_T.LAST_TO_JUDGE if self.plan.evaluate_every else _T.LAST_UPDATED), outcome
+
+    def _read_order(self, order: RunOrder) -> tuple[Trigger, Any]:
+        state = self.state
+        if order.HasField("weights"):
+            return _T.WEIGHTS, order.weights
+        if order.HasField("cancel"):
+            return _T.CANCEL, "cancelled"
+        paused = state.pausing or state.phase is PAUSED
+        if order.HasField("pause"):
+            return (_T.STALE if paused else _T.PAUSE), None
+        if not paused:
+            return _T.STALE, None
+        last = state.phase is PAUSED and state.round > self.plan.rounds
+        return (_T.RESUME_JUDGING if last else _T.RESUME), None
+
+    def _wave(self, round: int, attempt: int) -> Attempt | None:
+        for wave in self.state.open:
+            if (wave.round, wave.attempt) == (round, attempt):
+                return wave
+        return None
+
+    # ------------------------------------------------ beginning, and time
+
+    def begin(self, _: object) -> None:
+        state = self.state
+        state.attempt = 0  # waves of this model
+        state.opened_ns = self.now
+        self._rest()
+        self._patience()
+
+    def restart(self, _: object) -> None:
+        state = self.state
+        for wave in state.open:
+            self.set_timer(f"wave/{_name(wave)}", wave.ends_ns)
+            wave.tries = 0
+            self.ask_again(wave)
+        if state.phase is AGGREGATING:
+            self._aggregate()
+        else:
+            self._rest()
+            self._patience()
+        if state.evaluates:
+            self.set_timer("judges", self.now + self.plan.wait_ns)
+
+    def _rest(self, at_least_ns: int = 0) -> None:
+        """A pause in which devices gather; a longer one also holds up who would be enough."""
+        state = self.state
+        pause = max(self.plan.rest_ns, at_least_ns)
+        state.cooling = at_least_ns > 0
+        state.rested = pause == 0
+        state.rest_ends_ns = self.now + pause
+        if pause:
+            self.set_timer("rest", state.rest_ends_ns)
+
+    def _patience(self) -> None:
+        """From now on an update must come within so long."""
+        self.state.wait_ends_ns = self.now + self.plan.wait_ns + self.plan.round_ns
+        self.set_timer("wait", self.state.wait_ends_ns)
+
+    def look(self, _: object) -> None:
+        self.state.rested = True
+
+    def starve(self, _: object) -> None:
+        self._patience()
+        if any(self.state.open) or not self.roster.taken_by_others(self.plan.run, self.now):
+            self.fall_short("no updates come")
+
+    # ------------------------------------------------ waves
+
+    def open_wave(self, count: int) -> None:
+        state = self.state
+        state.attempt += 1
+        wave = self._open(count, state.evaluates)
+        state.evaluates = False
+        if wave.evaluates:
+            self.cancel_timer("judges")
+        self.set_timer(f"wave/{_name(wave)}", wave.ends_ns)
+        self.ask_again(wave)
+        self._rest()
+
+    def _key(self, attempt: Attempt) -> int:
+        if attempt.evaluates:
+            return super()._key(attempt)
+        # A device may be in two waves of one model; its updates are not to be the same.
+        return self.rng.word("wave key", self.plan.run, attempt.round, attempt.attempt)
+
+    def ask_again(self, wave: Attempt) -> None:
+        """Tasks the edges that gave no sign of life, and repeats what others were asked for."""
+        asked = False
+        for edge, share in wave.owing():
+            if not share.alive:
+                self._send_task(wave, edge)
+                asked = True
+            elif share.flushed:
+                self._send_flush(wave, edge, go_on=not wave.evaluates)
+                asked = True
+        if asked:
+            wave.tries += 1
+            pause = self.backoff.pause(wave.tries)
+            self.set_timer(f"repeat/{_name(wave)}", self.now + pause)
+
+    def note(self, message: EdgeProgress) -> None:
+        wave = self._of(message)
+        share = wave.shares[message.edge]
+        share.alive = True
+        if message.part == share.part:
+            share.counted = max(message.counted, share.counted)
+        else:
+            share.later = max(message.counted, share.later)
+        self._look()
+
+    def add(self, message: EdgeSum) -> None:
+        state, wave = self.state, self._of(message)
+        wave.add(message)
+        self.ack(message)
+        answered = [*message.devices, *(f.device for f in message.failures)]
+        self.roster.release(self.plan.run, message.edge, answered)
+        if message.count and not wave.evaluates:
+            state.failed = 0
+            self._patience()
+        self._look()
+
+    def refuse(self, message: EdgeSum) -> None:
+        self.record("refused_sum", edge=message.edge)
+        self.ack(message)
+        self._of(message).lose(message.edge)
+        self._look()
+
+    def lose(self, edge: int) -> None:
+        self.record("edge_lost", edge=edge)
+        for wave in self.state.open:
+            if wave.owes(edge):
+                wave.lose(edge)
+        self._look()
+
+    def end_wave(self, wave: Attempt) -> None:
+        for edge, _share in list(wave.owing()):
+            wave.lose(edge)
+        self._look()
+
+    def flush(self, _: object) -> None:
+        for wave in self.state.open:
+            fresh = [] if wave.evaluates else [s for _, s in wave.owing() if _can_flush(s)]
+            for share in fresh:
+                share.flushed = True
+            if fresh:
+                self._ask(wave)
+
+    def _flush_judges(self, wave: Attempt) -> None:
+        wave.flushed = True
+        for _, share in wave.owing():
+            share.flushed = True
+        self._ask(wave)
+
+    def _ask(self, wave: Attempt) -> None:
+        wave.tries = 0
+        self.ask_again(wave)
+
+    def _of(self, message: Any) -> Attempt:
+        wave = self._wave(message.round, message.attempt)
+        assert wave is not None
+        return wave
+
+    # ------------------------------------------------ what follows
+
+    def _look(self) -> None:
+        """Ends the waves that are over; then sees whether there is enough for a model."""
+        state, plan = self.state, self.plan
+        for wave in list(state.open):
+            if not any(wave.owing()):
+                self._close(wave)
+                if wave.evaluates:
+                    self._score(wave)
+                    if self._is_enough():
+                        self.post(_T.LAST_JUDGED)
+                        return
+            elif wave.evaluates and not wave.flushed and _heard(wave) >= plan.evaluate_cohort:
+                self._flush_judges(wave)
+        if state.phase is COLLECTING:
+            self._drop_stale()
+            here = sum(len(w.unused) for w in self._training())
+            at_edges = [s for w in self._training() for _, s in w.owing()]
+            if here >= plan.buffer:
+                self.post(_T.FULL)
+                return
+            if here + sum(s.counted for s in at_edges) >= plan.buffer:
+                if any(_can_flush(s) for s in at_edges):
+                    self.post(_T.AT_EDGES)
+                return
+        if state.pausing and not state.open and state.phase is not AGGREGATING:
+            self.post(_T.HOLD)
+
+    def _training(self) -> Iterator[Attempt]:
+        """Waves with updates that are in no model, or to come."""
+        return (w for w in (*self.state.parked, *self.state.open) if not w.evaluates)
+
+    def _drop_stale(self) -> None:
+        state = self.state
+        for wave in self._training():
+            if wave.unused and state.round - wave.round > self.plan.staleness_max:
+                self.record("stale", round=wave.round, attempt=wave.attempt, count=len(wave.unused))
+                state.stale.extend(wave.unused)
+                wave.total, wave.unused = None, []
+        state.parked = [w for w in state.parked if w.unused]
+
+    def _close(self, wave: Attempt) -> None:
+        """A wave is over: its edges may forget it, and its model's weights if nothing else needs
+        them. The updates that it gave stay.
+        """
+        state = self.state
+        state.open.remove(wave)
+        for kind in ("wave", "repeat"):
+            self.cancel_timer(f"{kind}/{_name(wave)}")
+        self._release(wave)
+        # Of the newest model more waves may begin: the edges keep its weights.
+        self._send_closed(wave, succeeded=wave.round < state.round)
+        self._drop(wave.weights.digest)
+        if wave.evaluates:
+            return
+        there = set(wave.reported())
+        state.resolved.extend(d for d in wave.selected() if d not in there)
+        state.failures.update(wave.failures)
+        if wave.unused:
+            state.parked.append(wave)
+        if not there and state.phase is COLLECTING:
+            # Whatever was wrong, it is not to be tried again at once.
+            self._rest(self.backoff.first_ns)
+
+    # ------------------------------------------------ the next model
+
+    def fill(self, _: object) -> None:
+        """Takes all that is here for the next model."""
+        state = self.state
+        state.batch = [staleness.take(w) for w in self._training() if w.unused]
+        state.parked = []
+        self.cancel_timer("wait")
+        self._aggregate()
+
+    def _aggregate(self) -> None:
+        state = self.state
+        try:
+            step, state.weight = staleness.delta(
+                state.batch, state.round, self.plan.ring, self._unmasked
+            )
+        except ring.RingError as fault:
+            self.post(_T.UPDATE_STOPPED, fault.message)
+            return
+        self._run_program("server_update", (step, state.weight))
+
+    def next_model(self, model: NewModel) -> None:
+        state = self.state
+        self._take(model)
+        if state.ordered is not None:
+            self._use_ordered()
+        if self._is_due(state.round - 1):
+            if any(w.evaluates for w in state.open):
+                self._skip("the one before it is not over")
+            else:
+                self._judge_next()
+        self._patience()
+        self.post(_T.AGAIN)
+
+    def see(self, _: object) -> None:
+        self._look()
+
+    def last_model(self, model: NewModel) -> None:
+        self._take(model)
+        self._end_waves("the last model is made")
+        if self.plan.evaluate_every:
+            if self.state.ordered is not None:
+                self._use_ordered()
+            self._judge_next()
+            self.post(_T.AGAIN)
+
+    def _judge_next(self) -> None:
+        self.state.evaluates = True
+        self._rest()
+        self.set_timer("judges", self.now + self.plan.wait_ns)
+
+    def _take(self, model: NewModel) -> None:
+        state = self.state
+        self._record_round("", model)
+        state.batch = []
+        self._replace_model(model.weights, model.memory)
+        state.round += 1
+        state.attempt = 0
+        state.failed = 0
+        state.opened_ns = self.now
+
+    def fall_short(self, why: str) -> None:
+        state = self.state
+        self._record_round(why, None)
+        state.batch = []
+        state.stopped_by = why
+        state.failed += 1
+        if state.failed >= self.plan.attempts_max:
+            self.post(_T.GIVE_UP)
+        elif state.phase is AGGREGATING:
+            self._patience()
+            self.post(_T.AGAIN)
+
+    def _record_round(self, why: str, model: NewModel | None) -> None:
+        """The facts of a model, or of why there is none. `selected`: devices whose part ended since
+        the last such record; a device may have had several. `staleness`: tau -> updates.
+        """
+        state = self.state
+        reported = sorted({d for piece in state.batch for d in piece.unused})
+        ages = Counter[int]()
+        for piece in state.batch:
+            ages[state.round - piece.round] += len(piece.unused)
+        others = set(state.resolved).union(state.stale).difference(reported)
+        self._record_attempt(
+            why,
+            model,
+            selected=sorted(others.union(reported)),
+            reported=reported,
+            refused={d: r for d, r in sorted(state.failures.items()) if d in others},
+            target_met=False,
+            staleness=dict(sorted(ages.items())),
+            stale=len(state.stale),
+        )
+        state.resolved, state.stale, state.failures = [], [], {}
+
+    # ------------------------------------------------ ending
+
+    def skip(self, why: str) -> None:
+        self._skip(why)
+        self.state.evaluates = False
+        if self._is_enough():
+            self.post(_T.LAST_JUDGED)
+
+    def give_up(self, _: object) -> None:
+        self._end_all()
+        self.record("run_failed", run=self.plan.run, why=self.state.stopped_by)
+
+    def finish(self, why: str | None) -> None:
+        if why is not None:
+            self.state.stopped_by = why
+        self._end_all()
+
+    def _end_all(self) -> None:
+        state = self.state
+        if state.phase is AGGREGATING:
+            self.emit(CancelProgram(state.ticket))
+        self._end_waves("the run is over")
+        state.batch = []
+
+    def _end_waves(self, why: str) -> None:
+        """Drops all that is out, and what came of it."""
+        state = self.state
+        for wave in list(state.open):
+            self._close(wave)
+            if wave.evaluates:
+                self._skip(why)
+        state.parked = []
+        self._cancel_timers()
+
+    def _cancel_timers(self) -> None:
+        for name in ("rest", "wait", "judges"):
+            self.cancel_timer(name)
+
+    # ------------------------------------------------ orders
+
+    def pause(self, _: object) -> None:
+        self.state.pausing = True
+        self._cancel_timers()
+        self._look()
+
+    def hold(self, _: object) -> None:
+        self._cancel_timers()
+
+    def go_on(self, _: object) -> None:
+        state = self.state
+        state.pausing = False
+        self._rest()
+        self._patience()
+        if state.evaluates:
+            self.set_timer("judges", self.now + self.plan.wait_ns)
+
+    def take_weights(self, weights: Any) -> None:
+        self.state.ordered = weights
+        if self.state.phase is not AGGREGATING:
+            self._use_ordered()
+
+    def _use_ordered(self) -> None:
+        """The ordered weights are the model now. What began from others, and what the optimiser
+        remembers, is of no use to it.
+        """
+        state = self.state
+        assert state.ordered is not None
+        self._end_waves("other weights are ordered")
+        self._replace_model(state.ordered, None)
+        state.ordered = None
+        state.worse = 0
+        digest = state.weights.digest
+        self.record("model_ordered", run=self.plan.run, round=state.round, model=digest)
+        if state.pausing:
+            return
+        self._rest()
+        self._patience()
+        if state.evaluates:
+            self.set_timer("judges", self.now + self.plan.wait_ns)
+
+
+def _name(wave: Attempt) -> str:
+    """In the names of its timers."""
+    return f"{wave.round}/{wave.attempt}"
+
+
+def _heard(wave: Attempt) -> int:
+    """Updates that are here or with the edges."""
+    return wave.counted() + len(wave.unused)
+
+
+def _can_flush(share: Share) -> bool:
+    return share.counted > 0 and not share.flushed and not share.over

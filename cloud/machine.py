@@ -230,9 +230,10 @@ class Coordinator(Machine[CoordinatorState]):
     def _tell(self, machine: RunMachine, event: Any) -> bool:
         """Lets a run handle an event and carries its effects on; gives whether it took devices."""
         state = self.state
-        self.changed = True  # also when the coordinator's own row was `ignore`
         for effect in machine.handle(event, self.now):
             self._carry(effect)
+        # Also when the coordinator's own row was `ignore`.
+        self.changed = self.changed or machine.changed
         if machine.took:
             state.turns += 1
             machine.state.turn = state.turns
@@ -339,11 +340,13 @@ class Coordinator(Machine[CoordinatorState]):
         sender, message = subject
         self.emit(SendBlob(sender, message.digest))
         for machine in self._active():
-            if machine.names(message.digest) and machine.owes(sender.number):
+            heeds = machine.heeds_fetches and machine.owes(sender.number)
+            if heeds and machine.names(message.digest):
                 self._tell(machine, Fetched(sender.number, message.digest))
 
     def pass_on(self, subject: tuple[int, Any]) -> None:
         run, event = subject
+        self.changed = False  # unless the run's machine says so
         self._tell(self._machine(self.state.runs[run]), event)
 
     def ack(self, message: EdgeSum) -> None:
@@ -352,6 +355,7 @@ class Coordinator(Machine[CoordinatorState]):
         )
         self.send(Node(Tier.EDGE, message.edge), ack)
         self.ignore(_T.LATE_SUM)
+        self.changed = False
 
     def submit(self, order: RunOrder) -> None:
         state, plan = self.state, order.submit

@@ -125,6 +125,7 @@ class RoundsMachine(RunMachine):
     """A run in rounds."""
 
     rows = index(TABLE)
+    heeds_fetches = True
 
     # ------------------------------------------------ what the coordinator asks
 
@@ -281,7 +282,7 @@ class RoundsMachine(RunMachine):
 
     def resume(self, _: object) -> None:
         self.set_timer("round", self._at_hand().ends_ns)
-        self.state.tries = 0
+        self._at_hand().tries = 0
         self.ask_again(None)
 
     def ask_again(self, _: object) -> None:
@@ -294,8 +295,8 @@ class RoundsMachine(RunMachine):
                 self._send_task(attempt, edge)
             elif attempt.flushed:
                 self._send_flush(attempt, edge, go_on=False)
-        self.state.tries += 1
-        self.set_timer("repeat", self.now + self.backoff.pause(self.state.tries))
+        attempt.tries += 1
+        self.set_timer("repeat", self.now + self.backoff.pause(attempt.tries))
 
     def hear(self, edge: int) -> None:
         self._at_hand().shares[edge].alive = True
@@ -405,27 +406,14 @@ class RoundsMachine(RunMachine):
         self.record("run_failed", run=self.plan.run, why=self.state.stopped_by)
 
     def _record_round(self, why: str, model: NewModel | None) -> None:
-        """The facts of an attempt. `refused`: devices that answered by a Failure; the others
-        neither reported nor answered. `model`, `parent`: what was made, and of what.
-        """
-        state = self.state
-        attempt = state.open[0] if state.open else None
-        self.record(
-            "round",
-            run=self.plan.run,
-            round=state.round,
-            attempt=state.attempt,
-            succeeded=model is not None,
-            why=why,
+        attempt = self.state.open[0] if self.state.open else None
+        self._record_attempt(
+            why,
+            model,
             selected=attempt.selected() if attempt else [],
             reported=attempt.reported() if attempt else [],
             refused=dict(sorted(attempt.failures.items())) if attempt else {},
             target_met=attempt is not None and attempt.flushed,
-            weight=state.weight if model is not None else 0.0,
-            opened_ns=state.opened_ns,
-            parent=state.weights.digest,
-            model=model.weights.digest if model is not None else b"",
-            model_size=model.weights.size if model is not None else 0,
         )
 
     # ------------------------------------------------ evaluation

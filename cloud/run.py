@@ -9,7 +9,7 @@ pool of devices through the `Roster` alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.learn import metrics
 from ..core.machine import Backoff, Machine
@@ -19,6 +19,7 @@ from ..core.ports import (
     DropBlob,
     Effect,
     Masker,
+    NewModel,
     Node,
     Record,
     Rng,
@@ -68,7 +69,13 @@ def prefix(run: int) -> str:
 
 
 class RunMachine(Machine[RunState]):
-    """One run. Subclasses give `rows`, `read`, `wanted`, `takes` and their actions."""
+    """One run. Subclasses give `rows`, `read`, `wanted`, `takes`, `owes` and their actions.
+
+    heeds_fetches: whether a FetchBlob is a sign of life. It does not say for which attempt: where
+    there may be several, it is none.
+    """
+
+    heeds_fetches: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -214,7 +221,9 @@ class RunMachine(Machine[RunState]):
             purpose=EVALUATE if attempt.evaluates else TRAIN,
         )
         devices = attempt.shares[edge].devices
-        self.send(Node(Tier.EDGE, edge), EdgeTask(task=task, devices=devices, time_ms=left_ms))
+        alone = len(self.state.open) == 1
+        message = EdgeTask(task=task, devices=devices, time_ms=left_ms, alone=alone)
+        self.send(Node(Tier.EDGE, edge), message)
 
     def _send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
         share = attempt.shares[edge]
@@ -277,6 +286,27 @@ class RunMachine(Machine[RunState]):
         """The coordinator lets it go where no other run needs it."""
         if not self.needs(digest):
             self.emit(DropBlob(digest))
+
+    def _record_attempt(self, why: str, model: NewModel | None, **facts: Any) -> None:
+        """The facts of an attempt at a model. `refused`: devices that answered by a Failure; the
+        others of `selected` neither reported nor answered. `model`, `parent`: what was made, and of
+        what.
+        """
+        state, made = self.state, model.weights if model is not None else None
+        self.record(
+            "round",
+            run=self.plan.run,
+            round=state.round,
+            attempt=state.attempt,
+            succeeded=made is not None,
+            why=why,
+            weight=state.weight if made is not None else 0.0,
+            opened_ns=state.opened_ns,
+            parent=state.weights.digest,
+            model=made.digest if made is not None else b"",
+            model_size=made.size if made is not None else 0,
+            **facts,
+        )
 
     # ------------------------------------------------ evaluation
 

@@ -94,7 +94,8 @@ class Attempt:
 
     evaluates: they judge the model and do not train. weights: what they work on. shares: by edge.
     failures: device -> FailureReason. total: the sum over `unused`, the devices whose updates are
-    in and not yet in a model. flushed: all sums were asked for.
+    in and not yet in a model. flushed: all sums were asked for. tries: how often edges were asked
+    since then, or since it began.
     """
 
     round: int
@@ -108,6 +109,7 @@ class Attempt:
     total: Vector | None = None
     unused: list[int] = field(default_factory=list)
     flushed: bool = False
+    tries: int = 0
 
     def selected(self) -> list[int]:
         return sorted(d for share in self.shares.values() for d in share.devices)
@@ -188,11 +190,13 @@ class RunState:
     model number `round` of `weights`. attempt: the newest of it. failed: attempts in a row that
     gave nothing. open: what is out; of a synchronous run at most one. evaluates: devices are wanted
     for an evaluation, not for training. rested, settling: the pause before selecting is over; so is
-    the time to wait for enough. ordered: weights that take the model's place at the next chance.
-    pausing: no device is selected any more. best: the lowest personal loss of an evaluation, worse:
-    how many evaluations ago. turn: when it took devices last, in turns of all runs. parked, batch:
-    of a buffered run, waves whose sums are in while the wave is closed; and what the server update
-    works on. resolved: devices whose part of a wave ended without an update since the last model.
+    the time to wait for enough. cooling: nobody is selected before the pause is over. ordered:
+    weights that take the model's place at the next chance. pausing: no device is selected any more.
+    best: the lowest personal loss of an evaluation; worse: how many evaluations ago. turn: when it
+    took devices last, in turns of all runs. parked, batch: of a buffered run, waves that are over
+    and whose sums are in no model yet; and what the server update works on. resolved: devices whose
+    part of a wave ended without an update since the last model; stale: devices whose update came
+    too late to be of use; failures: device -> FailureReason.
     """
 
     run: int
@@ -209,8 +213,8 @@ class RunState:
     settling: bool = False
     rest_ends_ns: int = 0
     wait_ends_ns: int = 0
+    cooling: bool = False
     opened_ns: int = 0
-    tries: int = 0
     weight: float = 0.0
     ticket: int = 0
     ordered: BlobRef | None = None
@@ -222,6 +226,7 @@ class RunState:
     parked: list[Attempt] = field(default_factory=list)
     batch: list[Attempt] = field(default_factory=list)
     resolved: list[int] = field(default_factory=list)
+    stale: list[int] = field(default_factory=list)
     failures: dict[int, int] = field(default_factory=dict)
 
 

@@ -398,13 +398,14 @@ class Federation:
             del host.timers[name]
             self._dispatch(host, TimerFired(name))
 
-    def _finish(self, _: int, host: Host, ticket: int, job: Job) -> None:
+    def _finish(self, _: int, host: Host, ticket: int, job: Job, trained: bool) -> None:
         if host.job != (ticket, job):
             return
         host.job = None
         outcome = self._jobs.result(job)
-        self.updates += 1
-        self._tally.trained(host.node.number, outcome)
+        if trained:
+            self.updates += 1
+            self._tally.trained(host.node.number, outcome)
         self._dispatch(host, ProgramFinished(ticket, outcome))
 
     def _update(self, _: int, host: Host, effect: RunProgram) -> None:
@@ -559,7 +560,8 @@ class Federation:
         job = self._jobs.add(now + duration, start)
         host.job = (effect.ticket, job)
         self._tally.compute_ns += duration
-        self._at(now + duration, self._finish, host, effect.ticket, job)
+        trained = effect.program == "client_update"
+        self._at(now + duration, self._finish, host, effect.ticket, job, trained)
         chance = self.plan.fleet.dropout_of(profile)
         # By ticket, not by round: a device that came back and trains again has a fresh chance.
         if self.streams.unit("dropout", device, effect.ticket) < chance:
@@ -593,7 +595,7 @@ class Federation:
             away = {d for d in effect.fields["selected"] if not self._is_there(d)}
             self._tally.vanished |= away
             self._rounds_to_tell.append(self._tally.record(effect.fields, self.schedule.now))
-            self._tally = Tally()
+            self._tally = self._tally.next(effect.fields, overlap=self.plan.buffer is not None)
             return
         if effect.kind == "evaluation":
             self.evaluations.append(Evaluation.of(effect.fields))

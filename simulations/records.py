@@ -107,6 +107,15 @@ class Tally:
         # Not the outcome itself: its vector is as large as the model.
         self.outcomes[device] = (outcome.examples, outcome.loss)
 
+    def next(self, fields: Mapping[str, Any], overlap: bool) -> Tally:
+        """The tally after a record. Where rounds overlap, an update may have been made long before
+        it is in a model; a device that trained twice meanwhile is known by the last time.
+        """
+        if not overlap:
+            return Tally()
+        vanished = self.vanished.difference(fields["selected"])
+        return Tally(vanished=vanished, outcomes=self.outcomes)
+
     def record(self, fields: Mapping[str, Any], now: int) -> RoundRecord:
         """The record of an attempt, from what the coordinator says of it and what was counted."""
         selected, reported = fields["selected"], fields["reported"]
