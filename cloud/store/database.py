@@ -1,0 +1,275 @@
+"""A database of the coordinator's, open: connections, migrations, and one writer.
+
+SQLite by default, in WAL mode with every commit synced; PostgreSQL by URL. Two coordinators on one
+database would each believe to be the federation's only memory, so the second is refused: on SQLite
+by a lock on a file beside it, on PostgreSQL by an advisory lock; the system lets go of either when
+the process ends, however it ends. A connection to PostgreSQL can also break while the process goes
+on, and with it the lock: then `lost` is set, and the generation in the `lease` row, which every
+transaction asks for, lets nothing more be written once another coordinator has taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import event, insert, select, text, update
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from ...core.errors import DelianError
+from ...core.node.disk import FolderLock
+from . import migrate
+from .models import Lease
+
+log = logging.getLogger("delian.cloud.store")
+
+T = TypeVar("T")
+
+#: How long SQLite waits for another process's transaction, as of a backup.
+BUSY_MS = 30_000
+#: How long a new coordinator waits for PostgreSQL to notice that the one before has died.
+TAKE_OVER_S = 5
+#: How often it is asked whether the lock is still ours, and how long an answer may take.
+HEARTBEAT_S = 5.0
+READERS = 4
+_LOCK_KEY = int.from_bytes(hashlib.sha256(b"delian coordinator").digest()[:8], "big", signed=True)
+
+Work = Callable[[AsyncConnection], Awaitable[T]]
+
+
+class StoreError(DelianError):
+    """The database cannot be opened, read or written."""
+
+
+class StoreInUse(StoreError):
+    """Another coordinator works on this database."""
+
+
+def parse_url(store: str | Path) -> URL:
+    """The URL of a store as people write it: a file, sqlite:///FILE or postgresql://...
+
+    Raises StoreError.
+    """
+    given = str(store)
+    if "://" not in given:
+        return URL.create("sqlite+aiosqlite", database=given)
+    try:
+        url = make_url(given)
+    except ArgumentError as fault:
+        raise StoreError(f"the store's URL cannot be read: {fault}") from None
+    kind = url.drivername.partition("+")[0]
+    if kind == "sqlite" and url.database and url.database != ":memory:":
+        return url.set(drivername="sqlite+aiosqlite")
+    if kind in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+asyncpg")
+    raise StoreError(
+        f"no store can be kept in {url.render_as_string()}",
+        "name a file, or postgresql://USER@HOST/DATABASE",
+    )
+
+
+class Database:
+    """Made by `Database.open`. `on_write` is told the seconds that each transaction took."""
+
+    def __init__(self, url: URL) -> None:
+        self.url = url
+        self.is_sqlite = url.get_backend_name() == "sqlite"
+        self.lost = asyncio.Event()
+        self.generation = 0
+        self.on_write: Callable[[float], None] = lambda seconds: None
+        self._writing = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._file_lock: FolderLock | None = None
+        self._lock_connection: AsyncConnection | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._writer = _engine(url, self.is_sqlite, 1, "BEGIN IMMEDIATE")
+        self._reader = _engine(url, self.is_sqlite, READERS, "BEGIN")
+        self._closed = False
+
+    @classmethod
+    async def open(cls, store: str | Path) -> Database:
+        """Locks the database, brings its tables up to date and takes the next generation. Raises
+        StoreError, StoreInUse.
+        """
+        url = parse_url(store)
+        try:
+            database = cls(url)
+        except (ImportError, ArgumentError) as fault:
+            raise StoreError(
+                f"the store {url.render_as_string()} needs a driver that is not installed: {fault}",
+                "pip install 'delian[cloud]', and 'delian[postgres]' for PostgreSQL",
+            ) from None
+        try:
+            await database._take()
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    async def close(self) -> None:
+        """Waits for what is being written. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.gather(self._heart, return_exceptions=True)
+        if self._lock_connection is not None:
+            with contextlib.suppress(SQLAlchemyError, OSError):
+                await self._lock_connection.close()
+        await self._writer.dispose()
+        await self._reader.dispose()
+        if self._file_lock is not None:
+            self._file_lock.close()
+
+    @contextlib.asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """A connection that sees one state of the database. Raises StoreError."""
+        try:
+            async with self._reader.connect() as connection:
+                yield connection
+        except (SQLAlchemyError, OSError) as fault:
+            raise self._fault(fault) from fault
+
+    async def transact(self, work: Work[T]) -> T:
+        """Does `work` in a transaction of its own, one at a time; durable when this returns. A
+        caller that is cancelled leaves it running to its end. Raises StoreError.
+        """
+        if self._closed:
+            raise StoreError("the store is closed")
+        task = asyncio.ensure_future(self._transact(work))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def _transact(self, work: Work[T]) -> T:
+        async with self._writing:
+            began = time.perf_counter()
+            try:
+                async with self._writer.begin() as connection:
+                    await self._check_generation(connection)
+                    result = await work(connection)
+            except (SQLAlchemyError, OSError) as fault:
+                raise self._fault(fault) from fault
+            self.on_write(time.perf_counter() - began)
+            return result
+
+    async def _check_generation(self, connection: AsyncConnection) -> None:
+        asked = select(Lease.generation).where(Lease.id == 1)
+        if not self.is_sqlite:
+            asked = asked.with_for_update(read=True)  # who takes over waits for this transaction
+        if (await connection.execute(asked)).scalar() != self.generation:
+            self.lost.set()
+            raise StoreInUse("another coordinator has taken over this database")
+
+    def _fault(self, fault: Exception) -> StoreError:
+        cause = getattr(fault, "orig", None) or fault
+        return StoreError(
+            f"the store {self.url.render_as_string()} failed: {cause}",
+            "see that the database is there, has room and may be written to",
+        )
+
+    # ------------------------------------------------ one writer
+
+    async def _take(self) -> None:
+        try:
+            if self.is_sqlite:
+                self._lock_file()
+            else:
+                await self._lock_advisory()
+            async with self._writer.begin() as connection:
+                await connection.run_sync(migrate.upgrade)
+                self.generation = await _next_generation(connection)
+        except (SQLAlchemyError, OSError) as fault:
+            raise self._fault(fault) from fault
+        if not self.is_sqlite:
+            self._heart = asyncio.get_running_loop().create_task(self._beat())
+        facts = {"store": self.url.render_as_string(), "generation": self.generation}
+        log.info("store open", extra=facts)
+
+    def _lock_file(self) -> None:
+        path = Path(self.url.database or "")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._file_lock = FolderLock(path.with_name(path.name + ".writer"))
+        except DelianError as fault:
+            raise StoreInUse(
+                f"another coordinator works on {path}: {fault.message}", "stop that one first"
+            ) from None
+
+    async def _lock_advisory(self) -> None:
+        connection = await self._reader.connect()
+        self._lock_connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
+        await self._lock_connection.execute(text(f"SET lock_timeout = '{TAKE_OVER_S}s'"))
+        try:
+            await self._lock_connection.execute(text(f"SELECT pg_advisory_lock({_LOCK_KEY})"))
+        except SQLAlchemyError as fault:
+            if getattr(getattr(fault, "orig", None), "sqlstate", "") != "55P03":  # lock_timeout
+                raise
+            raise StoreInUse(
+                f"another coordinator works on {self.url.render_as_string()}",
+                "stop that one first",
+            ) from None
+
+    async def _beat(self) -> None:
+        """Notices that the connection which holds the lock has broken."""
+        assert self._lock_connection is not None
+        try:
+            while True:
+                await asyncio.sleep(HEARTBEAT_S)
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._lock_connection.execute(text("SELECT 1"))
+        except (SQLAlchemyError, OSError, TimeoutError) as fault:
+            log.error("the lock on the store is lost", extra={"why": str(fault)})
+            self.lost.set()
+
+
+def _engine(url: URL, is_sqlite: bool, size: int, begin: str) -> AsyncEngine:
+    engine = create_async_engine(url, pool_size=size, max_overflow=0)
+    if is_sqlite:
+
+        @event.listens_for(engine.sync_engine, "connect")
+        def _on_connect(connection: Any, record: Any) -> None:
+            # Transactions begin where SQLAlchemy says so, not where the driver guesses.
+            connection.isolation_level = None
+            cursor = connection.cursor()
+            for pragma in (
+                f"busy_timeout={BUSY_MS}",
+                "journal_mode=WAL",
+                "synchronous=FULL",
+                "foreign_keys=ON",
+            ):
+                cursor.execute(f"PRAGMA {pragma}")
+            cursor.close()
+
+        @event.listens_for(engine.sync_engine, "begin")
+        def _on_begin(connection: Any) -> None:
+            connection.exec_driver_sql(begin)
+
+    return engine
+
+
+async def _next_generation(connection: AsyncConnection) -> int:
+    owner = f"{socket.gethostname()} {os.getpid()}"[:256]
+    since = time.time_ns() // 1_000_000
+    asked = select(Lease.generation).where(Lease.id == 1).with_for_update()
+    before = (await connection.execute(asked)).scalar()
+    if before is None:
+        values = {"id": 1, "generation": 1, "owner": owner, "since_ms": since}
+        await connection.execute(insert(Lease).values(**values))
+        return 1
+    values = {"generation": before + 1, "owner": owner, "since_ms": since}
+    await connection.execute(update(Lease).where(Lease.id == 1).values(**values))
+    return int(before) + 1

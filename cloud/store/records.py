@@ -1,0 +1,206 @@
+"""The coordinator's records as rows: attempts, evaluations, models, and a run's events.
+
+Called by the journal, in the transaction that makes the events durable of which the records came.
+An event of a run is a kind and a JSON object of facts; docs/operating.md lists them. Lists of
+devices stand in the `rounds` table only: an event says how many.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ...core.ports import Record
+from ...core.wire.operator_pb2 import PlanMessage
+from ...core.wire.round_pb2 import FailureReason
+from ..state import OVER
+from .models import EvaluationRow, EventRow, ModelRow, RoundRow, RunRow
+
+#: An event's facts, as JSON; proto/operator.proto names the limit.
+FACTS_BYTES_MAX = 64 * 1024
+
+_OVER = frozenset(phase.value for phase in OVER)
+
+
+def _round_facts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    refused = Counter(_reason(code) for code in fields["refused"].values())
+    return {
+        "round": fields["round"],
+        "attempt": fields["attempt"],
+        "succeeded": fields["succeeded"],
+        "why": fields["why"],
+        "opened_ms": fields["opened_ns"] // 1_000_000,
+        "selected": len(fields["selected"]),
+        "reported": len(fields["reported"]),
+        "refused": dict(sorted(refused.items())),
+        "weight": fields["weight"],
+        "model": fields["model"].hex(),
+        "parent": fields["parent"].hex(),
+    }
+
+
+def _evaluation_facts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "round": fields["round"],
+        "model": fields["model"].hex(),
+        "devices": fields["devices"],
+        "metrics": _metrics(fields),
+    }
+
+
+def _plain_facts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value.hex() if isinstance(value, bytes) else value
+        for key, value in fields.items()
+        if key != "run"
+    }
+
+
+#: The records that become events of their run, and how their facts are told.
+FACTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "round": _round_facts,
+    "evaluation": _evaluation_facts,
+    "phase": _plain_facts,
+    "evaluation_skipped": _plain_facts,
+    "model_ordered": _plain_facts,
+    "refused_order": _plain_facts,
+}
+
+
+async def keep(connection: AsyncConnection, records: Sequence[Record], now_ms: int) -> None:
+    """Writes the rows that come of records, in their order."""
+    sequences: dict[int, int] = {}
+    for record in records:
+        facts = FACTS.get(record.kind)
+        if facts is None:
+            continue
+        fields = record.fields
+        run = int(fields["run"])
+        row = (await connection.execute(select(RunRow).where(RunRow.run == run))).one_or_none()
+        if row is None:
+            continue  # an order that was refused before its run had a row
+        if record.kind == "round":
+            await _keep_round(connection, fields, row, now_ms)
+        elif record.kind == "evaluation":
+            await _keep_evaluation(connection, fields, now_ms)
+        elif record.kind == "phase":
+            await _keep_phase(connection, fields, now_ms)
+        elif record.kind == "refused_order" and row.phase == "new":
+            # The order to begin it: it will never begin.
+            why = {"run": run, "phase": "failed", "why": fields["why"]}
+            await _keep_phase(connection, why, now_ms)
+        if run not in sequences:
+            asked = select(func.max(EventRow.sequence)).where(EventRow.run == run)
+            sequences[run] = (await connection.execute(asked)).scalar() or 0
+        sequences[run] += 1
+        await connection.execute(
+            insert(EventRow).values(
+                run=run,
+                sequence=sequences[run],
+                time_ms=now_ms,
+                kind=record.kind,
+                facts=_json(facts(fields)),
+            )
+        )
+
+
+async def _keep_round(
+    connection: AsyncConnection, fields: Mapping[str, Any], run: Any, now_ms: int
+) -> None:
+    lists = {"selected": list(fields["selected"]), "reported": list(fields["reported"])}
+    await connection.execute(
+        insert(RoundRow).values(
+            run=fields["run"],
+            round=fields["round"],
+            attempt=fields["attempt"],
+            succeeded=fields["succeeded"],
+            why=fields["why"],
+            ended_ms=now_ms,
+            selected=len(lists["selected"]),
+            reported=len(lists["reported"]),
+            weight=float(fields["weight"]),
+            refused={str(device): int(code) for device, code in fields["refused"].items()},
+            devices=zlib.compress(json.dumps(lists, separators=(",", ":")).encode()),
+            parent=fields["parent"] or None,
+            model=fields["model"] or None,
+        )
+    )
+    values: dict[str, Any] = {"round": fields["round"], "attempt": fields["attempt"] + 1}
+    if fields["succeeded"]:
+        values = {
+            "round": fields["round"] + 1,
+            "attempt": 1,
+            "weights": fields["model"],
+            "weights_size": fields["model_size"],
+        }
+        await _keep_model(connection, fields, run, now_ms)
+    await connection.execute(update(RunRow).where(RunRow.run == run.run).values(**values))
+
+
+async def _keep_model(
+    connection: AsyncConnection, fields: Mapping[str, Any], run: Any, now_ms: int
+) -> None:
+    bundle = PlanMessage.FromString(run.plan).bundle
+    await connection.execute(
+        insert(ModelRow).values(
+            digest=fields["model"],
+            size=fields["model_size"],
+            bundle=bundle.digest,
+            bundle_size=bundle.size,
+            run=run.run,
+            round=fields["round"],
+            parent=fields["parent"] or None,
+            created_ms=now_ms,
+            metrics={},
+            kept=True,
+        )
+    )
+
+
+async def _keep_evaluation(
+    connection: AsyncConnection, fields: Mapping[str, Any], now_ms: int
+) -> None:
+    metrics = _metrics(fields)
+    await connection.execute(
+        insert(EvaluationRow).values(
+            run=fields["run"],
+            round=fields["round"],
+            model=fields["model"],
+            devices=fields["devices"],
+            metrics=metrics,
+            time_ms=now_ms,
+        )
+    )
+    mine = (ModelRow.run == fields["run"], ModelRow.digest == fields["model"])
+    await connection.execute(update(ModelRow).where(*mine).values(metrics=metrics))
+
+
+async def _keep_phase(connection: AsyncConnection, fields: Mapping[str, Any], now_ms: int) -> None:
+    values = {"phase": fields["phase"], "why": fields["why"]}
+    if fields["phase"] in _OVER:
+        values["ended_ms"] = now_ms
+    await connection.execute(update(RunRow).where(RunRow.run == fields["run"]).values(**values))
+
+
+def _metrics(fields: Mapping[str, Any]) -> dict[str, float]:
+    """By name; what is no finite number has no place in JSON."""
+    told = {str(name): float(value) for name, value in fields["metrics"].items()}
+    return {name: value for name, value in told.items() if math.isfinite(value)}
+
+
+def _json(facts: dict[str, Any]) -> str:
+    content = json.dumps(facts, separators=(",", ":"), default=str)
+    if len(content.encode()) > FACTS_BYTES_MAX:
+        content = json.dumps({key: facts[key] for key in ("round", "phase") if key in facts})
+    return content
+
+
+def _reason(code: int) -> str:
+    return FailureReason.Name(code).lower() if code in FailureReason.values() else str(code)
