@@ -103,7 +103,7 @@ TABLE = (
     row(REPORTING, _T.ALL_ACKED, "end", OVER, "remember who answered"),
     row(REPORTING, _T.EXPIRED, "expire", OVER, "it was kept long enough"),
     row(_OPEN, _T.CLOSED, "close", OVER, "tell whoever still works on it"),
-    row(tuple(Stage), _T.STALE, IGNORE, None, "count it"),
+    row(_OPEN, _T.STALE, IGNORE, None, "count it"),
 )
 
 
