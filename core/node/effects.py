@@ -107,9 +107,9 @@ class Effects:
 
     def is_current(self, item: Item) -> bool:
         """Whether an item of the inbox still stands. A timer's does not when it was cancelled or
-        set anew meanwhile; when it does, the timer is done.
+        set anew meanwhile; when it does, the timer is done. (One that was posted by hand stands.)
         """
-        if not isinstance(item.event, TimerFired):
+        if not isinstance(item.event, TimerFired) or item.timer is None:
             return True
         if self._timers.get(item.event.name) is not item.timer:
             return False

@@ -1,0 +1,159 @@
+"""What the driver's tests share: time that waits for nobody, a toy machine, things that record."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+
+from delian.core.node.memory import DiskJournal, MemoryBlobs, MemoryDisk
+from delian.core.ports import (
+    Node,
+    Ordered,
+    Outcome,
+    ProtocolError,
+    Received,
+    Record,
+    Send,
+    Started,
+    Tier,
+)
+from delian.core.wire.admission_pb2 import Accept, CheckIn
+
+EDGE = Node(Tier.EDGE, 1)
+START_NS = 1_700_000_000 * 10**9
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer when nothing else is to be done."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        super().__init__()
+
+    def time(self) -> float:
+        return self.seconds
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:
+            self.seconds = max(self.seconds, self._scheduled[0]._when)
+        super()._run_once()
+
+
+def run(main):
+    """Runs a coroutine in virtual time; it must not need threads."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
+
+
+class LoopClock:
+    """Wall time that goes with the loop's."""
+
+    def __init__(self, start: int = START_NS) -> None:
+        self.start = start
+
+    def now(self) -> int:
+        return self.start + round(asyncio.get_running_loop().time() * 1e9)
+
+
+def salt(size: int, numbers=itertools.count()) -> bytes:  # noqa: B008 a counter for all
+    return hashlib.sha256(b"%d" % next(numbers)).digest()[:size]
+
+
+def journal(disk: MemoryDisk | None = None) -> DiskJournal:
+    return DiskJournal(MemoryDisk() if disk is None else disk, salt)
+
+
+class Toy:
+    """Counts check-ins by sequence and accepts each; a repeated one changes nothing. `script` says
+    what an order leads to: sequence -> effects.
+    """
+
+    node = EDGE
+
+    def __init__(self, snapshot: bytes | None = None, script=None) -> None:
+        self.seen: list[int] = json.loads(snapshot) if snapshot else []
+        self.script = script or {}
+        self.events = []
+        self.changed = True
+
+    def snapshot(self) -> bytes:
+        return json.dumps(self.seen).encode()
+
+    def handle(self, event, now):
+        self.events.append((event, now))
+        self.changed = True
+        match event:
+            case Received(sender, CheckIn() as message):
+                if message.sequence == 666:
+                    raise ProtocolError("not a number that one says")
+                assert message.sequence != 999, "a fault of the machine"
+                if message.sequence in self.seen:
+                    self.changed = False
+                    return [Record("ignored", {})]
+                self.seen.append(message.sequence)
+                return [
+                    Send(sender, Accept(sequence=message.sequence)),
+                    Record("counted", {"sequence": message.sequence}),
+                    *self.script.get(message.sequence, ()),
+                ]
+            case Started() | Ordered():
+                return []
+        return []
+
+
+def check_in(sequence: int, device: int = 7) -> Received:
+    return Received(Node(Tier.DEVICE, device), CheckIn(device=device, sequence=sequence))
+
+
+class Switchboard:
+    """Records what is sent, as (node, message or digest, traceparent)."""
+
+    def __init__(self) -> None:
+        self.sent = []
+
+    def send(self, sender, to, message, traceparent=""):
+        self.sent.append((to, message, traceparent))
+
+    def send_blob(self, sender, to, digest):
+        self.sent.append((to, digest, ""))
+
+    @property
+    def accepted(self) -> list[int]:
+        return [m.sequence for _, m, _ in self.sent if isinstance(m, Accept)]
+
+
+class Runner:
+    """Runs no program: the test says what comes of each."""
+
+    def __init__(self, outcome=None) -> None:
+        self.outcome = outcome
+        self.running: dict[int, asyncio.Future] = {}
+        self.cancelled: list[int] = []
+
+    async def run(self, program):
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        if self.outcome is not None:
+            return self.outcome
+        future = self.running[program.ticket] = asyncio.get_running_loop().create_future()
+        return await future
+
+    async def cancel(self, ticket):
+        self.cancelled.append(ticket)
+        future = self.running.pop(ticket, None)
+        if future is not None and not future.done():
+            future.set_result(Outcome(None))
+
+
+def parts(**changes):
+    """What a driver takes, in memory."""
+    return {
+        "journal": journal(),
+        "switch": Switchboard(),
+        "blobs": MemoryBlobs(),
+        "executor": Runner(),
+        "clock": LoopClock(),
+        **changes,
+    }

@@ -1,0 +1,131 @@
+"""What daemons have in common: tasks, signals, and where a node may go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+
+import pytest
+from delian.core.errors import DelianError
+from delian.core.identity.folder import HomeAddress
+from delian.core.node.hosting import (
+    Tasks,
+    check_loopback,
+    merge_homes,
+    notify_ready,
+    parse_home,
+    stop_on_signals,
+    who_is,
+)
+from delian.core.ports import CLOUD, Node, Tier
+
+
+def edge(number: int) -> Node:
+    return Node(Tier.EDGE, number)
+
+
+@pytest.mark.parametrize(
+    ("text", "home"),
+    [
+        ("here:7700", HomeAddress(edge(0), grpc="here:7700")),
+        ("cloud@10.0.0.1:7700", HomeAddress(edge(0), grpc="10.0.0.1:7700")),
+        ("edge-3@[::1]:7701", HomeAddress(edge(3), grpc="[::1]:7701")),
+        ("3@e:1", HomeAddress(edge(3), grpc="e:1")),
+        ("edge-3@mqtts://b:8883", HomeAddress(edge(3), mqtt="mqtts://b:8883")),
+    ],
+)
+def test_a_home_is_written_as_a_node_and_an_address(text, home):
+    assert parse_home(text) == home
+
+
+@pytest.mark.parametrize("text", ["", "here", "here:0", "here:70000", "x@here:1", "a b:1", "::1:5"])
+def test_what_is_no_home_is_refused(text):
+    with pytest.raises(DelianError, match="host"):
+        parse_home(text)
+
+
+def test_homes_of_one_node_are_one_and_the_cloud_is_edge_0():
+    homes = [
+        HomeAddress(edge(3), grpc="a:1"),
+        HomeAddress(CLOUD, grpc="c:1"),
+        HomeAddress(edge(3), mqtt="mqtt://a:2"),
+    ]
+    assert merge_homes(homes) == (
+        HomeAddress(edge(3), "a:1", "mqtt://a:2"),
+        HomeAddress(edge(0), "c:1"),
+    )
+    with pytest.raises(DelianError):
+        merge_homes([])
+
+
+def test_who_a_node_is_comes_from_its_identity_or_is_insecure(tmp_path):
+    who = who_is(Tier.DEVICE, None, insecure=True, number=4)
+    assert who.node == Node(Tier.DEVICE, 4) and who.identity is None
+    for given in (
+        {"identity": None, "insecure": False, "number": None},
+        {"identity": None, "insecure": True, "number": None},
+        {"identity": tmp_path, "insecure": True, "number": 4},
+        {"identity": tmp_path, "insecure": False, "number": None},
+    ):
+        with pytest.raises(DelianError):
+            who_is(Tier.DEVICE, **given)
+
+
+def test_without_tls_nothing_leaves_the_machine():
+    for target in ("127.0.0.1:1", "localhost:1", "[::1]:1", "mqtt://127.0.0.1:1883"):
+        check_loopback(target, "the home")
+    for target in ("10.0.0.1:1", "example.org:1", "0.0.0.0:1"):
+        with pytest.raises(DelianError, match="not on this machine"):
+            check_loopback(target, "the home")
+
+
+def test_the_first_task_that_fails_ends_the_daemon_and_the_others_are_ended():
+    ended = []
+
+    async def fails():
+        raise DelianError("broken")
+
+    async def runs():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def done():
+        return None
+
+    async def scene():
+        tasks = Tasks()
+        tasks.start("done", done())
+        tasks.start("runs", runs())
+        tasks.start("fails", fails())
+        with pytest.raises(DelianError, match="broken"):
+            await tasks.wait(asyncio.Event())
+        await tasks.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
+    assert ended == [True]
+
+
+def test_a_signal_stops_the_daemon():
+    async def scene():
+        stop = asyncio.Event()
+        tasks = Tasks()
+        with stop_on_signals(stop):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await tasks.wait(stop)
+        await tasks.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
+
+
+def test_systemd_is_told_when_it_asks(tmp_path, monkeypatch):
+    notify_ready()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        notify_ready()
+        assert systemd.recv(100) == b"READY=1"
