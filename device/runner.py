@@ -157,7 +157,7 @@ class WorkerRunner:
             except _Ended as end:
                 reason, why = _reason(end.code), str(end)
                 await self._kill()
-            except (frames.FrameError, OSError) as error:
+            except (DelianError, OSError) as error:  # a blob is gone, a frame is none
                 reason, why = PROGRAM_FAILED, str(error)
                 await self._kill()
             except asyncio.CancelledError:
