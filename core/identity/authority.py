@@ -386,13 +386,19 @@ def serial_bytes(serial: int) -> bytes:
 
 
 def issue_to(
-    authority: Authority, role: Role, number: int, addresses: Iterable[str] = ()
+    authority: Authority,
+    role: Role,
+    number: int,
+    addresses: Iterable[str] = (),
+    *,
+    now_s: float | None = None,
 ) -> tuple[bytes, Issued]:
     """Key (PEM) and certificate for a holder on the CA's own machine: the coordinator, an
     operator.
     """
     key = new_key()
-    issued = authority.issue(certificate_request(key), role, number, addresses=addresses)
+    request = certificate_request(key)
+    issued = authority.issue(request, role, number, addresses=addresses, now_s=now_s)
     return key_pem(key), issued
 
 

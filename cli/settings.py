@@ -1,0 +1,325 @@
+"""What can be configured: one model a section, one line a key.
+
+`cli/config.py` fills them from defaults, a TOML file, the environment and flags. A key's meaning is
+its description; `delian config keys` prints them. Keys have the names of the settings that the
+daemons take, units last.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+SECRET: dict[str, JsonValue] = {"secret": True}  # never shown
+URL: dict[str, JsonValue] = {"secret": "password"}  # shown without its password
+
+GRPC_PORT, ENROLMENT_PORT, HEALTH_PORT = 7443, 7444, 7790
+
+
+def state_home() -> Path:
+    """Where programs keep state, by the XDG base directory specification."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "delian"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether nobody but this machine reaches "host:port"."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    good = colon and bare and port.isdigit() and int(port) < 65536 and " " not in text
+    if not good or (":" in host and host == bare):
+        raise ValueError("host:port, with brackets around IPv6: [::1]:7443")
+    return text
+
+
+def _broker(text: str) -> str:
+    if text:
+        scheme, _, rest = text.partition("://")
+        if scheme not in ("mqtt", "mqtts") or not rest or "@" in rest:
+            raise ValueError("mqtts://host:port; who we are, our certificate says")
+        _address(rest if ":" in rest.rpartition("]")[2] else f"{rest}:8883")
+    return text
+
+
+def _path(path: Path) -> Path:
+    return path.expanduser()
+
+
+Address = Annotated[str, AfterValidator(_address)]
+BrokerUrl = Annotated[str, AfterValidator(_broker)]
+Folder = Annotated[Path, AfterValidator(_path)]
+
+
+class Section(BaseModel):
+    """A table of the file. Unknown keys are refused, nothing changes later."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False
+    )
+
+
+class LogConfig(Section):
+    """How a process tells what it does."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least grave events that are told."
+    )
+    format: Literal["auto", "json", "pretty"] = Field(
+        default="auto", description="JSON lines, or text for people; auto: text on a terminal."
+    )
+
+
+class TraceConfig(Section):
+    """OpenTelemetry. Needs delian[otel] and, for an endpoint, an OTLP exporter."""
+
+    endpoint: str = Field(
+        default="", description="OTLP endpoint, as http://127.0.0.1:4318. Empty: none."
+    )
+    ratio: float = Field(
+        default=1.0, ge=0.0, le=1.0, description="The share of rounds that is traced."
+    )
+
+
+class BrokerConfig(Section):
+    """An MQTT broker to speak through, beside gRPC."""
+
+    url: BrokerUrl = Field(default="", description="mqtts://host:port. Empty: no MQTT.")
+    authority: Folder | None = Field(
+        default=None,
+        description="PEM of whoever signed the broker's certificate. Absent: the federation.",
+    )
+
+
+class CloudConfig(Section):
+    """The coordinator: `delian cloud run`."""
+
+    state: Folder = Field(
+        default_factory=lambda: state_home() / "cloud", description="Folder for all that it keeps."
+    )
+    authority: Folder | None = Field(
+        default=None, description="The CA's folder. Absent: `ca` in the state folder."
+    )
+    identity: Folder | None = Field(
+        default=None,
+        description="Folder of its own key and certificate. Absent: `identity` in the state.",
+    )
+    listen: Address = Field(
+        default=f"127.0.0.1:{GRPC_PORT}", description="gRPC: links, renewals, operators."
+    )
+    enrolment: Address = Field(
+        default=f"127.0.0.1:{ENROLMENT_PORT}",
+        description="gRPC: nodes that have no certificate yet.",
+    )
+    health: str = Field(
+        default=f"127.0.0.1:{HEALTH_PORT}",
+        description="HTTP: /healthz, /readyz, /metrics. Empty: none. It asks nobody who he is.",
+    )
+    public: str = Field(
+        default="", description="host:port by which nodes reach `listen`. Empty: `listen` itself."
+    )
+    public_enrolment: str = Field(
+        default="",
+        description="host:port by which nodes reach `enrolment`. Empty: `enrolment` itself.",
+    )
+    addresses: tuple[str, ...] = Field(
+        default=(), description="Host names and IP addresses that its certificate carries."
+    )
+    store: str = Field(
+        default="",
+        description="SQLAlchemy URL: postgresql+asyncpg://... Empty: SQLite in the state folder.",
+        json_schema_extra=URL,
+    )
+    objects: str = Field(
+        default="",
+        description="Where models are kept: a folder or s3://bucket/prefix. Empty: in the state.",
+        json_schema_extra=URL,
+    )
+    broker: BrokerConfig = Field(default_factory=BrokerConfig)
+    certificate_days: int = Field(
+        default=30, ge=1, le=398, description="How long certificates live."
+    )
+    enrolments_per_minute: float = Field(
+        default=60.0, gt=0.0, le=1e6, description="From one address, after a burst of 20."
+    )
+    insecure: bool = Field(
+        default=False, description="No TLS: whoever connects is who he says. On loopback only."
+    )
+
+
+class EdgeConfig(Section):
+    """An edge: `delian edge run`."""
+
+    state: Folder = Field(
+        default_factory=lambda: state_home() / "edge", description="Folder for all that it keeps."
+    )
+    identity: Folder | None = Field(
+        default=None,
+        description="Folder of its key and certificate. Absent: `identity` in the state.",
+    )
+    listen: Address = Field(default=f"127.0.0.1:{GRPC_PORT + 8}", description="gRPC: its devices.")
+    public: str = Field(
+        default="", description="host:port by which devices reach `listen`. Empty: `listen` itself."
+    )
+    health: str = Field(
+        default="", description="HTTP: /healthz, /readyz, /metrics, as 127.0.0.1:7790. Empty: none."
+    )
+    coordinator: str = Field(
+        default="", description="host:port of the coordinator. Empty: as enrolment said."
+    )
+    broker: BrokerConfig = Field(default_factory=BrokerConfig)
+    devices_max: int = Field(default=10_000, ge=1, le=100_000, description="Devices in its pool.")
+    blobs_mib: int = Field(
+        default=4096, ge=64, le=2**22, description="Cache of bundles and weights."
+    )
+    outbox_mib: int = Field(
+        default=256, ge=1, le=2**20, description="What waits for the uplink while it is gone."
+    )
+    number: int | None = Field(
+        default=None, ge=1, description="Which edge it is; only with `insecure`."
+    )
+    insecure: bool = Field(
+        default=False, description="No TLS: whoever connects is who he says. On loopback only."
+    )
+
+
+class DataConfig(Section):
+    """The device's own data."""
+
+    source: str = Field(
+        default="",
+        description="FILE.npz, FILE.csv, an image folder, sensor:FOLDER, python:MODULE:FUNCTION "
+        "or entry:NAME.",
+    )
+    label: str = Field(
+        default="", description="A CSV's label column, by name or number. Empty: the last."
+    )
+    columns: tuple[str, ...] = Field(
+        default=(), description="A CSV's feature columns. Empty: all others."
+    )
+    classes: tuple[str, ...] = Field(
+        default=(),
+        description="What text labels and class folders are called, in the model's order.",
+    )
+    query_fraction: float = Field(
+        default=0.2,
+        gt=0.0,
+        lt=1.0,
+        description="Of the rows, how many only judge and are never trained on.",
+    )
+    bytes_max: int = Field(
+        default=2**30, ge=1, description="Memory that the data may take, in bytes."
+    )
+
+
+class ConditionsConfig(Section):
+    """When the device may work. Of powered to fresh: absent means find out."""
+
+    powered: bool | None = Field(default=None, description="It has power.")
+    unmetered: bool | None = Field(default=None, description="Its network costs nothing.")
+    idle: bool | None = Field(default=None, description="Nobody uses it.")
+    consented: bool | None = Field(default=None, description="Its owner has agreed.")
+    fresh: bool | None = Field(default=None, description="Its data is new.")
+    consent_file: Folder | None = Field(
+        default=None, description="Holds yes or no. Without it: no."
+    )
+    metered_interfaces: tuple[str, ...] = Field(
+        default=("wwan*", "ppp*", "rmnet*", "usb*"),
+        description="Network interfaces that cost money.",
+    )
+    load_max: float = Field(
+        default=0.5,
+        ge=0.0,
+        description="Share of the processors that may be busy while it counts as idle.",
+    )
+    battery_min: int = Field(
+        default=101,
+        ge=0,
+        le=101,
+        description="Percent at which a battery counts as power. 101: never.",
+    )
+    celsius_max: float = Field(default=80.0, description="Hotter than this it is not idle.")
+    storage_mib: int = Field(
+        default=4096, ge=1, description="Room for bundles, weights and models."
+    )
+    poll_s: float = Field(default=15.0, gt=0.0, le=3600.0, description="How often to look.")
+
+
+class WorkerConfig(Section):
+    """What the owner gives to training."""
+
+    memory_mib: int = Field(default=2048, ge=1, description="Memory of a training process.")
+    compile_memory_mib: int = Field(default=2048, ge=1, description="Memory of a compiler process.")
+    cpu_s: int = Field(default=3600, ge=1, description="Processor seconds of one job.")
+    wall_s: int = Field(default=3600, ge=1, description="Seconds of one job by the clock.")
+    files: int = Field(default=128, ge=32, description="Open files.")
+    nice: int = Field(default=10, ge=0, le=19, description="Added to the niceness.")
+    backend: Literal["native", "reference"] = Field(
+        default="native", description="What runs programs."
+    )
+
+
+class DeviceConfig(Section):
+    """A device: `delian device run`."""
+
+    state: Folder = Field(
+        default_factory=lambda: state_home() / "device", description="Folder for all that it keeps."
+    )
+    identity: Folder | None = Field(
+        default=None,
+        description="Folder of its key and certificate. Absent: `identity` in the state.",
+    )
+    homes: tuple[str, ...] = Field(
+        default=(),
+        description="Where to go, in order: host:port of the coordinator, edge-3@host:port, "
+        "edge-3@mqtts://host:port. Empty: as enrolment said.",
+    )
+    data: DataConfig = Field(default_factory=DataConfig)
+    conditions: ConditionsConfig = Field(default_factory=ConditionsConfig)
+    worker: WorkerConfig = Field(default_factory=WorkerConfig)
+    broker_authority: Folder | None = Field(
+        default=None,
+        description="PEM of whoever signed the broker's certificate. Absent: the federation.",
+    )
+    inference: Folder | None = Field(
+        default=None,
+        description="Unix socket that serves the personal model. Absent: in the state folder.",
+    )
+    number: int | None = Field(
+        default=None, ge=0, description="Which device it is; only with `insecure`."
+    )
+    insecure: bool = Field(default=False, description="No TLS. On loopback only.")
+
+
+class OperatorConfig(Section):
+    """Who runs `delian run`, `fleet` and `model`."""
+
+    coordinator: str = Field(
+        default=f"127.0.0.1:{GRPC_PORT}", description="host:port of the coordinator."
+    )
+    identity: Folder = Field(
+        default_factory=lambda: state_home() / "operator",
+        description="Folder of the operator's key and certificate.",
+    )
+    insecure: bool = Field(default=False, description="No TLS. On loopback only.")
+
+
+class Config(Section):
+    """All sections. A process reads its own and the first two."""
+
+    log: LogConfig = Field(default_factory=LogConfig)
+    trace: TraceConfig = Field(default_factory=TraceConfig)
+    cloud: CloudConfig = Field(default_factory=CloudConfig)
+    edge: EdgeConfig = Field(default_factory=EdgeConfig)
+    device: DeviceConfig = Field(default_factory=DeviceConfig)
+    operator: OperatorConfig = Field(default_factory=OperatorConfig)

@@ -1,0 +1,97 @@
+"""Identities that are made beside the CA, without a token: who can read its key needs none.
+
+The coordinator's own, which it makes for itself when it starts and renews as it runs; an
+operator's; and a broker's, which names addresses and no node.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .authority import LIFE_S, Authority, addresses_of, issue_to
+from .certificates import (
+    IdentityError,
+    PeerIdentity,
+    Role,
+    TlsMaterial,
+    certificate_request,
+    check_issued,
+    general_name,
+    key_pem,
+    load_certificate,
+    new_key,
+)
+from .folder import IdentityFolder
+from .ledger import private_folder, write_file
+
+
+def coordinator_identity(
+    authority: Authority,
+    folder: Path,
+    addresses: Sequence[str] = (),
+    *,
+    now_s: float | None = None,
+) -> tuple[IdentityFolder, bool]:
+    """The coordinator's identity, made or renewed where it is absent, due, of another CA, or
+    without one of `addresses`. Also gives whether it is new. Raises IdentityError.
+    """
+    own = IdentityFolder(folder)
+    now = time.time() if now_s is None else now_s
+    if own.exists() and _still_good(own, authority, addresses, now):
+        return own, False
+    key, issued = issue_to(authority, Role.CLOUD, 0, addresses, now_s=now)
+    material = TlsMaterial(key, issued.chain, authority.pem)
+    own.store(material, renew_after_s=issued.renew_after_s, now_s=now)
+    return own, True
+
+
+def _still_good(
+    own: IdentityFolder, authority: Authority, addresses: Sequence[str], now_s: float
+) -> bool:
+    try:
+        certificate = load_certificate(own.material().certificate)
+        check_issued(certificate, authority.certificate)
+        facts = own.facts()
+        denied = authority.is_denied(certificate.serial_number)
+        wanted = {general_name(address) for address in addresses}
+        there = {general_name(address) for address in addresses_of(certificate)}
+    except IdentityError:
+        return False
+    return facts.role == Role.CLOUD and now_s < facts.renew_at and not denied and wanted == there
+
+
+def operator_identity(authority: Authority, folder: Path) -> PeerIdentity:
+    """A new operator's identity. Raises IdentityError where the folder holds one."""
+    own = IdentityFolder(folder)
+    if own.exists():
+        raise IdentityError(
+            f"{folder} holds the identity {own.identity().common_name} already",
+            "name another folder",
+        )
+    key, issued = issue_to(authority, Role.OPERATOR, _next(authority, Role.OPERATOR))
+    material = TlsMaterial(key, issued.chain, authority.pem)
+    own.store(material, renew_after_s=issued.renew_after_s)
+    return issued.identity
+
+
+def broker_files(
+    authority: Authority, folder: Path, addresses: Iterable[str], *, life_s: int = LIFE_S
+) -> int:
+    """Writes key.pem, cert.pem and ca.pem of an MQTT broker, over those that are there; gives the
+    certificate's end in Unix time. Raises IdentityError.
+    """
+    key = new_key()
+    chain = authority.issue_server(certificate_request(key), list(addresses), life_s=life_s)
+    private_folder(folder)
+    write_file(folder / "ca.pem", authority.pem)
+    write_file(folder / "key.pem", key_pem(key), 0o600)
+    write_file(folder / "cert.pem", chain)
+    return int(load_certificate(chain).not_valid_after_utc.timestamp())
+
+
+def _next(authority: Authority, role: Role) -> int:
+    prefix = f"{role.value}-"
+    names = [e["name"] for e in authority.issued() if e["name"].startswith(prefix)]
+    return max((int(name.removeprefix(prefix)) for name in names), default=0) + 1
