@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from google.protobuf.message import Message
 
+from ..errors import DelianError
 from ..ports import Event, Node, Received
 from ..wire.blob_pb2 import Blob
 from .limits import MESSAGE_BYTES_DEFAULT, PART_BYTES, TRACEPARENT_MAX, Faults
@@ -32,7 +33,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("delian.net")
 
-Inbox = Callable[[Event], None]
+
+class Inbox(Protocol):
+    """Takes a node's events, on the loop's thread, and never blocks: `Driver.post`."""
+
+    def __call__(self, event: Event, traceparent: str = "", size: int = 0, /) -> None: ...
+
+
+class Offer(Protocol):
+    """Takes them too, but waits for room first: `Driver.offer`. False: the node has stopped."""
+
+    def __call__(
+        self, event: Event, traceparent: str = "", size: int = 0, /
+    ) -> Awaitable[bool]: ...
+
+
 #: The largest message, in bytes, that a node would take from this sender now.
 Limit = Callable[[Node], int]
 
@@ -55,16 +70,6 @@ class Link(Protocol):
         """Offers a blob of `blobs` to `to`. Never blocks."""
 
 
-class Tracer(Protocol):
-    """Carries traces over the links (telemetry gives one; without it nothing is traced)."""
-
-    def outgoing(self, sender: Node, to: Node, message: Message) -> str:
-        """The W3C `traceparent` to send with a message; the same when it is repeated. Empty: none."""
-
-    def incoming(self, sender: Node, to: Node, message: Message, traceparent: str) -> None:
-        """A message has come with this context."""
-
-
 @dataclass(frozen=True, slots=True)
 class Port:
     """A node that this process hosts, as the links see it."""
@@ -73,16 +78,16 @@ class Port:
     inbox: Inbox
     blobs: BlobStore
     limit: Limit
+    offer: Offer | None = None
 
 
 class Switch:
     """The switchboard of one process."""
 
-    def __init__(self, tracer: Tracer | None = None) -> None:
+    def __init__(self) -> None:
         self.faults = Faults("switch")
         self.sent = 0
         self.delivered = 0
-        self._tracer = tracer
         self._ports: dict[Node, Port] = {}
         self._links: list[Link] = []
         self._copies: dict[tuple[Node, bytes], asyncio.Task[None]] = {}
@@ -90,13 +95,20 @@ class Switch:
     # ------------------------------------------------ who is there
 
     def attach(
-        self, node: Node, inbox: Inbox, blobs: BlobStore, limit: Limit = default_limit
+        self,
+        node: Node,
+        inbox: Inbox,
+        blobs: BlobStore,
+        limit: Limit = default_limit,
+        offer: Offer | None = None,
     ) -> None:
-        """Makes `node` a node of this process. inbox: takes its events, and never blocks; it is
-        called on the loop's thread. limit: see `Limit`.
+        """Makes `node` a node of this process.
+
+        inbox: takes its events. limit: see `Limit`. offer: takes what comes over a link, waiting
+        for room, which slows the peer down; without it `inbox` does.
         """
         assert node not in self._ports, f"{node} is attached already"
-        self._ports[node] = Port(node, inbox, blobs, limit)
+        self._ports[node] = Port(node, inbox, blobs, limit, offer)
 
     def detach(self, node: Node) -> None:
         """`node` is gone; what still comes for it is counted and dropped."""
@@ -121,14 +133,12 @@ class Switch:
         self.sent += 1
         port = self._ports.get(to)
         if port is not None:
-            port.inbox(Received(sender, message))
+            _post(port, Received(sender, message), traceparent)
             return
         link = self._link(to)
         if link is None:
             self.faults.count("unreachable", to)
             return
-        if not traceparent and self._tracer is not None:
-            traceparent = self._tracer.outgoing(sender, to, message)
         link.send(sender, to, message, traceparent)
 
     def send_blob(self, sender: Node, to: Node, digest: bytes) -> None:
@@ -154,17 +164,30 @@ class Switch:
 
     # ------------------------------------------------ from links
 
-    def deliver(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> bool:
-        """Hands over a message whose sender the link has authenticated. False: `to` is not here."""
+    def deliver(
+        self, sender: Node, to: Node, message: Message, traceparent: str = "", size: int = 0
+    ) -> bool:
+        """Hands over a message whose sender the link has authenticated. False: `to` is not here.
+
+        size: its bytes, where the link knows them.
+        """
         port = self._ports.get(to)
         if port is None:
             self.faults.count("nobody here", sender, to=str(to))
             return False
-        if traceparent and self._tracer is not None and len(traceparent) <= TRACEPARENT_MAX:
-            self._tracer.incoming(sender, to, message, traceparent)
         self.delivered += 1
-        port.inbox(Received(sender, message))
+        _post(port, Received(sender, message), _checked(traceparent), size)
         return True
+
+    async def hand_over(
+        self, sender: Node, to: Node, message: Message, traceparent: str = "", size: int = 0
+    ) -> bool:
+        """`deliver` that waits while the receiver has no room for more."""
+        port = self._ports.get(to)
+        if port is None or port.offer is None:
+            return self.deliver(sender, to, message, traceparent, size)
+        self.delivered += 1
+        return await port.offer(Received(sender, message), _checked(traceparent), size)
 
     def deliver_blob(self, sender: Node, to: Node, digest: bytes, size: int) -> bool:
         """Says that a blob of `size` bytes is in the store of `to`, whole and checked."""
@@ -193,7 +216,7 @@ class Switch:
                 if not await partial.finish():
                     self.faults.count("blob does not hash to its digest", source.node)
                     return
-        except OSError as error:
+        except (DelianError, OSError) as error:
             self.faults.count("store failed", target.node, error=str(error))
             return
         self.deliver_blob(source.node, target.node, digest, size)
@@ -204,3 +227,15 @@ class Switch:
         for task in copies:
             task.cancel()
         await asyncio.gather(*copies, return_exceptions=True)
+
+
+def _post(port: Port, event: Event, traceparent: str, size: int = 0) -> None:
+    if traceparent or size:
+        port.inbox(event, traceparent, size)
+    else:
+        port.inbox(event)
+
+
+def _checked(traceparent: str) -> str:
+    """A trace context from outside, when it can be one."""
+    return traceparent if len(traceparent) <= TRACEPARENT_MAX else ""
