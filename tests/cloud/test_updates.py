@@ -1,0 +1,84 @@
+"""The server update as the coordinator runs it: the same bytes as the runtime, or a reason."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from delian.cloud.updates import ServerUpdates
+from delian.core.bundle import Bundle
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.build import build
+from delian.core.nn import Mlp, adam, sgd
+from delian.core.node.memory import MemoryBlobs
+from delian.core.ports import NewModel, ProgramStopped, RunProgram
+from delian.core.runtime import Runtime
+from delian.core.wire.round_pb2 import BAD_BUNDLE, NON_FINITE, PROGRAM_FAILED
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    rows = SampleSet(np.zeros((6, 4), np.float32), np.zeros(6, np.int32), np.array(4), np.array(2))
+    return build(
+        Classification("small", lambda key: Mlp.init(key, 4, (3,), 2), Samples(2, 1.0)),
+        FedAvg(local=sgd(0.1), server=adam(0.01), personal_steps=1, epochs=1),
+        rows,
+        example=TensorType(DType.F32, (2, 4)),
+        clip=1.0,
+        clients_max=8,
+        weight_max=6.0,
+        seed=1,
+    )
+
+
+async def updated(bundle, means, *, content=None, backend="reference"):
+    """The outcome of one update after another, each from what the one before gave."""
+    blobs = MemoryBlobs()
+    updates = ServerUpdates(blobs, backend)
+    programs = await blobs.put(bundle.bare().to_bytes() if content is None else content)
+    weights, memory, outcomes = await blobs.put(bundle.weights.tobytes()), None, []
+    for ticket, mean in enumerate(means):
+        names = [programs.digest, weights.digest, *([memory.digest] if memory else [])]
+        outcome = await updates.run(RunProgram(ticket, "server_update", tuple(names), (mean, 1.0)))
+        outcomes.append(outcome)
+        if isinstance(outcome, NewModel):
+            weights, memory = outcome.weights, outcome.memory
+    await updates.close()
+    return outcomes, blobs
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, 60))
+
+
+def test_updates_in_a_row_are_those_of_the_runtime(bundle):
+    rng = np.random.default_rng(1)
+    means = [rng.random(bundle.manifest.dimension, np.float32) - 0.5 for _ in range(3)]
+    outcomes, blobs = run(updated(bundle, means))
+    runtime = Runtime(bundle, "reference")
+    state, memory = bundle.weights, runtime.memory()
+    for mean, outcome in zip(means, outcomes, strict=True):
+        state, memory = runtime.server_update(state, memory, mean)
+        assert blobs.contents[outcome.weights.digest] == state.tobytes()
+        assert blobs.contents[outcome.memory.digest] == runtime.memory_bytes(memory)
+    again, _ = run(updated(bundle, means))
+    assert again == outcomes
+
+
+def test_a_bundle_that_does_not_verify_stops_the_update(bundle):
+    mean = np.zeros(bundle.manifest.dimension, np.float32)
+    damaged = bytearray(bundle.bare().to_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    for content in (b"no bundle", bytes(damaged)):
+        outcomes, _ = run(updated(bundle, [mean], content=content))
+        assert outcomes == [ProgramStopped(BAD_BUNDLE)]
+
+
+def test_a_mean_that_does_not_fit_or_is_not_finite_gives_no_model(bundle):
+    short = np.zeros(bundle.manifest.dimension - 1, np.float32)
+    endless = np.full(bundle.manifest.dimension, np.inf, np.float32)
+    outcomes, blobs = run(updated(bundle, [short, endless]))
+    assert outcomes == [ProgramStopped(PROGRAM_FAILED), ProgramStopped(NON_FINITE)]
+    assert len(blobs.contents) == 2
