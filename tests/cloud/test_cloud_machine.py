@@ -1,531 +1,336 @@
-"""The coordinator's protocol, event by event."""
+"""The coordinator: its edges, the pace, several runs on one pool of devices, orders, limits."""
 
 from __future__ import annotations
 
-import numpy as np
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
-from delian.cloud.machine import TABLE, CloudMachine, restore
-from delian.cloud.plan import CloudState, Phase, RunPlan
+from delian.cloud.machine import PACES_REPEATED, TABLE, Coordinator
+from delian.cloud.state import (
+    RUNS_ACTIVE_MAX,
+    RUNS_ENDED_MAX,
+    CoordinatorPolicy,
+    Phase,
+    Serving,
+)
+from delian.core.errors import DelianError
 from delian.core.machine import IGNORE
 from delian.core.ports import (
-    MS,
     SECOND,
     DropBlob,
     NewModel,
     Node,
-    Outcome,
+    Ordered,
     ProgramFinished,
-    ProgramStopped,
     ProtocolError,
     Received,
-    Record,
     RunProgram,
-    Send,
     SendBlob,
-    SetTimer,
     Started,
     Tier,
     TimerFired,
 )
-from delian.core.privacy.ring import RingPlan
-from delian.core.streams import Streams
-from delian.core.wire.admission_pb2 import CheckIn, EdgeHello, Pace
+from delian.core.wire.admission_pb2 import Pace, Requirements, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef, FetchBlob
-from delian.core.wire.round_pb2 import (
-    NON_FINITE,
-    PROGRAM_FAILED,
-    DeviceFailure,
-    EdgeProgress,
-    EdgeSum,
-    EdgeSumAck,
-    EdgeTask,
-    Flush,
-    RoundClosed,
-)
+from delian.core.wire.journal_pb2 import Drain
+from delian.core.wire.operator_pb2 import RunOrder
+from delian.core.wire.round_pb2 import EdgeProgress, EdgeSumAck, EdgeTask
 
-RING = RingPlan(clip=1e6, clients_max=16, dimension=3)
-BUNDLE = BlobRef(digest=b"b" * 32, size=100)
-WEIGHTS = BlobRef(digest=b"w" * 32, size=12)
-NEXT = BlobRef(digest=b"v" * 32, size=12)
-HALF = int(RING.weight_scale) // 2
+_bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("run_bench.py"))))
+Bench = _bench.Bench
+NEXT = _bench.NEXT
+WEIGHTS = _bench.WEIGHTS
+blob = _bench.blob
+edge = _bench.edge
+vector = _bench.vector
 
-
-def edge(number):
-    return Node(Tier.EDGE, number)
-
-
-def vector(*steps):
-    return np.array([*steps, HALF], np.int64).astype(np.uint32)
-
-
-class Bench:
-    """A coordinator, two edges 1 and 2, and a clock. Devices 10.. are behind edge 1, 20.. behind
-    edge 2.
-    """
-
-    def __init__(self, state=None, seed=1, masker=None, **plan):
-        settings = {
-            "run": 1,
-            "rounds": 2,
-            "cohort": 4,
-            "ring": RING,
-            "bundle": BUNDLE,
-            "over_selection": 1.5,
-            "reports_min": 2,
-            "attempts_max": 3,
-            "round_ns": 100 * SECOND,
-            "margin_ns": 10 * SECOND,
-            "wait_ns": 60 * SECOND,
-            "rest_ns": 5 * SECOND,
-            **plan,
-        }
-        self.plan = RunPlan(**settings)
-        state = state or CloudState(weights=WEIGHTS)
-        self.machine = CloudMachine(state, self.plan, Streams(seed), masker)
-        self.now = 0
-        self.effects = []
-        self.hellos = 0
-
-    def does(self, event, after=0):
-        self.now += after
-        self.effects = self.machine.handle(event, self.now)
-        return self
-
-    def hears(self, number, message, after=0):
-        return self.does(Received(edge(number), message), after)
-
-    def fires(self, name, after=0):
-        return self.does(TimerFired(name), after)
-
-    @property
-    def state(self):
-        return self.machine.state
-
-    @property
-    def phase(self):
-        return self.machine.state.phase
-
-    def said(self, number, kind=None):
-        return [
-            e.message
-            for e in self.effects
-            if isinstance(e, Send)
-            and e.to == edge(number)
-            and (kind is None or type(e.message) is kind)
-        ]
-
-    def of(self, kind):
-        return [e for e in self.effects if isinstance(e, kind)]
-
-    def timer(self, name):
-        return next(e.at for e in reversed(self.of(SetTimer)) if e.name == name)
-
-    def facts(self):
-        (record,) = [r for r in self.of(Record) if r.kind == "round"]
-        return record.fields
-
-    def ignored(self):
-        return [r for r in self.of(Record) if r.kind == "ignored"]
-
-    def hello(self, number, ready, incarnation=1, asks_pace=False):
-        self.hellos += 1
-        return self.hears(
-            number,
-            EdgeHello(
-                edge=number,
-                incarnation=incarnation,
-                sequence=self.hellos,
-                protocol=1,
-                ready=ready,
-                asks_pace=asks_pace,
-            ),
-        )
-
-    def sum(self, number, vectors, failures=(), **changes):
-        """The honest sum of an edge whose devices sent these vectors."""
-        total = np.zeros(4, np.uint32)
-        for v in vectors.values():
-            total += v
-        fields = {
-            "run": 1,
-            "round": self.state.round,
-            "attempt": self.state.attempt,
-            "edge": number,
-            "devices": sorted(vectors),
-            "count": len(vectors),
-            "sum": total.tobytes() if vectors else b"",
-            "failures": failures,
-            **changes,
-        }
-        return self.hears(number, EdgeSum(**fields))
-
-    def progress(self, number, counted):
-        return self.hears(
-            number,
-            EdgeProgress(
-                run=1,
-                round=self.state.round,
-                attempt=self.state.attempt,
-                edge=number,
-                counted=counted,
-            ),
-        )
-
-    # Ways to a phase.
-
-    def waiting(self):
-        self.does(Started())
-        self.fires("rest", after=self.timer("rest") - self.now)
-        self.hello(1, [10, 11, 12, 13])
-        return self
-
-    def collecting(self):
-        """Both edges tasked; `one` and `two` are the devices selected behind them."""
-        self.waiting().hello(2, [20, 21, 22, 23])
-        self.one, self.two = self.state.selected[1], self.state.selected[2]
-        return self
-
-    def aggregating(self):
-        self.collecting().sum(1, {d: vector(1, 2, 3) for d in self.one})
-        return self.sum(2, {d: vector(-1, 0, 5) for d in self.two})
-
-    def updated(self, weights=NEXT):
-        return self.does(ProgramFinished(self.state.ticket, NewModel(weights)), after=SECOND)
+ALL = [*range(10, 18)], [*range(20, 28)]
 
 
 def test_every_action_in_the_table_is_one_of_the_machine():
-    assert all(r.action == IGNORE or callable(getattr(CloudMachine, r.action)) for r in TABLE)
+    assert all(r.action == IGNORE or callable(getattr(Coordinator, r.action)) for r in TABLE)
 
 
-class TestWaiting:
-    def test_an_edge_that_asks_gets_the_pace(self):
-        bench = Bench(lease_ms=77).does(Started()).hello(1, [], asks_pace=True)
-        (pace,) = bench.said(1)
+class TestPace:
+    def test_an_edge_that_asks_gets_it(self):
+        bench = Bench(policy=CoordinatorPolicy(lease_ms=77)).started()
+        (pace,) = bench.hello(1, [], asks_pace=True).said(1)
         assert pace.lease_ms == 77 and pace.ready_max > 0
         assert not bench.hello(1, []).said(1)
 
-    def test_it_waits_until_enough_devices_are_ready(self):
-        bench = Bench().waiting()
-        assert bench.phase is Phase.WAITING and not bench.of(Send)
-        bench.hello(2, [20, 21])
-        assert bench.phase is Phase.COLLECTING
-        assert sum(len(d) for d in bench.state.selected.values()) == 6
+    def test_without_a_run_no_devices_are_wanted(self):
+        bench = Bench().does(Started()).hello(1, [], asks_pace=True)
+        assert [p.ready_max for p in bench.said(1, Pace)] == [0]
 
-    def test_a_pool_that_must_be_larger_is_waited_for(self):
-        bench = Bench(pool_min=8).waiting().hello(2, [20, 21, 22])
-        assert bench.phase is Phase.WAITING
-        assert bench.hello(2, [20, 21, 22, 23]).phase is Phase.COLLECTING
+    def test_a_run_that_begins_and_one_that_ends_change_it(self):
+        bench = Bench().does(Started()).hello(1, []).hello(2, [])
+        bench.submit()
+        assert [p.ready_max > 0 for p in bench.said(1, Pace) + bench.said(2, Pace)] == [True] * 2
+        bench.submit(run=2)
+        assert not bench.said(1, Pace), "it has not changed"
+        bench.orders("cancel")
+        assert not bench.said(1, Pace)
+        bench.orders("cancel", run=2)
+        assert [p.ready_max for p in bench.said(1, Pace)] == [0]
 
-    def test_it_rests_before_the_next_round_so_that_devices_may_come_back(self):
-        bench = Bench().aggregating().updated()
-        assert bench.timer("rest") == bench.now + 5 * SECOND
-        bench.hello(1, list(range(10, 16))).hello(2, list(range(20, 26)))
-        assert bench.phase is Phase.WAITING
-        assert bench.fires("rest").ignored(), "too early"
-        assert bench.fires("rest", after=5 * SECOND).phase is Phase.COLLECTING
+    def test_a_paused_run_wants_no_devices(self):
+        bench = Bench().waiting().orders("pause")
+        assert [p.ready_max for p in bench.said(1, Pace)] == [0]
+        assert [p.ready_max > 0 for p in bench.orders("resume").said(1, Pace)] == [True]
 
-    def test_after_a_while_it_goes_on_with_fewer(self):
-        bench = Bench().waiting()
-        assert bench.fires("wait", after=60 * SECOND).phase is Phase.COLLECTING
-        assert bench.state.selected == {1: [10, 11, 12, 13]}
+    def test_a_change_is_repeated_for_it_may_be_lost(self):
+        bench = Bench().does(Started()).hello(1, []).submit()
+        answers = [len(bench.hello(1, []).said(1, Pace)) for _ in range(PACES_REPEATED + 2)]
+        assert answers == [1] * PACES_REPEATED + [0, 0]
 
-    def test_without_devices_it_tries_a_limited_number_of_times(self):
+    def test_a_device_must_be_of_use_to_every_run(self):
+        bench = Bench(requirements=Requirements(powered=True, memory_mib=100)).started()
+        bench.plan.requirements.CopyFrom(Requirements(idle=True, memory_mib=50, storage_mib=7))
+        bench.submit(run=2).hello(1, [], asks_pace=True)
+        assert bench.said(1, Pace)[0].requirements == Requirements(
+            powered=True, idle=True, memory_mib=100, storage_mib=7
+        )
+        bench.orders("cancel")
+        assert not bench.said(1, Pace)[0].requirements.powered
+
+    def test_devices_come_back_as_soon_as_the_run_in_the_greatest_hurry_says(self):
+        bench = Bench(after_task=RetryWindow(min_ms=900, max_ms=1_000)).started()
+        bench.plan.after_task.CopyFrom(RetryWindow(min_ms=100, max_ms=5_000))
+        bench.submit(run=2).hello(1, [], asks_pace=True)
+        assert bench.said(1, Pace)[0].after_task == RetryWindow(min_ms=100, max_ms=1_000)
+
+
+class TestSharing:
+    """Runs of cohort 4, over-selected to 6, on sixteen devices."""
+
+    def two(self, **plan):
+        bench = Bench(rest_ms=0, **plan).started().submit(run=2, seed=2)
+        return bench.fires("rest").fires("rest", run=2)
+
+    def devices(self, bench, run):
+        runs = bench.machine.state.runs
+        return {d for a in runs[run].open for d in a.selected()}
+
+    def finish(self, bench, run):
+        """All edges of a run's attempt report, and the model is there."""
+        state = bench.machine.state.runs[run]
+        (attempt,) = state.open
+        for number, share in attempt.shares.items():
+            vectors = {d: vector(1, 1, 1) for d in share.devices}
+            bench.sum(number, vectors, run=run, at=(attempt.round, attempt.attempt))
+        made = NewModel(blob(chr(64 + 8 * run + state.round)))
+        bench.does(ProgramFinished(state.ticket, made), after=SECOND)
+
+    def test_two_runs_take_their_cohorts_from_one_pool(self):
+        bench = self.two().hello(1, ALL[0]).hello(2, ALL[1])
+        one, two = self.devices(bench, 1), self.devices(bench, 2)
+        assert len(one) == len(two) == 6 and not one & two
+
+    def test_each_has_its_own_selection_keys_tickets_and_timers(self):
+        bench = self.two().hello(1, ALL[0])
+        bench.hello(2, ALL[1])
+        tasks = [m.task for m in bench.said(2, EdgeTask)]
+        assert {t.run for t in tasks} <= {1, 2}
+        first, second = (bench.machine.state.runs[r] for r in (1, 2))
+        for run in (first, second):
+            (attempt,) = run.open
+            for number, share in attempt.shares.items():
+                bench.sum(number, {d: vector(1, 1, 1) for d in share.devices}, run=run.run)
+        assert first.ticket == (1 << 32) + 1 and second.ticket == (2 << 32) + 1
+        assert first.phase is second.phase is Phase.AGGREGATING
+        bench.does(ProgramFinished(first.ticket, NewModel(NEXT)))
+        assert (first.phase, second.phase) == (Phase.WAITING, Phase.AGGREGATING)
+
+    def test_the_one_that_took_longest_ago_is_first(self):
+        bench = self.two(rounds=9).hello(1, ALL[0])
+        assert len(self.devices(bench, 1)) == 6 and not self.devices(bench, 2)
+        self.finish(bench, 1)
+        bench.fires("rest").hello(1, ALL[0])
+        assert len(self.devices(bench, 2)) == 6 and not self.devices(bench, 1)
+        self.finish(bench, 2)
+        bench.fires("rest", run=2).hello(1, ALL[0])
+        assert len(self.devices(bench, 1)) == 6
+
+    def test_a_small_run_does_not_overtake_a_large_one_that_waits(self):
+        bench = Bench(rest_ms=0).does(Started())
+        bench.submit(cohort=9, wait_ms=500_000).submit(run=2, cohort=2)
+        bench.fires("rest").fires("rest", run=2)
+        bench.hello(1, ALL[0])
+        assert not self.devices(bench, 1) and not self.devices(bench, 2), "14 are kept for run 1"
+        bench.hello(2, ALL[1])
+        assert len(self.devices(bench, 1)) == 14
+        assert not self.devices(bench, 2)
+        bench.hello(2, [30])
+        assert len(self.devices(bench, 2)) == 3, "the two that were left, and a newcomer"
+
+    def test_two_that_have_waited_their_time_split_what_there_is(self):
+        bench = self.two(cohort=8, reports_min=2).hello(1, ALL[0])
+        bench.fires("wait", after=60 * SECOND)
+        assert len(self.devices(bench, 1)) == 4
+        bench.fires("wait", run=2)
+        assert len(self.devices(bench, 2)) == 4
+
+    def test_while_others_work_too_few_ready_devices_are_no_failed_attempt(self):
+        bench = self.two().hello(1, ALL[0])
+        bench.fires("wait", run=2, after=60 * SECOND)
+        second = bench.machine.state.runs[2]
+        assert (second.phase, second.failed) == (Phase.COLLECTING, 0), "two are left, and enough"
+        bench = self.two(reports_min=4).hello(1, ALL[0])
+        bench.fires("wait", run=2, after=60 * SECOND)
+        second = bench.machine.state.runs[2]
+        assert (second.phase, second.failed) == (Phase.WAITING, 0)
+        bench.fires("round", after=40 * SECOND)
+        bench.hello(1, []).fires("wait", run=2, after=20 * SECOND)
+        assert bench.machine.state.runs[2].failed == 1, "nobody has any"
+
+    def test_a_device_that_was_just_taken_is_not_given_away_again(self):
+        bench = self.two().hello(1, ALL[0])
+        taken = self.devices(bench, 1)
+        bench.hello(1, ALL[0]).hello(2, [20, 21, 22, 23])
+        assert not self.devices(bench, 2) & taken, "the hello was on its way before the task"
+        bench.hello(1, []).hello(1, ALL[0])
+        assert len(self.devices(bench, 2)) == 6
+
+    def test_an_edge_that_is_lost_is_lost_to_every_run(self):
+        bench = self.two().hello(1, ALL[0]).hello(2, ALL[1])
+        owing = [r for r in (1, 2) if 1 in bench.machine.state.runs[r].open[0].shares]
+        bench.hello(1, [], incarnation=2)
+        assert len(bench.records("edge_lost")) == len(owing)
+
+    def test_a_blob_that_another_run_names_is_not_dropped(self):
+        bench = self.two().hello(1, ALL[0])
+        bench.hello(2, ALL[1])
+        self.finish(bench, 1)
+        assert not bench.of(DropBlob), "run 2 still begins from it"
+        self.finish(bench, 2)
+        assert bench.of(DropBlob) == [DropBlob(WEIGHTS.digest)]
+        assert bench.hears(1, FetchBlob(digest=WEIGHTS.digest)).ignored()
+        state = bench.machine.state.runs
+        for run in (1, 2):
+            digest = state[run].weights.digest
+            assert bench.hears(1, FetchBlob(digest=digest)).of(SendBlob) == [
+                SendBlob(edge(1), digest)
+            ]
+
+    def test_a_run_that_is_over_frees_its_devices(self):
+        bench = self.two().hello(1, ALL[0])
+        taken = self.devices(bench, 1)
+        assert set(bench.machine.state.edges[1].taken) == taken
+        bench.orders("cancel")
+        assert not bench.machine.state.edges[1].taken
+
+
+class TestOrders:
+    def test_a_run_begins_by_an_order_and_says_so(self):
+        bench = Bench().does(Started()).submit(run=3)
+        assert bench.records("phase") == [{"run": 3, "phase": "waiting", "why": ""}]
+
+    def test_numbers_increase(self):
+        bench = Bench().does(Started()).submit(run=3)
+        for run in (1, 3):
+            (refused,) = bench.submit(run=run).records("refused_order")
+            assert refused["run"] == run and "cannot begin after run 3" in refused["why"]
+
+    def test_a_plan_that_cannot_be_kept_is_refused_by_its_field(self):
+        bench = Bench().does(Started()).submit(reports_min=9)
+        assert bench.records("refused_order")[0]["why"].startswith("plan.reports_min")
+        assert not bench.machine.state.runs and bench.machine.state.newest == 0
+
+    def test_runs_side_by_side_are_limited(self):
         bench = Bench().does(Started())
-        for attempt in (1, 2, 3):
-            assert bench.state.attempt == attempt
-            bench.fires("wait", after=60 * SECOND)
-            assert not bench.facts()["succeeded"]
-        assert bench.phase is Phase.FAILED
-        assert bench.state.stopped_by == "too few devices are ready"
+        for run in range(1, RUNS_ACTIVE_MAX + 1):
+            assert not bench.submit(run=run).records("refused_order")
+        assert "active" in bench.submit(run=99).records("refused_order")[0]["why"]
+        bench.orders("cancel", run=5)
+        assert not bench.submit(run=99).records("refused_order")
 
-    def test_an_old_hello_does_not_replace_a_newer_one(self):
+    def test_what_is_remembered_of_runs_that_are_over_is_limited(self):
+        bench = Bench().does(Started())
+        for run in range(1, RUNS_ENDED_MAX + 11):
+            bench.submit(run=run).orders("cancel", run=run)
+        assert list(bench.machine.state.ended) == list(range(11, RUNS_ENDED_MAX + 11))
+        assert not bench.machine.state.runs and not bench.machine._machines
+
+    @pytest.mark.parametrize("kind", ["pause", "resume", "cancel"])
+    def test_an_order_to_a_run_that_is_not_there_is_refused(self, kind):
+        bench = Bench().does(Started()).submit().orders("cancel")
+        assert bench.orders(kind).records("refused_order")[0]["why"] == "run 1 is cancelled"
+        assert bench.orders(kind, run=7).records("refused_order")[0]["why"] == "run 7 is not active"
+
+    def test_an_order_that_orders_nothing_is_refused(self):
+        assert Bench().started().does(Ordered(RunOrder(run=1))).records("refused_order")
+
+    def test_check_says_the_same_before(self):
+        bench = Bench().started()
+        bench.machine.check(RunOrder(run=1, pause=True))
+        with pytest.raises(DelianError, match="run 2 is not active"):
+            bench.machine.check(RunOrder(run=2, pause=True))
+
+    def test_an_order_of_another_kind_is_a_fault_of_the_daemon(self):
+        with pytest.raises(AssertionError, match="Drain"):
+            Bench().started().does(Ordered(Drain()))
+
+
+class TestNamesOfRuns:
+    def test_a_timer_of_no_active_run_is_ignored(self):
         bench = Bench().waiting()
-        bench.hears(1, EdgeHello(edge=1, incarnation=1, sequence=1, protocol=1, ready=[99]))
-        assert bench.ignored() and bench.state.edges[1].ready == [10, 11, 12, 13]
+        for name in ("rest", "run/2/rest", "run/1", "run/x/rest", "run/01/rest"):
+            assert bench.does(TimerFired(name)).ignored(), name
 
-    def test_an_edge_not_heard_of_for_long_is_not_selected_from(self):
-        bench = Bench(wait_ns=300 * SECOND).waiting()
-        bench.now += 121 * SECOND
-        bench.hello(2, [20, 21, 22, 23])
-        assert bench.phase is Phase.WAITING
+    def test_run_1_and_run_11_are_two(self):
+        bench = Bench().started().submit(run=11)
+        bench.fires("rest", run=11)
+        assert [r.rested for r in bench.machine.state.runs.values()] == [False, True]
 
-    def test_a_device_behind_two_edges_is_selected_once(self):
-        bench = Bench().waiting().hello(2, [10, 11, 20, 21])
-        chosen = [d for devices in bench.state.selected.values() for d in devices]
-        assert sorted(chosen) == [10, 11, 12, 13, 20, 21]
-
-
-class TestSelection:
-    def test_it_is_uniform_over_the_ready_devices(self):
-        counts = dict.fromkeys([*range(10, 14), *range(20, 24)], 0)
-        for seed in range(400):
-            bench = Bench(seed=seed).waiting().hello(2, [20, 21, 22, 23])
-            for devices in bench.state.selected.values():
-                for d in devices:
-                    counts[d] += 1
-        # Each device in 6 of 8: binomial with n = 400 and p = 3/4, five standard deviations.
-        assert all(abs(c - 300) < 5 * np.sqrt(400 * 0.75 * 0.25) for c in counts.values())
-
-    def test_it_depends_on_seed_and_round_and_not_on_the_order_of_hellos(self):
-        one = Bench().waiting().hello(2, [20, 21, 22, 23])
-        two = Bench().does(Started())
-        two.hello(2, [20, 21, 22, 23]).hello(1, [10, 11, 12, 13])
-        two.fires("rest", after=two.timer("rest") if two.of(SetTimer) else 0)
-        assert two.state.selected == one.state.selected
-        others = {
-            str(Bench(seed=s).waiting().hello(2, [20, 21, 22, 23]).state.selected) for s in range(9)
-        }
-        assert len(others) > 3
-
-    def test_each_edge_gets_one_task_for_its_devices(self):
+    def test_a_sum_of_a_run_that_is_over_is_acknowledged(self):
         bench = Bench().collecting()
-        (message,) = bench.said(1)
-        assert type(message) is EdgeTask and list(message.devices) == bench.one
-        task = message.task
-        assert (task.run, task.round, task.attempt) == (1, 1, 1)
-        assert (task.bundle, task.weights) == (BUNDLE, WEIGHTS)
-        assert (message.time_ms, task.time_ms) == (100_000, 90_000)
-        assert len(task.rng_key) == 8 and task.ring.dimension == 3
+        one = {d: vector(1, 2, 3) for d in bench.one}
+        bench.orders("cancel").sum(1, one, at=(1, 1), part=3)
+        assert bench.said(1) == [EdgeSumAck(run=1, round=1, attempt=1, part=3)]
+        progress = EdgeProgress(run=1, round=1, attempt=1, edge=1)
+        assert bench.hears(1, progress).ignored()
 
-    def test_a_second_attempt_has_the_same_key_and_another_selection(self):
-        bench = Bench(reports_min=4, pool_min=8).collecting()
-        first = bench.said(1)[0].task, dict(bench.state.selected)
-        bench.fires("round", after=100 * SECOND)
-        bench.hello(1, [10, 11, 12, 13]).hello(2, [20, 21, 22, 23])
-        bench.fires("rest", after=5 * SECOND)
-        second = bench.said(1)[0].task
-        assert second.attempt == 2 and second.rng_key == first[0].rng_key
-        assert bench.state.selected != first[1]
-
-    def test_a_plan_whose_ring_holds_fewer_than_are_tasked_is_refused(self):
-        with pytest.raises(AssertionError, match="ring"):
-            Bench(cohort=12, over_selection=1.5)
-
-
-class TestCollecting:
-    def test_edges_that_are_silent_are_asked_again_with_the_time_that_is_left(self):
-        bench = Bench().collecting().progress(1, 0)
-        bench.fires("repeat", after=3 * SECOND)
-        assert not bench.said(1)
-        assert [m.time_ms for m in bench.said(2)] == [97_000]
-
-    def test_a_fetch_is_answered_and_a_sign_of_life(self):
-        bench = Bench().collecting().hears(1, FetchBlob(digest=WEIGHTS.digest))
-        assert bench.of(SendBlob) == [SendBlob(edge(1), WEIGHTS.digest)]
-        assert not bench.fires("repeat", after=3 * SECOND).said(1)
-        assert bench.hears(1, FetchBlob(digest=b"?" * 32)).ignored()
-
-    def test_with_enough_updates_it_asks_for_the_sums_until_they_come(self):
-        bench = Bench().collecting().progress(1, 2)
-        assert not bench.said(1)
-        bench.progress(2, 2)
-        flush = Flush(run=1, round=1, attempt=1)
-        assert bench.said(1) == bench.said(2) == [flush]
-        assert bench.fires("repeat", after=3 * SECOND).said(1) == [flush]
-        bench.sum(1, {d: vector(0, 0, 1) for d in bench.one})
-        assert not bench.fires("repeat", after=3 * SECOND).said(1)
-
-    def test_progress_never_falls(self):
-        bench = Bench().collecting().progress(1, 3).progress(1, 1)
-        assert bench.progress(2, 1).said(1, Flush)
-
-    def test_a_sum_is_acknowledged_each_time_and_counted_once(self):
-        bench = Bench().collecting()
-        vectors = {d: vector(1, 2, 3) for d in bench.one}
-        for _ in range(2):
-            bench.sum(1, vectors)
-            assert bench.said(1) == [EdgeSumAck(run=1, round=1, attempt=1)]
-        assert np.array_equal(bench.state.total, sum(vectors.values()))
-
-    def test_a_sum_of_an_earlier_attempt_is_acknowledged_and_not_counted(self):
-        bench = Bench().aggregating().updated()
-        bench.sum(1, {10: vector(1, 1, 1)}, round=1)
-        assert bench.said(1) == [EdgeSumAck(run=1, round=1, attempt=1)]
-        assert bench.state.total is None
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"count": 9},
-            {"sum": b"1234"},
-            {"sum": b""},
-            {"devices": [20, 21]},
-            {"devices": [11, 10], "count": 2},
-            {"devices": [10, 10], "count": 2},
-            {"failures": [DeviceFailure(device=99)]},
-        ],
-    )
-    def test_a_sum_that_no_honest_edge_sends_is_not_counted(self, changes):
-        bench = Bench(over_selection=2.0).collecting()
-        bench.sum(1, {d: vector(1, 2, 3) for d in bench.one}, **changes)
-        assert [r.kind for r in bench.of(Record)] == ["refused_sum"]
-        assert bench.state.total is None
-        assert bench.sum(1, {d: vector(1, 2, 3) for d in bench.one}).state.total is None
-
-    def test_a_device_cannot_be_both_in_the_sum_and_failed(self):
-        bench = Bench().collecting()
-        d = bench.one[0]
-        bench.sum(1, {d: vector(1, 2, 3)}, failures=[DeviceFailure(device=d)])
-        assert bench.state.total is None
-
-    def test_an_edge_that_starts_anew_has_lost_what_it_had(self):
-        bench = Bench().collecting().hello(1, [], incarnation=2)
-        assert bench.phase is Phase.COLLECTING
-        bench.sum(2, {d: vector(1, 2, 3) for d in bench.two})
-        assert bench.phase is Phase.AGGREGATING, "it is not waited for"
-
-
-class TestClosing:
-    def test_when_all_edges_have_reported_the_mean_updates_the_model(self):
+    def test_a_program_of_a_run_that_is_over_is_ignored(self):
         bench = Bench().aggregating()
-        (run,) = bench.of(RunProgram)
-        assert (run.program, run.blobs) == ("server_update", (BUNDLE.digest, WEIGHTS.digest))
-        mean, weight = run.arguments
-        n, m = len(bench.one), len(bench.two)
-        assert weight == (n + m) * HALF / RING.weight_scale
-        # n updates of steps (1, 2, 3) and m of (-1, 0, 5).
-        steps = np.array([n - m, 2 * n, 3 * n + 5 * m])
-        np.testing.assert_allclose(mean, steps / RING.scale / weight, rtol=1e-6)
-        assert bench.said(2, RoundClosed)[0].succeeded
-
-    def test_the_sum_is_unmasked_for_exactly_the_reported_devices(self):
-        class Masker:
-            def unmask(self, total, info, devices):
-                assert (info.round, info.attempt, info.weights) == (1, 1, WEIGHTS.digest)
-                self.devices = devices
-                return total
-
-        masker = Masker()
-        bench = Bench(masker=masker).aggregating()
-        assert masker.devices == sorted(bench.one + bench.two)
-
-    def test_the_next_round_begins_at_the_new_model(self):
-        bench = Bench().aggregating().updated()
-        assert (bench.state.round, bench.state.attempt) == (2, 1)
-        assert bench.state.weights == NEXT and bench.of(DropBlob) == [DropBlob(WEIGHTS.digest)]
-        facts = bench.facts()
-        assert facts["succeeded"] and facts["round"] == 1
-        assert facts["reported"] == facts["selected"] == sorted(bench.one + bench.two)
-
-    def test_a_model_that_did_not_change_is_kept(self):
-        assert not Bench().aggregating().updated(WEIGHTS).of(DropBlob)
-
-    def test_after_the_last_round_devices_are_sent_home(self):
-        bench = Bench(rounds=1).aggregating().updated()
-        assert bench.phase is Phase.DONE
-        assert [m.ready_max for m in bench.said(1, Pace)] == [0]
-        assert bench.hello(1, [], asks_pace=True).said(1)[0].ready_max == 0
-
-    def test_at_the_deadline_enough_reports_make_a_round(self):
-        bench = Bench().collecting().sum(1, {d: vector(1, 2, 3) for d in bench_one(2)})
-        assert bench.fires("round", after=99 * SECOND).ignored()
-        assert bench.fires("round", after=1 * SECOND).phase is Phase.AGGREGATING
-
-    def test_at_the_deadline_too_few_reports_fail_the_attempt(self):
-        bench = Bench().collecting()
-        bench.sum(1, {bench.one[0]: vector(1, 2, 3)})
-        bench.fires("round", after=100 * SECOND)
-        assert (bench.phase, bench.state.round, bench.state.attempt) == (Phase.WAITING, 1, 2)
-        facts = bench.facts()
-        assert not facts["succeeded"] and facts["why"] == "too few devices reported"
-        assert not bench.said(2, RoundClosed)[0].succeeded
-        assert bench.state.total is None
-
-    def test_failures_are_recorded_with_their_reasons(self):
-        bench = Bench().collecting()
-        first, *rest = bench.one
-        failures = [DeviceFailure(device=first, reason=NON_FINITE)]
-        bench.sum(1, {d: vector(1, 2, 3) for d in rest}, failures)
-        bench.sum(2, {d: vector(1, 2, 3) for d in bench.two}).updated()
-        assert bench.facts()["refused"] == {first: NON_FINITE}
-
-    @pytest.mark.parametrize("outcome", [ProgramStopped(PROGRAM_FAILED), Outcome(None)])
-    def test_a_server_update_that_fails_fails_the_attempt(self, outcome):
-        bench = Bench().aggregating().does(ProgramFinished(1, outcome))
-        assert bench.phase is Phase.WAITING and bench.state.attempt == 2
-        assert bench.state.weights == WEIGHTS
-
-    def test_a_sum_that_cannot_be_decoded_fails_the_attempt(self):
-        bench = Bench().collecting()
-        nothing = np.zeros(4, np.uint32)
-        bench.sum(1, dict.fromkeys(bench.one, nothing)).sum(2, dict.fromkeys(bench.two, nothing))
-        assert bench.phase is Phase.WAITING and bench.state.attempt == 2
-        assert "weights" in bench.facts()["why"]
-
-    def test_after_too_many_failed_attempts_the_run_gives_up_and_says_why(self):
-        bench = Bench(attempts_max=1).collecting().fires("round", after=100 * SECOND)
-        assert bench.phase is Phase.FAILED
-        assert bench.state.stopped_by == "too few devices reported"
-        assert [r.kind for r in bench.of(Record)] == ["round", "run_failed"]
+        ticket = bench.state.ticket
+        assert bench.orders("cancel").does(ProgramFinished(ticket, NewModel(NEXT))).ignored()
 
 
-def bench_one(count):
-    """The first devices that seed 1 selects behind edge 1."""
-    return Bench().collecting().one[:count]
+def test_before_it_has_started_nothing_is_allowed():
+    with pytest.raises(ProtocolError, match="offline"):
+        Bench().hello(1, [])
 
 
-@pytest.mark.parametrize(
-    ("sender", "message"),
-    [
-        (Node(Tier.DEVICE, 1), CheckIn(device=1)),
-        (edge(1), CheckIn(device=1)),
-        (edge(1), EdgeHello(edge=2, incarnation=1, sequence=1)),
-        (edge(1), Flush()),
-    ],
-)
-def test_who_says_what_he_may_not_say_breaks_the_protocol(sender, message):
+def test_what_an_ignored_event_leaves_is_the_state_that_was():
+    bench = Bench().collecting()
+    before = bench.machine.snapshot()
+    bench.fires("rest")
+    assert bench.ignored() and not bench.machine.changed
+    assert bench.machine.snapshot() == before
+    assert bench.progress(1, 1).machine.changed
+
+
+def test_a_restart_finds_every_run_where_it_was():
+    bench = Bench().collecting().submit(run=2).again()
+    assert bench.machine.state.phase is Serving.SERVING
+    assert bench.said(1, EdgeTask) and bench.of(RunProgram) == []
+    assert bench.timer("rest", run=2) == bench.now
+    assert bench.machine.state.newest == 2
+
+
+def test_edges_and_their_devices_are_limited():
+    bench = Bench().started()
+    bench.hello(1, list(range(100_001)))
+    assert bench.ignored() and not bench.machine.state.edges
+
+
+def test_devices_and_other_tiers_are_not_heard():
     with pytest.raises(ProtocolError):
-        Bench().collecting().does(Received(sender, message))
+        Bench().started().does(Received(Node(Tier.DEVICE, 1), FetchBlob()))
 
 
-@pytest.mark.parametrize("name", ["rest", "wait", "round", "repeat", "unheard of"])
-def test_a_timer_that_was_cancelled_may_still_fire(name):
-    assert Bench().aggregating().fires(name).ignored()
-
-
-def test_an_outcome_of_another_ticket_is_ignored():
-    assert Bench().aggregating().does(ProgramFinished(9, NewModel(NEXT))).ignored()
-
-
-class TestRestart:
-    def again(self, bench):
-        other = Bench(restore(bench.machine.snapshot()))
-        other.now = bench.now
-        return other.does(Started(), after=SECOND)
-
-    @pytest.mark.parametrize("where", ["waiting", "collecting", "aggregating"])
-    def test_its_state_survives_a_snapshot(self, where):
-        state = getattr(Bench(), where)().state
-        again = restore(CloudMachine(state, Bench().plan, Streams(1)).snapshot())
-        if state.total is not None:
-            assert np.array_equal(again.total, state.total)
-            again.total = state.total
-        assert again == state
-
-    def test_while_collecting_it_asks_the_edges_again_and_keeps_what_it_had(self):
-        bench = Bench().collecting()
-        bench.sum(1, {d: vector(1, 2, 3) for d in bench.one})
-        again = self.again(bench)
-        assert not again.said(1) and again.said(2, EdgeTask)
-        assert again.timer("round") == bench.state.ends_ns
-        again.sum(2, {d: vector(-1, 0, 5) for d in bench.two})
-        expected = Bench().aggregating().of(RunProgram)[0].arguments
-        mean, weight = again.of(RunProgram)[0].arguments
-        assert weight == expected[1] and np.array_equal(mean, expected[0])
-
-    def test_while_aggregating_it_updates_again(self):
-        bench = Bench().aggregating()
-        again = self.again(bench)
-        first, second = bench.of(RunProgram)[0], again.of(RunProgram)[0]
-        assert np.array_equal(first.arguments[0], second.arguments[0])
-        assert second.ticket != first.ticket
-        assert again.updated().state.round == 2
-
-    def test_a_run_that_is_over_stays_over(self):
-        bench = Bench(rounds=1).aggregating().updated()
-        assert self.again(bench).phase is Phase.DONE
-
-
-def test_times_on_the_wire_are_milliseconds():
-    bench = Bench(round_ns=100 * SECOND + MS // 2).collecting()
-    assert bench.said(1)[0].time_ms == 100_000
+def test_a_blob_of_no_run_is_not_given():
+    bench = Bench().started().hears(1, FetchBlob(digest=BlobRef(digest=b"?" * 32).digest))
+    assert bench.ignored()
