@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..errors import DelianError
 from ..ports import (
     Clock,
     Effect,
@@ -162,8 +163,10 @@ class Driver:
         stopped the node instead.
         """
         await self._ready.wait()
-        if self._fault is not None:
+        if isinstance(self._fault, Exception):
             raise self._fault
+        if self._fault is not None:
+            raise DelianError("the node was stopped before it had started") from self._fault
 
     def post(self, event: Event, traceparent: str = "", size: int = 0) -> None:
         """Takes an event, on the event loop's thread; also before `run`. When the inbox is full, a
@@ -205,13 +208,13 @@ class Driver:
                 self._ready.set()
             if self._since.entries:
                 await self._checkpoint()
-        except asyncio.CancelledError as fault:
-            self._fault = fault
-            raise
         except Exception as fault:
             self._fault = fault
             name = str(self._machine.node) if self._machine else "a node"
             log.exception("%s stops: %s", name, fault, extra={"node": name})
+            raise
+        except BaseException as fault:  # cancelled, or the process is to end
+            self._fault = fault
             raise
         finally:
             await self._end()
