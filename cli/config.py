@@ -252,11 +252,14 @@ def keys(
     model: type[BaseModel] = Config, path: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, FieldInfo]]:
     """Every key that is a value, with what is known of it."""
+    sections = []
     for name, field in model.model_fields.items():
         if (inner := _section(field)) is not None:
-            yield from keys(inner, (*path, name))
+            sections.append((inner, (*path, name)))
         else:
             yield (*path, name), field
+    for inner, below in sections:
+        yield from keys(inner, below)
 
 
 def field_of(key: KeyPath) -> FieldInfo | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import typer
 
 from ..core.errors import DelianError
-from . import broker, doctor, scenario, simulate
+from . import broker, config_show, doctor, identity, scenario, simulate
 
 INPUT_ERROR, INTERRUPTED = 2, 130
 
@@ -38,6 +38,10 @@ app = typer.Typer(
 app.command("simulate", help=_paragraphs(simulate.simulate))(simulate.simulate)
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(broker.app, name="broker")
+app.add_typer(identity.ca, name="ca")
+app.command("token", help=_paragraphs(identity.token))(identity.token)
+app.command("join", help=_paragraphs(identity.join))(identity.join)
+app.add_typer(config_show.app, name="config")
 app.command("doctor")(doctor.doctor)
 
 

@@ -59,6 +59,7 @@ def _path(path: Path) -> Path:
 Address = Annotated[str, AfterValidator(_address)]
 BrokerUrl = Annotated[str, AfterValidator(_broker)]
 Folder = Annotated[Path, AfterValidator(_path)]
+Transport = Literal["auto", "grpc", "mqtt"]
 
 
 class Section(BaseModel):
@@ -104,15 +105,15 @@ class BrokerConfig(Section):
 class CloudConfig(Section):
     """The coordinator: `delian cloud run`."""
 
-    state: Folder = Field(
+    folder: Folder = Field(
         default_factory=lambda: state_home() / "cloud", description="Folder for all that it keeps."
     )
     authority: Folder | None = Field(
-        default=None, description="The CA's folder. Absent: `ca` in the state folder."
+        default=None, description="The CA's folder. Absent: `ca` in the folder."
     )
     identity: Folder | None = Field(
         default=None,
-        description="Folder of its own key and certificate. Absent: `identity` in the state.",
+        description="Folder of its own key and certificate. Absent: `identity` in the folder.",
     )
     listen: Address = Field(
         default=f"127.0.0.1:{GRPC_PORT}", description="gRPC: links, renewals, operators."
@@ -137,12 +138,12 @@ class CloudConfig(Section):
     )
     store: str = Field(
         default="",
-        description="SQLAlchemy URL: postgresql+asyncpg://... Empty: SQLite in the state folder.",
+        description="SQLAlchemy URL: postgresql+asyncpg://... Empty: SQLite in the folder.",
         json_schema_extra=URL,
     )
     objects: str = Field(
         default="",
-        description="Where models are kept: a folder or s3://bucket/prefix. Empty: in the state.",
+        description="Where models are kept: a folder or s3://bucket/prefix. Empty: in the folder.",
         json_schema_extra=URL,
     )
     broker: BrokerConfig = Field(default_factory=BrokerConfig)
@@ -160,12 +161,12 @@ class CloudConfig(Section):
 class EdgeConfig(Section):
     """An edge: `delian edge run`."""
 
-    state: Folder = Field(
+    folder: Folder = Field(
         default_factory=lambda: state_home() / "edge", description="Folder for all that it keeps."
     )
     identity: Folder | None = Field(
         default=None,
-        description="Folder of its key and certificate. Absent: `identity` in the state.",
+        description="Folder of its key and certificate. Absent: `identity` in the folder.",
     )
     listen: Address = Field(default=f"127.0.0.1:{GRPC_PORT + 8}", description="gRPC: its devices.")
     public: str = Field(
@@ -272,12 +273,12 @@ class WorkerConfig(Section):
 class DeviceConfig(Section):
     """A device: `delian device run`."""
 
-    state: Folder = Field(
+    folder: Folder = Field(
         default_factory=lambda: state_home() / "device", description="Folder for all that it keeps."
     )
     identity: Folder | None = Field(
         default=None,
-        description="Folder of its key and certificate. Absent: `identity` in the state.",
+        description="Folder of its key and certificate. Absent: `identity` in the folder.",
     )
     homes: tuple[str, ...] = Field(
         default=(),
@@ -287,17 +288,25 @@ class DeviceConfig(Section):
     data: DataConfig = Field(default_factory=DataConfig)
     conditions: ConditionsConfig = Field(default_factory=ConditionsConfig)
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
-    broker_authority: Folder | None = Field(
-        default=None,
-        description="PEM of whoever signed the broker's certificate. Absent: the federation.",
-    )
     inference: Folder | None = Field(
         default=None,
-        description="Unix socket that serves the personal model. Absent: in the state folder.",
+        description="Unix socket that serves the personal model. Absent: it is not served.",
+    )
+    blobs_bytes_max: int = Field(
+        default=2 << 30, ge=1, description="Bundles and weights that it keeps, in bytes."
+    )
+    personal_margin: float = Field(
+        default=0.05,
+        ge=0.0,
+        description="A new personal model may judge worse by this share and still be taken.",
+    )
+    transport: Transport = Field(
+        default="auto", description="What it speaks where a home offers both: gRPC, unless told."
     )
     number: int | None = Field(
         default=None, ge=0, description="Which device it is; only with `insecure`."
     )
+    federation: str = Field(default="", description="Whose device it is; only with `insecure`.")
     insecure: bool = Field(default=False, description="No TLS. On loopback only.")
 
 

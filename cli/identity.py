@@ -1,0 +1,395 @@
+"""`delian ca`, `delian token` and `delian join`: who belongs to a federation.
+
+`ca` works on the CA's folder, on the coordinator's machine or wherever the key is kept; `token`
+asks the folder, or a running coordinator as its operator; `join` needs a token and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..core.identity.tokens import Token
+    from .settings import Config
+
+ca = typer.Typer(help="The federation's certificate authority.", no_args_is_help=True)
+
+TOKEN_TEXT_MAX = 4096
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+Folder = Annotated[Path, typer.Argument(help="The CA's folder.")]
+AuthorityFolder = Annotated[
+    Path | None,
+    typer.Option("--ca", help="The CA's folder. [default: cloud.authority of the configuration]"),
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+class Tier(StrEnum):
+    """Who may join by a token."""
+
+    DEVICE = "device"
+    EDGE = "edge"
+
+
+class Holder(StrEnum):
+    """Whom `delian ca issue` makes an identity for."""
+
+    OPERATOR = "operator"
+    CLOUD = "cloud"
+    BROKER = "broker"
+
+
+@ca.command("init")
+def init(
+    folder: Folder,
+    federation: Annotated[str, typer.Option("--federation", help="The federation's name.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make a federation's CA: a key, which stays in this folder, and its certificate.
+
+    Whoever has the key can let anybody in. Back the folder up: without it nobody joins or renews.
+    """
+    from ..core.identity.authority import Authority
+
+    made = Authority.create(folder, federation)
+    _tell(
+        _facts(made),
+        as_json,
+        [
+            f"{folder} holds the CA of the federation {made.federation}",
+            f"fingerprint  {made.fingerprint}",
+            f"next         delian ca issue operator OPERATOR --ca {folder}",
+        ],
+    )
+
+
+@ca.command("show")
+def show(
+    folder: Annotated[Path | None, typer.Argument(help="The CA's folder.")] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a CA: its name, its end, what it has issued and denied, which tokens are open."""
+    from ..core.identity.tokens import TokenBook
+
+    authority = _open(folder, config)
+    facts = _facts(authority)
+    facts["issued"] = authority.issued()
+    denied = authority.denied()
+    facts["denied"] = {
+        "version": denied.version,
+        "serials": sorted(f"{serial:x}" for serial in denied.serials),
+    }
+    facts["tokens"] = TokenBook(authority.folder, authority.lock).open_tokens()
+    lines = [
+        f"federation   {authority.federation}",
+        f"fingerprint  {authority.fingerprint}",
+        f"ends         {_day(facts['ends'])}",
+        f"issued       {len(facts['issued'])} certificates that have not ended",
+        f"denied       {len(denied.serials)} (version {denied.version})",
+        f"tokens       {len(facts['tokens'])} open",
+    ]
+    _tell(facts, as_json, lines)
+
+
+@ca.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Argument(help="A node, as device-5 or edge-2, or a serial number.")],
+    folder: AuthorityFolder = None,
+    why: Annotated[str, typer.Option("--why", help="For the record.")] = "",
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deny every certificate that a node has. A running coordinator sees it at once, and tells the
+    edges.
+    """
+    denied, count = _open(folder, config).revoke(name, why)
+    plural = "certificate is" if count == 1 else "certificates are"
+    text = f"{count} {plural} denied" if count else "all its certificates were denied already"
+    facts = {"name": name, "denied": count, "version": denied.version}
+    _tell(facts, as_json, [f"{name}: {text} (deny list version {denied.version})"])
+
+
+@ca.command("issue")
+def issue(
+    holder: Annotated[Holder, typer.Argument(help="Whom it is for.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write it to.")],
+    folder: AuthorityFolder = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option("--address", help="Host name or IP address of a server. May be repeated."),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an identity beside the CA: an operator's, the coordinator's, an MQTT broker's.
+
+    A coordinator that has the CA's folder makes its own. A broker's folder gets key.pem, cert.pem
+    and ca.pem; run it again before the certificate ends.
+    """
+    from ..core.errors import DelianError
+    from ..core.identity import local
+
+    authority = _open(folder, config)
+    names = address or []
+    if holder is Holder.OPERATOR and names:
+        raise DelianError("an operator has no address", "leave --address out")
+    facts: dict[str, Any] = {"holder": holder.value, "folder": str(out)}
+    if holder is Holder.BROKER:
+        facts["ends"] = local.broker_files(authority, out, names)
+    elif holder is Holder.CLOUD:
+        own, facts["new"] = local.coordinator_identity(authority, out, names)
+        facts["name"], facts["ends"] = "cloud-0", own.facts().not_after
+    else:
+        identity = local.operator_identity(authority, out)
+        facts["name"], facts["ends"] = identity.common_name, identity.not_after
+    name = facts.get("name", "the broker")
+    _tell(facts, as_json, [f"{out} holds the identity of {name}, until {_day(facts['ends'])}"])
+
+
+def token(
+    tier: Annotated[Tier, typer.Option("--tier", help="What may join by it.")] = Tier.DEVICE,
+    uses: Annotated[int, typer.Option("--uses", min=1, help="How many nodes may join by it.")] = 1,
+    valid: Annotated[
+        str, typer.Option("--valid", help="How long it is good: 90m, 24h, 7d.")
+    ] = "24h",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            help="HOST:PORT of the enrolment as nodes reach it. [default: of the configuration]",
+        ),
+    ] = None,
+    node_address: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node-address",
+            help="For an edge: host name or IP address for its certificate. May be repeated.",
+        ),
+    ] = None,
+    folder: AuthorityFolder = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option("--coordinator", help="Ask a running coordinator at HOST:PORT instead."),
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option("--identity", help="The operator's identity. [default: of the configuration]"),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token that lets a new node in: `delian join TOKEN` on the node.
+
+    The token is shown once; the CA keeps a hash. It names the CA's key, so the node trusts no other
+    server.
+    """
+    from ..core.errors import DelianError
+    from ..core.identity.certificates import Role
+    from ..core.identity.tokens import TokenBook, parse
+
+    valid_s = seconds_of(valid)
+    settings = _settings(
+        config, {"operator.coordinator": coordinator, "operator.identity": identity}
+    )
+    if coordinator is not None:
+        if folder is not None or node_address:
+            raise DelianError(
+                "a coordinator knows neither --ca nor --node-address", "leave them out"
+            )
+        text, expires_s = _ask_coordinator(settings, tier, uses, valid_s)
+        made = parse(text)
+    else:
+        authority = _open(folder, config)
+        target = address or settings.cloud.public_enrolment or settings.cloud.enrolment
+        made, expires_s = TokenBook(authority.folder, authority.lock).create(
+            Role(tier.value),
+            authority.federation,
+            target,
+            authority.public,
+            valid_s=valid_s,
+            uses=uses,
+            addresses=node_address or (),
+        )
+    _tell_token(made, expires_s, uses, as_json)
+
+
+def _tell_token(made: Token, expires_s: int, uses: int, as_json: bool) -> None:
+    facts = {
+        "token": made.text(),
+        "tier": made.role.value,
+        "federation": made.federation,
+        "address": made.address,
+        "expires": expires_s,
+        "uses": uses,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(made.text())
+    nodes = f"one {made.role.value}" if uses == 1 else f"{uses} {made.role.value}s"
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(expires_s))
+    typer.echo(f"lets {nodes} in through {made.address} until {until}", err=True)
+
+
+def join(
+    token: Annotated[str, typer.Argument(help="From `delian token`; - reads it from stdin.")],
+    identity: Annotated[
+        Path | None,
+        typer.Option("--identity", help="Folder to write. [default: of the configuration]"),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", help="HOST:PORT of the enrolment, in place of the token's."),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME=VALUE", help="What to call this node. Repeatable."),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Join a federation: make a key on this machine and get a certificate for it.
+
+    The token says which federation, and what this machine is to be: a device or an edge. May be
+    repeated when it failed: the same key asks again.
+    """
+    import asyncio
+
+    from ..core.identity.folder import IdentityFolder
+    from ..core.identity.joining import join as ask
+    from ..core.identity.joining import machine_labels
+    from ..core.identity.tokens import parse
+
+    text = sys.stdin.read(TOKEN_TEXT_MAX) if token == "-" else token
+    role = parse(text).role
+    section = getattr(_settings(config, {}), role.value)
+    folder = identity or section.identity or section.folder / "identity"
+    labels = machine_labels() | _labels(label or ())
+    who = asyncio.run(ask(text, folder, labels=labels, address=address))
+    facts = IdentityFolder(folder).facts()
+    found = {
+        "name": who.common_name,
+        "federation": who.federation,
+        "folder": str(folder),
+        "ends": who.not_after,
+        "renew_at": facts.renew_at,
+        "homes": [
+            {"node": f"{h.node.tier.value}-{h.node.number}", "grpc": h.grpc, "mqtt": h.mqtt}
+            for h in facts.homes
+        ],
+    }
+    lines = [
+        f"this is {who.common_name} of the federation {who.federation}",
+        f"identity  {folder}",
+        f"ends      {_day(who.not_after)}, renewed by itself while the {role.value} runs",
+        f"next      delian {role.value} run",
+    ]
+    _tell(found, as_json, lines)
+
+
+# ---------------------------------------------------------------- parts
+
+
+def seconds_of(text: str) -> int:
+    """Seconds of "90m", "24h" or "7d"; raises DelianError."""
+    from ..core.errors import DelianError
+
+    parts = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text.strip())
+    if parts is None:
+        raise DelianError(f"`{text}` is no time", "write 90m, 24h or 7d")
+    return int(parts[1]) * _UNITS[parts[2]]
+
+
+def _settings(file: Path | None, flags: dict[str, Any]) -> Config:
+    from .config import load
+
+    return load(file, flags).config
+
+
+def _open(folder: Path | None, file: Path | None) -> Any:
+    from ..core.identity.authority import Authority
+
+    if folder is None:
+        cloud = _settings(file, {}).cloud
+        folder = cloud.authority or cloud.folder / "ca"
+    return Authority(folder)
+
+
+def _ask_coordinator(settings: Config, tier: Tier, uses: int, valid_s: int) -> tuple[str, int]:
+    """A token from a running coordinator, and its end in Unix time."""
+    import asyncio
+
+    from ..core.identity.folder import IdentityFolder
+    from ..core.wire import link_pb2, operator_pb2
+
+    wire = {Tier.DEVICE: link_pb2.NODE_DEVICE, Tier.EDGE: link_pb2.NODE_EDGE}[tier]
+    request = operator_pb2.TokenRequest(tier=wire, valid_s=valid_s, uses=uses)
+
+    async def ask() -> operator_pb2.TokenReply:
+        import grpc
+
+        from ..core.identity.certificates import channel_credentials, channel_options
+        from ..core.identity.joining import CALL_S, refused
+        from ..core.ports import CLOUD
+        from ..core.wire import operator_pb2_grpc
+
+        target = settings.operator.coordinator
+        if settings.operator.insecure:
+            channel = grpc.aio.insecure_channel(target)
+        else:
+            shown = IdentityFolder(settings.operator.identity).material()
+            options = channel_options(shown.identity().federation, CLOUD)
+            channel = grpc.aio.secure_channel(target, channel_credentials(shown), options=options)
+        async with channel:
+            stub = operator_pb2_grpc.OperatorStub(channel)
+            try:
+                reply: operator_pb2.TokenReply = await stub.CreateToken(request, timeout=CALL_S)
+            except grpc.aio.AioRpcError as error:
+                raise refused(error, "get a token") from None
+        return reply
+
+    reply = asyncio.run(ask())
+    return reply.token, reply.expires_ms // 1000
+
+
+def _labels(given: Sequence[str]) -> dict[str, str]:
+    from ..core.errors import DelianError
+
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise DelianError(f"--label {text}: this is not name=value")
+        found[name] = value
+    return found
+
+
+def _facts(authority: Any) -> dict[str, Any]:
+    return {
+        "federation": authority.federation,
+        "folder": str(authority.folder),
+        "fingerprint": authority.fingerprint,
+        "ends": int(authority.certificate.not_valid_after_utc.timestamp()),
+    }
+
+
+def _day(unix_s: int) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(unix_s))
+
+
+def _tell(facts: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:
+    typer.echo(json.dumps(facts) if as_json else "\n".join(lines))
