@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from ..identity.certificates import PeerIdentity
 from ..identity.roles import may_send
 from ..node.blobs import BlobStore
-from ..node.codec import address, envelope_bytes, message_of, node_of
+from ..node.codec import MESSAGE_FIELDS, address, envelope_bytes, message_of, node_of
 from ..ports import Node
 from ..wire.blob_pb2 import FetchBlob
 from ..wire.link_pb2 import Envelope, Offer, Part, Want
@@ -32,7 +32,6 @@ from .limits import (
     QUEUE_ENVELOPES_MAX,
     RATE_BURST,
     RATE_PER_S,
-    TRACEPARENT_MAX,
     Faults,
 )
 from .mqtt_client import Publication, Unsent
@@ -47,6 +46,7 @@ log = logging.getLogger("delian.net.mqtt")
 MESSAGE_EXPIRY_S = 120
 #: Publications of one peer that the broker has not acknowledged.
 SLOTS = 8
+_MESSAGES = frozenset(MESSAGE_FIELDS.values())
 _AGAIN_S = 1.0  # after the broker did not acknowledge though it is connected
 
 
@@ -301,36 +301,45 @@ class Peer:
             self._within_rate(now)
             if len(body) > INLINE_MAX:
                 raise SealError("oversized")
-            self._take(Envelope.FromString(body))
+            self._take(Envelope.FromString(body), len(body))
         except DecodeError:
             raise SealError("malformed") from None
 
-    def take_envelope(self, envelope: Envelope) -> None:
-        """A large envelope has arrived in parts. Raises ProtocolError."""
-        if envelope.WhichOneof("message") in ("offer", "want"):
+    async def take_envelope(self, envelope: Envelope, size: int) -> None:
+        """A large envelope has arrived in parts; returns when there was room for its message.
+        Raises ProtocolError.
+        """
+        sender, to, what = self._addressed(envelope)
+        if what not in _MESSAGES:
             raise SealError("malformed")
-        self._take(envelope)
+        message, traceparent = message_of(envelope), envelope.traceparent
+        await self.switch.hand_over(sender, to, message, traceparent, size)
 
-    def _take(self, envelope: Envelope) -> None:
-        field_ = envelope.WhichOneof("message")
+    def _take(self, envelope: Envelope, size: int) -> None:
+        sender, to, what = self._addressed(envelope)
+        if what is None:  # a greeting, or something newer than this software
+            if self.office.sends is Direction.DOWN:
+                self.greet()
+        elif what == "offer":
+            self.transfers.take_offer(sender, to, envelope.offer)
+        elif what == "want":
+            self.transfers.take_want(envelope.want)
+        elif what == "goodbye":
+            log.info("peer says goodbye", extra={"peer": str(self.other)})
+        else:
+            self.switch.deliver(sender, to, message_of(envelope), envelope.traceparent, size)
+
+    def _addressed(self, envelope: Envelope) -> tuple[Node, Node, str | None]:
+        """From whom, to whom, and what. Raises ProtocolError where that may not be."""
+        what = envelope.WhichOneof("message")
         sender, to = node_of(envelope.sender), node_of(envelope.to)
         if not hosts(self.other, sender):
             raise SealError("wrong sender")
-        if field_ is None:  # a greeting, or something newer than this software
-            if self.office.sends is Direction.DOWN:
-                self.greet()
-            return
-        if not hosts(self.office.me, to) or not may_send(sender.tier, to.tier, field_):
+        if what is not None and not (
+            hosts(self.office.me, to) and may_send(sender.tier, to.tier, what)
+        ):
             raise SealError("not allowed")
-        if field_ == "offer":
-            self.transfers.take_offer(sender, to, envelope.offer)
-        elif field_ == "want":
-            self.transfers.take_want(envelope.want)
-        elif field_ == "goodbye":
-            log.info("peer says goodbye", extra={"peer": str(self.other)})
-        else:
-            traceparent = envelope.traceparent[:TRACEPARENT_MAX]
-            self.switch.deliver(sender, to, message_of(envelope), traceparent)
+        return sender, to, what
 
     def _within_rate(self, now: float) -> None:
         grown = self._tokens + (now - self._tokens_at) * RATE_PER_S

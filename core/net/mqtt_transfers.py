@@ -146,8 +146,8 @@ class Conversation(Protocol):
     def kick(self) -> None:
         """There are parts to send."""
 
-    def take_envelope(self, envelope: Envelope) -> None:
-        """A large envelope has arrived."""
+    async def take_envelope(self, envelope: Envelope, size: int) -> None:
+        """A large envelope has arrived; returns when there is room for it. Raises ProtocolError."""
 
 
 class Transfers:
@@ -415,19 +415,20 @@ class Transfers:
             self._peer.faults.count("content does not hash to its id", self._peer.other)
             self._peer.say(coming.to, coming.sender, Want(id=offer.id, refused=True))
             return
+        if offer.kind == TRANSFER_BLOB:
+            self._asked.pop((coming.to, offer.id), None)
+            self._peer.switch.deliver_blob(coming.sender, coming.to, offer.id, offer.size)
+        else:
+            assert isinstance(sink, _Spool)
+            try:
+                envelope = Envelope.FromString(bytes(sink.content))
+                await self._peer.take_envelope(envelope, offer.size)
+            except (DecodeError, ProtocolError):
+                self._peer.faults.count("malformed", self._peer.other)
         self._done[offer.id] = time.monotonic()
         if len(self._done) > DONE_MAX:
             self._done.popitem(last=False)
         self._want(coming.sender, coming.to, offer, offer.size)
-        if offer.kind == TRANSFER_BLOB:
-            self._asked.pop((coming.to, offer.id), None)
-            self._peer.switch.deliver_blob(coming.sender, coming.to, offer.id, offer.size)
-            return
-        assert isinstance(sink, _Spool)
-        try:
-            self._peer.take_envelope(Envelope.FromString(bytes(sink.content)))
-        except (DecodeError, ProtocolError):
-            self._peer.faults.count("malformed", self._peer.other)
 
     def _want(self, sender: Node, to: Node, offer: Offer, offset: int, have: bytes = b"") -> None:
         want = Want(id=offer.id, offset=offset, have=have, part_bytes=PART_BYTES)
