@@ -1,0 +1,360 @@
+"""Every decoder that reads what comes from outside, as a function of bytes, and what it may raise.
+
+A decoder gives a value or raises one of its named refusals; anything else (another exception, a
+crash, an allocation far beyond its input) is a finding. `fuzz.py` feeds them with atheris,
+`test_decoders.py` with hypothesis and mutated good inputs.
+
+The state machines are decoders too: of a sequence of messages from peers that may lie.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from delian.cloud.machine import Coordinator
+from delian.cloud.machine import restore as restore_cloud
+from delian.cloud.plan import RunPlan
+from delian.cloud.state import CoordinatorState
+from delian.core import bundle
+from delian.core.errors import DelianError
+from delian.core.identity import certificates, tokens
+from delian.core.identity.authority import Authority
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.build import build
+from delian.core.net import seal, topics
+from delian.core.nn import Mlp, sgd
+from delian.core.node import codec
+from delian.core.node.memory import MemoryDisk
+from delian.core.node.segments import Segments
+from delian.core.parse import parse_function
+from delian.core.ports import (
+    CLOUD,
+    SECOND,
+    Event,
+    Node,
+    Ordered,
+    ProtocolError,
+    Received,
+    Started,
+    Tier,
+    TimerFired,
+)
+from delian.core.streams import Streams
+from delian.core.verify import verify
+from delian.core.wire import (
+    admission_pb2,
+    blob_pb2,
+    ir_codec,
+    link_pb2,
+    operator_pb2,
+    round_pb2,
+)
+from delian.device import frames
+from delian.device.machine import DeviceMachine, DeviceState
+from delian.device.machine import restore as restore_device
+from delian.edge.machine import EdgeMachine, EdgeState
+from delian.edge.machine import restore as restore_edge
+from google.protobuf.message import DecodeError
+
+BODY_BYTES_MAX = 1 << 16
+DEVICE, EDGE = Node(Tier.DEVICE, 1), Node(Tier.EDGE, 1)
+DIGEST = bytes(range(32))
+DIMENSION = 3
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """read: raises nothing but `refusals`. seeds: good inputs, which mutations begin with."""
+
+    read: Callable[[bytes], object]
+    seeds: Callable[[], list[bytes]]
+    refusals: tuple[type[Exception], ...] = (DelianError,)
+
+
+# ---------------------------------------------------------------- messages
+
+
+def task() -> round_pb2.Task:
+    ref = blob_pb2.BlobRef(digest=DIGEST, size=10)
+    ring = round_pb2.RingPlan(clip=1.0, clients_max=10, bits=32, dimension=DIMENSION)
+    return round_pb2.Task(
+        run=1,
+        round=1,
+        attempt=1,
+        bundle=ref,
+        weights=ref,
+        ring=ring,
+        time_ms=10_000,
+        rng_key=bytes(8),
+    )
+
+
+def plan() -> operator_pb2.PlanMessage:
+    ref = blob_pb2.BlobRef(digest=DIGEST, size=10)
+    weights = blob_pb2.BlobRef(digest=DIGEST[::-1], size=4 * DIMENSION)
+    return operator_pb2.PlanMessage(
+        name="fuzz", rounds=2, cohort=1, bundle=ref, weights=weights, ring=task().ring
+    )
+
+
+def _vector() -> bytes:
+    return bytes(4 * (DIMENSION + 1))
+
+
+def conversations() -> list[link_pb2.Envelope]:
+    """A message of each kind, as an honest peer sends it."""
+    name = {"run": 1, "round": 1, "attempt": 1}
+    willing = admission_pb2.Eligibility(powered=True, unmetered=True, idle=True, consented=True)
+    up = [
+        admission_pb2.CheckIn(device=1, sequence=1, protocol=1, eligibility=willing),
+        blob_pb2.FetchBlob(digest=DIGEST),
+        round_pb2.Upload(**name, device=1, vector=_vector()),
+        round_pb2.Failure(**name, device=1, reason=round_pb2.NO_DATA),
+    ]
+    higher = [
+        admission_pb2.EdgeHello(edge=1, incarnation=1, sequence=1, protocol=1, ready=[1]),
+        round_pb2.EdgeProgress(**name, edge=1, counted=1),
+        round_pb2.EdgeSum(**name, edge=1, devices=[1], count=1, sum=_vector()),
+        blob_pb2.FetchBlob(digest=DIGEST),
+    ]
+    down = [
+        admission_pb2.Pace(ready_max=10, lease_ms=60_000),
+        round_pb2.EdgeTask(task=task(), devices=[1], time_ms=20_000),
+        round_pb2.Flush(**name, go_on=True),
+        round_pb2.EdgeSumAck(**name),
+        round_pb2.RoundClosed(**name, succeeded=True),
+        blob_pb2.Blob(digest=DIGEST, size=10, content=bytes(10)),
+    ]
+    lowest = [
+        admission_pb2.Accept(sequence=1, lease_ms=60_000),
+        admission_pb2.Reject(sequence=1, reason=admission_pb2.POOL_FULL),
+        task(),
+        blob_pb2.Blob(digest=DIGEST, size=10, content=bytes(10)),
+        round_pb2.UploadAck(**name, device=1, status=round_pb2.COUNTED),
+        round_pb2.RoundClosed(**name),
+    ]
+    routes = (
+        (DEVICE, EDGE, up),
+        (EDGE, CLOUD, higher),
+        (CLOUD, EDGE, down),
+        (EDGE, DEVICE, lowest),
+    )
+    return [codec.envelope(a, b, m) for a, b, messages in routes for m in messages]
+
+
+def _read_envelope(data: bytes) -> object:
+    envelope = link_pb2.Envelope.FromString(data)
+    return codec.node_of(envelope.sender), codec.message_of(envelope)
+
+
+def _read_plan(data: bytes) -> object:
+    return RunPlan.from_message(1, operator_pb2.PlanMessage.FromString(data))
+
+
+def _entries() -> list[bytes]:
+    events: list[Event] = [
+        Received(codec.node_of(e.sender), codec.message_of(e)) for e in conversations()
+    ]
+    events += [Started((DIGEST,)), TimerFired("repeat")]
+    return [codec.encode(event, 5 * SECOND) for event in events]
+
+
+# ---------------------------------------------------------------- machines
+
+
+def _talk(machine: DeviceMachine | EdgeMachine | Coordinator, data: bytes) -> object:
+    """Lets peers say what the input holds: each message a length byte pair and an envelope."""
+    now, at = 1, 0
+    machine.handle(Started(), now)
+    while at + 2 <= len(data):
+        length = int.from_bytes(data[at : at + 2], "little")
+        said, at = data[at + 2 : at + 2 + length], at + 2 + length
+        now += SECOND
+        try:
+            envelope = link_pb2.Envelope.FromString(said)
+            event = Received(codec.node_of(envelope.sender), codec.message_of(envelope))
+            machine.handle(event, now)
+        except (ProtocolError, DecodeError):
+            continue
+        for name in ("repeat", "round", "hello", "retry", "task"):
+            machine.handle(TimerFired(name), now)
+    return machine.snapshot()
+
+
+def _device(data: bytes) -> object:
+    willing = admission_pb2.Eligibility(powered=True, unmetered=True, idle=True, consented=True)
+    facts = admission_pb2.DeviceFacts(memory_mib=100)
+    return _talk(DeviceMachine(DeviceState(1), (EDGE,), Streams(1), facts, willing), data)
+
+
+def _edge(data: bytes) -> object:
+    return _talk(EdgeMachine(EdgeState(1, incarnation=1)), data)
+
+
+def _cloud(data: bytes) -> object:
+    machine = Coordinator(CoordinatorState())
+    machine.handle(Started(), 1)
+    machine.handle(Ordered(operator_pb2.RunOrder(run=1, submit=plan())), 1)
+    return _talk(machine, data)
+
+
+def _talks(to: Node) -> list[bytes]:
+    said = [e.SerializeToString() for e in conversations() if codec.node_of(e.to) == to]
+    return [b"".join(len(s).to_bytes(2, "little") + s for s in said)]
+
+
+def _states() -> list[bytes]:
+    willing = admission_pb2.Eligibility(consented=True)
+    facts = admission_pb2.DeviceFacts()
+    device = DeviceMachine(DeviceState(1), (EDGE,), Streams(1), facts, willing)
+    return [
+        device.snapshot(),
+        EdgeMachine(EdgeState(1, incarnation=1)).snapshot(),
+        Coordinator(CoordinatorState()).snapshot(),
+    ]
+
+
+def _read_states(data: bytes) -> object:
+    refused = 0
+    for restore in (restore_device, restore_edge, restore_cloud):
+        try:
+            restore(data)
+        except DelianError:
+            refused += 1
+    return refused
+
+
+# ---------------------------------------------------------------- files and frames
+
+
+def _segment() -> MemoryDisk:
+    disk = MemoryDisk()
+    journal = Segments(disk, lambda n: bytes(n))
+    journal.load()
+    journal.append([b"first", b"second"])
+    journal.append([b"third"])
+    return disk
+
+
+def _read_segment(data: bytes) -> object:
+    disk = MemoryDisk()
+    (name,) = [n for n in _segment().list() if n.startswith("log-")]
+    disk.append(name, [data])
+    return Segments(disk, lambda n: bytes(n)).load()
+
+
+def _segments() -> list[bytes]:
+    disk = _segment()
+    return [disk.read(name) for name in disk.list()]
+
+
+def _read_frame(data: bytes) -> object:
+    return frames.read(io.BytesIO(data), BODY_BYTES_MAX)
+
+
+PROGRAM = """fn double(%0 x: f32[3]) -> (result: f32[3]) {
+  %1: f32[3] = add(%0, %0)
+  return %1
+}
+"""
+
+
+def _read_program(data: bytes) -> object:
+    function = ir_codec.decode_function(data)
+    verify(function)
+    return function
+
+
+def _read_text(data: bytes) -> object:
+    function = parse_function(data.decode("utf-8", "replace"))
+    verify(function)
+    return function
+
+
+@cache
+def _authority() -> tuple[bytes, bytes]:
+    """A device's certificate, and a token, of a federation that is gone again."""
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority.create(Path(folder) / "ca", "example")
+        request = certificates.certificate_request(certificates.new_key())
+        issued = authority.issue(request, certificates.Role.DEVICE, 5)
+        token = tokens.Token(
+            certificates.Role.DEVICE,
+            "example",
+            "127.0.0.1:7444",
+            authority.public,
+            bytes(tokens._ID),
+            bytes(tokens._SECRET),
+        )
+        return issued.chain, token.text().encode()
+
+
+@cache
+def _bundle() -> bytes:
+    rows = SampleSet(np.zeros((4, 2), np.uint8), np.zeros(4, np.int32), np.array(2), np.array(2))
+    task = Classification("fuzz", lambda key: Mlp.init(key, 2, (2,), 2), Samples(2, 1.0))
+    return build(
+        task,
+        FedAvg(local=sgd(0.1)),
+        rows,
+        example=TensorType(DType.F32, (1, 2)),
+        clip=1.0,
+        clients_max=2,
+        weight_max=4.0,
+        seed=1,
+    ).to_bytes()
+
+
+def _channel() -> seal.Channel:
+    return seal.Channel(b"12345678", bytes(32), bytes(32), sealed=True)
+
+
+def _open_sealed(data: bytes) -> object:
+    return _channel().open("a/topic", data)
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "envelope": Decoder(
+        _read_envelope,
+        lambda: [e.SerializeToString() for e in conversations()],
+        (ProtocolError, DecodeError),
+    ),
+    "entry": Decoder(codec.decode, _entries),
+    "plan": Decoder(_read_plan, lambda: [plan().SerializeToString()], (DelianError, DecodeError)),
+    "device": Decoder(_device, lambda: _talks(DEVICE), ()),
+    "edge": Decoder(_edge, lambda: _talks(EDGE), ()),
+    "cloud": Decoder(_cloud, lambda: _talks(CLOUD), ()),
+    "state": Decoder(_read_states, _states, ()),
+    "journal": Decoder(_read_segment, _segments),
+    "frame": Decoder(_read_frame, lambda: [frames.pack({"a": 1}, 3) + b"abc"]),
+    "program": Decoder(_read_program, lambda: [ir_codec.encode_function(parse_function(PROGRAM))]),
+    "text": Decoder(_read_text, lambda: [PROGRAM.encode()]),
+    "bundle": Decoder(bundle.parse, lambda: [_bundle()]),
+    "topic": Decoder(
+        lambda data: topics.parse(data.decode("utf-8", "replace")),
+        lambda: [
+            b"delian/v1/example/device/device-5/up/birth/edge-1",
+            b"delian/v1/example/edge/edge-1/up/home",
+        ],
+    ),
+    "token": Decoder(
+        lambda data: tokens.parse(data.decode("utf-8", "replace")), lambda: [_authority()[1]]
+    ),
+    "certificate": Decoder(certificates.identity_of, lambda: [_authority()[0]]),
+    "request": Decoder(
+        certificates.requested_key,
+        lambda: [certificates.certificate_request(certificates.new_key())],
+    ),
+    "sealed": Decoder(_open_sealed, lambda: [_channel().seal("a/topic", b"hello")]),
+    "presence": Decoder(
+        lambda data: seal.Credentials("example", EDGE, None).read(data),
+        lambda: [seal.Credentials("example", EDGE, None).home(1)],
+    ),
+}
