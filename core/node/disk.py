@@ -168,7 +168,9 @@ class FolderLock:
         try:
             _lock(self._fd)
         except OSError as fault:
-            held = os.read(self._fd, 64).decode("ascii", "replace").strip()
+            held = ""
+            with contextlib.suppress(OSError):  # Windows lets nobody else read it
+                held = os.read(self._fd, 64).decode("ascii", "replace").strip()
             os.close(self._fd)
             self._fd = -1
             owner = f"process {held}" if held else "another process"

@@ -158,6 +158,11 @@ class Driver:
         """The node's time, ns."""
         return self._clock.now()
 
+    @property
+    def waiting(self) -> int:
+        """Events in the inbox."""
+        return len(self._inbox)
+
     async def started(self) -> None:
         """Waits until the state is recovered and what Started led to is done. Raises what has
         stopped the node instead.
