@@ -277,7 +277,7 @@ def join(
     text = sys.stdin.read(TOKEN_TEXT_MAX) if token == "-" else token
     role = parse(text).role
     section = getattr(_settings(config, {}), role.value)
-    folder = identity or section.identity or section.folder / "identity"
+    folder = identity or section.identity or section.state / "identity"
     labels = machine_labels() | _labels(label or ())
     who = asyncio.run(ask(text, folder, labels=labels, address=address))
     facts = IdentityFolder(folder).facts()
@@ -325,7 +325,7 @@ def _open(folder: Path | None, file: Path | None) -> Any:
 
     if folder is None:
         cloud = _settings(file, {}).cloud
-        folder = cloud.authority or cloud.folder / "ca"
+        folder = cloud.authority or cloud.state / "ca"
     return Authority(folder)
 
 

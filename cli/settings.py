@@ -17,7 +17,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 SECRET: dict[str, JsonValue] = {"secret": True}  # never shown
 URL: dict[str, JsonValue] = {"secret": "password"}  # shown without its password
 
-GRPC_PORT, ENROLMENT_PORT, HEALTH_PORT = 7443, 7444, 7790
+GRPC_PORT, ENROLMENT_PORT, EDGE_PORT, HEALTH_PORT = 7443, 7444, 7451, 7790
+_BROKER_AUTHORITY = "PEM of whoever signed the broker's certificate. Absent: the federation."
 
 
 def state_home() -> Path:
@@ -96,24 +97,21 @@ class BrokerConfig(Section):
     """An MQTT broker to speak through, beside gRPC."""
 
     url: BrokerUrl = Field(default="", description="mqtts://host:port. Empty: no MQTT.")
-    authority: Folder | None = Field(
-        default=None,
-        description="PEM of whoever signed the broker's certificate. Absent: the federation.",
-    )
+    authority: Folder | None = Field(default=None, description=_BROKER_AUTHORITY)
 
 
 class CloudConfig(Section):
     """The coordinator: `delian cloud run`."""
 
-    folder: Folder = Field(
+    state: Folder = Field(
         default_factory=lambda: state_home() / "cloud", description="Folder for all that it keeps."
     )
     authority: Folder | None = Field(
-        default=None, description="The CA's folder. Absent: `ca` in the folder."
+        default=None, description="The CA's folder. Absent: `ca` in the state."
     )
     identity: Folder | None = Field(
         default=None,
-        description="Folder of its own key and certificate. Absent: `identity` in the folder.",
+        description="Folder of its own key and certificate. Absent: `identity` in the state.",
     )
     listen: Address = Field(
         default=f"127.0.0.1:{GRPC_PORT}", description="gRPC: links, renewals, operators."
@@ -138,12 +136,12 @@ class CloudConfig(Section):
     )
     store: str = Field(
         default="",
-        description="SQLAlchemy URL: postgresql+asyncpg://... Empty: SQLite in the folder.",
+        description="SQLAlchemy URL: postgresql+asyncpg://... Empty: SQLite in the state.",
         json_schema_extra=URL,
     )
     objects: str = Field(
         default="",
-        description="Where models are kept: a folder or s3://bucket/prefix. Empty: in the folder.",
+        description="Where models are kept: a folder or s3://bucket/prefix. Empty: in the state.",
         json_schema_extra=URL,
     )
     broker: BrokerConfig = Field(default_factory=BrokerConfig)
@@ -161,34 +159,40 @@ class CloudConfig(Section):
 class EdgeConfig(Section):
     """An edge: `delian edge run`."""
 
-    folder: Folder = Field(
+    state: Folder = Field(
         default_factory=lambda: state_home() / "edge", description="Folder for all that it keeps."
     )
     identity: Folder | None = Field(
         default=None,
-        description="Folder of its key and certificate. Absent: `identity` in the folder.",
+        description="Folder of its key and certificate. Absent: `identity` in the state.",
     )
-    listen: Address = Field(default=f"127.0.0.1:{GRPC_PORT + 8}", description="gRPC: its devices.")
+    listen: Address = Field(default=f"127.0.0.1:{EDGE_PORT}", description="gRPC: its devices.")
     public: str = Field(
-        default="", description="host:port by which devices reach `listen`. Empty: `listen` itself."
-    )
-    health: str = Field(
-        default="", description="HTTP: /healthz, /readyz, /metrics, as 127.0.0.1:7790. Empty: none."
+        default="",
+        description="host:port by which devices reach `listen`; `delian join` tells the "
+        "coordinator. Empty: `listen` itself.",
     )
     coordinator: str = Field(
         default="", description="host:port of the coordinator. Empty: as enrolment said."
     )
     broker: BrokerConfig = Field(default_factory=BrokerConfig)
+    transport: Transport = Field(
+        default="auto", description="What it speaks to the coordinator: gRPC, unless told."
+    )
+    health: str = Field(
+        default="", description="HTTP: /healthz, /readyz, /metrics, as 127.0.0.1:7790. Empty: none."
+    )
     devices_max: int = Field(default=10_000, ge=1, le=100_000, description="Devices in its pool.")
     blobs_mib: int = Field(
         default=4096, ge=64, le=2**22, description="Cache of bundles and weights."
     )
     outbox_mib: int = Field(
-        default=256, ge=1, le=2**20, description="What waits for the uplink while it is gone."
+        default=256, ge=1, le=2**20, description="What waits for the coordinator while it is gone."
     )
     number: int | None = Field(
         default=None, ge=1, description="Which edge it is; only with `insecure`."
     )
+    federation: str = Field(default="", description="Whose edge it is; only with `insecure`.")
     insecure: bool = Field(
         default=False, description="No TLS: whoever connects is who he says. On loopback only."
     )
@@ -273,12 +277,12 @@ class WorkerConfig(Section):
 class DeviceConfig(Section):
     """A device: `delian device run`."""
 
-    folder: Folder = Field(
+    state: Folder = Field(
         default_factory=lambda: state_home() / "device", description="Folder for all that it keeps."
     )
     identity: Folder | None = Field(
         default=None,
-        description="Folder of its key and certificate. Absent: `identity` in the folder.",
+        description="Folder of its key and certificate. Absent: `identity` in the state.",
     )
     homes: tuple[str, ...] = Field(
         default=(),
@@ -290,10 +294,11 @@ class DeviceConfig(Section):
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     inference: Folder | None = Field(
         default=None,
-        description="Unix socket that serves the personal model. Absent: it is not served.",
+        description="Unix socket that serves the personal model. Absent: in the state.",
     )
-    blobs_bytes_max: int = Field(
-        default=2 << 30, ge=1, description="Bundles and weights that it keeps, in bytes."
+    broker_authority: Folder | None = Field(default=None, description=_BROKER_AUTHORITY)
+    blobs_mib: int = Field(
+        default=2048, ge=1, le=2**22, description="Bundles and weights that it keeps."
     )
     personal_margin: float = Field(
         default=0.05,

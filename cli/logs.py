@@ -1,0 +1,201 @@
+"""Logs of a process: one event a line, with its facts, and never a secret.
+
+The packages below log through the standard library, `log.info("enrolled", extra={"node": ...})`.
+Here structlog formats what they say: JSON lines, or coloured text where a person is looking. A
+record's `extra` are its facts. What looks like a secret by its name is masked, arrays and long
+bytes are left out whatever their name, so that no update, key or token can get into a log by
+mistake.
+
+With delian[otel] and an endpoint, `tracing` gives the tracer provider whose `traceparent` strings
+travel with the messages; a line that is written inside a span then names its trace.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+import re
+import sys
+from collections.abc import Callable, MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TextIO
+
+import structlog
+
+from ..core.errors import DelianError
+
+if TYPE_CHECKING:
+    from ..core.ports import Record
+    from .settings import LogConfig, TraceConfig
+
+MASK = "********"
+TEXT_MAX = 2_000  # characters of one fact
+ITEMS_MAX = 50  # of a list or a table among the facts
+
+#: Names of facts that are never shown. Whole words of the name: `token_id` is shown, `token` not.
+_SECRET = re.compile(
+    r"(^|_)(key|keys|secret|secrets|password|passphrase|token|tokens|credential|credentials|seed"
+    r"|vector|vectors|update|updates|weights|gradient|gradients|mask|masks|share|shares|content)$"
+)
+_TOKEN = re.compile(r"delian1\.[A-Za-z0-9_-]+")
+_PEM = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.S
+)
+_PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s/@]+@")
+
+#: What every record of the standard library has: the rest are facts.
+_PLAIN = frozenset(
+    {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
+)
+
+#: Libraries that say too much at our level.
+_QUIET = ("asyncio", "aiosqlite", "alembic", "sqlalchemy", "grpc", "botocore", "mqtt", "paho")
+
+Event = MutableMapping[str, Any]
+
+
+def masked(logger: Any, method: str, event: Event) -> Event:
+    """A structlog processor: hides what must not be told."""
+    for name in event:
+        event[name] = _safe(name, event[name])
+    return event
+
+
+def _safe(name: str, value: Any, depth: int = 0) -> Any:
+    if _SECRET.search(name.lower()) and not isinstance(value, bool | int | float):
+        return MASK
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex() if len(value) <= 32 else f"<{len(value)} bytes>"
+    if isinstance(value, dict):
+        if depth > 2:
+            return f"<{len(value)} entries>"
+        some = list(value.items())[:ITEMS_MAX]
+        return {str(k): _safe(str(k), v, depth + 1) for k, v in some}
+    if isinstance(value, list | tuple | set | frozenset):
+        if depth > 2 or len(value) > ITEMS_MAX:
+            return f"<{len(value)} items>"
+        return [_safe("", v, depth + 1) for v in value]
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"<array {value.shape}>"
+    text = str(value)
+    text = _PASSWORD.sub(rf"\1:{MASK}@", _PEM.sub(MASK, _TOKEN.sub(MASK, text)))
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}... ({len(text)} characters)"
+
+
+def _facts(logger: Any, method: str, event: Event) -> Event:
+    """Adds what a record carries as `extra`."""
+    record = event.get("_record")
+    if record is not None:
+        for name, value in vars(record).items():
+            if name not in _PLAIN and not name.startswith("_") and name not in event:
+                event[name] = value
+    return event
+
+
+def _trace(logger: Any, method: str, event: Event) -> Event:
+    """Names the trace that is current, where OpenTelemetry is at work."""
+    telemetry = sys.modules.get("opentelemetry.trace")
+    if telemetry is not None:
+        context = telemetry.get_current_span().get_span_context()
+        if context.is_valid:
+            event["trace_id"] = f"{context.trace_id:032x}"
+            event["span_id"] = f"{context.span_id:016x}"
+    return event
+
+
+def setup(config: LogConfig, stream: TextIO | None = None) -> None:
+    """Sends all logs to `stream` (stderr) as configured. May be called again."""
+    out = sys.stderr if stream is None else stream
+    pretty = config.format == "pretty" or (config.format == "auto" and out.isatty())
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _facts,
+        _trace,
+    ]
+    ending: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if pretty:
+        ending += [masked, structlog.dev.ConsoleRenderer(colors=out.isatty())]
+    else:
+        ending += [
+            structlog.processors.format_exc_info,
+            masked,
+            structlog.processors.EventRenamer("event"),
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=ending, keep_exc_info=True
+        )
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+        old.close()
+    root.addHandler(handler)
+    root.setLevel(config.level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared[:3],
+            _trace,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def tracing(config: TraceConfig, service: str) -> Any:
+    """OpenTelemetry's provider, or None without an endpoint. service: "delian-cloud". The caller
+    calls its `shutdown`. Raises DelianError where a package is missing.
+    """
+    if not config.endpoint:
+        return None
+    try:
+        exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        resources = import_module("opentelemetry.sdk.resources")
+        sdk = import_module("opentelemetry.sdk.trace")
+        export = import_module("opentelemetry.sdk.trace.export")
+        sampling = import_module("opentelemetry.sdk.trace.sampling")
+    except ImportError as error:
+        raise DelianError(
+            f"trace.endpoint is set and {error.name} is not installed",
+            "pip install 'delian[otel]' opentelemetry-exporter-otlp-proto-http",
+        ) from None
+    provider = sdk.TracerProvider(
+        resource=resources.Resource.create({"service.name": service}),
+        sampler=sampling.ParentBased(sampling.TraceIdRatioBased(config.ratio)),
+    )
+    target = f"{config.endpoint.rstrip('/')}/v1/traces"
+    provider.add_span_processor(
+        export.BatchSpanProcessor(exporter.OTLPSpanExporter(endpoint=target))
+    )
+    return provider
+
+
+def attempt_spans(provider: Any) -> Callable[[Record], None]:
+    """For a Driver's `on_record`: a span for each attempt at a model, from its tasks to its end."""
+    tracer = provider.get_tracer("delian")
+
+    def take(record: Record) -> None:
+        facts = record.fields
+        if record.kind != "round" or "opened_ns" not in facts:
+            return
+        shown = {
+            f"delian.{name}": facts[name]
+            for name in ("run", "round", "attempt", "succeeded", "why", "weight")
+            if name in facts
+        }
+        span = tracer.start_span("attempt", start_time=facts["opened_ns"], attributes=shown)
+        span.end()
+
+    return take
