@@ -245,7 +245,7 @@ class BufferedMachine(RunMachine):
 
     def starve(self, _: object) -> None:
         self._patience()
-        if any(self.state.open) or not self.roster.taken_by_others(self.plan.run, self.now):
+        if self.state.open or not self.busy_elsewhere():
             self.fall_short("no updates come")
 
     # ------------------------------------------------ waves

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from ..core import snapshot
@@ -220,7 +221,8 @@ class Coordinator(Machine[CoordinatorState]):
         plan = RunPlan.from_message(run.run, run.plan)
         kind = BufferedMachine if plan.buffered else RoundsMachine
         rng, backoff = Streams(plan.seed), self.policy.backoff
-        machine = kind(run, plan, self._roster(), rng, self.masker, backoff)
+        elsewhere = partial(self._busy_elsewhere, run.run)
+        machine = kind(run, plan, self._roster(), rng, self.masker, backoff, elsewhere)
         self._machines[run.run] = machine
         return machine
 
@@ -289,9 +291,13 @@ class Coordinator(Machine[CoordinatorState]):
         if not machine.takes(Offer(bound, bound, 0)):
             return None
         ready = len(roster.ready(self.now))
-        others = roster.taken_by_others(run, self.now) + min(kept, ready)
+        others = self._busy_elsewhere(run) + min(kept, ready)
         offer = Offer(max(0, ready - kept), -(-ready // waiting), others)
         return offer if machine.takes(offer) else None
+
+    def _busy_elsewhere(self, run: int) -> int:
+        """Devices that work for other runs."""
+        return sum(m.working() for m in self._active() if m.plan.run != run)
 
     def _keep_pace(self) -> None:
         pace = self._pace()

@@ -102,15 +102,6 @@ class Roster:
         for view in self.edges.values():
             view.taken = {d: r for d, r in view.taken.items() if r != run}
 
-    def taken_by_others(self, run: int, now: int) -> int:
-        """Devices that work for other runs, behind edges that are heard of."""
-        oldest = now - self._silence_ns
-        return sum(
-            sum(1 for r in view.taken.values() if r != run)
-            for view in self.edges.values()
-            if view.heard_ns >= oldest
-        )
-
 
 def _holds(ordered: list[int], device: int) -> bool:
     at = bisect_left(ordered, device)

@@ -8,6 +8,7 @@ pool of devices through the `Roster` alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -85,6 +86,7 @@ class RunMachine(Machine[RunState]):
         rng: Rng,
         masker: Masker,
         backoff: Backoff,
+        busy_elsewhere: Callable[[], int],
     ) -> None:
         super().__init__(state)
         self.node = CLOUD
@@ -93,6 +95,7 @@ class RunMachine(Machine[RunState]):
         self.rng = rng
         self.masker = masker
         self.backoff = backoff
+        self.busy_elsewhere = busy_elsewhere  # devices that work for other runs
         self._prefix = prefix(plan.run)
         self.took = 0  # devices taken while the last event was handled
 
@@ -109,6 +112,10 @@ class RunMachine(Machine[RunState]):
     def owes(self, edge: int) -> bool:
         """Whether the edge has a task of this run, and its sum is not in."""
         raise AssertionError("each kind of run knows its own attempts")
+
+    def working(self) -> int:
+        """Devices that have a task of this run, and have not answered."""
+        return sum(a.working() for a in self.state.open)
 
     @property
     def selects(self) -> bool:

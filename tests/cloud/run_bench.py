@@ -182,7 +182,7 @@ class Bench:
 
     def again(self, after=SECOND):
         """The coordinator as it is after a restart."""
-        other = Bench(restore(self.machine.snapshot()), self.masker, self.policy, self.run)
+        other = type(self)(restore(self.machine.snapshot()), self.masker, self.policy, self.run)
         other.plan = self.plan
         other.now, other.hellos = self.now, self.hellos
         return other.does(Started(), after)
@@ -282,15 +282,17 @@ class Bench:
         return self
 
 
+def metrics_of(bench, devices, loss):
+    """What devices say in an evaluation, each of a hundred examples."""
+    cohort, factor = bench.plan.evaluate_cohort, bench.plan.over_selection
+    ring, share = metrics_plan(round(cohort * factor)), 100 / 4096
+    steps = [round(v * share * ring.scale) for v in (2 * loss, 0.25, loss, 0.75)]
+    said = np.array([*steps, round(share * ring.weight_scale)], np.int64).astype(np.uint32)
+    return dict.fromkeys(devices, said)
+
+
 def judged(bench, loss):
-    """The sums of an evaluation in which every device says the same, on a hundred examples."""
-    ring = metrics_plan(bench.state.plan.evaluate_cohort * 3 // 2)
-
-    def metrics(number):
-        share = 100 / 4096
-        steps = [round(v * share * ring.scale) for v in (2 * loss, 0.25, loss, 0.75)]
-        return np.array([*steps, round(share * ring.weight_scale)], np.int64).astype(np.uint32)
-
+    """The sums of an evaluation in which every device says the same."""
     for number, chosen in ((1, bench.one), (2, bench.two)):
-        bench.sum(number, {d: metrics(d) for d in chosen})
+        bench.sum(number, metrics_of(bench, chosen, loss))
     return bench

@@ -162,7 +162,7 @@ class TestSharing:
         bench.hello(2, ALL[1])
         assert len(self.devices(bench, 1)) == 14
         assert not self.devices(bench, 2)
-        bench.hello(2, [30])
+        bench.hello(2, [*ALL[1], 30])
         assert len(self.devices(bench, 2)) == 3, "the two that were left, and a newcomer"
 
     def test_two_that_have_waited_their_time_split_what_there_is(self):
