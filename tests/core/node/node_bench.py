@@ -7,6 +7,8 @@ import hashlib
 import itertools
 import json
 
+from delian.core.node.codec import decode
+from delian.core.node.driver import Driver
 from delian.core.node.memory import DiskJournal, MemoryBlobs, MemoryDisk
 from delian.core.ports import (
     Node,
@@ -157,3 +159,67 @@ def parts(**changes):
         "clock": LoopClock(),
         **changes,
     }
+
+
+class Running:
+    """A driver at work, for `async with`."""
+
+    def __init__(self, script=None, limits=None, on_record=None, **changes) -> None:
+        self.parts = parts(**changes)
+        self.switch, self.blobs = self.parts["switch"], self.parts["blobs"]
+        self.executor, self.journal = self.parts["executor"], self.parts["journal"]
+        self.driver = Driver(
+            lambda snapshot: Toy(snapshot, script),
+            **self.parts,
+            on_record=on_record,
+            limits=limits,
+        )
+
+    @property
+    def toy(self):
+        return self.driver.machine
+
+    @property
+    def events(self):
+        """What the machine was told after the start."""
+        return [event for event, _ in self.toy.events if not isinstance(event, Started)]
+
+    async def __aenter__(self):
+        self.task = asyncio.ensure_future(self.driver.run())
+        await self.driver.started()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.driver.close()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def tell(self, *events):
+        """Posts events and waits until their effects are done."""
+        for event in events:
+            self.driver.post(event)
+        await self.settle()
+
+    async def settle(self):
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+class SlowJournal:
+    """A journal that takes its time, and remembers what is durable."""
+
+    def __init__(self, seconds: float = 5.0) -> None:
+        self.inner, self.seconds, self.durable = parts()["journal"], seconds, []
+        self.appends, self.fault = 0, None
+        self.load, self.checkpoint, self.close = (
+            self.inner.load,
+            self.inner.checkpoint,
+            self.inner.close,
+        )
+
+    async def append(self, entries, records):
+        await asyncio.sleep(self.seconds)
+        if self.fault is not None:
+            raise self.fault
+        await self.inner.append(entries, records)
+        self.appends += 1
+        self.durable += [decode(entry)[0] for entry in entries]
