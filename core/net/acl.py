@@ -5,8 +5,9 @@ A broker that authenticates by certificate has the common name as the user name:
 
 mosquitto knows no roles. A `pattern` line holds for every user, with `%u` for the name: so devices,
 the many, are patterns. Edges and the coordinator, the few, are listed by name beforehand: a name is
-of no use to who has no certificate for it. A device's patterns also hold for an edge, below
-`device/edge-3`, where nobody listens: topics whose parts contradict each other are refused.
+of no use to who has no certificate for it. A device's patterns hold for an edge as well: below
+`device/edge-3`, where nobody listens (a topic whose parts contradict each other is refused), and
+for reading homes, which are no secret.
 
 EMQX tells roles apart by the name, so its list needs no names.
 """

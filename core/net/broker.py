@@ -170,13 +170,16 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def _user() -> pwd.struct_passwd | None:
-    """Whom mosquitto becomes; None when it stays who starts it."""
+def _user(folder: Path) -> pwd.struct_passwd | None:
+    """Whom mosquitto becomes; None when it stays who starts it. It stays root where nobody else
+    can get to the folder.
+    """
     if os.geteuid() != 0:
         return None
-    for name in _USERS:
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(name)
+    if all(parent.stat().st_mode & 0o001 for parent in folder.parents):
+        for name in _USERS:
+            with contextlib.suppress(KeyError):
+                return pwd.getpwnam(name)
     return pwd.getpwuid(0)
 
 
@@ -249,7 +252,7 @@ class Broker:
             config = folder / "broker.toml"
             config.write_text(iotcore_config(self.settings, self.port), encoding="utf-8")
             return [sys.executable, "-m", "iotcore", "--config", str(config)], environment
-        user = _user()
+        user = _user(folder)
         config = folder / "mosquitto.conf"
         name = None if user is None else user.pw_name
         text = mosquitto_config(self.settings, folder, self.port, name)

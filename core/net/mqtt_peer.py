@@ -5,8 +5,9 @@ queue while there is no connection or no keys, seals and publishes them with mes
 and opens, checks and hands over what the other node says.
 
 A channel (`core/net/seal.py`) is *pending* from the agreement on, and *current* from the first
-frame that was opened with it; the one before stays in use until then. So nobody can end a
-conversation by repeating an old presence.
+frame that was opened with it; the one before stays in use until then, and for what is under way
+still opens frames for a while. So nobody can end a conversation by repeating an old presence, and
+nothing is lost when keys change.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ class Peer:
         self.said_at: float | None = None  # the first thing said that nothing has answered
         self.transfers = Transfers(self, office.budget)
         self._pending: tuple[Channel, int, PeerIdentity | None] | None = None
+        self._before: tuple[Channel, float] | None = None  # and until when it is good
         self._confirmed = confirmed
         self._queue: deque[_Item] = deque()
         self._queued_bytes = 0
@@ -160,14 +162,21 @@ class Peer:
         name = channel_named(frame)
         if self.current is not None and name == self.current.name:
             return self.current.open(topic, frame)
+        now = asyncio.get_running_loop().time()
+        if self._before is not None and name == self._before[0].name and now < self._before[1]:
+            return self._before[0].open(topic, frame)
         if self._pending is None or name != self._pending[0].name:
             raise SealError("stale")
         channel, session, identity = self._pending
         body = channel.open(topic, frame)
+        same_life = self.current is not None and session == self.session
+        if self.current is not None:
+            self._before = self.current, now + MESSAGE_EXPIRY_S
         self.current, self.session, self.identity = channel, session, identity
         self._pending = None
         self._confirmed(self)
-        self.transfers.begin_anew()
+        if not same_life:
+            self.transfers.begin_anew()
         self.kick()
         return body
 
@@ -290,7 +299,7 @@ class Peer:
         """
         body = self._open(text, frame)
         if self.identity is not None and (reason := self.office.distrust(self.identity)):
-            self.current = self._pending = None
+            self._forget_keys()
             raise SealError(reason)
         now = asyncio.get_running_loop().time()
         self.heard_at, self.said_at = now, None
@@ -352,10 +361,13 @@ class Peer:
 
     def silence(self) -> None:
         """The other is gone: what is queued for it goes too, its transfers may still go on."""
-        self.current = self._pending = None
+        self._forget_keys()
         self.said_at = None
         self._queue.clear()
         self._queued_bytes = 0
+
+    def _forget_keys(self) -> None:
+        self.current = self._pending = self._before = None
 
     async def close(self) -> None:
         """Ends the conversation."""
