@@ -6,7 +6,7 @@ and draws no random number that its `Rng` does not give, so one machine runs the
 and in the simulator. A driver owes it:
 
 - `now` is in nanoseconds, never falls, and goes on counting over restarts of the node;
-- effects are carried out in order, and those of one event before the next event is handled;
+- effects are carried out in order; events that came together may all be handled first;
 - state is durable before a message that depends on it leaves (a driver that restarts nodes stores
   `snapshot()`);
 - a timer that was cancelled or set anew may still fire once: machines must ignore it;
