@@ -1,0 +1,343 @@
+"""Transfers over gRPC without the I/O: what is on its way in, what waits to be fetched.
+
+A large envelope goes up or down as content with a name, its SHA-256. *In*: an `Intake` says whether
+an offer is taken, before anything is allocated, and keeps a `Spool` for each that is; parts are
+added at its end; the whole must hash to its name. A spool whose connection breaks is kept for a
+while, and the same offer goes on where it ended. *Out*: an `Outbox` keeps what was offered until
+the receiver has it, has refused it, or has left it alone for too long.
+
+Blobs use the same outbox; on the way in they go into the node's store, which keeps what is there of
+one by itself. `grpc_server.py` and `grpc_link.py` move the bytes. Times are seconds of a monotonic
+clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import Message
+
+from ..node.codec import envelope_bytes
+from ..ports import BLOB_BYTES_MAX, Node, ProtocolError
+from ..wire.link_pb2 import TRANSFER_BLOB, TRANSFER_ENVELOPE, Offer, Part, TransferKind
+from .limits import (
+    ASKED_PER_PEER,
+    INLINE_MAX,
+    OUTGOING_BYTES_MAX,
+    OUTGOING_BYTES_PER_PEER,
+    OUTGOING_PER_PEER,
+    PART_BYTES,
+    SPOOL_BYTES_MAX,
+    SPOOL_BYTES_PER_PEER,
+    TRANSFER_IDLE_S,
+    TRANSFERS_MAX,
+    TRANSFERS_PER_PEER,
+)
+
+if TYPE_CHECKING:
+    from ..node.blobs import BlobStore
+
+ID_BYTES = 32
+_CONTENT_TAG = bytes([Part.DESCRIPTOR.fields_by_name["content"].number << 3 | 2])
+
+
+class Refused(ProtocolError):
+    """An offer that is not taken; `kind` is what it is counted as."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def part_bytes(id: bytes, offset: int, content: bytes) -> bytes:
+    """A Part encoded, without a copy of the content on the way."""
+    length, size = bytearray(), len(content)
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    length.append(size)
+    head = Part(id=id, offset=offset).SerializeToString()
+    return b"".join((head, _CONTENT_TAG, length, content)) if content else head
+
+
+# ---------------------------------------------------------------- in
+
+
+class Spool:
+    """A large envelope on its way in: its beginning, in memory."""
+
+    __slots__ = ("_hash", "content", "id", "size", "touched", "writer")
+
+    def __init__(self, id: bytes, size: int, now: float) -> None:
+        self.id = id
+        self.size = size
+        self.content = bytearray()  # grows with what comes: an offer alone takes no memory
+        self.touched = now
+        self.writer: object | None = None  # who adds to it now; a later one takes its place
+        self._hash = hashlib.sha256()
+
+    @property
+    def offset(self) -> int:
+        """How many bytes are here."""
+        return len(self.content)
+
+    def write(self, part: Part, now: float) -> None:
+        """Adds a part at the end. Raises ProtocolError where it does not belong there."""
+        content = part.content
+        if part.id != self.id or part.offset != len(self.content) or not content:
+            raise ProtocolError(f"a part at {part.offset} of a transfer that is at {self.offset}")
+        if len(content) > PART_BYTES or len(self.content) + len(content) > self.size:
+            raise ProtocolError(f"a part of {len(content)} bytes at {part.offset} of {self.size}")
+        self._hash.update(content)
+        self.content += content
+        self.touched = now
+
+    def intact(self) -> bool:
+        """Whether what is here is the whole, and hashes to its name."""
+        return len(self.content) == self.size and self._hash.digest() == self.id
+
+
+class Intake:
+    """The spools of one process, within its limits."""
+
+    def __init__(
+        self,
+        *,
+        transfers: int = TRANSFERS_MAX,
+        transfers_per_peer: int = TRANSFERS_PER_PEER,
+        bytes_max: int = SPOOL_BYTES_MAX,
+        bytes_per_peer: int = SPOOL_BYTES_PER_PEER,
+        idle_s: float = TRANSFER_IDLE_S,
+    ) -> None:
+        self._transfers, self._per_peer = transfers, transfers_per_peer
+        self._bytes_max, self._bytes_per_peer = bytes_max, bytes_per_peer
+        self._idle_s = idle_s
+        self._peers: dict[Node, dict[bytes, Spool]] = {}
+        self._count = 0
+        self.bytes_held = 0
+
+    def offer(self, peer: Node, offer: Offer, allowed: int, now: float) -> Spool:
+        """The spool for an offered envelope, new or as far as it had come.
+
+        allowed: the largest that its receiver takes from this peer. Raises Refused.
+        """
+        if len(offer.id) != ID_BYTES or not offer.size or offer.kind != TRANSFER_ENVELOPE:
+            raise Refused("malformed offer", "an offer without a name, a size or a kind")
+        if offer.size > allowed:
+            raise Refused("oversized offer", f"{offer.size} bytes offered; {allowed} are allowed")
+        mine = self._peers.get(peer, {})
+        known = mine.get(offer.id)
+        if known is not None:
+            if known.size != offer.size:
+                raise Refused("malformed offer", "one name, two sizes")
+            known.touched = now
+            return known
+        # An unfinished one that nobody writes makes room: its sender may have given it up.
+        while mine and not self._fits(mine, offer.size):
+            idle = [s for s in mine.values() if s.writer is None]
+            if not idle:
+                break
+            self.drop(peer, min(idle, key=lambda s: s.touched))
+        if not self._fits(mine, offer.size):
+            raise Refused("too many offers", f"no room for {offer.size} bytes")
+        spool = Spool(offer.id, offer.size, now)
+        self._peers.setdefault(peer, mine)[offer.id] = spool
+        self._count += 1
+        self.bytes_held += offer.size
+        return spool
+
+    def _fits(self, mine: dict[bytes, Spool], size: int) -> bool:
+        held = sum(s.size for s in mine.values())
+        return (
+            len(mine) < self._per_peer
+            and (not mine or held + size <= self._bytes_per_peer)
+            and self._count < self._transfers
+            and (not self._count or self.bytes_held + size <= self._bytes_max)
+        )
+
+    def get(self, peer: Node, id: bytes) -> Spool | None:
+        """The spool of an offer that was taken."""
+        return self._peers.get(peer, {}).get(id)
+
+    def drop(self, peer: Node, spool: Spool) -> None:
+        """Forgets a spool: it has arrived, or is of no use."""
+        mine = self._peers.get(peer, {})
+        if mine.get(spool.id) is not spool:
+            return
+        del mine[spool.id]
+        if not mine:
+            del self._peers[peer]
+        self._count -= 1
+        self.bytes_held -= spool.size
+
+    def expire(self, now: float) -> int:
+        """Forgets the spools that have stood still for too long; how many they were."""
+        old = [
+            (peer, spool)
+            for peer, mine in self._peers.items()
+            for spool in mine.values()
+            if spool.touched + self._idle_s < now
+        ]
+        for peer, spool in old:
+            self.drop(peer, spool)
+        return len(old)
+
+    def __len__(self) -> int:
+        return self._count
+
+
+class Asked:
+    """The blobs that nodes of this process have asked one peer for: no others are taken."""
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[tuple[Node, bytes], None] = OrderedDict()
+
+    def add(self, node: Node, digest: bytes) -> None:
+        """`node` has asked for a blob. The oldest of too many is forgotten."""
+        self._digests[node, digest] = None
+        self._digests.move_to_end((node, digest))
+        if len(self._digests) > ASKED_PER_PEER:
+            self._digests.popitem(last=False)
+
+    def check(self, node: Node, offer: Offer) -> None:
+        """Raises Refused for an offer of a blob that `node` has not asked for."""
+        if len(offer.id) != ID_BYTES or offer.kind != TRANSFER_BLOB:
+            raise Refused("malformed offer", "an offer without a name or a kind")
+        if (node, offer.id) not in self._digests:
+            raise Refused("offer of a blob that nobody asked for", offer.id.hex()[:16])
+        if not 0 < offer.size <= BLOB_BYTES_MAX:
+            raise Refused("oversized offer", f"a blob of {offer.size} bytes")
+
+    def done(self, node: Node, digest: bytes) -> None:
+        """It has come."""
+        self._digests.pop((node, digest), None)
+
+
+# ---------------------------------------------------------------- out
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """What was offered: an envelope's bytes, or a blob of a store. users: transfers under way."""
+
+    id: bytes
+    size: int
+    kind: TransferKind
+    sender: Node
+    to: Node
+    touched: float
+    content: bytes = b""
+    message: Message | None = None
+    blobs: BlobStore | None = None
+    users: int = 0
+    _offer: bytes = field(default=b"", repr=False)
+
+    async def read(self, offset: int, length: int = PART_BYTES) -> bytes:
+        """The content from `offset` on. Raises BlobError where the blob is gone."""
+        if self.blobs is not None:
+            return await self.blobs.read(self.id, offset, length)
+        return self.content[offset : offset + length]
+
+    def offer(self) -> bytes:
+        """The envelope that offers it."""
+        if not self._offer:
+            offer = Offer(id=self.id, size=self.size, kind=self.kind)
+            self._offer = envelope_bytes(self.sender, self.to, offer)
+        return self._offer
+
+
+class Outbox:
+    """What waits to be fetched, within limits. A blob in it is pinned in its store."""
+
+    def __init__(
+        self,
+        *,
+        per_peer: int = OUTGOING_PER_PEER,
+        bytes_per_peer: int = OUTGOING_BYTES_PER_PEER,
+        bytes_max: int = OUTGOING_BYTES_MAX,
+        idle_s: float = TRANSFER_IDLE_S,
+    ) -> None:
+        self._per_peer, self._bytes_per_peer = per_peer, bytes_per_peer
+        self._bytes_max, self._idle_s = bytes_max, idle_s
+        self._peers: dict[Node, dict[bytes, Outgoing]] = {}
+        self.bytes_held = 0
+
+    def envelope(
+        self, sender: Node, to: Node, message: Message, content: bytes, now: float
+    ) -> Outgoing | None:
+        """Keeps a large message; None: there is no room. One that waits already, for a machine
+        repeats itself, is kept once.
+        """
+        assert len(content) > INLINE_MAX
+        for known in self._peers.get(to, {}).values():
+            if known.message is message:
+                return known
+        id = hashlib.sha256(content).digest()
+        return self._add(
+            Outgoing(id, len(content), TRANSFER_ENVELOPE, sender, to, now, content, message)
+        )
+
+    def blob(
+        self, sender: Node, to: Node, digest: bytes, size: int, blobs: BlobStore, now: float
+    ) -> Outgoing | None:
+        """Keeps the name of a blob that is offered; None: there is no room."""
+        return self._add(Outgoing(digest, size, TRANSFER_BLOB, sender, to, now, blobs=blobs))
+
+    def _add(self, out: Outgoing) -> Outgoing | None:
+        mine = self._peers.get(out.to, {})
+        known = mine.get(out.id)
+        if known is not None:
+            known.touched = out.touched
+            return known
+        held = sum(len(o.content) for o in mine.values())
+        if (
+            len(mine) >= self._per_peer
+            or (mine and held + len(out.content) > self._bytes_per_peer)
+            or (self.bytes_held and self.bytes_held + len(out.content) > self._bytes_max)
+        ):
+            return None
+        self._peers.setdefault(out.to, mine)[out.id] = out
+        self.bytes_held += len(out.content)
+        if out.blobs is not None:
+            out.blobs.pin(out.id)
+        return out
+
+    def get(self, to: Node, id: bytes) -> Outgoing | None:
+        return self._peers.get(to, {}).get(id)
+
+    def of(self, to: Node) -> list[Outgoing]:
+        """What waits for one peer, the oldest first."""
+        return list(self._peers.get(to, {}).values())
+
+    def drop(self, out: Outgoing) -> None:
+        """The receiver has it, or does not want it."""
+        mine = self._peers.get(out.to, {})
+        if mine.get(out.id) is not out:
+            return
+        del mine[out.id]
+        if not mine:
+            del self._peers[out.to]
+        self.bytes_held -= len(out.content)
+        if out.blobs is not None:
+            out.blobs.unpin(out.id)
+
+    def expire(self, now: float) -> list[Outgoing]:
+        """Forgets, and gives back, what was left alone for too long."""
+        old = [
+            out
+            for mine in self._peers.values()
+            for out in mine.values()
+            if not out.users and out.touched + self._idle_s < now
+        ]
+        for out in old:
+            self.drop(out)
+        return old
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        for mine in list(self._peers.values()):
+            for out in list(mine.values()):
+                self.drop(out)
