@@ -279,6 +279,10 @@ def join(
     section = getattr(_settings(config, {}), role.value)
     folder = identity or section.identity or section.state / "identity"
     labels = machine_labels() | _labels(label or ())
+    if role.value == Tier.EDGE:
+        # Where devices find this edge: the coordinator tells them when they join.
+        labels.setdefault("grpc", section.public or section.listen)
+        labels.setdefault("mqtt", section.broker.url)
     who = asyncio.run(ask(text, folder, labels=labels, address=address))
     facts = IdentityFolder(folder).facts()
     found = {

@@ -38,7 +38,7 @@ from ..core.identity.certificates import (
     requested_key,
     server_credentials,
 )
-from ..core.identity.denied import list_message
+from ..core.identity.denied import TIME_METADATA, list_message
 from ..core.identity.folder import HomeAddress, home_message
 from ..core.identity.joining import check_labels
 from ..core.identity.ledger import Entry, FolderLock, Ledger, private_folder
@@ -302,6 +302,8 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         """The deny list, when the peer's is another."""
         await self._peer(context, _DENIED)
         self.counts["denied_asked"] += 1
+        # By the way, what time it is here: `delian doctor` compares.
+        context.set_trailing_metadata(((TIME_METADATA, str(int(self._clock() * 1000))),))
         known: DenyList = await asyncio.to_thread(self._authority.denied)
         return list_message(known, request.version)
 

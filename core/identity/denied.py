@@ -19,6 +19,7 @@ from .ledger import write_file
 SERIAL_BYTES_MAX = 20  # RFC 5280, 4.1.2.2
 FILE_BYTES_MAX = DENIED_MAX * 64
 ASK_EVERY_S = 300
+TIME_METADATA = "delian-time-ms"  # trailing metadata of the answer: the coordinator's Unix time
 
 
 class KnownDenied:

@@ -79,7 +79,7 @@ async def join(
             "name another folder with --identity, or delete this one",
         )
     key = await asyncio.to_thread(own.pending_key)
-    shown = await _shown_certificate(target, timeout_s)
+    shown = await shown_certificate(target, timeout_s)
     check_server(shown, token)
     request = enrolment_pb2.EnrolRequest(
         token=text,
@@ -138,7 +138,7 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return dict(labels)
 
 
-async def _shown_certificate(address: str, timeout_s: float) -> x509.Certificate:
+async def shown_certificate(address: str, timeout_s: float) -> x509.Certificate:
     """The certificate that a server shows. Nothing is checked here, and nothing is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

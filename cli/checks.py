@@ -1,0 +1,304 @@
+"""What `delian doctor` looks at on this machine: configuration, identities, ports, disks, packages.
+
+A check gives findings: what it looked at, how that is, and what to do about it. It never raises and
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import DelianError
+from .settings import CloudConfig, Config, DeviceConfig, EdgeConfig
+
+if TYPE_CHECKING:
+    from ..core.identity.folder import IdentityFolder
+
+DAY_S = 86400
+DISK_WRONG_BYTES = 100 << 20
+DISK_WARNING_BYTES = 1 << 30
+LATE_S = 2 * DAY_S  # a renewal that is so late fails
+
+
+class State(StrEnum):
+    """How something is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found. todo: what to do about it, empty when it is well."""
+
+    name: str
+    state: State
+    text: str
+    todo: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def ok(name: str, text: str) -> Finding:
+    return Finding(name, State.OK, text)
+
+
+def warning(name: str, text: str, todo: str) -> Finding:
+    return Finding(name, State.WARNING, text, todo)
+
+
+def wrong(name: str, text: str, todo: str) -> Finding:
+    return Finding(name, State.WRONG, text, todo)
+
+
+def of_error(name: str, error: DelianError) -> Finding:
+    """A finding that an error tells."""
+    return wrong(name, error.message, error.hint)
+
+
+Tiered = CloudConfig | EdgeConfig | DeviceConfig
+
+
+def roles_here(config: Config, given: set[str]) -> list[str]:
+    """What this machine is set up to be: sections that somebody configured, and those whose
+    identity is there. given: sections with a value that is no default.
+    """
+    found = []
+    for role in ("cloud", "edge", "device", "operator"):
+        there = identity_folder(config, role).exists()
+        if role == "cloud":
+            there = there or (authority_folder(config.cloud) / "ca.pem").exists()
+        if there or role in given:
+            found.append(role)
+    return found
+
+
+def identity_folder(config: Config, role: str) -> Path:
+    """Where a role's identity is, or would be."""
+    section = getattr(config, role)
+    if role == "operator":
+        return Path(section.identity)
+    return Path(section.identity or section.state / "identity")
+
+
+def authority_folder(cloud: CloudConfig) -> Path:
+    return cloud.authority or cloud.state / "ca"
+
+
+# ---------------------------------------------------------------- identities
+
+
+def check_identity(config: Config, role: str) -> Iterator[Finding]:
+    """A role's certificate: there, whole, its own key's, of its CA, for this role, not at its
+    end.
+    """
+    from ..core.identity.folder import IdentityFolder
+
+    name = f"{role} identity"
+    section = getattr(config, role)
+    own = IdentityFolder(identity_folder(config, role))
+    if section.insecure:
+        yield warning(name, "insecure: no TLS, on loopback only", f"unset {role}.insecure")
+        return
+    if not own.exists():
+        if role == "cloud" and (authority_folder(config.cloud) / "ca.key").exists():
+            yield ok(name, "none yet; the coordinator makes its own when it starts")
+            return
+        how = {
+            "cloud": f"delian ca init {authority_folder(config.cloud)} --federation NAME",
+            "operator": f"delian ca issue operator {own.folder} --ca CA_FOLDER",
+        }.get(role, "delian join TOKEN")
+        yield wrong(name, f"there is none in {own.folder}", how)
+        return
+    try:
+        yield from _judge(config, role, own)
+    except DelianError as error:
+        yield of_error(name, error)
+
+
+def _judge(config: Config, role: str, own: IdentityFolder) -> Iterator[Finding]:
+    from ..core.identity import certificates as c
+
+    name, now = f"{role} identity", time.time()
+    files, material = own.files(), own.material()
+    identity, facts = material.identity(), own.facts()
+    certificate = c.load_certificate(material.certificate)
+    authority = c.load_certificate(material.authority)
+    if identity.tier != role:
+        yield wrong(
+            name,
+            f"{own.folder} is the identity of {identity.common_name}, not of a {role}",
+            f"set {role}.identity to another folder",
+        )
+    if certificate.public_key() != c.load_key(material.key).public_key():
+        yield wrong(name, f"{files.key} is not the certificate's key", "join again")
+        return
+    c.check_issued(certificate, authority)
+    if files.key.stat().st_mode & 0o077:
+        yield wrong(name, f"others can read {files.key}", f"chmod 600 {files.key}")
+    c.check_time(authority)
+    c.check_time(certificate)
+    left = identity.not_after - now
+    text = f"{identity.common_name} of {identity.federation}, {_days(left)} left"
+    if now > facts.renew_at + LATE_S and role != "operator":
+        yield warning(
+            name,
+            f"{text}; it should have been renewed {_days(now - facts.renew_at)} ago",
+            f"is `delian {role} run` running, and does it reach the coordinator?",
+        )
+    elif role == "operator" and left < 7 * DAY_S:
+        yield warning(name, text, "delian ca issue operator NEW_FOLDER --ca CA_FOLDER")
+    else:
+        yield ok(name, text)
+
+
+def check_authority(config: Config) -> Iterator[Finding]:
+    """The CA's folder, where there is one."""
+    from ..core.identity.authority import KEY, Authority
+
+    folder = authority_folder(config.cloud)
+    if not (folder / KEY).exists():
+        return
+    try:
+        authority = Authority(folder)
+        left = authority.certificate.not_valid_after_utc.timestamp() - time.time()
+        if (folder / KEY).stat().st_mode & 0o077:
+            yield wrong("ca", f"others can read {folder / KEY}", f"chmod 600 {folder / KEY}")
+        denied = len(authority.denied().serials)
+        text = f"{authority.federation}, {_days(left)} left, {denied} denied"
+        if left <= 0:
+            yield wrong("ca", "its certificate has ended", "make a new federation")
+        elif left < 90 * DAY_S:
+            yield warning("ca", text, "plan a new federation; nodes must join again")
+        else:
+            yield ok("ca", text)
+    except (DelianError, OSError) as error:
+        yield wrong("ca", str(error).partition("\n")[0], getattr(error, "hint", ""))
+
+
+def check_server_names(config: Config) -> Iterator[Finding]:
+    """The address that nodes are told must not be one that only this machine reaches, unless it
+    serves only this machine.
+    """
+    from .settings import is_loopback
+
+    cloud = config.cloud
+    for key, listen, public in (
+        ("public", cloud.listen, cloud.public),
+        ("public_enrolment", cloud.enrolment, cloud.public_enrolment),
+    ):
+        told = public or listen
+        if told.startswith(("0.0.0.0:", "[::]:")):
+            yield wrong(
+                "cloud address",
+                f"nodes would be told to connect to {told}",
+                f"set cloud.{key} to the name by which they reach this machine",
+            )
+        elif is_loopback(told) and not is_loopback(listen):
+            yield warning(
+                "cloud address",
+                f"nodes are told {told}, which is this machine for each of them",
+                f"set cloud.{key}",
+            )
+
+
+def _days(seconds: float) -> str:
+    days = seconds / DAY_S
+    return f"{days:.0f} days" if days >= 2 else f"{seconds / 3600:.1f} hours"
+
+
+# ---------------------------------------------------------------- ports, disks, packages
+
+
+def check_port(name: str, address: str) -> Finding:
+    """Whether a server could listen here, or somebody does already."""
+    host, _, port = address.rpartition(":")
+    bare = host.strip("[]")
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            bare, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return warning(
+                name, f"{address} is in use", "well if the daemon runs; else choose another port"
+            )
+        if error.errno == errno.EACCES:
+            return wrong(name, f"may not listen on {address}", "choose a port from 1024 on")
+        why = error.strerror or str(error)
+        return wrong(name, f"cannot listen on {address}: {why}", "is it this machine's address?")
+    return ok(name, f"{address} is free")
+
+
+def check_disk(name: str, folder: Path) -> Finding:
+    """Room where a daemon keeps its state, and whether it may write there."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return wrong(name, f"cannot look at {there}: {error.strerror}", "check its permissions")
+    text = f"{folder}, {free / 2**30:.1f} GiB free"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return wrong(name, f"may not write to {there}", f"set another folder for the {name}")
+    if free < DISK_WRONG_BYTES:
+        return wrong(name, text, "make room: nothing can be stored durably on a full disk")
+    if free < DISK_WARNING_BYTES:
+        return warning(name, text, "make room")
+    return ok(name, text)
+
+
+def check_store(cloud: CloudConfig) -> Iterator[Finding]:
+    """The packages that the coordinator's stores need."""
+    needed = [("sqlalchemy", "cloud"), ("alembic", "cloud"), ("prometheus_client", "cloud")]
+    needed.append(("asyncpg", "postgres") if "postgres" in cloud.store else ("aiosqlite", "cloud"))
+    if "://" in cloud.objects:
+        needed.append(("obstore", "s3"))
+    missing = [(p, extra) for p, extra in needed if importlib.util.find_spec(p) is None]
+    if missing:
+        extras = ",".join(sorted({extra for _, extra in missing}))
+        names = ", ".join(package for package, _ in missing)
+        yield wrong("cloud packages", f"{names} absent", f"pip install 'delian[{extras}]'")
+    else:
+        yield ok("cloud packages", "all there")
+
+
+def check_data(device: DeviceConfig) -> Iterator[Finding]:
+    """The device's own data: named, and there."""
+    source = device.data.source
+    if not source:
+        yield warning("device data", "no source is named", "set device.data.source")
+        return
+    kind, colon, rest = source.partition(":")
+    if colon and kind in ("python", "entry"):
+        yield ok("device data", source)
+        return
+    path = Path(rest if colon and kind == "sensor" else source).expanduser()
+    if path.exists():
+        yield ok("device data", str(path))
+    else:
+        yield wrong("device data", f"there is no {path}", "set device.data.source")
+
+
+def any_wrong(findings: list[Finding]) -> bool:
+    return any(f.state is State.WRONG for f in findings)
+
+
+def as_json(findings: list[Finding]) -> dict[str, Any]:
+    return {"ok": not any_wrong(findings), "findings": [f.to_json() for f in findings]}
