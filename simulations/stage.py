@@ -1,0 +1,250 @@
+"""What both ways to run a scenario share: its data, its compiled programs, and an observer who
+judges every device, which no coordinator does.
+
+The observer judges the shared model on each device's query set, and the device's own model, made
+from the shared one by the bundle's `personalise`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core import random
+from ..core.backends import Backend
+from ..core.backends.native import toolchain
+from ..core.bundle import Bundle
+from ..core.ir import Array
+from ..core.learn import Algorithm
+from ..core.learn.build import build
+from ..core.privacy.ring import RingPlan
+from ..core.runtime import Runtime, Score
+from . import recipes, settings
+from .datasets import load_data
+from .federation import FederationPlan
+from .fleet import Fleet
+from .host import machine_facts, peak_rss_mib
+from .network import LinkProfile
+from .report import spread_of
+from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
+from .scenario import Link, Scenario
+
+#: Episodes that a device's few-shot accuracy is the mean of.
+EPISODES_JUDGED = 5
+#: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
+EVALUATION_STREAM = 0x6576616C
+
+
+class Stage:
+    """A scenario made ready.
+
+    data: every device's examples. arrays: the same as programs take them. bundle: the programs,
+    without weights; first: the weights to begin with, f32[D]. walls: seconds that steps took.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        algorithm: Algorithm | None,
+        data_path: Path | None,
+        backend: Backend,
+        say: Callable[[Event], None],
+    ) -> None:
+        self.began = time.perf_counter()
+        self.scenario, self.backend, self.say = scenario, backend, say
+        self.own_algorithm = algorithm
+        self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}
+        self.data = load_data(scenario, data_path)
+        say(Started(scenario, len(self.data.devices), len(self.data.held_out)))
+        self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
+        say(Phase("tracing the algorithm"))
+        start = time.perf_counter()
+        bundle = self._build()
+        # Devices are sent the bundle bare; the first weights are needed in the first round only.
+        self.first, self.bundle = bundle.weights, bundle.bare()
+        self.walls["trace_seconds"] = time.perf_counter() - start
+        say(Phase(f"compiling {len(self.bundle.programs)} programs"))
+        start = time.perf_counter()
+        self.runtime = Runtime(self.bundle, backend)
+        self.walls["compile_seconds"] = time.perf_counter() - start
+        self.scores: dict[int, tuple[Score, Score]] = {}
+        self.judged = self._judged()
+
+    def _build(self) -> Bundle:
+        task, example = recipes.task(self.scenario, self.data)
+        return build(
+            task,
+            self.own_algorithm or recipes.algorithm(self.scenario.algorithm),
+            self.arrays[0],
+            example=example,
+            clip=self.scenario.privacy.clip,
+            clients_max=self._selected(),
+            weight_max=recipes.weight_max(self.scenario, self.data),
+            seed=self.scenario.seed,
+        )
+
+    def _selected(self) -> int:
+        """Devices tasked in a round: the most that one ring sum holds."""
+        cohort = self.scenario.round
+        return max(cohort.devices, int(np.ceil(cohort.devices * cohort.over_selection - 1e-9)))
+
+    def plan(self, ring: RingPlan) -> FederationPlan:
+        """The federation of the scenario's training devices."""
+        scenario = self.scenario
+        mix = scenario.fleet.mix
+        fleet = Fleet(
+            devices=len(self.data.training),
+            edges=min(scenario.fleet.edges, len(self.data.training)),
+            shares={"phone": mix.phone, "laptop": mix.laptop, "board": mix.board},
+            link=_link(scenario.network.device_edge),
+            dropout=scenario.fleet.dropout,
+        )
+        return FederationPlan(
+            rounds=scenario.rounds,
+            cohort=scenario.round.devices,
+            over_selection=scenario.round.over_selection,
+            reports_min=scenario.round.min_reports,
+            round_s=scenario.round.deadline_s,
+            ring=ring,
+            fleet=fleet,
+            edge_link=_link(scenario.network.edge_cloud),
+        )
+
+    def _judged(self) -> tuple[int, ...]:
+        """The devices that are evaluated: all, or the held-out ones and then others in order."""
+        wanted = self.scenario.evaluation.devices
+        everyone = range(len(self.data.devices))
+        if wanted is None or wanted >= len(everyone):
+            return tuple(everyone)
+        held_out = sorted(self.data.held_out)
+        return tuple(sorted([*held_out, *self.data.training][:wanted]))
+
+    def due(self, round: int) -> bool:
+        """Whether the scenario wants this round's model judged."""
+        return round == self.scenario.rounds or round % self.scenario.evaluation.every == 0
+
+    def evaluate(
+        self, round: int, state: Array, pool: ThreadPoolExecutor, stop: Callable[[], bool]
+    ) -> list[tuple[Score, Score]] | None:
+        """Every judged device before and after personalisation; None when stopped on the way."""
+        start = time.perf_counter()
+        model = self.runtime.model_of(state)
+        futures = [pool.submit(self._judge, d, state, model) for d in self.judged]
+        scores = []
+        for done, future in enumerate(futures):
+            if stop():
+                for rest in futures[done:]:
+                    rest.cancel()
+                return None
+            scores.append(future.result())
+            self.say(UpdateFinished(round, done + 1, len(futures), evaluating=True))
+        self.scores = dict(zip(self.judged, scores, strict=True))
+        self.walls["evaluation_seconds"] += time.perf_counter() - start
+        return scores
+
+    def _judge(self, device: int, state: Array, model: Array) -> tuple[Score, Score]:
+        few_shot = isinstance(self.scenario.data, settings.OmniglotData)
+        before, after = [], []
+        for episode in range(EPISODES_JUDGED if few_shot else 1):
+            # The same key each round: curves then differ by what was learnt, not by what was drawn.
+            key = _key(self.scenario.seed, EVALUATION_STREAM, device, episode)
+            own = self.runtime.personalise(state, self.arrays[device], key)
+            before.append(self.runtime.evaluate(model, self.arrays[device], key))
+            after.append(self.runtime.evaluate(own, self.arrays[device], key))
+        return _total(before), _total(after)
+
+    def devices(self, rounds_of: Sequence[int]) -> tuple[DeviceRecord, ...]:
+        members = {d: i for i, d in enumerate(self.data.training)}
+        records = []
+        for device, name in enumerate(self.data.names):
+            before, after = self.scores.get(device, (None, None))
+            records.append(
+                DeviceRecord(
+                    device=device,
+                    name=name,
+                    edge=members.get(device, device) % self.scenario.fleet.edges,
+                    examples=self.data.devices[device].examples,
+                    held_out=device in self.data.held_out,
+                    rounds=rounds_of[device],
+                    accuracy_before=before.accuracy if before else None,
+                    accuracy_after=after.accuracy if after else None,
+                )
+            )
+        return tuple(records)
+
+    def own_settings(self) -> dict[str, Any] | None:
+        """The caller's algorithm as a report shows it: its name, and its numbers by name."""
+        own = self.own_algorithm
+        if own is None:
+            return None
+        settings = {f.name: getattr(own, f.name) for f in dataclasses.fields(own)}
+        numbers = {k: v for k, v in settings.items() if isinstance(v, int | float | str)}
+        return {
+            "name": type(own).__name__,
+            "batch_size": self.scenario.algorithm.batch_size,
+            **numbers,
+        }
+
+    def host(self, threads: int, updates: int) -> dict[str, Any]:
+        """What differs between machines and runs."""
+        training = self.walls["rounds_seconds"] - self.walls["evaluation_seconds"]
+        return {
+            **machine_facts(),
+            "threads": threads,
+            **_computed_by(self.backend),
+            "total_seconds": time.perf_counter() - self.began,
+            **self.walls,
+            "updates": updates,
+            "updates_per_second": updates / training if training > 0 else None,
+            "peak_rss_mib": peak_rss_mib(),
+        }
+
+
+def judgements(scores: list[tuple[Score, Score]] | None) -> dict[str, Any]:
+    """A round's accuracies and losses as its record has them; nothing where nothing was judged."""
+    judged: dict[str, Any] = {}
+    if scores:
+        for name, column in (("global", 0), ("personalised", 1)):
+            counted = [pair[column] for pair in scores if pair[column].count]
+            accuracies = [s.accuracy for s in counted]
+            judged[f"{name}_accuracy"] = sum(accuracies) / len(accuracies)
+            judged[f"{name}_loss"] = sum(s.loss / s.count for s in counted) / len(counted)
+            judged[f"{name}_spread"] = Spread(*spread_of(accuracies))
+    return judged
+
+
+def _computed_by(backend: Backend) -> dict[str, str]:
+    """The back end that ran, which is not the one asked for where there is no compiler."""
+    found = toolchain.find() if backend == "native" else None
+    if found is None:
+        return {"backend": "reference"}
+    return {"backend": "native", "compiler": found.name}
+
+
+def _link(link: Link) -> LinkProfile:
+    return LinkProfile(
+        latency_ms=link.latency_ms,
+        jitter_ms=link.jitter_ms,
+        up_mbps=link.bandwidth_mbps,
+        down_mbps=link.bandwidth_mbps,
+        loss=link.loss,
+    )
+
+
+def _key(seed: int, *names: int) -> Array:
+    key = random.key(seed)
+    for name in names:
+        key = random.fold_in(key, name)
+    return key
+
+
+def _total(scores: Sequence[Score]) -> Score:
+    return Score(
+        sum(s.loss for s in scores), sum(s.correct for s in scores), sum(s.count for s in scores)
+    )
