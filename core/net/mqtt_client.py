@@ -166,6 +166,7 @@ class Connection:
         self._lost: asyncio.Future[None] | None = None
         self._window = asyncio.Semaphore(OUTSTANDING_MAX)
         self._closing = asyncio.Event()
+        self._redial = asyncio.Event()
         self._farewell: tuple[Publication, ...] = ()
         self._task: asyncio.Task[None] | None = None
         self._known = False  # the broker has had this client before
@@ -178,6 +179,10 @@ class Connection:
         """Begins to connect; it goes on until `close`."""
         assert self._task is None
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def redial(self) -> None:
+        """Connects anew, with the TLS settings of now."""
+        self._redial.set()
 
     async def close(self, *farewell: Publication) -> None:
         """Says farewell if it is connected, and ends. Takes at most some seconds."""
@@ -244,18 +249,28 @@ class Connection:
         context = None if self._tls is None else await asyncio.to_thread(self._tls)
         async with self._make(context) as client:
             reader = asyncio.ensure_future(self._read(client))
-            closing = asyncio.ensure_future(self._closing.wait())
             try:
                 await self._first(reader, asyncio.ensure_future(self._subscribe(client)))
                 self._known = True
                 self._up(client)
-                await self._first(reader, closing)
-                await self._first(reader, asyncio.ensure_future(self._leave(client)))
+                await self._first(reader, asyncio.ensure_future(self._until_told()))
+                if self._closing.is_set():
+                    await self._first(reader, asyncio.ensure_future(self._leave(client)))
             finally:
                 self._down()
-                for task in (reader, closing):
-                    task.cancel()
-                await asyncio.gather(reader, closing, return_exceptions=True)
+                reader.cancel()
+                await asyncio.gather(reader, return_exceptions=True)
+
+    async def _until_told(self) -> None:
+        """Until it is to end, or to begin anew."""
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._closing, self._redial)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        self._redial.clear()
 
     async def _first(self, reader: asyncio.Future[None], other: asyncio.Future[Any]) -> None:
         """Waits for `other`; raises what ends the reader, which ends only with the connection."""

@@ -22,32 +22,20 @@ import contextlib
 import hashlib
 import logging
 import random
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 from google.protobuf.message import Message
 
 from ..errors import DelianError
-from ..identity.certificates import PeerIdentity, TlsFiles, TlsMaterial, client_context
 from ..node.blobs import BlobStore
-from ..ports import Node, ProtocolError, Tier
+from ..ports import Node, Tier
 from ..wire.mqtt_pb2 import PRESENCE_BIRTH, PRESENCE_DEATH, PRESENCE_HOME, PRESENCE_WELCOME
 from .limits import Faults
-from .mqtt_client import WILL_DELAY_S, BrokerAddress, Connection, Publication, Unsent
-from .mqtt_peer import MESSAGE_EXPIRY_S, Office, Peer
-from .mqtt_transfers import Budget
-from .seal import (
-    Credentials,
-    Ephemeral,
-    SealError,
-    Seen,
-    agree,
-    new_session,
-    presence_in,
-)
+from .mqtt_client import WILL_DELAY_S, BrokerAddress, Publication
+from .mqtt_peer import MESSAGE_EXPIRY_S, Peer
+from .mqtt_side import MqttIdentity, Side
+from .seal import Ephemeral, SealError, Seen, agree, presence_in
 from .switch import Switch
 from .topics import (
     Direction,
@@ -58,9 +46,10 @@ from .topics import (
     home,
     host_of,
     hosts,
-    name_of,
-    parse,
 )
+from .transfer import Intake
+
+__all__ = ["MqttHub", "MqttIdentity", "MqttUplink"]
 
 log = logging.getLogger("delian.net.mqtt")
 
@@ -79,131 +68,16 @@ CROWD_S = 2.0
 SILENCE_S = 30.0
 #: An uplink that has heard nothing for so long asks whether it is still known.
 KEEP_S = 600.0
+#: A home without a way to it for so long is not reached: messages for it are not even kept.
+BROKEN_S = 5.0
 #: New keys at least as often, which also shows a renewed certificate.
 CHANNEL_S_MAX = 24 * 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class MqttIdentity:
-    """Who speaks. files: where its key and certificate are now; None: without certificates, which
-    is for a broker on loopback. broker_authority: whom to trust for the broker's certificate,
-    where that is not the federation's CA. distrust: why a peer is not trusted any more, else None
-    (`roles.Guard.distrust`).
-    """
-
-    federation: str
-    node: Node
-    files: Callable[[], TlsFiles] | None = None
-    distrust: Callable[[PeerIdentity], str | None] = lambda peer: None
-    broker_authority: Path | None = None
-
-    def credentials(self) -> Credentials:
-        return Credentials(self.federation, host_of(self.node), self._material())
-
-    def _material(self) -> Callable[[], TlsMaterial] | None:
-        files = self.files
-        return None if files is None else lambda: files().read()
-
-    def connection(self, broker: BrokerAddress, role: str, link: _Side) -> Connection:
-        """A connection of its own under a name that nobody can guess."""
-        files = self.files
-        return Connection(
-            broker,
-            f"{name_of(host_of(self.node))}-{role}-{secrets.token_hex(8)}",
-            tls=None if files is None else lambda: client_context(files(), self.broker_authority),
-            filters=link.filters,
-            will=link.will,
-            receive=link.receive,
-            changed=link.changed,
-            faults=link.faults,
-        )
-
-
-class _Side:
-    """What hub and uplink have in common: a connection, credentials, refusals."""
-
-    def __init__(
-        self,
-        switch: Switch,
-        identity: MqttIdentity,
-        broker: BrokerAddress,
-        role: str,
-        sends: Direction,
-        filters: tuple[str, ...],
-        faults: Faults,
-    ) -> None:
-        self.faults = faults
-        self.filters = filters
-        self.session = new_session()
-        self.me = host_of(identity.node)
-        self.identity = identity
-        self.credentials = identity.credentials()
-        self.connection = identity.connection(broker, role, self)
-        self.office = Office(
-            federation=identity.federation,
-            me=self.me,
-            sends=sends,
-            switch=switch,
-            faults=faults,
-            budget=Budget(),
-            connected=lambda: self.connection.connected,
-            publish=self.connection.publish,
-            distrust=identity.distrust,
-        )
-
-    def will(self) -> Publication:
-        """What the broker says when this process is gone."""
-        raise AssertionError("each side has its own")
-
-    def changed(self, connected: bool) -> None:
-        """The connection is there, or is not."""
-        raise AssertionError("each side has its own")
-
-    def take(self, topic: Topic, text: str, payload: bytes, retained: bool) -> None:
-        """What has come for this side. Raises ProtocolError."""
-        raise AssertionError("each side has its own")
-
-    def receive(self, text: str, payload: bytes, retained: bool) -> None:
-        """Everything that comes goes through here: what is refused is counted."""
-        who: object = "the broker"
-        try:
-            topic = parse(text)
-            who = topic.node if topic.node != self.me else topic.upper or topic.node
-            if topic.federation != self.identity.federation:
-                raise SealError("other federation")
-            self.take(topic, text, payload, retained)
-        except SealError as refusal:
-            self.faults.count(refusal.message, who)
-        except ProtocolError as refusal:
-            self.faults.count("protocol", who, why=refusal.message)
-
-    def read(self, payload: bytes, state: int, node: Node) -> Seen:
-        """A presence that came where presences of `state` and `node` belong. Raises SealError."""
-        seen = self.credentials.read(payload)
-        if seen.node != node or seen.presence.state != state:
-            raise SealError("forged")
-        if seen.identity is not None and (reason := self.identity.distrust(seen.identity)):
-            raise SealError(reason)
-        return seen
-
-    def publish(
-        self, topic: str, payload: bytes, *, retain: bool = False, expiry_s: int = 0
-    ) -> None:
-        """Once; who needs an answer repeats it."""
-        message = Publication(topic, payload, retain, expiry_s)
-        self.office.spawn(self._publish(message))
-
-    async def _publish(self, message: Publication) -> None:
-        try:
-            await self.connection.publish(message)
-        except Unsent:
-            self.faults.counts["unsent"] += 1
 
 
 # ---------------------------------------------------------------- downwards
 
 
-class MqttHub(_Side):
+class MqttHub(Side):
     """Serves nodes below: `identity.node` is an edge or the cloud."""
 
     def __init__(
@@ -213,8 +87,10 @@ class MqttHub(_Side):
         broker: str,
         *,
         peers_max: int = PEERS_MAX,
+        on_peer: Callable[[Node, bool], None] | None = None,
+        intake: Intake | None = None,
     ) -> None:
-        """broker: its URL. Raises DelianError."""
+        """broker: its URL. on_peer: told when a node has come or gone. Raises DelianError."""
         me = host_of(identity.node)
         super().__init__(
             switch,
@@ -224,8 +100,10 @@ class MqttHub(_Side):
             Direction.DOWN,
             filters_of_hub(identity.federation, me),
             Faults("mqtt hub"),
+            intake or Intake(),
         )
         assert me.tier is not Tier.DEVICE
+        self._on_peer = on_peer or (lambda node, here: None)
         self._home = home(identity.federation, me)
         self._peers: OrderedDict[Node, _Below] = OrderedDict()
         self._peers_max = peers_max
@@ -234,8 +112,12 @@ class MqttHub(_Side):
         """Begins to serve; it goes on until `close`."""
         self.connection.start()
 
+    def redial(self) -> None:
+        """Connects to the broker anew, with the certificate of now."""
+        self.connection.redial()
+
     async def close(self) -> None:
-        """Says that the home is gone, and ends."""
+        """Says that the home is gone, and ends. May be called twice."""
         for below in self._peers.values():
             await below.peer.close()
         farewell = self.credentials.death(self.session)
@@ -272,7 +154,13 @@ class MqttHub(_Side):
         """Ends the conversation with a node. One that is still trusted comes back."""
         below = self._peers.pop(node, None)
         if below is not None:
+            self._left(below)
             self.office.spawn(below.peer.close())
+
+    def _left(self, below: _Below) -> None:
+        if below.here:
+            below.here = False
+            self._on_peer(below.peer.other, False)
 
     # ------------------------------------------------ the connection
 
@@ -300,7 +188,11 @@ class MqttHub(_Side):
             below = self._peers.get(topic.node)
             if below is None:
                 raise SealError("stale")
-            below.peer.take(topic, text, payload)
+            try:
+                below.peer.take(topic, text, payload)
+            finally:
+                if below.peer.current is None:
+                    self._left(below)
             self._peers.move_to_end(topic.node)
 
     def _born(self, node: Node, payload: bytes) -> None:
@@ -332,7 +224,12 @@ class MqttHub(_Side):
         self.publish(str(topic), below.welcome, expiry_s=MESSAGE_EXPIRY_S)
 
     def _confirmed(self, peer: Peer) -> None:
+        below = self._peers.get(peer.other)
+        if below is None or below.here:
+            return
+        below.here = True
         log.info("node is here", extra={"node": str(peer.other), "link": "mqtt"})
+        self._on_peer(peer.other, True)
 
     def _died(self, node: Node, payload: bytes) -> None:
         below = self._peers.get(node)
@@ -342,6 +239,7 @@ class MqttHub(_Side):
         log.info("node is gone", extra={"node": str(node), "link": "mqtt"})
         # Its transfers stay for a while: it may come back. Its keys do not.
         below.peer.silence()
+        self._left(below)
 
     def _make_room(self) -> None:
         while len(self._peers) >= self._peers_max:
@@ -358,6 +256,7 @@ class _Below:
         self.peer = peer
         self.birth = b""
         self.welcome = b""
+        self.here = False  # as it was last told
         self._tokens, self._at = float(BIRTHS_BURST), asyncio.get_running_loop().time()
 
     def may_be_born(self) -> bool:
@@ -374,7 +273,7 @@ class _Below:
 # ---------------------------------------------------------------- upwards
 
 
-class _Visit(_Side):
+class _Visit(Side):
     """An uplink's time at one home, over one broker."""
 
     def __init__(
@@ -384,7 +283,9 @@ class _Visit(_Side):
         upper: Node,
         broker: BrokerAddress,
         faults: Faults,
+        intake: Intake,
         rng: random.Random,
+        on_connected: Callable[[Node], None],
     ) -> None:
         super().__init__(
             switch,
@@ -394,8 +295,11 @@ class _Visit(_Side):
             Direction.UP,
             filters_of_uplink(identity.federation, identity.node, upper),
             faults,
+            intake,
         )
         self.upper = upper
+        self._on_connected = on_connected
+        self._well_at = asyncio.get_running_loop().time()
         self.peer = Peer(self.office, upper, self._confirmed)
         self._rng = rng
         self._home: Seen | None = None
@@ -409,6 +313,10 @@ class _Visit(_Side):
         self.connection.start()
         self._tender = asyncio.get_running_loop().create_task(self._tend())
 
+    def redial(self) -> None:
+        self._be_born_soon()
+        self.connection.redial()
+
     async def close(self) -> None:
         if self._tender is not None:
             self._tender.cancel()
@@ -416,6 +324,14 @@ class _Visit(_Side):
         await self.peer.close()
         await self.connection.close(self.will())
         await self.office.close()
+
+    @property
+    def broken(self) -> bool:
+        """Whether there has been no way to the home for some time."""
+        now = asyncio.get_running_loop().time()
+        if self.peer.current is not None and self.connection.connected:
+            self._well_at = now
+        return now - self._well_at > BROKEN_S
 
     # ------------------------------------------------ the connection
 
@@ -428,11 +344,14 @@ class _Visit(_Side):
         now = asyncio.get_running_loop().time()
         if not connected:
             self._away_at = now
+            self._well_at = now if self.peer.current is not None else self._well_at
         elif now - self._away_at > WILL_DELAY_S / 2:
             # The broker may have said that this node is gone.
             self._be_born_soon()
         else:
             self.peer.kick()
+            if self.peer.current is not None:
+                self._on_connected(self.upper)
         self._wake.set()
 
     def take(self, topic: Topic, text: str, payload: bytes, retained: bool) -> None:
@@ -490,6 +409,7 @@ class _Visit(_Side):
         self._birth = None
         self._channel_at = asyncio.get_running_loop().time()
         self._wake.set()
+        self._on_connected(self.upper)
 
     # ------------------------------------------------ being born
 
@@ -549,7 +469,8 @@ class MqttUplink:
     """The way up: `identity.node` is a device or an edge.
 
     homes: where its upper nodes are, node -> URL of the broker. The home is whoever is spoken to;
-    when that changes, the uplink says goodbye to the one and goes to the other.
+    when that changes, the uplink says goodbye to the one and goes to the other. on_connected: told
+    of a home whenever there is a way to it anew.
     """
 
     def __init__(
@@ -558,26 +479,42 @@ class MqttUplink:
         identity: MqttIdentity,
         homes: Mapping[Node, str],
         *,
+        on_connected: Callable[[Node], None] | None = None,
+        intake: Intake | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """Raises DelianError."""
-        if not homes:
-            raise DelianError("an uplink needs a home", "name one as mqtts://host:port")
         self._switch = switch
         self._identity = identity
-        self._homes = {node: BrokerAddress.parse(url) for node, url in homes.items()}
+        self._homes: dict[Node, BrokerAddress] = {}
+        self._on_connected = on_connected or (lambda home: None)
+        self._intake = intake or Intake()
         self._rng = rng or random.Random()
         self.faults = Faults("mqtt uplink")
         self._visit: _Visit | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.set_homes(homes)
+        if not homes:
+            raise DelianError("an uplink needs a home", "name one as mqtts://host:port")
+
+    def set_homes(self, homes: Mapping[Node, str]) -> None:
+        """Another address table. A visit at a home that is not in it goes on. Raises
+        DelianError.
+        """
+        self._homes = {node: BrokerAddress.parse(url) for node, url in homes.items()}
 
     def start(self) -> None:
         """Goes to the first home at once, rather than with the first message."""
         self._go(next(iter(self._homes)))
 
+    def redial(self) -> None:
+        """Connects to the broker anew with the certificate of now, and shows it to the home."""
+        if self._visit is not None:
+            self._visit.redial()
+
     async def close(self) -> None:
-        """Says that the node is gone, and ends."""
+        """Says that the node is gone, and ends. May be called twice."""
         self._closed = True
         if self._visit is not None:
             await self._visit.close()
@@ -590,8 +527,18 @@ class MqttUplink:
         visit = self._visit
         return visit.upper if visit is not None and visit.peer.current is not None else None
 
-    def reaches(self, to: Node) -> bool:
+    def knows(self, to: Node) -> bool:
+        """Whether it has an address of a home."""
         return to in self._homes
+
+    def reaches(self, to: Node) -> bool:
+        """False for a home to which there has been no way for some time. Another home is gone to
+        when it is spoken to.
+        """
+        if to not in self._homes or self._closed:
+            return False
+        visit = self._visit
+        return visit is None or not hosts(visit.upper, to) or not visit.broken
 
     def send(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> None:
         visit = self._go(to)
@@ -621,7 +568,9 @@ class MqttUplink:
             host_of(to),
             self._homes[to],
             self.faults,
+            self._intake,
             self._rng,
+            self._on_connected,
         )
         self._visit.start()
         return self._visit

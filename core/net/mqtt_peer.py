@@ -36,10 +36,11 @@ from .limits import (
     Faults,
 )
 from .mqtt_client import Publication, Unsent
-from .mqtt_transfers import Budget, Outgoing, Transfers
+from .mqtt_transfers import Outgoing, Transfers
 from .seal import Channel, SealError, channel_named
 from .switch import Switch
 from .topics import Direction, Kind, Topic, hosts
+from .transfer import Intake
 
 log = logging.getLogger("delian.net.mqtt")
 
@@ -64,7 +65,7 @@ class Office:
     sends: Direction
     switch: Switch
     faults: Faults
-    budget: Budget
+    intake: Intake
     connected: Callable[[], bool]
     publish: Callable[[Publication], Awaitable[None]]
     distrust: Callable[[PeerIdentity], str | None]
@@ -114,7 +115,7 @@ class Peer:
         self.current: Channel | None = None
         self.heard_at = 0.0
         self.said_at: float | None = None  # the first thing said that nothing has answered
-        self.transfers = Transfers(self, office.budget)
+        self.transfers = Transfers(self, office.intake)
         self._pending: tuple[Channel, int, PeerIdentity | None] | None = None
         self._before: tuple[Channel, float] | None = None  # and until when it is good
         self._confirmed = confirmed

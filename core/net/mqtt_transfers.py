@@ -2,9 +2,9 @@
 
 `core/net/mqtt_parts.py` says which part goes when; here the bytes come from a store and go to one.
 A blob is written into the receiving node's store as it comes, and goes on where it ended even after
-a restart. A large envelope is collected in memory within a budget, and goes on as long as the
-process lives. Nothing is taken, or allocated, that is larger than the receiving node expects
-(`Port.limit`), nor a blob that no node here has asked this peer for.
+a restart. A large envelope is collected in memory (`transfer.Intake`), and goes on where it ended
+if that was not long ago. Nothing is taken, or allocated, that is larger than the receiving node
+expects (`Port.limit`), nor a blob that no node here has asked this peer for.
 """
 
 from __future__ import annotations
@@ -21,21 +21,18 @@ from google.protobuf.message import DecodeError
 
 from ..errors import DelianError
 from ..identity.roles import may_send_blob
-from ..ports import BLOB_BYTES_MAX, Node, ProtocolError
+from ..ports import Node, ProtocolError
 from ..wire.link_pb2 import TRANSFER_BLOB, TRANSFER_ENVELOPE, Envelope, Offer, Part, Want
 from .limits import (
-    ASKED_PER_PEER,
     OUTGOING_BYTES_PER_PEER,
     OUTGOING_PER_PEER,
-    SPOOL_BYTES_MAX,
-    SPOOL_BYTES_PER_PEER,
     TRANSFER_IDLE_S,
-    TRANSFERS_MAX,
     TRANSFERS_PER_PEER,
     Faults,
 )
 from .mqtt_parts import PART_BYTES, WINDOW, Receiving, Sending
 from .switch import Switch
+from .transfer import Asked, Intake, Refused, Spool
 
 if TYPE_CHECKING:
     from ..node.blobs import BlobStore, Partial
@@ -52,25 +49,6 @@ DONE_MAX = 64
 _PARTS_AT_ONCE = 8  # taken before the sender is told of it
 
 Read = Callable[[int, int], Awaitable[bytes]]
-
-
-class Budget:
-    """What all peers of a link together may have under way here."""
-
-    def __init__(self, transfers: int = TRANSFERS_MAX, spool_bytes: int = SPOOL_BYTES_MAX) -> None:
-        self._transfers = transfers
-        self._bytes = spool_bytes
-
-    def take(self, spool_bytes: int) -> bool:
-        if self._transfers < 1 or spool_bytes > self._bytes:
-            return False
-        self._transfers -= 1
-        self._bytes -= spool_bytes
-        return True
-
-    def give(self, spool_bytes: int) -> None:
-        self._transfers += 1
-        self._bytes += spool_bytes
 
 
 @dataclass(slots=True)
@@ -101,34 +79,41 @@ class Sink(Protocol):
     async def abort(self, keep: bool = True) -> None: ...
 
 
-class _Spool:
-    """Collects an envelope in memory."""
+class _Envelope:
+    """Collects an envelope in the process's intake."""
 
-    def __init__(self, digest: bytes) -> None:
-        self.offset = 0
-        self.content = bytearray()
-        self._digest = digest
+    def __init__(self, intake: Intake, peer: Node, spool: Spool) -> None:
+        self.spool = spool
+        self._intake, self._peer = intake, peer
+        spool.writer = self
+
+    @property
+    def offset(self) -> int:
+        return self.spool.offset
 
     async def write(self, content: bytes) -> None:
-        self.content += content
-        self.offset += len(content)
+        if self.spool.writer is not self:
+            raise ProtocolError("the transfer goes on by another way")
+        part = Part(id=self.spool.id, offset=self.offset, content=content)
+        self.spool.write(part, time.monotonic())
 
     async def finish(self) -> bool:
-        digest = await asyncio.to_thread(lambda: hashlib.sha256(self.content).digest())
-        return digest == self._digest
+        self._intake.drop(self._peer, self.spool)
+        return self.spool.intact()
 
     async def abort(self, keep: bool = True) -> None:
-        self.content.clear()
+        if self.spool.writer is self:
+            self.spool.writer = None
 
 
 @dataclass(slots=True)
 class Incoming:
-    """Something that comes. spool_bytes: what it takes of the budget."""
+    """Something that comes. spool: of an envelope."""
 
     offer: Offer
     sender: Node
     to: Node
-    spool_bytes: int
+    spool: Spool | None
     parts: asyncio.Queue[Part]
     task: asyncio.Task[None] | None = None
 
@@ -153,14 +138,13 @@ class Conversation(Protocol):
 class Transfers:
     """Both directions with one peer."""
 
-    def __init__(self, peer: Conversation, budget: Budget) -> None:
+    def __init__(self, peer: Conversation, intake: Intake) -> None:
         self._peer = peer
-        self._budget = budget
+        self._intake = intake
         self._outgoing: OrderedDict[bytes, Outgoing] = OrderedDict()
         self._outgoing_bytes = 0
         self._incoming: dict[bytes, Incoming] = {}
-        self._spooled = 0
-        self._asked: OrderedDict[tuple[Node, bytes], None] = OrderedDict()
+        self._asked = Asked()
         self._done: OrderedDict[bytes, float] = OrderedDict()
         self.parts_taken = 0
         self.parts_again = 0
@@ -272,10 +256,7 @@ class Transfers:
 
     def asked(self, node: Node, digest: bytes) -> None:
         """`node`, of this process, has asked the peer for a blob."""
-        self._asked[node, digest] = None
-        self._asked.move_to_end((node, digest))
-        if len(self._asked) > ASKED_PER_PEER:
-            self._asked.popitem(last=False)
+        self._asked.add(node, digest)
 
     def take_offer(self, sender: Node, to: Node, offer: Offer) -> None:
         """The peer has something for `to`. It is refused, or a task begins to collect it."""
@@ -288,45 +269,32 @@ class Transfers:
         if since is not None and time.monotonic() - since < DONE_S:
             self._want(sender, to, offer, offer.size)
             return
-        reason, spool_bytes = self._judge(sender, to, offer)
-        if reason is not None:
-            self._peer.faults.count(reason, self._peer.other, size=offer.size)
+        try:
+            spool = self._accept(sender, to, offer)
+        except Refused as refusal:
+            self._peer.faults.count(refusal.kind, self._peer.other, size=offer.size)
             self._peer.say(to, sender, Want(id=offer.id[:32], refused=True))
             return
-        self._spooled += spool_bytes
-        coming = Incoming(offer, sender, to, spool_bytes, asyncio.Queue(2 * WINDOW))
+        coming = Incoming(offer, sender, to, spool, asyncio.Queue(2 * WINDOW))
         self._incoming[offer.id] = coming
         coming.task = asyncio.get_running_loop().create_task(self._collect(coming))
+        coming.task.add_done_callback(lambda _: self._incoming.pop(offer.id))
 
-        def ended(_: asyncio.Task[None]) -> None:
-            del self._incoming[offer.id]
-            self._spooled -= spool_bytes
-            self._budget.give(spool_bytes)
-
-        coming.task.add_done_callback(ended)
-
-    def _judge(self, sender: Node, to: Node, offer: Offer) -> tuple[str | None, int]:
-        """Why an offer is refused, or None, and then what it takes of the budget."""
+    def _accept(self, sender: Node, to: Node, offer: Offer) -> Spool | None:
+        """Where an offered envelope goes; None: it is a blob. Raises Refused."""
         port = self._peer.switch.port(to)
-        if port is None or len(offer.id) != 32:
-            return "malformed offer", 0
+        if port is None:
+            raise Refused("nobody here", f"an offer to {to}")
+        if len(self._incoming) >= TRANSFERS_PER_PEER:
+            raise Refused("too many offers", f"{len(self._incoming)} under way")
         if offer.kind == TRANSFER_BLOB:
-            if not may_send_blob(sender.tier, to.tier) or (to, offer.id) not in self._asked:
-                return "offer of a blob that nobody asked for", 0
-            if not 0 < offer.size <= BLOB_BYTES_MAX:
-                return "oversized offer", 0
-            spool_bytes = 0
-        elif offer.kind == TRANSFER_ENVELOPE:
-            if not 0 < offer.size <= port.limit(sender):
-                return "oversized offer", 0
-            spool_bytes = offer.size
-            if self._spooled and self._spooled + spool_bytes > SPOOL_BYTES_PER_PEER:
-                return "too many offers", 0
-        else:
-            return "malformed offer", 0
-        if len(self._incoming) >= TRANSFERS_PER_PEER or not self._budget.take(spool_bytes):
-            return "too many offers", 0
-        return None, spool_bytes
+            if not may_send_blob(sender.tier, to.tier):
+                raise Refused("not allowed", f"a blob from {sender}")
+            self._asked.check(to, offer)
+            return None
+        now = time.monotonic()
+        self._intake.expire(now)
+        return self._intake.offer(self._peer.other, offer, port.limit(sender), now)
 
     def take_part(self, part: Part) -> None:
         """A part has come. Raises ProtocolError for one that nobody waits for."""
@@ -366,8 +334,8 @@ class Transfers:
     async def _sink(self, coming: Incoming) -> Sink:
         port = self._peer.switch.port(coming.to)
         assert port is not None
-        if coming.offer.kind == TRANSFER_ENVELOPE:
-            return _Spool(coming.offer.id)
+        if coming.spool is not None:
+            return _Envelope(self._intake, self._peer.other, coming.spool)
         partial: Partial = await port.blobs.begin(coming.offer.id, coming.offer.size)
         return partial
 
@@ -416,12 +384,12 @@ class Transfers:
             self._peer.say(coming.to, coming.sender, Want(id=offer.id, refused=True))
             return
         if offer.kind == TRANSFER_BLOB:
-            self._asked.pop((coming.to, offer.id), None)
+            self._asked.done(coming.to, offer.id)
             self._peer.switch.deliver_blob(coming.sender, coming.to, offer.id, offer.size)
         else:
-            assert isinstance(sink, _Spool)
+            assert isinstance(sink, _Envelope)
             try:
-                envelope = Envelope.FromString(bytes(sink.content))
+                envelope = Envelope.FromString(bytes(sink.spool.content))
                 await self._peer.take_envelope(envelope, offer.size)
             except (DecodeError, ProtocolError):
                 self._peer.faults.count("malformed", self._peer.other)

@@ -223,6 +223,40 @@ def test_a_device_goes_to_the_home_that_it_speaks_to(mqtt, mosquitto):
             await device.gets(1)
             assert device.received[0].sender == gathering
             assert not up.reaches(CLOUD) and up.reaches(gathering) and up.reaches(EDGE)
+            assert up.knows(EDGE) and not up.knows(CLOUD)
+
+    asyncio.run(main())
+
+
+def test_both_ends_are_told_when_there_is_a_way(mqtt, mosquitto, monkeypatch):
+    monkeypatch.setattr(mqtt_link, "BROKEN_S", 0.2)
+
+    async def main():
+        edge, device, told = mqtt.Station(EDGE), mqtt.Station(DEVICE), []
+        async with mqtt.Cable(mosquitto.port) as cable:
+            identity = mqtt_link.MqttIdentity("farm", EDGE)
+            hub = mqtt_link.MqttHub(
+                edge.switch, identity, mosquitto.url, on_peer=lambda *peer: told.append(peer)
+            )
+            hub.start()
+            identity = mqtt_link.MqttIdentity("farm", DEVICE)
+            up = mqtt_link.MqttUplink(
+                device.switch, identity, {EDGE: cable.url}, on_connected=told.append
+            )
+            up.start()
+            async with mqtt.closing(hub, up):
+                await mqtt.until(lambda: len(told) == 2)
+                assert set(told) == {EDGE, (DEVICE, True)} and up.reaches(EDGE)
+                cable.plugged = False
+                cable.cut()
+                await mqtt.until(lambda: not up.reaches(EDGE))
+                cable.plugged = True
+                await mqtt.until(lambda: told.count(EDGE) == 2)
+                assert up.reaches(EDGE)
+                up.redial()
+                await mqtt.until(lambda: up._visit.connection.reconnects == 3)
+                await up.close()
+                await mqtt.until(lambda: told[-1] == (DEVICE, False))
 
     asyncio.run(main())
 
@@ -384,25 +418,43 @@ def test_malformed_and_oversized_messages_are_refused(against):
     }
 
 
+ENVELOPE_OFFER = link_pb2.TRANSFER_ENVELOPE
+
+
 @pytest.mark.parametrize(
-    ("kind", "size", "refusal"),
+    ("offer", "refusal"),
     [
-        (link_pb2.TRANSFER_ENVELOPE, 2**20 + 1, "oversized offer"),
-        (link_pb2.TRANSFER_ENVELOPE, 2**63, "oversized offer"),
-        (link_pb2.TRANSFER_ENVELOPE, 0, "oversized offer"),
-        (link_pb2.TRANSFER_BLOB, 1000, "offer of a blob that nobody asked for"),
-        (link_pb2.TRANSFER_UNSPECIFIED, 1000, "malformed offer"),
+        ({"size": 2**20 + 1, "kind": ENVELOPE_OFFER}, "oversized offer"),
+        ({"size": 2**63, "kind": ENVELOPE_OFFER}, "oversized offer"),
+        ({"size": 0, "kind": ENVELOPE_OFFER}, "malformed offer"),
+        ({"size": 1000, "kind": ENVELOPE_OFFER, "id": bytes(5)}, "malformed offer"),
+        ({"size": 1000, "kind": ENVELOPE_OFFER, "id": bytes(500)}, "malformed offer"),
+        ({"size": 1000}, "malformed offer"),
+        ({"size": 1000, "kind": link_pb2.TRANSFER_BLOB}, "not allowed"),
     ],
 )
-def test_an_offer_that_nobody_expects_is_refused_before_anything_is_kept(
-    against, kind, size, refusal
-):
+def test_an_offer_that_nobody_expects_is_refused_before_anything_is_kept(against, offer, refusal):
     async def attack(hub, say, edge):
-        say(link_pb2.Offer(id=bytes(32), size=size, kind=kind))
-        say(link_pb2.Offer(id=bytes(5), size=1000, kind=kind))
+        say(link_pb2.Offer(**{"id": bytes(32), **offer}))
         assert not hub._peers[DEVICE].peer.transfers._incoming
+        assert hub.office.intake.bytes_held == 0
 
-    assert against(attack) == {refusal: 1, "malformed offer": 1} or refusal == "malformed offer"
+    assert against(attack) == {refusal: 1}
+
+
+def test_a_device_takes_no_blob_that_it_has_not_asked_for(mqtt, mosquitto):
+    async def main():
+        edge, device = mqtt.Station(EDGE), mqtt.Station(DEVICE)
+        hub, up = mqtt.hub(edge, mosquitto.url), mqtt.uplink(device, {EDGE: mosquitto.url})
+        async with mqtt.closing(hub, up):
+            await mqtt.until(lambda: up.home == EDGE and hub.peers != ())
+            blob = await edge.blobs.put(os.urandom(100_000))
+            edge.switch.send_blob(EDGE, DEVICE, blob.digest)
+            await mqtt.until(lambda: hub.faults.counts["offer was refused"] == 1)
+            assert up.faults.counts == {"offer of a blob that nobody asked for": 1}
+            assert not device.received and not device.blobs.contents
+
+    asyncio.run(main())
 
 
 def test_one_device_cannot_have_all_the_room_for_transfers(against):
