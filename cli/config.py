@@ -65,10 +65,13 @@ class Loaded:
 
     config: Config
     origins: Mapping[KeyPath, Origin]
+    given: frozenset[KeyPath]
     file: Path | None
 
     def origin(self, path: KeyPath) -> Origin:
         """Where the value of a key came from."""
+        if path not in self.given:
+            return Origin(DEFAULT)
         for end in range(len(path), 0, -1):
             if found := self.origins.get(path[:end]):
                 return found
@@ -113,7 +116,8 @@ def load(
     _read_secrets(raw, origins)
     config = _validated(raw, origins)
     _check(config, origins)
-    return Loaded(config, origins, path)
+    given = {(*key, name) for key, table in _tables(raw) for name in table}
+    return Loaded(config, origins, frozenset(given), path)
 
 
 # ---------------------------------------------------------------- layers

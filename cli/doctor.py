@@ -76,7 +76,7 @@ def _findings(
     except DelianError as error:
         yield checks.of_error("configuration", error)
         return
-    given = {key[0] for key in loaded.origins}
+    given = {key[0] for key in loaded.given}
     told = str(loaded.file) if loaded.file else "defaults; there is no delian.toml here"
     yield checks.ok("configuration", told)
     roles = [role.value] if role else checks.roles_here(loaded.config, given)

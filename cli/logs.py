@@ -128,9 +128,7 @@ def setup(config: LogConfig, stream: TextIO | None = None) -> None:
         ]
     handler = logging.StreamHandler(out)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=ending, keep_exc_info=True
-        )
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=ending)
     )
     root = logging.getLogger()
     for old in list(root.handlers):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 REACH_S = 5.0
 SKEW_WARNING_S = 30.0
 SKEW_WRONG_S = 300.0
-ECHO_S = 1.5  # how long a message that the broker must not pass on is waited for
+ECHO_S = 1.0  # how long a message that the broker must not pass on is waited for
 
 
 def homes_of(config: Config, role: str) -> list[tuple[str, str, int, str]]:

@@ -59,16 +59,15 @@ def _path(path: Path) -> Path:
 
 Address = Annotated[str, AfterValidator(_address)]
 BrokerUrl = Annotated[str, AfterValidator(_broker)]
-Folder = Annotated[Path, AfterValidator(_path)]
+Folder = Annotated[Path, Field(strict=False), AfterValidator(_path)]
+Texts = Annotated[tuple[str, ...], Field(strict=False)]  # TOML gives a list
 Transport = Literal["auto", "grpc", "mqtt"]
 
 
 class Section(BaseModel):
     """A table of the file. Unknown keys are refused, nothing changes later."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class LogConfig(Section):
@@ -131,7 +130,7 @@ class CloudConfig(Section):
         default="",
         description="host:port by which nodes reach `enrolment`. Empty: `enrolment` itself.",
     )
-    addresses: tuple[str, ...] = Field(
+    addresses: Texts = Field(
         default=(), description="Host names and IP addresses that its certificate carries."
     )
     store: str = Field(
@@ -209,10 +208,8 @@ class DataConfig(Section):
     label: str = Field(
         default="", description="A CSV's label column, by name or number. Empty: the last."
     )
-    columns: tuple[str, ...] = Field(
-        default=(), description="A CSV's feature columns. Empty: all others."
-    )
-    classes: tuple[str, ...] = Field(
+    columns: Texts = Field(default=(), description="A CSV's feature columns. Empty: all others.")
+    classes: Texts = Field(
         default=(),
         description="What text labels and class folders are called, in the model's order.",
     )
@@ -238,7 +235,7 @@ class ConditionsConfig(Section):
     consent_file: Folder | None = Field(
         default=None, description="Holds yes or no. Without it: no."
     )
-    metered_interfaces: tuple[str, ...] = Field(
+    metered_interfaces: Texts = Field(
         default=("wwan*", "ppp*", "rmnet*", "usb*"),
         description="Network interfaces that cost money.",
     )
@@ -284,7 +281,7 @@ class DeviceConfig(Section):
         default=None,
         description="Folder of its key and certificate. Absent: `identity` in the state.",
     )
-    homes: tuple[str, ...] = Field(
+    homes: Texts = Field(
         default=(),
         description="Where to go, in order: host:port of the coordinator, edge-3@host:port, "
         "edge-3@mqtts://host:port. Empty: as enrolment said.",

@@ -1,0 +1,95 @@
+"""The `delian` command called in this process, and a coordinator that lets nodes in beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import threading
+
+import pytest
+from delian.cli import main as command
+
+
+@pytest.fixture
+def delian(monkeypatch, capsys, tmp_path):
+    """Calls the command in an empty folder, without anybody's settings; gives (exit code, stdout,
+    stderr), and JSON instead of stdout where `--json` is among the arguments.
+    """
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("DELIAN_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["delian", *map(str, arguments)])
+        code = 0
+        try:
+            command.main()
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, json.loads(out) if "--json" in arguments and out else out, err
+
+    return call
+
+
+@pytest.fixture
+def coordinator():
+    """Serves enrolment and identity of a CA's folder from a thread: gives both ports."""
+    import grpc
+    from delian.cloud import enrolment as e
+    from delian.core.identity.authority import Authority, issue_to
+    from delian.core.identity.certificates import Role, TlsMaterial, server_credentials
+    from delian.core.identity.folder import HomeAddress
+    from delian.core.identity.tokens import TokenBook
+    from delian.core.ports import CLOUD
+    from delian.core.wire import enrolment_pb2_grpc
+
+    async def serve(folder, ready, clock):
+        authority = Authority(folder)
+        key, issued = issue_to(authority, Role.CLOUD, 0, ["127.0.0.1"])
+        material = TlsMaterial(key, issued.chain, authority.pem)
+        links = grpc.aio.server()
+        port = links.add_secure_port("127.0.0.1:0", server_credentials(material))
+        registry = e.FileRegistry(folder, lambda _: [HomeAddress(CLOUD, f"127.0.0.1:{port}")])
+        identity = e.IdentityService(authority, registry, clock=clock)
+        enrolment_pb2_grpc.add_IdentityServicer_to_server(identity, links)
+        await links.start()
+        tokens = TokenBook(folder, authority.lock)
+        service = e.EnrolmentService(authority, tokens, registry)
+        server, enrolment = await e.serve_enrolment("127.0.0.1:0", material, service)
+        end = asyncio.Event()
+        ready(port, enrolment, asyncio.get_running_loop(), end)
+        await end.wait()
+        await server.stop(None)
+        await links.stop(None)
+
+    @contextlib.contextmanager
+    def run(folder, clock=None):
+        import time
+
+        told, facts = threading.Event(), []
+
+        def ready(*found):
+            facts.extend(found)
+            told.set()
+
+        thread = threading.Thread(
+            target=lambda: asyncio.run(serve(folder, ready, clock or time.time))
+        )
+        thread.start()
+        try:
+            assert told.wait(20)
+            yield facts[0], facts[1]
+        finally:
+            if facts:
+                facts[2].call_soon_threadsafe(facts[3].set)
+            thread.join(20)
+
+    return run
