@@ -1,13 +1,13 @@
 """`GrpcHub`: serves the nodes below over gRPC, as service `Link` of proto/link.proto says.
 
-A node that is there has one stream and, in this file, one `_Peer` and the one task that gRPC runs
+A node that is there has one stream and, in this file, one `Peer` and the one task that gRPC runs
 for the stream: ten thousand of them may be idle. The task reads; a second one writes while there is
 something to write. What goes out waits in a bounded queue, so a reader that is too slow loses
 messages, then its stream. What comes in is checked before it goes on: the size, the sender, whether
 such a node may say such a thing, how often. Each refusal is counted.
 
 Large messages come by Push and go by Pull (`transfer.py`), under the identity that the stream has.
-A stream that is to end, whatever the reason, ends in one way: `_Peer.end` notes the reason and
+A stream that is to end, whatever the reason, ends in one way: `Peer.end` notes the reason and
 cancels the task, which says Goodbye.
 """
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,43 +23,33 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from ..errors import DelianError
-from ..identity.certificates import IdentityError, PeerIdentity
+from ..identity.certificates import IdentityError
 from ..identity.roles import may_send
 from ..node.codec import envelope_bytes, message_of, node_of
 from ..node.hosting import INSECURE, check_loopback
 from ..ports import Node, ProtocolError
-from ..wire.link_pb2 import Envelope, Goodbye, Offer, Part, PullRequest, PushReply, Want
+from ..wire.link_pb2 import Envelope
 from .grpc_guard import Door, Policy, Registrar, Servicer, name_of
+from .grpc_peer import CONNECT, GOODBYE_S, PULL, PUSH, SERVICE, Peer
+from .grpc_serving import Serving
 from .limits import (
     DROPPED_MAX,
     INLINE_MAX,
     KIB,
     MIB,
-    QUEUE_BYTES_MAX,
-    QUEUE_ENVELOPES_MAX,
-    RATE_BURST,
     RATE_DROPPED_MAX,
-    RATE_PER_S,
     Faults,
 )
 from .switch import Switch
-from .transfer import Intake, Outbox, Outgoing, Refused, Spool, part_bytes
+from .transfer import Intake, Outbox, Refused
 
 if TYPE_CHECKING:
     from ..node.blobs import BlobStore
 
 log = logging.getLogger("delian.net.grpc")
 
-_SERVICE = "delian.wire.Link"
-CONNECT, PUSH, PULL = f"/{_SERVICE}/Connect", f"/{_SERVICE}/Push", f"/{_SERVICE}/Pull"
-
 #: A stream that has not said who it is by then is ended.
 FIRST_S = 20.0
-#: For one part of a transfer, in either direction.
-PART_S = 30.0
-#: For one envelope to be taken by the peer's transport, and for the last one.
-WRITE_S = 60.0
-GOODBYE_S = 1.0
 #: How often peers are asked about again: whose certificate has run out or was revoked is sent away.
 REVIEW_S = 30.0
 #: Envelopes that break the rules before their stream is ended.
@@ -71,91 +60,6 @@ CALLS_PER_CONNECTION = 64
 MESSAGE_BYTES_MAX = MIB + 64 * KIB
 KEEPALIVE_MS = 120_000
 KEEPALIVE_TIMEOUT_MS = 20_000
-
-
-class _Peer:
-    """A node that is there."""
-
-    __slots__ = (
-        "context",
-        "dropped",
-        "ending",
-        "identity",
-        "left",
-        "limited",
-        "node",
-        "queue",
-        "queued",
-        "seen",
-        "task",
-        "tokens",
-        "violations",
-        "writer",
-    )
-
-    def __init__(
-        self, node: Node, identity: PeerIdentity | None, context: Any, task: asyncio.Task[Any]
-    ) -> None:
-        self.node = node
-        self.identity = identity
-        self.context = context
-        self.task = task
-        self.queue: deque[bytes] | None = None  # made when it is needed: most peers are idle
-        self.queued = 0  # bytes
-        self.writer: asyncio.Task[None] | None = None
-        self.ending: Goodbye | None = None
-        self.left = False  # it has said Goodbye
-        self.dropped = 0  # in a row
-        self.tokens = float(RATE_BURST)
-        self.seen = 0.0
-        self.limited = 0
-        self.violations = 0
-
-    def may_speak(self, now: float) -> bool:
-        """Whether one more envelope is within the rate (a token bucket)."""
-        self.tokens = min(float(RATE_BURST), self.tokens + (now - self.seen) * RATE_PER_S)
-        self.seen = now
-        if self.tokens < 1.0:
-            self.limited += 1
-            return False
-        self.tokens -= 1.0
-        return True
-
-    def put(self, content: bytes) -> bool:
-        """Queues an envelope; False: there is no room."""
-        if self.queue is None:
-            self.queue = deque()
-        if len(self.queue) >= QUEUE_ENVELOPES_MAX or self.queued + len(content) > QUEUE_BYTES_MAX:
-            self.dropped += 1
-            return False
-        self.queue.append(content)
-        self.queued += len(content)
-        self.dropped = 0
-        if self.writer is None:
-            self.writer = asyncio.get_running_loop().create_task(self._write())
-        return True
-
-    async def _write(self) -> None:
-        try:
-            while self.queue:
-                content = self.queue.popleft()
-                self.queued -= len(content)
-                async with asyncio.timeout(WRITE_S):
-                    await self.context.write(content)
-        except TimeoutError:
-            self.end("too slow")
-        except (grpc.RpcError, asyncio.InvalidStateError):
-            self.task.cancel()  # the stream is gone
-        finally:
-            self.writer = None
-            self.queue = None
-            self.queued = 0
-
-    def end(self, reason: str, retry_ms: int = 0) -> None:
-        """Ends the stream, from anywhere."""
-        if self.ending is None:
-            self.ending = Goodbye(reason=reason[:200], retry_ms=retry_ms)
-            self.task.cancel()
 
 
 class GrpcHub:
@@ -190,8 +94,6 @@ class GrpcHub:
         if credentials is None:
             check_loopback(address, "the address")
         self.faults = Faults("grpc hub")
-        self.received_bytes = 0  # of large messages
-        self.sent_bytes = 0  # of large messages and blobs
         self.address = address
         self._switch = switch
         self._credentials = credentials
@@ -199,9 +101,10 @@ class GrpcHub:
         self._servicers = servicers
         self._calls = calls_per_connection
         self._on_peer = on_peer
-        self._peers: dict[Node, _Peer] = {}
-        self._intake = intake or Intake()
-        self._outbox = outbox or Outbox()
+        self._peers: dict[Node, Peer] = {}
+        self.transfers = Serving(
+            switch, self.faults, self._say, self._deliver, intake or Intake(), outbox or Outbox()
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: Any = None
 
@@ -227,7 +130,7 @@ class GrpcHub:
             "Push": grpc.stream_unary_rpc_method_handler(self._push),
             "Pull": grpc.unary_stream_rpc_method_handler(self._pull),
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         registrar = Registrar(server, self._door)
         for add in self._servicers:
             add(registrar)
@@ -261,7 +164,7 @@ class GrpcHub:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await server.stop(GOODBYE_S)
-        self._outbox.clear()
+        self.transfers.outbox.clear()
 
     @property
     def peers(self) -> tuple[Node, ...]:
@@ -276,16 +179,12 @@ class GrpcHub:
 
     def review(self) -> None:
         """Sends away whom the policy does not allow any more: call it when somebody was revoked."""
-        now = monotonic()
         for peer in list(self._peers.values()):
             reason = self._door.refusal(peer.identity, CONNECT)
             if reason is not None:
                 self.faults.count(reason, peer.node)
                 peer.end(reason)
-        if expired := self._intake.expire(now):
-            self.faults.counts["transfer stopped"] += expired
-        for out in self._outbox.expire(now):
-            self.faults.count("nobody took it", out.to, size=out.size)
+        self.transfers.expire(monotonic())
 
     async def _keep_reviewing(self) -> None:
         while True:
@@ -309,7 +208,7 @@ class GrpcHub:
             return
         content = envelope_bytes(sender, to, message, traceparent)
         if len(content) > INLINE_MAX:
-            out = self._outbox.envelope(sender, to, message, content, monotonic())
+            out = self.transfers.outbox.envelope(sender, to, message, content, monotonic())
             if out is None:
                 self.faults.count("too much to send", to)
                 return
@@ -329,13 +228,18 @@ class GrpcHub:
         if size is None or peer is None:
             self.faults.count("blob is gone" if size is None else "unreachable", to)
             return
-        out = self._outbox.blob(sender, to, digest, size, blobs, monotonic())
+        out = self.transfers.outbox.blob(sender, to, digest, size, blobs, monotonic())
         if out is None:
             self.faults.count("too much to send", to)
             return
         self._put(peer, out.offer())
 
-    def _put(self, peer: _Peer, content: bytes) -> None:
+    def _say(self, to: Node, content: bytes) -> None:
+        peer = self._peers.get(to)
+        if peer is not None:
+            self._put(peer, content)
+
+    def _put(self, peer: Peer, content: bytes) -> None:
         if peer.put(content):
             return
         self.faults.count("slow reader", peer.node)
@@ -379,7 +283,7 @@ class GrpcHub:
             log.info("%s: goodbye, %s", peer.node, peer.ending.reason)
             await self._say_goodbye(peer)
 
-    async def _enter(self, context: Any, task: asyncio.Task[Any]) -> _Peer:
+    async def _enter(self, context: Any, task: asyncio.Task[Any]) -> Peer:
         """The peer of a new stream, once its first envelope has come. Ends the call otherwise."""
         # Where there are certificates, whoever may not connect is not even listened to.
         identity = await self._door.admit(context, CONNECT) if self._door.secure else None
@@ -408,7 +312,7 @@ class GrpcHub:
             self.faults.count(reason, node)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         await context.send_initial_metadata(())
-        peer = _Peer(node, identity, context, task)
+        peer = Peer(node, identity, context, task)
         peer.seen = monotonic()
         if said.WhichOneof("message") is not None:
             waits = self._take(peer, content)
@@ -416,7 +320,7 @@ class GrpcHub:
                 await waits
         return peer
 
-    async def _say_goodbye(self, peer: _Peer) -> None:
+    async def _say_goodbye(self, peer: Peer) -> None:
         """What still waits and the last envelope, if the peer takes them in time."""
         assert peer.ending is not None
         try:
@@ -432,7 +336,7 @@ class GrpcHub:
 
     # ------------------------------------------------ what it says
 
-    def _take(self, peer: _Peer, content: bytes) -> Any:
+    def _take(self, peer: Peer, content: bytes) -> Any:
         """One envelope. Gives something to wait for where its receiver has no room."""
         now = monotonic()
         if not peer.may_speak(now):
@@ -450,13 +354,13 @@ class GrpcHub:
             self._violated(peer, "malformed")
         return None
 
-    def _violated(self, peer: _Peer, kind: str) -> None:
+    def _violated(self, peer: Peer, kind: str) -> None:
         self.faults.count(kind, peer.node)
         peer.violations += 1
         if peer.violations > VIOLATIONS_MAX:
             peer.end("breaks the protocol")
 
-    def _accept(self, peer: _Peer, said: Envelope, size: int, now: float) -> Any:
+    def _accept(self, peer: Peer, said: Envelope, size: int, now: float) -> Any:
         """Checks an envelope and hands it on. Raises ProtocolError."""
         if node_of(said.sender) != peer.node:
             raise Refused("wrong sender", "an envelope of somebody else")
@@ -470,10 +374,10 @@ class GrpcHub:
         if not may_send(peer.node.tier, to.tier, field):
             raise Refused("not allowed", f"{field} to {to}")
         if field == "offer":
-            self._take_offer(peer, to, said.offer, now)
+            self.transfers.take_offer(peer.node, to, said.offer, now)
             return None
         if field == "want":
-            self._take_want(peer, said.want)
+            self.transfers.take_want(peer.node, said.want)
             return None
         return self._deliver(peer.node, to, said, size)
 
@@ -484,29 +388,6 @@ class GrpcHub:
             self._switch.deliver(sender, to, message, said.traceparent, size)
             return None
         return self._switch.hand_over(sender, to, message, said.traceparent, size)
-
-    def _take_offer(self, peer: _Peer, to: Node, offer: Offer, now: float) -> None:
-        port = self._switch.port(to)
-        try:
-            if port is None:
-                raise Refused("nobody here", str(to))
-            spool = self._intake.offer(peer.node, offer, port.limit(peer.node), now)
-        except Refused as refusal:
-            self._put(peer, envelope_bytes(to, peer.node, Want(id=offer.id[:32], refused=True)))
-            raise refusal
-        if spool.writer is None:
-            want = Want(id=spool.id, offset=spool.offset)
-            self._put(peer, envelope_bytes(to, peer.node, want))
-
-    def _take_want(self, peer: _Peer, want: Want) -> None:
-        """The node has what was offered to it, or does not want it; otherwise it pulls."""
-        out = self._outbox.get(peer.node, want.id)
-        if out is not None and (want.refused or want.offset == out.size):
-            if want.refused:
-                self.faults.count("offer was refused", peer.node, size=out.size)
-            self._outbox.drop(out)
-
-    # ------------------------------------------------ transfers
 
     async def _caller(self, context: Any, call: str) -> Node:
         """The node that makes a transfer. It must have its stream. Ends the call otherwise."""
@@ -519,94 +400,7 @@ class GrpcHub:
         return node
 
     async def _push(self, _: Any, context: Any) -> bytes:
-        node = await self._caller(context, PUSH)
-        me = object()
-        spool: Spool | None = None
-        try:
-            while True:
-                async with asyncio.timeout(PART_S):
-                    content = await context.read()
-                if content is grpc.aio.EOF:
-                    break
-                part = Part.FromString(content)
-                if spool is None:
-                    spool = self._intake.get(node, part.id)
-                    if spool is None:
-                        raise Refused("unknown transfer", "it was not offered")
-                    spool.writer = me
-                if spool.writer is not me:
-                    await context.abort(grpc.StatusCode.ABORTED, "another call goes on with it")
-                spool.write(part, monotonic())
-                self.received_bytes += len(part.content)
-            if spool is not None and spool.offset == spool.size:
-                await self._arrived(node, spool)
-        except TimeoutError:
-            self.faults.count("silent transfer", node)
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no part came")
-        except (DecodeError, ProtocolError) as error:
-            kind = error.kind if isinstance(error, Refused) else "malformed part"
-            self.faults.count(kind, node)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, kind)
-        finally:
-            if spool is not None and spool.writer is me:
-                spool.writer = None
-        return PushReply(offset=0 if spool is None else spool.offset).SerializeToString()
-
-    async def _arrived(self, node: Node, spool: Spool) -> None:
-        """A large envelope is whole. Raises ProtocolError for what it may not be."""
-        self._intake.drop(node, spool)
-        if not spool.intact():
-            raise Refused("corrupt transfer", "it does not hash to its name")
-        said = Envelope.FromString(bytes(spool.content))
-        if node_of(said.sender) != node:
-            raise Refused("wrong sender", "an envelope of somebody else")
-        to = node_of(said.to)
-        field = said.WhichOneof("message") or ""
-        port = self._switch.port(to)
-        if field in SMALL or not may_send(node.tier, to.tier, field):
-            raise Refused("not allowed", f"{field} to {to}")
-        if port is not None and spool.size > port.limit(node):
-            raise Refused("oversized", f"{spool.size} bytes to {to}")
-        waits = self._deliver(node, to, said, spool.size)
-        if waits is not None:
-            await waits
+        return await self.transfers.push(await self._caller(context, PUSH), context)
 
     async def _pull(self, content: bytes, context: Any) -> None:
-        node = await self._caller(context, PULL)
-        try:
-            asked = PullRequest.FromString(content)
-        except DecodeError:
-            self.faults.count("malformed", node)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no request")
-        out = self._outbox.get(node, asked.id)
-        if out is None or asked.offset > out.size:
-            self.faults.count("unknown transfer", node)
-            await context.abort(grpc.StatusCode.NOT_FOUND, "it was not offered")
-        assert out is not None
-        out.users += 1
-        try:
-            await self._pour(out, asked.offset, context)
-        except TimeoutError:
-            self.faults.count("slow reader", node)
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow")
-        except (DelianError, OSError) as error:
-            self.faults.count("blob is gone", node, error=str(error))
-            self._outbox.drop(out)
-            await context.abort(grpc.StatusCode.NOT_FOUND, "it is gone")
-        finally:
-            out.users -= 1
-
-    async def _pour(self, out: Outgoing, offset: int, context: Any) -> None:
-        while offset < out.size:
-            content = await out.read(offset)
-            if not content:
-                raise DelianError("the blob is shorter than it was")
-            async with asyncio.timeout(PART_S):
-                await context.write(part_bytes(out.id, offset, content))
-            offset += len(content)
-            out.touched = monotonic()
-            self.sent_bytes += len(content)
-
-
-#: What a transfer does not carry.
-SMALL = frozenset({"", "offer", "want", "goodbye", "blob"})
+        await self.transfers.pull(await self._caller(context, PULL), content, context)

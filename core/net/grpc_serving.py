@@ -1,0 +1,172 @@
+"""The upper side of transfers over gRPC: what nodes below push, and what they pull.
+
+An offer is answered by Want, when its receiver takes such a thing; the parts that follow are added
+to its spool, whichever call they come by. What is offered downwards waits in the outbox until the
+node has pulled it and said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from ..errors import DelianError
+from ..identity.roles import may_send
+from ..node.codec import envelope_bytes, node_of
+from ..ports import Node, ProtocolError
+from ..wire.link_pb2 import Envelope, Offer, Part, PullRequest, PushReply, Want
+from .grpc_peer import PART_S, SMALL
+from .limits import Faults
+from .switch import Switch
+from .transfer import Intake, Outbox, Outgoing, Refused, Spool, part_bytes
+
+#: Gives something to wait for, where the receiver has no room.
+Deliver = Callable[[Node, Node, Envelope, int], Awaitable[bool] | None]
+
+
+class Serving:
+    """All transfers of one hub. Who calls `push` and `pull` knows which node it is.
+
+    say: sends a node an encoded envelope. deliver: hands a checked one to its receiver.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        faults: Faults,
+        say: Callable[[Node, bytes], None],
+        deliver: Deliver,
+        intake: Intake,
+        outbox: Outbox,
+    ) -> None:
+        self.traffic: Counter[str] = Counter()  # of large messages and blobs
+        self.intake, self.outbox = intake, outbox
+        self.faults = faults
+        self._switch, self._say, self._deliver = switch, say, deliver
+
+    def expire(self, now: float) -> None:
+        """Forgets what has stood still for too long."""
+        if expired := self.intake.expire(now):
+            self.faults.counts["transfer stopped"] += expired
+        for out in self.outbox.expire(now):
+            self.faults.count("nobody took it", out.to, size=out.size)
+
+    def take_offer(self, node: Node, to: Node, offer: Offer, now: float) -> None:
+        port = self._switch.port(to)
+        try:
+            if port is None:
+                raise Refused("nobody here", str(to))
+            spool = self.intake.offer(node, offer, port.limit(node), now)
+        except Refused as refusal:
+            self._say(node, envelope_bytes(to, node, Want(id=offer.id[:32], refused=True)))
+            raise refusal
+        if spool.writer is None:
+            want = Want(id=spool.id, offset=spool.offset)
+            self._say(node, envelope_bytes(to, node, want))
+
+    def take_want(self, node: Node, want: Want) -> None:
+        """The node has what was offered to it, or does not want it; otherwise it pulls."""
+        out = self.outbox.get(node, want.id)
+        if out is not None and (want.refused or want.offset == out.size):
+            if want.refused:
+                self.faults.count("offer was refused", node, size=out.size)
+            self.outbox.drop(out)
+
+    async def push(self, node: Node, context: Any) -> bytes:
+        """A node's parts, to their end; the encoded PushReply. Aborts the call where they are bad,
+        or stay away.
+        """
+        me = object()
+        spool: Spool | None = None
+        try:
+            while True:
+                async with asyncio.timeout(PART_S):
+                    content = await context.read()
+                if content is grpc.aio.EOF:
+                    break
+                part = Part.FromString(content)
+                if spool is None:
+                    spool = self.intake.get(node, part.id)
+                    if spool is None:
+                        raise Refused("unknown transfer", "it was not offered")
+                    spool.writer = me
+                if spool.writer is not me:
+                    await context.abort(grpc.StatusCode.ABORTED, "another call goes on with it")
+                spool.write(part, monotonic())
+                self.traffic["bytes received"] += len(part.content)
+            if spool is not None and spool.offset == spool.size:
+                await self._arrived(node, spool)
+        except TimeoutError:
+            self.faults.count("silent transfer", node)
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no part came")
+        except (DecodeError, ProtocolError) as error:
+            kind = error.kind if isinstance(error, Refused) else "malformed part"
+            self.faults.count(kind, node)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, kind)
+        finally:
+            if spool is not None and spool.writer is me:
+                spool.writer = None
+        return PushReply(offset=0 if spool is None else spool.offset).SerializeToString()
+
+    async def _arrived(self, node: Node, spool: Spool) -> None:
+        """A large envelope is whole. Raises ProtocolError for what it may not be."""
+        self.intake.drop(node, spool)
+        if not spool.intact():
+            raise Refused("corrupt transfer", "it does not hash to its name")
+        said = Envelope.FromString(bytes(spool.content))
+        if node_of(said.sender) != node:
+            raise Refused("wrong sender", "an envelope of somebody else")
+        to = node_of(said.to)
+        field = said.WhichOneof("message") or ""
+        port = self._switch.port(to)
+        if field in SMALL or not may_send(node.tier, to.tier, field):
+            raise Refused("not allowed", f"{field} to {to}")
+        if port is not None and spool.size > port.limit(node):
+            raise Refused("oversized", f"{spool.size} bytes to {to}")
+        waits = self._deliver(node, to, said, spool.size)
+        if waits is not None:
+            await waits
+
+    async def pull(self, node: Node, content: bytes, context: Any) -> None:
+        """Writes what was offered to the node, from where it wants it. Aborts the call where there
+        is no such thing, or the node is too slow.
+        """
+        try:
+            asked = PullRequest.FromString(content)
+        except DecodeError:
+            self.faults.count("malformed", node)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no request")
+        out = self.outbox.get(node, asked.id)
+        if out is None or asked.offset > out.size:
+            self.faults.count("unknown transfer", node)
+            await context.abort(grpc.StatusCode.NOT_FOUND, "it was not offered")
+        assert out is not None
+        out.users += 1
+        try:
+            await self._pour(out, asked.offset, context)
+        except TimeoutError:
+            self.faults.count("slow reader", node)
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow")
+        except (DelianError, OSError) as error:
+            self.faults.count("blob is gone", node, error=str(error))
+            self.outbox.drop(out)
+            await context.abort(grpc.StatusCode.NOT_FOUND, "it is gone")
+        finally:
+            out.users -= 1
+
+    async def _pour(self, out: Outgoing, offset: int, context: Any) -> None:
+        while offset < out.size:
+            content = await out.read(offset)
+            if not content:
+                raise DelianError("the blob is shorter than it was")
+            async with asyncio.timeout(PART_S):
+                await context.write(part_bytes(out.id, offset, content))
+            offset += len(content)
+            out.touched = monotonic()
+            self.traffic["bytes sent"] += len(content)
