@@ -95,12 +95,20 @@ class FolderLock:
 
 
 class Ledger:
-    """One file of entries. Call everything but the constructor while the folder's lock is held."""
+    """One file of entries. Hold the folder's lock while calling anything but `mark`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offset = 0
         self._first: bytes | None = None  # the first line of what was read
+
+    def mark(self) -> tuple[int, ...]:
+        """Changes whenever the file does; may be asked without the lock. Empty: there is none."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return ()
+        return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def news(self, reset: Callable[[], None], take: Callable[[Entry], None]) -> None:
         """Calls `take` with every entry that is new since the last call. `reset` comes first when

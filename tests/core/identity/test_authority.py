@@ -200,6 +200,13 @@ def test_a_revocation_by_another_process_is_seen_at_once_and_survives(authority)
         authority.renew(request(), issued.identity, issued.chain)
 
 
+def test_asking_for_the_list_again_reads_no_file(authority, monkeypatch):
+    issue_to(authority, Role.DEVICE, 7)
+    listed = authority.revoke("device-7")[0]
+    monkeypatch.setattr(authority, "_refresh", None)
+    assert authority.denied() is authority.denied() == listed
+
+
 def test_what_has_ended_leaves_the_files_and_the_version_goes_on(authority):
     then = time.time() - 60 * DAY
     for number in range(4):
