@@ -550,6 +550,12 @@ class MqttUplink:
         if visit is not None:
             visit.peer.send_blob(sender, to, digest, blobs)
 
+    def expect(self, node: Node, at: Node, digest: bytes) -> None:
+        """`node` has asked the home `at` for a blob by another way; it is taken here too."""
+        visit = self._go(at)
+        if visit is not None:
+            visit.peer.transfers.asked(node, digest)
+
     def _go(self, to: Node) -> _Visit | None:
         """The visit at a home, begun if need be."""
         visit = self._visit
