@@ -30,6 +30,8 @@ def _run(report: Report) -> list[str]:
     if summary["stopped_by"]:
         verb = "gave up" if summary["stopped_by"] == "failure" else "stopped"
         head += f" ({verb} before round {report['scenario']['rounds']})"
+    elif summary["why"]:
+        head += f" (ended early: {summary['why']})"
     lines = [head]
     if not summary["evaluated"]:
         return [*lines, "  nothing was evaluated"]

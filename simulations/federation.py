@@ -19,7 +19,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,8 +26,7 @@ import numpy as np
 
 from ..cloud.machine import Coordinator
 from ..cloud.machine import restore as restore_cloud
-from ..cloud.plan import STALENESS_DEFAULT
-from ..cloud.state import CoordinatorPolicy, CoordinatorState
+from ..cloud.state import CoordinatorState
 from ..cloud.state import Phase as CloudPhase
 from ..core.machine import Machine
 from ..core.ports import (
@@ -59,18 +57,17 @@ from ..core.ports import (
 )
 from ..core.privacy.ring import RingPlan
 from ..core.streams import Streams
-from ..core.wire import round_pb2
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.blob_pb2 import Blob, BlobRef
-from ..core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage, RunOrder
-from ..device.machine import DeviceMachine, DevicePolicy, DeviceState
+from ..core.wire.operator_pb2 import RunOrder
+from ..device.machine import DeviceMachine, DeviceState
 from ..edge.machine import EdgeMachine
-from ..edge.state import EdgePolicy, EdgeState
+from ..edge.state import EdgeState
 from .clock import Schedule
-from .faults import Faults
-from .fleet import DeviceProfile, Fleet
+from .fleet import DeviceProfile
 from .memory import keep_freed_memory
-from .network import LINKS, OVERHEAD_BYTES, Channel, LinkProfile
+from .network import OVERHEAD_BYTES, Channel, LinkProfile
+from .plan import FederationPlan
 from .records import HOP, UPWARDS, Evaluation, Result, RoundRecord, Tally, count
 from .trace import Trace
 from .training import Job, Jobs, Training
@@ -81,85 +78,6 @@ RUN = 1
 SERVER_UPDATE_NS = SECOND // 10
 #: In the first so many seconds of virtual time all devices come up.
 START_SPREAD_S = 2.0
-
-
-@dataclass(frozen=True)
-class FederationPlan:
-    """A federation and what it is to do. Times are virtual; see `cloud.plan.RunPlan` for the run's
-    part.
-
-    ready_per_edge_max: devices that an edge keeps ready; None: all of its own.
-    pool_share: the share of the fleet that a round waits for, so that selection is uniform over
-    nearly all. buffer: updates that make a model in a buffered run; None: the run is in rounds.
-    concurrency: devices at work at once; zero: twice the buffer.
-    """
-
-    rounds: int
-    cohort: int
-    ring: RingPlan
-    fleet: Fleet
-    edge_link: LinkProfile = LINKS["fibre"]
-    over_selection: float = 1.3
-    reports_min: int = 1
-    attempts_max: int = 5
-    round_s: float = 300.0
-    wait_s: float = 120.0
-    rest_s: float = 6.0
-    pool_share: float = 0.8
-    buffer: int | None = None
-    concurrency: int = 0
-    staleness_max: int = STALENESS_DEFAULT
-    evaluate_every: int = 0
-    evaluate_cohort: int = 0
-    patience: int = 0
-    improvement_min: float = 0.0
-    ready_per_edge_max: int | None = None
-    lease_s: float = 600.0
-    device_policy: DevicePolicy = field(default_factory=DevicePolicy)
-    edge_policy: EdgePolicy = field(default_factory=EdgePolicy)
-    faults: Faults = field(default_factory=Faults)
-
-    def message(self, bundle: BlobRef, weights: BlobRef, seed: int) -> PlanMessage:
-        """The plan as an operator submits it."""
-        return PlanMessage(
-            name="simulation",
-            mode=SYNCHRONOUS if self.buffer is None else BUFFERED,
-            rounds=self.rounds,
-            cohort=self.cohort,
-            bundle=bundle,
-            weights=weights,
-            ring=round_pb2.RingPlan(
-                clip=self.ring.clip,
-                clients_max=self.ring.clients_max,
-                bits=self.ring.bits,
-                dimension=self.ring.dimension,
-            ),
-            over_selection=self.over_selection,
-            reports_min=self.reports_min,
-            attempts_max=self.attempts_max,
-            round_ms=max(2, round(self.round_s * 1000)),
-            # A tenth of the time is for the sums' way up.
-            margin_ms=max(1, round(self.round_s * 100)),
-            wait_ms=max(1, round(max(self.wait_s, self.rest_s) * 1000)),
-            rest_ms=round(self.rest_s * 1000),
-            pool_min=math.floor(self.pool_share * self.fleet.devices),
-            evaluate_every=self.evaluate_every,
-            evaluate_cohort=self.evaluate_cohort,
-            patience=self.patience,
-            improvement_min=self.improvement_min,
-            buffer=self.buffer or 0,
-            concurrency=self.concurrency,
-            staleness_max=self.staleness_max,
-            seed=seed,
-        )
-
-    def policy(self) -> CoordinatorPolicy:
-        """What the coordinator's operator sets."""
-        per_edge = math.ceil(self.fleet.devices / self.fleet.edges)
-        return CoordinatorPolicy(
-            ready_per_edge_max=self.ready_per_edge_max or per_edge,
-            lease_ms=round(self.lease_s * 1000),
-        )
 
 
 class Host:
@@ -412,7 +330,7 @@ class Federation:
         if host.job != (effect.ticket, None):
             return
         host.job = None
-        _, weights, *memories = (host.store[digest] for digest in effect.blobs)
+        _bundle, weights, *memories = (host.store[digest] for digest in effect.blobs)
         mean, weight = effect.arguments
         memory = memories[0].content if memories else b""
         made, memory = self.training.server_update(self._array(weights), memory, mean, weight)

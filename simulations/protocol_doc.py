@@ -13,15 +13,19 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from ..cloud import machine as cloud
+from ..cloud import buffered_table as buffered
+from ..cloud import machine as coordinator
+from ..cloud import rounds
 from ..core.machine import IGNORE, Row
 from ..core.ports import Event, Node, ProgramFinished, Received, Tier
 from ..core.privacy.ring import RingPlan
 from ..device import machine as device
+from ..edge import collection
 from ..edge import machine as edge
-from .federation import Federation, FederationPlan, Host
+from .federation import Federation, Host
 from .fleet import Fleet
 from .network import LinkProfile
+from .plan import FederationPlan
 from .stub import StubTraining
 
 INTRODUCTION = """\
@@ -41,10 +45,26 @@ them out, a daemon or the simulator. This page is made from the machines' own ta
 - **A round** ends when enough updates are with the edges, when every edge has reported, or when its
   time is over. Too few updates fail the attempt, and the round is tried again from the same
   weights.
+- **Without rounds** (a buffered run) devices work all the time, in waves that begin from the newest
+  model. When the edges have enough updates they are asked for a part of each wave's sum and go on;
+  older updates count less.
+- **An evaluation** is an attempt whose vector holds metrics: how the newest model does on a device,
+  and the device's own, made from it. It is summed like any update.
+- **Several runs** share one pool of devices. The one that took devices longest ago is first; each
+  takes what those before it do not wait for, and who can do with fewer takes an equal part.
 - **Times on the wire are durations**: no two clocks need to agree.
 - In every phase, what is late, repeated or of no use is counted and ignored. What is in no table is
   a protocol error: the driver drops the message and counts it against its sender.
 """
+
+TABLES = (
+    ("The device", device.TABLE),
+    ("The edge", edge.TABLE),
+    ("An attempt at an edge", collection.TABLE),
+    ("The coordinator", coordinator.TABLE),
+    ("A run in rounds", rounds.TABLE),
+    ("A buffered run", buffered.TABLE),
+)
 
 
 def page() -> str:
@@ -55,8 +75,11 @@ def page() -> str:
         "Two devices behind one edge; the first of two rounds, as the simulator saw it.\n",
         _fenced(sequence()),
     ]
-    for name, module in (("device", device), ("edge", edge), ("coordinator", cloud)):
-        parts += [f"## The {name}\n", _fenced(diagram(module.TABLE)), rows(module.TABLE)]
+    for name, table in TABLES:
+        parts += [f"## {name}\n"]
+        if any(r.next not in (None, *r.phases) for r in table):
+            parts += [_fenced(diagram(table))]
+        parts += [rows(table)]
     return "\n".join(parts)
 
 

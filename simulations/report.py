@@ -1,7 +1,8 @@
 """From a result to a report: the summary's figures, report.json, and beside it report.html.
 
-report.json, format 1: `scenario`, `summary`, `rounds`, `devices`, `trace_hash`, `data` (the card),
-`host`, and with a comparison the same again under `compare`. Same seed, same file, but for `host`:
+report.json, format 1: `scenario`, `summary`, `rounds`, `devices`, `evaluations` (what devices said
+through the protocol, where the scenario asks them), `trace_hash`, `data` (the card), `host`, and
+with a comparison the same again under `compare`. Same seed, same file, but for `host`:
 wall times and machine facts stand there and nowhere else.
 """
 
@@ -51,6 +52,7 @@ def _report_of(result: SimulationResult) -> dict[str, Any]:
         "summary": summarise(result),
         "rounds": [dataclasses.asdict(r) for r in result.rounds],
         "devices": [dataclasses.asdict(d) for d in result.devices],
+        "evaluations": [dataclasses.asdict(e) for e in result.evaluations],
         "trace_hash": result.trace_hash,
         "data": dict(result.data),
         "host": dict(result.host),

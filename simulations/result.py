@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..core.bundle import Bundle
+from .records import Evaluation
 from .scenario import Scenario
 
 LINKS = ("device_edge_up", "device_edge_down", "edge_cloud_up", "edge_cloud_down")
@@ -81,10 +82,11 @@ class SimulationResult:
     """A whole run, or the part of it that was done when it was stopped.
 
     `stopped_by`: None for a run that came to its last round, "interrupt" when somebody stopped it,
-    "failure" when it gave up; `why` then says what was in the way. `algorithm`: name and settings
-    of one that the caller brought, in place of the scenario's. `bundle`: the programs, with the
-    weights as they are at the end. `data` is the data card, `host`
-    what differs between machines and runs (wall times, versions, threads); nothing else may.
+    "failure" when it gave up; `why` then says what was in the way, or why a run ended early that
+    came to no harm. `evaluations`: what devices said through the protocol. `algorithm`: name and
+    settings of one that the caller brought, in place of the scenario's. `bundle`: the programs,
+    with the weights as they are at the end. `data` is the data card, `host` what differs between
+    machines and runs (wall times, versions, threads); nothing else may.
     """
 
     scenario: Scenario
@@ -96,6 +98,7 @@ class SimulationResult:
     host: Mapping[str, Any] = field(default_factory=dict)
     stopped_by: StoppedBy | None = None
     why: str = ""
+    evaluations: tuple[Evaluation, ...] = ()
     algorithm: Mapping[str, Any] | None = None
     bundle: Bundle | None = None
 

@@ -9,7 +9,7 @@ names. `scenario_file` reads and overrides them.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -98,6 +98,26 @@ class Round(Table):
     """Seconds of virtual time after which a round takes what it has."""
     min_reports: int = Field(default=1, ge=1, le=100_000)
     """A round with fewer reports changes nothing."""
+    mode: Literal["synchronous", "buffered"] = "synchronous"
+    """`synchronous` (one cohort after the other) or `buffered` (devices train all the time; FedBuff,
+    Nguyen et al. 2022).
+    """
+    buffer: int | None = Field(default=None, ge=1, le=100_000)
+    """Buffered: updates that make the next model. Absent: as many as `devices`."""
+    concurrency: int | None = Field(default=None, ge=1, le=100_000)
+    """Buffered: devices at work at once. Absent: twice the buffer."""
+    staleness_max: int | None = Field(default=None, ge=1, le=1_000)
+    """Buffered: updates from models older than this are not used. Absent: 20."""
+
+    @property
+    def at_once(self) -> int:
+        """Devices that have a task at once: the most that one sum holds."""
+        if self.mode == "buffered":
+            return self.concurrency or 2 * (self.buffer or self.devices)
+        # Here, for what a plan is made with takes long to import, and most commands need it not.
+        from ..cloud.plan import over
+
+        return over(self.devices, self.over_selection)
 
 
 class Link(Table):
@@ -136,6 +156,14 @@ class Evaluation(Table):
     """Measure after every so many rounds, and after the last."""
     devices: int | None = Field(default=None, ge=1, le=DEVICES_MAX)
     """Measure on so many devices (the held-out ones among them). Absent: on all."""
+    federated: bool = False
+    """Have devices judge the model through the protocol too, as a deployment does."""
+    cohort: int | None = Field(default=None, ge=1, le=100_000)
+    """Federated: devices that judge. Absent: as many as a round aims for."""
+    patience: int = Field(default=0, ge=0, le=ROUNDS_MAX)
+    """Federated: stop when so many evaluations in a row bring nothing better. 0: never."""
+    improvement_min: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Federated: the share by which the personal loss must fall to count as better."""
 
 
 class Scenario(Table):
@@ -206,6 +234,7 @@ class Scenario(Table):
                 "round.min_reports",
                 f"{self.round.min_reports} reports of a round of {self.round.devices} devices",
             )
+        self._check_modes()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
             if dealt or self.data.source == "synthetic":
@@ -221,6 +250,29 @@ class Scenario(Table):
             )
         self._check_counts(self.fleet.devices)
         return self
+
+    def _check_modes(self) -> None:
+        """What only one mode reads is refused in the other."""
+        round, evaluation = self.round, self.evaluation
+        if round.mode == "synchronous":
+            for name in ("buffer", "concurrency", "staleness_max"):
+                if getattr(round, name) is not None:
+                    raise conflict(
+                        f"round.{name}", 'only a buffered run reads it (round.mode = "buffered")'
+                    )
+        elif round.at_once < (round.buffer or round.devices):
+            raise conflict(
+                "round.concurrency",
+                f"{round.at_once} devices at work never have {round.buffer or round.devices}"
+                " updates at once (round.buffer)",
+            )
+        if not evaluation.federated:
+            for name in ("cohort", "patience", "improvement_min"):
+                if getattr(evaluation, name):
+                    raise conflict(
+                        f"evaluation.{name}",
+                        "only a federated evaluation reads it (evaluation.federated = true)",
+                    )
 
     def _check_counts(self, devices: int) -> None:
         training = devices - getattr(self.data, "held_out_devices", 0)

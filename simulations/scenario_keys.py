@@ -192,6 +192,8 @@ def _allowed(field: FieldInfo) -> str:
         return "a table"
     if annotation is str:
         return "text"
+    if annotation is bool:
+        return "true or false"
     words = {int: "a whole number", float: "a number"}.get(annotation, "a value")
     return words + _range(metadata)
 
@@ -221,6 +223,8 @@ def _number(value: float) -> str:
 def _toml(value: Any) -> str:
     if value is None:
         return "absent"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, tuple):

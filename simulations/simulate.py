@@ -117,7 +117,8 @@ class _Simulation:
             data=stage.data.card.to_json(),
             host=stage.host(self.threads, result.updates),
             stopped_by="failure" if result.failed else "interrupt" if result.stopped else None,
-            why=result.failed,
+            why=result.failed or result.early,
+            evaluations=result.evaluations,
             algorithm=stage.own_settings(),
             bundle=replace(stage.bundle, weights=self.training.state),
         )

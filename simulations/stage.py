@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..cloud.plan import STALENESS_DEFAULT
 from ..core import random
 from ..core.backends import Backend
 from ..core.backends.native import toolchain
@@ -27,10 +26,10 @@ from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime, Score
 from . import recipes, settings
 from .datasets import load_data
-from .federation import FederationPlan
 from .fleet import Fleet
 from .host import machine_facts, peak_rss_mib
 from .network import LinkProfile
+from .plan import FederationPlan
 from .report import spread_of
 from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
 from .scenario import Link, Scenario
@@ -84,20 +83,15 @@ class Stage:
             self.arrays[0],
             example=example,
             clip=self.scenario.privacy.clip,
-            clients_max=self._selected(),
+            clients_max=self.scenario.round.at_once,
             weight_max=recipes.weight_max(self.scenario, self.data),
             seed=self.scenario.seed,
         )
 
-    def _selected(self) -> int:
-        """Devices tasked in a round: the most that one ring sum holds."""
-        cohort = self.scenario.round
-        return max(cohort.devices, int(np.ceil(cohort.devices * cohort.over_selection - 1e-9)))
-
     def plan(self, ring: RingPlan) -> FederationPlan:
         """The federation of the scenario's training devices."""
         scenario = self.scenario
-        mix = scenario.fleet.mix
+        mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
         fleet = Fleet(
             devices=len(self.data.training),
             edges=min(scenario.fleet.edges, len(self.data.training)),
@@ -107,13 +101,20 @@ class Stage:
         )
         return FederationPlan(
             rounds=scenario.rounds,
-            cohort=scenario.round.devices,
-            over_selection=scenario.round.over_selection,
-            reports_min=scenario.round.min_reports,
-            round_s=scenario.round.deadline_s,
+            cohort=cohort.devices,
+            over_selection=cohort.over_selection,
+            reports_min=cohort.min_reports,
+            round_s=cohort.deadline_s,
             ring=ring,
             fleet=fleet,
             edge_link=_link(scenario.network.edge_cloud),
+            buffer=(cohort.buffer or cohort.devices) if cohort.mode == "buffered" else None,
+            concurrency=cohort.concurrency or 0,
+            staleness_max=cohort.staleness_max or STALENESS_DEFAULT,
+            evaluate_every=judging.every if judging.federated else 0,
+            evaluate_cohort=judging.cohort or 0,
+            patience=judging.patience,
+            improvement_min=judging.improvement_min,
         )
 
     def _judged(self) -> tuple[int, ...]:

@@ -12,9 +12,10 @@ import pytest
 from delian.core.ports import SECOND, Outcome
 from delian.core.privacy.ring import RingPlan
 from delian.core.wire.round_pb2 import NON_FINITE
-from delian.simulations.federation import Federation, FederationPlan
+from delian.simulations.federation import Federation
 from delian.simulations.fleet import DeviceClass, Fleet
 from delian.simulations.network import LINKS, LinkProfile
+from delian.simulations.plan import FederationPlan
 from delian.simulations.records import HOPS
 from delian.simulations.stub import StubTraining
 from delian.simulations.trace import checksum
@@ -173,9 +174,53 @@ def test_adding_a_device_does_not_change_the_others():
     ]
 
 
+def test_devices_judge_the_models_through_the_protocol():
+    evaluating = plan(evaluate_every=2, evaluate_cohort=5)
+    result = Federation(evaluating, StubTraining(RING), seed=1).run()
+    assert [(e.round, e.devices) for e in result.evaluations] == [(2, 5), (4, 5)]
+    for e in result.evaluations:
+        # Every device of the stub says the same, of as many examples as its number and one.
+        assert e.metrics["global_loss"] == pytest.approx(1.0, abs=1e-3)
+        assert e.metrics["personalised_accuracy"] == pytest.approx(0.8, abs=1e-3)
+    assert [r.round for r in result.rounds] == [1, 2, 3, 4] and result.updates == 24
+
+
+def test_a_run_that_gets_no_better_ends_early_and_says_why():
+    hopeless = plan(rounds=50, evaluate_every=1, evaluate_cohort=5, patience=3)
+    result = Federation(hopeless, StubTraining(RING), seed=1).run()
+    # The stub's devices say the same of every model, but for the rounding of a thousandth.
+    assert not result.failed and result.early == "no better in 3 evaluations"
+    assert len(result.rounds) < 50
+
+
+def test_a_buffered_run_makes_models_of_updates_as_they_come():
+    classes = {"fast": DeviceClass(1e11), "slow": DeviceClass(4e8)}
+    fleet = Fleet(20, 3, {"fast": 1.0, "slow": 1.0}, classes)
+    buffered = plan(fleet=fleet, rounds=8, buffer=5, concurrency=15)
+    training = StubTraining(RING)
+    federation = Federation(buffered, training, seed=1)
+    result = federation.run()
+    assert not result.failed and [r.round for r in result.rounds] == list(range(1, 9))
+    assert all(len(r.reported) >= 5 for r in result.rounds)
+    in_rounds = Federation(plan(fleet=fleet, rounds=8), StubTraining(RING), seed=1).run()
+    assert result.virtual_ns < in_rounds.virtual_ns / 2, "nobody waits for the slow"
+
+
+def test_the_server_optimisers_memory_is_a_blob():
+    class Counting(StubTraining):
+        def server_update(self, weights, memory, mean, weight):
+            seen.append(memory)
+            return weights + mean, memory + b"."
+
+    seen = []
+    Federation(plan(), Counting(RING), seed=1).run()
+    assert seen == [b"", b".", b"..", b"..."]
+
+
 SCRIPT = """
 from delian.core.privacy.ring import RingPlan
-from delian.simulations.federation import Federation, FederationPlan
+from delian.simulations.federation import Federation
+from delian.simulations.plan import FederationPlan
 from delian.simulations.fleet import Fleet
 from delian.simulations.network import LINKS
 from delian.simulations.stub import StubTraining

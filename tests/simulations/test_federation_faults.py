@@ -29,9 +29,10 @@ from delian.core.privacy.ring import RingPlan
 from delian.core.streams import Streams, device_key
 from delian.core.wire.round_pb2 import Failure
 from delian.simulations.faults import Crash, Faults, Silence
-from delian.simulations.federation import Federation, FederationPlan
+from delian.simulations.federation import Federation
 from delian.simulations.fleet import DeviceClass, Fleet
 from delian.simulations.network import LinkProfile
+from delian.simulations.plan import FederationPlan
 from delian.simulations.stub import StubTraining
 
 SEEDS = range(240)

@@ -190,6 +190,27 @@ def test_a_wrong_override_is_told(tmp_path, setting, message):
         override(write(tmp_path), [setting])
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["round.buffer=5"], "only a buffered run reads it"),
+        (["round.mode=buffered", "round.buffer=9", "round.concurrency=8"], "never have 9 updates"),
+        (["evaluation.patience=2"], "only a federated evaluation reads it"),
+    ],
+)
+def test_what_a_mode_does_not_read_is_refused(tmp_path, settings, message):
+    with pytest.raises(DelianError, match=message):
+        override(load("digits"), settings)
+
+
+def test_as_many_devices_have_a_task_at_once_as_the_mode_says():
+    digits = load("digits")
+    assert override(digits, ["round.devices=10", "round.over_selection=1.3"]).round.at_once == 13
+    buffered = override(digits, ["round.mode=buffered", "round.buffer=7"])
+    assert buffered.round.at_once == 14
+    assert override(buffered, ["round.concurrency=30"]).round.at_once == 30
+
+
 def test_text_values_may_leave_their_quotes_out(tmp_path):
     changed = override(write(tmp_path), ["data.partition=iid", 'description="a b"', "name=x1"])
     assert (changed.data.partition, changed.description, changed.name) == ("iid", "a b", "x1")

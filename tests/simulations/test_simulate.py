@@ -53,6 +53,26 @@ def test_every_algorithm_learns(algorithm: str) -> None:
     assert len(result.devices) == 12 and sum(d.held_out for d in result.devices) == 3
 
 
+@pytest.mark.parametrize("mode", ["synchronous", "buffered"])
+def test_devices_judge_what_they_learn_as_the_observer_does(mode: str) -> None:
+    settings = [f"round.mode={mode}", "evaluation.federated=true", "evaluation.cohort=9"]
+    result = run(*settings, "data.held_out_devices=0", "fleet.devices=9", "rounds=4")
+    assert result.evaluations[-1].round == 4
+    for e in result.evaluations:
+        seen = result.rounds[e.round - 1]
+        # Of nearly all devices, the mean over examples and not over devices.
+        assert e.metrics["global_loss"] == pytest.approx(seen.global_loss, rel=0.35)
+        assert e.metrics["personalised_loss"] < e.metrics["global_loss"]
+    assert report_of(result)["evaluations"][-1]["devices"] == result.evaluations[-1].devices
+
+
+def test_a_server_optimisers_memory_survives_from_round_to_round() -> None:
+    adam = ['algorithm.server_optimizer="adam"', "algorithm.server_learning_rate=0.05"]
+    longer, shorter = run(*adam, algorithm="fedavg"), run(*adam, "rounds=2", algorithm="fedavg")
+    assert longer.rounds[1].global_loss == shorter.rounds[1].global_loss
+    assert longer.rounds[2].global_loss != longer.rounds[1].global_loss
+
+
 def test_threads_do_not_change_the_report() -> None:
     assert report_of(run(threads=1)) == report_of(run(threads=3))
 

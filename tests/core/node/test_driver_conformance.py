@@ -23,9 +23,10 @@ from delian.device.machine import DeviceMachine
 from delian.device.machine import restore as restore_device
 from delian.edge.machine import EdgeMachine
 from delian.edge.machine import restore as restore_edge
-from delian.simulations.federation import Federation, FederationPlan
+from delian.simulations.federation import Federation
 from delian.simulations.fleet import Fleet
 from delian.simulations.network import LINKS
+from delian.simulations.plan import FederationPlan
 from delian.simulations.stub import StubTraining
 from google.protobuf.message import Message
 
