@@ -18,6 +18,7 @@ from ..core.errors import DelianError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..simulations.processes import Shape
     from ..simulations.result import SimulationResult
     from ..simulations.scenario import Scenario
 
@@ -33,6 +34,13 @@ class Backend(StrEnum):
 
     native = "native"
     reference = "reference"
+
+
+class Mode(StrEnum):
+    """What a simulated federation is made of."""
+
+    virtual = "virtual"
+    processes = "processes"
 
 
 _LIBRARY_NAMES: dict[Backend, Literal["native", "reference"]] = {
@@ -89,19 +97,53 @@ def simulate(
     backend: Annotated[
         Backend, typer.Option(help="native: compiled C. reference: NumPy, slow, needs no compiler.")
     ] = Backend.native,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            help="virtual: one process, virtual time. processes: real daemons, real time."
+        ),
+    ] = Mode.virtual,
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=64, metavar="N", help="With processes: how many devices (absent: 6)."
+        ),
+    ] = None,
+    edges: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, metavar="N", help="With processes: edges (absent: 2)."),
+    ] = None,
+    mqtt: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=64, metavar="N", help="With processes: devices on MQTT (absent: half)."
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="With processes: the database (absent: SQLite)."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With processes: keep logs and state in this folder."),
+    ] = None,
 ) -> None:
     """Train a federation of simulated devices and write a report.
 
     Without options: sixty devices behind three edges learn handwritten digits in a few seconds.
     The result is a page, report.html, and its figures, report.json. Ctrl-C ends the run after the
     round's bookkeeping and writes the report so far.
+
+    With --mode processes a coordinator, edges and devices run as daemons on this machine, speak
+    gRPC and MQTT over loopback with certificates of their own, and are gone at the end.
     """
     from ..simulations.report import build_report, to_json, write_report
 
+    shape = _shape(mode, devices, edges, mqtt, store, keep)
     chosen, other = _choose(scenario, settings or [], data, algorithm, compare, seed)
     folder = _claim(out, chosen)
     try:
-        result, second = _run(chosen, other, data, threads, _LIBRARY_NAMES[backend])
+        result, second = _run(chosen, other, data, threads, _LIBRARY_NAMES[backend], shape)
     except BaseException:
         _release(folder)
         raise
@@ -122,6 +164,30 @@ def simulate(
             raise typer.Exit(GAVE_UP)
         if run.stopped_by:
             raise typer.Exit(INTERRUPTED)
+
+
+def _shape(
+    mode: Mode,
+    devices: int | None,
+    edges: int | None,
+    mqtt: int | None,
+    store: str | None,
+    keep: Path | None,
+) -> Shape | None:
+    """The fleet of processes; None for the virtual mode, which takes none of these options."""
+    given = {"devices": devices, "edges": edges, "by_mqtt": mqtt, "store": store, "folder": keep}
+    asked = {name: value for name, value in given.items() if value is not None}
+    if mode is Mode.processes:
+        from ..simulations.processes import DEVICES, EDGES, Shape
+
+        asked.setdefault("edges", min(EDGES, devices or DEVICES))
+        return Shape(**asked)
+    if asked:
+        raise DelianError(
+            "--devices, --edges, --mqtt, --store and --keep are for --mode processes",
+            "in the virtual mode the scenario says it: --set fleet.devices=N",
+        )
+    return None
 
 
 def _tell_why(run: SimulationResult) -> None:
@@ -168,6 +234,7 @@ def _run(
     data: Path | None,
     threads: int | None,
     backend: Literal["native", "reference"],
+    shape: Shape | None,
 ) -> tuple[SimulationResult, SimulationResult | None]:
     from rich.console import Console
 
@@ -176,10 +243,10 @@ def _run(
     console = Console(stderr=True, highlight=False)
     count = threads or cores()
     with _interruptible() as asked_to_stop:
-        result = _run_one(chosen, data, count, backend, console, asked_to_stop)
+        result = _run_one(chosen, data, count, backend, console, asked_to_stop, shape)
         if other is None or result.stopped_by:
             return result, None
-        return result, _run_one(other, data, count, backend, console, asked_to_stop)
+        return result, _run_one(other, data, count, backend, console, asked_to_stop, shape)
 
 
 def _run_one(
@@ -189,8 +256,23 @@ def _run_one(
     backend: Literal["native", "reference"],
     console: Console,
     asked_to_stop: StopFlag,
+    shape: Shape | None,
 ) -> SimulationResult:
     from ..simulations.progress import Progress
+
+    if shape is not None:
+        from ..simulations.processes import fitted, simulate_processes
+
+        with Progress(console, fitted(scenario, shape)) as progress:
+            return simulate_processes(
+                scenario,
+                shape,
+                data_path=data,
+                threads=threads,
+                backend=backend,
+                on_event=progress,
+                stop=asked_to_stop,
+            )
     from ..simulations.simulate import simulate as simulate_scenario
 
     with Progress(console, scenario) as progress:

@@ -1,0 +1,375 @@
+"""A scenario run by real daemons on this machine: a coordinator, edges and devices, each a process
+of its own, speaking gRPC and MQTT over loopback with certificates of their own.
+
+The plan, the bundle and the devices' data are those of the virtual simulation, and so are the
+protocol's machines; when the same devices report, the models are the same, bit for bit. What cannot
+be the same is time. As in the virtual mode an observer, this process, judges every device's model
+after each round; it reads the rounds from the coordinator as an operator does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from ..core import tree
+from ..core.backends import Backend
+from ..core.errors import DelianError
+from ..core.identity.certificates import channel_credentials, channel_options
+from ..core.identity.folder import IdentityFolder
+from ..core.net.broker import choose as choose_broker
+from ..core.ports import CLOUD
+from ..core.privacy.ring import RingPlan
+from ..core.wire import operator_pb2
+from ..core.wire.blob_pb2 import BlobRef
+from ..core.wire.operator_pb2 import PutPart, RunEvent, WatchRequest
+from ..core.wire.operator_pb2_grpc import OperatorStub
+from .fleet_files import FEDERATION, FleetFiles, Layout
+from .host import cores
+from .launcher import Children
+from .result import LINKS, TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
+from .scenario import Scenario
+from .scenario_file import override
+from .stage import Stage, judgements
+
+#: What a small machine carries: each device is two processes.
+DEVICES, EDGES = 6, 2
+DEVICES_MAX = 64
+PUT_PART_BYTES = 1 << 20
+#: How long a call of the operator may take.
+CALL_S = 30.0
+#: A run that does nothing for so long will do nothing any more.
+SILENCE_S = 180.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What stands for the scenario's fleet.
+
+    by_mqtt: how many of the devices speak MQTT; None: half, where a broker is installed. store: the
+    coordinator's database, as a SQLAlchemy URL; "": SQLite. folder: where everything goes, and
+    stays; None: into a folder that goes when the run has ended well.
+    """
+
+    devices: int = DEVICES
+    edges: int = EDGES
+    by_mqtt: int | None = None
+    store: str = ""
+    folder: Path | None = None
+
+
+def fitted(scenario: Scenario, shape: Shape) -> Scenario:
+    """The scenario for a fleet of this size: fewer devices, no more in a round than there are, none
+    held out when none can be spared. Raises DelianError when that is no scenario.
+    """
+    if not 1 <= shape.devices <= DEVICES_MAX or not 1 <= shape.edges <= shape.devices:
+        raise DelianError(
+            f"{shape.edges} edges and {shape.devices} devices as processes",
+            f"1 to {DEVICES_MAX} devices, and no more edges than devices",
+        )
+    cohort = min(scenario.round.devices, shape.devices)
+    changes = [
+        f"fleet.devices={shape.devices}",
+        f"fleet.edges={shape.edges}",
+        "fleet.dropout=0.0",
+        f"round.devices={cohort}",
+        f"round.min_reports={min(scenario.round.min_reports, cohort)}",
+    ]
+    if cohort == shape.devices:
+        changes.append("round.over_selection=1.0")
+    if getattr(scenario.data, "held_out_devices", 0):
+        changes.append("data.held_out_devices=0")
+    return override(scenario, changes)
+
+
+def simulate_processes(
+    scenario: Scenario,
+    shape: Shape = Shape(),
+    *,
+    data_path: Path | None = None,
+    threads: int | None = None,
+    backend: Backend = "native",
+    on_event: Callable[[Event], None] = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+    meddle: Callable[[Children, RoundRecord], None] = lambda children, record: None,
+) -> SimulationResult:
+    """Runs a scenario, fitted to `shape`, by daemons; none of them is left when it returns.
+
+    Args: as of `simulate`. threads: of the observer. meddle: called after each round with the
+    daemons, for tests that kill some.
+
+    Raises:
+        DelianError: as `simulate`, or a daemon did not start or ended by itself; its log's end is
+            in the message, and the folder stays.
+    """
+    run = _Processes(fitted(scenario, shape), shape, data_path, backend, on_event, stop, meddle)
+    return run.run(threads or cores())
+
+
+class _Processes:
+    def __init__(
+        self,
+        scenario: Scenario,
+        shape: Shape,
+        data_path: Path | None,
+        backend: Backend,
+        on_event: Callable[[Event], None],
+        stop: Callable[[], bool],
+        meddle: Callable[[Children, RoundRecord], None],
+    ) -> None:
+        self.scenario, self.shape, self.say, self.stop = scenario, shape, on_event, stop
+        self.backend, self.meddle = backend, meddle
+        self.stage = Stage(scenario, None, data_path, backend, on_event)
+        self.rounds: list[RoundRecord] = []
+        self.rounds_of = [0] * len(self.stage.data.devices)
+        self.weights = self.stage.first
+        self.why, self.stopped = "", False
+
+    def run(self, threads: int) -> SimulationResult:
+        stage = self.stage
+        with _folder(self.shape.folder) as folder, Children(folder) as children:
+            files = FleetFiles(self._layout(folder))
+            self._start(files, children)
+            start = time.perf_counter()
+            with ThreadPoolExecutor(threads) as pool, _Operator(files) as operator:
+                self._follow(operator, children, pool)
+            stage.walls["rounds_seconds"] = time.perf_counter() - start
+        applied = sum(record.applied for record in self.rounds)
+        if self.why and not applied:
+            raise DelianError(f"the run gave up in its first round: {self.why}")
+        return SimulationResult(
+            scenario=self.scenario,
+            rounds=tuple(self.rounds),
+            devices=stage.devices(self.rounds_of),
+            parameters=stage.bundle.manifest.dimension,
+            # Real time leaves no trace that could be the same twice.
+            trace_hash="",
+            data=stage.data.card.to_json(),
+            host=stage.host(threads, sum(r.reported for r in self.rounds)),
+            stopped_by="failure" if self.why else "interrupt" if self.stopped else None,
+            why=self.why,
+            bundle=replace(stage.bundle, weights=self.weights),
+        )
+
+    def _layout(self, folder: Path) -> Layout:
+        devices = len(self.stage.data.training)
+        by_mqtt = self.shape.by_mqtt
+        if by_mqtt is None:
+            by_mqtt = devices // 2 if _has_broker() else 0
+        # The odd ones, so that each edge has devices of both kinds where it has two.
+        odd_first = [*range(1, devices, 2), *range(0, devices, 2)]
+        return Layout(
+            folder, self.shape.edges, devices, frozenset(odd_first[:by_mqtt]), self.shape.store
+        )
+
+    # ------------------------------------------------ starting
+
+    def _start(self, files: FleetFiles, children: Children) -> None:
+        """Everybody, from the top down; all devices at once."""
+        layout, manifest = files.layout, self.stage.bundle.manifest
+        names = [leaf.name.rpartition(".")[2] for leaf in manifest.data]
+        self.say(Phase(f"starting {1 + layout.edges + layout.devices} daemons"))
+        files.make_identities()
+        if layout.uses_broker:
+            port, folder = str(files.ports["broker"]), str(files.folder / "broker")
+            options = ["--port", port, "--tls-dir", folder, "--federation", FEDERATION, "--json"]
+            children.add("broker", ["broker", "up", *options])
+            children.wait_ready(["broker"])
+        files.write_cloud()
+        children.add("cloud", ["cloud", "run", "--config", str(files.config("cloud"))])
+        children.wait_ready(["cloud"])
+        edges = [f"edge-{e}" for e in range(1, layout.edges + 1)]
+        for number, name in enumerate(edges, 1):
+            files.write_edge(number)
+            children.add(name, ["edge", "run", "--config", str(files.config(name))])
+        children.wait_ready(edges)
+        devices = [f"device-{d}" for d in range(layout.devices)]
+        for number, name in enumerate(devices):
+            arrays = self.stage.arrays[self.stage.data.training[number]]
+            by_name = dict(zip(names, map(np.asarray, tree.leaves(arrays)), strict=True))
+            files.write_device(number, by_name, self.backend)
+            children.add(name, ["device", "run", "--config", str(files.config(name))])
+        children.wait_ready(devices)
+        self.say(Phase("round 1"))
+
+    # ------------------------------------------------ the run
+
+    def _follow(self, operator: _Operator, children: Children, pool: ThreadPoolExecutor) -> None:
+        stage, scenario = self.stage, self.scenario
+        bundle = operator.put(stage.bundle.to_bytes())
+        weights = operator.put(stage.first.astype("<f4").tobytes())
+        manifest = stage.bundle.manifest
+        ring = RingPlan(manifest.clip, manifest.clients_max, manifest.dimension)
+        # All devices are there and wait for one another: selection is that of the virtual mode.
+        plan = replace(stage.plan(ring), rest_s=0.0, pool_share=1.0)
+        message = plan.message(bundle, weights, scenario.seed)
+        message.name = scenario.name
+        message.after_task.min_ms, message.after_task.max_ms = 20, 100
+        run = operator.submit(message)
+        for event in operator.watch(run, children.check):
+            facts = json.loads(event.facts)
+            if event.kind == "round":
+                record = self._on_round(facts, operator, pool)
+                self.say(RoundFinished(record))
+                self.meddle(children, record)
+            elif event.kind == "phase" and facts["phase"] == "failed":
+                self.why = facts.get("why") or "the coordinator gave up"
+            if self.stop():
+                self.stopped = True
+                operator.cancel(run)
+                return
+
+    def _on_round(
+        self, facts: Mapping[str, Any], operator: _Operator, pool: ThreadPoolExecutor
+    ) -> RoundRecord:
+        stage, number = self.stage, facts["round"]
+        scores = None
+        if facts["succeeded"]:
+            model = BlobRef(digest=bytes.fromhex(facts["model"]), size=facts["model_size"])
+            self.weights = np.frombuffer(operator.get(model), "<f4").astype(np.float32)
+            if stage.due(number) and not self.stop():
+                scores = stage.evaluate(number, self.weights, pool, self.stop)
+        for device in facts["reported"]:
+            self.rounds_of[stage.data.training[device]] += 1
+        if "first_round_seconds" not in stage.walls:
+            stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
+        record = _record(facts, judgements(scores))
+        self.rounds.append(record)
+        return record
+
+
+def _record(facts: Mapping[str, Any], judged: Mapping[str, Any]) -> RoundRecord:
+    """A round as its coordinator tells it. It does not know which of the missing have vanished and
+    which are late, and nobody here counts what travels.
+    """
+    refused = len(facts["refused"])
+    missing = len(facts["selected"]) - len(facts["reported"]) - refused
+    spare = missing if facts["target_met"] else 0
+    return RoundRecord(
+        round=facts["round"],
+        selected=len(facts["selected"]),
+        reported=len(facts["reported"]),
+        dropped=0,
+        late=missing - spare,
+        refused=refused,
+        spare=spare,
+        applied=facts["succeeded"],
+        bytes=dict.fromkeys(LINKS, 0),
+        seconds=dict.fromkeys(TIMES, 0.0),
+        virtual_seconds=0.0,
+        **judged,
+    )
+
+
+class _Operator:
+    """The coordinator's operator, over mutual TLS."""
+
+    def __init__(self, files: FleetFiles) -> None:
+        material = IdentityFolder(files.folder / "operator" / "identity").material()
+        self._channel = grpc.secure_channel(
+            files.address("cloud"),
+            channel_credentials(material),
+            options=[
+                *channel_options(FEDERATION, CLOUD),
+                ("grpc.max_receive_message_length", 4 << 20),
+            ],
+        )
+        self._stub = OperatorStub(self._channel)
+
+    def __enter__(self) -> _Operator:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._channel.close()
+
+    def put(self, content: bytes) -> BlobRef:
+        ref = BlobRef(digest=hashlib.sha256(content).digest(), size=len(content))
+
+        def parts() -> Iterator[PutPart]:
+            yield PutPart(blob=ref)
+            for start in range(0, len(content), PUT_PART_BYTES):
+                yield PutPart(content=content[start : start + PUT_PART_BYTES])
+
+        ref_there: BlobRef = self._stub.PutBlob(parts(), timeout=CALL_S)
+        return ref_there
+
+    def get(self, ref: BlobRef) -> bytes:
+        """A blob. A coordinator that was killed comes back: it is asked again."""
+        return b"".join(p.content for p in self._again(lambda: list(self._get(ref))))
+
+    def _get(self, ref: BlobRef) -> Iterator[Any]:
+        yield from self._stub.GetBlob(ref, timeout=CALL_S, wait_for_ready=True)
+
+    def submit(self, plan: operator_pb2.PlanMessage) -> int:
+        request = operator_pb2.SubmitRequest(plan=plan)
+        return int(self._stub.Submit(request, timeout=CALL_S).run)
+
+    def cancel(self, run: int) -> None:
+        control = operator_pb2.RunControl(run=run, action="cancel")
+        self._again(lambda: self._stub.ControlRun(control, timeout=CALL_S, wait_for_ready=True))
+
+    def watch(self, run: int, check: Callable[[], None]) -> Iterator[RunEvent]:
+        """The run's events until it is over, each once, whatever becomes of the coordinator."""
+        after, silent_since = 0, time.monotonic()
+        while True:
+            request = WatchRequest(run=run, after=after)
+            try:
+                for event in self._stub.WatchRun(request, timeout=CALL_S, wait_for_ready=True):
+                    after, silent_since = event.sequence, time.monotonic()
+                    yield event
+                return
+            except grpc.RpcError as error:
+                if not _passes(error):
+                    raise DelianError(f"the coordinator refused: {error.details()}") from error
+            check()
+            if time.monotonic() - silent_since > SILENCE_S:
+                raise DelianError(f"nothing has happened in the run for {SILENCE_S:g} s")
+
+    def _again(self, call: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + SILENCE_S
+        while True:
+            try:
+                return call()
+            except grpc.RpcError as error:
+                if not _passes(error) or time.monotonic() > deadline:
+                    raise DelianError(f"the coordinator refused: {error.details()}") from error
+
+
+def _has_broker() -> bool:
+    """Whether a broker is installed that `delian broker up` would run."""
+    try:
+        return bool(choose_broker("any"))
+    except DelianError:
+        return False
+
+
+def _passes(error: grpc.RpcError) -> bool:
+    """Whether a call failed for a reason that goes by."""
+    passing = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    return error.code() in passing
+
+
+@contextmanager
+def _folder(wanted: Path | None) -> Iterator[Path]:
+    """Where the daemons' files go. One that nobody named goes again, unless something went wrong:
+    the logs are in it.
+    """
+    if wanted is not None:
+        wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
+        yield wanted.absolute()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="delian-processes-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
