@@ -2,7 +2,7 @@
 
 What a command needs is imported when it runs, so that `delian --help` answers at once. Exit codes:
 0 done, 1 a run gave up before its last round (its report is written), 2 the input was wrong (with a
-message that says what, where and what to do), 130 interrupted.
+message that says what, where and what to do), 3 the coordinator does not answer, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,20 @@ from collections.abc import Callable
 import typer
 
 from ..core.errors import DelianError
-from . import broker, config_show, doctor, identity, scenario, simulate
+from . import (
+    broker,
+    cloud,
+    config_show,
+    device,
+    doctor,
+    edge,
+    fleet,
+    identity,
+    model,
+    run,
+    scenario,
+    simulate,
+)
 
 INPUT_ERROR, INTERRUPTED = 2, 130
 
@@ -37,7 +50,13 @@ app = typer.Typer(
 )
 app.command("simulate", help=_paragraphs(simulate.simulate))(simulate.simulate)
 app.add_typer(scenario.app, name="scenario")
+app.add_typer(cloud.app, name="cloud")
+app.add_typer(run.app, name="run")
+app.add_typer(fleet.app, name="fleet")
+app.add_typer(model.app, name="model")
 app.add_typer(broker.app, name="broker")
+app.add_typer(device.app, name="device")
+app.add_typer(edge.app, name="edge")
 app.add_typer(identity.ca, name="ca")
 app.command("token", help=_paragraphs(identity.token))(identity.token)
 app.command("join", help=_paragraphs(identity.join))(identity.join)
@@ -62,7 +81,7 @@ def main() -> None:
         app()
     except DelianError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(INPUT_ERROR)
+        sys.exit(getattr(error, "exit_code", INPUT_ERROR))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -1,0 +1,128 @@
+"""`delian cloud`: run a coordinator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..cloud.daemon import CloudSettings, Gatherer
+    from .settings import CloudConfig
+
+app = typer.Typer(help="Run a coordinator.", no_args_is_help=True)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
+]
+
+
+@app.callback()
+def cloud() -> None:
+    """Run a coordinator: it plans rounds, adds up what edges send and makes the next model."""
+
+
+@app.command("run")
+def run(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Its folder. [default: cloud.state]")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", help="host:port for nodes and operators, over gRPC.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", help="postgresql://... or a file. [default: SQLite in the folder]"),
+    ] = None,
+    blobs: Annotated[
+        str | None,
+        typer.Option(
+            "--blobs", help="Where models are: a folder, s3://BUCKET/PREFIX, gs://, az://"
+        ),
+    ] = None,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", help="Folder of its key and certificate.")
+    ] = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="mqtts://host:port, beside gRPC.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
+    ] = False,
+) -> None:
+    """Run a coordinator until it is interrupted. Killed and started again it goes on in the round
+    that it was in.
+
+    It makes its own certificate with the CA of `delian ca init`. One line of JSON on standard
+    output says where it serves.
+    """
+    import asyncio
+
+    from ..cloud.daemon import serve
+    from .config import load
+    from .logs import attempt_spans, setup, tracing
+
+    flags = {
+        "cloud.state": state,
+        "cloud.listen": listen,
+        "cloud.store": store,
+        "cloud.objects": blobs,
+        "cloud.identity": identity,
+        "cloud.broker.url": broker,
+        "cloud.insecure": insecure or None,
+    }
+    loaded = load(config, flags, settings or ())
+    setup(loaded.config.log)
+    provider = tracing(loaded.config.trace, "delian-cloud")
+    spans = attempt_spans(provider) if provider is not None else None
+    try:
+        asyncio.run(
+            serve(cloud_settings(loaded.config.cloud), gatherer, ready=say_ready, on_record=spans)
+        )
+    finally:
+        if provider is not None:
+            provider.shutdown()
+
+
+def say_ready(facts: dict[str, Any]) -> None:
+    """The one line that a daemon says on its standard output."""
+    typer.echo(json.dumps(facts))
+
+
+def gatherer(snapshot: bytes | None) -> Gatherer:
+    """The coordinator's own edge, for devices that speak to it directly."""
+    from ..edge.machine import EdgeMachine, restore
+    from ..edge.state import EdgeState
+
+    return EdgeMachine(EdgeState(0, 1) if snapshot is None else restore(snapshot))
+
+
+def cloud_settings(config: CloudConfig) -> CloudSettings:
+    """The daemon's settings of the configuration's section."""
+    from ..cloud.daemon import CloudSettings
+
+    return CloudSettings(
+        folder=config.state.absolute(),
+        store=config.store,
+        objects=config.objects,
+        authority=config.authority,
+        identity=config.identity,
+        listen=config.listen,
+        enrolment=config.enrolment,
+        health=config.health,
+        public=config.public,
+        public_enrolment=config.public_enrolment,
+        addresses=config.addresses,
+        broker=config.broker.url,
+        broker_authority=config.broker.authority,
+        certificate_days=config.certificate_days,
+        enrolments_per_minute=config.enrolments_per_minute,
+        insecure=config.insecure,
+    )

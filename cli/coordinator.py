@@ -1,0 +1,196 @@
+"""How commands of an operator speak to a coordinator, and how they show what it says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..core.errors import DelianError
+
+if TYPE_CHECKING:
+    from ..core.wire.blob_pb2 import BlobRef
+
+#: For a call without a blob.
+CALL_S = 60.0
+#: For a blob, in either direction; and for one part of it.
+BLOB_S = 24 * 3600.0
+PART_BYTES = 2**19
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--coordinator", metavar="HOST:PORT", help="[default: operator.coordinator]"),
+]
+Identity = Annotated[
+    Path | None,
+    typer.Option("--identity", help="The operator's identity. [default: operator.identity]"),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="No TLS; for a coordinator on this machine alone.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+
+
+class Unreachable(DelianError):
+    """The coordinator does not answer. `delian` exits with 3."""
+
+    exit_code = 3
+
+
+class Client:
+    """A coordinator, as its operator. Made by `connected`."""
+
+    def __init__(self, target: str, stub: Any, metadata: Sequence[tuple[str, str]]) -> None:
+        self.target = target
+        self._stub, self._metadata = stub, metadata
+
+    def call(self, name: str, request: Any) -> Any:
+        """One question, one answer. Raises DelianError, Unreachable."""
+        with self._told():
+            ask = getattr(self._stub, name)
+            return ask(request, timeout=CALL_S, metadata=self._metadata)
+
+    def stream(self, name: str, request: Any) -> Iterator[Any]:
+        """One question, many answers."""
+        with self._told():
+            ask = getattr(self._stub, name)
+            yield from ask(request, metadata=self._metadata)
+
+    def put(self, content: bytes) -> BlobRef:
+        """Puts a blob into the coordinator's store."""
+        from ..core.wire.blob_pb2 import BlobRef
+        from ..core.wire.operator_pb2 import PutPart
+
+        ref = BlobRef(digest=hashlib.sha256(content).digest(), size=len(content))
+
+        def parts() -> Iterator[PutPart]:
+            yield PutPart(blob=ref)
+            for start in range(0, len(content), PART_BYTES):
+                yield PutPart(content=content[start : start + PART_BYTES])
+
+        with self._told():
+            self._stub.PutBlob(parts(), timeout=BLOB_S, metadata=self._metadata)
+        return ref
+
+    def get(self, ref: BlobRef) -> bytes:
+        """A blob of the coordinator's store, checked."""
+        content = b"".join(part.content for part in self.stream("GetBlob", ref))
+        if hashlib.sha256(content).digest() != ref.digest:
+            raise DelianError(f"the blob {ref.digest.hex()[:16]} came damaged", "try again")
+        return content
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        import grpc
+
+        try:
+            yield
+        except grpc.RpcError as fault:
+            code, text = fault.code(), fault.details() or ""
+            message, _, hint = text.partition("\n")
+            gone = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+            if code in gone and "the store" not in message:
+                raise Unreachable(
+                    f"the coordinator at {self.target} does not answer: {message}",
+                    "is it running (`delian cloud run`), and is this its address?",
+                ) from None
+            if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+                hint = hint or "an operator's identity is made with: delian ca issue operator"
+            raise DelianError(message or code.name, hint) from None
+
+
+@contextmanager
+def connected(
+    config: Path | None, coordinator: str | None, identity: Path | None, insecure: bool
+) -> Iterator[Client]:
+    """A coordinator as the options and the configuration name it. Raises DelianError."""
+    import grpc
+
+    from ..core.wire.operator_pb2_grpc import OperatorStub
+    from .config import load
+
+    flags = {
+        "operator.coordinator": coordinator,
+        "operator.identity": identity,
+        "operator.insecure": insecure or None,
+    }
+    operator = load(config, flags).config.operator
+    target = operator.coordinator
+    if operator.insecure:
+        from ..core.net.grpc_guard import claim
+        from ..core.node.hosting import check_loopback
+
+        check_loopback(target, "the coordinator")
+        channel = grpc.insecure_channel(target)
+        metadata = claim("operator-0")
+    else:
+        from ..core.identity.certificates import channel_credentials, channel_options
+        from ..core.identity.folder import IdentityFolder
+        from ..core.ports import CLOUD
+
+        shown = IdentityFolder(operator.identity).material()
+        options = channel_options(shown.identity().federation, CLOUD)
+        channel = grpc.secure_channel(target, channel_credentials(shown), options=list(options))
+        metadata = ()
+    with channel:
+        yield Client(target, OperatorStub(channel), metadata)
+
+
+# ---------------------------------------------------------------- showing
+
+
+def to_json(message: Any) -> dict[str, Any]:
+    """A message as JSON: digests in hexadecimal, every field there."""
+    from google.protobuf.message import Message
+
+    shown: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.has_presence and not message.HasField(field.name):
+            value = None
+        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+            value = dict(value)
+        elif isinstance(value, Message):
+            value = to_json(value)
+        elif isinstance(value, bytes):
+            value = value.hex()
+        elif field.enum_type is not None:
+            value = field.enum_type.values_by_number[value].name.lower()
+        elif not isinstance(value, int | float | str | bool):
+            value = [to_json(v) if isinstance(v, Message) else v for v in value]
+        shown[field.name] = value
+    return shown
+
+
+def tell(facts: Any, as_json: bool, lines: Callable[[], Sequence[str]]) -> None:
+    """One JSON document, or lines for people."""
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for line in lines():
+        typer.echo(line)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Columns side by side."""
+    texts = [[str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(head))]
+    return [
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in texts
+    ]
+
+
+def when(unix_ms: int) -> str:
+    """A time for people, in UTC."""
+    if not unix_ms:
+        return "-"
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

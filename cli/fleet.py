@@ -1,0 +1,169 @@
+"""`delian fleet`: the nodes of a federation."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .coordinator import (
+    Address,
+    AsJson,
+    Client,
+    ConfigFile,
+    Identity,
+    Insecure,
+    connected,
+    table,
+    tell,
+    to_json,
+    when,
+)
+
+if TYPE_CHECKING:
+    from ..core.wire.operator_pb2 import NodeRequest
+
+app = typer.Typer(help="List, show and revoke nodes.", no_args_is_help=True)
+
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node, as device-5 or edge-2.")]
+PAGE = 500
+_NAME = re.compile(r"(device|edge|cloud)[- ]([0-9]{1,19})")
+
+
+class Tier(StrEnum):
+    """Whose nodes to list."""
+
+    device = "device"
+    edge = "edge"
+
+
+@app.command("ls")
+def list_nodes(
+    tier: Annotated[Tier | None, typer.Option("--tier", help="Only this tier.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 1_000,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the nodes: where they are, what they do, when they were seen last."""
+    with connected(config, coordinator, identity, insecure) as client:
+        nodes = _all(client, tier, limit)
+
+    def lines() -> list[str]:
+        rows = [[name_of(n), n["state"], _home(n), when(n["seen_ms"]), _labels(n)] for n in nodes]
+        return table(("NODE", "STATE", "HOME", "SEEN (UTC)", "LABELS"), rows)
+
+    tell({"nodes": nodes}, as_json, lines)
+
+
+@app.command("show")
+def show(
+    node: NodeName,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a node."""
+    _ask("GetNode", node, (config, coordinator, identity, insecure), as_json)
+
+
+@app.command("drain")
+def drain(
+    node: NodeName,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take an edge out of service: it accepts no more devices and sends those away that it has."""
+    _ask("DrainNode", node, (config, coordinator, identity, insecure), as_json)
+
+
+@app.command("revoke")
+def revoke(
+    node: NodeName,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deny a node's certificates from now on, and end its connections."""
+    _ask("RevokeNode", node, (config, coordinator, identity, insecure), as_json)
+
+
+def _ask(call: str, node: str, where: tuple[Any, Any, Any, bool], as_json: bool) -> None:
+    with connected(*where) as client:
+        facts = to_json(client.call(call, request_of(node)))
+
+    def lines() -> list[str]:
+        pairs = [
+            ("node", name_of(facts)),
+            ("state", facts["state"]),
+            ("home", _home(facts)),
+            ("seen", when(facts["seen_ms"])),
+            ("enrolled", when(facts["enrolled_ms"])),
+            ("certificate ends", when(facts["certificate_ends_ms"])),
+            ("labels", _labels(facts)),
+        ]
+        return [f"{name:<18}{value}" for name, value in pairs]
+
+    tell(facts, as_json, lines)
+
+
+def request_of(name: str) -> NodeRequest:
+    """A node as people name it. Raises DelianError."""
+    from ..core.errors import DelianError
+    from ..core.node.codec import address
+    from ..core.ports import Node
+    from ..core.ports import Tier as NodeTier
+    from ..core.wire.operator_pb2 import NodeRequest
+
+    parts = _NAME.fullmatch(name.strip().lower())
+    if parts is None:
+        raise DelianError(f"`{name[:80]}` names no node", "write device-5 or edge-2")
+    return NodeRequest(node=address(Node(NodeTier(parts[1]), int(parts[2]))))
+
+
+def _all(client: Client, tier: Tier | None, limit: int) -> list[dict[str, Any]]:
+    from ..core.wire import link_pb2
+    from ..core.wire.operator_pb2 import FleetRequest
+
+    wire = {
+        None: link_pb2.NODE_TIER_UNSPECIFIED,
+        Tier.device: link_pb2.NODE_DEVICE,
+        Tier.edge: link_pb2.NODE_EDGE,
+    }[tier]
+    nodes: list[dict[str, Any]] = []
+    after = 0
+
+    while len(nodes) < limit:
+        request = FleetRequest(tier=wire, limit=min(PAGE, limit - len(nodes)), after=after)
+        page = client.call("ListNodes", request).nodes
+        nodes += [to_json(node) for node in page]
+        if not page or page[-1].node.number <= after:
+            break
+        after = page[-1].node.number
+    return nodes[:limit]
+
+
+def name_of(node: dict[str, Any]) -> str:
+    """A node's name, as people and certificates write it."""
+    address = node["node"]
+    return f"{address['tier'].removeprefix('node_')}-{address['number']}"
+
+
+def _home(node: dict[str, Any]) -> str:
+    home = node["home"]
+    return f"edge-{home['number']}" if home else "-"
+
+
+def _labels(node: dict[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in sorted(node["labels"].items()))

@@ -1,0 +1,373 @@
+"""`delian run`: submit runs to a coordinator and look after them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..core.errors import DelianError
+from .coordinator import (
+    Address,
+    AsJson,
+    Client,
+    ConfigFile,
+    Identity,
+    Insecure,
+    connected,
+    table,
+    tell,
+    to_json,
+    when,
+)
+
+if TYPE_CHECKING:
+    from ..core.bundle import Bundle
+    from ..core.wire.operator_pb2 import PlanMessage
+
+app = typer.Typer(help="Submit runs and look after them.", no_args_is_help=True)
+
+GAVE_UP = 1
+RunNumber = Annotated[int, typer.Argument(metavar="RUN", min=1, help="The run's number.")]
+
+
+@app.command("submit")
+def submit(
+    scenario: Annotated[
+        str | None, typer.Argument(help="A scenario file, or a bundled one's name.")
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", help="A .bundle with weights, in place of a scenario's model."),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", help="A Python file with init(key, shape, classes)."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Data of the devices' shape: .npz, or text.")
+    ] = None,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option("--plan", metavar="KEY=VALUE", help="Change a field of the plan: rounds=20."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="What people call it.")] = None,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress.")] = False,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build a model's programs, put them into the coordinator's store and start a run.
+
+    A scenario gives model, algorithm and rounds, as for `delian simulate`; its data are only looked
+    at for their shape, the fleet brings its own. With --bundle the plan is --plan's alone: rounds,
+    cohort and whatever else proto/operator.proto has.
+    """
+    message, built = _prepare(scenario, bundle, model, settings or [], data)
+    _change(message, plan or [])
+    if name is not None:
+        message.name = name
+    from ..core.wire.operator_pb2 import SubmitRequest
+
+    with connected(config, coordinator, identity, insecure) as client:
+        message.bundle.CopyFrom(client.put(built.bare().to_bytes()))
+        message.weights.CopyFrom(client.put(built.weights.astype("<f4").tobytes()))
+        facts = _shown(client.call("Submit", SubmitRequest(plan=message)))
+        if not (watch_it and as_json):
+            tell(facts, as_json, lambda: [f"run {facts['run']} is {facts['phase']}"])
+        code = _watch(client, facts["run"], 0, False, as_json) if watch_it else 0
+    raise typer.Exit(code)
+
+
+@app.command("list")
+def list_runs(
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="The newest.")] = 100,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest runs."""
+    from ..core.wire.operator_pb2 import ListRequest
+
+    with connected(config, coordinator, identity, insecure) as client:
+        runs = [_shown(run) for run in client.call("ListRuns", ListRequest(limit=limit)).runs]
+
+    def lines() -> list[str]:
+        rows = [
+            [
+                run["run"],
+                run["plan"]["name"] or "-",
+                run["phase"],
+                f"{run['round']}/{run['plan']['rounds']}",
+                when(run["created_ms"]),
+                when(run["ended_ms"]),
+            ]
+            for run in runs
+        ]
+        return table(("RUN", "NAME", "PHASE", "ROUND", "BEGAN (UTC)", "ENDED"), rows)
+
+    tell({"runs": runs}, as_json, lines)
+
+
+@app.command("show")
+def show(
+    run: RunNumber,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run: its plan, its phase, its newest model."""
+    from ..core.wire.operator_pb2 import RunRequest
+
+    with connected(config, coordinator, identity, insecure) as client:
+        facts = _shown(client.call("GetRun", RunRequest(run=run)))
+    tell(facts, as_json, lambda: _lines(facts))
+
+
+@app.command("watch")
+def watch(
+    run: RunNumber,
+    after: Annotated[int, typer.Option("--after", min=0, help="Only later events.")] = 0,
+    once: Annotated[bool, typer.Option("--once", help="End with the newest event.")] = False,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Show a run's events as they come, until it is over. Exits with 1 when it failed."""
+    with connected(config, coordinator, identity, insecure) as client:
+        code = _watch(client, run, after, once, as_json)
+    raise typer.Exit(code)
+
+
+@app.command("pause")
+def pause(
+    run: RunNumber,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Select no more devices; what is under way ends."""
+    _control(run, "pause", (config, coordinator, identity, insecure), as_json)
+
+
+@app.command("resume")
+def resume(
+    run: RunNumber,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a paused run."""
+    _control(run, "resume", (config, coordinator, identity, insecure), as_json)
+
+
+@app.command("cancel")
+def cancel(
+    run: RunNumber,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a run with the model that it has; what is under way is dropped."""
+    _control(run, "cancel", (config, coordinator, identity, insecure), as_json)
+
+
+@app.command("clone")
+def clone(
+    run: RunNumber,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option("--plan", metavar="KEY=VALUE", help="A field that is to differ: rounds=20."),
+    ] = None,
+    from_newest: Annotated[
+        bool, typer.Option("--from-newest", help="Begin from its newest model.")
+    ] = False,
+    coordinator: Address = None,
+    identity: Identity = None,
+    insecure: Insecure = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run like another one."""
+    from ..core.wire.operator_pb2 import CloneRequest, PlanMessage
+
+    changes = PlanMessage()
+    _change(changes, plan or [])
+    with connected(config, coordinator, identity, insecure) as client:
+        request = CloneRequest(run=run, changes=changes, from_newest=from_newest)
+        facts = _shown(client.call("CloneRun", request))
+    tell(facts, as_json, lambda: [f"run {facts['run']} is {facts['phase']}"])
+
+
+# ---------------------------------------------------------------- what they share
+
+
+def _control(run: int, action: str, where: tuple[Any, Any, Any, bool], as_json: bool) -> None:
+    from ..core.wire.operator_pb2 import RunControl
+
+    with connected(*where) as client:
+        facts = _shown(client.call("ControlRun", RunControl(run=run, action=action)))
+    tell(facts, as_json, lambda: [f"run {run} is {facts['phase']}"])
+
+
+def _watch(client: Client, run: int, after: int, once: bool, as_json: bool) -> int:
+    """Prints events; gives the exit code that the run's end asks for."""
+    from ..core.wire.operator_pb2 import RunRequest, WatchRequest
+
+    info = client.call("GetRun", RunRequest(run=run))
+    phase = ""
+    for event in client.stream("WatchRun", WatchRequest(run=run, after=after, once=once)):
+        facts = json.loads(event.facts)
+        if event.kind == "phase":
+            phase = facts["phase"]
+        if as_json:
+            line = {"run": run, "sequence": event.sequence, "time_ms": event.time_ms}
+            typer.echo(json.dumps({**line, "kind": event.kind, "facts": facts}))
+        else:
+            typer.echo(f"{when(event.time_ms)}  {_sentence(event.kind, facts, info.plan.rounds)}")
+    phase = phase or client.call("GetRun", RunRequest(run=run)).phase
+    return GAVE_UP if phase == "failed" else 0
+
+
+def _sentence(kind: str, facts: dict[str, Any], rounds: int) -> str:
+    why = f": {facts['why']}" if facts.get("why") else ""
+    if kind == "round":
+        end = f"model {facts['model'][:16]}" if facts["succeeded"] else f"failed{why}"
+        refused = sum(facts["refused"].values())
+        return (
+            f"round {facts['round']}/{rounds} attempt {facts['attempt']}: {facts['reported']} of"
+            f" {facts['selected']} devices reported, {refused} could not; {end}"
+        )
+    if kind == "evaluation":
+        told = " ".join(f"{k}={v:.4g}" for k, v in sorted(facts["metrics"].items()))
+        return f"model {facts['round']} judged by {facts['devices']} devices: {told}"
+    if kind == "phase":
+        return f"{facts['phase']}{why}"
+    return f"{kind.replace('_', ' ')}{why}"
+
+
+def _prepare(
+    scenario: str | None,
+    bundle: Path | None,
+    model: Path | None,
+    settings: Sequence[str],
+    data: Path | None,
+) -> tuple[PlanMessage, Bundle]:
+    """A plan without its blobs, and the bundle with its weights."""
+    from ..core.wire.operator_pb2 import PlanMessage
+
+    if (scenario is None) == (bundle is None):
+        raise DelianError(
+            "what should be trained?", "name a scenario, or give --bundle FILE: one of the two"
+        )
+    if bundle is not None:
+        from ..core.bundle import load
+
+        if model is not None or settings or data is not None:
+            raise DelianError("--model, --set and --data belong to a scenario", "leave them out")
+        built = load(bundle)
+        if not built.weights.size:
+            raise DelianError(f"{bundle} has no weights to begin from", "export one that has")
+        message = PlanMessage(name=bundle.stem[:128])
+    else:
+        assert scenario is not None
+        message, built = _of_scenario(scenario, model, settings, data)
+    manifest = built.manifest
+    message.ring.clip, message.ring.clients_max = manifest.clip, manifest.clients_max
+    message.ring.bits, message.ring.dimension = 32, manifest.dimension
+    message.labels["task"], message.labels["algorithm"] = manifest.task, manifest.algorithm
+    return message, built
+
+
+def _of_scenario(
+    source: str, model: Path | None, settings: Sequence[str], data: Path | None
+) -> tuple[PlanMessage, Bundle]:
+    from dataclasses import replace
+
+    from ..core.wire.blob_pb2 import BlobRef
+    from ..simulations.datasets import with_data
+    from ..simulations.scenario_file import load, override
+    from ..simulations.stage import Stage
+
+    chosen = with_data(load(source), data)
+    if model is not None:
+        settings = [
+            'model={name="python"}',
+            f"model.file={json.dumps(str(model.absolute()))}",
+            *settings,
+        ]
+    chosen = override(chosen, settings)
+    stage = Stage(chosen, None, data, "reference", lambda event: None)
+    message = stage.plan(stage.runtime.ring).message(BlobRef(), BlobRef(), chosen.seed)
+    message.name = chosen.name
+    # How many devices there are is the fleet's own affair, and when they come back as well.
+    message.ClearField("pool_min")
+    message.ClearField("rest_ms")
+    message.labels["scenario"] = chosen.name
+    return message, replace(stage.bundle, weights=stage.first)
+
+
+def _change(plan: PlanMessage, settings: Sequence[str]) -> None:
+    """Sets fields of a plan by `key=value`; of messages in it by `requirements.powered=true`."""
+    import tomllib
+
+    from google.protobuf.json_format import ParseDict, ParseError
+
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        nested: Any = value
+        for part in reversed(key.strip().split(".")):
+            nested = {part: nested}
+        try:
+            if not equals:
+                raise ParseError("this is not key=value")
+            ParseDict(nested, plan)
+        except ParseError as fault:
+            known = ", ".join(field.name for field in plan.DESCRIPTOR.fields)
+            raise DelianError(f"--plan {setting}: {fault}", f"the fields are {known}") from None
+
+
+def _shown(info: Any) -> dict[str, Any]:
+    return to_json(info)
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    plan = facts["plan"]
+    pairs = [
+        ("run", f"{facts['run']} {plan['name']}"),
+        ("phase", facts["phase"] + (f" ({facts['why']})" if facts["why"] else "")),
+        ("round", f"{facts['round']} of {plan['rounds']}, attempt {facts['attempt']}"),
+        ("mode", plan["mode"].replace("run_mode_unspecified", "synchronous")),
+        ("cohort", plan["cohort"] or plan["buffer"]),
+        ("weights", facts["weights"]["digest"]),
+        ("bundle", plan["bundle"]["digest"]),
+        ("began", when(facts["created_ms"])),
+        ("ended", when(facts["ended_ms"])),
+        ("labels", " ".join(f"{k}={v}" for k, v in sorted(plan["labels"].items()))),
+    ]
+    return [f"{name:<10}{value}" for name, value in pairs]

@@ -1,0 +1,491 @@
+"""The coordinator's process: the cloud's node and its own gathering edge, number 0, with all that
+they need, served to edges, devices and operators.
+
+    FOLDER/delian.db     runs, models, nodes, both journals (or PostgreSQL, by URL)
+    FOLDER/packs         the journals' large entries       FOLDER/blobs   bundles and weights
+    FOLDER/ca            the CA                            FOLDER/identity  its own certificate
+
+Killed at any moment and started again it goes on in the round that it was in: nothing that it has
+acknowledged is only in memory. It starts from the inside out (store, nodes, doors) and ends the
+other way round; who is connected is told to come back. The edge's machine is handed in by the
+command line, for tiers share messages and not code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+
+from ..core.backends import Backend
+from ..core.identity.authority import DAY_S, Authority, DenyList
+from ..core.identity.folder import HomeAddress, IdentityFolder
+from ..core.identity.local import coordinator_identity
+from ..core.identity.roles import Guard
+from ..core.identity.tokens import TokenBook
+from ..core.net.grpc_server import GrpcHub
+from ..core.net.mqtt_link import MqttHub, MqttIdentity
+from ..core.net.switch import Switch
+from ..core.node.blobs import FolderBlobs
+from ..core.node.driver import Driver, StateMachine
+from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
+from ..core.ports import CLOUD, Node, Ordered, Record, Tier
+from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
+from ..core.wire.journal_pb2 import Forget
+from ..core.wire.operator_pb2 import RunOrder
+from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
+from .fleet import Fleet, live
+from .health import HealthServer
+from .machine import restore
+from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
+from .operator import Desk, OperatorService, Orders
+from .registry import MODELS_KEPT, NotKnown, Registry
+from .state import CoordinatorPolicy, CoordinatorState
+from .store import records
+from .store.database import Database, StoreError
+from .store.journal import DatabaseJournal
+from .store.packs import FolderPacks, Packs
+from .telemetry import Telemetry
+from .updates import ServerUpdates
+
+log = logging.getLogger("delian.cloud")
+
+EDGE_0 = Node(Tier.EDGE, 0)
+#: What an edge may send beside a sum: an EdgeHello of 100,000 devices, a sum's lists of them.
+EDGE_BYTES_MAX = 2 * 2**20
+#: How often it is written down who was seen.
+OBSERVE_S = 30.0
+#: How often it is asked whether another process has revoked somebody.
+DENIED_S = 5.0
+#: How often its own certificate is looked at.
+RENEW_S = 3600.0
+#: When those who were connected are told to come back after an orderly end.
+RETRY_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class CloudSettings:
+    """What a coordinator's operator sets. Addresses are "host:port"; port 0: any.
+
+    folder: for all that it keeps. store: a file or URL of the database; empty: in the folder.
+    objects: a folder or URL for blobs; empty: in the folder. With an object store the journal's
+    packs are kept there too. blobs_bytes_max: on the local disk. authority, identity: folders;
+    None: in the folder. public, public_enrolment: where nodes reach `listen` and `enrolment`.
+    addresses: for its certificate. broker: "mqtts://host:port"; empty: no MQTT. health: empty:
+    none. models_kept: of each run, the newest. insecure: no certificates, on loopback only.
+    """
+
+    folder: Path
+    store: str = ""
+    objects: str = ""
+    blobs_bytes_max: int = 2**62
+    authority: Path | None = None
+    identity: Path | None = None
+    listen: str = "127.0.0.1:7443"
+    enrolment: str = "127.0.0.1:7444"
+    health: str = "127.0.0.1:7790"
+    public: str = ""
+    public_enrolment: str = ""
+    addresses: tuple[str, ...] = ()
+    broker: str = ""
+    broker_authority: Path | None = None
+    public_broker: str = ""
+    certificate_days: int = 30
+    enrolments_per_minute: float = 60.0
+    models_kept: int = MODELS_KEPT
+    backend: Backend = "native"
+    policy: CoordinatorPolicy = field(default_factory=CoordinatorPolicy)
+    insecure: bool = False
+    federation: str = ""
+
+
+class Gatherer(StateMachine, Protocol):
+    """The machine of the coordinator's own edge."""
+
+    def limit(self, sender: Node) -> int:
+        """Bytes of the largest message that it would take from a node now."""
+
+
+#: Makes edge 0: of its snapshot, or of None a new one.
+GathererFactory = Callable[[bytes | None], Gatherer]
+
+
+async def serve(
+    settings: CloudSettings,
+    gatherer_factory: GathererFactory,
+    stop: asyncio.Event | None = None,
+    ready: Callable[[dict[str, Any]], None] = lambda facts: None,
+    on_record: Callable[[Record], None] | None = None,
+) -> None:
+    """Runs a coordinator until `stop` is set, or SIGTERM or SIGINT comes. ready: told once where it
+    serves. on_record: told of the coordinator's records, each once it is durable.
+
+    Raises DelianError for what its operator can mend, and StoreError when the store is lost.
+    """
+    stop = stop or asyncio.Event()
+    daemon = CloudDaemon(settings, gatherer_factory, on_record)
+    with stop_on_signals(stop):
+        try:
+            await daemon.start()
+            ready(daemon.facts())
+            notify_ready()
+            await daemon.tasks.wait(stop)
+        finally:
+            await daemon.close()
+
+
+class CloudDaemon:
+    """The parts of a running coordinator."""
+
+    def __init__(
+        self,
+        settings: CloudSettings,
+        gatherer_factory: GathererFactory,
+        on_record: Callable[[Record], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._on_record = on_record
+        self.tasks = Tasks()
+        self.telemetry = Telemetry()
+        self.switch = Switch()
+        self.serving = False
+        self.trust: _Trust | None = None
+        self._factory = gatherer_factory
+        self._closers = contextlib.AsyncExitStack()
+        self._retiring: asyncio.Queue[int] = asyncio.Queue()
+        self.ports: dict[str, int] = {}
+
+    # ------------------------------------------------ start and end
+
+    async def start(self) -> None:
+        """Recovers both nodes and serves. Raises DelianError."""
+        settings = self.settings
+        settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if settings.insecure:
+            for target in filter(None, (settings.listen, settings.broker)):
+                check_loopback(target, "the address")
+        else:
+            self.trust = await asyncio.to_thread(_Trust, settings)
+        await self._open_store()
+        self._make_nodes()
+        for name, driver in (("the cloud", self.cloud), ("edge 0", self.gatherer)):
+            self.tasks.start(name, driver.run())
+        for driver in (self.cloud, self.gatherer):
+            await driver.started()
+        for run, plan in await self.registry.unbegun(self._state().newest):
+            self.cloud.post(Ordered(RunOrder(run=run, submit=plan)))
+        await self._open_doors()
+        self.tasks.start("the fleet's book", self._observe())
+        self.tasks.start("the models' keeper", self._retire())
+        self.tasks.start("the store's watch", self._watch_store())
+        if self.trust is not None:
+            self.tasks.start("the deny list", self._watch_denied(self.trust))
+            self.tasks.start("renewal", self.trust.keep_identity())
+        self.serving = True
+        log.info("the coordinator serves", extra=self.facts())
+
+    async def close(self) -> None:
+        """Ends in order: nothing new comes in, states are put away, the store is closed."""
+        self.serving = False
+        await self._closers.aclose()
+
+    def facts(self) -> dict[str, Any]:
+        """Where it serves."""
+        return {
+            "federation": self._federation,
+            "ports": dict(self.ports),
+            "folder": str(self.settings.folder),
+        }
+
+    async def _open_store(self) -> None:
+        settings, closers = self.settings, self._closers
+        self.database = await Database.open(settings.store or settings.folder / "delian.db")
+        closers.push_async_callback(self.database.close)
+        self.database.on_write = self.telemetry.written
+        self.packs: Packs
+        if is_url(settings.objects):
+            store = connect(settings.objects)
+            cache = FolderBlobs(settings.folder / "blobs", settings.blobs_bytes_max)
+            closers.push_async_callback(cache.close)
+            self.blobs: FolderBlobs | ObjectBlobs = await ObjectBlobs.open(store, cache)
+            self.packs = ObjectPacks(store)
+        else:
+            folder = Path(settings.objects) if settings.objects else settings.folder / "blobs"
+            self.blobs = FolderBlobs(folder, settings.blobs_bytes_max)
+            self.packs = FolderPacks(settings.folder / "packs")
+        closers.push_async_callback(self.blobs.close)
+        self.registry = Registry(self.database, self.blobs, settings.models_kept)
+        await self.registry.open()
+        self.updates = ServerUpdates(self.blobs, settings.backend, on_update=self.telemetry.updated)
+        closers.push_async_callback(self.updates.close)
+
+    def _make_nodes(self) -> None:
+        switch, telemetry = self.switch, self.telemetry
+        self._closers.push_async_callback(switch.close)
+        self.orders = Orders(lambda: self.cloud)
+
+        def journal(node: Node, keep: Any) -> DatabaseJournal:
+            told = telemetry.appended(str(node))
+            return DatabaseJournal(self.database, self.packs, node, keep, told)
+
+        cloud_blobs = NodeBlobs(self.blobs, lambda: _needed(self._state()))
+        self.cloud = Driver(
+            self._make_desk,
+            journal(CLOUD, records.keep),
+            switch,
+            cloud_blobs,
+            self.updates,
+            on_record=self._recorded,
+        )
+        edge_blobs = NodeBlobs(self.blobs)
+        self.gatherer = Driver(
+            self._factory, journal(EDGE_0, None), switch, edge_blobs, self.updates
+        )
+        switch.attach(CLOUD, self.cloud.post, cloud_blobs, self._limit, self.cloud.offer)
+        switch.attach(EDGE_0, self.gatherer.post, edge_blobs, self._edge_limit, self.gatherer.offer)
+        # Tasks first, then the nodes: a node that ends in good order is no task's failure.
+        self._closers.push_async_callback(self.tasks.close)
+        self._closers.push_async_callback(self.cloud.close)
+        self._closers.push_async_callback(self.gatherer.close)
+        sources = telemetry.sources
+        sources.state = self._state
+        for node, driver in ((CLOUD, self.cloud), (EDGE_0, self.gatherer)):
+            sources.drivers[str(node)] = driver
+        sources.refusals["switch"] = lambda: switch.faults.counts
+
+    async def _open_doors(self) -> None:
+        settings, trust = self.settings, self.trust
+        broker = settings.public_broker or settings.broker
+        home = HomeAddress(CLOUD, settings.public or settings.listen, broker)
+        self.fleet = Fleet(self.database, home)
+        servicers: list[Callable[[Any], None]] = []
+        tokens = None
+        if trust is not None:
+            tokens = await asyncio.to_thread(
+                TokenBook, trust.authority.folder, trust.authority.lock
+            )
+            identity = IdentityService(
+                trust.authority, self.fleet, life_s=settings.certificate_days * DAY_S
+            )
+            self.telemetry.sources.refusals["identity"] = lambda: _refused(identity.counts)
+            servicers.append(
+                lambda s: enrolment_pb2_grpc.add_IdentityServicer_to_server(identity, s)
+            )
+            await self._open_enrolment(trust, tokens)
+        self.operator = OperatorService(
+            self.registry,
+            self.fleet,
+            self.blobs,
+            self.orders,
+            lambda: self.cloud,
+            lambda: self.gatherer,
+            self._send_away,
+            policy=settings.policy,
+            authority=trust.authority if trust else None,
+            tokens=tokens,
+            enrolment=settings.public_enrolment or settings.enrolment,
+        )
+        self.telemetry.sources.refusals["operator"] = lambda: _refused(self.operator.counts)
+        servicers.append(
+            lambda s: operator_pb2_grpc.add_OperatorServicer_to_server(self.operator, s)
+        )
+        await self._open_hubs(servicers)
+        if settings.health:
+            health = HealthServer(settings.health, self._why_not_ready, self.telemetry.page)
+            await health.start()
+            self._closers.push_async_callback(health.close)
+            self.ports["health"] = health.port
+
+    async def _open_hubs(self, servicers: list[Callable[[Any], None]]) -> None:
+        settings, trust, sources = self.settings, self.trust, self.telemetry.sources
+        guard = trust.guard if trust else Guard(self._federation, Tier.CLOUD)
+        self.hub = GrpcHub(
+            self.switch,
+            settings.listen,
+            trust.credentials() if trust else None,
+            guard,
+            servicers=servicers,
+            federation=self._federation,
+        )
+        self.ports["grpc"] = await self.hub.start()
+        self._closers.push_async_callback(self.hub.close, retry_ms=RETRY_MS)
+        self.switch.add_link(self.hub)
+        sources.refusals["grpc"] = lambda: self.hub.faults.counts
+        sources.peers["grpc"] = lambda: self.hub.peers
+        sources.moved["in"] = lambda: self.hub.transfers.traffic["bytes received"]
+        sources.moved["out"] = lambda: self.hub.transfers.traffic["bytes sent"]
+        self.mqtt: MqttHub | None = None
+        if settings.broker:
+            files = trust.own.files if trust else None
+            who = MqttIdentity(
+                self._federation, CLOUD, files, guard.distrust, settings.broker_authority
+            )
+            mqtt = self.mqtt = MqttHub(self.switch, who, settings.broker)
+            mqtt.start()
+            self._closers.push_async_callback(mqtt.close)
+            self.switch.add_link(mqtt)
+            sources.refusals["mqtt"] = lambda: mqtt.faults.counts
+            sources.peers["mqtt"] = lambda: mqtt.peers
+
+    async def _open_enrolment(self, trust: _Trust, tokens: TokenBook) -> None:
+        settings = self.settings
+        if not settings.enrolment:
+            return
+        service = EnrolmentService(
+            trust.authority,
+            tokens,
+            self.fleet,
+            life_s=settings.certificate_days * DAY_S,
+            limit=RateLimit(per_minute=settings.enrolments_per_minute),
+        )
+        server, port = await serve_enrolment(settings.enrolment, trust.own.material, service)
+        self._closers.push_async_callback(server.stop, 1.0)
+        self.ports["enrolment"] = port
+        self.telemetry.sources.refusals["enrolment"] = lambda: _refused(service.counts)
+
+    # ------------------------------------------------ nodes
+
+    def _make_desk(self, snapshot: bytes | None) -> Desk:
+        state = CoordinatorState() if snapshot is None else restore(snapshot)
+        return Desk(state, policy=self.settings.policy)
+
+    def _state(self) -> CoordinatorState:
+        state: CoordinatorState = self.cloud.machine.state  # type: ignore[attr-defined]
+        return state
+
+    def _limit(self, sender: Node) -> int:
+        rings = [run.plan.ring.dimension for run in self._state().runs.values()]
+        return EDGE_BYTES_MAX + 4 * (max(rings, default=0) + 1)
+
+    def _edge_limit(self, sender: Node) -> int:
+        machine: Any = self.gatherer.machine
+        return int(machine.limit(sender))
+
+    def _recorded(self, record: Record) -> None:
+        self.telemetry.recorded(record)
+        self.orders.recorded(record)
+        if self._on_record is not None:
+            self._on_record(record)
+        if record.kind in records.FACTS:
+            run = int(record.fields["run"])
+            self.registry.tell(run)
+            if record.kind in ("round", "phase"):
+                self._retiring.put_nowait(run)
+
+    # ------------------------------------------------ beside the nodes
+
+    @property
+    def _federation(self) -> str:
+        if self.trust is not None:
+            return self.trust.authority.federation
+        return self.settings.federation or INSECURE
+
+    def _why_not_ready(self) -> str | None:
+        if self.database.lost.is_set():
+            return "the store is lost"
+        return None if self.serving else "starting or ending"
+
+    def _send_away(self, node: Node, reason: str) -> None:
+        self.hub.forget(node, reason)
+        if self.mqtt is not None:
+            self.mqtt.forget(node)
+
+    async def _observe(self) -> None:
+        """Keeps the book of who was seen where."""
+        while True:
+            await asyncio.sleep(OBSERVE_S)
+            silence = self.settings.policy.edge_silence_ns
+            await self.fleet.observe(live(self._state(), self.cloud.now, silence))
+
+    async def _retire(self) -> None:
+        """Lets go of old models, one run after the other."""
+        while True:
+            runs = {await self._retiring.get()}
+            while not self._retiring.empty():
+                runs.add(self._retiring.get_nowait())
+            for run in sorted(runs):
+                await self.registry.retire(run)
+
+    async def _watch_store(self) -> None:
+        await self.database.lost.wait()
+        raise StoreError("the store is lost: another coordinator may have taken over")
+
+    async def _watch_denied(self, trust: _Trust) -> None:
+        """Carries out what another process (`delian ca revoke`) has put on the deny list."""
+        known = trust.denied().serials
+        while True:
+            await asyncio.sleep(DENIED_S)
+            listed = await asyncio.to_thread(trust.refresh)
+            fresh, known = listed.serials - known, listed.serials
+            if not fresh:
+                continue
+            for node in await self.fleet.holders(fresh):
+                with contextlib.suppress(NotKnown):
+                    await self.fleet.mark(node, "revoked")
+                if node.tier is Tier.DEVICE:
+                    self.gatherer.post(Ordered(Forget(device=node.number)))
+                self._send_away(node, "revoked")
+            self.hub.review()
+
+
+class _Trust:
+    """Who the coordinator is and whom it trusts. Made on a thread: it reads files."""
+
+    def __init__(self, settings: CloudSettings) -> None:
+        self._settings = settings
+        self.authority = Authority(settings.authority or settings.folder / "ca")
+        self._folder = settings.identity or settings.folder / "identity"
+        self.own: IdentityFolder = coordinator_identity(
+            self.authority, self._folder, settings.addresses
+        )[0]
+        self._listed = self.authority.denied()
+        self.guard = Guard(self.authority.federation, Tier.CLOUD, self.denied)
+
+    def denied(self) -> DenyList:
+        """The list as it was a moment ago; quick, for it is asked at each call."""
+        return self._listed
+
+    def refresh(self) -> DenyList:
+        """The list as it is. Blocks."""
+        self._listed = self.authority.denied()
+        return self._listed
+
+    def credentials(self) -> grpc.ServerCredentials:
+        from ..core.identity.certificates import server_credentials
+
+        return server_credentials(self.own.material)
+
+    async def keep_identity(self) -> None:
+        """Renews the coordinator's own certificate when it is due."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            _, renewed = await asyncio.to_thread(
+                coordinator_identity,
+                self.authority,
+                self._folder,
+                self._settings.addresses,
+                now_s=time.time(),
+            )
+            if renewed:
+                log.info("the coordinator's certificate was renewed")
+
+
+def _needed(state: CoordinatorState) -> Iterator[bytes]:
+    """The blobs that the coordinator's machine counts on."""
+    for run in state.runs.values():
+        refs = [run.plan.bundle, run.weights, run.memory, run.ordered]
+        refs += [attempt.weights for attempt in (*run.open, *run.parked, *run.batch)]
+        yield from (ref.digest for ref in refs if ref is not None)
+
+
+def _refused(counts: dict[str, int]) -> dict[str, int]:
+    """Of a service's counts those that are refusals."""
+    good = ("enrolled", "renewed", "denied_asked", "orders", "blobs in", "blobs out")
+    return {kind: count for kind, count in counts.items() if kind not in good}

@@ -1,0 +1,226 @@
+"""The nodes of a federation: who was let in, who was seen where, and what an operator made of
+them.
+
+Numbers are handed out here, counting from 1 in each tier; a row is never removed, so none is used
+twice. What a node is doing now is read from the coordinator's machine when somebody asks; when it
+was last seen is written down at most every few minutes, for all nodes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..core.identity.folder import HomeAddress
+from ..core.node.codec import address
+from ..core.ports import CLOUD, MS, Node, Tier
+from ..core.wire.operator_pb2 import NodeInfo
+from .registry import NotKnown, now_ms
+from .state import CoordinatorState
+from .store.database import Database
+from .store.models import NodeRow
+
+#: A node's row says when it was seen, give or take so much.
+SEEN_EVERY_MS = 5 * 60_000
+#: A node that was not seen for so long is gone; before that it is silent.
+GONE_MS = 24 * 3_600_000
+#: Rows in one statement.
+ROWS_AT_ONCE = 500
+NODES_DEFAULT, NODES_MAX = 100, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What the coordinator's machine knows of a node now. home: a device's edge."""
+
+    state: str
+    seen_ms: int
+    home: int | None = None
+
+
+def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Live]:
+    """The nodes that the machine has heard of: "ready", "working", or an edge that is "silent"."""
+    found: dict[Node, Live] = {}
+    for edge, view in state.edges.items():
+        seen, silent = view.heard_ns // MS, view.heard_ns < now_ns - silence_ns
+        found[Node(Tier.EDGE, edge)] = Live("silent" if silent else "ready", seen)
+        for device in () if silent else view.ready:
+            found[Node(Tier.DEVICE, device)] = Live("ready", seen, edge)
+        for device in view.taken:
+            found[Node(Tier.DEVICE, device)] = Live("working", seen, edge)
+    for run in state.runs.values():
+        for attempt in run.open:
+            for edge, share in attempt.owing():
+                known = found.get(Node(Tier.EDGE, edge))
+                if known is not None and known.state == "ready":
+                    found[Node(Tier.EDGE, edge)] = Live("working", known.seen_ms)
+                answered = {*share.reported, *attempt.failures}
+                for device in set(share.devices) - answered:
+                    seen = known.seen_ms if known else 0
+                    found[Node(Tier.DEVICE, device)] = Live("working", seen, edge)
+    return found
+
+
+class Fleet:
+    """A Registry in the sense of `cloud.enrolment`, and what operators ask of nodes."""
+
+    def __init__(self, database: Database, cloud: HomeAddress | None = None) -> None:
+        """cloud: where nodes reach the coordinator."""
+        self._database, self._cloud = database, cloud or HomeAddress(CLOUD)
+        self._written: dict[Node, tuple[int, int | None]] = {}
+
+    # ------------------------------------------------ enrolment
+
+    async def register(self, tier: Tier, labels: Mapping[str, str], now_ms: int) -> int:
+        """A new number; durable on return."""
+
+        async def work(connection: AsyncConnection) -> int:
+            asked = select(func.max(NodeRow.number)).where(NodeRow.tier == tier.value)
+            number = int((await connection.execute(asked)).scalar() or 0) + 1
+            row = {"tier": tier.value, "number": number, "labels": dict(labels)}
+            await connection.execute(insert(NodeRow).values(**row, enrolled_ms=now_ms))
+            return number
+
+        return await self._database.transact(work)
+
+    async def certified(self, node: Node, serial: int, not_after: int, now_ms: int) -> None:
+        """The node has a new certificate. A row is made where the number came from elsewhere."""
+        values = {"serial": f"{serial:x}", "certificate_ends_ms": not_after * 1000}
+
+        async def work(connection: AsyncConnection) -> None:
+            done = await connection.execute(update(NodeRow).where(*_is(node)).values(**values))
+            if not done.rowcount:
+                row = {"tier": node.tier.value, "number": node.number, "enrolled_ms": now_ms}
+                await connection.execute(insert(NodeRow).values(**row, **values, labels={}))
+
+        await self._database.transact(work)
+
+    async def homes(self, node: Node) -> Sequence[HomeAddress]:
+        """For a device the edges that said by a label where they are reached, then the coordinator.
+        For an edge the coordinator.
+        """
+        homes: list[HomeAddress] = []
+        if node.tier is Tier.DEVICE:
+            asked = select(NodeRow).where(NodeRow.tier == Tier.EDGE.value, NodeRow.state == "")
+            async with self._database.read() as connection:
+                rows = (await connection.execute(asked.order_by(NodeRow.number).limit(32))).all()
+            for row in rows:
+                grpc, mqtt = (str(row.labels.get(kind, "")) for kind in ("grpc", "mqtt"))
+                if grpc or mqtt:
+                    homes.append(HomeAddress(Node(Tier.EDGE, row.number), grpc, mqtt))
+        return [*homes, self._cloud]
+
+    # ------------------------------------------------ operators
+
+    async def nodes(
+        self, seen: Mapping[Node, Live], tier: Tier | None, limit: int, after: int
+    ) -> list[NodeInfo]:
+        """A page, by number; of all tiers it ends with a whole number, so that `after` goes on
+        behind it. Zero: from edge 0 on. seen: of `live`.
+        """
+        asked = select(NodeRow).where(NodeRow.number >= (after + 1 if after else 0))
+        asked = asked.order_by(NodeRow.number, NodeRow.tier)
+        if tier is not None:
+            asked = asked.where(NodeRow.tier == tier.value)
+        count = min(limit or NODES_DEFAULT, NODES_MAX)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(asked.limit(count + len(Tier)))).all()
+        rows = [
+            row for i, row in enumerate(rows) if i < count or row.number == rows[count - 1].number
+        ]
+        return [_info(row, seen.get(Node(Tier(row.tier), row.number))) for row in rows]
+
+    async def node(self, node: Node, seen: Mapping[Node, Live]) -> NodeInfo:
+        """Raises NotKnown."""
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(NodeRow).where(*_is(node)))).one_or_none()
+        if row is None:
+            raise NotKnown(f"there is no {node}", "`delian fleet ls` lists the nodes")
+        return _info(row, seen.get(node))
+
+    async def mark(self, node: Node, state: str) -> None:
+        """state: "", "draining" or "revoked". Raises NotKnown."""
+
+        async def work(connection: AsyncConnection) -> int:
+            done = await connection.execute(update(NodeRow).where(*_is(node)).values(state=state))
+            return int(done.rowcount)
+
+        if not await self._database.transact(work):
+            raise NotKnown(f"there is no {node}", "`delian fleet ls` lists the nodes")
+
+    async def holders(self, serials: Collection[int]) -> list[Node]:
+        """The nodes whose newest certificate is one of these."""
+        names = sorted(f"{serial:x}" for serial in serials)
+        found: list[Node] = []
+        for start in range(0, len(names), ROWS_AT_ONCE):
+            some = NodeRow.serial.in_(names[start : start + ROWS_AT_ONCE])
+            async with self._database.read() as connection:
+                rows = (await connection.execute(select(NodeRow).where(some))).all()
+            found += [Node(Tier(row.tier), row.number) for row in rows]
+        return found
+
+    async def observe(self, seen: Mapping[Node, Live]) -> int:
+        """Writes down who was seen where, as far as it is news; gives how many rows changed."""
+        news = {
+            node: found for node, found in seen.items() if _is_news(self._written.get(node), found)
+        }
+        nodes = sorted(news)
+        for start in range(0, len(nodes), ROWS_AT_ONCE):
+            part = {node: news[node] for node in nodes[start : start + ROWS_AT_ONCE]}
+            await self._database.transact(partial(_write_seen, seen=part))
+            self._written.update({n: (f.seen_ms, f.home) for n, f in part.items()})
+        return len(nodes)
+
+
+def _is_news(written: tuple[int, int | None] | None, found: Live) -> bool:
+    if written is None:
+        return True
+    seen_ms, home = written
+    return found.home != home or found.seen_ms >= seen_ms + SEEN_EVERY_MS
+
+
+async def _write_seen(connection: AsyncConnection, seen: Mapping[Node, Live]) -> None:
+    for tier in Tier:
+        some = {node.number: found for node, found in seen.items() if node.tier is tier}
+        if not some:
+            continue
+        mine = (NodeRow.tier == tier.value, NodeRow.number.in_(list(some)))
+        there = set((await connection.execute(select(NodeRow.number).where(*mine))).scalars())
+        new: list[dict[str, Any]] = []
+        for number, found in some.items():
+            values = {"seen_ms": found.seen_ms, "home": found.home}
+            if number in there:
+                where = _is(Node(tier, number))
+                await connection.execute(update(NodeRow).where(*where).values(**values))
+            else:
+                new.append({"tier": tier.value, "number": number, "labels": {}, **values})
+        if new:
+            await connection.execute(insert(NodeRow), new)
+
+
+def _is(node: Node) -> tuple[Any, ...]:
+    return NodeRow.tier == node.tier.value, NodeRow.number == node.number
+
+
+def _info(row: Any, found: Live | None) -> NodeInfo:
+    seen = max(row.seen_ms, found.seen_ms if found else 0)
+    home = found.home if found is not None and found.home is not None else row.home
+    state = row.state or (found.state if found else "")
+    if not state:
+        state = "gone" if seen < now_ms() - GONE_MS else "silent"
+    info = NodeInfo(
+        node=address(Node(Tier(row.tier), row.number)),
+        state=state,
+        seen_ms=seen,
+        enrolled_ms=row.enrolled_ms,
+        certificate_ends_ms=row.certificate_ends_ms,
+        labels={str(k): str(v) for k, v in row.labels.items()},
+    )
+    if home is not None:
+        info.home.CopyFrom(address(Node(Tier.EDGE, home)))
+    return info

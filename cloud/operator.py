@@ -1,0 +1,487 @@
+"""The coordinator's front desk: what operators ask for, as service `Operator` of
+proto/operator.proto.
+
+Orders to runs become events of the coordinator's machine. They are checked first, so that a mistake
+is told and not journaled, and answered when the event that they became is durable: `Orders`. What
+is only asked comes from the registry; a run that is not over also from the machine, which knows its
+round and attempt. Watching a run waits for the store's next event; nothing is polled.
+
+Who may call is decided before a call comes here (`core.identity.roles`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import grpc
+
+from ..core.bundle import BYTES_MAX as BUNDLE_BYTES_MAX
+from ..core.bundle import parse
+from ..core.errors import DelianError
+from ..core.identity.authority import Authority
+from ..core.identity.certificates import IdentityError, Role, identity_of_context
+from ..core.identity.tokens import VALID_S, TokenBook
+from ..core.net.grpc_guard import CLAIM
+from ..core.net.limits import PART_BYTES
+from ..core.node.blobs import BlobError, BlobsFull, BlobStore
+from ..core.node.codec import node_of
+from ..core.ports import BLOB_BYTES_MAX, Event, Node, Ordered, ProtocolError, Record, Tier
+from ..core.wire import link_pb2, operator_pb2, operator_pb2_grpc
+from ..core.wire.blob_pb2 import BlobRef
+from ..core.wire.journal_pb2 import Drain, Forget
+from ..core.wire.link_pb2 import Part
+from ..core.wire.operator_pb2 import PlanMessage, RunOrder
+from ..core.wire.operator_pb2 import RunInfo as RunMessage
+from .fleet import Fleet, Live, live
+from .machine import Coordinator
+from .plan import RunPlan
+from .registry import NotKnown, Registry
+from .state import CoordinatorPolicy
+from .store.database import StoreError
+
+log = logging.getLogger("delian.cloud.operator")
+
+T = TypeVar("T")
+
+#: How long an order may wait for the machine and its journal.
+ORDER_S = 30.0
+#: For one part of a blob, in either direction.
+PART_S = 60.0
+PUT_PART_BYTES_MAX = 2**20
+#: Watchers at once; and how long one waits before it looks whether its caller is still there.
+WATCHERS_MAX = 256
+WATCH_S = 60.0
+#: Blobs that are brought or fetched at once: each holds a part in memory.
+TRANSFERS_MAX = 32
+_ACTIONS = ("pause", "resume", "cancel")
+
+
+class Node0(Protocol):
+    """A node of this process: a Driver."""
+
+    def post(self, event: Event) -> None: ...
+
+
+class CloudNode(Node0, Protocol):
+    """The coordinator's driver."""
+
+    @property
+    def machine(self) -> Any: ...
+
+    @property
+    def now(self) -> int: ...
+
+
+class Desk(Coordinator):
+    """The coordinator's machine; it records each order that it has handled, which is how `Orders`
+    learns that the order is durable.
+    """
+
+    def handle(self, event: Event, now: int) -> list[Any]:
+        effects = super().handle(event, now)
+        if isinstance(event, Ordered) and isinstance(event.order, RunOrder):
+            fields = {"run": event.order.run, "order": event.order.WhichOneof("order")}
+            effects.append(Record("ordered", fields))
+        return effects
+
+
+class Orders:
+    """Gives orders to the coordinator's machine and waits until they are durable."""
+
+    def __init__(self, cloud: Callable[[], CloudNode]) -> None:
+        self._cloud = cloud
+        self._waiting: dict[tuple[int, str], list[asyncio.Future[None]]] = {}
+
+    async def give(self, order: RunOrder) -> None:
+        """Raises DelianError when the order would be refused, TimeoutError when the coordinator is
+        too busy; then the order may still be followed.
+        """
+        cloud = self._cloud()
+        cloud.machine.check(order)
+        key = (order.run, order.WhichOneof("order") or "")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, []).append(done)
+        try:
+            cloud.post(Ordered(order))
+            async with asyncio.timeout(ORDER_S):
+                await done
+        finally:
+            left = [other for other in self._waiting.get(key, []) if other is not done]
+            if left:
+                self._waiting[key] = left
+            else:
+                self._waiting.pop(key, None)
+
+    def recorded(self, record: Record) -> None:
+        """Tell it of each record of the machine."""
+        if record.kind == "ordered":
+            key = (int(record.fields["run"]), str(record.fields["order"]))
+            for done in self._waiting.get(key, []):
+                if not done.done():
+                    done.set_result(None)
+
+
+class OperatorService(operator_pb2_grpc.OperatorServicer):
+    """Serves `Operator`.
+
+    cloud, gatherer: the drivers of the coordinator and of its own edge 0. send_away: ends the links
+    of a node. authority, tokens: the CA, where there is one. enrolment: "host:port" that tokens
+    name.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        fleet: Fleet,
+        blobs: BlobStore,
+        orders: Orders,
+        cloud: Callable[[], CloudNode],
+        gatherer: Callable[[], Node0],
+        send_away: Callable[[Node, str], None] = lambda node, reason: None,
+        *,
+        policy: CoordinatorPolicy | None = None,
+        authority: Authority | None = None,
+        tokens: TokenBook | None = None,
+        enrolment: str = "",
+    ) -> None:
+        self._registry, self._fleet, self._blobs, self._orders = registry, fleet, blobs, orders
+        self._cloud, self._gatherer, self._send_away = cloud, gatherer, send_away
+        self._policy = policy or CoordinatorPolicy()
+        self._authority, self._tokens, self._enrolment = authority, tokens, enrolment
+        self._submitting = asyncio.Lock()  # numbers go up in the order of the machine's events
+        self._transfers = asyncio.Semaphore(TRANSFERS_MAX)
+        self._watchers = 0
+        self.counts = {"orders": 0, "refused": 0, "blobs in": 0, "blobs out": 0}
+
+    # ------------------------------------------------ runs
+
+    async def Submit(self, request: operator_pb2.SubmitRequest, context: Any) -> RunMessage:
+        return await self._answer(context, self._submit(request.plan))
+
+    async def CloneRun(self, request: operator_pb2.CloneRequest, context: Any) -> RunMessage:
+        async def work() -> RunMessage:
+            before = await self._info(request.run)
+            plan = PlanMessage()
+            plan.CopyFrom(before.plan)
+            if request.from_newest:
+                plan.weights.CopyFrom(before.weights)
+            plan.MergeFrom(request.changes)
+            return await self._submit(plan, request.run)
+
+        return await self._answer(context, work())
+
+    async def _submit(self, plan: PlanMessage, cloned_from: int | None = None) -> RunMessage:
+        async with self._submitting:
+            machine = self._cloud().machine
+            # As it will be numbered, or a little lower: the machine knows of no higher one.
+            machine.check(RunOrder(run=machine.state.newest + 1, submit=plan))
+            await self._check_blobs(plan)
+            run = await self._registry.add_run(plan, cloned_from)
+            self.counts["orders"] += 1
+            log.info("run submitted", extra={"run": run, "run_name": plan.name})
+            await self._orders.give(RunOrder(run=run, submit=plan))
+        return await self._info(run)
+
+    async def _check_blobs(self, plan: PlanMessage) -> None:
+        """Whether the plan's blobs are here and fit one another. Raises DelianError."""
+        for name, ref in (("bundle", plan.bundle), ("weights", plan.weights)):
+            size = await self._blobs.size(ref.digest)
+            if size != ref.size:
+                raise DelianError(
+                    f"plan.{name}: no blob {ref.digest.hex()[:16]} of {ref.size} bytes is here",
+                    "put it into the coordinator's store first",
+                )
+        if plan.bundle.size > BUNDLE_BYTES_MAX:
+            raise DelianError(f"plan.bundle: {plan.bundle.size} bytes; at most {BUNDLE_BYTES_MAX}")
+        content = await self._blobs.read(plan.bundle.digest)
+        bundle = await asyncio.to_thread(parse, content, "plan.bundle")
+        manifest, ring = bundle.manifest, RunPlan.from_message(1, plan).ring
+        asked = (ring.dimension, ring.clip)
+        if asked != (manifest.dimension, manifest.clip) or ring.clients_max > manifest.clients_max:
+            raise DelianError(
+                f"plan.ring: dimension {asked[0]}, clip {asked[1]:g}, {ring.clients_max} clients,"
+                f" where the bundle has {manifest.dimension}, {manifest.clip:g} and"
+                f" {manifest.clients_max}",
+                "take the ring plan from the bundle's manifest",
+            )
+
+    async def ListRuns(
+        self, request: operator_pb2.ListRequest, context: Any
+    ) -> operator_pb2.RunList:
+        async def work() -> operator_pb2.RunList:
+            runs = await self._registry.runs(request.limit, request.before)
+            return operator_pb2.RunList(runs=[self._with_live(run) for run in runs])
+
+        return await self._answer(context, work())
+
+    async def GetRun(self, request: operator_pb2.RunRequest, context: Any) -> RunMessage:
+        return await self._answer(context, self._info(request.run))
+
+    async def ControlRun(self, request: operator_pb2.RunControl, context: Any) -> RunMessage:
+        async def work() -> RunMessage:
+            if request.action not in _ACTIONS:
+                raise DelianError(f"`{request.action[:40]}` is no action", ", ".join(_ACTIONS))
+            await self._info(request.run)  # one that nobody knows is told apart from one that ended
+            order = RunOrder(run=request.run)
+            setattr(order, request.action, True)
+            await self._orders.give(order)
+            self.counts["orders"] += 1
+            log.info("run ordered", extra={"run": request.run, "action": request.action})
+            return await self._info(request.run)
+
+        return await self._answer(context, work())
+
+    async def WatchRun(
+        self, request: operator_pb2.WatchRequest, context: Any
+    ) -> AsyncIterator[operator_pb2.RunEvent]:
+        if self._watchers >= WATCHERS_MAX:
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watchers")
+        self._watchers += 1
+        after = request.after
+        try:
+            await self._answer(context, self._info(request.run))
+            while True:
+                # Asked for before looking: what comes in between sets it.
+                change = self._registry.change_of(request.run)
+                over = await self._answer(context, self._registry.is_over(request.run))
+                events = await self._answer(context, self._registry.events(request.run, after))
+                for event in events:
+                    after = event.sequence
+                    yield event
+                if not events:
+                    if over or request.once:
+                        return
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(change.wait(), WATCH_S)
+        finally:
+            self._watchers -= 1
+
+    async def _info(self, run: int) -> RunMessage:
+        return self._with_live(await self._registry.run(run))
+
+    def _with_live(self, told: RunMessage) -> RunMessage:
+        state = self._cloud().machine.state.runs.get(told.run)
+        if state is not None:
+            told.phase, told.round, told.attempt = state.phase.value, state.round, state.attempt
+            told.weights.CopyFrom(state.weights)
+            told.why = state.stopped_by
+        return told
+
+    # ------------------------------------------------ the fleet
+
+    def _live(self) -> dict[Node, Live]:
+        cloud = self._cloud()
+        return live(cloud.machine.state, cloud.now, self._policy.edge_silence_ns)
+
+    async def ListNodes(
+        self, request: operator_pb2.FleetRequest, context: Any
+    ) -> operator_pb2.FleetList:
+        async def work() -> operator_pb2.FleetList:
+            tier = None
+            if request.tier != link_pb2.NODE_TIER_UNSPECIFIED:
+                tier = node_of(link_pb2.Address(tier=request.tier)).tier
+            seen = self._live()
+            await self._fleet.observe(seen)
+            found = await self._fleet.nodes(seen, tier, request.limit, request.after)
+            return operator_pb2.FleetList(nodes=found)
+
+        return await self._answer(context, work())
+
+    async def GetNode(
+        self, request: operator_pb2.NodeRequest, context: Any
+    ) -> operator_pb2.NodeInfo:
+        work = self._fleet.node(node_of(request.node), self._live())
+        return await self._answer(context, work)
+
+    async def DrainNode(
+        self, request: operator_pb2.NodeRequest, context: Any
+    ) -> operator_pb2.NodeInfo:
+        async def work() -> operator_pb2.NodeInfo:
+            node = node_of(request.node)
+            if node != Node(Tier.EDGE, 0):
+                raise DelianError(
+                    f"{node} is not drained from here",
+                    "an edge is drained on its own machine; from here edge 0 alone",
+                )
+            await self._fleet.observe(self._live())
+            await self._fleet.mark(node, "draining")
+            self._gatherer().post(Ordered(Drain(draining=True)))
+            return await self._fleet.node(node, self._live())
+
+        return await self._answer(context, work())
+
+    async def RevokeNode(
+        self, request: operator_pb2.NodeRequest, context: Any
+    ) -> operator_pb2.NodeInfo:
+        async def work() -> operator_pb2.NodeInfo:
+            node = node_of(request.node)
+            authority = self._authority
+            if authority is None:
+                raise DelianError(
+                    "this coordinator knows no certificates", "it runs with --insecure"
+                )
+            await self._fleet.node(node, {})
+            name = f"{node.tier.value}-{node.number}"
+            listed, fresh = await asyncio.to_thread(authority.revoke, name, "by an operator")
+            await self._fleet.mark(node, "revoked")
+            if node.tier is Tier.DEVICE:
+                self._gatherer().post(Ordered(Forget(device=node.number)))
+            self._send_away(node, "revoked")
+            facts = {"node": name, "certificates": fresh, "version": listed.version}
+            log.warning("node revoked", extra=facts)
+            return await self._fleet.node(node, self._live())
+
+        return await self._answer(context, work())
+
+    async def CreateToken(
+        self, request: operator_pb2.TokenRequest, context: Any
+    ) -> operator_pb2.TokenReply:
+        async def work() -> operator_pb2.TokenReply:
+            authority, tokens = self._authority, self._tokens
+            if authority is None or tokens is None or not self._enrolment:
+                raise DelianError(
+                    "nobody can be let in here",
+                    "this coordinator has no CA, or serves no enrolment",
+                )
+            tier = node_of(link_pb2.Address(tier=request.tier)).tier
+            token, expires = await asyncio.to_thread(
+                lambda: tokens.create(
+                    Role(tier.value),
+                    authority.federation,
+                    self._enrolment,
+                    authority.public,
+                    valid_s=request.valid_s or VALID_S,
+                    uses=request.uses or 1,
+                )
+            )
+            return operator_pb2.TokenReply(token=token.text(), expires_ms=expires * 1000)
+
+        return await self._answer(context, work())
+
+    # ------------------------------------------------ models
+
+    async def ListModels(
+        self, request: operator_pb2.ListRequest, context: Any
+    ) -> operator_pb2.ModelList:
+        models = await self._answer(context, self._registry.models(request.limit, request.before))
+        return operator_pb2.ModelList(models=models)
+
+    async def GetModel(
+        self, request: operator_pb2.ModelRequest, context: Any
+    ) -> operator_pb2.ModelInfo:
+        return await self._answer(context, self._registry.model(request))
+
+    async def Promote(
+        self, request: operator_pb2.PromoteRequest, context: Any
+    ) -> operator_pb2.ModelInfo:
+        work = self._registry.promote(request.model, request.alias, caller_of(context))
+        return await self._answer(context, work)
+
+    async def Rollback(
+        self, request: operator_pb2.PromoteRequest, context: Any
+    ) -> operator_pb2.ModelInfo:
+        work = self._registry.rollback(request.alias, caller_of(context))
+        return await self._answer(context, work)
+
+    # ------------------------------------------------ blobs
+
+    async def PutBlob(self, request_iterator: Any, context: Any) -> BlobRef:
+        async with self._transfers:
+            return await self._answer(context, self._put(aiter(request_iterator)))
+
+    async def _put(self, parts: AsyncIterator[operator_pb2.PutPart]) -> BlobRef:
+        first = await _next(parts)
+        if first is None or not 0 < first.blob.size <= BLOB_BYTES_MAX:
+            raise DelianError(
+                "the first part names no blob", f"its digest and size, 1 to {BLOB_BYTES_MAX} bytes"
+            )
+        ref = first.blob
+        partial = await self._blobs.begin(ref.digest, ref.size)
+        try:
+            # One that goes on where it ended is sent from its beginning all the same.
+            seen = 0
+            part: operator_pb2.PutPart | None = first
+            while part is not None:
+                if len(part.content) > PUT_PART_BYTES_MAX:
+                    raise DelianError(f"a part of more than {PUT_PART_BYTES_MAX} bytes")
+                known = max(0, partial.offset - seen)
+                seen += len(part.content)
+                if seen > ref.size:
+                    raise DelianError(f"more than the {ref.size} bytes that were announced")
+                if part.content[known:]:
+                    await partial.write(part.content[known:])
+                part = await _next(parts)
+            if seen < ref.size:
+                raise DelianError(f"{seen} of {ref.size} bytes came")
+            if not await partial.finish():
+                raise DelianError("what came does not hash to its digest", "send it again")
+        finally:
+            await partial.abort()
+        self.counts["blobs in"] += 1
+        return ref
+
+    async def GetBlob(self, request: BlobRef, context: Any) -> AsyncIterator[Part]:
+        async with self._transfers:
+            size = await self._answer(context, self._blobs.size(request.digest))
+            if size is None:
+                await self._refuse(context, grpc.StatusCode.NOT_FOUND, "the blob is not here")
+            self._blobs.pin(request.digest)
+            try:
+                offset = 0
+                while offset < size:
+                    reading = self._blobs.read(request.digest, offset, PART_BYTES)
+                    content = await self._answer(context, reading)
+                    yield Part(id=request.digest, offset=offset, content=content)
+                    offset += len(content)
+            finally:
+                self._blobs.unpin(request.digest)
+            self.counts["blobs out"] += 1
+
+    # ------------------------------------------------ answers
+
+    async def _answer(self, context: Any, work: Awaitable[T]) -> T:
+        """What `work` gives; an error of ours ends the call with its words."""
+        code, text = grpc.StatusCode.INTERNAL, ""
+        try:
+            return await work
+        except NotKnown as fault:
+            code, text = grpc.StatusCode.NOT_FOUND, _words(fault)
+        except BlobsFull as fault:
+            code, text = grpc.StatusCode.RESOURCE_EXHAUSTED, _words(fault)
+        except (StoreError, BlobError) as fault:
+            code, text = grpc.StatusCode.UNAVAILABLE, _words(fault)
+        except (DelianError, ProtocolError) as fault:
+            code, text = grpc.StatusCode.INVALID_ARGUMENT, _words(fault)
+        except TimeoutError:
+            code, text = grpc.StatusCode.DEADLINE_EXCEEDED, "the coordinator is too busy"
+        await self._refuse(context, code, text)
+
+    async def _refuse(self, context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
+        self.counts["refused"] += 1
+        await context.abort(code, text)
+        raise AssertionError("abort returns to nobody")
+
+
+def caller_of(context: Any) -> str:
+    """The name of whoever calls, for the record."""
+    try:
+        identity = identity_of_context(context.auth_context())
+    except IdentityError:
+        return ""
+    if identity is not None:
+        return identity.common_name
+    return next((str(v) for k, v in context.invocation_metadata() or () if k == CLAIM), "")
+
+
+def _words(fault: DelianError) -> str:
+    """Message and hint, which `cli.coordinator` takes apart again."""
+    return f"{fault.message}\n{fault.hint}" if fault.hint else fault.message
+
+
+async def _next(parts: AsyncIterator[operator_pb2.PutPart]) -> operator_pb2.PutPart | None:
+    async with asyncio.timeout(PART_S):
+        return await anext(parts, None)
