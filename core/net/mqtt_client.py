@@ -45,8 +45,8 @@ from .seal import VERSION
 
 log = logging.getLogger("delian.net.mqtt")
 
-#: Messages that the broker has not acknowledged. paho itself would queue beyond 20.
-OUTSTANDING_MAX = 16
+#: Messages that the broker has not acknowledged. Every broker bears so many (HiveMQ no more).
+OUTSTANDING_MAX = 10
 #: What the broker may send before it waits for acknowledgements.
 RECEIVE_MAX = 64
 #: Messages that wait for this process. Beyond them messages are dropped and counted.

@@ -32,6 +32,7 @@ from .limits import (
     QUEUE_BYTES_MAX,
     QUEUE_ENVELOPES_MAX,
     RATE_BURST,
+    RATE_DROPPED_MAX,
     RATE_PER_S,
     Faults,
 )
@@ -124,6 +125,7 @@ class Peer:
         self._slots = asyncio.Semaphore(SLOTS)
         self._pump_task: asyncio.Task[None] | None = None
         self._tokens, self._tokens_at = float(RATE_BURST), 0.0
+        self._limited = 0
         self._closed = False
 
     # ------------------------------------------------ keys
@@ -355,6 +357,10 @@ class Peer:
         grown = self._tokens + (now - self._tokens_at) * RATE_PER_S
         self._tokens, self._tokens_at = min(float(RATE_BURST), grown), now
         if self._tokens < 1:
+            self._limited += 1
+            if self._limited > RATE_DROPPED_MAX:  # from now on it costs nothing to refuse it
+                self._limited = 0
+                self._forget_keys()
             raise SealError("too many messages")
         self._tokens -= 1
 

@@ -9,7 +9,7 @@ import aiomqtt
 import pytest
 from delian.core.errors import DelianError
 from delian.core.identity.roles import MESSAGES
-from delian.core.net import mqtt_link, mqtt_transfers
+from delian.core.net import mqtt_link, mqtt_peer, mqtt_transfers
 from delian.core.net.mqtt_parts import PART_BYTES, WINDOW
 from delian.core.net.seal import Credentials
 from delian.core.net.topics import home, make, parse
@@ -357,7 +357,7 @@ def test_births_and_messages_of_an_earlier_life_are_refused(mqtt, mosquitto):
 def against(mqtt, mosquitto):
     """Runs `attack(hub, channel, edge)`: the channel is that of a device that is here."""
 
-    def run(attack, bytes_max=2**20):
+    def run(attack, bytes_max=2**20, again=False):
         async def main():
             edge, device = mqtt.Station(EDGE), mqtt.Station(DEVICE)
             edge.bytes_max = bytes_max
@@ -371,6 +371,9 @@ def against(mqtt, mosquitto):
                     hub.receive(topic, frame, False)
 
                 await attack(hub, say, edge)
+                if again:  # as after a while of silence
+                    up._visit._be_born_soon()
+                    await mqtt.until(lambda: up._visit._channel_at > 0)
                 device.send(EDGE, CHECK_IN)  # the link has survived it
                 await mqtt.until(lambda: CHECK_IN in edge.messages)
                 return hub.faults.counts
@@ -496,13 +499,21 @@ def test_content_that_does_not_hash_to_its_id_is_refused(against):
     assert against(attack) == {"content does not hash to its id": 1}
 
 
-def test_a_flood_is_cut_off(against):
-    async def attack(hub, say, edge):
-        for _ in range(3_000):
-            say(CHECK_IN)
-        await asyncio.sleep(0.1)
+def test_a_flood_is_cut_off(against, monkeypatch):
+    monkeypatch.setattr(mqtt_peer, "RATE_PER_S", 10.0)
 
-    assert 500 < against(attack)["too many messages"] < 1_500
+    async def attack(hub, say, edge):
+        for _ in range(2_000 + 1_000):
+            say(CHECK_IN)
+        assert len(edge.received) < 2_100 and hub.peers == (DEVICE,)
+        for _ in range(200):
+            say(CHECK_IN)
+        assert hub.peers == () and hub.faults.counts["stale"] > 0
+        edge.received.clear()
+        hub._peers[DEVICE].peer._tokens = 100.0  # some time later
+
+    counts = against(attack, again=True)
+    assert counts["too many messages"] > 900
 
 
 def test_births_without_end_are_not_all_answered(against):
