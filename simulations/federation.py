@@ -26,6 +26,7 @@ import numpy as np
 
 from ..cloud.machine import Coordinator
 from ..cloud.machine import restore as restore_cloud
+from ..cloud.run import TICKETS
 from ..cloud.state import CoordinatorState
 from ..cloud.state import Phase as CloudPhase
 from ..core.machine import Machine
@@ -94,6 +95,7 @@ class Host:
         "store",
         "timers",
         "up",
+        "updates",
     )
 
     def __init__(self, node: Node, machine: Machine[Any], up: Channel, down: Channel) -> None:
@@ -105,7 +107,8 @@ class Host:
         self.muted = False
         self.timers: dict[str, int] = {}
         self.store: dict[bytes, Blob] = {}
-        self.job: tuple[int, Job | None] | None = None
+        self.job: tuple[int, Job] | None = None  # a device's
+        self.updates: set[int] = set()  # the cloud's: tickets of server updates
         self.profile: DeviceProfile | None = None
 
 
@@ -173,7 +176,8 @@ class Federation:
         keep_freed_memory()
         try:
             while not self._stopping.is_set():
-                if RUN in self.hosts[CLOUD].machine.state.ended:
+                coordinator = self.hosts[CLOUD].machine.state
+                if RUN in coordinator.ended and not coordinator.runs:
                     break
                 sequence, action = self.schedule.pop()
                 action(sequence)
@@ -199,6 +203,13 @@ class Federation:
             counts=dict(sorted(self.counts.items())),
         )
 
+    def order(self, at_ns: int, order: RunOrder) -> None:
+        """Has the coordinator's operator give an order at a moment of virtual time. A further run
+        is over the same blobs as run `RUN`, to which records, weights and result belong; `run` ends
+        when all runs are over.
+        """
+        self._at(at_ns, self._order, self.hosts[CLOUD], order)
+
     def stop(self) -> None:
         """Ends `run` before the next event; it returns what there is."""
         self._stopping.set()
@@ -214,8 +225,8 @@ class Federation:
         host = self._add(cloud, CLOUD, LinkProfile(), 0)
         host.store = {bundle.digest: bundle, weights.digest: weights}
         self._at(0, self._come_up, host)
-        message = plan.message(self._ref(bundle), self._ref(weights), self.seed)
-        self._at(0, self._order, host, RunOrder(run=RUN, submit=message))
+        self.message = plan.message(self._ref(bundle), self._ref(weights), self.seed)
+        self.order(0, RunOrder(run=RUN, submit=self.message))
         for edge in range(fleet.edges):
             machine = EdgeMachine(EdgeState(edge, incarnation=1), plan.edge_policy)
             self._at(0, self._come_up, self._add(machine, machine.node, plan.edge_link, 1))
@@ -272,13 +283,13 @@ class Federation:
         self._sizes[digest] = blob.ByteSize()
         return blob
 
-    def _weights_blob(self, weights: Floats) -> Blob:
-        """The blob of a new model, which is the global one from now on."""
-        self._weights = weights = np.ascontiguousarray(weights, dtype="<f4")
+    def _weights_blob(self, weights: Floats, run: int = RUN) -> Blob:
+        weights = np.ascontiguousarray(weights, dtype="<f4")
         assert weights.shape == (self.plan.ring.dimension,)
         blob = self._blob(weights.tobytes())
-        # One array for all devices: the server's own, which nothing writes to.
-        self._arrays = {blob.digest: weights}
+        if run == RUN:
+            # One array for all devices: the server's own, which nothing writes to.
+            self._weights, self._arrays = weights, {blob.digest: weights}
         return blob
 
     @staticmethod
@@ -327,14 +338,15 @@ class Federation:
         self._dispatch(host, ProgramFinished(ticket, outcome))
 
     def _update(self, _: int, host: Host, effect: RunProgram) -> None:
-        if host.job != (effect.ticket, None):
+        if effect.ticket not in host.updates:
             return
-        host.job = None
+        host.updates.remove(effect.ticket)
         _bundle, weights, *memories = (host.store[digest] for digest in effect.blobs)
         mean, weight = effect.arguments
         memory = memories[0].content if memories else b""
         made, memory = self.training.server_update(self._array(weights), memory, mean, weight)
-        blobs = [self._weights_blob(made)] + ([self._blob(memory)] if memory else [])
+        blobs = [self._weights_blob(made, effect.ticket // TICKETS)]
+        blobs += [self._blob(memory)] if memory else []
         host.store.update((blob.digest, blob) for blob in blobs)
         model = NewModel(*map(self._ref, blobs))
         self._dispatch(host, ProgramFinished(effect.ticket, model))
@@ -352,9 +364,10 @@ class Federation:
         """The node's volatile part is gone: timers, and the program that it runs."""
         host.online = False
         host.timers.clear()
-        if host.job is not None and host.job[1] is not None:
+        if host.job is not None:
             self._jobs.cancel(host.job[1])
         host.job = None
+        host.updates.clear()
         self.trace.note(self.schedule.now, host.node, b"down")
 
     def _arrive(self, number: int, host: Host, visit: int) -> None:
@@ -465,7 +478,7 @@ class Federation:
 
     def _on_run_program(self, host: Host, effect: RunProgram) -> None:
         if effect.program == "server_update":
-            host.job = (effect.ticket, None)
+            host.updates.add(effect.ticket)
             self._at(self.schedule.now + SERVER_UPDATE_NS, self._update, host, effect)
             return
         assert host.profile is not None
@@ -503,12 +516,14 @@ class Federation:
         return np.frombuffer(blob.content, "<f4") if array is None else array
 
     def _on_cancel_program(self, host: Host, effect: CancelProgram) -> None:
+        host.updates.discard(effect.ticket)
         if host.job is not None and host.job[0] == effect.ticket:
-            if host.job[1] is not None:
-                self._jobs.cancel(host.job[1])
+            self._jobs.cancel(host.job[1])
             host.job = None
 
     def _on_record(self, host: Host, effect: Record) -> None:
+        if effect.kind in ("round", "evaluation") and effect.fields["run"] != RUN:
+            return
         if effect.kind == "round":
             away = {d for d in effect.fields["selected"] if not self._is_there(d)}
             self._tally.vanished |= away

@@ -99,8 +99,8 @@ class Round(Table):
     min_reports: int = Field(default=1, ge=1, le=100_000)
     """A round with fewer reports changes nothing."""
     mode: Literal["synchronous", "buffered"] = "synchronous"
-    """`synchronous` (one cohort after the other) or `buffered` (devices train all the time; FedBuff,
-    Nguyen et al. 2022).
+    """`synchronous` (one cohort after the other) or `buffered` (devices train all the time;
+    FedBuff, Nguyen et al. 2022).
     """
     buffer: int | None = Field(default=None, ge=1, le=100_000)
     """Buffered: updates that make the next model. Absent: as many as `devices`."""

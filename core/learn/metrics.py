@@ -30,8 +30,9 @@ DIMENSION = 4
 LOSS_MAX = 64.0
 #: Above the norm of (64, 1, 64, 1), which is below 90.6.
 CLIP = 96.0
-#: The largest number of examples that a device counts for.
-QUERIES_MAX = 4_096
+#: The largest number of examples that a device counts for. A device's steps in the ring are so
+#: many times fewer than the ring's as its query set is smaller: no larger than is of use.
+QUERIES_MAX = 1_024
 
 
 def metrics_plan(clients_max: int) -> ring.RingPlan:

@@ -13,6 +13,8 @@ A failure names its seed: `run(seed)` replays it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import delian.cloud.buffered as buffered
 import delian.cloud.machine as cloud
 import delian.cloud.rounds as rounds
@@ -22,14 +24,14 @@ import delian.edge.collection as collection
 import delian.edge.machine as edge
 import numpy as np
 import pytest
-from delian.cloud.plan import over
-from delian.core.learn.metrics import metrics_plan
-from delian.core.ports import CLOUD, ProtocolError, Tier
+from delian.cloud.plan import RunPlan
+from delian.core.ports import CLOUD, SECOND, ProtocolError, Tier
 from delian.core.privacy.ring import RingPlan
 from delian.core.streams import Streams, device_key
+from delian.core.wire.operator_pb2 import RunOrder
 from delian.core.wire.round_pb2 import Failure
 from delian.simulations.faults import Crash, Faults, Silence
-from delian.simulations.federation import Federation
+from delian.simulations.federation import RUN, Federation
 from delian.simulations.fleet import DeviceClass, Fleet
 from delian.simulations.network import LinkProfile
 from delian.simulations.plan import FederationPlan
@@ -106,11 +108,14 @@ ORDERED = ("order", "pause", "resume", "cancel", "other ", "revoked", "consent")
 class Auditor:
     """Masks every update as secure aggregation does, and checks every sum to the last bit."""
 
-    def __init__(self, training, seed, buffered):
+    def __init__(self, training):
         self.training = training
-        self.streams = Streams(seed)
-        self.buffered = buffered
+        self.plans = {}
         self.seen = []
+
+    def watch(self, run, message):
+        """A run that there will be, by its plan."""
+        self.plans[run] = RunPlan.from_message(run, message)
 
     def _mask(self, info, number, length):
         words = [number, info.run, info.round, info.attempt]
@@ -121,16 +126,18 @@ class Auditor:
 
     def _plain(self, info, number, length):
         """What a device had to upload."""
+        plan = self.plans[info.run]
+        streams = Streams(plan.seed)
         if length != RING.length:
-            key = self.streams.word("evaluation key", info.run)
-        elif self.buffered:
-            key = self.streams.word("wave key", info.run, info.round, info.attempt)
+            key = streams.word("evaluation key", info.run)
+        elif plan.buffered:
+            key = streams.word("wave key", info.run, info.round, info.attempt)
         else:
-            key = self.streams.word("round key", info.run, info.round)
+            key = streams.word("round key", info.run, info.round)
         own = np.array(device_key(key.to_bytes(8, "little"), number), np.uint32)
         if length == RING.length:
             return self.training.update_of(number, own)
-        return self.training._judge(number, own, self.metrics).vector
+        return self.training._judge(number, own, plan.metrics).vector
 
     def unmask(self, total, info, devices):
         assert len(devices) == len(set(devices)) > 0
@@ -140,7 +147,7 @@ class Auditor:
         exact = sum(v.view(np.int32).astype(object) for v in plain)
         assert np.array_equal(total.view(np.int32), exact), "a sum is not the sum of its devices"
         if length == RING.length:
-            self.seen.append((info.round, info.attempt, tuple(devices)))
+            self.seen.append((info.run, info.round, info.attempt, tuple(devices)))
         return total
 
 
@@ -148,15 +155,13 @@ def run(seed, threads=1, observer=None):
     """One federation; gives its result, with all that must hold checked."""
     plan = make_plan(seed)
     training = StubTraining(RING, threads, sick=[3] if seed % 5 == 0 else [], flops=2e9)
-    auditor = Auditor(training, seed, plan.buffer is not None)
+    auditor = Auditor(training)
     federation = Federation(plan, training, seed, threads, auditor, observer)
-    auditor.metrics = metrics_plan(over(plan.evaluate_cohort or plan.cohort, plan.over_selection))
-    if plan.buffer is not None:
-        auditor.metrics = metrics_plan(over(plan.cohort, plan.over_selection))
+    auditor.watch(RUN, federation.message)
     result = federation.run()
     good = [r for r in result.rounds if r.succeeded]
     # A coordinator that was killed while it aggregated unmasks again.
-    seen = sorted(set(auditor.seen))
+    seen = sorted({tuple(rest) for _, *rest in auditor.seen})
     if plan.buffer is None:
         assert sorted({(r.round, r.attempt, r.reported) for r in good}) == seen
     else:
@@ -172,6 +177,48 @@ def run(seed, threads=1, observer=None):
     for e in result.evaluations:
         assert abs(e.metrics["personalised_loss"] - 0.5) < 0.01
     return result
+
+
+def run_two(seed):
+    """A run in rounds and a buffered one on one fleet, ordered about at random; gives how the
+    second ended.
+    """
+    rng = np.random.default_rng(seed)
+    plan = replace(make_plan(seed), buffer=None, evaluate_every=seed % 2)
+    other = replace(plan, buffer=4, concurrency=9)
+    training = StubTraining(RING, flops=2e9)
+    auditor = Auditor(training)
+    federation = Federation(plan, training, seed, 1, auditor)
+    second = other.message(federation.message.bundle, federation.message.weights, seed + 1)
+    federation.order(0, RunOrder(run=2, submit=second))
+    for number, message in ((RUN, federation.message), (2, second)):
+        auditor.watch(number, message)
+        when = sorted(int(s * SECOND) for s in rng.uniform(0, 200, 4))
+        for at, kind in zip(when, ("pause", "resume", "pause", "resume"), strict=True):
+            federation.order(at, RunOrder(run=number, **{kind: True}))
+    if seed % 3 == 0:
+        federation.order(int(rng.uniform(0, 30) * SECOND), RunOrder(run=2, cancel=True))
+    result = federation.run()
+    used = [(run, *wave, d) for run, *wave, devices in set(auditor.seen) for d in devices]
+    assert len(used) == len(set(used)), "an update is in two models"
+    ended = federation.hosts[CLOUD].machine.state.ended
+    assert not result.failed and [r.round for r in result.rounds if r.succeeded] == [1, 2, 3]
+    taken = [v.taken for v in federation.hosts[CLOUD].machine.state.edges.values()]
+    assert not any(taken), "devices of runs that are over are free"
+    return ended[2]
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_two_runs_share_a_fleet_and_both_end(first):
+    phases = set()
+    for seed in range(first, first + 20):
+        try:
+            ended = run_two(seed)
+        except Exception as fault:
+            raise AssertionError(f"seed {seed}: {fault}") from fault
+        assert ended.phase == "cancelled" or (ended.phase, ended.round) == ("done", ROUNDS)
+        phases.add(ended.phase)
+    assert len(phases) == 2
 
 
 @pytest.mark.parametrize("first", range(0, len(SEEDS), 40))
