@@ -40,6 +40,7 @@ def _round_facts(fields: Mapping[str, Any]) -> dict[str, Any]:
         "selected": len(fields["selected"]),
         "reported": len(fields["reported"]),
         "refused": dict(sorted(refused.items())),
+        "target_met": fields["target_met"],
         "weight": fields["weight"],
         "model": fields["model"].hex(),
         "parent": fields["parent"].hex(),
