@@ -393,6 +393,8 @@ class CloudDaemon:
         return None if self.serving else "starting or ending"
 
     def _send_away(self, node: Node, reason: str) -> None:
+        if self.trust is not None:
+            self.trust.refresh()  # or the node would be let in again at once
         self.hub.forget(node, reason)
         if self.mqtt is not None:
             self.mqtt.forget(node)

@@ -1,0 +1,392 @@
+"""The coordinator's front desk, over a loopback channel to a daemon of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("grpc")
+
+import grpc
+from delian.cloud.daemon import CloudDaemon, CloudSettings
+from delian.core.identity.authority import Authority
+from delian.core.identity.certificates import channel_credentials, channel_options
+from delian.core.identity.folder import IdentityFolder
+from delian.core.identity.joining import join
+from delian.core.identity.local import operator_identity
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.build import build
+from delian.core.net.grpc_guard import claim
+from delian.core.nn import Mlp, sgd
+from delian.core.node.codec import address
+from delian.core.ports import CLOUD, Node, Received, Tier
+from delian.core.wire import link_pb2
+from delian.core.wire.admission_pb2 import EdgeHello
+from delian.core.wire.blob_pb2 import BlobRef
+from delian.core.wire.operator_pb2 import (
+    CloneRequest,
+    FleetRequest,
+    ListRequest,
+    ModelRequest,
+    NodeRequest,
+    PlanMessage,
+    PromoteRequest,
+    PutPart,
+    RunControl,
+    RunRequest,
+    SubmitRequest,
+    TokenRequest,
+    WatchRequest,
+)
+from delian.core.wire.operator_pb2_grpc import OperatorStub
+from delian.edge.machine import EdgeMachine, restore
+from delian.edge.state import EdgeState
+
+
+def gatherer(snapshot):
+    return EdgeMachine(EdgeState(0, 1) if snapshot is None else restore(snapshot))
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    rows = SampleSet(np.zeros((6, 4), np.float32), np.zeros(6, np.int32), np.array(4), np.array(2))
+    return build(
+        Classification("small", lambda key: Mlp.init(key, 4, (3,), 2), Samples(2, 1.0)),
+        FedAvg(local=sgd(0.1), server=sgd(1.0), personal_steps=1, epochs=1),
+        rows,
+        example=TensorType(DType.F32, (2, 4)),
+        clip=1.0,
+        clients_max=8,
+        weight_max=6.0,
+        seed=1,
+    )
+
+
+@contextlib.asynccontextmanager
+async def daemon_at(folder, **changes):
+    values = {
+        "listen": "127.0.0.1:0",
+        "enrolment": "",
+        "health": "127.0.0.1:0",
+        "insecure": True,
+        "backend": "reference",
+        **changes,
+    }
+    daemon = CloudDaemon(CloudSettings(folder, **values), gatherer)
+    try:
+        await daemon.start()
+        yield daemon
+    finally:
+        await daemon.close()
+
+
+@contextlib.asynccontextmanager
+async def calling(daemon, name="operator-0"):
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{daemon.ports['grpc']}") as channel:
+        stub = OperatorStub(channel)
+        yield lambda call, request, **o: getattr(stub, call)(request, metadata=claim(name), **o)
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, 60))
+
+
+def ref_of(content) -> BlobRef:
+    return BlobRef(digest=hashlib.sha256(content).digest(), size=len(content))
+
+
+async def put(call, content, ref=None) -> BlobRef:
+    half = len(content) // 2
+    parts = [PutPart(blob=ref or ref_of(content)), PutPart(content=content[:half])]
+    return await call("PutBlob", iter([*parts, PutPart(content=content[half:])]))
+
+
+async def plan_of(call, bundle, **changes) -> PlanMessage:
+    manifest = bundle.manifest
+    plan = PlanMessage(name="small", rounds=2, cohort=2, over_selection=1.0)
+    plan.bundle.CopyFrom(await put(call, bundle.bare().to_bytes()))
+    plan.weights.CopyFrom(await put(call, bundle.weights.tobytes()))
+    plan.ring.clip, plan.ring.clients_max = manifest.clip, manifest.clients_max
+    plan.ring.bits, plan.ring.dimension = 32, manifest.dimension
+    for name, value in changes.items():
+        setattr(plan, name, value)
+    return plan
+
+
+async def refused(awaitable) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await awaitable
+    return caught.value.code(), caught.value.details()
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_a_run_is_submitted_watched_paused_cloned_and_cancelled(tmp_path, bundle):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            made = await call("Submit", SubmitRequest(plan=await plan_of(call, bundle)))
+            assert (made.run, made.phase, made.round) == (1, "waiting", 1)
+            stream = call("WatchRun", WatchRequest(run=1))
+            first = await anext(aiter(stream))
+            assert (first.sequence, json.loads(first.facts)["phase"]) == (1, "waiting")
+            seen = asyncio.ensure_future(anext(aiter(stream)))
+            paused = await call("ControlRun", RunControl(run=1, action="pause"))
+            assert paused.phase == "paused"
+            assert json.loads((await seen).facts)["phase"] == "paused"
+            assert (await call("ControlRun", RunControl(run=1, action="pause"))).phase == "paused"
+            assert (await call("ControlRun", RunControl(run=1, action="resume"))).phase == "waiting"
+            changes = PlanMessage(rounds=7, name="again")
+            clone = await call("CloneRun", CloneRequest(run=1, changes=changes))
+            assert (clone.run, clone.plan.rounds, clone.plan.cohort) == (2, 7, 2)
+            over = await call("ControlRun", RunControl(run=1, action="cancel"))
+            assert over.phase == "cancelled" and over.ended_ms > 0
+            rest = [event async for event in stream]  # it ends with the run
+            assert [json.loads(e.facts)["phase"] for e in rest] == ["waiting", "cancelled"]
+            runs = await call("ListRuns", ListRequest())
+            assert [r.run for r in runs.runs] == [2, 1]
+            assert [r.run for r in (await call("ListRuns", ListRequest(before=2))).runs] == [1]
+            code, text = await refused(call("ControlRun", RunControl(run=1, action="resume")))
+            assert code is grpc.StatusCode.INVALID_ARGUMENT and "cancelled" in text
+
+    run(main())
+
+
+def test_what_no_run_can_keep_is_refused_before_it_is_journaled(tmp_path, bundle):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            good = await plan_of(call, bundle)
+            wrong = []
+            for name, value in (("rounds", 0), ("cohort", 9), ("over_selection", 0.5)):
+                plan = PlanMessage()
+                plan.CopyFrom(good)
+                setattr(plan, name, value)
+                wrong.append((plan, "plan."))
+            missing = PlanMessage()
+            missing.CopyFrom(good)
+            missing.bundle.digest = b"x" * 32
+            wrong.append((missing, "plan.bundle"))
+            other = PlanMessage()
+            other.CopyFrom(good)
+            other.ring.clip = 2.0
+            wrong.append((other, "plan.ring"))
+            no_bundle = PlanMessage()
+            no_bundle.CopyFrom(good)
+            no_bundle.bundle.CopyFrom(await put(call, b"no bundle at all"))
+            wrong.append((no_bundle, "plan.bundle"))
+            before = daemon.cloud.counters["entries"]
+            for plan, part in wrong:
+                code, text = await refused(call("Submit", SubmitRequest(plan=plan)))
+                assert code is grpc.StatusCode.INVALID_ARGUMENT and part in text, text
+            assert daemon.cloud.counters["entries"] == before
+            assert not (await call("ListRuns", ListRequest())).runs
+            assert (await refused(call("GetRun", RunRequest(run=4))))[0] is (
+                grpc.StatusCode.NOT_FOUND
+            )
+
+    run(main())
+
+
+def test_a_run_whose_order_was_lost_begins_at_the_next_start(tmp_path, bundle):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            plan = await plan_of(call, bundle)
+            await daemon.registry.add_run(plan)  # and then the process died
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            async for event in call("WatchRun", WatchRequest(run=1)):
+                assert json.loads(event.facts)["phase"] == "waiting"
+                break
+            assert (await call("GetRun", RunRequest(run=1))).phase == "waiting"
+
+    run(main())
+
+
+def test_runs_and_models_are_there_after_a_restart(tmp_path, bundle):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            plan = await plan_of(call, bundle)
+            before = await call("Submit", SubmitRequest(plan=plan))
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            assert await call("GetRun", RunRequest(run=1)) == before
+            model = await call("GetModel", ModelRequest(run=1, round=0))
+            assert model.weights == plan.weights and model.bundle == plan.bundle
+
+    run(main())
+
+
+# ---------------------------------------------------------------- blobs and models
+
+
+def test_blobs_come_and_go_whole_or_not_at_all(tmp_path):
+    content = bytes(range(256)) * 4096
+
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            ref = await put(call, content)
+            assert await put(call, content) == ref
+            parts = [part async for part in call("GetBlob", ref)]
+            assert b"".join(p.content for p in parts) == content and len(parts) == 4
+            for bad in (
+                [PutPart(content=b"x")],
+                [PutPart(blob=ref_of(b"abc")), PutPart(content=b"abd")],
+                [PutPart(blob=ref_of(b"abc")), PutPart(content=b"abcd")],
+                [PutPart(blob=ref_of(b"abc")), PutPart(content=b"ab")],
+                [PutPart(blob=BlobRef(digest=b"short", size=3)), PutPart(content=b"abc")],
+            ):
+                code, _ = await refused(call("PutBlob", iter(bad)))
+                assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE)
+            gone = call("GetBlob", ref_of(b"abc"))
+            assert (await refused(anext(aiter(gone))))[0] is grpc.StatusCode.NOT_FOUND
+
+    run(main())
+
+
+def test_an_alias_is_promoted_and_rolled_back(tmp_path, bundle):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            for seed in (1, 2):
+                plan = await plan_of(call, bundle, seed=seed)
+                await call("Submit", SubmitRequest(plan=plan))
+
+            async def promote(number):
+                model = ModelRequest(run=number)
+                return await call("Promote", PromoteRequest(model=model, alias="serving"))
+
+            assert (await promote(1)).run == 1
+            assert (await promote(2)).aliases == ["serving"]
+            assert (await call("GetModel", ModelRequest(alias="serving"))).run == 2
+            assert (await call("Rollback", PromoteRequest(alias="serving"))).run == 1
+            assert (await call("GetModel", ModelRequest(alias="serving"))).run == 1
+            assert (await refused(call("Rollback", PromoteRequest(alias="serving"))))[0] is (
+                grpc.StatusCode.NOT_FOUND
+            )
+            moves = await daemon.registry.history("serving")
+            assert [m["action"] for m in moves] == ["rollback", "promote", "promote"]
+            assert {m["by"] for m in moves} == {"operator-0"}
+            models = (await call("ListModels", ListRequest())).models
+            assert [m.run for m in models] == [2, 1]
+            wrong = PromoteRequest(model=ModelRequest(run=1), alias="No Name")
+            assert (await refused(call("Promote", wrong)))[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+    run(main())
+
+
+# ---------------------------------------------------------------- the fleet
+
+
+def test_nodes_are_listed_with_what_they_do(tmp_path):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            edge = Node(Tier.EDGE, 3)
+            hello = EdgeHello(edge=3, incarnation=1, sequence=1, protocol=1, ready=[5, 6, 9])
+            daemon.cloud.post(Received(edge, hello))
+            await until(lambda: 3 in daemon.cloud.machine.state.edges)
+            nodes = (await call("ListNodes", FleetRequest())).nodes
+            told = {(n.node.tier, n.node.number): (n.state, n.home.number) for n in nodes}
+            assert told[link_pb2.NODE_EDGE, 3] == ("ready", 0)
+            assert told[link_pb2.NODE_EDGE, 0] == ("ready", 0)
+            assert told[link_pb2.NODE_DEVICE, 5] == ("ready", 3)
+            pages, after = [], 0
+            while page := (
+                await call(
+                    "ListNodes", FleetRequest(tier=link_pb2.NODE_DEVICE, limit=2, after=after)
+                )
+            ).nodes:
+                pages.append([n.node.number for n in page])
+                after = page[-1].node.number
+            assert pages == [[5, 6], [9]]
+            one = await call("GetNode", NodeRequest(node=address(edge)))
+            assert one.state == "ready" and one.seen_ms > 0
+            drained = await call("DrainNode", NodeRequest(node=address(Node(Tier.EDGE, 0))))
+            assert drained.state == "draining"
+            code, _ = await refused(call("DrainNode", NodeRequest(node=address(edge))))
+            assert code is grpc.StatusCode.INVALID_ARGUMENT
+            nobody = NodeRequest(node=address(Node(Tier.DEVICE, 77)))
+            assert (await refused(call("GetNode", nobody)))[0] is grpc.StatusCode.NOT_FOUND
+
+    run(main())
+
+
+def test_only_operators_are_served(tmp_path):
+    async def main():
+        async with daemon_at(tmp_path) as daemon:
+            for name in ("device-1", "edge-1", "cloud-0"):
+                async with calling(daemon, name) as call:
+                    code, _ = await refused(call("ListRuns", ListRequest()))
+                    assert code is grpc.StatusCode.PERMISSION_DENIED
+
+    run(main())
+
+
+def test_with_certificates_nodes_join_by_token_and_are_revoked(tmp_path):
+    async def main():
+        authority = Authority.create(tmp_path / "ca", "farm")
+        operator_identity(authority, tmp_path / "operator")
+        changes = {"insecure": False, "enrolment": "127.0.0.1:0", "addresses": ("127.0.0.1",)}
+        changes |= {"authority": tmp_path / "ca", "public_enrolment": "127.0.0.1:1"}
+        async with daemon_at(tmp_path / "cloud", **changes) as daemon:
+            material = IdentityFolder(tmp_path / "operator").material()
+            target = f"127.0.0.1:{daemon.ports['grpc']}"
+            options = list(channel_options("farm", CLOUD))
+            credentials = channel_credentials(material)
+            async with grpc.aio.secure_channel(target, credentials, options=options) as channel:
+                stub = OperatorStub(channel)
+                request = TokenRequest(tier=link_pb2.NODE_DEVICE)
+                token = (await stub.CreateToken(request)).token
+                address_now = f"127.0.0.1:{daemon.ports['enrolment']}"
+                own = IdentityFolder(tmp_path / "device")
+                await join(token, own.folder, labels={"host": "barn"}, address=address_now)
+                node = NodeRequest(node=address(Node(Tier.DEVICE, 1)))
+                found = await stub.GetNode(node)
+                assert found.labels["host"] == "barn" and found.certificate_ends_ms > 0
+                await stub.RevokeNode(node)
+                assert (await stub.GetNode(node)).state == "revoked"
+                assert authority.is_denied(own.identity().serial)
+            plain = grpc.aio.insecure_channel(target)
+            code, _ = await refused(OperatorStub(plain).ListRuns(ListRequest(), timeout=5))
+            assert code is grpc.StatusCode.UNAVAILABLE
+            await plain.close()
+
+    run(main())
+
+
+# ---------------------------------------------------------------- health
+
+
+def test_health_readiness_and_metrics_are_served(tmp_path, bundle):
+    async def ask(daemon, path, method="GET"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", daemon.ports["health"])
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return int(head.split()[1]), body.decode()
+
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            await call("Submit", SubmitRequest(plan=await plan_of(call, bundle)))
+            assert await ask(daemon, "/healthz") == (200, "alive\n")
+            assert await ask(daemon, "/readyz") == (200, "ready\n")
+            assert (await ask(daemon, "/nothing"))[0] == 404
+            assert (await ask(daemon, "/metrics", "POST"))[0] == 405
+            status, page = await ask(daemon, "/metrics")
+            assert status == 200
+            assert 'delian_runs{phase="waiting"} 1.0' in page
+            assert 'delian_inbox_events{node="cloud"} 0.0' in page
+            assert "delian_journal_append_seconds_count" in page
+            daemon.serving = False
+            assert (await ask(daemon, "/readyz"))[0] == 503
+
+    run(main())
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)

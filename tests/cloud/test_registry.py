@@ -1,0 +1,159 @@
+"""Models that are kept, and nodes that are counted: what the registry does to store and tables."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from delian.cloud.fleet import SEEN_EVERY_MS, Fleet, Live
+from delian.cloud.registry import NotKnown, Registry, now_ms
+from delian.cloud.store import records
+from delian.cloud.store.database import Database
+from delian.core.errors import DelianError
+from delian.core.identity.folder import HomeAddress
+from delian.core.node.memory import MemoryBlobs
+from delian.core.ports import CLOUD, Node, Record, Tier
+from delian.core.wire.blob_pb2 import BlobRef
+from delian.core.wire.operator_pb2 import ModelRequest, PlanMessage
+
+KEPT = 3
+
+
+@contextlib.asynccontextmanager
+async def opened(store, blobs):
+    database = await Database.open(store)
+    registry = Registry(database, blobs, KEPT)
+    await registry.open()
+    try:
+        yield registry, database
+    finally:
+        await database.close()
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, 60))
+
+
+async def begin(registry, blobs) -> int:
+    bundle, weights = await blobs.put(b"programs"), await blobs.put(b"first")
+    return await registry.add_run(PlanMessage(bundle=bundle, weights=weights))
+
+
+async def make(registry, database, blobs, run, round) -> BlobRef:
+    """As if a round had ended: its row, then what the daemon does about it."""
+    model = await blobs.put(f"model {run}/{round}".encode())
+    fields = {
+        "run": run,
+        "round": round,
+        "attempt": 1,
+        "succeeded": True,
+        "why": "",
+        "selected": [1],
+        "reported": [1],
+        "refused": {},
+        "target_met": True,
+        "weight": 1.0,
+        "opened_ns": 0,
+        "parent": b"p" * 32,
+        "model": model.digest,
+        "model_size": model.size,
+    }
+    await database.transact(lambda c: records.keep(c, [Record("round", fields)], now_ms()))
+    await registry.retire(run)
+    return model
+
+
+def test_of_a_run_the_first_model_the_newest_and_aliased_ones_are_kept(store):
+    blobs = MemoryBlobs()
+
+    async def main():
+        async with opened(store, blobs) as (registry, database):
+            number = await begin(registry, blobs)
+            made = [await make(registry, database, blobs, number, 1)]
+            await registry.promote(ModelRequest(run=number, round=1), "serving")
+            made += [await make(registry, database, blobs, number, r) for r in range(2, 8)]
+            there = [await blobs.size(m.digest) is not None for m in made]
+            assert there == [True, False, False, False, True, True, True]
+            first = await registry.model(ModelRequest(run=number, round=0))
+            assert await blobs.size(first.weights.digest) is not None
+            gone = await registry.model(ModelRequest(run=number, round=2))
+            assert gone.weights == made[1]  # known, though its weights are not here
+            with pytest.raises(DelianError, match="dropped"):
+                await registry.promote(ModelRequest(run=number, round=2), "serving")
+
+    run(main())
+
+
+def test_what_is_kept_is_pinned_again_after_a_restart(tmp_path):
+    blobs = MemoryBlobs()
+
+    async def main():
+        async with opened(tmp_path / "s.db", blobs) as (registry, database):
+            number = await begin(registry, blobs)
+            model = await make(registry, database, blobs, number, 1)
+        again = MemoryBlobs()
+        again.contents = dict(blobs.contents)
+        async with opened(tmp_path / "s.db", again):
+            for content in (b"programs", b"first"):
+                ref = await again.put(content)
+                await again.drop(ref.digest)
+                assert await again.size(ref.digest) is not None
+            await again.drop(model.digest)
+            assert await again.size(model.digest) is not None
+
+    run(main())
+
+
+def test_numbers_are_handed_out_once_in_each_tier_also_at_the_same_time(store):
+    async def main():
+        database = await Database.open(store)
+        fleet = Fleet(database)
+        numbers = await asyncio.gather(*(fleet.register(Tier.DEVICE, {}, 1) for _ in range(8)))
+        assert sorted(numbers) == list(range(1, 9))
+        assert await fleet.register(Tier.EDGE, {"host": "barn"}, 1) == 1
+        await database.close()
+
+    run(main())
+
+
+def test_a_device_is_told_of_edges_that_said_where_they_are_and_then_of_the_coordinator(tmp_path):
+    async def main():
+        database = await Database.open(tmp_path / "s.db")
+        cloud = HomeAddress(CLOUD, "cloud:7443")
+        fleet = Fleet(database, cloud)
+        for labels in ({"grpc": "barn:7451"}, {}, {"grpc": "away:7451"}):
+            await fleet.register(Tier.EDGE, labels, 1)
+        await fleet.mark(Node(Tier.EDGE, 3), "revoked")
+        device, edge = Node(Tier.DEVICE, 1), Node(Tier.EDGE, 1)
+        assert await fleet.homes(device) == [HomeAddress(edge, "barn:7451"), cloud]
+        assert await fleet.homes(edge) == [cloud]
+        await database.close()
+
+    run(main())
+
+
+def test_who_was_seen_is_written_down_when_it_is_news(tmp_path):
+    device = Node(Tier.DEVICE, 4)
+
+    async def main():
+        database = await Database.open(tmp_path / "s.db")
+        fleet = Fleet(database)
+        at = now_ms()
+        assert await fleet.observe({device: Live("ready", at, 1)}) == 1
+        assert await fleet.observe({device: Live("ready", at + 1, 1)}) == 0
+        assert await fleet.observe({device: Live("ready", at + SEEN_EVERY_MS, 1)}) == 1
+        assert await fleet.observe({device: Live("working", at + SEEN_EVERY_MS + 1, 2)}) == 1
+        shown = await fleet.node(device, {})
+        assert (shown.home.number, shown.state) == (2, "silent")
+        assert (await fleet.node(device, {device: Live("working", at, 2)})).state == "working"
+        await fleet.certified(device, 0xABC, 2_000_000_000, at)
+        assert await fleet.holders([0xABC]) == [device]
+        with pytest.raises(NotKnown):
+            await fleet.node(Node(Tier.EDGE, 4), {})
+        await database.close()
+
+    run(main())
