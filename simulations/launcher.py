@@ -8,7 +8,6 @@ ends a child whose parent has died, however it died. `kill` is for tests of what
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -16,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,19 @@ LINE_BYTES_MAX = 64 * 1024
 #: How much of a log an error message shows.
 TAIL_LINES = 12
 
-_PR_SET_PDEATHSIG = 1
+#: What a child does first: it asks the kernel (prctl PR_SET_PDEATHSIG, 1) to end it (SIGKILL, 9)
+#: with its parent, and then becomes the command. Not between fork and exec, where a parent with
+#: gRPC's threads could not safely run anything.
+_BOOT = """
+import os, runpy, sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit(1)
+sys.argv[:2] = ["delian"]
+runpy.run_module("delian.cli", run_name="__main__", alter_sys=True)
+"""
 
 
 class Child:
@@ -60,14 +71,13 @@ class Child:
         assert not self.running
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "delian.cli", *self.command],
+                [sys.executable, "-c", _BOOT, str(os.getpid()), *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=self._environment,
                 # A group of its own: Ctrl-C in the terminal is the parent's to handle.
                 start_new_session=True,
-                preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
             )
 
     def wait_ready(self, deadline: float) -> dict[str, Any]:
@@ -167,13 +177,3 @@ class Children:
         deadline = time.monotonic() + STOP_S
         for child in children:
             child.stop(deadline)
-
-
-def _die_with_parent() -> Callable[[], None]:
-    """For a child between fork and exec: ask the kernel to end it when its parent is gone."""
-    prctl = ctypes.CDLL(None).prctl
-
-    def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    return ask

@@ -9,6 +9,7 @@ after each round; it reads the rounds from the coordinator as an operator does.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -36,6 +37,7 @@ from ..core.wire import operator_pb2
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.operator_pb2 import PutPart, RunEvent, WatchRequest
 from ..core.wire.operator_pb2_grpc import OperatorStub
+from ..device.daemon import read_status
 from .fleet_files import FEDERATION, FleetFiles, Layout
 from .host import cores
 from .launcher import Children
@@ -141,11 +143,15 @@ class _Processes:
         stage = self.stage
         with _folder(self.shape.folder) as folder, Children(folder) as children:
             files = FleetFiles(self._layout(folder))
-            self._start(files, children)
-            start = time.perf_counter()
+            self._start_cloud(files, children)
             with ThreadPoolExecutor(threads) as pool, _Operator(files) as operator:
-                self._follow(operator, children, pool)
+                # Before the devices come, who would be told to come back later.
+                run = self._submit(operator)
+                self._start_others(files, children)
+                start = time.perf_counter()
+                self._follow(run, operator, children, pool)
             stage.walls["rounds_seconds"] = time.perf_counter() - start
+            self._count_rounds(folder)
         applied = sum(record.applied for record in self.rounds)
         if self.why and not applied:
             raise DelianError(f"the run gave up in its first round: {self.why}")
@@ -176,10 +182,9 @@ class _Processes:
 
     # ------------------------------------------------ starting
 
-    def _start(self, files: FleetFiles, children: Children) -> None:
-        """Everybody, from the top down; all devices at once."""
-        layout, manifest = files.layout, self.stage.bundle.manifest
-        names = [leaf.name.rpartition(".")[2] for leaf in manifest.data]
+    def _start_cloud(self, files: FleetFiles, children: Children) -> None:
+        """The coordinator, and before it the broker."""
+        layout = files.layout
         self.say(Phase(f"starting {1 + layout.edges + layout.devices} daemons"))
         files.make_identities()
         if layout.uses_broker:
@@ -190,6 +195,11 @@ class _Processes:
         files.write_cloud()
         children.add("cloud", ["cloud", "run", "--config", str(files.config("cloud"))])
         children.wait_ready(["cloud"])
+
+    def _start_others(self, files: FleetFiles, children: Children) -> None:
+        """The edges, then all devices at once."""
+        layout, manifest = files.layout, self.stage.bundle.manifest
+        names = [leaf.name.rpartition(".")[2] for leaf in manifest.data]
         edges = [f"edge-{e}" for e in range(1, layout.edges + 1)]
         for number, name in enumerate(edges, 1):
             files.write_edge(number)
@@ -206,18 +216,23 @@ class _Processes:
 
     # ------------------------------------------------ the run
 
-    def _follow(self, operator: _Operator, children: Children, pool: ThreadPoolExecutor) -> None:
-        stage, scenario = self.stage, self.scenario
+    def _submit(self, operator: _Operator) -> int:
+        """Brings bundle, weights and plan to the coordinator; the run's number."""
+        stage = self.stage
         bundle = operator.put(stage.bundle.to_bytes())
         weights = operator.put(stage.first.astype("<f4").tobytes())
         manifest = stage.bundle.manifest
         ring = RingPlan(manifest.clip, manifest.clients_max, manifest.dimension)
         # All devices are there and wait for one another: selection is that of the virtual mode.
         plan = replace(stage.plan(ring), rest_s=0.0, pool_share=1.0)
-        message = plan.message(bundle, weights, scenario.seed)
-        message.name = scenario.name
+        message = plan.message(bundle, weights, self.scenario.seed)
+        message.name = self.scenario.name
         message.after_task.min_ms, message.after_task.max_ms = 20, 100
-        run = operator.submit(message)
+        return operator.submit(message)
+
+    def _follow(
+        self, run: int, operator: _Operator, children: Children, pool: ThreadPoolExecutor
+    ) -> None:
         for event in operator.watch(run, children.check):
             facts = json.loads(event.facts)
             if event.kind == "round":
@@ -231,18 +246,24 @@ class _Processes:
                 operator.cancel(run)
                 return
 
+    def _count_rounds(self, folder: Path) -> None:
+        """How often each device has answered: only it knows, and says so to its owner."""
+        for number, device in enumerate(self.stage.data.training):
+            with contextlib.suppress(DelianError):
+                status = read_status(folder / f"device-{number}")
+                self.rounds_of[device] = int(status["answered"])
+
     def _on_round(
         self, facts: Mapping[str, Any], operator: _Operator, pool: ThreadPoolExecutor
     ) -> RoundRecord:
         stage, number = self.stage, facts["round"]
         scores = None
         if facts["succeeded"]:
-            model = BlobRef(digest=bytes.fromhex(facts["model"]), size=facts["model_size"])
+            # Every model of a run is as long as the first.
+            model = BlobRef(digest=bytes.fromhex(facts["model"]), size=self.weights.nbytes)
             self.weights = np.frombuffer(operator.get(model), "<f4").astype(np.float32)
             if stage.due(number) and not self.stop():
                 scores = stage.evaluate(number, self.weights, pool, self.stop)
-        for device in facts["reported"]:
-            self.rounds_of[stage.data.training[device]] += 1
         if "first_round_seconds" not in stage.walls:
             stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
         record = _record(facts, judgements(scores))
@@ -254,13 +275,13 @@ def _record(facts: Mapping[str, Any], judged: Mapping[str, Any]) -> RoundRecord:
     """A round as its coordinator tells it. It does not know which of the missing have vanished and
     which are late, and nobody here counts what travels.
     """
-    refused = len(facts["refused"])
-    missing = len(facts["selected"]) - len(facts["reported"]) - refused
+    refused = sum(facts["refused"].values())
+    missing = facts["selected"] - facts["reported"] - refused
     spare = missing if facts["target_met"] else 0
     return RoundRecord(
         round=facts["round"],
-        selected=len(facts["selected"]),
-        reported=len(facts["reported"]),
+        selected=facts["selected"],
+        reported=facts["reported"],
         dropped=0,
         late=missing - spare,
         refused=refused,
