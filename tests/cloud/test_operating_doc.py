@@ -1,0 +1,40 @@
+"""docs/operating.md names what there is: metrics, events, commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("prometheus_client")
+
+from delian.cli import cloud, fleet, model, run
+from delian.cloud.state import CoordinatorState
+from delian.cloud.store.records import FACTS
+from delian.cloud.telemetry import Telemetry
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operating.md").read_text()
+
+
+def test_every_metric_is_listed_and_every_listed_one_is_there():
+    telemetry = Telemetry()
+    telemetry.sources.state = CoordinatorState
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", telemetry.page().decode(), re.MULTILINE))
+    there = {name for name in kinds if not name.endswith("_created")}
+    assert set(re.findall(r"`(delian_\w+)", PAGE)) == there
+
+
+def test_every_kind_of_event_is_listed():
+    table = PAGE.partition("## Events of a run")[2].partition("## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(FACTS)
+
+
+@pytest.mark.parametrize(
+    ("group", "app"),
+    [("cloud", cloud.app), ("run", run.app), ("fleet", fleet.app), ("model", model.app)],
+)
+def test_every_command_is_listed(group, app):
+    named = set(re.findall(rf"`delian {group} (\w+)", PAGE.partition("## Events")[0]))
+    assert named == {command.name for command in app.registered_commands}
