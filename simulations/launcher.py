@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import signal
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DelianError
+
+log = logging.getLogger("delian.simulations")
 
 #: How long a daemon may take until it serves, with other daemons starting beside it.
 READY_S = 60.0
@@ -102,15 +105,19 @@ class Child:
         assert self._process is not None
         return f"ended with exit code {self._process.wait()} before it served"
 
-    def stop(self, deadline: float) -> int | None:
-        """Asks it to end, and ends it when it does not. Its exit code; None if it never ran."""
-        if self._process is None:
-            return None
+    def ask_to_stop(self) -> None:
+        """Asks it to end in good order, once: a second time would mean at once."""
         if self.running:
             self.signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(max(0.0, deadline - time.monotonic()))
+
+    def wait(self, deadline: float) -> int | None:
+        """Until it ends; at the deadline it is made to. Its exit code; None if it never ran."""
+        if self._process is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, deadline - time.monotonic()))
         if self.running:
+            log.warning("%s did not end in time", self.name)
             self.signal(signal.SIGKILL)
         code = self._process.wait()
         if self._process.stdout is not None:
@@ -169,11 +176,10 @@ class Children:
                 raise DelianError(f"{child.name} has ended", f"its log ends:\n{child.tail()}")
 
     def stop(self) -> None:
-        """Ends all, the youngest first: devices before edges, edges before the coordinator."""
+        """Ends all; asked first are the youngest: devices before edges, edges before the cloud."""
         children = list(reversed(self.all.values()))
         for child in children:
-            if child.running:
-                child.signal(signal.SIGTERM)
+            child.ask_to_stop()
         deadline = time.monotonic() + STOP_S
         for child in children:
-            child.stop(deadline)
+            child.wait(deadline)

@@ -141,16 +141,17 @@ class _Processes:
 
     def run(self, threads: int) -> SimulationResult:
         stage = self.stage
-        with _folder(self.shape.folder) as folder, Children(folder) as children:
-            files = FleetFiles(self._layout(folder))
-            self._start_cloud(files, children)
-            with ThreadPoolExecutor(threads) as pool, _Operator(files) as operator:
-                # Before the devices come, who would be told to come back later.
-                run = self._submit(operator)
-                self._start_others(files, children)
-                start = time.perf_counter()
-                self._follow(run, operator, children, pool)
-            stage.walls["rounds_seconds"] = time.perf_counter() - start
+        with _folder(self.shape.folder) as folder:
+            with Children(folder) as children:
+                files = FleetFiles(self._layout(folder))
+                self._start_cloud(files, children)
+                with ThreadPoolExecutor(threads) as pool, _Operator(files) as operator:
+                    # Before the devices come, who would be told to come back later.
+                    run = self._submit(operator)
+                    self._start_others(files, children)
+                    start = time.perf_counter()
+                    self._follow(run, operator, children, pool)
+                stage.walls["rounds_seconds"] = time.perf_counter() - start
             self._count_rounds(folder)
         applied = sum(record.applied for record in self.rounds)
         if self.why and not applied:
@@ -247,7 +248,9 @@ class _Processes:
                 return
 
     def _count_rounds(self, folder: Path) -> None:
-        """How often each device has answered: only it knows, and says so to its owner."""
+        """How often each device has answered since it started: only it knows, and has told its
+        owner when it ended.
+        """
         for number, device in enumerate(self.stage.data.training):
             with contextlib.suppress(DelianError):
                 status = read_status(folder / f"device-{number}")
