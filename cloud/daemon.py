@@ -33,6 +33,7 @@ from ..core.identity.tokens import TokenBook
 from ..core.net.grpc_server import GrpcHub
 from ..core.net.mqtt_link import MqttHub, MqttIdentity
 from ..core.net.switch import Switch
+from ..core.net.transfer import Intake
 from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver, StateMachine
 from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
@@ -76,16 +77,17 @@ class CloudSettings:
 
     folder: for all that it keeps. store: a file or URL of the database; empty: in the folder.
     objects: a folder or URL for blobs; empty: in the folder. With an object store the journal's
-    packs are kept there too. blobs_bytes_max: on the local disk. authority, identity: folders;
-    None: in the folder. public, public_enrolment: where nodes reach `listen` and `enrolment`.
-    addresses: for its certificate. broker: "mqtts://host:port"; empty: no MQTT. health: empty:
-    none. models_kept: of each run, the newest. insecure: no certificates, on loopback only.
+    packs are kept there too, and the folder is a cache of cache_bytes_max. authority, identity:
+    folders; None: in the folder. public, public_enrolment, public_broker: where nodes reach
+    `listen`, `enrolment` and `broker`. addresses: for its certificate. broker: "mqtts://host:port";
+    empty: no MQTT. health: empty: none. models_kept: of each run, the newest. insecure: no
+    certificates, on loopback only.
     """
 
     folder: Path
     store: str = ""
     objects: str = ""
-    blobs_bytes_max: int = 2**62
+    cache_bytes_max: int = 16 * 2**30
     authority: Path | None = None
     identity: Path | None = None
     listen: str = "127.0.0.1:7443"
@@ -212,13 +214,14 @@ class CloudDaemon:
         self.packs: Packs
         if is_url(settings.objects):
             store = connect(settings.objects)
-            cache = FolderBlobs(settings.folder / "blobs", settings.blobs_bytes_max)
+            cache = FolderBlobs(settings.folder / "blobs", settings.cache_bytes_max)
             closers.push_async_callback(cache.close)
             self.blobs: FolderBlobs | ObjectBlobs = await ObjectBlobs.open(store, cache)
             self.packs = ObjectPacks(store)
         else:
             folder = Path(settings.objects) if settings.objects else settings.folder / "blobs"
-            self.blobs = FolderBlobs(folder, settings.blobs_bytes_max)
+            # Without a cap: the registry says what goes.
+            self.blobs = FolderBlobs(folder, 2**62)
             self.packs = FolderPacks(settings.folder / "packs")
         closers.push_async_callback(self.blobs.close)
         self.registry = Registry(self.database, self.blobs, settings.models_kept)
@@ -306,6 +309,7 @@ class CloudDaemon:
     async def _open_hubs(self, servicers: list[Callable[[Any], None]]) -> None:
         settings, trust, sources = self.settings, self.trust, self.telemetry.sources
         guard = trust.guard if trust else Guard(self._federation, Tier.CLOUD)
+        intake = Intake()  # one, so that its bounds hold for both links together
         self.hub = GrpcHub(
             self.switch,
             settings.listen,
@@ -313,6 +317,7 @@ class CloudDaemon:
             guard,
             servicers=servicers,
             federation=self._federation,
+            intake=intake,
         )
         self.ports["grpc"] = await self.hub.start()
         self._closers.push_async_callback(self.hub.close, retry_ms=RETRY_MS)
@@ -327,7 +332,7 @@ class CloudDaemon:
             who = MqttIdentity(
                 self._federation, CLOUD, files, guard.distrust, settings.broker_authority
             )
-            mqtt = self.mqtt = MqttHub(self.switch, who, settings.broker)
+            mqtt = self.mqtt = MqttHub(self.switch, who, settings.broker, intake=intake)
             mqtt.start()
             self._closers.push_async_callback(mqtt.close)
             self.switch.add_link(mqtt)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..core.identity.folder import HomeAddress
@@ -185,22 +185,39 @@ def _is_news(written: tuple[int, int | None] | None, found: Live) -> bool:
 
 
 async def _write_seen(connection: AsyncConnection, seen: Mapping[Node, Live]) -> None:
+    known: list[dict[str, Any]] = []
+    new: list[dict[str, Any]] = []
     for tier in Tier:
         some = {node.number: found for node, found in seen.items() if node.tier is tier}
         if not some:
             continue
         mine = (NodeRow.tier == tier.value, NodeRow.number.in_(list(some)))
         there = set((await connection.execute(select(NodeRow.number).where(*mine))).scalars())
-        new: list[dict[str, Any]] = []
         for number, found in some.items():
-            values = {"seen_ms": found.seen_ms, "home": found.home}
-            if number in there:
-                where = _is(Node(tier, number))
-                await connection.execute(update(NodeRow).where(*where).values(**values))
-            else:
-                new.append({"tier": tier.value, "number": number, "labels": {}, **values})
-        if new:
-            await connection.execute(insert(NodeRow), new)
+            values = {"at": found.seen_ms, "where": found.home}
+            row = {"of_tier": tier.value, "with_number": number, **values}
+            (known if number in there else new).append(row)
+    if known:
+        same = (
+            NodeRow.tier == bindparam("of_tier"),
+            NodeRow.number == bindparam("with_number"),
+        )
+        # The table, not the class: one statement for all rows.
+        table: Any = NodeRow.__table__
+        news: dict[str, Any] = {"seen_ms": bindparam("at"), "home": bindparam("where")}
+        await connection.execute(update(table).where(*same).values(**news), known)
+    if new:
+        rows = [
+            {
+                "tier": row["of_tier"],
+                "number": row["with_number"],
+                "labels": {},
+                "seen_ms": row["at"],
+                "home": row["where"],
+            }
+            for row in new
+        ]
+        await connection.execute(insert(NodeRow), rows)
 
 
 def _is(node: Node) -> tuple[Any, ...]:

@@ -23,11 +23,14 @@ from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
 from delian.core.machine import Backoff
+from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path
 from delian.core.net.grpc_guard import claim
 from delian.core.net.grpc_link import GrpcUplink
+from delian.core.net.mqtt_link import MqttIdentity, MqttUplink
 from delian.core.net.switch import Switch
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.node.driver import Driver
+from delian.core.node.hosting import INSECURE
 from delian.core.node.memory import DiskJournal, MemoryBlobs, MemoryDisk
 from delian.core.ports import MS, SECOND, Node, Outcome, Tier
 from delian.core.privacy import ring
@@ -72,8 +75,8 @@ def bundle():
 class Coordinator:
     """`delian cloud run` in a process of its own."""
 
-    def __init__(self, folder: Path, store: str = "") -> None:
-        self.folder, self.store, self.port = folder, store, 0
+    def __init__(self, folder: Path, store: str = "", broker: str = "") -> None:
+        self.folder, self.store, self.broker, self.port = folder, store, broker, 0
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -81,7 +84,7 @@ class Coordinator:
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", code, "cloud", "run", "--insecure"),
             *("--state", str(self.folder), "--listen", f"127.0.0.1:{self.port}"),
-            *("--store", self.store, "--set", "cloud.health="),
+            *("--store", self.store, "--broker", self.broker, "--set", "cloud.health="),
             cwd=self.folder.parent,
             stdout=asyncio.subprocess.PIPE,
             stderr=(self.folder.parent / "log").open("ab"),
@@ -130,10 +133,14 @@ class Runner:
 class Device:
     """A device's machine with its driver and link, and nothing else."""
 
-    def __init__(self, number: int, port: int) -> None:
+    def __init__(self, number: int, port: int, broker: str = "") -> None:
         self.node = Node(Tier.DEVICE, number)
         self.runner, self.switch, blobs = Runner(number), Switch(), MemoryBlobs()
-        self.link = GrpcUplink(self.switch, self.node, {HOME: f"127.0.0.1:{port}"}, None)
+        if broker:
+            who = MqttIdentity(INSECURE, self.node)
+            self.link = MqttUplink(self.switch, who, {HOME: broker})
+        else:
+            self.link = GrpcUplink(self.switch, self.node, {HOME: f"127.0.0.1:{port}"}, None)
         self.switch.add_link(self.link)
         journal = DiskJournal(MemoryDisk(), lambda n: bytes(n))
         self.driver = Driver(lambda _: self._machine(), journal, self.switch, blobs, self.runner)
@@ -160,8 +167,9 @@ class Device:
 
 
 @contextlib.asynccontextmanager
-async def devices(port):
-    made = [Device(number, port) for number in range(1, DEVICES + 1)]
+async def devices(port, broker=""):
+    """The fleet; where there is a broker, every other device speaks through it."""
+    made = [Device(n, port, broker if n % 2 else "") for n in range(1, DEVICES + 1)]
     try:
         yield made
     finally:
@@ -303,6 +311,29 @@ def test_a_coordinator_that_is_killed_resumes_the_round_it_was_in(bundle, tmp_pa
             assert np.allclose(weights, expected(bundle, ROUNDS), atol=1e-6)
         finally:
             await coordinator.end(signal.SIGKILL)
+
+    run(main())
+
+
+@pytest.mark.skipif(mosquitto_path() is None, reason="mosquitto is not installed")
+def test_devices_on_both_transports_share_a_round(bundle, tmp_path):
+    async def main():
+        broker = Broker(BrokerSettings(kind="mosquitto", port=0))
+        url = await broker.start()
+        coordinator = Coordinator(tmp_path / "cloud", broker=url)
+        await coordinator.start()
+        try:
+            async with coordinator.operator() as call:
+                number = await submit(call, bundle)
+                async with devices(coordinator.port, url):
+                    events = await ended(call, number)
+                weights = await final_weights(call, number)
+            rounds = [e for e in events if e["kind"] == "round"]
+            assert [(e["round"], e["reported"]) for e in rounds] == [(1, DEVICES), (2, DEVICES)]
+            assert np.allclose(weights, expected(bundle, ROUNDS), atol=1e-6)
+        finally:
+            await coordinator.end(signal.SIGKILL)
+            await broker.close()
 
     run(main())
 

@@ -12,6 +12,7 @@ pytest.importorskip("sqlalchemy")
 
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from delian.cloud.store import database as database_module
 from delian.cloud.store import migrate, records
 from delian.cloud.store.database import Database, StoreError, StoreInUse, parse_url
 from delian.cloud.store.journal import INLINE_MAX, DatabaseJournal
@@ -110,6 +111,28 @@ def test_a_writer_that_was_overtaken_writes_nothing_more(tmp_path):
                 await connection.execute(select(func.count()).select_from(RunRow))
             ).scalar() == 0
         await database.close()
+
+    run(main())
+
+
+def test_a_coordinator_whose_lock_breaks_notices_and_is_overtaken(postgres_url, monkeypatch):
+    monkeypatch.setattr(database_module, "HEARTBEAT_S", 0.05)
+    kill = (
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+
+    async def main():
+        first = await Database.open(postgres_url)
+        async with first.read() as connection:
+            await connection.exec_driver_sql(kill)
+        await asyncio.wait_for(first.lost.wait(), 20)
+        second = await Database.open(postgres_url)
+        with pytest.raises(StoreInUse):
+            await first.transact(lambda c: c.execute(insert(RunRow).values(run=1, **_run())))
+        await second.transact(lambda c: c.execute(insert(RunRow).values(run=1, **_run())))
+        await first.close()
+        await second.close()
 
     run(main())
 
