@@ -248,6 +248,20 @@ def test_blobs_come_and_go_whole_or_not_at_all(tmp_path):
     run(main())
 
 
+def test_blobs_and_packs_may_be_in_an_object_store(tmp_path, bundle):
+    pytest.importorskip("obstore")
+
+    async def main():
+        async with daemon_at(tmp_path, objects="memory:///") as daemon, calling(daemon) as call:
+            made = await call("Submit", SubmitRequest(plan=await plan_of(call, bundle)))
+            parts = [part.content async for part in call("GetBlob", made.plan.weights)]
+            assert b"".join(parts) == bundle.weights.tobytes()
+            assert made.plan.bundle.digest in await daemon.blobs.digests()
+            assert not (tmp_path / "packs").exists()
+
+    run(main())
+
+
 def test_an_alias_is_promoted_and_rolled_back(tmp_path, bundle):
     async def main():
         async with daemon_at(tmp_path) as daemon, calling(daemon) as call:

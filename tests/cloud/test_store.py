@@ -79,7 +79,11 @@ def test_a_database_of_a_newer_version_is_refused(tmp_path):
     run(main())
 
 
-def test_a_second_coordinator_on_one_database_is_refused_and_the_next_one_is_not(store):
+def test_a_second_coordinator_on_one_database_is_refused_and_the_next_one_is_not(
+    store, monkeypatch
+):
+    monkeypatch.setattr(database_module, "TAKE_OVER_S", 1)
+
     async def main():
         first = await Database.open(store)
         with pytest.raises(StoreInUse):
