@@ -219,18 +219,23 @@ class BufferedMachine(RunMachine):
             self.ask_again(wave)
         if state.phase is AGGREGATING:
             self._aggregate()
+            self._wait_for_judges()
         else:
-            self._rest()
-            self._patience()
-        if state.evaluates:
+            self._set_out()
+
+    def _set_out(self) -> None:
+        self._rest()
+        self._patience()
+        self._wait_for_judges()
+
+    def _wait_for_judges(self) -> None:
+        if self.state.evaluates:
             self.set_timer("judges", self.now + self.plan.wait_ns)
 
     def _rest(self, at_least_ns: int = 0) -> None:
         """A pause in which devices gather; a longer one also holds up who would be enough."""
-        state = self.state
-        pause = max(self.plan.rest_ns, at_least_ns)
-        state.cooling = at_least_ns > 0
-        state.rested = pause == 0
+        state, pause = self.state, max(self.plan.rest_ns, at_least_ns)
+        state.cooling, state.rested = at_least_ns > 0, pause == 0
         state.rest_ends_ns = self.now + pause
         if pause:
             self.set_timer("rest", state.rest_ends_ns)
@@ -370,7 +375,7 @@ class BufferedMachine(RunMachine):
                 if any(_can_flush(s) for s in at_edges):
                     self.post(_T.AT_EDGES)
                 return
-        if state.pausing and not state.open and state.phase is not AGGREGATING:
+        if state.pausing and not state.open and state.phase in (COLLECTING, EVALUATING):
             self.post(_T.HOLD)
 
     def _training(self) -> Iterator[Attempt]:
@@ -458,7 +463,7 @@ class BufferedMachine(RunMachine):
     def _judge_next(self) -> None:
         self.state.evaluates = True
         self._rest()
-        self.set_timer("judges", self.now + self.plan.wait_ns)
+        self._wait_for_judges()
 
     def _take(self, model: NewModel) -> None:
         state = self.state
@@ -553,17 +558,16 @@ class BufferedMachine(RunMachine):
         self._cancel_timers()
 
     def go_on(self, _: object) -> None:
-        state = self.state
-        state.pausing = False
-        self._rest()
-        self._patience()
-        if state.evaluates:
-            self.set_timer("judges", self.now + self.plan.wait_ns)
+        self.state.pausing = False
+        self._set_out()
 
     def take_weights(self, weights: Any) -> None:
         self.state.ordered = weights
         if self.state.phase is not AGGREGATING:
+            # After the last model it is this one that is judged.
+            self.state.evaluates |= self.state.phase is EVALUATING
             self._use_ordered()
+            self._look()
 
     def _use_ordered(self) -> None:
         """The ordered weights are the model now. What began from others, and what the optimiser
@@ -577,12 +581,8 @@ class BufferedMachine(RunMachine):
         state.worse = 0
         digest = state.weights.digest
         self.record("model_ordered", run=self.plan.run, round=state.round, model=digest)
-        if state.pausing:
-            return
-        self._rest()
-        self._patience()
-        if state.evaluates:
-            self.set_timer("judges", self.now + self.plan.wait_ns)
+        if not state.pausing:
+            self._set_out()
 
 
 def _name(wave: Attempt) -> str:

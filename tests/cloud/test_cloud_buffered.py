@@ -527,6 +527,20 @@ class TestOrders:
         assert bench.facts()["model"] == NEXT.digest and bench.state.weights == blob("o")
         assert {e.digest for e in bench.of(DropBlob)} == {WEIGHTS.digest, NEXT.digest}
 
+    def test_weights_ordered_while_the_last_model_is_judged_are_judged_in_its_place(self):
+        bench = Bench(rounds=1, evaluate_every=1, evaluate_cohort=4).new().back(10, 11, 20, 21)
+        assert bench.phase is Phase.EVALUATING and len(bench.state.open) == 1
+        bench.orders("weights", blob("o"))
+        assert bench.records("evaluation_skipped") and bench.phase is Phase.EVALUATING
+        bench.back(10, 11, 20, 21)
+        assert [w.weights for w in bench.state.open] == [blob("o")]
+
+    def test_ordered_weights_end_the_waves_that_a_pause_waits_for(self):
+        bench = Bench().training().orders("pause").orders("weights", blob("o"))
+        assert bench.phase is Phase.PAUSED
+        assert bench.orders("weights", blob("p")).phase is Phase.PAUSED
+        assert bench.state.weights == blob("p")
+
 
 class TestRestart:
     def test_open_waves_go_on(self):
