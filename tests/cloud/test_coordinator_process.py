@@ -252,6 +252,7 @@ def run(main):
     return asyncio.run(asyncio.wait_for(main, 100))
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_the_weights_of_the_runtime_and_an_orderly_end_leaves_a_checkpoint(
     bundle, tmp_path
 ):
