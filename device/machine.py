@@ -496,7 +496,14 @@ class DeviceMachine(Machine[DeviceState]):
     # ------------------------------------------------ ending
 
     def finish(self, message: UploadAck) -> None:
-        self.record("answered", device=self.state.device, status=int(message.status))
+        self.record(
+            "answered",
+            device=self.state.device,
+            run=message.run,
+            round=message.round,
+            attempt=message.attempt,
+            status=int(message.status),
+        )
         self._end()
 
     def give_up(self, _: object) -> None:

@@ -15,6 +15,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -150,6 +151,8 @@ class Children:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.all: dict[str, Child] = {}
+        self.stopped = False
+        self._changing = threading.Lock()
 
     def __enter__(self) -> Children:
         return self
@@ -163,6 +166,13 @@ class Children:
         child.start()
         return child
 
+    def crash(self, name: str) -> None:
+        """Ends a daemon at once and starts it again. From any thread."""
+        with self._changing:
+            if not self.stopped:
+                self.all[name].kill()
+                self.all[name].start()
+
     def wait_ready(self, names: Sequence[str]) -> None:
         """Until all of these serve."""
         deadline = time.monotonic() + READY_S
@@ -171,12 +181,15 @@ class Children:
 
     def check(self) -> None:
         """Raises DelianError when a daemon has ended."""
-        for child in self.all.values():
-            if not child.running:
-                raise DelianError(f"{child.name} has ended", f"its log ends:\n{child.tail()}")
+        with self._changing:
+            ended = [child for child in self.all.values() if not child.running]
+        for child in ended:
+            raise DelianError(f"{child.name} has ended", f"its log ends:\n{child.tail()}")
 
     def stop(self) -> None:
         """Ends all; asked first are the youngest: devices before edges, edges before the cloud."""
+        with self._changing:
+            self.stopped = True
         children = list(reversed(self.all.values()))
         for child in children:
             child.ask_to_stop()
