@@ -119,7 +119,7 @@ def test_no_work_is_left_lying_about():
     found = []
     for path in sources(*PACKAGES):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            if notes.search(line) and "except" not in line:
+            if notes.search(line) and "except" not in line and "suppress(" not in line:
                 found.append(f"{within_house(path)}:{number}: {line.strip()}")
     assert not found
 
