@@ -166,7 +166,7 @@ class BufferedMachine(RunMachine):
             if kind == "repeat":
                 return _T.SILENT, wave
             return (_T.WAVE_OVER if self.now >= wave.ends_ns else _T.STALE), wave
-        out = state.phase in (COLLECTING, EVALUATING) and not state.pausing
+        out = state.phase in OUT and not state.pausing
         if name == "rest" and out and self.now >= state.rest_ends_ns:
             return _T.REST_OVER, None
         if name == "wait" and state.phase is COLLECTING and self.now >= state.wait_ends_ns:

@@ -49,7 +49,7 @@ TABLE = (
     row(NEW, _T.STARTED, "begin", COLLECTING, "with the first model"),
     row(OUT, _T.STARTED, "restart", None, "the state survived: ask the edges again"),
     row(PAUSED, _T.STARTED, IGNORE, None, "nothing is under way"),
-    row((COLLECTING, EVALUATING), _T.REST_OVER, "look", None, "take whoever is ready"),
+    row(OUT, _T.REST_OVER, "look", None, "take whoever is ready"),
     row(COLLECTING, _T.WAIT_OVER, "starve", COLLECTING, "a failed attempt"),
     row(OUT, _T.JUDGES_LATE, "skip", None, "training goes on without it"),
     row(COLLECTING, _T.OFFER, "open_wave", COLLECTING, "uniformly; from the newest model"),

@@ -368,6 +368,18 @@ class TestFailing:
         bench.part(1, [12, 13], at=(1, 1), part=1)
         assert bench.phase is Phase.COLLECTING and bench.state.failed == 0
 
+    def test_a_rest_that_ends_while_a_model_is_made_is_over_for_good(self):
+        bench = (
+            Bench()
+            .training()
+            .sum(1, {}, at=(1, 1), failures=[DeviceFailure(device=d) for d in HERE])
+        )
+        assert bench.state.cooling and not bench.state.rested, "nothing came of a wave"
+        bench.sum(2, {d: vector(1, 1, 1) for d in THERE}, at=(1, 2))
+        assert bench.phase is Phase.AGGREGATING
+        bench.fires("rest", after=10 * SECOND)
+        assert bench.updated().state.rested
+
     def test_sums_that_cannot_be_decoded_are_lost(self):
         bench = Bench().training()
         nothing = np.zeros(4, np.uint32)
@@ -569,6 +581,6 @@ class TestRestart:
         assert again.timer("judges") == again.now + 60 * SECOND
 
 
-@pytest.mark.parametrize("name", ["rest", "wait", "judges", "wave/9/9", "repeat/1/9", "x/1/2/3"])
+@pytest.mark.parametrize("name", ["wait", "judges", "wave/9/9", "repeat/1/9", "x/1/2/3"])
 def test_a_timer_that_was_cancelled_may_still_fire(name):
     assert Bench().full().fires(name).ignored()
