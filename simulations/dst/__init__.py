@@ -1,0 +1,16 @@
+"""Deterministic simulation testing: the tiers' real machines and journals in a world that fails.
+
+One heap of what is to happen, one seed, no thread and no real time (the way of FoundationDB's
+simulator and TigerBeetle's VOPR). A seed draws which faults there are and how strong
+(`swarm`), so that each seed is another kind of bad day; at a drawn time all of them heal.
+
+    world      nodes, virtual time, faults that are planned, orders of operators
+    host       one node: its machine behind a driver without waiting, over a real journal
+    network    what becomes of messages
+    work       training that takes whole numbers, so that sums can be checked to the last bit
+    auditor    the oracles: what must hold, whatever happens
+    bounds     what must hold in every machine's state
+    check      runs seeds; says what failed and how to see it again
+
+    python -m delian.simulations.dst --seeds 500
+"""

@@ -1,0 +1,557 @@
+"""The oracles: what must hold whatever goes wrong. The auditor sees what a node has made durable
+and what it has sent, and keeps its own book of it.
+
+sum       The sum behind every model and every evaluation is, to the last bit, that of the devices
+          which are named, each once; the step that the server update is given follows from it.
+once      No update is in two models.
+lost      A device that was told COUNTED is in its edge's sums, unless that edge lost its disk. What
+          the coordinator has acknowledged to an edge, it uses: all of it, and nothing else.
+order     An order that was accepted survives: a run that was submitted is known, one that was
+          cancelled ends, one that is paused selects nobody, ordered weights are the next model.
+attempt   Attempts are numbered upwards, ask no more devices than the plan says, and are not asked
+          for again once they are closed. A sum is asked for early only when there is enough.
+again     No device trains again what was answered.
+private   Nothing that a device sends holds its number of examples or its loss.
+refused   No honest node sends what another refuses.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...cloud.plan import RunPlan
+from ...core.ports import (
+    CLOUD,
+    Effect,
+    Event,
+    Ordered,
+    Received,
+    Record,
+    RoundInfo,
+    RunProgram,
+    Send,
+    Tier,
+    Vector,
+)
+from ...core.privacy import ring
+from ...core.streams import device_key
+from ...core.wire.operator_pb2 import RunOrder
+from ...core.wire.round_pb2 import (
+    COUNTED,
+    EVALUATE,
+    EdgeProgress,
+    EdgeSum,
+    EdgeSumAck,
+    EdgeTask,
+    Flush,
+    RoundClosed,
+    Upload,
+    UploadAck,
+)
+from .work import EXAMPLES, LOSS, LinearMask, mask_of, update_of
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .world import World
+
+#: An attempt: run, round, attempt.
+Name = tuple[int, int, int]
+#: Why an attempt of an honest federation may give nothing.
+_HONEST = (
+    "too few devices reported",
+    "too few devices are ready",
+    "the server update failed",
+    "no updates come",
+)
+_LOSS_BYTES = (struct.pack("<d", LOSS), struct.pack(">d", LOSS))
+
+
+class OracleFailure(AssertionError):
+    """Something that must hold does not. `oracle`: which of them."""
+
+    def __init__(self, oracle: str, what: str) -> None:
+        super().__init__(f"{oracle}: {what}")
+        self.oracle, self.what = oracle, what
+
+
+@dataclass(slots=True)
+class AttemptBook:
+    """What is known of an attempt. taken: edge -> the part of its sum that comes next; None: no
+    more. devices, failures: in the sums that the coordinator has acknowledged. unused: those of
+    `devices` that are in no model yet.
+    """
+
+    key: bytes
+    plan: ring.RingPlan
+    evaluates: bool
+    asked: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    taken: dict[int, int | None] = field(default_factory=dict)
+    devices: set[int] = field(default_factory=set)
+    failures: set[int] = field(default_factory=set)
+    unused: set[int] = field(default_factory=set)
+    closed: bool = False
+
+
+@dataclass(slots=True)
+class Step:
+    """What a server update was given: the sums, and the round."""
+
+    round: int
+    sums: list[tuple[RoundInfo, Vector, tuple[int, ...]]]
+
+
+@dataclass(slots=True)
+class RunBook:
+    """What is known of a run."""
+
+    plan: RunPlan
+    weights: bytes
+    newest: tuple[int, int] = (0, 0)
+    ordered: bytes | None = None
+    paused: bool = False
+    cancelled: bool = False
+    over: bool = False
+    models: int = 0
+    batch: frozenset[tuple[Name, frozenset[int]]] | None = None
+
+
+class Auditor:
+    """Reads along. Raises OracleFailure."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.masker = LinearMask()
+        self.runs: dict[int, RunBook] = {}
+        self.attempts: dict[Name, AttemptBook] = {}
+        self.settled: set[int] = set()  # orders that were accepted or refused, by identity
+        self.draining: dict[int, bool] = {}
+        self._steps: dict[int, Step] = {}  # by ticket
+        self._made: dict[bytes, Step] = {}  # by the model's digest
+        self._used: set[tuple[Name, int]] = set()
+        self._judges: dict[Name, set[int]] = {}
+        self._counted: dict[tuple[int, int, Name], int] = defaultdict(int)  # edge, part
+        # Of an edge's life: what it told devices, and the sums that it made.
+        self._told: dict[tuple[int, int, Name], set[int]] = defaultdict(set)
+        self._sums: dict[tuple[int, int, Name], dict[int, tuple[int, ...]]] = defaultdict(dict)
+        self._final: set[tuple[int, int, Name]] = set()
+        self._answered: set[tuple[int, Name]] = set()
+        self._lies: dict[tuple[Name, int], list[Vector]] = defaultdict(list)
+
+    def fail(self, oracle: str, what: str) -> None:
+        raise OracleFailure(oracle, what)
+
+    def check(self, holds: bool, oracle: str, what: str) -> None:
+        if not holds:
+            raise OracleFailure(oracle, what)
+
+    # ------------------------------------------------ what hosts tell
+
+    def handled(self, host: Host, event: Event, effects: list[Effect]) -> None:
+        """An event was handled; nothing of it is durable yet."""
+        tier = host.node.tier
+        if tier is Tier.CLOUD:
+            if self.masker.unmasked:
+                self._unmasked(host, effects)
+        elif tier is Tier.DEVICE:
+            for effect in effects:
+                if type(effect) is RunProgram:
+                    key = (host.node.number, _name(host.machine.state.task))
+                    self.check(key not in self._answered, "again", f"device {key[0]}, {key[1]}")
+
+    def replayed(self) -> None:
+        """A journal was handled again: its sums were looked at when they were new."""
+        self.masker.unmasked.clear()
+
+    def durable(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
+        """These events are durable; their effects follow."""
+        tier = host.node.tier
+        if tier is Tier.CLOUD:
+            for event, effects in handled:
+                self._cloud(host, event, effects)
+        elif tier is Tier.EDGE:
+            for event, effects in handled:
+                self._edge(host, event, effects)
+        else:
+            for event, effects in handled:
+                if type(event) is Ordered:
+                    self.settled.add(id(event.order))
+                for effect in effects:
+                    if type(effect) is Record and effect.kind == "answered":
+                        assert isinstance(event, Received)
+                        self._answered.add((host.node.number, _name(event.message)))
+
+    def sent(self, host: Host, message: Any, event: Event) -> None:
+        """A message leaves."""
+        tier, kind = host.node.tier, type(message)
+        if tier is Tier.DEVICE:
+            self._look_for_secrets(host, message)
+        elif kind is UploadAck:
+            upload = type(event) is Received and type(event.message) is Upload
+            if upload and message.status == COUNTED:
+                life = (host.node.number, host.machine.state.incarnation, _name(message))
+                self._told[life].add(message.device)
+                if life in self._final:
+                    self._check_told(life)
+        elif kind is EdgeProgress:
+            key = (message.edge, message.part, _name(message))
+            self._counted[key] = max(self._counted[key], message.counted)
+        elif kind is EdgeSumAck:
+            self._acked(event)
+
+    def refused(self, host: Host, event: Event, fault: Exception) -> None:
+        """A machine refused a message."""
+        liars = self.world.weather.liars
+        if type(event) is Received:
+            sender = event.sender
+            if sender.tier is Tier.DEVICE and sender.number in liars:
+                return
+        self.fail("refused", f"{host.node} refused {event}: {fault}")
+
+    def lied(self, device: int, message: Any) -> None:
+        """A device has said something that it did not mean."""
+        if type(message) is Upload:
+            key = (_name(message), message.device)
+            if len(message.vector) % 4 == 0:
+                self._lies[key].append(np.frombuffer(message.vector, "<u4"))
+
+    def will_make(self, effect: RunProgram, digest: bytes) -> None:
+        """A server update has begun; it makes the model of this digest."""
+        self._made[digest] = self._steps[effect.ticket]
+
+    # ------------------------------------------------ sums
+
+    def _unmasked(self, host: Host, effects: list[Effect]) -> None:
+        sums, self.masker.unmasked = self.masker.unmasked, []
+        for info, plain, devices in sums:
+            self._check_sum(info, plain, devices)
+        for effect in effects:
+            if type(effect) is RunProgram:
+                run = sums[0][0].run
+                step = Step(host.machine.state.runs[run].round, sums)
+                self._steps[effect.ticket] = step
+                self._check_step(self.runs[run].plan, step, *effect.arguments)
+
+    def _check_sum(self, info: RoundInfo, plain: Vector, devices: tuple[int, ...]) -> None:
+        name = (info.run, info.round, info.attempt)
+        book = self.attempts[name]
+        self.check(len(set(devices)) == len(devices) > 0, "sum", f"{name} names {devices}")
+        rest = plain.copy()
+        self.check(len(rest) == book.plan.length, "sum", f"{name} has {len(rest)} numbers")
+        for device in devices:
+            rest -= update_of(device, device_key(book.key, device), book.plan)
+        if rest.any() and not self._is_lie(info, book, rest, devices):
+            self.fail("sum", f"{name}: the sum is not that of {sorted(devices)}")
+        if book.evaluates:
+            self._judges[name] = set(devices)
+
+    def _is_lie(
+        self, info: RoundInfo, book: AttemptBook, rest: Vector, devices: tuple[int, ...]
+    ) -> bool:
+        """Whether what is left of a sum is what liars have made of it."""
+        name = (info.run, info.round, info.attempt)
+        choices = []
+        for device in devices:
+            lies = self._lies.get((name, device), [])
+            own = update_of(device, device_key(book.key, device), book.plan)
+            own = own + mask_of(info, device, len(rest))
+            fitting = [lie - own for lie in lies if len(lie) == len(own)]
+            if fitting:
+                choices.append([np.zeros_like(own), *fitting])
+        return any(not (rest - np.sum(c, 0, np.uint32)).any() for c in product(*choices) if c)
+
+    def _check_step(self, plan: RunPlan, step: Step, mean: Any, weight: float) -> None:
+        """Whether the step follows from the sums: the mean, or FedBuff's sum over ages."""
+        total, expected = 0.0, np.zeros(plan.ring.dimension)
+        for info, plain, _ in step.sums:
+            signed = plain.view(np.int32).astype(np.float64)
+            tau = step.round - info.round
+            self.check(tau == 0 or plan.buffered, "sum", f"round {step.round} uses {info}")
+            self.check(tau <= plan.staleness_max, "sum", f"an update of age {tau} is used")
+            expected += signed[:-1] / plan.ring.scale / np.sqrt(1.0 + tau)
+            total += float(signed[-1]) / plan.ring.weight_scale
+        fits = abs(total - weight) < 1e-6 * total
+        fits = fits and np.allclose(mean, expected / total, rtol=1e-4, atol=1e-9)
+        self.check(bool(fits), "sum", f"the step of round {step.round} is another one")
+
+    # ------------------------------------------------ the coordinator
+
+    def _cloud(self, host: Host, event: Event, effects: list[Effect]) -> None:
+        touched = set()
+        if isinstance(event, Ordered) and isinstance(event.order, RunOrder):
+            self._order(event.order, effects)
+        for effect in effects:
+            if isinstance(effect, Send):
+                message = effect.message
+                if isinstance(message, EdgeTask):
+                    touched.add(self._tasked(message, effect.to.number))
+                elif isinstance(message, EdgeSumAck):
+                    self._acked(event)
+                elif isinstance(message, RoundClosed):
+                    self._close(_name(message))
+                elif isinstance(message, Flush):
+                    self._flush(message)
+            elif isinstance(effect, Record):
+                self._record(host, effect)
+            elif isinstance(effect, RunProgram):
+                self._begin_update(effect)
+        for name in touched:
+            self._check_asked(name)
+
+    def _tasked(self, message: EdgeTask, edge: int) -> Name:
+        task = message.task
+        name, devices = _name(task), tuple(message.devices)
+        run, book = self.runs[task.run], self.attempts.get(name)
+        if book is None:
+            self.check(name[1:] > run.newest, "attempt", f"{name} after {run.newest}")
+            self.check(not run.paused, "order", f"{name} begins while its run is paused")
+            self.check(run.ordered is None, "order", f"{name} begins without the ordered weights")
+            self.check(task.weights.digest == run.weights, "attempt", f"{name}: other weights")
+            run.newest = name[1:]
+            r = task.ring
+            plan = ring.RingPlan(r.clip, r.clients_max, r.dimension, r.bits)
+            book = AttemptBook(task.rng_key, plan, task.purpose == EVALUATE)
+            self.attempts[name] = book
+        self.check(not book.closed, "attempt", f"{name} is asked for after it was closed")
+        known = book.asked.setdefault(edge, devices)
+        self.check(known == devices, "attempt", f"{name}: other devices at edge {edge}")
+        return name
+
+    def _check_asked(self, name: Name) -> None:
+        book, plan = self.attempts[name], self.runs[name[0]].plan
+        devices = [d for devices in book.asked.values() for d in devices]
+        limit = plan.evaluate_selected if book.evaluates else plan.selected
+        self.check(len(devices) <= limit, "attempt", f"{name} asks {len(devices)} devices")
+        self.check(len(set(devices)) == len(devices), "attempt", f"{name} asks one twice")
+
+    def _acked(self, event: Event) -> None:
+        """The coordinator acknowledges a sum."""
+        if isinstance(event, Received) and isinstance(event.message, EdgeSum):
+            self._take(event.message)
+
+    def _take(self, message: EdgeSum) -> None:
+        """What the coordinator must use from now on."""
+        name, edge = _name(message), message.edge
+        book = self.attempts[name]
+        if book.closed or book.taken.get(edge, 0) != message.part:
+            return
+        book.taken[edge] = message.part + 1 if message.more else None
+        self._counted[edge, message.part, name] = message.count
+        devices = set(message.devices)
+        self.check(not devices & book.devices, "once", f"{name}: a sum names a device again")
+        book.devices |= devices
+        book.unused |= devices
+        book.failures.update(f.device for f in message.failures)
+
+    def _close(self, name: Name) -> None:
+        book = self.attempts[name]
+        book.closed = True
+        judges = self._judges.pop(name, book.devices)
+        self.check(judges == book.devices, "lost", f"{name} is judged by {judges}")
+
+    def _flush(self, message: Flush) -> None:
+        """A synchronous run may ask before time when it has enough."""
+        name = _name(message)
+        book, plan = self.attempts[name], self.runs[name[0]].plan
+        if message.go_on or plan.buffered:
+            return
+        there = sum(self._counted.get((edge, 0, name), 0) for edge in book.asked)
+        target = plan.evaluate_cohort if book.evaluates else plan.cohort
+        self.check(there >= target, "attempt", f"{name} is flushed with {there} of {target}")
+
+    def _begin_update(self, effect: RunProgram) -> None:
+        """All that was acknowledged is in it, but what is too old."""
+        step = self._steps[effect.ticket]
+        run = step.sums[0][0].run
+        book = self.runs[run]
+        batch = frozenset(((i.run, i.round, i.attempt), frozenset(d)) for i, _, d in step.sums)
+        if batch == book.batch:
+            return  # the same again, after a crash
+        used = dict(batch)
+        for name, attempt in self.attempts.items():
+            if name[0] != run or attempt.evaluates:
+                continue
+            if not book.plan.buffered and name not in used:
+                continue
+            devices = used.get(name, frozenset())
+            same = devices == attempt.unused
+            self.check(same, "lost", f"{name}: {attempt.unused} are here, {devices} are used")
+            attempt.unused = set()
+        book.batch = batch
+
+    def _record(self, host: Host, record: Record) -> None:
+        fields, kind = record.fields, record.kind
+        if kind == "round":
+            self._round(fields)
+        elif kind == "stale":
+            for name, attempt in self.attempts.items():
+                if (
+                    name[1:] == (fields["round"], fields["attempt"])
+                    and self.runs[name[0]].plan.buffered
+                ):
+                    age = self.runs[name[0]].models + 1 - name[1]
+                    old = age > self.runs[name[0]].plan.staleness_max
+                    self.check(old, "lost", f"{name} is dropped at age {age}")
+                    attempt.unused = set()
+        elif kind == "model_ordered":
+            run = self.runs[fields["run"]]
+            run.weights, run.ordered, run.batch = fields["model"], None, None
+            for name, attempt in self.attempts.items():
+                if name[0] == fields["run"]:
+                    attempt.unused = set()
+        elif kind == "edge_lost":
+            for name, attempt in self.attempts.items():
+                if fields["edge"] in attempt.asked and not attempt.closed:
+                    self._lose(host, name, fields["edge"])
+        elif kind == "phase":
+            run = self.runs[fields["run"]]
+            run.over = fields["phase"] in ("done", "cancelled", "failed")
+        elif kind == "refused_sum":
+            self.fail("refused", f"the coordinator refused a sum of edge {fields['edge']}")
+
+    def _lose(self, host: Host, name: Name, edge: int) -> None:
+        """The edge's part in an attempt is over, as the coordinator sees it."""
+        run = host.machine.state.runs.get(name[0])
+        owed = run is not None and any(
+            (a.round, a.attempt) == name[1:] and a.owes(edge) for a in run.open
+        )
+        if not owed:
+            self.attempts[name].taken[edge] = None
+
+    def _round(self, fields: Any) -> None:
+        name = (fields["run"], fields["round"], fields["attempt"])
+        run = self.runs[name[0]]
+        if not run.plan.buffered and fields["selected"]:
+            book = self.attempts[name]
+            same = set(fields["reported"]) == book.devices
+            self.check(same, "lost", f"{name} reports {fields['reported']}, not {book.devices}")
+            same = set(fields["refused"]) == book.failures
+            self.check(same, "lost", f"{name} refuses {fields['refused']}, not {book.failures}")
+            asked = sorted(d for devices in book.asked.values() for d in devices)
+            self.check(fields["selected"] == asked, "attempt", f"{name} selected others")
+        if not fields["succeeded"]:
+            self._fell_short(run, fields)
+            return
+        step = self._made.get(fields["model"])
+        if step is None:
+            self.fail("sum", f"{name} has a model that nobody made")
+            return
+        self.check(fields["parent"] == run.weights, "sum", f"{name} has another parent")
+        self.check(fields["round"] == run.models + 1, "once", f"{name} after {run.models} models")
+        devices = [((i.run, i.round, i.attempt), d) for i, _, ds in step.sums for d in ds]
+        twice = [d for d in devices if d in self._used]
+        self.check(not twice, "once", f"{name} uses again {twice}")
+        named = sorted({d for _, d in devices}) == sorted(fields["reported"])
+        self.check(named, "sum", f"{name} reports others than it uses")
+        self._used.update(devices)
+        run.weights, run.models, run.batch = fields["model"], run.models + 1, None
+
+    def _fell_short(self, run: RunBook, fields: Any) -> None:
+        if fields["why"] not in _HONEST:
+            # Sums that cannot be decoded: only those who lie can make some.
+            liars = self.world.weather.liars.intersection(fields["reported"])
+            self.check(bool(liars), "sum", f"run {fields['run']}: {fields['why']}")
+            for name, attempt in self.attempts.items():
+                if name[0] == fields["run"]:
+                    attempt.unused = set()
+        run.batch = None
+
+    # ------------------------------------------------ orders
+
+    def _order(self, order: RunOrder, effects: list[Effect]) -> None:
+        self.settled.add(id(order))
+        if any(type(e) is Record and e.kind == "refused_order" for e in effects):
+            return
+        kind = order.WhichOneof("order")
+        if kind == "submit":
+            plan = RunPlan.from_message(order.run, order.submit)
+            self.runs[order.run] = RunBook(plan, plan.weights.digest)
+            return
+        run = self.runs[order.run]
+        if kind == "pause":
+            run.paused = True
+        elif kind == "resume":
+            run.paused = False
+        elif kind == "cancel":
+            run.cancelled = True
+        else:
+            run.ordered = order.weights.digest
+
+    def recovered(self, host: Host) -> None:
+        """A node has its state again: what it was ordered is in it."""
+        state = host.machine.state
+        if host.node.tier is Tier.EDGE:
+            ordered = self.draining.get(host.node.number)
+            is_draining = state.phase.value == "draining"
+            kept = ordered is None or is_draining == ordered
+            self.check(kept, "order", f"{host.node} forgot whether it drains")
+        elif host.node == CLOUD:
+            for number, book in self.runs.items():
+                run = state.runs.get(number)
+                known = run is not None or number in state.ended
+                self.check(known, "order", f"run {number} is not known any more")
+                if run is None:
+                    continue
+                self.check(not book.cancelled, "order", f"run {number} goes on after its end")
+                paused = run.pausing or run.phase.value == "paused"
+                self.check(paused == book.paused, "order", f"run {number} forgot its pause")
+                told = None if run.ordered is None else run.ordered.digest
+                self.check(told == book.ordered, "order", f"run {number} forgot its weights")
+                same = run.weights.digest == book.weights
+                self.check(same, "lost", f"run {number} has another model")
+
+    # ------------------------------------------------ edges
+
+    def _edge(self, host: Host, event: Event, effects: list[Effect]) -> None:
+        if type(event) is Ordered:
+            self.settled.add(id(event.order))
+            if hasattr(event.order, "draining"):
+                self.draining[host.node.number] = event.order.draining
+        for effect in effects:
+            if type(effect) is Send and type(effect.message) is EdgeSum:
+                self._summed(host, effect.message)
+
+    def _summed(self, host: Host, message: EdgeSum) -> None:
+        """An edge offers a sum, for the first time or again."""
+        life = (message.edge, host.machine.state.incarnation, _name(message))
+        parts, devices = self._sums[life], tuple(message.devices)
+        known = parts.get(message.part)
+        # One that had no room at first may have some when it is asked again.
+        self.check(known in (None, (), devices), "lost", f"{life}: another sum than before")
+        parts[message.part] = devices
+        others = [d for part, ds in parts.items() if part != message.part for d in ds]
+        self.check(not set(others) & set(devices), "once", f"{life}: a device is in two parts")
+        if not message.more:
+            self._final.add(life)
+            self._check_told(life)
+
+    def _check_told(self, life: tuple[int, int, Name]) -> None:
+        there = {d for devices in self._sums[life].values() for d in devices}
+        missing = self._told[life] - there
+        self.check(not missing, "lost", f"{life}: {missing} were told COUNTED and are not")
+
+    # ------------------------------------------------ devices
+
+    def _look_for_secrets(self, host: Host, message: Any) -> None:
+        content = message.SerializeToString()
+        secret = _varint(EXAMPLES + host.node.number)
+        found = secret in content or any(loss in content for loss in _LOSS_BYTES)
+        self.check(not found, "private", f"{host.node} tells its examples or its loss")
+
+
+def _name(message: Any) -> Name:
+    return message.run, message.round, message.attempt
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,118 @@
+"""Runs seeds, and says what failed and how to see it again."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from google.protobuf.text_format import MessageToString
+
+from ...core.ports import Event, Node, Ordered, Received
+from .auditor import OracleFailure
+from .swarm import draw
+from .world import World
+
+#: Events that are shown of those before a failure.
+SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a seed has shown. oracle: which one failed; "machine": a node stopped by itself."""
+
+    seed: int
+    oracle: str
+    what: str
+    last: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of some seeds. cpu_s: of this process."""
+
+    seeds: int = 0
+    events: int = 0
+    cpu_s: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    failure: Failure | None = None
+    slowest: tuple[float, int] = (0.0, 0)
+
+
+def run_seed(seed: int, devices: int = 64, edges: int = 3) -> World:
+    """A world that went through its seed. Raises what it found; `world.last` of OracleFailure and
+    any other fault are noted on the exception.
+    """
+    shape, weather = draw(seed, devices, edges)
+    world = World(seed, shape, weather)
+    try:
+        world.run()
+    except Exception as fault:
+        fault.world = world  # type: ignore[attr-defined]
+        raise
+    return world
+
+
+def check_seed(seed: int, devices: int = 64, edges: int = 3) -> World | Failure:
+    """The world that held, or what did not hold."""
+    try:
+        return run_seed(seed, devices, edges)
+    except OracleFailure as fault:
+        return Failure(seed, fault.oracle, fault.what, _last(fault))
+    except Exception as fault:  # whatever stops a node is a finding
+        what = f"{type(fault).__name__}: {fault}"
+        return Failure(seed, "machine", what, _last(fault))
+
+
+def check_seeds(
+    seeds: Iterable[int],
+    devices: int = 64,
+    edges: int = 3,
+    on_seed: Callable[[Report], None] | None = None,
+) -> Report:
+    """Runs seeds until one fails."""
+    report = Report()
+    for seed in seeds:
+        begun = time.process_time()
+        found = check_seed(seed, devices, edges)
+        took = time.process_time() - begun
+        report.seeds += 1
+        report.cpu_s += took
+        report.slowest = max(report.slowest, (took, seed))
+        if isinstance(found, Failure):
+            report.failure = found
+            return report
+        report.events += found.events
+        report.counts.update(found.counts)
+        if on_seed is not None:
+            on_seed(report)
+    return report
+
+
+def replay_command(seed: int, devices: int, edges: int) -> str:
+    """What shows a failure again."""
+    return f"delian dst --seed {seed} --devices {devices} --edges {edges}"
+
+
+def _last(fault: Exception) -> tuple[str, ...]:
+    world: World | None = getattr(fault, "world", None)
+    if world is None:
+        return ()
+    return tuple(line(*item) for item in list(world.last)[-SHOWN:])
+
+
+def line(now: int, node: Node, event: Event) -> str:
+    """An event as people read it."""
+    if isinstance(event, Received):
+        what = f"{type(event.message).__name__} from {event.sender} {_short(event.message)}"
+    elif isinstance(event, Ordered):
+        what = f"{type(event.order).__name__} {_short(event.order)}"
+    else:
+        what = str(event)
+    return f"{now / 1e9:10.4f} s  {node!s:10}  {what[:160]}"
+
+
+def _short(message: object) -> str:
+    text: str = MessageToString(message, as_one_line=True)  # type: ignore[arg-type]
+    return text[:110]

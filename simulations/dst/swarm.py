@@ -1,0 +1,289 @@
+"""What a seed draws: a federation, its runs, and which faults it meets.
+
+Swarm testing (Groce, Zhang, Eide, Chen, Regehr, ISSTA 2012): faults that are always all on hide one
+another, so each seed leaves out many of them. A tenth of the seeds has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...core.ports import CLOUD, Node, Tier
+from .dice import Dice
+
+#: Numbers in an update.
+DIMENSION = 64
+#: The synchronous run, and the buffered one that some seeds have beside it.
+ROUNDS_RUN, BUFFERED_RUN = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """From `from_s` to `to_s` nothing goes from `a` to `b`; nor back where `both`."""
+
+    from_s: float
+    to_s: float
+    a: frozenset[Node]
+    b: frozenset[Node]
+    both: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Something that an operator or owner says. `who`: the node that is told."""
+
+    at_s: float
+    who: Node
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """The faults of one seed; by default none. All end at `heal_s` but where it is said.
+
+    Chances are by message (loss, duplication, corruption, stale), by batch of a mortal node
+    (crash), by program (training, update_fails) or by blob that is put (no_room). stale: it comes
+    again, `stale_s` later on average, healed or not. wire: all messages are really encoded. claim:
+    blobs are put into the store by the transport, and named. power: the share of crashes that lose
+    what was not synced. down_s: how long a node is down, on average. kills: (s, node). wipes: (s,
+    edge), which loses its disk. gone: (s, edge), which is never seen again. full: (s, node, until),
+    its journal's disk is full. append_s: what an append takes, on average. offset_s, drift_ppm:
+    bounds of clocks' errors. clock_set: how likely a restart finds the clock set. slow: node ->
+    factor. liars: devices whose damaged messages arrive. brokers: when it restarts. inbox: events
+    that wait, at most. loose: a cancelled timer may fire all the same.
+    """
+
+    heal_s: float = 0.0
+    latency_s: float = 0.02
+    jitter_s: float = 0.005
+    loss: float = 0.0
+    duplication: float = 0.0
+    corruption: float = 0.0
+    stale: float = 0.0
+    stale_s: float = 60.0
+    wire: bool = False
+    claim: bool = False
+    partitions: tuple[Partition, ...] = ()
+    mortal: frozenset[Node] = frozenset()
+    crash: float = 0.0
+    power: float = 0.5
+    down_s: float = 3.0
+    kills: tuple[tuple[float, Node], ...] = ()
+    wipes: tuple[tuple[float, int], ...] = ()
+    gone: tuple[tuple[float, int], ...] = ()
+    full: tuple[tuple[float, Node, float], ...] = ()
+    append_s: float = 0.0
+    checkpoint_entries: int = 200
+    offset_s: float = 0.0
+    drift_ppm: int = 0
+    clock_set: float = 0.0
+    slow: dict[Node, float] = field(default_factory=dict)
+    no_room: float = 0.0
+    train_s: float = 2.0
+    train_fails: float = 0.0
+    train_hangs: float = 0.0
+    update_fails: float = 0.0
+    liars: frozenset[int] = frozenset()
+    brokers: tuple[float, ...] = ()
+    inbox: int = 4_096
+    loose: bool = False
+    settle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The federation and its work. See `cloud.plan.RunPlan` for a run's part."""
+
+    devices: int
+    edges: int
+    homes: dict[int, tuple[int, ...]]
+    rounds: int
+    cohort: int
+    over_selection: float
+    reports_min: int
+    attempts_max: int
+    round_s: float
+    wait_s: float
+    rest_s: float
+    pool_min: int
+    evaluate_every: int
+    patience: int
+    memory: bool
+    buffer: int
+    concurrency: int
+    staleness_max: int
+    ready_per_edge_max: int
+    devices_max: int
+    sum_bytes_max: int
+    lease_s: float
+    orders: tuple[Order, ...] = ()
+
+
+def draw(seed: int, devices: int, edges: int) -> tuple[Shape, Weather]:
+    """What the seed is about."""
+    dice = Dice(seed, "swarm")
+    shape = _shape(dice, devices, edges)
+    if seed % 10 == 0:
+        return shape, Weather(settle=True)
+    return shape, _weather(dice, shape)
+
+
+def _shape(dice: Dice, devices: int, edges: int) -> Shape:
+    cohort = dice.whole(2, max(2, devices // 5))
+    buffered = dice.chance(0.35)
+    buffer = dice.whole(2, max(2, devices // 10)) if buffered else 0
+    evaluates = dice.chance(0.35)
+    tight = dice.chance(0.2)
+    round_s = dice.between(15, 40)
+    return Shape(
+        devices=devices,
+        edges=edges,
+        homes=_homes(dice, devices, edges),
+        rounds=dice.whole(2, 4),
+        cohort=cohort,
+        over_selection=dice.choice((1.0, 1.0, 1.3, 1.6)),
+        reports_min=dice.whole(1, max(1, cohort // 2)),
+        # Mostly so many that no run gives up before the faults heal.
+        attempts_max=3 if dice.chance(0.1) else 500,
+        round_s=round_s,
+        wait_s=dice.between(5, 20),
+        rest_s=dice.choice((0.5, 1.0, 3.0)),
+        pool_min=devices // 3 if dice.chance(0.2) else 0,
+        evaluate_every=dice.whole(1, 2) if evaluates else 0,
+        patience=2 if evaluates and dice.chance(0.3) else 0,
+        memory=dice.chance(0.5),
+        buffer=buffer,
+        concurrency=dice.whole(buffer, 3 * buffer) if buffered else 0,
+        staleness_max=dice.whole(1, 3),
+        ready_per_edge_max=max(3, devices // edges // 2) if tight else devices,
+        devices_max=max(8, devices // 2) if dice.chance(0.2) else 20_000,
+        # Room for two or three sums.
+        sum_bytes_max=3 * 4 * (DIMENSION + 1) if dice.chance(0.1) else 2**30,
+        lease_s=dice.choice((20.0, 60.0, 120.0)),
+        orders=_orders(dice, devices, edges, buffered),
+    )
+
+
+def _homes(dice: Dice, devices: int, edges: int) -> dict[int, tuple[int, ...]]:
+    """Each device's edges, its own first."""
+    homes = {}
+    for device in range(devices):
+        others = list(range(edges))
+        dice.shuffle(others)
+        homes[device] = tuple(others[: dice.whole(2 if edges > 1 else 1, edges)])
+    return homes
+
+
+def _orders(dice: Dice, devices: int, edges: int, buffered: bool) -> tuple[Order, ...]:
+    if dice.chance(0.5):
+        return ()
+    orders = []
+    runs = (ROUNDS_RUN, BUFFERED_RUN) if buffered else (ROUNDS_RUN,)
+    for _ in range(dice.whole(1, 6)):
+        at = dice.between(1, 90)
+        kind = dice.unit()
+        if kind < 0.5:
+            run = dice.choice(runs)
+            what = dice.choice(("pause", "resume", "weights", "weights", "cancel", "nonsense"))
+            orders.append(Order(at, CLOUD, f"{what} {run}"))
+            if what == "pause":
+                orders.append(Order(at + dice.between(0.1, 30), CLOUD, f"resume {run}"))
+        elif kind < 0.65:
+            edge = Node(Tier.EDGE, dice.below(edges))
+            orders.append(Order(at, edge, "drain"))
+            orders.append(Order(at + dice.between(1, 40), edge, "serve"))
+        elif kind < 0.75:
+            edge = Node(Tier.EDGE, dice.below(edges))
+            orders.append(Order(at, edge, f"forget {dice.below(devices)}"))
+        else:
+            for device in dice.some(range(devices), 0.2):
+                node = Node(Tier.DEVICE, device)
+                what = dice.choice(("homes", "unplugged", "no consent", "no consent"))
+                orders.append(Order(at, node, what))
+                if what != "homes":
+                    orders.append(Order(at + dice.between(1, 30), node, "as before"))
+    return tuple(sorted(orders, key=lambda o: (o.at_s, o.who, o.what)))
+
+
+def _weather(dice: Dice, shape: Shape) -> Weather:
+    heal = dice.between(20, 90)
+    tiers = [Node(Tier.EDGE, e) for e in range(1, shape.edges)]
+    devices = [Node(Tier.DEVICE, d) for d in range(shape.devices)]
+    nodes = [CLOUD, *tiers, *devices]
+    on, between = dice.chance, dice.between
+    rough = on(0.6)
+    mortal: set[Node] = set()
+    if on(0.6):
+        mortal.update(dice.some((CLOUD, *tiers), 0.6))
+        mortal.update(dice.some(devices, dice.choice((0.0, 0.0, 0.1, 0.3))))
+    kills = tuple((between(0, heal), dice.choice(nodes)) for _ in range(dice.whole(1, 8)))
+    wipes = tuple((between(0, heal), e.number) for e in dice.some(tiers, 0.5)) if on(0.2) else ()
+    lost = dice.choice(tiers).number if tiers else 0
+    gone = ((between(0, heal), lost),) if tiers and on(0.1) else ()
+    return Weather(
+        heal_s=heal,
+        latency_s=dice.choice((0.002, 0.02, 0.2)),
+        jitter_s=dice.choice((0.001, 0.05, 0.5, 2.0)),
+        loss=between(0, 0.3) if rough and on(0.6) else 0.0,
+        duplication=between(0, 0.3) if rough and on(0.5) else 0.0,
+        corruption=between(0, 0.1) if on(0.2) else 0.0,
+        stale=between(0, 0.1) if on(0.3) else 0.0,
+        stale_s=dice.choice((5.0, 30.0, 120.0)),
+        wire=on(0.15),
+        claim=on(0.5),
+        partitions=_partitions(dice, heal, nodes) if on(0.4) else (),
+        mortal=frozenset(mortal),
+        crash=dice.choice((0.003, 0.01, 0.03)),
+        power=dice.choice((0.0, 0.5, 1.0)),
+        down_s=dice.choice((0.2, 3.0, 15.0)),
+        kills=kills if on(0.3) else (),
+        wipes=wipes,
+        gone=gone,
+        full=_full(dice, heal, nodes) if on(0.15) else (),
+        append_s=dice.choice((0.0, 0.002, 0.02)),
+        checkpoint_entries=dice.choice((10, 40, 200)),
+        offset_s=dice.choice((0.0, 1.0, 3600.0)),
+        drift_ppm=dice.choice((0, 200, 20_000)),
+        clock_set=0.5 if on(0.2) else 0.0,
+        slow={n: between(2, 50) for n in dice.some(nodes, 0.1)} if on(0.3) else {},
+        no_room=between(0, 0.2) if on(0.15) else 0.0,
+        train_s=dice.choice((0.5, 2.0, 8.0)),
+        train_fails=between(0, 0.3) if on(0.4) else 0.0,
+        train_hangs=between(0, 0.1) if on(0.3) else 0.0,
+        update_fails=between(0, 0.5) if on(0.15) else 0.0,
+        liars=frozenset(dice.below(shape.devices) for _ in range(3)) if on(0.15) else frozenset(),
+        brokers=tuple(between(0, heal) for _ in range(dice.whole(1, 3))) if on(0.25) else (),
+        inbox=dice.choice((8, 64)) if on(0.1) else 4_096,
+        loose=on(0.3),
+        settle=bool(gone) or on(0.3),
+    )
+
+
+def _partitions(dice: Dice, heal: float, nodes: list[Node]) -> tuple[Partition, ...]:
+    """Between any two nodes, or between parts of the federation."""
+    found = []
+    for _ in range(dice.whole(1, 5)):
+        start = dice.between(0, heal)
+        end = min(heal, start + dice.between(1, 30))
+        if dice.chance(0.6):
+            # An edge from the cloud, or from some of its devices.
+            tops = [n for n in nodes if n.tier is not Tier.DEVICE]
+            a = frozenset([dice.choice(tops)])
+            rest = [n for n in nodes if n not in a]
+            b = frozenset(dice.some(rest, dice.choice((0.3, 1.0))))
+        else:
+            share = dice.between(0.1, 0.5)
+            a = frozenset(dice.some(nodes, share))
+            b = frozenset(n for n in nodes if n not in a)
+        a, b = (b, a) if dice.chance(0.5) else (a, b)
+        found.append(Partition(start, end, a, b, dice.chance(0.6)))
+    return tuple(found)
+
+
+def _full(dice: Dice, heal: float, nodes: list[Node]) -> tuple[tuple[float, Node, float], ...]:
+    found = []
+    for _ in range(dice.whole(1, 3)):
+        node = dice.choice(nodes[:4] if dice.chance(0.7) else nodes)
+        start = dice.between(0, heal)
+        found.append((start, node, min(heal, start + dice.between(1, 20))))
+    return tuple(found)

@@ -1,0 +1,516 @@
+"""A federation that meets a seed's weather: its nodes, virtual time, and who orders what.
+
+One heap of (time, tie, number, what): two things at one moment come in a drawn order. The
+coordinator's process hosts the cloud's machine and edge 0; every other node is a process of its
+own. Faults are on until the weather heals; then every node that is not gone for good comes back,
+what was ordered off is ordered on again, and all runs must come to their end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from ...cloud.machine import Coordinator
+from ...cloud.machine import restore as restore_cloud
+from ...cloud.state import CoordinatorPolicy, CoordinatorState
+from ...cloud.state import Phase as RunPhase
+from ...core.machine import Backoff
+from ...core.node.disk import Disk
+from ...core.node.segments import Segments
+from ...core.ports import CLOUD, MS, SECOND, Event, Node, Ordered, Tier
+from ...core.streams import Streams
+from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
+from ...core.wire.blob_pb2 import BlobRef
+from ...core.wire.journal_pb2 import Conditions, Drain, Forget, Homes
+from ...core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE, Address
+from ...core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage, RunOrder
+from ...core.wire.round_pb2 import RingPlan
+from ...device.machine import DeviceMachine
+from ...device.machine import restore as restore_device
+from ...device.state import DevicePolicy, DeviceState
+from ...edge.machine import EdgeMachine
+from ...edge.machine import restore as restore_edge
+from ...edge.state import EdgePolicy, EdgeState
+from ..trace import Trace
+from . import bounds
+from .auditor import Auditor, OracleFailure
+from .dice import Dice
+from .host import Host, Process
+from .network import Network
+from .swarm import BUFFERED_RUN, DIMENSION, ROUNDS_RUN, Order, Shape, Weather
+from .work import Work
+
+#: Nobody's clock may show a time before the beginning.
+_BEGINNING_NS = 1_000_000 * SECOND
+#: An order that was not accepted is given again.
+_ORDER_AGAIN_NS = 3 * SECOND
+#: From the healing to the end of all runs, at most; and from then until all is at rest.
+PROGRESS_NS = 1_200 * SECOND
+SETTLE_NS = 90 * SECOND
+#: A node that is up and answers is heard of so often, with all its repetitions.
+_SILENCE_NS = 60 * SECOND
+#: Events that are shown before a failure; and of which nothing but an endless loop needs more.
+LAST_EVENTS = 400
+EVENTS_MAX = 2_000_000
+_HEARTBEAT_NS = 10 * SECOND
+_CAPABLE = Eligibility(powered=True, unmetered=True, idle=True, consented=True)
+_UNPLUGGED = Eligibility(powered=False, unmetered=True, idle=True, consented=True)
+_UNWILLING = Eligibility(powered=True, unmetered=True, idle=True, consented=False)
+_EDGE_BACKOFF = Backoff(2 * SECOND, 20 * SECOND, 64 * 1024)
+_DEVICE_BACKOFF = Backoff(SECOND, 20 * SECOND, 16 * 1024)
+
+
+class World:
+    """One seed's. `run` once."""
+
+    def __init__(self, seed: int, shape: Shape, weather: Weather) -> None:
+        self.seed, self.shape, self.weather = seed, shape, weather
+        self.now = 0
+        self.faulty = weather.heal_s > 0
+        self.dice = Dice(seed, "world")
+        self.streams = Streams(seed)
+        self.counts: Counter[str] = Counter()
+        self.trace = Trace()
+        self.last: deque[tuple[int, Node, Event]] = deque(maxlen=LAST_EVENTS)
+        self.events = 0
+        self.healed_ns = int(weather.heal_s * SECOND)
+        self.auditor = Auditor(self)
+        self.work = Work(self, seed)
+        self._heap: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+        self._tie = Dice(seed, "ties").unit
+        self._salt = 0
+        self.network = Network(self, seed)
+        self.hosts: dict[Node, Host] = {}
+        self._orders: dict[Node, list[Any]] = {}
+        self._given: list[Any] = []  # kept, so that no two have one identity
+        self._orders_left = 0
+        self._bundle = b"programs" * 16
+        self._build()
+
+    # ------------------------------------------------ time
+
+    def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Lets `action(*arguments)` happen at `time`, or now where that is past."""
+        self._number = number = self._number + 1
+        time = time if time > self.now else self.now
+        heappush(self._heap, (time, self._tie(), number, action, arguments))
+
+    def after(self, delay: int, action: Callable[..., None], *arguments: Any) -> None:
+        self._number = number = self._number + 1
+        heappush(self._heap, (self.now + delay, self._tie(), number, action, arguments))
+
+    def token(self) -> int:
+        """A number above zero that no other has."""
+        self._number += 1
+        return self._number
+
+    def run(self) -> None:
+        """Runs to the end of all runs, or raises OracleFailure."""
+        heap = self._heap
+        end = 0
+        while heap:
+            self.now, _, _, action, arguments = heappop(heap)
+            action(*arguments)
+            if end:
+                if self.now >= end:
+                    break
+            elif self._is_over():
+                end = self.now + 1
+                if self.weather.settle:
+                    end = max(self.now, self.healed_ns) + SETTLE_NS
+            elif self.now > self.healed_ns + PROGRESS_NS:
+                self._stuck()
+        self._look_at_end()
+
+    def note(self, node: Node, event: Event) -> None:
+        """A machine is about to handle an event."""
+        self.events += 1
+        self.trace.add(self.now, node, event)
+        self.last.append((self.now, node, event))
+        self.check(self.events < EVENTS_MAX, "progress", "no end of events")
+
+    def check(self, holds: bool, oracle: str, what: str) -> None:
+        if not holds:
+            raise OracleFailure(oracle, what)
+
+    # ------------------------------------------------ building
+
+    def _build(self) -> None:
+        shape, weather = self.shape, self.weather
+        written = {
+            *weather.mortal,
+            *(n for _, n in weather.kills),
+            *(n for _, n, _ in weather.full),
+        }
+        home = Process()
+        cloud = self._add(CLOUD, self._make_cloud, home, CLOUD in written)
+        for edge in range(shape.edges):
+            node = Node(Tier.EDGE, edge)
+            process = home if edge == 0 else Process()
+            named = CLOUD if edge == 0 else node
+            self._add(node, self._edge_maker(edge), process, named in written)
+        for device in range(shape.devices):
+            node = Node(Tier.DEVICE, device)
+            self._add(node, self._device_maker(device), Process(), node in written)
+        bundle = hashlib.sha256(self._bundle).digest()
+        cloud.blobs[bundle] = self._bundle
+        for host in self.hosts.values():
+            spread = 0 if host.node.tier is not Tier.DEVICE else 3 * SECOND
+            if host is host.process.hosts[0]:
+                self.at(int(self.dice.unit() * spread), self._come_up, host.process)
+        self._plan_faults()
+        self._plan_orders()
+
+    def _add(
+        self, node: Node, make: Callable[[bytes | None], Any], process: Process, journaled: bool
+    ) -> Host:
+        host = self.hosts[node] = Host(self, node, make, process, journaled)
+        weather, dice = self.weather, self.dice
+        drift = dice.whole(-weather.drift_ppm, weather.drift_ppm)
+        host.clock.offset_ns = _BEGINNING_NS + self._offset_ns()
+        host.clock.drift_ppm = drift
+        return host
+
+    def _offset_ns(self) -> int:
+        return int(self.dice.between(-1, 1) * self.weather.offset_s * SECOND)
+
+    def _make_cloud(self, snapshot: bytes | None) -> Coordinator:
+        shape = self.shape
+        policy = CoordinatorPolicy(
+            ready_per_edge_max=shape.ready_per_edge_max,
+            after_task_ms=(500, 2_000),
+            after_reject_ms=(4_000, 15_000),
+            lease_ms=int(shape.lease_s * 1000),
+            edge_silence_ns=3 * _HEARTBEAT_NS,
+            backoff=_EDGE_BACKOFF,
+        )
+        state = CoordinatorState() if snapshot is None else restore_cloud(snapshot)
+        return Coordinator(state, self.auditor.masker, policy)
+
+    def _edge_maker(self, edge: int) -> Callable[[bytes | None], EdgeMachine]:
+        shape = self.shape
+        lives = 0
+        policy = EdgePolicy(
+            backoff=_EDGE_BACKOFF,
+            devices_max=shape.devices_max,
+            heartbeat_ns=_HEARTBEAT_NS,
+            sum_bytes_max=shape.sum_bytes_max,
+            after_reject_ms=(4_000, 15_000),
+            lease_ms=int(shape.lease_s * 1000),
+        )
+
+        def make(snapshot: bytes | None) -> EdgeMachine:
+            nonlocal lives
+            if snapshot is None:
+                lives += 1
+                return EdgeMachine(EdgeState(edge, lives), policy)
+            return EdgeMachine(restore_edge(snapshot), policy)
+
+        return make
+
+    def _device_maker(self, device: int) -> Callable[[bytes | None], DeviceMachine]:
+        policy = DevicePolicy(backoff=_DEVICE_BACKOFF, retry_ms=(4_000, 15_000))
+        homes = tuple(Node(Tier.EDGE, e) for e in self.shape.homes[device])
+        facts = DeviceFacts(memory_mib=512)
+
+        def make(snapshot: bytes | None) -> DeviceMachine:
+            state = DeviceState(device) if snapshot is None else restore_device(snapshot)
+            masker = self.auditor.masker
+            return DeviceMachine(state, homes, self.streams, facts, _CAPABLE, masker, policy)
+
+        return make
+
+    # ------------------------------------------------ faults
+
+    def _plan_faults(self) -> None:
+        weather = self.weather
+        if not self.faulty:
+            return
+        for at_s, node in weather.kills:
+            self.at(int(at_s * SECOND), self.crash, self.hosts[node].process)
+        for at_s, edge in weather.wipes:
+            self.at(int(at_s * SECOND), self._wipe, self.hosts[Node(Tier.EDGE, edge)])
+        for at_s, edge in weather.gone:
+            self.at(int(at_s * SECOND), self._take_away, self.hosts[Node(Tier.EDGE, edge)])
+        for at_s, node, until_s in weather.full:
+            host = self.hosts[node]
+            self.at(int(at_s * SECOND), self._fill, host)
+            self.at(int(until_s * SECOND), self._make_room, host)
+        self.at(self.healed_ns, self._heal)
+
+    def crash_point(self, host: Host) -> float:
+        """Where in its batch a node's process ends, from 0 to 1; above: it does not."""
+        if host.mortal and self.faulty and self.dice.chance(self.weather.crash):
+            return self.dice.unit()
+        return 2.0
+
+    def crash(self, process: Process) -> None:
+        """The process ends, and comes back after a while."""
+        if not process.up:
+            return
+        process.up = False
+        self.counts["crashes"] += 1
+        powerless = self.dice.chance(self.weather.power)
+        for host in process.hosts:
+            host.fall()
+            if powerless:
+                host.disk.crash(self.streams)
+            self.trace.note(self.now, host.node, b"down")
+        down = MS + self.dice.exponential_ns(self.weather.down_s)
+        self.after(min(down, 60 * SECOND), self._come_up, process)
+
+    def _come_up(self, process: Process) -> None:
+        if process.up or process.gone:
+            return
+        process.up = True
+        for host in process.hosts:
+            if process.up:
+                host.start()
+
+    def _wipe(self, host: Host) -> None:
+        self.crash(host.process)
+        host.wipe()
+        self.auditor.draining.pop(host.node.number, None)
+
+    def _take_away(self, host: Host) -> None:
+        self.crash(host.process)
+        host.process.gone = True
+
+    def _fill(self, host: Host) -> None:
+        host.disk.bytes_max = 0
+
+    def _make_room(self, host: Host) -> None:
+        host.disk.bytes_max = None
+
+    def set_clock(self, host: Host, floor: int) -> None:
+        """A node starts; somebody may have set its clock, but it does not go behind its journal."""
+        offset = host.clock.offset_ns
+        if host.life > 1 and self.faulty and self.dice.chance(self.weather.clock_set):
+            offset = _BEGINNING_NS + self._offset_ns()
+        host.clock.set(offset, max(floor, 0), self.now)
+
+    def segments(self, disk: Disk) -> Segments:
+        """A journal over a disk; its salts are the world's."""
+        return Segments(disk, self._salt_bytes, segment_bytes_max=8 * 1024)
+
+    def _salt_bytes(self, count: int) -> bytes:
+        self._salt += 1
+        return hashlib.shake_128(f"{self.seed} {self._salt}".encode()).digest(count)
+
+    def _heal(self) -> None:
+        self.faulty = False
+        for host in self.hosts.values():
+            host.disk.bytes_max = None
+            if not host.process.up and host is host.process.hosts[0]:
+                self.after(self.dice.below(SECOND), self._come_up, host.process)
+        for run in self.runs:
+            self.order(CLOUD, RunOrder(run=run, resume=True))
+        for edge in range(self.shape.edges):
+            self.order(Node(Tier.EDGE, edge), Drain(draining=False))
+
+    # ------------------------------------------------ orders
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        return (ROUNDS_RUN, BUFFERED_RUN) if self.shape.buffer else (ROUNDS_RUN,)
+
+    def _plan_orders(self) -> None:
+        self._orders_left = len(self.shape.orders)
+        self.order(CLOUD, RunOrder(run=ROUNDS_RUN, submit=self._plan(ROUNDS_RUN)))
+        if self.shape.buffer:
+            at = int(self.dice.unit() * 10 * SECOND)
+            self._orders_left += 1
+            self.at(at, self._submit_second)
+        for order in self.shape.orders:
+            self.at(int(order.at_s * SECOND), self._give, order)
+
+    def _submit_second(self) -> None:
+        if ROUNDS_RUN not in self.auditor.runs:
+            self.after(SECOND, self._submit_second)  # numbers are handed out upwards
+            return
+        self._orders_left -= 1
+        self.order(CLOUD, RunOrder(run=BUFFERED_RUN, submit=self._plan(BUFFERED_RUN)))
+
+    def order(self, who: Node, order: Any) -> None:
+        """Gives an order until it is durable there, as an operator does who gets no answer; one
+        after the other.
+        """
+        self._orders_left += 1
+        waiting = self._orders.setdefault(who, [])
+        waiting.append(order)
+        if len(waiting) == 1:
+            self._order_again(who)
+
+    def _order_again(self, who: Node) -> None:
+        host, waiting = self.hosts[who], self._orders[who]
+        if id(waiting[0]) in self.auditor.settled or host.process.gone:
+            self._orders_left -= 1
+            self._given.append(waiting.pop(0))
+            if waiting:
+                self._order_again(who)
+            return
+        if host.up:
+            host.post(Ordered(waiting[0]))
+        self.after(_ORDER_AGAIN_NS, self._order_again, who)
+
+    def _give(self, order: Order) -> None:
+        self._orders_left -= 1
+        what, _, number = order.what.partition(" ")
+        device = order.who.number
+        run = RunOrder(run=int(number) if number.isdigit() else 0)
+        if what == "pause" and self.now < self.healed_ns:
+            run.pause = True
+        elif what in ("resume", "pause"):
+            run.resume = True
+        elif what == "cancel":
+            run.cancel = True
+        elif what == "weights":
+            content = hashlib.shake_128(f"{self.seed} {self.now}".encode()).digest(4 * DIMENSION)
+            digest = hashlib.sha256(content).digest()
+            self.hosts[CLOUD].blobs[digest] = content
+            run.weights.CopyFrom(BlobRef(digest=digest, size=len(content)))
+        elif what == "nonsense":
+            run.submit.CopyFrom(self._plan(ROUNDS_RUN))
+        elif what in ("drain", "serve"):
+            draining = what == "drain" and self.now < self.healed_ns
+            self.order(order.who, Drain(draining=draining))
+            return
+        elif what == "forget":
+            self.order(order.who, Forget(device=int(number)))
+            return
+        elif what == "homes":
+            self.order(order.who, _homes(self.dice, self.shape.edges))
+            return
+        else:
+            facts = DeviceFacts(memory_mib=512 + device)
+            eligibility = {"unplugged": _UNPLUGGED, "no": _UNWILLING}.get(what, _CAPABLE)
+            self.order(order.who, Conditions(facts=facts, eligibility=eligibility))
+            return
+        self.order(CLOUD, run)
+
+    def _plan(self, run: int) -> PlanMessage:
+        shape = self.shape
+        buffered = run == BUFFERED_RUN
+        first = hashlib.shake_128(f"first {run}".encode()).digest(4 * DIMENSION)
+        digest = hashlib.sha256(first).digest()
+        self.hosts[CLOUD].blobs[digest] = first
+        bundle = hashlib.sha256(self._bundle).digest()
+        return PlanMessage(
+            name="dst",
+            mode=BUFFERED if buffered else SYNCHRONOUS,
+            rounds=shape.rounds,
+            cohort=0 if buffered else shape.cohort,
+            bundle=BlobRef(digest=bundle, size=len(self._bundle)),
+            weights=BlobRef(digest=digest, size=len(first)),
+            ring=RingPlan(clip=1.0, clients_max=256, bits=32, dimension=DIMENSION),
+            over_selection=shape.over_selection,
+            reports_min=min(shape.reports_min, shape.buffer) if buffered else shape.reports_min,
+            attempts_max=shape.attempts_max,
+            round_ms=int(shape.round_s * 1000),
+            wait_ms=int(shape.wait_s * 1000),
+            rest_ms=int(shape.rest_s * 1000),
+            pool_min=0 if buffered else shape.pool_min,
+            evaluate_every=shape.evaluate_every,
+            evaluate_cohort=0,
+            patience=shape.patience,
+            buffer=shape.buffer if buffered else 0,
+            concurrency=shape.concurrency if buffered else 0,
+            staleness_max=shape.staleness_max,
+            seed=self.seed,
+        )
+
+    # ------------------------------------------------ the end
+
+    def _is_over(self) -> bool:
+        """All that was to be ordered was, and all runs are over, durably."""
+        if self._orders_left:
+            return False
+        books = self.auditor.runs
+        return len(books) == len(self.runs) and all(b.over for b in books.values())
+
+    def _stuck(self) -> None:
+        state = self.hosts[CLOUD].machine.state
+        phases = {
+            r: (s.phase.value, s.round, s.attempt, s.stopped_by) for r, s in state.runs.items()
+        }
+        self.check(False, "progress", f"runs do not end: {phases}, orders: {self._orders_left}")
+
+    def _look_at_end(self) -> None:
+        cloud = self.hosts[CLOUD]
+        for number, book in self.auditor.runs.items():
+            ended = cloud.machine.state.ended[number]
+            known = ended.weights.digest == book.weights
+            self.check(known, "lost", f"run {number} ends with another model")
+            if ended.phase is RunPhase.DONE and not ended.why:
+                made = book.models == book.plan.rounds
+                self.check(made, "progress", f"run {number} is done with {book.models} models")
+            if ended.phase is RunPhase.FAILED:
+                self.counts["runs failed"] += 1
+                told = bool(ended.why) and self.shape.attempts_max < 100
+                self.check(told, "progress", f"run {number} gives up: {ended.why!r}")
+            cancelled = ended.phase is RunPhase.CANCELLED
+            self.check(not cancelled or book.cancelled, "order", f"run {number} is cancelled")
+        for host in self.hosts.values():
+            self.look_at(host)
+        self._replay_all()
+        if self.weather.settle:
+            self._look_at_rest()
+
+    def look_at(self, host: Host) -> None:
+        """Whether a node's state keeps its bounds."""
+        if host.up and host.is_quiet:
+            what = bounds.broken(host)
+            self.check(not what, "bounds", f"{host.node}: {what}")
+
+    def _replay_all(self) -> None:
+        """What a node has written down gives the state that it has."""
+        for host in self.hosts.values():
+            if host.journaled and host.up and host.is_quiet:
+                again = host.replay()
+                same = again == host.machine.snapshot()
+                self.check(same, "journal", f"{host.node}: its journal gives another state")
+
+    def _look_at_rest(self) -> None:
+        """Long after all runs are over: nothing is held for them, and all who can be heard are."""
+        views = self.hosts[CLOUD].machine.state.edges
+        cloud_now = self.hosts[CLOUD].now
+        for host in self.hosts.values():
+            if not host.up:
+                continue
+            state = host.machine.state
+            if host.node.tier is Tier.EDGE:
+                left = list(state.collections)
+                self.check(not left, "progress", f"{host.node} still holds {left}")
+                silent = cloud_now - views[host.node.number].heard_ns
+                self.check(silent < _SILENCE_NS, "progress", f"{host.node} is not heard of")
+            elif host.node.tier is Tier.DEVICE:
+                self._look_at_device(host)
+
+    def _look_at_device(self, host: Host) -> None:
+        state = host.machine.state
+        self.check(state.task is None, "progress", f"{host.node} still works")
+        if host.node.number in self.weather.liars:
+            return  # it may have said that a later check-in of its own is old
+        homes = (self.hosts[Node(Tier.EDGE, h)] for h in state.homes)
+        if any(not h.process.gone for h in homes):
+            silence = self.now - host.answered_ns
+            allowed = _SILENCE_NS + int(self.shape.lease_s * SECOND)
+            self.check(silence < allowed, "progress", f"{host.node} is not answered")
+
+
+def _homes(dice: Dice, edges: int) -> Homes:
+    """Some homes, the cloud's own among them."""
+    numbers = list(range(edges))
+    dice.shuffle(numbers)
+    chosen = numbers[: dice.whole(min(2, edges), edges)]
+    return Homes(
+        homes=[
+            Address(tier=NODE_CLOUD) if n == 0 else Address(tier=NODE_EDGE, number=n)
+            for n in chosen
+        ]
+    )
