@@ -72,6 +72,8 @@ ORDER_FIELDS: Mapping[type[Message], str] = {
     journal_pb2.Drain: "drain",
     journal_pb2.Forget: "forget",
     operator_pb2.RunOrder: "run",
+    journal_pb2.DrainEdge: "drain_edge",
+    journal_pb2.DeniedVersion: "denied",
 }
 
 _ENVELOPE_FIELDS = {**MESSAGE_FIELDS, **TRANSPORT_FIELDS}

@@ -76,18 +76,22 @@ class NewModelEvent(_message.Message):
     def __init__(self, weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., memory: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class OrderedEvent(_message.Message):
-    __slots__ = ("conditions", "homes", "drain", "forget", "run")
+    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied")
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     HOMES_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_EDGE_FIELD_NUMBER: _ClassVar[int]
+    DENIED_FIELD_NUMBER: _ClassVar[int]
     conditions: Conditions
     homes: Homes
     drain: Drain
     forget: Forget
     run: _operator_pb2.RunOrder
-    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ...) -> None: ...
+    drain_edge: DrainEdge
+    denied: DeniedVersion
+    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ...) -> None: ...
 
 class Conditions(_message.Message):
     __slots__ = ("facts", "eligibility")
@@ -114,3 +118,17 @@ class Forget(_message.Message):
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     device: int
     def __init__(self, device: _Optional[int] = ...) -> None: ...
+
+class DrainEdge(_message.Message):
+    __slots__ = ("edge", "draining")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    edge: int
+    draining: bool
+    def __init__(self, edge: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+
+class DeniedVersion(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...

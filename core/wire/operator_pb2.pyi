@@ -100,10 +100,12 @@ class RunOrder(_message.Message):
     def __init__(self, run: _Optional[int] = ..., submit: _Optional[_Union[PlanMessage, _Mapping]] = ..., pause: _Optional[bool] = ..., resume: _Optional[bool] = ..., cancel: _Optional[bool] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("plan",)
+    __slots__ = ("plan", "request_id")
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     plan: PlanMessage
-    def __init__(self, plan: _Optional[_Union[PlanMessage, _Mapping]] = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, plan: _Optional[_Union[PlanMessage, _Mapping]] = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class RunRequest(_message.Message):
     __slots__ = ("run",)
@@ -120,14 +122,16 @@ class RunControl(_message.Message):
     def __init__(self, run: _Optional[int] = ..., action: _Optional[str] = ...) -> None: ...
 
 class CloneRequest(_message.Message):
-    __slots__ = ("run", "changes", "from_newest")
+    __slots__ = ("run", "changes", "from_newest", "request_id")
     RUN_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     FROM_NEWEST_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     run: int
     changes: PlanMessage
     from_newest: bool
-    def __init__(self, run: _Optional[int] = ..., changes: _Optional[_Union[PlanMessage, _Mapping]] = ..., from_newest: _Optional[bool] = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, run: _Optional[int] = ..., changes: _Optional[_Union[PlanMessage, _Mapping]] = ..., from_newest: _Optional[bool] = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("limit", "before")
@@ -231,10 +235,12 @@ class FleetList(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[NodeInfo, _Mapping]]] = ...) -> None: ...
 
 class NodeRequest(_message.Message):
-    __slots__ = ("node",)
+    __slots__ = ("node", "undo")
     NODE_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
     node: _link_pb2.Address
-    def __init__(self, node: _Optional[_Union[_link_pb2.Address, _Mapping]] = ...) -> None: ...
+    undo: bool
+    def __init__(self, node: _Optional[_Union[_link_pb2.Address, _Mapping]] = ..., undo: _Optional[bool] = ...) -> None: ...
 
 class ModelInfo(_message.Message):
     __slots__ = ("weights", "bundle", "run", "round", "parent", "created_ms", "metrics", "aliases")
