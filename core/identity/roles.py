@@ -7,6 +7,7 @@ allow is refused.
   and a test holds every topic of the transport against it.
 - `MESSAGES`: which messages a tier may send to which. The machines check the same, and more: what a
   peer may say *now*. This table keeps the rest from ever reaching them.
+- `PASSES_ON`: for whom a node may bring the renewal of a certificate to the next one.
 
 `Guard` applies the first table to a peer, after the questions that come before it: is the peer of
 this federation, is its certificate still good, is it on the deny list. TLS asks some of them when a
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..ports import Tier
+from ..ports import Node, Tier
 from .authority import DenyList
 from .certificates import PeerIdentity, Role
 
@@ -160,18 +161,33 @@ _TRANSPORT = frozenset({"offer", "want", "goodbye"})
 
 #: (sender's tier, receiver's tier) -> fields of Envelope.message that it may send.
 MESSAGES: Mapping[tuple[Tier, Tier], frozenset[str]] = {
-    (Tier.DEVICE, Tier.EDGE): _TRANSPORT | {"check_in", "fetch_blob", "upload", "failure"},
+    (Tier.DEVICE, Tier.EDGE): _TRANSPORT
+    | {"check_in", "fetch_blob", "upload", "failure"}
+    | {"renewal_ask"},
     (Tier.EDGE, Tier.DEVICE): _TRANSPORT
-    | {"accept", "reject", "task", "blob", "upload_ack", "round_closed"},
-    (Tier.EDGE, Tier.CLOUD): _TRANSPORT | {"edge_hello", "fetch_blob", "edge_progress", "edge_sum"},
+    | {"accept", "reject", "task", "blob", "upload_ack", "round_closed"}
+    | {"renewal_answer"},
+    (Tier.EDGE, Tier.CLOUD): _TRANSPORT
+    | {"edge_hello", "fetch_blob", "edge_progress", "edge_sum"}
+    | {"renewal_ask", "denied_ask"},
     (Tier.CLOUD, Tier.EDGE): _TRANSPORT
-    | {"pace", "edge_task", "blob", "flush", "edge_sum_ack", "round_closed"},
+    | {"pace", "edge_task", "blob", "flush", "edge_sum_ack", "round_closed"}
+    | {"renewal_answer", "denied_page"},
 }
+
+#: A tier that asks for a renewal -> the tiers for whose nodes it may pass one on. For itself every
+#: node may ask; that the named node has asked at all is proved by its own key (`relayed.py`).
+PASSES_ON: Mapping[Tier, frozenset[Tier]] = {Tier.EDGE: frozenset({Tier.DEVICE})}
 
 
 def may_send(sender: Tier, to: Tier, field: str) -> bool:
     """Whether a node of one tier may send a message (its field of Envelope) to one of another."""
     return field in MESSAGES.get((sender, to), ())
+
+
+def may_ask_for(sender: Node, node: Node) -> bool:
+    """Whether a renewal that `sender` brings may be one for `node`."""
+    return sender == node or node.tier in PASSES_ON.get(sender.tier, ())
 
 
 def may_send_blob(sender: Tier, to: Tier) -> bool:

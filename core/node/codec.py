@@ -58,11 +58,20 @@ MESSAGE_FIELDS: Mapping[type[Message], str] = {
     round_pb2.RoundClosed: "round_closed",
 }
 
-#: What transports say to one another; no state machine sees it.
+#: What a node asks the coordinator through its links, beside its machine (`core/net/errands.py`).
+ERRAND_FIELDS: Mapping[type[Message], str] = {
+    link_pb2.RenewalAsk: "renewal_ask",
+    link_pb2.RenewalAnswer: "renewal_answer",
+    link_pb2.DeniedAsk: "denied_ask",
+    link_pb2.DeniedPage: "denied_page",
+}
+
+#: What no state machine sees: what transports say to one another, and errands.
 TRANSPORT_FIELDS: Mapping[type[Message], str] = {
     link_pb2.Offer: "offer",
     link_pb2.Want: "want",
     link_pb2.Goodbye: "goodbye",
+    **ERRAND_FIELDS,
 }
 
 #: What a node's own side may order -> the field of OrderedEvent that carries it.
@@ -78,6 +87,7 @@ ORDER_FIELDS: Mapping[type[Message], str] = {
 
 _ENVELOPE_FIELDS = {**MESSAGE_FIELDS, **TRANSPORT_FIELDS}
 _MESSAGES = frozenset(MESSAGE_FIELDS.values())
+_ERRANDS = frozenset(ERRAND_FIELDS.values())
 
 _TIERS: Mapping[Tier, link_pb2.NodeTier] = {
     Tier.DEVICE: link_pb2.NODE_DEVICE,
@@ -126,6 +136,12 @@ def message_of(envelope: Envelope) -> Message:
         raise ProtocolError(f"an envelope says {field or 'nothing that is known'} to a node")
     message: Message = getattr(envelope, field)
     return message
+
+
+def errand_of(envelope: Envelope) -> Message | None:
+    """The errand in an envelope, or None: it says something else."""
+    field = envelope.WhichOneof("message")
+    return getattr(envelope, field) if field in _ERRANDS else None
 
 
 # ---------------------------------------------------------------- events

@@ -1,10 +1,11 @@
 from delian.core.wire import admission_pb2 as _admission_pb2
 from delian.core.wire import blob_pb2 as _blob_pb2
 from delian.core.wire import round_pb2 as _round_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -38,7 +39,7 @@ class Address(_message.Message):
     def __init__(self, tier: _Optional[_Union[NodeTier, str]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("sender", "to", "traceparent", "check_in", "accept", "reject", "edge_hello", "pace", "fetch_blob", "blob", "task", "upload", "failure", "upload_ack", "edge_task", "edge_progress", "flush", "edge_sum", "edge_sum_ack", "round_closed", "offer", "want", "goodbye")
+    __slots__ = ("sender", "to", "traceparent", "check_in", "accept", "reject", "edge_hello", "pace", "fetch_blob", "blob", "task", "upload", "failure", "upload_ack", "edge_task", "edge_progress", "flush", "edge_sum", "edge_sum_ack", "round_closed", "offer", "want", "goodbye", "renewal_ask", "renewal_answer", "denied_ask", "denied_page")
     SENDER_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +63,10 @@ class Envelope(_message.Message):
     OFFER_FIELD_NUMBER: _ClassVar[int]
     WANT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    RENEWAL_ASK_FIELD_NUMBER: _ClassVar[int]
+    RENEWAL_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    DENIED_ASK_FIELD_NUMBER: _ClassVar[int]
+    DENIED_PAGE_FIELD_NUMBER: _ClassVar[int]
     sender: Address
     to: Address
     traceparent: str
@@ -85,7 +90,11 @@ class Envelope(_message.Message):
     offer: Offer
     want: Want
     goodbye: Goodbye
-    def __init__(self, sender: _Optional[_Union[Address, _Mapping]] = ..., to: _Optional[_Union[Address, _Mapping]] = ..., traceparent: _Optional[str] = ..., check_in: _Optional[_Union[_admission_pb2.CheckIn, _Mapping]] = ..., accept: _Optional[_Union[_admission_pb2.Accept, _Mapping]] = ..., reject: _Optional[_Union[_admission_pb2.Reject, _Mapping]] = ..., edge_hello: _Optional[_Union[_admission_pb2.EdgeHello, _Mapping]] = ..., pace: _Optional[_Union[_admission_pb2.Pace, _Mapping]] = ..., fetch_blob: _Optional[_Union[_blob_pb2.FetchBlob, _Mapping]] = ..., blob: _Optional[_Union[_blob_pb2.Blob, _Mapping]] = ..., task: _Optional[_Union[_round_pb2.Task, _Mapping]] = ..., upload: _Optional[_Union[_round_pb2.Upload, _Mapping]] = ..., failure: _Optional[_Union[_round_pb2.Failure, _Mapping]] = ..., upload_ack: _Optional[_Union[_round_pb2.UploadAck, _Mapping]] = ..., edge_task: _Optional[_Union[_round_pb2.EdgeTask, _Mapping]] = ..., edge_progress: _Optional[_Union[_round_pb2.EdgeProgress, _Mapping]] = ..., flush: _Optional[_Union[_round_pb2.Flush, _Mapping]] = ..., edge_sum: _Optional[_Union[_round_pb2.EdgeSum, _Mapping]] = ..., edge_sum_ack: _Optional[_Union[_round_pb2.EdgeSumAck, _Mapping]] = ..., round_closed: _Optional[_Union[_round_pb2.RoundClosed, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., want: _Optional[_Union[Want, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    renewal_ask: RenewalAsk
+    renewal_answer: RenewalAnswer
+    denied_ask: DeniedAsk
+    denied_page: DeniedPage
+    def __init__(self, sender: _Optional[_Union[Address, _Mapping]] = ..., to: _Optional[_Union[Address, _Mapping]] = ..., traceparent: _Optional[str] = ..., check_in: _Optional[_Union[_admission_pb2.CheckIn, _Mapping]] = ..., accept: _Optional[_Union[_admission_pb2.Accept, _Mapping]] = ..., reject: _Optional[_Union[_admission_pb2.Reject, _Mapping]] = ..., edge_hello: _Optional[_Union[_admission_pb2.EdgeHello, _Mapping]] = ..., pace: _Optional[_Union[_admission_pb2.Pace, _Mapping]] = ..., fetch_blob: _Optional[_Union[_blob_pb2.FetchBlob, _Mapping]] = ..., blob: _Optional[_Union[_blob_pb2.Blob, _Mapping]] = ..., task: _Optional[_Union[_round_pb2.Task, _Mapping]] = ..., upload: _Optional[_Union[_round_pb2.Upload, _Mapping]] = ..., failure: _Optional[_Union[_round_pb2.Failure, _Mapping]] = ..., upload_ack: _Optional[_Union[_round_pb2.UploadAck, _Mapping]] = ..., edge_task: _Optional[_Union[_round_pb2.EdgeTask, _Mapping]] = ..., edge_progress: _Optional[_Union[_round_pb2.EdgeProgress, _Mapping]] = ..., flush: _Optional[_Union[_round_pb2.Flush, _Mapping]] = ..., edge_sum: _Optional[_Union[_round_pb2.EdgeSum, _Mapping]] = ..., edge_sum_ack: _Optional[_Union[_round_pb2.EdgeSumAck, _Mapping]] = ..., round_closed: _Optional[_Union[_round_pb2.RoundClosed, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., want: _Optional[_Union[Want, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., renewal_ask: _Optional[_Union[RenewalAsk, _Mapping]] = ..., renewal_answer: _Optional[_Union[RenewalAnswer, _Mapping]] = ..., denied_ask: _Optional[_Union[DeniedAsk, _Mapping]] = ..., denied_page: _Optional[_Union[DeniedPage, _Mapping]] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("id", "size", "kind")
@@ -128,6 +137,66 @@ class Goodbye(_message.Message):
     reason: str
     retry_ms: int
     def __init__(self, reason: _Optional[str] = ..., retry_ms: _Optional[int] = ...) -> None: ...
+
+class RenewalAsk(_message.Message):
+    __slots__ = ("claim", "signature")
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    claim: bytes
+    signature: bytes
+    def __init__(self, claim: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class RenewalClaim(_message.Message):
+    __slots__ = ("node", "request", "certificate")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    node: Address
+    request: bytes
+    certificate: bytes
+    def __init__(self, node: _Optional[_Union[Address, _Mapping]] = ..., request: _Optional[bytes] = ..., certificate: _Optional[bytes] = ...) -> None: ...
+
+class RenewalAnswer(_message.Message):
+    __slots__ = ("result", "certificate", "signature")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    result: bytes
+    certificate: bytes
+    signature: bytes
+    def __init__(self, result: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class RenewalResult(_message.Message):
+    __slots__ = ("node", "claim_hash", "reply", "refusal")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_HASH_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    node: Address
+    claim_hash: bytes
+    reply: bytes
+    refusal: str
+    def __init__(self, node: _Optional[_Union[Address, _Mapping]] = ..., claim_hash: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., refusal: _Optional[str] = ...) -> None: ...
+
+class DeniedAsk(_message.Message):
+    __slots__ = ("version", "offset")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    offset: int
+    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class DeniedPage(_message.Message):
+    __slots__ = ("version", "offset", "total", "serials")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    SERIALS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    offset: int
+    total: int
+    serials: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., serials: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class PullRequest(_message.Message):
     __slots__ = ("id", "offset")
