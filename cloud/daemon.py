@@ -36,6 +36,7 @@ from ..core.net.switch import Switch
 from ..core.net.transfer import Intake
 from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver, StateMachine
+from ..core.node.health import HealthServer
 from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
 from ..core.ports import CLOUD, Node, Ordered, Record, Tier
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
@@ -43,7 +44,6 @@ from ..core.wire.journal_pb2 import Forget
 from ..core.wire.operator_pb2 import RunOrder
 from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
 from .fleet import Fleet, live
-from .health import HealthServer
 from .machine import restore
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
 from .operator import Desk, OperatorService, Orders
@@ -262,6 +262,7 @@ class CloudDaemon:
         for node, driver in ((CLOUD, self.cloud), (EDGE_0, self.gatherer)):
             sources.drivers[str(node)] = driver
         sources.refusals["switch"] = lambda: switch.faults.counts
+        sources.traffic = switch.traffic
 
     async def _open_doors(self) -> None:
         settings, trust = self.settings, self.trust
@@ -324,8 +325,6 @@ class CloudDaemon:
         self.switch.add_link(self.hub)
         sources.refusals["grpc"] = lambda: self.hub.faults.counts
         sources.peers["grpc"] = lambda: self.hub.peers
-        sources.moved["in"] = lambda: self.hub.transfers.traffic["bytes received"]
-        sources.moved["out"] = lambda: self.hub.transfers.traffic["bytes sent"]
         self.mqtt: MqttHub | None = None
         if settings.broker:
             files = trust.own.files if trust else None

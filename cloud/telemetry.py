@@ -1,5 +1,5 @@
-"""The coordinator's numbers, for Prometheus. This file owns their names; docs/operating.md lists
-them, and a test holds the two against each other.
+"""The coordinator's numbers, for Prometheus: those of all processes (core/node/metrics.py), and its
+own. docs/operating.md lists them, and a test holds the two against each other.
 
 Counts that somebody keeps anyway (drivers, links, services) are read when a page is asked for;
 durations and what rounds gave are counted as they happen. A coordinator has its own registry, so
@@ -9,16 +9,16 @@ several in one process (tests) do not mix.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from ..core.node.driver import Driver
-from ..core.ports import Node, Record, Tier
+from ..core.node.metrics import Family, Sources, gauge
+from ..core.ports import Record
 from ..core.wire.round_pb2 import FailureReason
 from .state import CoordinatorState
 
@@ -27,17 +27,9 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 
 
 @dataclass(slots=True)
-class Sources:
-    """Where counts are read from. Each is asked at every page.
+class CloudSources(Sources):
+    """And the coordinator's state."""
 
-    drivers: by their node's name. refusals: by link or
-    service, kinds to counts. peers: the nodes that are connected. moved: bytes by direction.
-    """
-
-    drivers: dict[str, Driver] = field(default_factory=dict)
-    refusals: dict[str, Callable[[], Mapping[str, int]]] = field(default_factory=dict)
-    peers: dict[str, Callable[[], Iterable[Node]]] = field(default_factory=dict)
-    moved: dict[str, Callable[[], int]] = field(default_factory=dict)
     state: Callable[[], CoordinatorState] | None = None
 
 
@@ -45,7 +37,7 @@ class Telemetry:
     """The numbers of one coordinator."""
 
     def __init__(self) -> None:
-        self.sources = Sources()
+        self.sources = CloudSources()
         self._registry = CollectorRegistry()
 
         def counter(name: str, meaning: str, *labels: str) -> PrometheusCounter:
@@ -101,66 +93,40 @@ class Telemetry:
 class _Reader:
     """A collector in the sense of prometheus_client."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: CloudSources) -> None:
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
-        sources = self._sources
-        events = CounterMetricFamily(
-            "delian_node_events",
-            "What a node of this process has counted.",
-            labels=["node", "kind"],
-        )
-        for node, driver in sources.drivers.items():
-            for kind, count in sorted(driver.counters.items()):
-                events.add_metric([node, kind], count)
-        yield events
-        waiting = GaugeMetricFamily(
-            "delian_inbox_events", "Events that wait for a node.", labels=["node"]
-        )
-        for node, driver in sources.drivers.items():
-            waiting.add_metric([node], driver.waiting)
-        yield waiting
-        refusals = CounterMetricFamily(
-            "delian_refusals", "What was not taken from peers.", labels=["where", "kind"]
-        )
-        for where, kinds in sources.refusals.items():
-            for kind, count in sorted(kinds().items()):
-                refusals.add_metric([where, kind], count)
-        yield refusals
-        peers = GaugeMetricFamily(
-            "delian_peers", "Nodes that are connected.", labels=["link", "tier"]
-        )
-        for link, nodes in sources.peers.items():
-            tiers = Counter(node.tier for node in nodes())
-            for tier in (Tier.DEVICE, Tier.EDGE):
-                peers.add_metric([link, tier.value], tiers[tier])
-        yield peers
-        moved = CounterMetricFamily(
-            "delian_transfer_bytes", "Bytes of large messages and blobs.", labels=["direction"]
-        )
-        for direction, total in sources.moved.items():
-            moved.add_metric([direction], total())
-        yield moved
-        if sources.state is not None:
-            yield from _of_state(sources.state())
+        families = [*self._sources.families()]
+        if self._sources.state is not None:
+            families += _of_state(self._sources.state())
+        for family in families:
+            labels = list(dict.fromkeys(name for names, _ in family.samples for name in names))
+            make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+            metric = make(family.name, family.meaning, labels=labels)
+            for names, value in family.samples:
+                metric.add_metric([names[label] for label in labels], value)
+            yield metric
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: names are known without reading."""
         yield from ()
 
 
-def _of_state(state: CoordinatorState) -> Iterator[Metric]:
-    runs = GaugeMetricFamily("delian_runs", "Runs that are not over.", labels=["phase"])
-    for phase, count in sorted(Counter(run.phase.value for run in state.runs.values()).items()):
-        runs.add_metric([phase], count)
-    yield runs
-    rounds = GaugeMetricFamily("delian_run_round", "A run's round at hand.", labels=["run"])
-    for number, run in state.runs.items():
-        rounds.add_metric([str(number)], run.round)
-    yield rounds
-    ready = sum(len(view.ready) for view in state.edges.values())
-    yield GaugeMetricFamily("delian_devices_ready", "Devices that edges have ready.", value=ready)
-    yield GaugeMetricFamily(
-        "delian_edges_known", "Edges that have said hello.", value=len(state.edges)
+def _of_state(state: CoordinatorState) -> Iterator[Family]:
+    phases = Counter(run.phase.value for run in state.runs.values())
+    yield Family(
+        "delian_runs",
+        "gauge",
+        "Runs that are not over.",
+        [({"phase": phase}, count) for phase, count in sorted(phases.items())],
     )
+    yield Family(
+        "delian_run_round",
+        "gauge",
+        "A run's round at hand.",
+        [({"run": str(number)}, run.round) for number, run in state.runs.items()],
+    )
+    ready = sum(len(view.ready) for view in state.edges.values())
+    yield gauge("delian_devices_ready", "Devices that edges have ready.", ready)
+    yield gauge("delian_edges_known", "Edges that have said hello.", len(state.edges))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from time import monotonic
@@ -36,6 +35,7 @@ from .limits import (
     Faults,
 )
 from .switch import Switch
+from .traffic import Meter
 from .transfer import Asked, Intake, Outbox, Outgoing, Refused, Spool, part_bytes
 
 if TYPE_CHECKING:
@@ -59,15 +59,14 @@ _BROKEN = (
 class Fetching:
     """All transfers between a node of this process and its home.
 
-    traffic: counts bytes of large messages and blobs. say: sends the home an encoded envelope.
-    metadata: of each call.
+    say: sends the home an encoded envelope. metadata: of each call.
     """
 
     def __init__(
         self,
         switch: Switch,
         faults: Faults,
-        traffic: Counter[str],
+        meter: Meter,
         home: Node,
         say: Callable[[bytes], None],
         metadata: Any,
@@ -75,7 +74,7 @@ class Fetching:
         self.asked = Asked()
         self._switch, self._faults, self._home = switch, faults, home
         self._put, self._metadata = say, metadata
-        self._traffic = traffic
+        self._meter = meter
         self._outbox = Outbox()
         self._intake = Intake()
         self._fetching: dict[bytes, tuple[Offer, Node]] = {}  # offers that are taken, not here yet
@@ -172,10 +171,11 @@ class Fetching:
             try:
                 while offset < out.size:
                     content = await out.read(offset)
+                    part = part_bytes(out.id, offset, content)
                     async with asyncio.timeout(PART_S):
-                        await call.write(part_bytes(out.id, offset, content))
+                        await call.write(part)
+                    self._meter.sent(self._home, len(part), "part")
                     offset += len(content)
-                    self._traffic["bytes sent"] += len(content)
                     out.touched = monotonic()
                 await call.done_writing()
                 async with asyncio.timeout(PART_S):
@@ -235,9 +235,8 @@ class Fetching:
                     content = await call.read()
                 if content is grpc.aio.EOF:
                     break
-                part = Part.FromString(content)
-                self._traffic["bytes received"] += len(part.content)
-                yield part
+                self._meter.received(self._home, len(content), "part")
+                yield Part.FromString(content)
             if (code := await call.code()) is not grpc.StatusCode.OK:
                 raise Refused(f"pull ended: {code.name.lower()}", "")
         finally:

@@ -70,7 +70,7 @@ class Line:
         self._queued = 0
         self._filled = asyncio.Event()
         self.transfers = Fetching(
-            uplink.switch, uplink.faults, uplink.traffic, home, self._put, self._metadata()
+            uplink.switch, uplink.faults, uplink.meter, home, self._put, self._metadata()
         )
         self._goodbye: Goodbye | None = None
         self._closing = False
@@ -106,14 +106,15 @@ class Line:
 
     async def _visit(self) -> bool:
         """Dials, and speaks until the connection ends. Whether the home refuses this node."""
-        self._up.traffic["dialled"] += 1
         channel = self._dial()
         call = channel.stream_stream(CONNECT)(metadata=self._metadata())
         work: list[asyncio.Task[Any]] = []
         try:
             async with asyncio.timeout(DIAL_S):
-                hello = Envelope(sender=address(self._up.node), to=address(self.home))
-                await call.write(hello.SerializeToString())
+                said = Envelope(sender=address(self._up.node), to=address(self.home))
+                hello = said.SerializeToString()
+                await call.write(hello)
+                self._up.meter.sent(self.home, len(hello))
                 await call.initial_metadata()
             if call.done():  # refused: there was a status instead of metadata
                 return await self._ended(call)
@@ -240,6 +241,7 @@ class Line:
                 content = self._queue[0]  # stays until it is written: a broken line says it again
                 async with asyncio.timeout(WRITE_S):
                     await call.write(content)
+                self._up.meter.sent(self.home, len(content))
                 self._queue.popleft()
                 self._queued -= len(content)
             self._drained.set()
@@ -250,6 +252,7 @@ class Line:
 
     async def _read(self, call: Any) -> None:
         while (content := await call.read()) is not grpc.aio.EOF:
+            self._up.meter.received(self.home, len(content))
             try:
                 self._take(Envelope.FromString(content))
             except Refused as refusal:

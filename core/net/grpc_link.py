@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,7 @@ class GrpcUplink:
         rng: random.Random | None = None,
     ) -> None:
         self.faults = Faults("grpc uplink")
-        self.traffic: Counter[str] = Counter()  # "dialled", "bytes sent", "bytes received"
+        self.meter = switch.traffic.meter("grpc")
         self.switch = switch
         self.node = node
         self.credentials = credentials

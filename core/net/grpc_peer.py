@@ -19,6 +19,7 @@ from .limits import (
     RATE_BURST,
     RATE_PER_S,
 )
+from .traffic import Meter
 
 SERVICE = "delian.wire.Link"
 CONNECT, PUSH, PULL = f"/{SERVICE}/Connect", f"/{SERVICE}/Push", f"/{SERVICE}/Pull"
@@ -43,6 +44,7 @@ class Peer:
         "identity",
         "left",
         "limited",
+        "meter",
         "node",
         "queue",
         "queued",
@@ -54,12 +56,18 @@ class Peer:
     )
 
     def __init__(
-        self, node: Node, identity: PeerIdentity | None, context: Any, task: asyncio.Task[Any]
+        self,
+        node: Node,
+        identity: PeerIdentity | None,
+        context: Any,
+        task: asyncio.Task[Any],
+        meter: Meter,
     ) -> None:
         self.node = node
         self.identity = identity
         self.context = context
         self.task = task
+        self.meter = meter
         self.queue: deque[bytes] | None = None  # made when it is needed: most peers are idle
         self.queued = 0  # bytes
         self.writer: asyncio.Task[None] | None = None
@@ -102,6 +110,7 @@ class Peer:
                 self.queued -= len(content)
                 async with asyncio.timeout(WRITE_S):
                     await self.context.write(content)
+                self.meter.sent(self.node, len(content))
         except TimeoutError:
             self.end("too slow")
         except (grpc.RpcError, asyncio.InvalidStateError):

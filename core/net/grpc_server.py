@@ -96,6 +96,7 @@ class GrpcHub:
         self.faults = Faults("grpc hub")
         self.address = address
         self._switch = switch
+        self._meter = switch.traffic.meter("grpc")
         self._credentials = credentials
         self._door = Door(policy, self.faults, federation if credentials is None else None)
         self._servicers = servicers
@@ -103,7 +104,13 @@ class GrpcHub:
         self._on_peer = on_peer
         self._peers: dict[Node, Peer] = {}
         self.transfers = Serving(
-            switch, self.faults, self._say, self._deliver, intake or Intake(), outbox or Outbox()
+            switch,
+            self.faults,
+            self._meter,
+            self._say,
+            self._deliver,
+            intake or Intake(),
+            outbox or Outbox(),
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: Any = None
@@ -263,6 +270,7 @@ class GrpcHub:
                 content = await context.read()
                 if content is grpc.aio.EOF:
                     break
+                self._meter.received(peer.node, len(content))
                 waits = self._take(peer, content)
                 if waits is not None:
                     await waits
@@ -312,7 +320,8 @@ class GrpcHub:
             self.faults.count(reason, node)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         await context.send_initial_metadata(())
-        peer = Peer(node, identity, context, task)
+        self._meter.received(node, len(content))
+        peer = Peer(node, identity, context, task, self._meter)
         peer.seen = monotonic()
         if said.WhichOneof("message") is not None:
             waits = self._take(peer, content)
@@ -327,7 +336,9 @@ class GrpcHub:
             async with asyncio.timeout(GOODBYE_S):
                 if peer.writer is not None:
                     await asyncio.wait([peer.writer])
-                await peer.context.write(Envelope(goodbye=peer.ending).SerializeToString())
+                content = Envelope(goodbye=peer.ending).SerializeToString()
+                await peer.context.write(content)
+                self._meter.sent(peer.node, len(content))
         except (TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
             self.faults.counts["goodbye not taken"] += 1
         finally:

@@ -8,7 +8,6 @@ node has pulled it and said so.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
@@ -24,6 +23,7 @@ from ..wire.link_pb2 import Envelope, Offer, Part, PullRequest, PushReply, Want
 from .grpc_peer import PART_S, SMALL
 from .limits import Faults
 from .switch import Switch
+from .traffic import Meter
 from .transfer import Intake, Outbox, Outgoing, Refused, Spool, part_bytes
 
 #: Gives something to wait for, where the receiver has no room.
@@ -40,14 +40,15 @@ class Serving:
         self,
         switch: Switch,
         faults: Faults,
+        meter: Meter,
         say: Callable[[Node, bytes], None],
         deliver: Deliver,
         intake: Intake,
         outbox: Outbox,
     ) -> None:
-        self.traffic: Counter[str] = Counter()  # of large messages and blobs
         self.intake, self.outbox = intake, outbox
         self.faults = faults
+        self._meter = meter
         self._switch, self._say, self._deliver = switch, say, deliver
 
     def expire(self, now: float) -> None:
@@ -90,6 +91,7 @@ class Serving:
                     content = await context.read()
                 if content is grpc.aio.EOF:
                     break
+                self._meter.received(node, len(content), "part")
                 part = Part.FromString(content)
                 if spool is None:
                     spool = self.intake.get(node, part.id)
@@ -99,7 +101,6 @@ class Serving:
                 if spool.writer is not me:
                     await context.abort(grpc.StatusCode.ABORTED, "another call goes on with it")
                 spool.write(part, monotonic())
-                self.traffic["bytes received"] += len(part.content)
             if spool is not None and spool.offset == spool.size:
                 await self._arrived(node, spool)
         except TimeoutError:
@@ -165,8 +166,9 @@ class Serving:
             content = await out.read(offset)
             if not content:
                 raise DelianError("the blob is shorter than it was")
+            part = part_bytes(out.id, offset, content)
             async with asyncio.timeout(PART_S):
-                await context.write(part_bytes(out.id, offset, content))
+                await context.write(part)
+            self._meter.sent(out.to, len(part), "part")
             offset += len(content)
             out.touched = monotonic()
-            self.traffic["bytes sent"] += len(content)

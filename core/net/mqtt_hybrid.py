@@ -10,7 +10,6 @@ that (add the gRPC hub first). Where gRPC is not to be had, everything goes over
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,6 +21,7 @@ from ..wire.blob_pb2 import FetchBlob
 from ..wire.round_pb2 import EdgeSum, Upload
 from .limits import INLINE_MAX
 from .switch import Link
+from .traffic import Meter
 
 #: A gRPC connection over which nothing large has moved for so long is ended.
 IDLE_S = 60.0
@@ -30,7 +30,7 @@ IDLE_S = 60.0
 class Bulk(Link, Protocol):
     """`GrpcUplink`, as far as this file knows it."""
 
-    traffic: Counter[str]  # "bytes sent", "bytes received", "dialled"
+    meter: Meter
 
     async def close(self) -> None: ...
 
@@ -101,7 +101,7 @@ class HybridUplink:
         """Ends the connection when nothing large moves any more."""
         moved = -1
         while self.bulk is not None:
-            before, moved = moved, self.bulk.traffic.total()
+            before, moved = moved, self.bulk.meter.parts
             if moved == before and not self._used:
                 bulk, self.bulk = self.bulk, None
                 await bulk.close()

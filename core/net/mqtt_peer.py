@@ -41,6 +41,8 @@ from .mqtt_transfers import Outgoing, Transfers
 from .seal import Channel, SealError, channel_named
 from .switch import Switch
 from .topics import Direction, Kind, Topic, hosts
+from .traffic import Kind as Counted
+from .traffic import Meter
 from .transfer import Intake
 
 log = logging.getLogger("delian.net.mqtt")
@@ -66,6 +68,7 @@ class Office:
     sends: Direction
     switch: Switch
     faults: Faults
+    meter: Meter
     intake: Intake
     connected: Callable[[], bool]
     publish: Callable[[Publication], Awaitable[None]]
@@ -144,20 +147,21 @@ class Peer:
             channel = self._pending[0]
         if channel is None:
             return
-        body = Envelope(sender=address(self.office.me), to=address(self.other))
-        topic = self._topic(Kind.ENVELOPE, self.office.sends)
-        frame = channel.seal(topic, body.SerializeToString())
-        self.office.spawn(self._publish_once(Publication(topic, frame, expiry_s=MESSAGE_EXPIRY_S)))
+        envelope = Envelope(sender=address(self.office.me), to=address(self.other))
+        topic, body = self._topic(Kind.ENVELOPE, self.office.sends), envelope.SerializeToString()
+        message = Publication(topic, channel.seal(topic, body), expiry_s=MESSAGE_EXPIRY_S)
+        self.office.spawn(self._publish_once(message, len(body)))
 
-    async def _publish_once(self, message: Publication) -> None:
+    async def _publish_once(self, message: Publication, size: int) -> None:
         try:
             await self.office.publish(message)
         except Unsent:
             self.faults.counts["unsent"] += 1
             return
-        self._has_said()
+        self._has_said(size)
 
-    def _has_said(self) -> None:
+    def _has_said(self, size: int, kind: Counted = "envelope") -> None:
+        self.office.meter.sent(self.other, size, kind)
         if self.said_at is None:
             self.said_at = asyncio.get_running_loop().time()
 
@@ -278,7 +282,7 @@ class Peer:
             if self.office.connected():
                 asyncio.get_running_loop().call_later(_AGAIN_S, self.kick)
             return
-        self._has_said()
+        self._has_said(len(item.body), "envelope" if item.part is None else "part")
 
     def _take_back(self, item: _Item) -> None:
         if item.part is not None:
@@ -301,6 +305,8 @@ class Peer:
         as a refusal.
         """
         body = self._open(text, frame)
+        kind: Counted = "part" if topic.kind is Kind.PART else "envelope"
+        self.office.meter.received(self.other, len(body), kind)
         if self.identity is not None and (reason := self.office.distrust(self.identity)):
             self._forget_keys()
             raise SealError(reason)

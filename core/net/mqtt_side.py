@@ -83,6 +83,7 @@ class Side:
             sends=sends,
             switch=switch,
             faults=faults,
+            meter=switch.traffic.meter("mqtt"),
             intake=intake,
             connected=lambda: self.connection.connected,
             publish=self.connection.publish,

@@ -27,6 +27,7 @@ from ..errors import DelianError
 from ..ports import Event, Node, Received
 from ..wire.blob_pb2 import Blob
 from .limits import MESSAGE_BYTES_DEFAULT, PART_BYTES, TRACEPARENT_MAX, Faults
+from .traffic import Traffic
 
 if TYPE_CHECKING:
     from ..node.blobs import BlobStore
@@ -82,10 +83,11 @@ class Port:
 
 
 class Switch:
-    """The switchboard of one process."""
+    """The switchboard of one process. `traffic`: what its links have moved."""
 
     def __init__(self) -> None:
         self.faults = Faults("switch")
+        self.traffic = Traffic()
         self.sent = 0
         self.delivered = 0
         self._ports: dict[Node, Port] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
 
 from delian.core.net.mqtt_hybrid import HybridUplink, is_bulk
 from delian.core.net.mqtt_link import MqttIdentity, MqttUplink
+from delian.core.net.traffic import Traffic
 from delian.core.ports import Node, Tier
 from delian.core.wire import admission_pb2, blob_pb2, round_pb2
 
@@ -21,7 +21,7 @@ class Wire:
 
     def __init__(self, up=True):
         self.up, self.sent, self.closed = up, [], False
-        self.traffic = Counter()
+        self.meter = Traffic().meter("grpc")
 
     def start(self):
         pass
@@ -86,7 +86,7 @@ def test_grpc_ends_when_nothing_large_moves_any_more(mqtt):
         link = HybridUplink(Wire(), lambda: next(made), idle_s=0.02)
         link.send(DEVICE, EDGE, LARGE)
         for _ in range(5):
-            bulks[0].traffic["bytes sent"] += 1  # under way
+            bulks[0].meter.parts += 1  # under way
             await asyncio.sleep(0.02)
         assert not bulks[0].closed
         await mqtt.until(lambda: bulks[0].closed and link.bulk is None)
