@@ -257,6 +257,8 @@ class Transfers:
     def asked(self, node: Node, digest: bytes) -> None:
         """`node`, of this process, has asked the peer for a blob."""
         self._asked.add(node, digest)
+        # It may have been here a moment ago, and have been dropped.
+        self._done.pop(digest, None)
 
     def take_offer(self, sender: Node, to: Node, offer: Offer) -> None:
         """The peer has something for `to`. It is refused, or a task begins to collect it."""
