@@ -7,6 +7,9 @@ from the cloud opens a collection, which tasks the devices, adds up what they an
 sum. Several are open at once: of runs that share the fleet, and of one run whose attempts overlap;
 a device works for one of them. Bundles and weights are fetched once and served to all who ask.
 
+Its own side may take it out of service, and so may the cloud by its Pace. It drains while either
+wants it: it sends its pool on to other homes and goes on with what it has begun.
+
 An event of an open attempt is handed to its collection; the timers of a collection carry its name.
 Who answered is remembered beyond the end of an attempt, so that a repeated answer is told what
 became of it. Nothing that is done for one device takes longer in a larger pool.
@@ -83,6 +86,8 @@ class Trigger(StrEnum):
     STARTED = "started"
     CHECK_IN = "CheckIn"
     PACE = "Pace"
+    PACE_DRAINS = "Pace that drains it"
+    PACE_OPENS = "Pace that drains it no more"
     HELLO_DUE = "time for an EdgeHello"
     FETCH = "FetchBlob"
     BLOB = "Blob that is missing"
@@ -97,6 +102,7 @@ class Trigger(StrEnum):
     CLOSED = "RoundClosed"
     DRAIN = "order to drain"
     OPEN_AGAIN = "order to drain no more"
+    DRAIN_TOO = "order about draining, which goes on"
     FORGET = "a device is revoked"
     STALE = "late, repeated or of no use"
 
@@ -110,6 +116,8 @@ TABLE = (
     row(_ON, _T.STARTED, "restart", None, "the state survived: set the timers again"),
     row(_ON, _T.CHECK_IN, "admit", None, "Accept or Reject"),
     row(_ON, _T.PACE, "keep_pace", None, "how many devices, and when they come back"),
+    row(SERVING, _T.PACE_DRAINS, "drain_by_pace", DRAINING, "send the pool away, as by an order"),
+    row(DRAINING, _T.PACE_OPENS, "keep_pace", SERVING, "take devices again"),
     row(_ON, _T.HELLO_DUE, "hello", None, "the pool changed, or a heartbeat"),
     row(_ON, _T.FETCH, "serve", None, "send it, or when it is here"),
     row(_ON, _T.BLOB, "keep", None, "store it"),
@@ -124,6 +132,7 @@ TABLE = (
     row(_ON, _T.CLOSED, "close", None, "its weights may be of no use any more"),
     row(SERVING, _T.DRAIN, "drain", DRAINING, "send the pool away; what was begun goes on"),
     row(DRAINING, _T.OPEN_AGAIN, "serve_again", SERVING, "take devices again"),
+    row(DRAINING, _T.DRAIN_TOO, "keep_order", None, "the cloud's pace says so too, or still"),
     row(_ON, _T.FORGET, "forget", None, "nobody waits for it"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )
@@ -210,7 +219,11 @@ class EdgeMachine(Machine[EdgeState]):
     def _read_cloud(self, message: Any) -> tuple[Trigger, Any]:
         kind = type(message)
         if kind is Pace:
-            return _T.PACE, message
+            drains = message.draining or self.state.drained
+            if drains and self.state.phase is SERVING:
+                return _T.PACE_DRAINS, message
+            opens = not drains and self.state.phase is DRAINING
+            return (_T.PACE_OPENS if opens else _T.PACE), message
         if kind is Blob:
             return (_T.BLOB if message.digest in self._missing() else _T.STALE), message
         if kind not in (EdgeTask, Flush, EdgeSumAck, RoundClosed):
@@ -245,9 +258,13 @@ class EdgeMachine(Machine[EdgeState]):
         if isinstance(order, Forget):
             return _T.FORGET, order
         if isinstance(order, Drain):
-            if order.draining:
-                return (_T.DRAIN if self.state.phase is SERVING else _T.STALE), None
-            return (_T.OPEN_AGAIN if self.state.phase is DRAINING else _T.STALE), None
+            state = self.state
+            if order.draining == state.drained or state.phase is OFFLINE:
+                return _T.STALE, order
+            if state.phase is SERVING:
+                return _T.DRAIN, order
+            drains = order.draining or self._told_draining()
+            return (_T.DRAIN_TOO if drains else _T.OPEN_AGAIN), order
         raise ProtocolError(f"{self.node}: an edge takes no {type(order).__name__} as an order")
 
     # ------------------------------------------------ the pool
@@ -280,12 +297,16 @@ class EdgeMachine(Machine[EdgeState]):
                 ready=sorted(state.pool),
                 devices_max=0 if draining else self.policy.devices_max,
                 asks_pace=state.pace is None,
+                told_draining=self._told_draining(),
             ),
         )
         self._hello_at(self.policy.heartbeat_ns)
 
     def keep_pace(self, pace: Pace) -> None:
+        told = self._told_draining()
         self.state.pace = pace
+        if pace.draining != told:
+            self._hello_soon()  # the cloud repeats its pace until it hears this
 
     def admit(self, message: CheckIn) -> None:
         known = message.device in self.state.pool
@@ -296,7 +317,23 @@ class EdgeMachine(Machine[EdgeState]):
         if known != (message.device in self.state.pool):
             self._hello_soon()
 
-    def drain(self, _: object) -> None:
+    def drain_by_pace(self, pace: Pace) -> None:
+        self.keep_pace(pace)
+        self._send_on()
+
+    def drain(self, order: Drain) -> None:
+        self.keep_order(order)
+        self._send_on()
+
+    def keep_order(self, order: Drain) -> None:
+        self.state.drained = order.draining
+
+    def _told_draining(self) -> bool:
+        """Whether the cloud wants it out of service."""
+        return self.state.pace is not None and self.state.pace.draining
+
+    def _send_on(self) -> None:
+        """Sends the devices of the pool to their other homes."""
         state = self.state
         for device in state.pool:
             sequence = state.check_ins.get(device, 0)
@@ -306,7 +343,8 @@ class EdgeMachine(Machine[EdgeState]):
         state.pool = {}
         self._hello_soon()
 
-    def serve_again(self, _: object) -> None:
+    def serve_again(self, order: Drain) -> None:
+        self.keep_order(order)
         self._hello_soon()
 
     def forget(self, order: Forget) -> None:

@@ -98,6 +98,7 @@ class EdgeState:
     last tasks, the newest last. weights: run -> what its newest attempt began from, until a round
     from there has succeeded. collections: open attempts by name. closed: those that are over, the
     oldest first. floor: run -> (round, attempt), up to which tasks that are not remembered are old.
+    drained: its own side has ordered it to drain; it drains as well while the cloud's pace says so.
     """
 
     edge: int
@@ -116,6 +117,7 @@ class EdgeState:
     collections: dict[str, CollectionState] = field(default_factory=dict)
     closed: dict[str, Closed] = field(default_factory=dict)
     floor: dict[int, tuple[int, int]] = field(default_factory=dict)
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -408,6 +408,35 @@ class TestOrders:
         again = Bench(restore(bench.machine.snapshot())).does(Started())
         assert again.state.phase is Phase.DRAINING
 
+    def test_the_cloud_takes_it_out_of_service_and_puts_it_back_by_its_pace(self):
+        bench = Bench().gathering((1, 2)).cloud(edge_task([1]))
+        bench.cloud(Pace(ready_max=9, draining=True))
+        assert [m.reason for m in bench.said(device(2))] == [SENT_ON] and not bench.said(device(1))
+        (hello,) = bench.does(TimerFired("hello"), after=SECOND).said(CLOUD)
+        assert hello.told_draining and not hello.ready and hello.devices_max == 0
+        (answer,) = bench.hears(device(2), check_in(2, sequence=2)).said(device(2))
+        assert answer.reason == SENT_ON
+        assert not bench.cloud(Pace(ready_max=8, draining=True)).effects, "it has heard that"
+        assert bench.state.pace.ready_max == 8
+        assert the_sum(bench.hears(device(1), upload(1))).count == 1, "what was begun goes on"
+        again = Bench(restore(bench.machine.snapshot())).does(Started())
+        assert again.state.phase is Phase.DRAINING and again.said(CLOUD)[0].told_draining
+        again.cloud(Pace(ready_max=9))
+        (hello,) = again.does(TimerFired("hello"), after=SECOND).said(CLOUD)
+        assert not hello.told_draining and hello.devices_max > 0
+        assert type(ready(again, 2, sequence=3).said(device(2))[0]) is Accept
+
+    def test_it_drains_while_its_own_side_or_the_cloud_wants_it(self):
+        bench = Bench().gathering().does(Ordered(Drain(draining=True)))
+        bench.cloud(Pace(ready_max=9, draining=True)).cloud(Pace(ready_max=9))
+        assert bench.state.phase is Phase.DRAINING, "its own side has not taken it back"
+        bench.does(Ordered(Drain()))
+        assert bench.state.phase is Phase.SERVING
+        bench.cloud(Pace(ready_max=9, draining=True)).does(Ordered(Drain(draining=True)))
+        bench.does(Ordered(Drain()))
+        assert bench.state.phase is Phase.DRAINING, "the cloud has not"
+        assert bench.cloud(Pace(ready_max=9)).state.phase is Phase.SERVING
+
     def test_a_revoked_device_is_out_of_the_pool_and_gets_no_blob(self):
         bench = Bench().collecting((1, 2)).hears(device(2), FetchBlob(digest=BUNDLE))
         ready(bench, 7).does(Ordered(Forget(device=7)))
