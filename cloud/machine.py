@@ -14,13 +14,17 @@ own protocol is in `rounds` and `buffered`.
 - The pace is one for all runs. While some run selects devices, edges keep `ready_per_edge_max` of
   them ready, and none otherwise. A device is asked for all that some run requires: whoever is
   accepted can work for each of them. It comes back as soon as the run in the greatest hurry says.
+- An edge that an operator takes out of service (`Ordered(DrainEdge)`) is not selected from; it hears
+  so by its Pace, and says by its hellos that it has heard. What it had begun goes on. By the Pace
+  edges also hear that the deny list has changed; what is on it they ask for themselves.
 - A run that is over leaves `state.runs`; a line on each of the newest stays in `state.ended`. Its
   last weights stay in the store: they are the registry's now. Blobs that no active run needs are
   dropped.
 - Records: "phase" (run, phase, why), "round" (run, round, attempt, succeeded, why, selected,
   reported, refused, target_met, weight, opened_ns, parent, model, model_size), "evaluation" (run,
   round, model, metrics, devices), "evaluation_skipped" (run, round, why), "run_failed" (run, why),
-  "model_ordered" (run, round, model), "refused_order" (run, why); and what every machine records.
+  "model_ordered" (run, round, model), "refused_order" (run, why), "drain" (edge, draining); and
+  what every machine records.
 """
 
 from __future__ import annotations
@@ -56,6 +60,7 @@ from ..core.ports import (
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import EdgeHello, Pace, Requirements, RetryWindow
 from ..core.wire.blob_pb2 import FetchBlob
+from ..core.wire.journal_pb2 import DeniedVersion, DrainEdge
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum, EdgeSumAck
 from .buffered import BufferedMachine
@@ -86,6 +91,8 @@ class Trigger(StrEnum):
     SUBMIT = "order: a new run"
     ORDER = "order to an active run"
     BAD_ORDER = "order that cannot be followed"
+    DRAIN = "order: an edge drains, or no more"
+    DENIED = "another deny list"
     STALE = "late, repeated or of no use"
 
 
@@ -101,6 +108,8 @@ TABLE = (
     row(SERVING, _T.SUBMIT, "submit", None, "begin it"),
     row(SERVING, _T.ORDER, "pass_on", None, "to the run's machine"),
     row(SERVING, _T.BAD_ORDER, "refuse_order", None, "say why"),
+    row(SERVING, _T.DRAIN, "drain", None, "tell it by its pace"),
+    row(SERVING, _T.DENIED, "keep_denied", None, "tell the edges by their pace"),
     row(SERVING, _T.STALE, IGNORE, None, "count it"),
 )
 
@@ -126,9 +135,17 @@ class Coordinator(Machine[CoordinatorState]):
         """The state, to be stored."""
         return snapshot.dump(self.state)
 
-    def check(self, order: RunOrder) -> None:
+    def check(self, order: RunOrder | DrainEdge) -> None:
         """Whether an order would be followed now. Raises DelianError, which says why not."""
-        state, kind = self.state, order.WhichOneof("order")
+        state = self.state
+        if isinstance(order, DrainEdge):
+            if len(state.draining) >= EDGES_MAX and order.edge not in state.draining:
+                raise DelianError(
+                    f"{len(state.draining)} edges are out of service already",
+                    "put some back into service: delian fleet drain EDGE --undo",
+                )
+            return
+        kind = order.WhichOneof("order")
         if kind is None:
             raise DelianError("an order that orders nothing", "submit, pause, resume, cancel")
         if kind == "submit":
@@ -199,11 +216,19 @@ class Coordinator(Machine[CoordinatorState]):
         return (_T.LATE_SUM if kind is EdgeSum else _T.STALE), message
 
     def _read_order(self, order: Any) -> tuple[Trigger, Any]:
-        assert type(order) is RunOrder, f"no order for the coordinator: {type(order).__name__}"
+        if isinstance(order, DeniedVersion):
+            return (_T.STALE if order.version == self.state.denied else _T.DENIED), order
+        known = type(order) in (RunOrder, DrainEdge)
+        assert known, f"no order for the coordinator: {type(order).__name__}"
         try:
             self.check(order)
         except DelianError as fault:
+            if isinstance(order, DrainEdge):
+                return _T.STALE, order
             return _T.BAD_ORDER, (order.run, fault.message)
+        if isinstance(order, DrainEdge):
+            drains = order.edge in self.state.draining
+            return (_T.STALE if drains == order.draining else _T.DRAIN), order
         if order.HasField("submit"):
             return _T.SUBMIT, order
         return _T.ORDER, (order.run, order)
@@ -211,7 +236,7 @@ class Coordinator(Machine[CoordinatorState]):
     # ------------------------------------------------ the runs' machines
 
     def _roster(self) -> Roster:
-        return Roster(self.state.edges, self.policy.edge_silence_ns)
+        return Roster(self.state.edges, self.policy.edge_silence_ns, self.state.draining)
 
     def _machine(self, run: RunState) -> RunMachine:
         """The run's machine; made anew when the state was read from a snapshot."""
@@ -319,11 +344,17 @@ class Coordinator(Machine[CoordinatorState]):
             after_reject=_window(policy.after_reject_ms),
             lease_ms=policy.lease_ms,
             requirements=combined(p.requirements for p in plans),
+            denied_version=self.state.denied,
         )
 
     def _send_pace(self, edge: int) -> None:
+        """The pace is the same for all edges but for `draining`."""
         assert self.state.pace is not None, "it is made when the coordinator starts"
-        self.send(Node(Tier.EDGE, edge), self.state.pace)
+        pace = self.state.pace
+        if edge in self.state.draining:
+            pace = Pace(draining=True)
+            pace.MergeFrom(self.state.pace)
+        self.send(Node(Tier.EDGE, edge), pace)
 
     # ------------------------------------------------ any time
 
@@ -334,7 +365,8 @@ class Coordinator(Machine[CoordinatorState]):
     def keep_roster(self, message: EdgeHello) -> None:
         anew = self._roster().keep(message, self.now)
         view = self.state.edges[message.edge]
-        if message.asks_pace or view.paces:
+        misled = view.told_draining != (message.edge in self.state.draining)
+        if message.asks_pace or misled or view.paces:
             view.paces = max(0, view.paces - 1)
             self._send_pace(message.edge)
         if anew:
@@ -373,6 +405,19 @@ class Coordinator(Machine[CoordinatorState]):
     def refuse_order(self, subject: tuple[int, str]) -> None:
         run, why = subject
         self.record("refused_order", run=run, why=why)
+
+    def drain(self, order: DrainEdge) -> None:
+        state, edge = self.state, order.edge
+        if order.draining:
+            state.draining[edge] = True
+        else:
+            del state.draining[edge]
+        self.record("drain", edge=edge, draining=order.draining)
+        if edge in state.edges:
+            self._send_pace(edge)
+
+    def keep_denied(self, order: DeniedVersion) -> None:
+        self.state.denied = order.version  # a new pace, which `handle` sends
 
 
 def combined(asked: Iterable[Requirements]) -> Requirements:

@@ -18,7 +18,7 @@ for other runs, too few ready ones do not count as a failed attempt.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ..core.wire.admission_pb2 import EdgeHello
@@ -39,11 +39,17 @@ class Offer:
 
 
 class Roster:
-    """The devices behind the edges. Works on the coordinator's state."""
+    """The devices behind the edges. Works on the coordinator's state.
 
-    def __init__(self, edges: dict[int, EdgeView], silence_ns: int) -> None:
+    draining: edges that are taken out of service: nobody is selected there.
+    """
+
+    def __init__(
+        self, edges: dict[int, EdgeView], silence_ns: int, draining: Container[int] = ()
+    ) -> None:
         self.edges = edges
         self._silence_ns = silence_ns
+        self._draining = draining
 
     def is_new(self, message: EdgeHello) -> bool:
         """Whether it is the newest of its edge."""
@@ -56,6 +62,7 @@ class Roster:
         before = self.edges.get(message.edge)
         ready = list(message.ready)
         view = EdgeView(message.incarnation, message.sequence, now, ready)
+        view.told_draining = message.told_draining
         self.edges[message.edge] = view
         if before is None:
             return False
@@ -71,7 +78,7 @@ class Roster:
         oldest = now - self._silence_ns
         ready: dict[int, int] = {}
         for edge, view in sorted(self.edges.items()):
-            if view.heard_ns >= oldest:
+            if view.heard_ns >= oldest and edge not in self._draining:
                 taken = view.taken
                 for device in view.ready:
                     if device not in taken:
@@ -80,7 +87,7 @@ class Roster:
 
     def at_most(self) -> int:
         """No more than so many are ready; sooner known than how many."""
-        return sum(len(view.ready) for view in self.edges.values())
+        return sum(len(v.ready) for e, v in self.edges.items() if e not in self._draining)
 
     def take(self, run: int, chosen: dict[int, list[int]]) -> None:
         """These devices, by edge, work for the run from now on."""

@@ -56,7 +56,7 @@ class EdgeView:
 
     taken: device -> the run that tasked it, since when no hello came without the device: that it
     stands in `ready` says nothing. paces: hellos that are still answered by a Pace, since the last
-    one may have been lost.
+    one may have been lost. told_draining: whether it has heard that it is to drain.
     """
 
     incarnation: int
@@ -65,6 +65,7 @@ class EdgeView:
     ready: list[int]
     taken: dict[int, int] = field(default_factory=dict)
     paces: int = 0
+    told_draining: bool = False
 
 
 @dataclass(slots=True)
@@ -248,7 +249,8 @@ class CoordinatorState:
 
     edges: by number. runs: those that are not over, by number. ended: the newest of the others, the
     oldest first. newest: the highest number that a run had. turns: counts the times that a run took
-    devices. pace: what the edges were told last.
+    devices. pace: what the edges were told last. draining: edges that an operator takes out of
+    service. denied: version of the deny list.
     """
 
     phase: Serving = Serving.OFFLINE
@@ -258,6 +260,8 @@ class CoordinatorState:
     newest: int = 0
     turns: int = 0
     pace: Pace | None = None
+    draining: dict[int, bool] = field(default_factory=dict)
+    denied: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class Bench:
     def started(self):
         return self.does(Started()).submit()
 
-    def hello(self, number, ready, incarnation=1, asks_pace=False):
+    def hello(self, number, ready, incarnation=1, asks_pace=False, told_draining=False):
         self.hellos += 1
         return self.hears(
             number,
@@ -143,6 +143,7 @@ class Bench:
                 protocol=1,
                 ready=ready,
                 asks_pace=asks_pace,
+                told_draining=told_draining,
             ),
         )
 

@@ -18,6 +18,7 @@ from delian.cloud.state import (
 from delian.core.errors import DelianError
 from delian.core.machine import IGNORE
 from delian.core.ports import (
+    EDGES_MAX,
     SECOND,
     DropBlob,
     NewModel,
@@ -34,7 +35,7 @@ from delian.core.ports import (
 )
 from delian.core.wire.admission_pb2 import Pace, Requirements, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef, FetchBlob
-from delian.core.wire.journal_pb2 import Drain
+from delian.core.wire.journal_pb2 import DeniedVersion, Drain, DrainEdge
 from delian.core.wire.operator_pb2 import RunOrder
 from delian.core.wire.round_pb2 import EdgeProgress, EdgeSumAck, EdgeTask
 
@@ -271,6 +272,74 @@ class TestOrders:
     def test_an_order_of_another_kind_is_a_fault_of_the_daemon(self):
         with pytest.raises(AssertionError, match="Drain"):
             Bench().started().does(Ordered(Drain()))
+
+
+def drain(bench, number, draining=True):
+    return bench.does(Ordered(DrainEdge(edge=number, draining=draining)))
+
+
+class TestDraining:
+    def test_the_edge_alone_is_told_at_once_and_until_it_says_that_it_has_heard(self):
+        bench = drain(Bench().started().hello(1, []).hello(2, []), 1)
+        (pace,) = bench.said(1, Pace)
+        assert pace.draining and pace.ready_max > 0 and not bench.said(2)
+        assert bench.records("drain") == [{"edge": 1, "draining": True}]
+        for _ in range(PACES_REPEATED + 2):
+            assert [p.draining for p in bench.hello(1, []).said(1, Pace)] == [True]
+        assert not bench.hello(1, [], told_draining=True).said(1)
+        assert drain(bench, 1).ignored() and not bench.machine.changed
+
+    def test_undone_it_is_told_in_the_same_way(self):
+        bench = drain(Bench().started().hello(1, []), 1).hello(1, [], told_draining=True)
+        assert [p.draining for p in drain(bench, 1, False).said(1, Pace)] == [False]
+        assert [p.draining for p in bench.hello(1, [], told_draining=True).said(1)] == [False]
+        for _ in range(PACES_REPEATED):
+            bench.hello(1, [])
+        assert not bench.hello(1, []).said(1)
+        assert drain(bench, 1, False).ignored()
+
+    def test_nobody_is_selected_there_and_what_it_has_begun_goes_on(self):
+        bench = drain(Bench().waiting(), 1)
+        bench.hello(2, [20, 21, 22, 23, 24, 25])
+        assert set(bench.selected) == {2}
+        bench = drain(Bench().collecting(), 1)
+        one, two = ({d: vector(1, 2, 3) for d in devices} for devices in (bench.one, bench.two))
+        bench.sum(1, one).sum(2, two)
+        assert bench.program().program == "server_update"
+
+    def test_back_in_service_its_devices_are_selected(self):
+        bench = drain(drain(Bench().waiting(), 1).hello(2, [20, 21, 22]), 1, False)
+        assert set(bench.selected) == {1, 2}
+
+    def test_an_edge_may_be_drained_before_it_is_heard_of_and_over_restarts(self):
+        bench = drain(Bench().started(), 7).again()
+        assert [p.draining for p in bench.hello(7, [1], asks_pace=True).said(7)] == [True]
+        assert not bench.machine._roster().ready(bench.now)
+
+    def test_a_change_of_pace_does_not_undo_it(self):
+        bench = drain(Bench().started().hello(1, []), 1).hello(1, [], told_draining=True)
+        (pace,) = bench.orders("cancel").said(1, Pace)
+        assert pace.draining and pace.ready_max == 0
+
+    def test_how_many_is_limited(self):
+        bench = Bench().started()
+        bench.machine.state.draining.update(dict.fromkeys(range(EDGES_MAX), True))
+        with pytest.raises(DelianError, match="out of service"):
+            bench.machine.check(DrainEdge(edge=EDGES_MAX, draining=True))
+        assert drain(bench, EDGES_MAX).ignored()
+        bench.machine.check(DrainEdge(edge=1, draining=False))
+        assert not drain(bench, 1, False).ignored()
+
+
+class TestDenied:
+    def test_all_edges_hear_of_another_list_at_once_and_again(self):
+        bench = Bench().started().hello(1, []).hello(2, [])
+        bench.does(Ordered(DeniedVersion(version=3)))
+        assert [p.denied_version for p in bench.said(1) + bench.said(2)] == [3, 3]
+        assert bench.hello(1, []).said(1)[0].denied_version == 3
+        assert bench.does(Ordered(DeniedVersion(version=3))).ignored()
+        again = bench.again()
+        assert again.hello(9, [], asks_pace=True).said(9)[0].denied_version == 3
 
 
 class TestNamesOfRuns:

@@ -42,7 +42,7 @@ def run_all(*files):
 @pytest.mark.parametrize(
     ("owner", "table", "files", "rows"),
     [
-        (Coordinator, machine.TABLE, ("machine",), 9),
+        (Coordinator, machine.TABLE, ("machine",), 11),
         (RoundsMachine, rounds.TABLE, ("rounds", "evaluation", "orders", "machine"), 39),
         (BufferedMachine, buffered_table.TABLE, ("buffered",), 32),
     ],
