@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -97,6 +98,7 @@ class Authority:
         self._issued_file = Ledger(folder / "issued.jsonl")
         self._denied_file = Ledger(folder / "denied.jsonl")
         self._issued: list[Entry] = []
+        self._renewals: Counter[int] = Counter()  # serial number -> certificates that renewed it
         self._denied: dict[int, Entry] = {}
         self._version = 0
         self._list = DenyList()
@@ -145,13 +147,14 @@ class Authority:
         addresses: Iterable[str] = (),
         life_s: int = LIFE_S,
         renews: int | None = None,
+        renewals_max: int | None = None,
         now_s: float | None = None,
     ) -> Issued:
         """A certificate for the key of a request (PKCS #10, PEM), whose sender must have signed it.
 
         addresses: where a server is reached, beside the DNS name that is its identity. renews: the
-        serial number of the certificate that the holder has now; refused when it is denied. Raises
-        IdentityError.
+        serial number of the certificate that the holder has now; refused when it is denied, or when
+        `renewals_max` certificates have renewed it. Raises IdentityError.
         """
         names: list[x509.GeneralName] = []
         if role in (Role.EDGE, Role.CLOUD):
@@ -167,7 +170,7 @@ class Authority:
             (life_s, time.time() if now_s is None else now_s),
         )
         identity = identity_of(certificate)
-        self._write_down(certificate, renews)
+        self._write_down(certificate, renews, renewals_max)
         life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
         renew_after = int(life.total_seconds() - BACKDATE_S) * 2 // 3
         return Issued(identity, self._chain(certificate), max(1, renew_after))
@@ -179,10 +182,12 @@ class Authority:
         shown_certificate: bytes,
         *,
         life_s: int = LIFE_S,
+        renewals_max: int | None = None,
         now_s: float | None = None,
     ) -> Issued:
         """A certificate with the names of the one that the peer has shown, for a new key. Raises
-        IdentityError when that one is denied, has ended or is not this CA's.
+        IdentityError when that one is denied, has ended, is not this CA's, or was renewed
+        `renewals_max` times.
         """
         certificate = load_certificate(shown_certificate)
         check_issued(certificate, self.certificate)
@@ -196,6 +201,7 @@ class Authority:
             addresses=addresses_of(certificate),
             life_s=life_s,
             renews=shown.serial,
+            renewals_max=renewals_max,
             now_s=now_s,
         )
 
@@ -276,19 +282,28 @@ class Authority:
     def _chain(self, certificate: x509.Certificate) -> bytes:
         return certificate.public_bytes(serialization.Encoding.PEM) + self.pem
 
-    def _write_down(self, certificate: x509.Certificate, renews: int | None) -> None:
+    def _write_down(
+        self,
+        certificate: x509.Certificate,
+        renews: int | None,
+        renewals_max: int | None = None,
+    ) -> None:
         common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         entry = {
             "serial": f"{certificate.serial_number:x}",
             "name": str(common),
             "not_after": int(certificate.not_valid_after_utc.timestamp()),
         }
+        if renews is not None:
+            entry["renews"] = f"{renews:x}"
         with self.lock.held():
             self._refresh()
             if renews is not None and renews in self._denied:
                 raise IdentityError("the certificate was revoked", "join again with a new token")
+            if renewals_max is not None and self._renewals[renews or 0] >= renewals_max:
+                raise IdentityError(f"the certificate was renewed {renewals_max} times already")
             self._issued_file.append(entry)
-            self._issued.append(entry)
+            self._take_issued(entry)
 
     # ------------------------------------------------------------ denying
 
@@ -344,8 +359,17 @@ class Authority:
             return list(self._issued)
 
     def _refresh(self) -> None:
-        self._issued_file.news(self._issued.clear, self._issued.append)
+        self._issued_file.news(self._forget_issued, self._take_issued)
         self._denied_file.news(self._forget_denied, self._take_denied)
+
+    def _take_issued(self, entry: Entry) -> None:
+        self._issued.append(entry)
+        if "renews" in entry:
+            self._renewals[int(entry["renews"], 16)] += 1
+
+    def _forget_issued(self) -> None:
+        self._issued.clear()
+        self._renewals.clear()
 
     def _take_denied(self, entry: Entry) -> None:
         self._version = max(self._version, int(entry["version"]))
@@ -361,7 +385,9 @@ class Authority:
         live = [e for e in self._issued if e["not_after"] + KEPT_S > now_s]
         if len(live) * 2 < len(self._issued):
             self._issued_file.rewrite(live)
-            self._issued = live
+            self._forget_issued()
+            for entry in live:
+                self._take_issued(entry)
         kept = {s: e for s, e in self._denied.items() if e["not_after"] + KEPT_S > now_s}
         if len(kept) < len(self._denied):
             self._version += 1

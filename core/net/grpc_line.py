@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ..identity.certificates import channel_options
 from ..identity.roles import may_send
-from ..node.codec import address, envelope_bytes, message_of, node_of
+from ..node.codec import address, envelope_bytes, errand_of, message_of, node_of
 from ..ports import RETRY_MS_MAX, Node, ProtocolError
 from ..wire.blob_pb2 import FetchBlob
 from ..wire.link_pb2 import (
@@ -280,5 +280,7 @@ class Line:
             self.transfers.take_want(said.want)
         elif field == "offer":
             self.transfers.take_offer(said.offer, to)
+        elif (errand := errand_of(said)) is not None:
+            self._up.switch.errand(self.home, to, errand)
         else:
             self._up.switch.deliver(self.home, to, message_of(said), said.traceparent)

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from ..identity.certificates import PeerIdentity
+from ..node.codec import ERRAND_FIELDS
 from ..ports import Node
 from ..wire.link_pb2 import Goodbye
 from .limits import (
@@ -31,7 +32,7 @@ WRITE_S = 60.0
 GOODBYE_S = 1.0
 
 #: Fields of an envelope that no transfer carries.
-SMALL = frozenset({"", "offer", "want", "goodbye", "blob"})
+SMALL = frozenset({"", "offer", "want", "goodbye", "blob", *ERRAND_FIELDS.values()})
 
 
 class Peer:

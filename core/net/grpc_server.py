@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError, Message
 from ..errors import DelianError
 from ..identity.certificates import IdentityError
 from ..identity.roles import may_send
-from ..node.codec import envelope_bytes, message_of, node_of
+from ..node.codec import envelope_bytes, errand_of, message_of, node_of
 from ..node.hosting import INSECURE, check_loopback
 from ..ports import Node, ProtocolError
 from ..wire.link_pb2 import Envelope
@@ -389,6 +389,9 @@ class GrpcHub:
             return None
         if field == "want":
             self.transfers.take_want(peer.node, said.want)
+            return None
+        if (errand := errand_of(said)) is not None:
+            self._switch.errand(peer.node, to, errand)
             return None
         return self._deliver(peer.node, to, said, size)
 

@@ -81,3 +81,24 @@ class Faults:
         log.warning(
             "%s: %s from %s", self.name, kind, peer or "a peer", extra={"kind": kind, **facts}
         )
+
+
+class Buckets:
+    """How much of something each holder may have: `burst` at once, and `per_s` from then on.
+
+    Remembers the `holders_max` that came last; one that is forgotten begins with a full bucket.
+    """
+
+    def __init__(self, burst: int, per_s: float, holders_max: int = 10_000) -> None:
+        self._burst, self._per_s, self._holders_max = float(burst), per_s, holders_max
+        self._left: OrderedDict[object, tuple[float, float]] = OrderedDict()
+
+    def take(self, holder: object, now: float) -> bool:
+        """Whether one more is within the rate. now: seconds, of a clock that does not go back."""
+        left, since = self._left.pop(holder, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._per_s)
+        allowed = left >= 1
+        self._left[holder] = (left - 1 if allowed else left, now)
+        if len(self._left) > self._holders_max:
+            self._left.popitem(last=False)
+        return allowed

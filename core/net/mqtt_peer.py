@@ -23,7 +23,14 @@ from google.protobuf.message import DecodeError, Message
 from ..identity.certificates import PeerIdentity
 from ..identity.roles import may_send
 from ..node.blobs import BlobStore
-from ..node.codec import MESSAGE_FIELDS, address, envelope_bytes, message_of, node_of
+from ..node.codec import (
+    MESSAGE_FIELDS,
+    address,
+    envelope_bytes,
+    errand_of,
+    message_of,
+    node_of,
+)
 from ..ports import Node
 from ..wire.blob_pb2 import FetchBlob
 from ..wire.link_pb2 import Envelope, Offer, Part, Want
@@ -344,6 +351,8 @@ class Peer:
             self.transfers.take_want(envelope.want)
         elif what == "goodbye":
             log.info("peer says goodbye", extra={"peer": str(self.other)})
+        elif (errand := errand_of(envelope)) is not None:
+            self.switch.errand(sender, to, errand)
         else:
             self.switch.deliver(sender, to, message_of(envelope), envelope.traceparent, size)
 

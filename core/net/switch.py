@@ -49,6 +49,10 @@ class Offer(Protocol):
     ) -> Awaitable[bool]: ...
 
 
+#: Takes an errand (`errands.py`) from a node that the link has authenticated, for a node of this
+#: process; never blocks.
+Errand = Callable[[Node, Node, Message], None]
+
 #: The largest message, in bytes, that a node would take from this sender now.
 Limit = Callable[[Node], int]
 
@@ -92,6 +96,7 @@ class Switch:
         self.delivered = 0
         self._ports: dict[Node, Port] = {}
         self._links: list[Link] = []
+        self._errands: dict[type[Message], Errand] = {}
         self._copies: dict[tuple[Node, bytes], asyncio.Task[None]] = {}
 
     # ------------------------------------------------ who is there
@@ -123,6 +128,11 @@ class Switch:
     def remove_link(self, link: Link) -> None:
         if link in self._links:
             self._links.remove(link)
+
+    def on_errand(self, kind: type[Message], take: Errand) -> None:
+        """Who takes the errands of a kind, for all nodes of this process."""
+        assert kind not in self._errands, f"{kind.__name__} is taken care of already"
+        self._errands[kind] = take
 
     def port(self, node: Node) -> Port | None:
         """The attached node's port; None when it is not of this process."""
@@ -179,6 +189,15 @@ class Switch:
             return False
         self.delivered += 1
         _post(port, Received(sender, message), _checked(traceparent), size)
+        return True
+
+    def errand(self, sender: Node, to: Node, message: Message) -> bool:
+        """Hands over an errand, as `deliver` does a message of machines. False: nobody takes it."""
+        take = self._errands.get(type(message))
+        if take is None or to not in self._ports:
+            self.faults.count("errand to nobody", sender, to=str(to))
+            return False
+        take(sender, to, message)
         return True
 
     async def hand_over(

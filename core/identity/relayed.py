@@ -1,0 +1,234 @@
+"""Renewals that pass through others: what a node signs, what the coordinator signs, and how each
+checks the other, whoever carries it (proto/link.proto, RenewalAsk).
+
+    claim   = the node, a PKCS #10 request for its new key, the certificate that it has now
+    ask     = claim, signed by the present certificate's key over "delian renewal claim v1" || claim
+    result  = the node, SHA-256 of the claim, and a reply or a refusal
+    answer  = result, signed by the coordinator's certificate's key over
+              "delian renewal result v1" || result
+
+The present key's signature binds the new key to the node: whoever passes the ask on, an edge or a
+broker, has that key neither for this node nor for another, so it can have no certificate made in
+anybody's name, nor put a key of its own in the place of the node's. The request is signed by the
+new key (RFC 2986), so nobody gets a certificate for a key that it does not hold.
+
+The answer names the claim that it answers, so that an old one is not taken for it, and it is signed
+because of what a certificate does not protect: where the node goes next (`EnrolReply.homes`), when
+it renews again, and a refusal, which ends the node. An answer without a signature decides nothing.
+
+Said again, by the node or by somebody who kept it, an ask brings the same answer and no other
+certificate as long as the coordinator remembers (`cloud/errands.py`), and at worst a few more
+certificates for the same name and key: they are of use to nobody else, and revoked with the others.
+
+Keys are P-256 with SHA-256 (FIPS 186-5), certificates travel as DER.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from google.protobuf.message import DecodeError
+
+from ..node.codec import address, node_of
+from ..ports import Node, ProtocolError
+from ..wire.enrolment_pb2 import EnrolReply
+from ..wire.link_pb2 import RenewalAnswer, RenewalAsk, RenewalClaim, RenewalResult
+from .certificates import (
+    REQUEST_BYTES_MAX,
+    IdentityError,
+    PeerIdentity,
+    Role,
+    TlsMaterial,
+    check_issued,
+    identity_of,
+    load_certificate,
+    load_key,
+    verified,
+)
+
+CLAIM_BYTES_MAX = 16 * 1024
+RESULT_BYTES_MAX = 48 * 1024
+CERTIFICATE_BYTES_MAX = 4 * 1024
+#: ECDSA with P-256, DER: two integers of up to 33 bytes with their heads.
+SIGNATURE_BYTES_MAX = 72
+REASON_CHARACTERS_MAX = 200
+
+_CLAIM, _RESULT = b"delian renewal claim v1", b"delian renewal result v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A claim whose present key has signed it. Whether its certificate is still good is not in it:
+    `Guard.refusal` and `Authority.renew` say.
+
+    identity: whom the present certificate names, and it is the node that the claim names.
+    certificate: DER. claim_hash: names the ask.
+    """
+
+    node: Node
+    identity: PeerIdentity
+    request: bytes
+    certificate: bytes
+    claim_hash: bytes
+
+
+# ---------------------------------------------------------------- the node asks
+
+
+def make_ask(material: TlsMaterial, request: bytes) -> RenewalAsk:
+    """What a node says. material: what it has now. request: PKCS #10, PEM, for its new key. Raises
+    IdentityError.
+    """
+    node = material.identity().node
+    if node is None:
+        raise IdentityError("an operator's certificate is renewed by `delian ca issue`")
+    claim = RenewalClaim(
+        node=address(node), request=request, certificate=_der(material)
+    ).SerializeToString()
+    return RenewalAsk(claim=claim, signature=_sign(material, _CLAIM + claim))
+
+
+def hash_of(ask: RenewalAsk) -> bytes:
+    """What names an ask in its answer."""
+    return hashlib.sha256(ask.claim).digest()
+
+
+def claimed(ask: RenewalAsk) -> Node:
+    """For whom an ask says that it is; nothing is proved. Raises IdentityError where it is too
+    large or malformed.
+    """
+    return _claim(ask)[0]
+
+
+def read_ask(ask: RenewalAsk, authority: x509.Certificate) -> Asked:
+    """Who asks, when the claim is signed by the key of a certificate of `authority`, for the node
+    that it names. Raises IdentityError.
+    """
+    node, claim = _claim(ask)
+    certificate = load_certificate(claim.certificate)
+    check_issued(certificate, authority)
+    identity = identity_of(certificate)
+    if identity.node != node:
+        raise IdentityError("the certificate names another node than the claim")
+    _check(certificate, ask.signature, _CLAIM + ask.claim, "the claim")
+    return Asked(node, identity, claim.request, claim.certificate, hash_of(ask))
+
+
+def _claim(ask: RenewalAsk) -> tuple[Node, RenewalClaim]:
+    if len(ask.claim) > CLAIM_BYTES_MAX or len(ask.signature) > SIGNATURE_BYTES_MAX:
+        raise IdentityError("the renewal's claim is too large")
+    try:
+        claim = RenewalClaim.FromString(ask.claim)
+        node = node_of(claim.node)
+    except (DecodeError, ProtocolError):
+        raise IdentityError("the renewal's claim is malformed") from None
+    sizes = len(claim.request), len(claim.certificate)
+    if sizes[0] > REQUEST_BYTES_MAX or sizes[1] > CERTIFICATE_BYTES_MAX:
+        raise IdentityError("the renewal's claim is too large")
+    return node, claim
+
+
+# ---------------------------------------------------------------- the coordinator answers
+
+
+def make_answer(
+    material: TlsMaterial, asked: Asked, reply: EnrolReply | None, refusal: str = ""
+) -> RenewalAnswer:
+    """A reply, or a refusal that is final. material: the coordinator's. Raises IdentityError where
+    the reply is too large for a link.
+    """
+    result = RenewalResult(
+        node=address(asked.node),
+        claim_hash=asked.claim_hash,
+        refusal=refusal[:REASON_CHARACTERS_MAX],
+    )
+    if reply is not None:
+        result.reply = reply.SerializeToString()
+    encoded = result.SerializeToString()
+    if len(encoded) > RESULT_BYTES_MAX:
+        raise IdentityError(f"a reply of {len(encoded)} bytes does not fit a link")
+    return RenewalAnswer(
+        result=encoded, certificate=_der(material), signature=_sign(material, _RESULT + encoded)
+    )
+
+
+def not_now(ask: RenewalAsk, node: Node, why: str) -> RenewalAnswer:
+    """What anybody on the way may say: it decides nothing."""
+    result = RenewalResult(
+        node=address(node), claim_hash=hash_of(ask), refusal=why[:REASON_CHARACTERS_MAX]
+    )
+    return RenewalAnswer(result=result.SerializeToString())
+
+
+def result_of(answer: RenewalAnswer) -> tuple[Node, RenewalResult]:
+    """For whom an answer is, and what it says; nothing is proved. Raises IdentityError where it is
+    too large or malformed.
+    """
+    parts = len(answer.result), len(answer.certificate), len(answer.signature)
+    limits = RESULT_BYTES_MAX, CERTIFICATE_BYTES_MAX, SIGNATURE_BYTES_MAX
+    if any(size > limit for size, limit in zip(parts, limits, strict=True)):
+        raise IdentityError("the renewal's answer is too large")
+    try:
+        result = RenewalResult.FromString(answer.result)
+        return node_of(result.node), result
+    except (DecodeError, ProtocolError):
+        raise IdentityError("the renewal's answer is malformed") from None
+
+
+def read_answer(
+    answer: RenewalAnswer,
+    ask: RenewalAsk,
+    authority: x509.Certificate,
+    now_s: float | None = None,
+) -> tuple[EnrolReply | None, str]:
+    """The coordinator's reply, or None and its refusal, which is final.
+
+    authority: the CA's certificate. now_s: Unix time; None: now. Raises IdentityError where the
+    answer proves nothing: not signed, by another than a coordinator of the same federation, or for
+    another claim.
+    """
+    _, result = result_of(answer)
+    if result.claim_hash != hash_of(ask):
+        raise IdentityError("the answer is for another renewal")
+    if not answer.signature:
+        why = "".join(c for c in result.refusal[:REASON_CHARACTERS_MAX] if c.isprintable())
+        raise IdentityError(f"the renewal was not passed on: {why or 'no reason given'}")
+    certificate = load_certificate(answer.certificate)
+    signer = verified(certificate, authority, now_s)
+    own = identity_of(_claim(ask)[1].certificate)
+    if signer.tier is not Role.CLOUD or signer.federation != own.federation:
+        raise IdentityError("the answer is signed by somebody else than the coordinator")
+    _check(certificate, answer.signature, _RESULT + answer.result, "the answer")
+    if not result.reply:
+        return None, result.refusal or "the coordinator refused"
+    try:
+        return EnrolReply.FromString(result.reply), ""
+    except DecodeError:
+        raise IdentityError("the renewal's answer is malformed") from None
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _der(material: TlsMaterial) -> bytes:
+    certificate = load_certificate(material.certificate)
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def _sign(material: TlsMaterial, content: bytes) -> bytes:
+    return load_key(material.key).sign(content, ec.ECDSA(hashes.SHA256()))
+
+
+def _check(certificate: x509.Certificate, signature: bytes, content: bytes, what: str) -> None:
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise IdentityError("the certificate's key is not a P-256 key")
+    try:
+        key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        raise IdentityError(f"{what} is not signed by its certificate's key") from None
