@@ -41,9 +41,11 @@ from ..device.daemon import read_status
 from .fleet_files import FEDERATION, FleetFiles, Layout
 from .host import cores
 from .launcher import Children
-from .result import LINKS, TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
+from .records import Evaluation
+from .result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
 from .scenario import Scenario
 from .scenario_file import override
+from .scrape import Scrape
 from .stage import Stage, judgements
 
 #: What a small machine carries: each device is two processes.
@@ -135,9 +137,10 @@ class _Processes:
         self.backend, self.meddle = backend, meddle
         self.stage = Stage(scenario, None, data_path, backend, on_event)
         self.rounds: list[RoundRecord] = []
+        self.evaluations: list[Evaluation] = []
         self.rounds_of = [0] * len(self.stage.data.devices)
         self.weights = self.stage.first
-        self.why, self.stopped = "", False
+        self.why, self.failed, self.stopped = "", False, False
 
     def run(self, threads: int) -> SimulationResult:
         stage = self.stage
@@ -150,11 +153,11 @@ class _Processes:
                     run = self._submit(operator)
                     self._start_others(files, children)
                     start = time.perf_counter()
-                    self._follow(run, operator, children, pool)
+                    self._follow(run, operator, children, pool, Scrape(files))
                 stage.walls["rounds_seconds"] = time.perf_counter() - start
             self._count_rounds(folder)
         applied = sum(record.applied for record in self.rounds)
-        if self.why and not applied:
+        if self.failed and not applied:
             raise DelianError(f"the run gave up in its first round: {self.why}")
         return SimulationResult(
             scenario=self.scenario,
@@ -165,8 +168,9 @@ class _Processes:
             trace_hash="",
             data=stage.data.card.to_json(),
             host=stage.host(threads, sum(r.reported for r in self.rounds)),
-            stopped_by="failure" if self.why else "interrupt" if self.stopped else None,
+            stopped_by="failure" if self.failed else "interrupt" if self.stopped else None,
             why=self.why,
+            evaluations=tuple(self.evaluations),
             bundle=replace(stage.bundle, weights=self.weights),
         )
 
@@ -232,16 +236,25 @@ class _Processes:
         return operator.submit(message)
 
     def _follow(
-        self, run: int, operator: _Operator, children: Children, pool: ThreadPoolExecutor
+        self,
+        run: int,
+        operator: _Operator,
+        children: Children,
+        pool: ThreadPoolExecutor,
+        scrape: Scrape,
     ) -> None:
         for event in operator.watch(run, children.check):
             facts = json.loads(event.facts)
             if event.kind == "round":
-                record = self._on_round(facts, operator, pool)
+                wall_s = (event.time_ms - facts["opened_ms"]) / 1000
+                record = self._on_round(facts, wall_s, scrape.traffic(), operator, pool)
                 self.say(RoundFinished(record))
                 self.meddle(children, record)
-            elif event.kind == "phase" and facts["phase"] == "failed":
-                self.why = facts.get("why") or "the coordinator gave up"
+            elif event.kind == "evaluation":
+                self.evaluations.append(Evaluation.of(facts))
+            elif event.kind == "phase" and facts["phase"] in ("done", "failed"):
+                self.failed = facts["phase"] == "failed"
+                self.why = facts.get("why") or ("the coordinator gave up" if self.failed else "")
             if self.stop():
                 self.stopped = True
                 operator.cancel(run)
@@ -257,7 +270,12 @@ class _Processes:
                 self.rounds_of[device] = int(status["answered"])
 
     def _on_round(
-        self, facts: Mapping[str, Any], operator: _Operator, pool: ThreadPoolExecutor
+        self,
+        facts: Mapping[str, Any],
+        wall_s: float,
+        moved: Mapping[str, int],
+        operator: _Operator,
+        pool: ThreadPoolExecutor,
     ) -> RoundRecord:
         stage, number = self.stage, facts["round"]
         scores = None
@@ -269,14 +287,16 @@ class _Processes:
                 scores = stage.evaluate(number, self.weights, pool, self.stop)
         if "first_round_seconds" not in stage.walls:
             stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
-        record = _record(facts, judgements(scores))
+        record = _record(facts, wall_s, moved, judgements(scores))
         self.rounds.append(record)
         return record
 
 
-def _record(facts: Mapping[str, Any], judged: Mapping[str, Any]) -> RoundRecord:
-    """A round as its coordinator tells it. It does not know which of the missing have vanished and
-    which are late, and nobody here counts what travels.
+def _record(
+    facts: Mapping[str, Any], wall_s: float, moved: Mapping[str, int], judged: Mapping[str, Any]
+) -> RoundRecord:
+    """A round as its coordinator tells it, who does not know which of the missing have vanished and
+    which are late. moved: what travelled since the round before.
     """
     refused = sum(facts["refused"].values())
     missing = facts["selected"] - facts["reported"] - refused
@@ -290,9 +310,10 @@ def _record(facts: Mapping[str, Any], judged: Mapping[str, Any]) -> RoundRecord:
         refused=refused,
         spare=spare,
         applied=facts["succeeded"],
-        bytes=dict.fromkeys(LINKS, 0),
+        bytes=moved,
         seconds=dict.fromkeys(TIMES, 0.0),
         virtual_seconds=0.0,
+        wall_seconds=wall_s,
         **judged,
     )
 

@@ -158,7 +158,8 @@ class Progress:
         )
         parts.append(f"{size(_up(record))} up {size(_down(record))} down")
         parts.append(f"{_rate(record, seconds)} updates/s")
-        parts.append(f"{duration(record.virtual_seconds)} virtual")
+        kind = "virtual" if record.wall_seconds is None else "real"
+        parts.append(f"{duration(record.took_seconds)} {kind}")
         if left:
             parts.append(f"{duration(left)} left")
         return "  ".join(parts)
@@ -193,7 +194,8 @@ class Progress:
         for name in ("round", "shared", "personal", "reported", "lost", "spare", "up", "down"):
             table.add_column(name, justify="right")
         table.add_column("updates/s", justify="right")
-        table.add_column("virtual", justify="right")
+        real = self._last[-1][0].wall_seconds is not None
+        table.add_column("real time" if real else "virtual", justify="right")
         for record, seconds in list(self._last)[-ROUNDS_SHOWN:]:
             lost = record.dropped + record.late + record.refused
             table.add_row(
@@ -206,7 +208,7 @@ class Progress:
                 size(_up(record)),
                 size(_down(record)),
                 _rate(record, seconds),
-                duration(record.virtual_seconds),
+                duration(record.took_seconds),
             )
         return table
 

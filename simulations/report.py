@@ -2,8 +2,9 @@
 
 report.json, format 1: `scenario`, `summary`, `rounds`, `devices`, `evaluations` (what devices said
 through the protocol, where the scenario asks them), `trace_hash`, `data` (the card), `host`, and
-with a comparison the same again under `compare`. Same seed, same file, but for `host`:
-wall times and machine facts stand there and nowhere else.
+with a comparison the same again under `compare`. Same seed, same file, but for `host`: wall times
+and machine facts stand there and nowhere else. (Of real daemons the rounds' wall times and bytes
+differ too.)
 """
 
 from __future__ import annotations
@@ -98,7 +99,14 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "bytes": _totals((r.bytes for r in rounds), LINKS),
         "seconds": _totals((r.seconds for r in rounds), TIMES),
         "virtual_seconds": math.fsum(r.virtual_seconds for r in rounds),
+        "wall_seconds": _wall(rounds),
     }
+
+
+def _wall(rounds: Sequence[RoundRecord]) -> float | None:
+    """What the rounds of real daemons took; None of a simulation."""
+    walls = [r.wall_seconds for r in rounds if r.wall_seconds is not None]
+    return math.fsum(walls) if walls else None
 
 
 def _accuracy(devices: Sequence[DeviceRecord]) -> dict[str, Any]:

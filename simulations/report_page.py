@@ -53,6 +53,7 @@ def page(report: Report) -> str:
         _tiles(report),
         _curves(report),
         _devices(report),
+        _evaluations(report),
         _rounds(report),
         _traffic(report),
         _data(report),
@@ -80,6 +81,17 @@ def _algorithm(report: Report) -> str:
 
 def _runs(report: Report) -> list[Report]:
     return [report, report["compare"]] if "compare" in report else [report]
+
+
+def _is_real(report: Report) -> bool:
+    """Whether daemons ran it, in real time."""
+    return report["summary"].get("wall_seconds") is not None
+
+
+def _took(report: Report) -> str:
+    """How long all rounds took."""
+    key = "wall_seconds" if _is_real(report) else "virtual_seconds"
+    return duration(report["summary"][key])
 
 
 def _ways(report: Report) -> int:
@@ -114,16 +126,24 @@ def _header(report: Report) -> str:
         f", compared with {_text(_algorithm(report['compare']))}" if "compare" in report else ""
     )
     facts = (
-        f"{_text(_algorithm(report))}{against} · {summary['devices']} devices, "
+        f"{_text(_algorithm(report))}{against} · {'real daemons: ' if _is_real(report) else ''}"
+        f"{summary['devices']} devices, "
         f"{scenario['fleet']['edges']} edges · {summary['rounds']} rounds · seed {scenario['seed']}"
     )
     runs = _runs(report)
     stopped = "".join(
         _stopped(run, f"{_algorithm(run)}: " if len(runs) > 1 else "")
         for run in runs
-        if run["summary"]["stopped_by"]
+        if run["summary"]["stopped_by"] or run["summary"]["why"]
     )
     description = f'<p class="lead">{_text(scenario["description"].strip())}</p>'
+    if _is_real(report):
+        edges = _times(scenario["fleet"]["edges"], "edge")
+        description += (
+            '<p class="notice">Run by real daemons on one machine, with '
+            f"{_times(summary['devices'], 'device')} and {edges} in place of the fleet that the "
+            "scenario describes.</p>"
+        )
     return (
         f'<header>\n<div class="brand">{MARK}<span>Delian</span></div>\n'
         f'<h1>{_text(scenario["name"])}</h1>\n<p class="facts">{facts}</p>\n'
@@ -137,6 +157,9 @@ def _stopped(run: Report, whose: str) -> str:
     told = f"Stopped after {done}."
     if summary["stopped_by"] == "failure":
         told = f"Gave up after {done}: {_text(summary['why'])}."
+    elif not summary["stopped_by"]:
+        told = f"Ended early, after {done}: {_text(summary['why'])}."
+        return f'<p class="notice">{_text(whose)}{told}</p>'
     return f'<p class="notice">{_text(whose)}{told} What follows is what was done by then.</p>'
 
 
@@ -267,6 +290,7 @@ def _learning_story(report: Report) -> str:
 
 
 def _comparison_table(runs: Sequence[Report]) -> str:
+    time = "Real time" if all(map(_is_real, runs)) else "Virtual time"
     rows: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
         ("Shared model", lambda s: percent1(s["global_accuracy"])),
         ("Personal models", lambda s: percent1(s["personalised_accuracy"])),
@@ -277,13 +301,13 @@ def _comparison_table(runs: Sequence[Report]) -> str:
         ),
         ("Devices harmed", lambda s: percent1(s["harmed_share"])),
         ("Sent by devices", lambda s: size(s["bytes"]["device_edge_up"])),
-        ("Virtual time", lambda s: duration(s["virtual_seconds"])),
     )
     head = "".join(f"<th>{_text(_algorithm(r))}</th>" for r in runs)
     body = ""
     for name, show in rows:
         cells = "".join(f"<td>{show(run['summary'])}</td>" for run in runs)
         body += f"<tr><th>{name}</th>{cells}</tr>"
+    body += f"<tr><th>{time}</th>{''.join(f'<td>{_took(run)}</td>' for run in runs)}</tr>"
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -350,6 +374,56 @@ def _details(name: str, columns: Sequence[str], rows: Iterable[str]) -> str:
     )
 
 
+def _evaluations(report: Report) -> str:
+    """What devices said of models through the protocol, where they were asked."""
+    said = report.get("evaluations") or []
+    if not said:
+        return ""
+    settings = report["scenario"]["evaluation"]
+    asked = sorted({e["devices"] for e in said})
+    lead = (
+        f"{_times(len(said), 'model')} {'was' if len(said) == 1 else 'were'} judged through the "
+        f"protocol, by {_span(asked)} devices each. What they found was added up on the way, as "
+        "updates are. Here each example counts the same; above, each device."
+    )
+    if patience := settings.get("patience"):
+        lead += (
+            f" The run ends when {_times(patience, 'evaluation')} in a row bring nothing better."
+        )
+    series = [
+        plots.Series(name, hue, [(e["round"], e["metrics"][f"{key}_accuracy"]) for e in said])
+        for key, name, hue in (
+            ("personalised", "personal", "personal"),
+            ("global", "shared", "shared"),
+        )
+    ]
+    legend = _legend((("personal", "personal"), ("shared", "shared")), "narrow")
+    table = _details(
+        "All evaluations as a table",
+        ("round", "devices", "examples", "shared", "personal", "shared loss", "personal loss"),
+        (
+            f"<tr><th>{e['round']}</th><td>{e['devices']}</td>"
+            f"<td>{whole(e['metrics'].get('queries', 0))}</td>"
+            f"<td>{percent1(e['metrics']['global_accuracy'])}</td>"
+            f"<td>{percent1(e['metrics']['personalised_accuracy'])}</td>"
+            f"<td>{_loss(e['metrics']['global_loss'])}</td>"
+            f"<td>{_loss(e['metrics']['personalised_loss'])}</td></tr>"
+            for e in said[-TABLE_ROWS_MAX:]
+        ),
+    )
+    drawn = both(partial(plots.accuracy_lines, series))
+    return _section("What devices say", lead, _figure(legend + drawn), table)
+
+
+def _loss(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _span(counts: Sequence[int]) -> str:
+    """The smallest to the largest of sorted numbers."""
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
 def _rounds(report: Report) -> str:
     summary, rounds = report["summary"], report["rounds"]
     if not rounds:
@@ -381,7 +455,7 @@ def _rounds(report: Report) -> str:
             f"<tr><th>{r['round']}</th><td>{percent1(r['global_accuracy'])}</td>"
             f"<td>{percent1(r['personalised_accuracy'])}</td><td>{r['reported']}</td><td>{r['selected']}</td>"
             f"<td>{size(r['bytes']['device_edge_up'])}</td><td>{size(r['bytes']['device_edge_down'])}</td>"
-            f"<td>{duration(r['virtual_seconds'])}</td></tr>"
+            f"<td>{duration(r.get('wall_seconds') or r['virtual_seconds'])}</td></tr>"
             for r in rounds[-TABLE_ROWS_MAX:]
         ),
     )
@@ -402,7 +476,8 @@ def _traffic(report: Report) -> str:
     summary, scenario = report["summary"], report["scenario"]
     moved = summary["bytes"]
     lead = (
-        f"The rounds take {duration(summary['virtual_seconds'])} of virtual time. Devices send "
+        f"The rounds take {_took(report)} of {'real' if _is_real(report) else 'virtual'} time. "
+        "Devices send "
         f"{size(moved['device_edge_up'])} up to their edges; edges add what they get and pass "
         f"{size(moved['edge_cloud_up'])} on to the cloud."
     )
@@ -488,8 +563,13 @@ def _value(value: object) -> str:
 
 
 def _footer(report: Report) -> str:
-    return (
-        f"<footer>Trace <code>{_text(report['trace_hash'])}</code>. The same scenario and seed "
-        "give the same trace. All figures are in <code>report.json</code> beside this page."
-        "</footer>\n"
+    told = (
+        f"Trace <code>{_text(report['trace_hash'])}</code>. The same scenario and seed "
+        "give the same trace."
     )
+    if _is_real(report):
+        told = (
+            "Real daemons: where the same devices report, the models are the same; times are not."
+        )
+    beside = "All figures are in <code>report.json</code> beside this page."
+    return f"<footer>{told} {beside}</footer>\n"

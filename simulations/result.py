@@ -38,7 +38,8 @@ class RoundRecord:
     `selected` devices were asked; each then is counted once: it `reported`, was `refused` (its
     update is not finite), `dropped` (vanished), `late` (after the deadline) or `spare` (the round
     had its target without it). `applied` is False when too few reported and nothing changed.
-    `seconds` sums over devices, `virtual_seconds` is how long the round took.
+    `seconds` sums over devices, `virtual_seconds` is how long the round took; of real daemons both
+    are zero, and `wall_seconds` says how long.
     """
 
     round: int
@@ -52,6 +53,7 @@ class RoundRecord:
     bytes: Mapping[str, int]
     seconds: Mapping[str, float]
     virtual_seconds: float
+    wall_seconds: float | None = None
     training_loss: float | None = None
     global_accuracy: float | None = None
     personalised_accuracy: float | None = None
@@ -59,6 +61,11 @@ class RoundRecord:
     personalised_loss: float | None = None
     global_spread: Spread | None = None
     personalised_spread: Spread | None = None
+
+    @property
+    def took_seconds(self) -> float:
+        """How long the round took, in the time of its federation."""
+        return self.virtual_seconds if self.wall_seconds is None else self.wall_seconds
 
 
 @dataclass(frozen=True, slots=True)

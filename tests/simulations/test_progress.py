@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from delian.simulations.progress import Progress
@@ -47,6 +48,16 @@ def test_a_pipe_gets_one_plain_line_a_round(result):
     assert f"{first.reported} of {first.selected} reported" in lines[1]
     assert f"{2 * first.reported} updates/s" in lines[1]
     assert "4.5 s left" in lines[1]
+
+
+def test_virtual_time_is_told_apart_from_real_time(result):
+    assert "3.5 s virtual" in run(result)
+    rounds = [replace(r, virtual_seconds=0.0, wall_seconds=0.25) for r in result.rounds]
+    real = replace(result, rounds=tuple(rounds))
+    assert "0.25 s real" in run(real) and "virtual" not in run(real)
+    assert "virtual" in run(result, force_terminal=True)
+    screen = run(real, force_terminal=True, width=80)
+    assert "real time" in screen and "virtual" not in screen and "…" not in screen
 
 
 def test_a_terminal_gets_a_table_of_the_last_rounds(result):

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from delian.core.errors import DelianError
 from delian.simulations import plots, svg
+from delian.simulations.records import Evaluation
 from delian.simulations.report import (
     build_report,
     claim_folder,
@@ -179,6 +180,61 @@ def test_the_page_of_few_shot_tasks_says_that_the_shared_model_can_only_guess(re
     report["scenario"]["data"] = {"source": "omniglot", "ways": 5}
     told, _ = check_page(page(report))
     assert "chance is 20.0%" in told and "numbers its 5 classes anew" in told
+
+
+def in_real_time(result):
+    """The same as real daemons would have left it."""
+    rounds = tuple(
+        dataclasses.replace(r, wall_seconds=0.25, virtual_seconds=0.0, seconds={"waiting": 0.0})
+        for r in result.rounds
+    )
+    return dataclasses.replace(result, rounds=rounds, trace_hash="")
+
+
+def test_the_page_of_real_daemons_has_real_time_and_no_chart_of_a_time_that_was_not(result):
+    report = build_report(in_real_time(result))
+    assert report["summary"]["wall_seconds"] == pytest.approx(0.25 * len(result.rounds))
+    told, _ = check_page(page(report))
+    assert "The rounds take 2.5 s of real time" in told and "real daemons" in told
+    assert "irtual" not in told and "Where the devices’ time went" not in told
+    assert "Trace" not in told
+    assert "0.25 s" in told, "each round in the table"
+    told, _ = check_page(page(build_report(result)))
+    assert "of virtual time" in told and "real" not in told
+
+
+def test_the_page_of_a_report_that_knows_no_real_time_is_made_too(result):
+    report = build_report(result)
+    del report["summary"]["wall_seconds"], report["evaluations"]
+    for row in report["rounds"]:
+        del row["wall_seconds"]
+    check_page(page(report))
+
+
+def test_what_devices_said_is_drawn_and_an_early_end_is_told(result):
+    said = tuple(
+        Evaluation(
+            number,
+            devices,
+            {
+                "global_accuracy": 0.5,
+                "personalised_accuracy": 0.875,
+                "global_loss": 1.25,
+                "personalised_loss": 0.5,
+                "queries": 120.0,
+            },
+        )
+        for number, devices in ((1, 12), (2, 15))
+    )
+    why = "no better in 2 evaluations"
+    told, drawings = check_page(
+        page(build_report(dataclasses.replace(result, evaluations=said, why=why)))
+    )
+    assert "2 models were judged through the protocol, by 12 to 15 devices each" in told
+    assert "87.5%" in told and "1.2500" in told
+    assert "Ended early, after 10 of 10 rounds: no better in 2 evaluations." in told
+    plain, fewer = check_page(page(build_report(result)))
+    assert "What devices say" not in plain and len(drawings) == len(fewer) + 2
 
 
 def test_one_measured_round_is_drawn_as_a_point(make_result, scenario):
