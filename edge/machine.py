@@ -240,6 +240,8 @@ class EdgeMachine(Machine[EdgeState]):
             anew = kind is Flush and message.go_on and collection.state.counted > 0
             room = not anew or self._has_room(sum_bytes(collection.task))
             return (_T.ATTEMPT if room else _T.STALE), collection
+        if kind is EdgeTask and known and self.state.closed[name].turned_down:
+            return _T.NO_ROOM, message  # the empty sum was lost, or the task came twice
         if kind is not EdgeTask or known or old or not _is_sane(message):
             return _T.STALE, message
         count = len(self._open) - len(self._superseded(message))
@@ -456,7 +458,13 @@ class EdgeMachine(Machine[EdgeState]):
 
     def turn_down(self, message: EdgeTask) -> None:
         task = message.task
-        self.record("turned_down", attempt=name_of(task), open=len(self._open))
+        name = name_of(task)
+        self.record("turned_down", attempt=name, open=len(self._open))
+        if name not in self.state.closed:
+            # The empty sum is its answer for good: who is tasked later would work for nothing.
+            at = (task.round, task.attempt)
+            dimension = task.ring.dimension
+            self._remember(name, Closed(task.run, at, dimension=dimension, turned_down=True))
         nothing = EdgeSum(
             run=task.run, round=task.round, attempt=task.attempt, edge=self.state.edge
         )

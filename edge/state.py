@@ -79,7 +79,7 @@ class Closed:
     """What is remembered of an attempt that is over: who answered what, and the weights that are of
     no use once its round has succeeded (an evaluation leaves none: a round begins from them).
 
-    dimension: zero when its task never came.
+    dimension: zero when its task never came. turned_down: there was no room for it.
     """
 
     run: int
@@ -87,6 +87,7 @@ class Closed:
     weights: bytes = b""
     dimension: int = 0
     answers: dict[int, int] = field(default_factory=dict)
+    turned_down: bool = False
 
 
 @dataclass(slots=True)

@@ -340,8 +340,16 @@ class TestLimits:
         bench.cloud(edge_task([1], run=1)).cloud(edge_task([2], run=2))
         assert the_sum(bench.cloud(edge_task([3], run=3))).count == 0
         assert bench.open == ["1.1.1", "2.1.1"]
-        bench.hears(device(1), upload(1)).cloud(EdgeSumAck(**ROUND)).cloud(edge_task([3], run=3))
-        assert bench.open == ["2.1.1", "3.1.1"]
+        bench.hears(device(1), upload(1)).cloud(EdgeSumAck(**ROUND))
+        assert the_sum(bench.cloud(edge_task([3], run=3))).count == 0, "as it has answered before"
+        bench.cloud(edge_task([3], run=3, attempt=2))
+        assert bench.open == ["2.1.1", "3.1.2"]
+
+    def test_a_task_that_was_turned_down_is_not_opened_when_it_comes_twice(self):
+        bench = Bench(sum_bytes_max=20).gathering((1, 2)).cloud(edge_task([1], run=1))
+        bench.cloud(edge_task([2], run=2)).cloud(RoundClosed(**ROUND))
+        assert bench.open == [] and the_sum(bench.cloud(edge_task([2], run=2))).count == 0
+        assert bench.open == [] and 2 in bench.state.pool
 
     @pytest.mark.parametrize(
         "damage",

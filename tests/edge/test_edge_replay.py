@@ -185,10 +185,7 @@ def handled(machine, event, now, seen=None):
     except ProtocolError:
         assert machine.snapshot() == before, "what is refused changes nothing"
         return "refused"
-    # A task that finds no room is turned down by an empty sum, and may find room when it comes again:
-    # whichever of the two sums comes first is the edge's.
-    turned_down = any(isinstance(e, Record) and e.kind == "turned_down" for e in effects)
-    if seen is not None and not turned_down:
+    if seen is not None:
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, EdgeSum):
                 check_sum(effect, seen)
