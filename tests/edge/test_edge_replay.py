@@ -20,7 +20,6 @@ from delian.core.ports import (
     Ordered,
     ProtocolError,
     Received,
-    Record,
     Send,
     Started,
     Tier,
