@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: For a call without a blob.
 CALL_S = 60.0
+#: Pauses before a call that may be repeated is repeated, when no answer came.
+PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 #: For a blob, in either direction; and for one part of it.
 BLOB_S = 24 * 3600.0
 PART_BYTES = 2**19
@@ -58,6 +61,17 @@ class Client:
         with self._told():
             ask = getattr(self._stub, name)
             return ask(request, timeout=CALL_S, metadata=self._metadata)
+
+    def call_again(self, name: str, request: Any) -> Any:
+        """As `call`, for a request that carries an id of its own: it is repeated while no answer
+        comes, and is followed once.
+        """
+        for pause in PAUSES_S:
+            try:
+                return self.call(name, request)
+            except Unreachable:
+                time.sleep(pause)
+        return self.call(name, request)
 
     def stream(self, name: str, request: Any) -> Iterator[Any]:
         """One question, many answers."""

@@ -25,7 +25,7 @@ from .coordinator import (
 if TYPE_CHECKING:
     from ..core.wire.operator_pb2 import NodeRequest
 
-app = typer.Typer(help="List, show and revoke nodes.", no_args_is_help=True)
+app = typer.Typer(help="List, show, drain and revoke nodes.", no_args_is_help=True)
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node, as device-5 or edge-2.")]
 PAGE = 500
@@ -76,14 +76,17 @@ def show(
 @app.command("drain")
 def drain(
     node: NodeName,
+    undo: Annotated[bool, typer.Option("--undo", help="Put it back into service.")] = False,
     coordinator: Address = None,
     identity: Identity = None,
     insecure: Insecure = False,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take an edge out of service: it accepts no more devices and sends those away that it has."""
-    _ask("DrainNode", node, (config, coordinator, identity, insecure), as_json)
+    """Take an edge out of service: it accepts no more devices, sends those away that it has, and
+    ends what it has begun. When it is drained it may be stopped.
+    """
+    _ask("DrainNode", node, (config, coordinator, identity, insecure), as_json, undo)
 
 
 @app.command("revoke")
@@ -99,9 +102,13 @@ def revoke(
     _ask("RevokeNode", node, (config, coordinator, identity, insecure), as_json)
 
 
-def _ask(call: str, node: str, where: tuple[Any, Any, Any, bool], as_json: bool) -> None:
+def _ask(
+    call: str, node: str, where: tuple[Any, Any, Any, bool], as_json: bool, undo: bool = False
+) -> None:
+    request = request_of(node)
+    request.undo = undo
     with connected(*where) as client:
-        facts = to_json(client.call(call, request_of(node)))
+        facts = to_json(client.call(call, request))
 
     def lines() -> list[str]:
         pairs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Submit runs and look after them.", no_args_is_help=True)
 
 GAVE_UP = 1
+REQUEST_ID_BYTES = 16  # proto/operator.proto
 RunNumber = Annotated[int, typer.Argument(metavar="RUN", min=1, help="The run's number.")]
 
 
@@ -81,7 +83,8 @@ def submit(
     with connected(config, coordinator, identity, insecure) as client:
         message.bundle.CopyFrom(client.put(built.bare().to_bytes()))
         message.weights.CopyFrom(client.put(built.weights.astype("<f4").tobytes()))
-        facts = _shown(client.call("Submit", SubmitRequest(plan=message)))
+        request = SubmitRequest(plan=message, request_id=secrets.token_bytes(REQUEST_ID_BYTES))
+        facts = _shown(client.call_again("Submit", request))
         if not (watch_it and as_json):
             tell(facts, as_json, lambda: [f"run {facts['run']} is {facts['phase']}"])
         code = _watch(client, facts["run"], 0, False, as_json) if watch_it else 0
@@ -215,8 +218,13 @@ def clone(
     changes = PlanMessage()
     _change(changes, plan or [])
     with connected(config, coordinator, identity, insecure) as client:
-        request = CloneRequest(run=run, changes=changes, from_newest=from_newest)
-        facts = _shown(client.call("CloneRun", request))
+        request = CloneRequest(
+            run=run,
+            changes=changes,
+            from_newest=from_newest,
+            request_id=secrets.token_bytes(REQUEST_ID_BYTES),
+        )
+        facts = _shown(client.call_again("CloneRun", request))
     tell(facts, as_json, lambda: [f"run {facts['run']} is {facts['phase']}"])
 
 

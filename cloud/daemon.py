@@ -40,7 +40,7 @@ from ..core.node.health import HealthServer
 from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
 from ..core.ports import CLOUD, Node, Ordered, Record, Tier
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
-from ..core.wire.journal_pb2 import Forget
+from ..core.wire.journal_pb2 import DeniedVersion, Forget
 from ..core.wire.operator_pb2 import RunOrder
 from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
 from .fleet import Fleet, live
@@ -268,7 +268,7 @@ class CloudDaemon:
         settings, trust = self.settings, self.trust
         broker = settings.public_broker or settings.broker
         home = HomeAddress(CLOUD, settings.public or settings.listen, broker)
-        self.fleet = Fleet(self.database, home)
+        self.fleet = Fleet(self.database, home, lambda: self._state().draining)
         servicers: list[Callable[[Any], None]] = []
         tokens = None
         if trust is not None:
@@ -296,6 +296,7 @@ class CloudDaemon:
             tokens=tokens,
             enrolment=settings.public_enrolment or settings.enrolment,
         )
+        self._closers.push_async_callback(self.operator.close)
         self.telemetry.sources.refusals["operator"] = lambda: _refused(self.operator.counts)
         servicers.append(
             lambda s: operator_pb2_grpc.add_OperatorServicer_to_server(self.operator, s)
@@ -398,10 +399,16 @@ class CloudDaemon:
 
     def _send_away(self, node: Node, reason: str) -> None:
         if self.trust is not None:
-            self.trust.refresh()  # or the node would be let in again at once
+            # First, or the node would be let in again at once.
+            self._tell_denied(self.trust.refresh())
         self.hub.forget(node, reason)
         if self.mqtt is not None:
             self.mqtt.forget(node)
+
+    def _tell_denied(self, listed: DenyList) -> None:
+        """Has the edges told that there is another list; they ask for it."""
+        if listed.version != self._state().denied:
+            self.cloud.post(Ordered(DeniedVersion(version=listed.version)))
 
     async def _observe(self) -> None:
         """Keeps the book of who was seen where."""
@@ -426,9 +433,11 @@ class CloudDaemon:
     async def _watch_denied(self, trust: _Trust) -> None:
         """Carries out what another process (`delian ca revoke`) has put on the deny list."""
         known = trust.denied().serials
+        self._tell_denied(trust.denied())
         while True:
             await asyncio.sleep(DENIED_S)
             listed = await asyncio.to_thread(trust.refresh)
+            self._tell_denied(listed)
             fresh, known = listed.serials - known, listed.serials
             if not fresh:
                 continue

@@ -8,7 +8,7 @@ was last seen is written down at most every few minutes, for all nodes at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -44,8 +44,12 @@ class Live:
 
 
 def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Live]:
-    """The nodes that the machine has heard of: "ready", "working", or an edge that is "silent"."""
+    """The nodes that the machine has heard of: "ready", "working", or an edge that is "silent".
+    Edges that were taken out of service are "draining" while something that was begun there goes
+    on, then "drained".
+    """
     found: dict[Node, Live] = {}
+    owing: set[int] = set()
     for edge, view in state.edges.items():
         seen, silent = view.heard_ns // MS, view.heard_ns < now_ns - silence_ns
         found[Node(Tier.EDGE, edge)] = Live("silent" if silent else "ready", seen)
@@ -56,6 +60,7 @@ def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Li
     for run in state.runs.values():
         for attempt in run.open:
             for edge, share in attempt.owing():
+                owing.add(edge)
                 known = found.get(Node(Tier.EDGE, edge))
                 if known is not None and known.state == "ready":
                     found[Node(Tier.EDGE, edge)] = Live("working", known.seen_ms)
@@ -63,15 +68,27 @@ def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Li
                 for device in set(share.devices) - answered:
                     seen = known.seen_ms if known else 0
                     found[Node(Tier.DEVICE, device)] = Live("working", seen, edge)
+    for edge in state.draining:
+        seen_by = state.edges.get(edge)
+        seen = seen_by.heard_ns // MS if seen_by else 0
+        empty = seen_by is not None and seen_by.told_draining and not seen_by.ready
+        over = empty and edge not in owing
+        found[Node(Tier.EDGE, edge)] = Live("drained" if over else "draining", seen)
     return found
 
 
 class Fleet:
     """A Registry in the sense of `cloud.enrolment`, and what operators ask of nodes."""
 
-    def __init__(self, database: Database, cloud: HomeAddress | None = None) -> None:
-        """cloud: where nodes reach the coordinator."""
+    def __init__(
+        self,
+        database: Database,
+        cloud: HomeAddress | None = None,
+        draining: Callable[[], Container[int]] = frozenset,
+    ) -> None:
+        """cloud: where nodes reach the coordinator. draining: edges that are out of service."""
         self._database, self._cloud = database, cloud or HomeAddress(CLOUD)
+        self._draining = draining
         self._written: dict[Node, tuple[int, int | None]] = {}
 
     # ------------------------------------------------ enrolment
@@ -101,8 +118,8 @@ class Fleet:
         await self._database.transact(work)
 
     async def homes(self, node: Node) -> Sequence[HomeAddress]:
-        """For a device the edges that said by a label where they are reached, then the coordinator.
-        For an edge the coordinator.
+        """For a device the edges that are in service and said by a label where they are reached,
+        then the coordinator. For an edge the coordinator.
         """
         homes: list[HomeAddress] = []
         if node.tier is Tier.DEVICE:
@@ -111,7 +128,7 @@ class Fleet:
                 rows = (await connection.execute(asked.order_by(NodeRow.number).limit(32))).all()
             for row in rows:
                 grpc, mqtt = (str(row.labels.get(kind, "")) for kind in ("grpc", "mqtt"))
-                if grpc or mqtt:
+                if (grpc or mqtt) and row.number not in self._draining():
                     homes.append(HomeAddress(Node(Tier.EDGE, row.number), grpc, mqtt))
         return [*homes, self._cloud]
 
@@ -144,7 +161,7 @@ class Fleet:
         return _info(row, seen.get(node))
 
     async def mark(self, node: Node, state: str) -> None:
-        """state: "", "draining" or "revoked". Raises NotKnown."""
+        """state: "" or "revoked". Raises NotKnown."""
 
         async def work(connection: AsyncConnection) -> int:
             done = await connection.execute(update(NodeRow).where(*_is(node)).values(state=state))
@@ -167,7 +184,9 @@ class Fleet:
     async def observe(self, seen: Mapping[Node, Live]) -> int:
         """Writes down who was seen where, as far as it is news; gives how many rows changed."""
         news = {
-            node: found for node, found in seen.items() if _is_news(self._written.get(node), found)
+            node: found
+            for node, found in seen.items()
+            if found.seen_ms and _is_news(self._written.get(node), found)
         }
         nodes = sorted(news)
         for start in range(0, len(nodes), ROWS_AT_ONCE):

@@ -14,9 +14,9 @@ own protocol is in `rounds` and `buffered`.
 - The pace is one for all runs. While some run selects devices, edges keep `ready_per_edge_max` of
   them ready, and none otherwise. A device is asked for all that some run requires: whoever is
   accepted can work for each of them. It comes back as soon as the run in the greatest hurry says.
-- An edge that an operator takes out of service (`Ordered(DrainEdge)`) is not selected from; it hears
-  so by its Pace, and says by its hellos that it has heard. What it had begun goes on. By the Pace
-  edges also hear that the deny list has changed; what is on it they ask for themselves.
+- An edge that an operator takes out of service (`Ordered(DrainEdge)`) is not selected from; it
+  hears so by its Pace, and says by its hellos that it has heard. What it had begun goes on. By the
+  Pace edges also hear that the deny list has changed; what is on it they ask for themselves.
 - A run that is over leaves `state.runs`; a line on each of the newest stays in `state.ended`. Its
   last weights stay in the store: they are the registry's now. Blobs that no active run needs are
   dropped.

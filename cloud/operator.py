@@ -1,10 +1,13 @@
 """The coordinator's front desk: what operators ask for, as service `Operator` of
 proto/operator.proto.
 
-Orders to runs become events of the coordinator's machine. They are checked first, so that a mistake
+Orders become events of the coordinator's machine. They are checked first, so that a mistake
 is told and not journaled, and answered when the event that they became is durable: `Orders`. What
 is only asked comes from the registry; a run that is not over also from the machine, which knows its
 round and attempt. Watching a run waits for the store's next event; nothing is polled.
+
+A request for a run carries an id that its operator drew: who repeats it, since no answer came, is
+answered by the run that there is. So what was begun for a request goes on when its caller is gone.
 
 Who may call is decided before a call comes here (`core.identity.roles`).
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
@@ -32,14 +35,14 @@ from ..core.node.codec import node_of
 from ..core.ports import BLOB_BYTES_MAX, Event, Node, Ordered, ProtocolError, Record, Tier
 from ..core.wire import link_pb2, operator_pb2, operator_pb2_grpc
 from ..core.wire.blob_pb2 import BlobRef
-from ..core.wire.journal_pb2 import Drain, Forget
+from ..core.wire.journal_pb2 import DrainEdge, Forget
 from ..core.wire.link_pb2 import Part
 from ..core.wire.operator_pb2 import PlanMessage, RunOrder
 from ..core.wire.operator_pb2 import RunInfo as RunMessage
 from .fleet import Fleet, Live, live
 from .machine import Coordinator
 from .plan import RunPlan
-from .registry import NotKnown, Registry
+from .registry import NEW, NotKnown, Registry
 from .state import CoordinatorPolicy
 from .store.database import StoreError
 
@@ -55,6 +58,8 @@ PUT_PART_BYTES_MAX = 2**20
 #: Watchers at once; and how long one waits before it looks whether its caller is still there.
 WATCHERS_MAX = 256
 WATCH_S = 60.0
+#: What a request for a run is named by.
+REQUEST_ID_BYTES = 16
 #: Blobs that are brought or fetched at once: each holds a part in memory.
 TRANSFERS_MAX = 32
 _ACTIONS = ("pause", "resume", "cancel")
@@ -83,10 +88,17 @@ class Desk(Coordinator):
 
     def handle(self, event: Event, now: int) -> list[Any]:
         effects = super().handle(event, now)
-        if isinstance(event, Ordered) and isinstance(event.order, RunOrder):
-            fields = {"run": event.order.run, "order": event.order.WhichOneof("order")}
-            effects.append(Record("ordered", fields))
+        if isinstance(event, Ordered) and isinstance(event.order, RunOrder | DrainEdge):
+            about, kind = _key(event.order)
+            effects.append(Record("ordered", {"about": about, "order": kind}))
         return effects
+
+
+def _key(order: RunOrder | DrainEdge) -> tuple[str, str]:
+    """What an order is about, and what it wants."""
+    if isinstance(order, DrainEdge):
+        return f"edge {order.edge}", "drain" if order.draining else "serve"
+    return f"run {order.run}", order.WhichOneof("order") or ""
 
 
 class Orders:
@@ -94,15 +106,15 @@ class Orders:
 
     def __init__(self, cloud: Callable[[], CloudNode]) -> None:
         self._cloud = cloud
-        self._waiting: dict[tuple[int, str], list[asyncio.Future[None]]] = {}
+        self._waiting: dict[tuple[str, str], list[asyncio.Future[None]]] = {}
 
-    async def give(self, order: RunOrder) -> None:
+    async def give(self, order: RunOrder | DrainEdge) -> None:
         """Raises DelianError when the order would be refused, TimeoutError when the coordinator is
         too busy; then the order may still be followed.
         """
         cloud = self._cloud()
         cloud.machine.check(order)
-        key = (order.run, order.WhichOneof("order") or "")
+        key = _key(order)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(done)
         try:
@@ -119,7 +131,7 @@ class Orders:
     def recorded(self, record: Record) -> None:
         """Tell it of each record of the machine."""
         if record.kind == "ordered":
-            key = (int(record.fields["run"]), str(record.fields["order"]))
+            key = (str(record.fields["about"]), str(record.fields["order"]))
             for done in self._waiting.get(key, []):
                 if not done.done():
                     done.set_result(None)
@@ -153,38 +165,94 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         self._policy = policy or CoordinatorPolicy()
         self._authority, self._tokens, self._enrolment = authority, tokens, enrolment
         self._submitting = asyncio.Lock()  # numbers go up in the order of the machine's events
+        self._begun: set[asyncio.Task[RunMessage]] = set()
         self._transfers = asyncio.Semaphore(TRANSFERS_MAX)
         self._watchers = 0
         self.counts = {"orders": 0, "refused": 0, "blobs in": 0, "blobs out": 0}
 
+    async def close(self) -> None:
+        """Ends what was begun and has no caller any more: a run that has its row begins at the next
+        start.
+        """
+        for task in self._begun:
+            task.cancel()
+        await asyncio.gather(*self._begun, return_exceptions=True)
+
     # ------------------------------------------------ runs
 
     async def Submit(self, request: operator_pb2.SubmitRequest, context: Any) -> RunMessage:
-        return await self._answer(context, self._submit(request.plan))
+        work = self._once(request.request_id, lambda: self._submit(request))
+        return await self._answer(context, self._to_its_end(work))
 
     async def CloneRun(self, request: operator_pb2.CloneRequest, context: Any) -> RunMessage:
-        async def work() -> RunMessage:
-            before = await self._info(request.run)
-            plan = PlanMessage()
-            plan.CopyFrom(before.plan)
-            if request.from_newest:
-                plan.weights.CopyFrom(before.weights)
-            plan.MergeFrom(request.changes)
-            return await self._submit(plan, request.run)
+        work = self._once(request.request_id, lambda: self._clone(request))
+        return await self._answer(context, self._to_its_end(work))
 
-        return await self._answer(context, work())
+    async def _to_its_end(self, work: Coroutine[Any, Any, RunMessage]) -> RunMessage:
+        """What `work` gives. It goes on when its caller is gone, and is still found by its id."""
+        task = asyncio.create_task(work)
+        self._begun.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
 
-    async def _submit(self, plan: PlanMessage, cloned_from: int | None = None) -> RunMessage:
+    def _ended(self, task: asyncio.Task[RunMessage]) -> None:
+        self._begun.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to its caller, or there is none
+
+    async def _once(
+        self, request: bytes, begin: Callable[[], Coroutine[Any, Any, int]]
+    ) -> RunMessage:
+        """The run of a request: the one that there is, or a new one."""
+        if len(request) not in (0, REQUEST_ID_BYTES):
+            raise DelianError(
+                f"a request's id of {len(request)} bytes",
+                f"{REQUEST_ID_BYTES} random ones, or none",
+            )
         async with self._submitting:
-            machine = self._cloud().machine
-            # As it will be numbered, or a little lower: the machine knows of no higher one.
-            machine.check(RunOrder(run=machine.state.newest + 1, submit=plan))
-            await self._check_blobs(plan)
-            run = await self._registry.add_run(plan, cloned_from)
-            self.counts["orders"] += 1
-            log.info("run submitted", extra={"run": run, "run_name": plan.name})
-            await self._orders.give(RunOrder(run=run, submit=plan))
+            run = await self._registry.run_of(request) if request else None
+            if run is None:
+                run = await begin()
+            else:
+                log.info("run asked for again", extra={"run": run})
+                await self._until_begun(run)
         return await self._info(run)
+
+    async def _submit(self, request: operator_pb2.SubmitRequest) -> int:
+        return await self._begin(request.plan, request.request_id)
+
+    async def _clone(self, request: operator_pb2.CloneRequest) -> int:
+        before = await self._info(request.run)
+        plan = PlanMessage()
+        plan.CopyFrom(before.plan)
+        if request.from_newest:
+            plan.weights.CopyFrom(before.weights)
+        plan.MergeFrom(request.changes)
+        return await self._begin(plan, request.request_id, request.run)
+
+    async def _begin(
+        self, plan: PlanMessage, request: bytes, cloned_from: int | None = None
+    ) -> int:
+        machine = self._cloud().machine
+        # As it will be numbered, or a little lower: the machine knows of no higher one.
+        machine.check(RunOrder(run=machine.state.newest + 1, submit=plan))
+        await self._check_blobs(plan)
+        run = await self._registry.add_run(plan, cloned_from, request)
+        self.counts["orders"] += 1
+        log.info("run submitted", extra={"run": run, "run_name": plan.name})
+        await self._orders.give(RunOrder(run=run, submit=plan))
+        return run
+
+    async def _until_begun(self, run: int) -> None:
+        """Waits until the order to begin a run is durable: it was given when the run got its row,
+        and is given again at a start. Raises TimeoutError.
+        """
+        async with asyncio.timeout(ORDER_S):
+            while True:
+                change = self._registry.change_of(run)
+                if (await self._registry.run(run)).phase != NEW:
+                    return
+                await change.wait()
 
     async def _check_blobs(self, plan: PlanMessage) -> None:
         """Whether the plan's blobs are here and fit one another. Raises DelianError."""
@@ -302,14 +370,23 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     ) -> operator_pb2.NodeInfo:
         async def work() -> operator_pb2.NodeInfo:
             node = node_of(request.node)
-            if node != Node(Tier.EDGE, 0):
+            if node.tier is Tier.DEVICE:
                 raise DelianError(
-                    f"{node} is not drained from here",
-                    "an edge is drained on its own machine; from here edge 0 alone",
+                    f"{node} is no edge, and only edges are drained",
+                    "its owner takes a device out: `delian device consent no` on it; for good:"
+                    f" `delian fleet revoke device-{node.number}`",
+                )
+            if node.tier is Tier.CLOUD:
+                raise DelianError(
+                    "the coordinator is not drained", "pause its runs, or drain edge-0"
                 )
             await self._fleet.observe(self._live())
-            await self._fleet.mark(node, "draining")
-            self._gatherer().post(Ordered(Drain(draining=True)))
+            if (await self._fleet.node(node, {})).state == "revoked":
+                raise DelianError(f"{node} was revoked", "it joins again with a new number")
+            order = DrainEdge(edge=node.number, draining=not request.undo)
+            await self._orders.give(order)
+            self.counts["orders"] += 1
+            log.info("edge ordered", extra={"edge": node.number, "draining": order.draining})
             return await self._fleet.node(node, self._live())
 
         return await self._answer(context, work())
@@ -330,6 +407,9 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             await self._fleet.mark(node, "revoked")
             if node.tier is Tier.DEVICE:
                 self._gatherer().post(Ordered(Forget(device=node.number)))
+            if node.tier is Tier.EDGE:
+                # Or devices would be selected there until it is found to be silent.
+                self._cloud().post(Ordered(DrainEdge(edge=node.number, draining=True)))
             self._send_away(node, "revoked")
             facts = {"node": name, "certificates": fresh, "version": listed.version}
             log.warning("node revoked", extra=facts)

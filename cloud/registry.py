@@ -41,6 +41,8 @@ MODELS_KEPT = 20
 #: Moves of an alias that can be rolled back.
 ROLLBACKS_MAX = 8
 _ALIAS = re.compile(r"[a-z][a-z0-9._-]{0,63}")
+#: The phase of a run of which the coordinator's machine has not heard.
+NEW = "new"
 _OVER = tuple(phase.value for phase in OVER)
 
 
@@ -72,9 +74,16 @@ class Registry:
         async with self._keeping:
             await self._keep()
 
-    async def add_run(self, plan: PlanMessage, cloned_from: int | None = None) -> int:
+    async def run_of(self, request: bytes) -> int | None:
+        """The run that was made of a request."""
+        rows = await self._rows(select(RunRow.run).where(RunRow.request == request))
+        return int(rows[0].run) if rows else None
+
+    async def add_run(
+        self, plan: PlanMessage, cloned_from: int | None = None, request: bytes = b""
+    ) -> int:
         """A row for a new run, and for the model that it begins from; gives its number. Durable on
-        return.
+        return. request: which no run was made of before.
         """
 
         async def work(connection: AsyncConnection) -> int:
@@ -83,11 +92,12 @@ class Registry:
             values = {
                 "run": run,
                 "plan": plan.SerializeToString(),
-                "phase": "new",
+                "phase": NEW,
                 "weights": plan.weights.digest,
                 "weights_size": plan.weights.size,
                 "created_ms": created,
                 "cloned_from": cloned_from,
+                "request": request or None,
             }
             await connection.execute(insert(RunRow).values(**values))
             await connection.execute(
@@ -111,7 +121,7 @@ class Registry:
 
     async def unbegun(self, above: int) -> list[tuple[int, PlanMessage]]:
         """Runs of which the coordinator's machine, whose newest is `above`, has not heard."""
-        asked = select(RunRow.run, RunRow.plan).where(RunRow.run > above, RunRow.phase == "new")
+        asked = select(RunRow.run, RunRow.plan).where(RunRow.run > above, RunRow.phase == NEW)
         rows = await self._rows(asked.order_by(RunRow.run))
         return [(row.run, PlanMessage.FromString(row.plan)) for row in rows]
 

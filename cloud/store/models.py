@@ -58,8 +58,8 @@ class Lease(Base):
 class NodeRow(Base):
     """A node that has been enrolled, or was seen. Rows stay for ever: numbers are not used twice.
 
-    state: "" or what an operator made it: "draining", "revoked". home: the edge that a device was
-    last seen at. serial: of its certificate, hexadecimal.
+    state: "" or "revoked". home: the edge that a device was last seen at. serial: of its
+    certificate, hexadecimal. Which edges are out of service the coordinator's machine knows.
     """
 
     __tablename__ = "nodes"
@@ -76,7 +76,9 @@ class NodeRow(Base):
 
 
 class RunRow(Base):
-    """A run. plan: a PlanMessage. round: the one at hand; attempt: likewise."""
+    """A run. plan: a PlanMessage. round: the one at hand; attempt: likewise. request: what the
+    operator drew for it; a repetition finds the run by it.
+    """
 
     __tablename__ = "runs"
 
@@ -91,6 +93,7 @@ class RunRow(Base):
     ended_ms: Mapped[int] = mapped_column(default=0)
     why: Mapped[str] = mapped_column(Text, default="")
     cloned_from: Mapped[int | None]
+    request: Mapped[bytes | None] = mapped_column(LargeBinary(16), index=True, unique=True)
 
 
 class RoundRow(Base):

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
+import grpc
 from delian.cli.main import app
 from delian.core.errors import DelianError
 
@@ -95,6 +96,10 @@ def test_the_fleet_is_listed(ask):
     assert [(n["node"]["tier"], n["node"]["number"]) for n in nodes] == [("node_edge", 0)]
     assert ask("fleet", "show", "edge-0")["state"] == "ready"
     assert ask("fleet", "ls", "--tier", "device")["nodes"] == []
+    assert ask("fleet", "drain", "edge-0")["state"] in ("draining", "drained")
+    assert ask("fleet", "ls")["nodes"][0]["state"] in ("draining", "drained")
+    ask("fleet", "drain", "edge-0", "--undo")
+    assert ask("fleet", "show", "edge-0")["state"] == "ready"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +115,7 @@ def test_the_fleet_is_listed(ask):
         (("fleet", "show", "device-99"), "there is no device 99"),
         (("fleet", "show", "toaster-1"), "names no node"),
         (("fleet", "revoke", "device-1"), "certificates"),
+        (("fleet", "drain", "device-1"), "only edges are drained"),
     ],
 )
 def test_a_mistake_is_told(coordinator, tmp_path, monkeypatch, arguments, words):
@@ -118,6 +124,39 @@ def test_a_mistake_is_told(coordinator, tmp_path, monkeypatch, arguments, words)
     with pytest.raises(DelianError) as caught:
         app([*arguments, *where], standalone_mode=False)
     assert words in str(caught.value)
+
+
+def test_a_request_with_an_id_is_repeated_while_no_answer_comes(monkeypatch):
+    from delian.cli import coordinator
+    from delian.core.wire.operator_pb2 import SubmitRequest
+
+    monkeypatch.setattr(coordinator, "PAUSES_S", (0, 0))
+    heard = []
+
+    class Fault(grpc.RpcError):
+        def __init__(self, code):
+            self.code, self.details = (lambda: code), (lambda: "")
+
+    class Stub:
+        def __init__(self, *answers):
+            self.answers = iter(answers)
+
+        def Submit(self, request, timeout, metadata):
+            heard.append(request.request_id)
+            answer = next(self.answers)
+            if isinstance(answer, grpc.StatusCode):
+                raise Fault(answer)
+            return answer
+
+    gone, late = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
+    request = SubmitRequest(request_id=b"r" * 16)
+    client = coordinator.Client("x", Stub(gone, late, "made"), ())
+    assert client.call_again("Submit", request) == "made" and heard == [b"r" * 16] * 3
+    with pytest.raises(coordinator.Unreachable):
+        coordinator.Client("x", Stub(gone, gone, gone, "never"), ()).call_again("Submit", request)
+    with pytest.raises(DelianError, match="INVALID"):
+        wrong = Stub(grpc.StatusCode.INVALID_ARGUMENT, "never")
+        coordinator.Client("x", wrong, ()).call_again("Submit", request)
 
 
 def test_a_coordinator_that_is_not_there_exits_with_3(tmp_path):

@@ -48,6 +48,9 @@ from delian.core.wire.operator_pb2 import (
 from delian.core.wire.operator_pb2_grpc import OperatorStub
 from delian.edge.machine import EdgeMachine, restore
 from delian.edge.state import EdgeState
+from delian.edge.state import Phase as EdgePhase
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
 def gatherer(snapshot):
@@ -208,6 +211,70 @@ def test_a_run_whose_order_was_lost_begins_at_the_next_start(tmp_path, bundle):
     run(main())
 
 
+def test_a_request_that_is_repeated_makes_one_run(tmp_path, bundle):
+    async def main():
+        one, two, three = (bytes([n]) * 16 for n in range(3))
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            plan = await plan_of(call, bundle)
+            request = SubmitRequest(plan=plan, request_id=one)
+            made = await asyncio.gather(*(call("Submit", request) for _ in range(3)))
+            assert [m.run for m in made] == [1, 1, 1] and made[0].phase == "waiting"
+            clone = CloneRequest(run=1, request_id=two)
+            assert [(await call("CloneRun", clone)).run for _ in range(2)] == [2, 2]
+            assert (await call("Submit", SubmitRequest(plan=plan))).run == 3
+            assert (await call("Submit", SubmitRequest(plan=plan))).run == 4, "without an id"
+            bad = SubmitRequest(plan=PlanMessage(), request_id=three)
+            await refused(call("Submit", bad))
+            good = SubmitRequest(plan=plan, request_id=three)
+            assert (await call("Submit", good)).run == 5, "nothing was made of it before"
+            for length in (1, 15, 17):
+                wrong = SubmitRequest(plan=plan, request_id=b"x" * length)
+                assert (await refused(call("Submit", wrong)))[0] is INVALID
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            assert (await call("Submit", request)).run == 1
+            assert (await call("CloneRun", clone)).run == 2
+            assert len((await call("ListRuns", ListRequest())).runs) == 5
+
+    run(main())
+
+
+def test_a_caller_that_is_gone_finds_its_run_begun(tmp_path, bundle):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            request = SubmitRequest(plan=await plan_of(call, bundle), request_id=b"r" * 16)
+            at, on = asyncio.Event(), asyncio.Event()
+            give = daemon.orders.give
+
+            async def slowly(order):
+                at.set()
+                await on.wait()
+                await give(order)
+
+            daemon.orders.give = slowly
+            first = call("Submit", request)
+            await asyncio.wait_for(at.wait(), 20)
+            first.cancel()
+            again = asyncio.ensure_future(call("Submit", request))
+            on.set()
+            made = await again
+            assert (made.run, made.phase) == (1, "waiting")
+            assert len((await call("ListRuns", ListRequest())).runs) == 1
+
+    run(main())
+
+
+def test_a_request_that_is_repeated_after_a_crash_finds_the_run_that_begins_anew(tmp_path, bundle):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            plan = await plan_of(call, bundle)
+            await daemon.registry.add_run(plan, request=b"r" * 16)  # and then the process died
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            made = await call("Submit", SubmitRequest(plan=plan, request_id=b"r" * 16))
+            assert (made.run, made.phase) == (1, "waiting")
+
+    run(main())
+
+
 def test_runs_and_models_are_there_after_a_restart(tmp_path, bundle):
     async def main():
         async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
@@ -318,12 +385,57 @@ def test_nodes_are_listed_with_what_they_do(tmp_path):
             assert pages == [[5, 6], [9]]
             one = await call("GetNode", NodeRequest(node=address(edge)))
             assert one.state == "ready" and one.seen_ms > 0
-            drained = await call("DrainNode", NodeRequest(node=address(Node(Tier.EDGE, 0))))
-            assert drained.state == "draining"
-            code, _ = await refused(call("DrainNode", NodeRequest(node=address(edge))))
-            assert code is grpc.StatusCode.INVALID_ARGUMENT
             nobody = NodeRequest(node=address(Node(Tier.DEVICE, 77)))
             assert (await refused(call("GetNode", nobody)))[0] is grpc.StatusCode.NOT_FOUND
+
+    run(main())
+
+
+def test_any_edge_is_drained_and_put_back(tmp_path):
+    own, other = Node(Tier.EDGE, 0), Node(Tier.EDGE, 3)
+
+    async def state(call, node, name="GetNode", **request):
+        return (await call(name, NodeRequest(node=address(node), **request))).state
+
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            hello = EdgeHello(edge=3, incarnation=1, sequence=1, protocol=1, ready=[5])
+            daemon.cloud.post(Received(other, hello))
+            await until(lambda: 3 in daemon.cloud.machine.state.edges)
+            for node in (own, other):
+                assert await state(call, node, "DrainNode") == "draining"
+                assert await state(call, node, "DrainNode") == "draining"
+            # The coordinator's own edge hears of it as any other does, and says so.
+            await until(lambda: daemon.gatherer.machine.state.phase is EdgePhase.DRAINING)
+            views = daemon.cloud.machine.state.edges
+            await until(lambda: views[0].told_draining)
+            assert await state(call, own) == "drained"
+            told = {"incarnation": 1, "protocol": 1, "told_draining": True}
+            daemon.cloud.post(Received(other, EdgeHello(edge=3, sequence=2, **told)))
+            await until(lambda: views[3].told_draining)
+            assert await state(call, other) == "drained"
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            assert await state(call, other) == "drained"
+            assert await state(call, own, "DrainNode", undo=True) in ("draining", "ready")
+            await until(lambda: daemon.gatherer.machine.state.phase is EdgePhase.SERVING)
+            assert await state(call, own) == "ready"
+            await state(call, other, "DrainNode", undo=True)
+            assert not daemon.cloud.machine.state.draining
+
+    run(main())
+
+
+def test_what_is_no_edge_is_not_drained_and_it_is_said_what_to_do(tmp_path):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            for node, words in (
+                (Node(Tier.DEVICE, 5), "delian device consent no"),
+                (CLOUD, "pause its runs"),
+            ):
+                code, text = await refused(call("DrainNode", NodeRequest(node=address(node))))
+                assert code is grpc.StatusCode.INVALID_ARGUMENT and words in text
+            nobody = NodeRequest(node=address(Node(Tier.EDGE, 77)))
+            assert (await refused(call("DrainNode", nobody)))[0] is grpc.StatusCode.NOT_FOUND
 
     run(main())
 

@@ -124,8 +124,8 @@ def test_a_device_is_told_of_edges_that_said_where_they_are_and_then_of_the_coor
     async def main():
         database = await Database.open(tmp_path / "s.db")
         cloud = HomeAddress(CLOUD, "cloud:7443")
-        fleet = Fleet(database, cloud)
-        for labels in ({"grpc": "barn:7451"}, {}, {"grpc": "away:7451"}):
+        fleet = Fleet(database, cloud, lambda: {4})  # is out of service
+        for labels in ({"grpc": "barn:7451"}, {}, {"grpc": "away:7451"}, {"grpc": "out:7451"}):
             await fleet.register(Tier.EDGE, labels, 1)
         await fleet.mark(Node(Tier.EDGE, 3), "revoked")
         device, edge = Node(Tier.DEVICE, 1), Node(Tier.EDGE, 1)

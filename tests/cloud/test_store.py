@@ -23,6 +23,7 @@ from delian.cloud.store.models import (
     EventRow,
     Lease,
     ModelRow,
+    NodeRow,
     RoundRow,
     RunRow,
 )
@@ -60,6 +61,37 @@ def test_the_migrations_lead_to_the_tables_of_the_models(store):
         await database.close()
         assert differences == []
         assert revision == migrate.head()
+
+    run(main())
+
+
+def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_rows(store, monkeypatch):
+    async def main():
+        upgrade = migrate.upgrade
+        monkeypatch.setattr(migrate, "upgrade", lambda connection: upgrade(connection, "0001"))
+        database = await Database.open(store)
+
+        async def fill(connection):
+            for line in (
+                "INSERT INTO nodes (tier, number, labels, state, serial, certificate_ends_ms,"
+                " enrolled_ms, seen_ms) VALUES ('edge', 1, '{}', 'draining', '', 0, 0, 7)",
+                "INSERT INTO nodes (tier, number, labels, state, serial, certificate_ends_ms,"
+                " enrolled_ms, seen_ms) VALUES ('edge', 2, '{}', 'revoked', '', 0, 0, 8)",
+                "INSERT INTO runs (run, plan, phase, round, attempt, weights, weights_size,"
+                " created_ms, ended_ms, why) VALUES (4, '', 'done', 1, 1, '', 0, 0, 0, '')",
+            ):
+                await connection.exec_driver_sql(line)
+
+        await database.transact(fill)
+        await database.close()
+        monkeypatch.undo()
+        database = await Database.open(store)
+        async with database.read() as connection:
+            nodes = (await connection.execute(select(NodeRow).order_by(NodeRow.number))).all()
+            (known,) = (await connection.execute(select(RunRow))).all()
+        assert [(row.state, row.seen_ms) for row in nodes] == [("", 7), ("revoked", 8)]
+        assert (known.run, known.request) == (4, None)
+        await database.close()
 
     run(main())
 

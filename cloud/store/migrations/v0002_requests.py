@@ -1,0 +1,19 @@
+"""Runs remember the request that made them. Which edges drain the coordinator's machine knows now:
+it is not written beside the node any more.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("runs", sa.Column("request", sa.LargeBinary(length=16), nullable=True))
+    op.create_index(op.f("ix_runs_request"), "runs", ["request"], unique=True)
+    op.execute("UPDATE nodes SET state = '' WHERE state = 'draining'")
