@@ -5,7 +5,8 @@ anybody may send there is small, counted by address, and answered with as little
 wrong token, an expired one and a used one are all "the token lets nobody in".
 
 `Identity` is served beside the link, over mutual TLS. A peer renews the certificate that it shows:
-its name is read from there and from nowhere else.
+its name is read from there and from nowhere else. For nodes that cannot reach it, `errands.py` does
+the same over links.
 
 The order of things on the way in: the token is used up (by the node's key), then the number is
 handed out, then number and key are written down together, then the certificate is written down,
@@ -237,7 +238,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         )
         self.counts["enrolled"] += 1
         log.info("enrolled", extra={"peer": peer, "node": issued.identity.common_name})
-        return await _answer(issued, self._authority, self._registry, now)
+        return await reply_of(issued, self._authority, self._registry, now)
 
     async def _admit(
         self, token: Token, role: Role, key: bytes, labels: Mapping[str, str], now: float
@@ -294,7 +295,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
             await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, error.message)
         self.counts["renewed"] += 1
         log.info("renewed", extra={"node": peer.common_name})
-        return await _answer(issued, self._authority, self._registry, now)
+        return await reply_of(issued, self._authority, self._registry, now)
 
     async def Denied(
         self, request: enrolment_pb2.DeniedRequest, context: Any
@@ -325,9 +326,10 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         return peer
 
 
-async def _answer(
+async def reply_of(
     issued: Issued, authority: Authority, registry: Registry, now_s: float
 ) -> enrolment_pb2.EnrolReply:
+    """What a node is told of its new certificate, once the registry has it too."""
     reply = enrolment_pb2.EnrolReply(
         federation=issued.identity.federation,
         certificate=issued.chain,

@@ -96,6 +96,11 @@ class Renewer:
         """Try at once: an operator asked, or the clock was set."""
         self._now.set()
 
+    def again(self) -> None:
+        """Try at once if the last try failed: there is a connection anew."""
+        if self.failures:
+            self._now.set()
+
     async def run(self) -> None:
         """Until it is cancelled, or the coordinator refuses for good: raises RenewalRefused."""
         while True:

@@ -1,0 +1,207 @@
+"""Errands: what a node asks the coordinator through its links, for want of another way.
+
+    device                    edge                        coordinator
+      |  -- RenewalAsk ------>  |  -- RenewalAsk ---------->  |   cloud/errands.py
+      |  <-- RenewalAnswer ---  |  <-- RenewalAnswer -------  |
+                                |  -- DeniedAsk ----------->  |   a page at a time
+                                |  <-- DeniedPage ----------  |
+
+They travel in envelopes, over gRPC and MQTT alike, and are no transfers. No state machine sees them
+and no journal keeps them: who gets no answer in time asks again later.
+
+An edge passes renewals on for its devices, one device's for that device alone, and answers to the
+device that they name; it reads neither. What makes that safe is in `core/identity/relayed.py`: the
+edge is trusted with nothing but to carry, or not to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+
+from google.protobuf.message import Message
+
+from ..identity.authority import DENIED_MAX
+from ..identity.certificates import IdentityError, TlsMaterial, load_certificate
+from ..identity.relayed import claimed, hash_of, make_ask, not_now, read_answer, result_of
+from ..identity.renewal import RenewalRefused
+from ..identity.roles import may_ask_for
+from ..ports import CLOUD, Node, Tier
+from ..wire.enrolment_pb2 import DeniedList, EnrolReply, RenewRequest
+from ..wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAnswer, RenewalAsk
+from .limits import Buckets, Faults
+from .switch import Switch
+
+#: For the answer to one errand: through an edge and back, and a coordinator that is busy.
+ANSWER_S = 30.0
+#: Serial numbers in a page: at most 22 bytes each, so 44 KiB.
+PAGE_SERIALS_MAX = 2_048
+#: How often a list that changes while it is read is begun anew.
+LIST_TRIES = 3
+#: What an edge passes on of one device: a node that fails asks again after a minute and more.
+DEVICE_BURST, DEVICE_PER_S = 4, 1 / 30
+#: And of all its devices; a coordinator takes as much of an edge.
+EDGE_BURST, EDGE_PER_S = 512, 32.0
+
+#: The home that is connected now, by the name under which it is spoken to; None: there is none.
+Home = Callable[[], Node | None]
+
+
+class Errands:
+    """A node's side of it: asks for itself, and on an edge passes on for its devices.
+
+    home: see `Home`. clock: of the rates, in seconds.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        node: Node,
+        home: Home,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.faults = Faults("errands")
+        self.counts: Counter[str] = Counter()  # "renewals passed on", "answers passed on"
+        self.node = node
+        self._switch, self._home, self._clock = switch, home, clock
+        self._asked: dict[bytes, asyncio.Future[RenewalAnswer]] = {}
+        self._page: tuple[int, asyncio.Future[DeniedPage]] | None = None
+        self._of_device = Buckets(DEVICE_BURST, DEVICE_PER_S)
+        self._of_all = Buckets(EDGE_BURST, EDGE_PER_S)
+        switch.on_errand(RenewalAnswer, self._take_answer)
+        if node.tier is Tier.EDGE:
+            switch.on_errand(RenewalAsk, self._take_ask)
+            switch.on_errand(DeniedPage, self._take_page)
+
+    # ------------------------------------------------ for itself
+
+    async def renew(
+        self, material: TlsMaterial, request: RenewRequest, timeout_s: float = ANSWER_S
+    ) -> EnrolReply:
+        """A certificate for the key of a request. material: what the node has now.
+
+        Raises RenewalRefused where the coordinator has refused under its signature, and
+        IdentityError where there is no home, no answer, or none that proves anything.
+        """
+        home = self._somebody()
+        ask = await asyncio.to_thread(make_ask, material, request.request)
+        name = hash_of(ask)
+        waits = self._asked[name] = asyncio.get_running_loop().create_future()
+        try:
+            self._switch.send(self.node, home, ask)
+            async with asyncio.timeout(timeout_s):
+                answer = await waits
+        except TimeoutError:
+            raise IdentityError("nobody has answered the renewal") from None
+        finally:
+            del self._asked[name]
+        authority = load_certificate(material.authority)
+        reply, refusal = await asyncio.to_thread(read_answer, answer, ask, authority)
+        if reply is None:
+            raise RenewalRefused(f"the coordinator says: {refusal}", "join again with a new token")
+        return reply
+
+    async def denied(self, version: int, timeout_s: float = ANSWER_S) -> DeniedList:
+        """The deny list, for an edge that has `version`. timeout_s: for a page. Raises
+        IdentityError.
+        """
+        for _ in range(LIST_TRIES):
+            found = await self._denied(version, timeout_s)
+            if found is not None:
+                return found
+        raise IdentityError("the deny list has changed again and again while it was read")
+
+    async def _denied(self, version: int, timeout_s: float) -> DeniedList | None:
+        """None: it has changed meanwhile."""
+        page = await self._ask_page(version, 0, timeout_s)
+        made = DeniedList(version=page.version)
+        if page.version == version:
+            return made
+        if page.total > DENIED_MAX:
+            raise IdentityError(f"a deny list of {page.total} entries is too long")
+        total = page.total
+        while True:
+            made.serials.extend(page.serials)
+            if len(made.serials) == total:
+                return made
+            if not page.serials or len(made.serials) > total:
+                raise IdentityError("the deny list's pages do not fit together")
+            page = await self._ask_page(version, len(made.serials), timeout_s)
+            if (page.version, page.total) != (made.version, total):
+                return None
+
+    async def _ask_page(self, version: int, offset: int, timeout_s: float) -> DeniedPage:
+        home = self._somebody()
+        waits: asyncio.Future[DeniedPage] = asyncio.get_running_loop().create_future()
+        self._page = offset, waits
+        self._switch.send(self.node, home, DeniedAsk(version=version, offset=offset))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waits
+        except TimeoutError:
+            raise IdentityError("nobody has said who is denied") from None
+        finally:
+            self._page = None
+
+    def _somebody(self) -> Node:
+        home = self._home()
+        if home is None:
+            raise IdentityError("there is no connection to a home")
+        return home
+
+    # ------------------------------------------------ what comes from above
+
+    def _take_answer(self, sender: Node, to: Node, message: Message) -> None:
+        assert isinstance(message, RenewalAnswer)
+        try:
+            node, result = result_of(message)
+        except IdentityError as error:
+            self.faults.count("malformed", sender, why=error.message)
+            return
+        waits = self._asked.get(result.claim_hash) if node == self.node else None
+        if waits is not None:
+            if not waits.done():
+                waits.set_result(message)
+        elif self.node.tier is Tier.EDGE and node.tier is Tier.DEVICE:
+            self.counts["answers passed on"] += 1
+            self._switch.send(self.node, node, message)
+        else:
+            self.faults.count("answer that nobody waits for", sender)
+
+    def _take_page(self, sender: Node, to: Node, message: Message) -> None:
+        assert isinstance(message, DeniedPage)
+        if len(message.serials) > PAGE_SERIALS_MAX:
+            self.faults.count("malformed", sender)
+        elif self._page is None or self._page[0] != message.offset or self._page[1].done():
+            self.faults.count("answer that nobody waits for", sender)
+        else:
+            self._page[1].set_result(message)
+
+    # ------------------------------------------------ what comes from below
+
+    def _take_ask(self, sender: Node, to: Node, message: Message) -> None:
+        """Of a node that the link has authenticated."""
+        assert isinstance(message, RenewalAsk)
+        try:
+            node = claimed(message)
+        except IdentityError as error:
+            self.faults.count("malformed", sender, why=error.message)
+            return
+        if to != self.node or not may_ask_for(sender, node):
+            self.faults.count("renewal for another", sender)
+            return
+        now = self._clock()
+        if not self._of_device.take(sender, now) or not self._of_all.take(None, now):
+            self.faults.count("too many renewals", sender)
+            self._switch.send(self.node, sender, not_now(message, node, "too many renewals"))
+            return
+        if self._home() != CLOUD:
+            self.counts["no way up"] += 1
+            why = "this edge has no connection to the coordinator"
+            self._switch.send(self.node, sender, not_now(message, node, why))
+            return
+        self.counts["renewals passed on"] += 1
+        self._switch.send(self.node, CLOUD, message)
