@@ -269,6 +269,7 @@ class Collection(Machine[CollectionState]):
             state.counted += 1
         else:
             state.answers[device] = MISFIT
+            self.record("misfit", device=device, bytes=len(message.vector))
         state.in_part.append(device)
         self.emit(ack(message, status_of(state.answers[device], message)))
         self._wait_no_more(device)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 
+from ..node.once import Once
+
 log = logging.getLogger("delian.net")
 
 KIB = 1024
@@ -57,9 +59,6 @@ OUTGOING_PER_PEER = 16
 OUTGOING_BYTES_PER_PEER = 256 * MIB
 OUTGOING_BYTES_MAX = 2_048 * MIB
 
-#: Kinds of refusals per peer of which it is remembered that they have been logged.
-_LOGGED_MAX = 4_096
-
 
 class Faults:
     """Refusals by kind. `counts` is for the metrics: kind -> how many."""
@@ -67,20 +66,15 @@ class Faults:
     def __init__(self, name: str) -> None:
         self.name = name
         self.counts: Counter[str] = Counter()
-        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._first = Once()
 
     def count(self, kind: str, peer: object = "", **facts: object) -> None:
         """One more of `kind`; logged when it is the first one from this peer."""
         self.counts[kind] += 1
-        key = (kind, str(peer))
-        if key in self._logged:
-            return
-        self._logged[key] = None
-        if len(self._logged) > _LOGGED_MAX:
-            self._logged.popitem(last=False)
-        log.warning(
-            "%s: %s from %s", self.name, kind, peer or "a peer", extra={"kind": kind, **facts}
-        )
+        if self._first(kind, str(peer)):
+            log.warning(
+                "%s: %s from %s", self.name, kind, peer or "a peer", extra={"kind": kind, **facts}
+            )
 
 
 class Buckets:
