@@ -78,8 +78,8 @@ from .state import (
     Serving,
 )
 
-#: Heartbeats after a change of pace that are answered by the pace: it may have been lost.
-PACES_REPEATED = 3
+#: Numbers of paces are below.
+PACE_NUMBER_MAX = 2**63
 
 
 class Trigger(StrEnum):
@@ -208,6 +208,7 @@ class Coordinator(Machine[CoordinatorState]):
             raise ProtocolError(f"{self.node}: {sender} names itself edge {message.edge}")
         if kind is EdgeHello:
             fits = message.protocol >= PROTOCOL and len(message.ready) <= DEVICES_PER_EDGE_MAX
+            fits = fits and message.pace < PACE_NUMBER_MAX
             room = edge in state.edges or len(state.edges) < EDGES_MAX
             fresh = fits and room and self._roster().is_new(message)
             return (_T.HELLO if fresh else _T.STALE), message
@@ -329,8 +330,8 @@ class Coordinator(Machine[CoordinatorState]):
         if pace != self.state.pace:
             self.changed = True
             self.state.pace = pace
-            for edge, view in sorted(self.state.edges.items()):
-                view.paces = PACES_REPEATED
+            self.state.paced += 1
+            for edge in sorted(self.state.edges):
                 self._send_pace(edge)
 
     def _pace(self) -> Pace:
@@ -349,11 +350,10 @@ class Coordinator(Machine[CoordinatorState]):
 
     def _send_pace(self, edge: int) -> None:
         """The pace is the same for all edges but for `draining`."""
-        assert self.state.pace is not None, "it is made when the coordinator starts"
-        pace = self.state.pace
-        if edge in self.state.draining:
-            pace = Pace(draining=True)
-            pace.MergeFrom(self.state.pace)
+        state = self.state
+        assert state.pace is not None, "it is made when the coordinator starts"
+        pace = Pace(draining=edge in state.draining, number=state.paced)
+        pace.MergeFrom(state.pace)
         self.send(Node(Tier.EDGE, edge), pace)
 
     # ------------------------------------------------ any time
@@ -364,10 +364,9 @@ class Coordinator(Machine[CoordinatorState]):
 
     def keep_roster(self, message: EdgeHello) -> None:
         anew = self._roster().keep(message, self.now)
-        view = self.state.edges[message.edge]
-        misled = view.told_draining != (message.edge in self.state.draining)
-        if message.asks_pace or misled or view.paces:
-            view.paces = max(0, view.paces - 1)
+        if message.pace > self.state.paced:
+            self.state.paced = message.pace + 1  # of a coordinator before this one
+        if message.pace != self.state.paced:
             self._send_pace(message.edge)
         if anew:
             for machine in self._active():
@@ -413,6 +412,7 @@ class Coordinator(Machine[CoordinatorState]):
         else:
             del state.draining[edge]
         self.record("drain", edge=edge, draining=order.draining)
+        state.paced += 1
         if edge in state.edges:
             self._send_pace(edge)
 

@@ -66,7 +66,6 @@ class Roster:
         self.edges[message.edge] = view
         if before is None:
             return False
-        view.paces = before.paces
         if message.incarnation > before.incarnation:
             return True
         # One that is named in spite of its task may have been named before the task came.

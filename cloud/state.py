@@ -55,8 +55,7 @@ class EdgeView:
     """What the coordinator knows of an edge: its newest EdgeHello.
 
     taken: device -> the run that tasked it, since when no hello came without the device: that it
-    stands in `ready` says nothing. paces: hellos that are still answered by a Pace, since the last
-    one may have been lost. told_draining: whether it has heard that it is to drain.
+    stands in `ready` says nothing. told_draining: whether it has heard that it is to drain.
     """
 
     incarnation: int
@@ -64,7 +63,6 @@ class EdgeView:
     heard_ns: int
     ready: list[int]
     taken: dict[int, int] = field(default_factory=dict)
-    paces: int = 0
     told_draining: bool = False
 
 
@@ -249,8 +247,8 @@ class CoordinatorState:
 
     edges: by number. runs: those that are not over, by number. ended: the newest of the others, the
     oldest first. newest: the highest number that a run had. turns: counts the times that a run took
-    devices. pace: what the edges were told last. draining: edges that an operator takes out of
-    service. denied: version of the deny list.
+    devices. pace: what the edges were told last. paced: its number, as every edge should name it.
+    draining: edges that an operator takes out of service. denied: version of the deny list.
     """
 
     phase: Serving = Serving.OFFLINE
@@ -260,6 +258,7 @@ class CoordinatorState:
     newest: int = 0
     turns: int = 0
     pace: Pace | None = None
+    paced: int = 0
     draining: dict[int, bool] = field(default_factory=dict)
     denied: int = 0
 

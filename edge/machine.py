@@ -219,6 +219,8 @@ class EdgeMachine(Machine[EdgeState]):
     def _read_cloud(self, message: Any) -> tuple[Trigger, Any]:
         kind = type(message)
         if kind is Pace:
+            if self.state.pace is not None and message.number <= self.state.pace.number:
+                return _T.STALE, message
             drains = message.draining or self.state.drained
             if drains and self.state.phase is SERVING:
                 return _T.PACE_DRAINS, message
@@ -300,6 +302,7 @@ class EdgeMachine(Machine[EdgeState]):
                 devices_max=0 if draining else self.policy.devices_max,
                 asks_pace=state.pace is None,
                 told_draining=self._told_draining(),
+                pace=0 if state.pace is None else state.pace.number,
             ),
         )
         self._hello_at(self.policy.heartbeat_ns)

@@ -93,7 +93,7 @@ class Reject(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., reason: _Optional[_Union[RejectReason, str]] = ..., retry: _Optional[_Union[RetryWindow, _Mapping]] = ...) -> None: ...
 
 class EdgeHello(_message.Message):
-    __slots__ = ("edge", "incarnation", "sequence", "protocol", "ready", "devices_max", "asks_pace", "told_draining")
+    __slots__ = ("edge", "incarnation", "sequence", "protocol", "ready", "devices_max", "asks_pace", "told_draining", "pace")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class EdgeHello(_message.Message):
     DEVICES_MAX_FIELD_NUMBER: _ClassVar[int]
     ASKS_PACE_FIELD_NUMBER: _ClassVar[int]
     TOLD_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     edge: int
     incarnation: int
     sequence: int
@@ -110,10 +111,11 @@ class EdgeHello(_message.Message):
     devices_max: int
     asks_pace: bool
     told_draining: bool
-    def __init__(self, edge: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., protocol: _Optional[int] = ..., ready: _Optional[_Iterable[int]] = ..., devices_max: _Optional[int] = ..., asks_pace: _Optional[bool] = ..., told_draining: _Optional[bool] = ...) -> None: ...
+    pace: int
+    def __init__(self, edge: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., protocol: _Optional[int] = ..., ready: _Optional[_Iterable[int]] = ..., devices_max: _Optional[int] = ..., asks_pace: _Optional[bool] = ..., told_draining: _Optional[bool] = ..., pace: _Optional[int] = ...) -> None: ...
 
 class Pace(_message.Message):
-    __slots__ = ("ready_max", "after_task", "after_reject", "lease_ms", "requirements", "draining", "denied_version")
+    __slots__ = ("ready_max", "after_task", "after_reject", "lease_ms", "requirements", "draining", "denied_version", "number")
     READY_MAX_FIELD_NUMBER: _ClassVar[int]
     AFTER_TASK_FIELD_NUMBER: _ClassVar[int]
     AFTER_REJECT_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +123,7 @@ class Pace(_message.Message):
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     DENIED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     ready_max: int
     after_task: RetryWindow
     after_reject: RetryWindow
@@ -128,7 +131,8 @@ class Pace(_message.Message):
     requirements: Requirements
     draining: bool
     denied_version: int
-    def __init__(self, ready_max: _Optional[int] = ..., after_task: _Optional[_Union[RetryWindow, _Mapping]] = ..., after_reject: _Optional[_Union[RetryWindow, _Mapping]] = ..., lease_ms: _Optional[int] = ..., requirements: _Optional[_Union[Requirements, _Mapping]] = ..., draining: _Optional[bool] = ..., denied_version: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, ready_max: _Optional[int] = ..., after_task: _Optional[_Union[RetryWindow, _Mapping]] = ..., after_reject: _Optional[_Union[RetryWindow, _Mapping]] = ..., lease_ms: _Optional[int] = ..., requirements: _Optional[_Union[Requirements, _Mapping]] = ..., draining: _Optional[bool] = ..., denied_version: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Requirements(_message.Message):
     __slots__ = ("powered", "unmetered", "idle", "memory_mib", "storage_mib", "fresh")

@@ -132,8 +132,11 @@ class Bench:
     def started(self):
         return self.does(Started()).submit()
 
-    def hello(self, number, ready, incarnation=1, asks_pace=False, told_draining=False):
+    def hello(self, number, ready, incarnation=1, asks_pace=False, told_draining=False, pace=None):
+        """pace: the number of the one that the edge keeps; None: the newest, or what it asks."""
         self.hellos += 1
+        if pace is None:
+            pace = 0 if asks_pace else self.machine.state.paced
         return self.hears(
             number,
             EdgeHello(
@@ -144,6 +147,7 @@ class Bench:
                 ready=ready,
                 asks_pace=asks_pace,
                 told_draining=told_draining,
+                pace=pace,
             ),
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud.machine import PACES_REPEATED, TABLE, Coordinator
+from delian.cloud.machine import PACE_NUMBER_MAX, TABLE, Coordinator
 from delian.cloud.state import (
     RUNS_ACTIVE_MAX,
     RUNS_ENDED_MAX,
@@ -81,10 +81,19 @@ class TestPace:
         assert [p.ready_max for p in bench.said(1, Pace)] == [0]
         assert [p.ready_max > 0 for p in bench.orders("resume").said(1, Pace)] == [True]
 
-    def test_a_change_is_repeated_for_it_may_be_lost(self):
-        bench = Bench().does(Started()).hello(1, []).submit()
-        answers = [len(bench.hello(1, []).said(1, Pace)) for _ in range(PACES_REPEATED + 2)]
-        assert answers == [1] * PACES_REPEATED + [0, 0]
+    def test_a_change_is_repeated_until_the_edge_names_it(self):
+        bench = Bench().does(Started()).hello(1, [])
+        old = bench.machine.state.paced
+        (pace,) = bench.submit().said(1, Pace)
+        for _ in range(5):
+            assert bench.hello(1, [], pace=old).said(1, Pace) == [pace]
+        assert not bench.hello(1, [], pace=pace.number).said(1, Pace)
+
+    def test_after_a_coordinator_that_was_lost_its_numbers_go_on(self):
+        bench = Bench().started().hello(1, [])
+        (pace,) = bench.hello(1, [], pace=90).said(1, Pace)
+        assert pace.number == 91 and not bench.hello(1, [], pace=91).said(1)
+        assert bench.hello(1, [], pace=PACE_NUMBER_MAX).ignored()
 
     def test_a_device_must_be_of_use_to_every_run(self):
         bench = Bench(requirements=Requirements(powered=True, memory_mib=100)).started()
@@ -284,17 +293,18 @@ class TestDraining:
         (pace,) = bench.said(1, Pace)
         assert pace.draining and pace.ready_max > 0 and not bench.said(2)
         assert bench.records("drain") == [{"edge": 1, "draining": True}]
-        for _ in range(PACES_REPEATED + 2):
-            assert [p.draining for p in bench.hello(1, []).said(1, Pace)] == [True]
+        for _ in range(5):
+            hello = bench.hello(1, [], pace=pace.number - 1)
+            assert [p.draining for p in hello.said(1, Pace)] == [True]
         assert not bench.hello(1, [], told_draining=True).said(1)
         assert drain(bench, 1).ignored() and not bench.machine.changed
 
     def test_undone_it_is_told_in_the_same_way(self):
         bench = drain(Bench().started().hello(1, []), 1).hello(1, [], told_draining=True)
-        assert [p.draining for p in drain(bench, 1, False).said(1, Pace)] == [False]
-        assert [p.draining for p in bench.hello(1, [], told_draining=True).said(1)] == [False]
-        for _ in range(PACES_REPEATED):
-            bench.hello(1, [])
+        (pace,) = drain(bench, 1, False).said(1, Pace)
+        assert not pace.draining
+        hello = bench.hello(1, [], told_draining=True, pace=pace.number - 1)
+        assert hello.said(1) == [pace]
         assert not bench.hello(1, []).said(1)
         assert drain(bench, 1, False).ignored()
 
@@ -336,7 +346,7 @@ class TestDenied:
         bench = Bench().started().hello(1, []).hello(2, [])
         bench.does(Ordered(DeniedVersion(version=3)))
         assert [p.denied_version for p in bench.said(1) + bench.said(2)] == [3, 3]
-        assert bench.hello(1, []).said(1)[0].denied_version == 3
+        assert bench.hello(1, [], pace=1).said(1)[0].denied_version == 3
         assert bench.does(Ordered(DeniedVersion(version=3))).ignored()
         again = bench.again()
         assert again.hello(9, [], asks_pace=True).said(9)[0].denied_version == 3

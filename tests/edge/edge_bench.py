@@ -15,7 +15,7 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility
+from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility, Pace
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.round_pb2 import (
     NON_FINITE,
@@ -107,6 +107,10 @@ class Bench:
         return self.does(Received(sender, message), after)
 
     def cloud(self, message, after=0):
+        """A Pace without a number is the next one."""
+        if isinstance(message, Pace) and not message.number:
+            known = self.state.pace
+            message.number = 1 if known is None else known.number + 1
         return self.hears(CLOUD, message, after)
 
     @property

@@ -434,6 +434,14 @@ class TestOrders:
         assert not hello.told_draining and hello.devices_max > 0
         assert type(ready(again, 2, sequence=3).said(device(2))[0]) is Accept
 
+    def test_a_pace_that_was_under_way_for_long_is_ignored(self):
+        bench = Bench().does(Started()).cloud(Pace(ready_max=5, number=7))
+        assert bench.cloud(Pace(ready_max=0, number=6)).ignored()
+        assert bench.cloud(Pace(ready_max=0, number=7)).ignored()
+        assert bench.state.pace.ready_max == 5
+        (hello,) = bench.does(TimerFired("hello"), after=SECOND).said(CLOUD)
+        assert hello.pace == 7, "so that the cloud knows"
+
     def test_it_drains_while_its_own_side_or_the_cloud_wants_it(self):
         bench = Bench().gathering().does(Ordered(Drain(draining=True)))
         bench.cloud(Pace(ready_max=9, draining=True)).cloud(Pace(ready_max=9))

@@ -99,6 +99,7 @@ def _cloud(machine, pick):
                 EdgeSumAck(**name, part=pick([*out, 0])),
                 RoundClosed(**name, succeeded=pick([True, False])),
                 Pace(
+                    number=pick([1, 2, 3, 4]),
                     ready_max=pick([0, 3, 9]),
                     requirements=Requirements(idle=pick([True, False])),
                     draining=pick([True, False, False, False]),
