@@ -17,14 +17,15 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from cryptography import x509
 from delian.cloud.machine import Coordinator
 from delian.cloud.machine import restore as restore_cloud
 from delian.cloud.plan import RunPlan
 from delian.cloud.state import CoordinatorState
 from delian.core import bundle
 from delian.core.errors import DelianError
-from delian.core.identity import certificates, tokens
-from delian.core.identity.authority import Authority
+from delian.core.identity import certificates, relayed, tokens
+from delian.core.identity.authority import Authority, issue_to
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
@@ -312,6 +313,38 @@ def _bundle() -> bytes:
     ).to_bytes()
 
 
+@cache
+def _renewal() -> tuple[x509.Certificate, relayed.Asked, bytes, bytes]:
+    """A CA's certificate, a renewal as it was read, the ask and its answer."""
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority.create(Path(folder) / "ca", "example")
+        device, cloud = (
+            certificates.TlsMaterial(key, issued.chain, authority.pem)
+            for key, issued in (
+                issue_to(authority, certificates.Role.DEVICE, 5),
+                issue_to(authority, certificates.Role.CLOUD, 0),
+            )
+        )
+        request = certificates.certificate_request(certificates.new_key())
+        ask = relayed.make_ask(device, request)
+        asked = relayed.read_ask(ask, authority.certificate)
+        answer = relayed.make_answer(cloud, asked, None, "revoked")
+        encoded = ask.SerializeToString(), answer.SerializeToString()
+        return authority.certificate, asked, *encoded
+
+
+def _read_renewal(data: bytes) -> object:
+    asked = relayed.read_ask(link_pb2.RenewalAsk.FromString(data), _renewal()[0])
+    certificates.requested_key(asked.request)
+    assert asked.identity.node == asked.node
+    return asked.claim_hash
+
+
+def _read_renewed(data: bytes) -> object:
+    ask = link_pb2.RenewalAsk.FromString(_renewal()[2])
+    return relayed.read_answer(link_pb2.RenewalAnswer.FromString(data), ask, _renewal()[0])
+
+
 def _channel() -> seal.Channel:
     return seal.Channel(b"12345678", bytes(32), bytes(32), sealed=True)
 
@@ -352,6 +385,8 @@ DECODERS: Mapping[str, Decoder] = {
         certificates.requested_key,
         lambda: [certificates.certificate_request(certificates.new_key())],
     ),
+    "renewal": Decoder(_read_renewal, lambda: [_renewal()[2]], (DelianError, DecodeError)),
+    "renewed": Decoder(_read_renewed, lambda: [_renewal()[3]], (DelianError, DecodeError)),
     "sealed": Decoder(_open_sealed, lambda: [_channel().seal("a/topic", b"hello")]),
     "presence": Decoder(
         lambda data: seal.Credentials("example", EDGE, None).read(data),

@@ -154,3 +154,29 @@ def test_a_nudge_renews_before_the_time(node, authority):
 
     asyncio.run(run())
     assert node.identity().serial != issued.identity.serial
+
+
+def test_a_connection_anew_ends_the_pause_after_a_failure_and_nothing_else(node, authority):
+    coordinator = Coordinator(authority, node)
+    coordinator.faults = [IdentityError("no connection to a home")]
+    policy = RenewalPolicy(retry_s=3600, spread=10**12)
+
+    async def run():
+        done = asyncio.Event()
+        ours = renewer(node, coordinator, lambda _: done.set(), policy=policy)
+        task = asyncio.create_task(ours.run())
+        while not ours.failures:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        while not done.is_set():
+            ours.again()
+            await asyncio.sleep(0.01)
+        for _ in range(3):  # the new certificate is not due
+            ours.again()
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert coordinator.calls == 2

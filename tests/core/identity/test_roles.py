@@ -180,4 +180,14 @@ def test_messages_go_the_way_that_the_contract_says():
         assert len(ways) == (2 if field == "blob" else 1), field
     for sender, to in ((device, device), (device, cloud), (cloud, device), (cloud, cloud)):
         assert not any(may_send(sender, to, f) for f in MESSAGE_FIELDS.values())
+    assert may_send(device, edge, "renewal_ask") and may_send(edge, cloud, "denied_ask")
+    assert not may_send(device, edge, "denied_ask") and not may_send(cloud, edge, "renewal_ask")
     assert not roles.may_send_blob(device, edge) and roles.may_send_blob(cloud, edge)
+
+
+def test_an_edge_asks_for_itself_and_its_devices_and_everybody_else_for_itself_alone():
+    for node in (DEVICE, EDGE):
+        assert roles.may_ask_for(node, node)
+    assert roles.may_ask_for(EDGE, DEVICE) and not roles.may_ask_for(EDGE, OTHER_EDGE)
+    assert not roles.may_ask_for(DEVICE, OTHER_DEVICE) and not roles.may_ask_for(DEVICE, EDGE)
+    assert not roles.may_ask_for(EDGE, CLOUD)

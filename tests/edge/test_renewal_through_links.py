@@ -1,0 +1,250 @@
+"""Certificates are renewed by nodes that reach no more than an edge or a broker: over sockets, with
+edges and devices as daemons. The coordinator serves its links here, and no `Identity`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from delian.cloud.enrolment import FileRegistry
+from delian.cloud.errands import IdentityErrands
+from delian.core.data.rows import DataSettings
+from delian.core.identity.authority import LIFE_S, Authority
+from delian.core.identity.certificates import (
+    Role,
+    TlsFiles,
+    TlsMaterial,
+    certificate_request,
+    key_pem,
+    new_key,
+    server_credentials,
+)
+from delian.core.identity.folder import HomeAddress, IdentityFolder
+from delian.core.identity.renewal import RenewalRefused
+from delian.core.identity.roles import Guard
+from delian.core.net import acl
+from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path
+from delian.core.net.grpc_server import GrpcHub
+from delian.core.net.mqtt_link import MqttHub, MqttIdentity
+from delian.core.net.switch import Switch
+from delian.core.node.hosting import Who
+from delian.core.node.memory import MemoryBlobs
+from delian.core.node.uplinks import Uplinks
+from delian.core.ports import CLOUD, Node, Tier
+from delian.core.wire.enrolment_pb2 import RenewRequest
+from delian.device import daemon as device_daemon
+from delian.device.conditions import ConditionSettings
+from delian.device.daemon import DeviceSettings
+from delian.device.limits import WorkerSettings
+from delian.edge.daemon import EdgeDaemon, EdgeSettings
+
+DEVICE, EDGE, EDGE_0 = Node(Tier.DEVICE, 5), Node(Tier.EDGE, 3), Node(Tier.EDGE, 0)
+
+
+async def until(true) -> None:
+    async with asyncio.timeout(40):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+class Farm:
+    """A federation on this machine. life_s: of the certificates that renew others."""
+
+    def __init__(self, folder: Path, life_s: int = LIFE_S) -> None:
+        self.folder, self.life_s = folder, life_s
+        self.authority = Authority.create(folder / "ca", "farm")
+        self.closing = contextlib.AsyncExitStack()
+        self.broker = ""
+        self.homes: dict[tuple[Node, str], HomeAddress] = {}
+
+    async def __aenter__(self) -> Farm:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.closing.aclose()
+
+    def identity(self, node: Node, *homes: HomeAddress, life_s: int = LIFE_S) -> IdentityFolder:
+        key, role = new_key(), Role(node.tier.value)
+        issued = self.authority.issue(certificate_request(key), role, node.number, life_s=life_s)
+        folder = IdentityFolder(self.folder / f"identity-{role.value}-{node.number}")
+        material = TlsMaterial(key_pem(key), issued.chain, self.authority.pem)
+        folder.store(material, renew_after_s=issued.renew_after_s, homes=homes)
+        return folder
+
+    async def run_broker(self) -> None:
+        if mosquitto_path() is None:
+            pytest.skip("mosquitto is not installed")
+        key = new_key()
+        chain = self.authority.issue_server(certificate_request(key), ["127.0.0.1"])
+        files = TlsFiles(*(self.folder / f"broker-{part}.pem" for part in ("key", "cert", "ca")))
+        for path, part in (
+            (files.key, key_pem(key)),
+            (files.certificate, chain),
+            (files.authority, self.authority.pem),
+        ):
+            path.write_bytes(part)
+        rules = acl.mosquitto("farm", range(1, 9))
+        broker = Broker(BrokerSettings(port=0, tls=files, acl=rules, kind="mosquitto"))
+        await broker.start()
+        self.closing.push_async_callback(broker.close)
+        self.broker = broker.address
+
+    async def run_cloud(self) -> None:
+        own = self.identity(CLOUD)
+        switch, guard = Switch(), Guard("farm", Tier.CLOUD, self.authority.denied)
+        for node in (CLOUD, EDGE_0):
+            switch.attach(node, lambda event, *_: None, MemoryBlobs())
+        hub = GrpcHub(switch, "127.0.0.1:0", server_credentials(own.material), guard)
+        self.homes[CLOUD, "grpc"] = HomeAddress(CLOUD, grpc=f"127.0.0.1:{await hub.start()}")
+        switch.add_link(hub)
+        self.closing.push_async_callback(hub.close)
+        if self.broker:
+            who = MqttIdentity("farm", CLOUD, own.files, guard.distrust)
+            mqtt = MqttHub(switch, who, self.broker)
+            mqtt.start()
+            switch.add_link(mqtt)
+            self.closing.push_async_callback(mqtt.close)
+            self.homes[CLOUD, "mqtt"] = HomeAddress(CLOUD, mqtt=self.broker)
+        registry = FileRegistry(self.folder / "registry", lambda node: [])
+        self.cloud = IdentityErrands(
+            switch, self.authority, registry, own.material, life_s=self.life_s
+        )
+        self.closing.push_async_callback(self.cloud.close)
+
+    async def run_edge(self, way: str) -> EdgeDaemon:
+        home = self.homes[CLOUD, way]
+        settings = EdgeSettings(
+            self.folder / "edge",
+            self.identity(EDGE, home).folder,
+            listen="127.0.0.1:0",
+            broker=self.broker,
+            cloud=home,
+        )
+        edge = await asyncio.to_thread(EdgeDaemon, settings)
+        self.closing.push_async_callback(edge.close)
+        await edge.start()
+        await until(lambda: edge.uplinks.reaches(CLOUD))
+        self.homes[EDGE, "grpc"] = HomeAddress(EDGE, grpc=f"127.0.0.1:{edge.hubs.port}")
+        self.homes[EDGE, "mqtt"] = HomeAddress(EDGE, mqtt=self.broker)
+        return edge
+
+    async def run_uplinks(self, node: Node, home: HomeAddress, folder: IdentityFolder) -> Uplinks:
+        """A node that does nothing but to be there."""
+        switch = Switch()
+        switch.attach(node, lambda event, *_: None, MemoryBlobs())
+        ups = Uplinks(switch, Who(node, "farm", folder), [home])
+        self.closing.push_async_callback(ups.close)
+        ups.start()
+        (ups.grpc or ups.mqtt).start()
+        await until(lambda: ups.home is not None)
+        return ups
+
+
+def within(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 80))
+
+
+async def renew(ups: Uplinks, folder: IdentityFolder):
+    key = folder.pending_key()
+    request = RenewRequest(request=certificate_request(key))
+    return folder.accept(key, await ups.errands.renew(folder.material(), request))
+
+
+@pytest.mark.parametrize(
+    ("below", "above"),
+    [("grpc", "grpc"), ("mqtt", "grpc"), ("grpc", "mqtt"), ("mqtt", "mqtt"), ("mqtt", None)],
+)
+def test_a_device_renews_by_whatever_links_it_has(tmp_path, below, above):
+    async def scenario() -> None:
+        async with Farm(tmp_path) as farm:
+            if "mqtt" in (below, above):
+                await farm.run_broker()
+            await farm.run_cloud()
+            home = HomeAddress(EDGE_0, mqtt=farm.broker)
+            edge = None
+            if above is not None:
+                edge = await farm.run_edge(above)
+                home = farm.homes[EDGE, below]
+            folder = farm.identity(DEVICE, home)
+            before = folder.identity()
+            ups = await farm.run_uplinks(DEVICE, home, folder)
+            assert (await renew(ups, folder)).serial != before.serial
+            assert farm.cloud.counts["renewed"] == 1
+            if edge is not None:
+                own = edge.who.identity
+                assert (await renew(edge.uplinks, own)).node == EDGE
+                farm.authority.revoke(f"{before.serial:x}")
+                edge._denied_asked.set()
+                await until(lambda: before.serial in edge.trust.denied().serials)
+
+    within(scenario)
+
+
+def test_a_device_that_its_edge_no_longer_trusts_is_not_even_passed_on(tmp_path):
+    async def scenario() -> None:
+        async with Farm(tmp_path) as farm:
+            await farm.run_cloud()
+            edge = await farm.run_edge("grpc")
+            home = farm.homes[EDGE, "grpc"]
+            folder = farm.identity(DEVICE, home)
+            ups = await farm.run_uplinks(DEVICE, home, folder)
+            await until(lambda: DEVICE in edge.hubs.grpc.peers)
+            farm.authority.revoke("device-5")
+            # Until the edge hears of it, it is the coordinator who refuses.
+            with pytest.raises(RenewalRefused, match="revoked"):
+                await renew(ups, folder)
+            edge._denied_asked.set()
+            await until(lambda: DEVICE not in edge.hubs.grpc.peers)
+            await until(lambda: ups.home is None)
+            assert edge.uplinks.errands.counts["renewals passed on"] == 1
+
+    within(scenario)
+
+
+LIFE_SHORT_S = 8
+
+
+@pytest.mark.parametrize("way", ["grpc", pytest.param("mqtt", marks=pytest.mark.slow)])
+def test_a_device_with_seconds_to_live_renews_by_itself_and_stays_connected(tmp_path, way):
+    np.savez(tmp_path / "data.npz", x=np.zeros((4, 2), np.float32), y=np.zeros(4, np.int32))
+
+    async def scenario() -> None:
+        async with Farm(tmp_path, LIFE_SHORT_S) as farm:
+            if way == "mqtt":
+                await farm.run_broker()
+            await farm.run_cloud()
+            edge = await farm.run_edge("grpc")
+            home = farm.homes[EDGE, way]
+            # The coordinator is known to the device, at an address that does not answer.
+            nowhere = HomeAddress(CLOUD, grpc="127.0.0.1:1")
+            folder = farm.identity(DEVICE, home, nowhere, life_s=LIFE_SHORT_S)
+            first = folder.identity()
+            settings = DeviceSettings(
+                folder=tmp_path / "device",
+                identity=folder.folder,
+                homes=(home,),
+                worker=WorkerSettings(data=DataSettings(str(tmp_path / "data.npz"))),
+                conditions=ConditionSettings(
+                    powered=True, unmetered=True, idle=True, consented=True, poll_s=1.0
+                ),
+            )
+            stop = asyncio.Event()
+            device = asyncio.create_task(device_daemon.serve(settings, stop))
+            hub = edge.hubs.grpc if way == "grpc" else edge.hubs.mqtt
+            await until(lambda: device.done() or DEVICE in hub.peers)
+            await until(lambda: device.done() or time.time() > first.not_after + 1)
+            assert not device.done() and folder.identity().serial != first.serial
+            edge.hubs.grpc.review()  # sends away whose certificate has ended
+            await asyncio.sleep(0.2)
+            assert DEVICE in hub.peers and farm.cloud.counts["renewed"] >= 1
+            assert not {"certificate expired", "certificate"} & hub.faults.counts.keys()
+            # What the device says still arrives, under the new certificate.
+            assert len(edge.driver.machine.state.pool) == 1
+            stop.set()
+            await device
+
+    within(scenario)
