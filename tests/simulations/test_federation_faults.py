@@ -102,7 +102,7 @@ def make_plan(seed):
 
 
 #: In the names of triggers that an owner or an operator causes, or a daemon for them.
-ORDERED = ("order", "pause", "resume", "cancel", "other ", "revoked", "consent")
+ORDERED = ("order", "pause", "resume", "cancel", "other ", "revoked", "consent", "drains")
 
 
 class Auditor:
