@@ -43,6 +43,7 @@ from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.journal_pb2 import DeniedVersion, Forget
 from ..core.wire.operator_pb2 import RunOrder
 from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
+from .errands import IdentityErrands
 from .fleet import Fleet, live
 from .machine import restore
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
@@ -189,7 +190,7 @@ class CloudDaemon:
         self.tasks.start("the store's watch", self._watch_store())
         if self.trust is not None:
             self.tasks.start("the deny list", self._watch_denied(self.trust))
-            self.tasks.start("renewal", self.trust.keep_identity())
+            self.tasks.start("renewal", self.trust.keep_identity(self._renewed))
         self.serving = True
         log.info("the coordinator serves", extra=self.facts())
 
@@ -283,6 +284,15 @@ class CloudDaemon:
                 lambda s: enrolment_pb2_grpc.add_IdentityServicer_to_server(identity, s)
             )
             await self._open_enrolment(trust, tokens)
+            errands = IdentityErrands(
+                self.switch,
+                trust.authority,
+                self.fleet,
+                trust.own.material,
+                life_s=settings.certificate_days * DAY_S,
+            )
+            self._closers.push_async_callback(errands.close)
+            self.telemetry.sources.refusals["errands"] = lambda: errands.faults.counts
         self.operator = OperatorService(
             self.registry,
             self.fleet,
@@ -405,6 +415,11 @@ class CloudDaemon:
         if self.mqtt is not None:
             self.mqtt.forget(node)
 
+    def _renewed(self) -> None:
+        """gRPC shows the new certificate by itself; MQTT says anew where the home is."""
+        if self.mqtt is not None:
+            self.mqtt.redial()
+
     def _tell_denied(self, listed: DenyList) -> None:
         """Has the edges told that there is another list; they ask for it."""
         if listed.version != self._state().denied:
@@ -477,7 +492,7 @@ class _Trust:
 
         return server_credentials(self.own.material)
 
-    async def keep_identity(self) -> None:
+    async def keep_identity(self, on_renewed: Callable[[], None]) -> None:
         """Renews the coordinator's own certificate when it is due."""
         while True:
             await asyncio.sleep(RENEW_S)
@@ -490,6 +505,7 @@ class _Trust:
             )
             if renewed:
                 log.info("the coordinator's certificate was renewed")
+                on_renewed()
 
 
 def _needed(state: CoordinatorState) -> Iterator[bytes]:
