@@ -67,7 +67,8 @@ def run(
 
     from ..cloud.daemon import serve
     from .config import load
-    from .logs import attempt_spans, setup, tracing
+    from .logs import setup
+    from .tracing import open_spans
 
     flags = {
         "cloud.state": state,
@@ -80,15 +81,14 @@ def run(
     }
     loaded = load(config, flags, settings or ())
     setup(loaded.config.log)
-    provider = tracing(loaded.config.trace, "delian-cloud")
-    spans = attempt_spans(provider) if provider is not None else None
+    spans = open_spans(loaded.config.trace, "delian-cloud")
     try:
         asyncio.run(
-            serve(cloud_settings(loaded.config.cloud), gatherer, ready=say_ready, on_record=spans)
+            serve(cloud_settings(loaded.config.cloud), gatherer, ready=say_ready, spans=spans)
         )
     finally:
-        if provider is not None:
-            provider.shutdown()
+        if spans is not None:
+            spans.close()
 
 
 def say_ready(facts: dict[str, Any]) -> None:

@@ -6,8 +6,8 @@ record's `extra` are its facts. What looks like a secret by its name is masked, 
 bytes are left out whatever their name, so that no update, key or token can get into a log by
 mistake.
 
-With delian[otel] and an endpoint, `tracing` gives the tracer provider whose `traceparent` strings
-travel with the messages; a line that is written inside a span then names its trace.
+A line about a round names its trace, by which the lines of all tiers about it are found together
+(core/node/traces.py).
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ import logging
 import logging.config
 import re
 import sys
-from collections.abc import Callable, MutableMapping
-from importlib import import_module
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 import structlog
 
-from ..core.errors import DelianError
+from ..core.node.traces import current, parse
 
 if TYPE_CHECKING:
-    from ..core.ports import Record
-    from .settings import LogConfig, TraceConfig
+    from .settings import LogConfig
 
 MASK = "********"
 TEXT_MAX = 2_000  # characters of one fact
@@ -95,13 +93,10 @@ def _facts(logger: Any, method: str, event: Event) -> Event:
 
 
 def _trace(logger: Any, method: str, event: Event) -> Event:
-    """Names the trace that is current, where OpenTelemetry is at work."""
-    telemetry = sys.modules.get("opentelemetry.trace")
-    if telemetry is not None:
-        context = telemetry.get_current_span().get_span_context()
-        if context.is_valid:
-            event["trace_id"] = f"{context.trace_id:032x}"
-            event["span_id"] = f"{context.span_id:016x}"
+    """Names the trace that the node is at work on."""
+    context = parse(current.get())
+    if context is not None:
+        event["trace_id"], event["span_id"] = context.trace, context.span
     return event
 
 
@@ -150,50 +145,3 @@ def setup(config: LogConfig, stream: TextIO | None = None) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
-
-
-def tracing(config: TraceConfig, service: str) -> Any:
-    """OpenTelemetry's provider, or None without an endpoint. service: "delian-cloud". The caller
-    calls its `shutdown`. Raises DelianError where a package is missing.
-    """
-    if not config.endpoint:
-        return None
-    try:
-        exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-        resources = import_module("opentelemetry.sdk.resources")
-        sdk = import_module("opentelemetry.sdk.trace")
-        export = import_module("opentelemetry.sdk.trace.export")
-        sampling = import_module("opentelemetry.sdk.trace.sampling")
-    except ImportError as error:
-        raise DelianError(
-            f"trace.endpoint is set and {error.name} is not installed",
-            "pip install 'delian[otel]' opentelemetry-exporter-otlp-proto-http",
-        ) from None
-    provider = sdk.TracerProvider(
-        resource=resources.Resource.create({"service.name": service}),
-        sampler=sampling.ParentBased(sampling.TraceIdRatioBased(config.ratio)),
-    )
-    target = f"{config.endpoint.rstrip('/')}/v1/traces"
-    provider.add_span_processor(
-        export.BatchSpanProcessor(exporter.OTLPSpanExporter(endpoint=target))
-    )
-    return provider
-
-
-def attempt_spans(provider: Any) -> Callable[[Record], None]:
-    """For a Driver's `on_record`: a span for each attempt at a model, from its tasks to its end."""
-    tracer = provider.get_tracer("delian")
-
-    def take(record: Record) -> None:
-        facts = record.fields
-        if record.kind != "round" or "opened_ns" not in facts:
-            return
-        shown = {
-            f"delian.{name}": facts[name]
-            for name in ("run", "round", "attempt", "succeeded", "why", "weight")
-            if name in facts
-        }
-        span = tracer.start_span("attempt", start_time=facts["opened_ns"], attributes=shown)
-        span.end()
-
-    return take

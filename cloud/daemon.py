@@ -38,10 +38,11 @@ from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver, StateMachine
 from ..core.node.health import HealthServer
 from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
+from ..core.node.traces import At, Opened, Spans, Traces
 from ..core.ports import CLOUD, Node, Ordered, Record, Tier
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.journal_pb2 import DeniedVersion, Forget
-from ..core.wire.operator_pb2 import RunOrder
+from ..core.wire.operator_pb2 import BUFFERED, RunOrder
 from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
 from .errands import IdentityErrands
 from .fleet import Fleet, live
@@ -125,15 +126,15 @@ async def serve(
     gatherer_factory: GathererFactory,
     stop: asyncio.Event | None = None,
     ready: Callable[[dict[str, Any]], None] = lambda facts: None,
-    on_record: Callable[[Record], None] | None = None,
+    spans: Spans | None = None,
 ) -> None:
     """Runs a coordinator until `stop` is set, or SIGTERM or SIGINT comes. ready: told once where it
-    serves. on_record: told of the coordinator's records, each once it is durable.
+    serves. spans: records the spans of its traces.
 
     Raises DelianError for what its operator can mend, and StoreError when the store is lost.
     """
     stop = stop or asyncio.Event()
-    daemon = CloudDaemon(settings, gatherer_factory, on_record)
+    daemon = CloudDaemon(settings, gatherer_factory, spans)
     with stop_on_signals(stop):
         try:
             await daemon.start()
@@ -151,10 +152,10 @@ class CloudDaemon:
         self,
         settings: CloudSettings,
         gatherer_factory: GathererFactory,
-        on_record: Callable[[Record], None] | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.settings = settings
-        self._on_record = on_record
+        self._spans = spans
         self.tasks = Tasks()
         self.telemetry = Telemetry()
         self.switch = Switch()
@@ -247,10 +248,16 @@ class CloudDaemon:
             cloud_blobs,
             self.updates,
             on_record=self._recorded,
+            traces=Traces(CLOUD, self._spans, self._opened),
         )
         edge_blobs = NodeBlobs(self.blobs)
         self.gatherer = Driver(
-            self._factory, journal(EDGE_0, None), switch, edge_blobs, self.updates
+            self._factory,
+            journal(EDGE_0, None),
+            switch,
+            edge_blobs,
+            self.updates,
+            traces=Traces(EDGE_0, self._spans),
         )
         switch.attach(CLOUD, self.cloud.post, cloud_blobs, self._limit, self.cloud.offer)
         switch.attach(EDGE_0, self.gatherer.post, edge_blobs, self._edge_limit, self.gatherer.offer)
@@ -375,6 +382,17 @@ class CloudDaemon:
         state: CoordinatorState = self.cloud.machine.state  # type: ignore[attr-defined]
         return state
 
+    def _opened(self, at: At) -> Opened | None:
+        """What a trace of an attempt begins with."""
+        run = self._state().runs.get(at.run)
+        for attempt in run.open if run is not None else ():
+            if (at.round, at.attempt) == (attempt.round, attempt.attempt):
+                if attempt.evaluates:
+                    return Opened(attempt.opened_ns, "evaluation")
+                buffered = run is not None and run.plan.mode == BUFFERED
+                return Opened(attempt.opened_ns, "closed" if buffered else "round")
+        return None
+
     def _limit(self, sender: Node) -> int:
         rings = [run.plan.ring.dimension for run in self._state().runs.values()]
         return EDGE_BYTES_MAX + 4 * (max(rings, default=0) + 1)
@@ -386,8 +404,6 @@ class CloudDaemon:
     def _recorded(self, record: Record) -> None:
         self.telemetry.recorded(record)
         self.orders.recorded(record)
-        if self._on_record is not None:
-            self._on_record(record)
         if record.kind in records.FACTS:
             run = int(record.fields["run"])
             self.registry.tell(run)

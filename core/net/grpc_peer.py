@@ -114,7 +114,7 @@ class Peer:
                 self.meter.sent(self.node, len(content))
         except TimeoutError:
             self.end("too slow")
-        except (grpc.RpcError, asyncio.InvalidStateError):
+        except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             self.task.cancel()  # the stream is gone
         finally:
             self.writer = None

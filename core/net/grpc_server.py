@@ -339,7 +339,7 @@ class GrpcHub:
                 content = Envelope(goodbye=peer.ending).SerializeToString()
                 await peer.context.write(content)
                 self._meter.sent(peer.node, len(content))
-        except (TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
+        except (TimeoutError, grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             self.faults.counts["goodbye not taken"] += 1
         finally:
             if peer.writer is not None:

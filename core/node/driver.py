@@ -34,6 +34,7 @@ from ..ports import (
     ProtocolError,
     Received,
     Record,
+    RunProgram,
     Started,
 )
 from ..snapshot import SnapshotError
@@ -44,6 +45,8 @@ from .effects import Carrier, Effects
 from .executor import ProgramRunner
 from .inbox import Inbox, Item
 from .journal import Journal
+from .once import Once
+from .traces import Traces, current
 
 __all__ = ["Carrier", "Driver", "DriverLimits", "StateMachine"]
 
@@ -110,6 +113,7 @@ class Driver:
         comes as `Ordered`.
     journal: the driver's own from now on; it closes it.
     on_record: called with each Record once it is durable.
+    traces: knows which trace an event belongs to; None: effects carry what came with the event.
 
         driver = Driver(make, journal, switch, blobs, executor)
         switch.attach(node, driver.post, blobs, limit)
@@ -130,13 +134,16 @@ class Driver:
         clock: Clock | None = None,
         on_record: Callable[[Record], None] | None = None,
         limits: DriverLimits | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.counters: Counter[str] = Counter()
         self.limits = limits or DriverLimits()
         self._make, self._journal, self._switch = make, journal, switch
         self._blobs, self._executor, self._on_record = blobs, executor, on_record
         self._clock = SteadyClock(clock or WallClock())
+        self._first = Once()  # refusals that were logged
         self._inbox = Inbox(self.limits.inbox_events_max, self.limits.inbox_bytes_max)
+        self._traces = traces
         self._machine: StateMachine | None = None
         self._effects: Effects | None = None
         self._since = _Since()
@@ -320,7 +327,12 @@ class Driver:
             self.counters["entry bytes"] += batch.size
             self.counters["batches"] += 1
         for effect, traceparent in batch.effects:
+            if self._traces is not None:
+                traceparent = self._traces.leaving(effect, traceparent, self._clock.now())
+            # Not for messages: a link's tasks outlive what they were begun for.
+            current.set(traceparent if isinstance(effect, Record | RunProgram) else "")
             await effects.carry_out(effect, traceparent)
+        current.set("")
         if self._since.is_due(limits):
             await self._checkpoint()
         else:
@@ -332,6 +344,10 @@ class Driver:
         # Before it is handled: nobody promises that an array is not changed in place.
         entry = encode(event, now)
         self.counters["events"] += 1
+        traceparent = item.traceparent
+        if self._traces is not None:
+            traceparent = self._traces.entering(event, traceparent, now)
+        current.set(traceparent)
         try:
             effects = machine.handle(event, now)
         except ProtocolError as fault:
@@ -344,7 +360,7 @@ class Driver:
             batch.records += [e for e in effects if isinstance(e, Record)]
         else:
             self.counters["skipped"] += 1
-        batch.effects += [(effect, item.traceparent) for effect in effects]
+        batch.effects += [(effect, traceparent) for effect in effects]
 
     def _refuse(self, event: Event, fault: ProtocolError) -> None:
         """A peer broke the protocol: nothing of what it said is kept."""
@@ -353,6 +369,8 @@ class Driver:
         else:
             kind, sender = type(event).__name__, "this node"
         self.counters[f"refused {kind}"] += 1
+        if not self._first(kind, sender):
+            return
         facts = {"node": str(self.machine.node), "kind": kind, "sender": sender}
         log.warning("refused a %s of %s: %s", kind, sender, fault.message, extra=facts)
 

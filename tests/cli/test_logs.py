@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
-import sys
 
 import numpy as np
 import pytest
 from delian.cli import logs
-from delian.cli.settings import LogConfig, TraceConfig
-from delian.core.errors import DelianError
-from delian.core.ports import Record
+from delian.cli.settings import LogConfig
+from delian.core.node.traces import current
 
 
 @pytest.fixture
@@ -131,27 +129,12 @@ def test_structlog_itself_goes_the_same_way(lines):
     assert said["event"] == "hello" and said["token"] == logs.MASK and said["node"] == "edge-1"
 
 
-def test_tracing_is_off_without_an_endpoint_and_says_what_is_missing(monkeypatch):
-    assert logs.tracing(TraceConfig(), "delian-cloud") is None
-    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(DelianError, match=r"pip install 'delian\[otel\]'"):
-        logs.tracing(TraceConfig(endpoint="http://127.0.0.1:4318"), "delian-cloud")
-
-
-def test_attempts_become_spans_and_lines_inside_a_span_name_their_trace(lines):
-    trace = pytest.importorskip("opentelemetry.sdk.trace")
-    export = pytest.importorskip("opentelemetry.sdk.trace.export")
-    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
-    exporter, provider = memory.InMemorySpanExporter(), trace.TracerProvider()
-    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
-    take = logs.attempt_spans(provider)
-    facts = {"run": 1, "round": 2, "attempt": 1, "succeeded": True, "why": "", "opened_ns": 10**18}
-    take(Record("round", facts))
-    take(Record("evaluation", {"run": 1}))
-    (span,) = exporter.get_finished_spans()
-    assert span.start_time == 10**18 and span.attributes["delian.round"] == 2
+def test_a_line_names_the_trace_that_the_node_is_at_work_on(lines):
     read = lines()
-    with provider.get_tracer("test").start_as_current_span("now") as current:
-        logging.getLogger("delian").info("inside")
-        identity = current.get_span_context().trace_id
-    assert json.loads(read()[0])["trace_id"] == f"{identity:032x}"
+    token = current.set(f"00-{'a' * 32}-{'b' * 16}-00")
+    logging.getLogger("delian").info("inside")
+    current.reset(token)
+    logging.getLogger("delian").info("outside")
+    inside, outside = map(json.loads, read())
+    assert (inside["trace_id"], inside["span_id"]) == ("a" * 32, "b" * 16)
+    assert "trace_id" not in outside
