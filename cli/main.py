@@ -20,6 +20,7 @@ from . import (
     config_show,
     device,
     doctor,
+    dst,
     edge,
     fleet,
     identity,
@@ -49,6 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("simulate", help=_paragraphs(simulate.simulate))(simulate.simulate)
+app.command("dst", help=_paragraphs(dst.dst))(dst.dst)
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(cloud.app, name="cloud")
 app.add_typer(run.app, name="run")

@@ -8,6 +8,7 @@ lost      A device that was told COUNTED is in its edge's sums, unless that edge
           the coordinator has acknowledged to an edge, it uses: all of it, and nothing else.
 order     An order that was accepted survives: a run that was submitted is known, one that was
           cancelled ends, one that is paused selects nobody, ordered weights are the next model.
+roster    The coordinator's view of an edge is the newest that it was told.
 attempt   Attempts are numbered upwards, ask no more devices than the plan says, and are not asked
           for again once they are closed. A sum is asked for early only when there is enough.
 again     No device trains again what was answered.
@@ -41,6 +42,8 @@ from ...core.ports import (
 )
 from ...core.privacy import ring
 from ...core.streams import device_key
+from ...core.wire.admission_pb2 import EdgeHello
+from ...core.wire.journal_pb2 import DrainEdge
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import (
     COUNTED,
@@ -131,6 +134,7 @@ class Auditor:
         self.attempts: dict[Name, AttemptBook] = {}
         self.settled: set[int] = set()  # orders that were accepted or refused, by identity
         self.draining: dict[int, bool] = {}
+        self.withdrawn: dict[int, bool] = {}
         self._steps: dict[int, Step] = {}  # by ticket
         self._made: dict[bytes, Step] = {}  # by the model's digest
         self._used: set[tuple[Name, int]] = set()
@@ -139,6 +143,8 @@ class Auditor:
         # Of an edge's life: what it told devices, and the sums that it made.
         self._told: dict[tuple[int, int, Name], set[int]] = defaultdict(set)
         self._sums: dict[tuple[int, int, Name], dict[int, tuple[int, ...]]] = defaultdict(dict)
+        self._acks: dict[tuple[int, int, Name], set[int]] = defaultdict(set)
+        self._shut: set[tuple[int, int, Name]] = set()
         self._final: set[tuple[int, int, Name]] = set()
         self._answered: set[tuple[int, Name]] = set()
         self._lies: dict[tuple[Name, int], list[Vector]] = defaultdict(list)
@@ -174,9 +180,11 @@ class Auditor:
         if tier is Tier.CLOUD:
             for event, effects in handled:
                 self._cloud(host, event, effects)
+            self._check_views(host, handled)
         elif tier is Tier.EDGE:
             for event, effects in handled:
                 self._edge(host, event, effects)
+            self._check_held(host, handled)
         else:
             for event, effects in handled:
                 if type(event) is Ordered:
@@ -283,8 +291,12 @@ class Auditor:
 
     def _cloud(self, host: Host, event: Event, effects: list[Effect]) -> None:
         touched = set()
-        if isinstance(event, Ordered) and isinstance(event.order, RunOrder):
-            self._order(event.order, effects)
+        if isinstance(event, Ordered):
+            self.settled.add(id(event.order))
+            if isinstance(event.order, RunOrder):
+                self._order(event.order, effects)
+            elif isinstance(event.order, DrainEdge):
+                self.withdrawn[event.order.edge] = event.order.draining
         for effect in effects:
             if isinstance(effect, Send):
                 message = effect.message
@@ -302,6 +314,15 @@ class Auditor:
                 self._begin_update(effect)
         for name in touched:
             self._check_asked(name)
+
+    def _check_views(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
+        """The coordinator sees of each edge the newest that it has heard."""
+        for event, _ in handled:
+            if isinstance(event, Received) and isinstance(event.message, EdgeHello):
+                hello = event.message
+                view = host.machine.state.edges[hello.edge]
+                new = (hello.incarnation, hello.sequence) <= (view.incarnation, view.sequence)
+                self.check(new, "roster", f"edge {hello.edge} is seen as it was before")
 
     def _tasked(self, message: EdgeTask, edge: int) -> Name:
         task = message.task
@@ -464,7 +485,6 @@ class Auditor:
     # ------------------------------------------------ orders
 
     def _order(self, order: RunOrder, effects: list[Effect]) -> None:
-        self.settled.add(id(order))
         if any(type(e) is Record and e.kind == "refused_order" for e in effects):
             return
         kind = order.WhichOneof("order")
@@ -487,10 +507,12 @@ class Auditor:
         state = host.machine.state
         if host.node.tier is Tier.EDGE:
             ordered = self.draining.get(host.node.number)
-            is_draining = state.phase.value == "draining"
-            kept = ordered is None or is_draining == ordered
+            kept = ordered is None or state.drained == ordered
             self.check(kept, "order", f"{host.node} forgot whether it drains")
         elif host.node == CLOUD:
+            gone = {edge for edge, draining in self.withdrawn.items() if draining}
+            kept = state.draining.keys() == gone
+            self.check(kept, "order", "the coordinator forgot which edges are out of service")
             for number, book in self.runs.items():
                 run = state.runs.get(number)
                 known = run is not None or number in state.ended
@@ -521,8 +543,7 @@ class Auditor:
         life = (message.edge, host.machine.state.incarnation, _name(message))
         parts, devices = self._sums[life], tuple(message.devices)
         known = parts.get(message.part)
-        # One that had no room at first may have some when it is asked again.
-        self.check(known in (None, (), devices), "lost", f"{life}: another sum than before")
+        self.check(known in (None, devices), "lost", f"{life}: another sum than before")
         parts[message.part] = devices
         others = [d for part, ds in parts.items() if part != message.part for d in ds]
         self.check(not set(others) & set(devices), "once", f"{life}: a device is in two parts")
@@ -534,6 +555,30 @@ class Auditor:
         there = {d for devices in self._sums[life].values() for d in devices}
         missing = self._told[life] - there
         self.check(not missing, "lost", f"{life}: {missing} were told COUNTED and are not")
+
+    def _check_held(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
+        """A sum is held until it is acknowledged, or its attempt closed."""
+        state, touched = host.machine.state, set()
+        for event, _ in handled:
+            if not isinstance(event, Received):
+                continue
+            message = event.message
+            if isinstance(message, EdgeSumAck):
+                life = (host.node.number, state.incarnation, _name(message))
+                self._acks[life].add(message.part)
+                touched.add(life)
+            elif isinstance(message, RoundClosed):
+                self._shut.add((host.node.number, state.incarnation, _name(message)))
+            elif isinstance(message, EdgeTask) and message.alone:
+                name = _name(message.task)
+                for life in self._sums:
+                    if life[2][0] == name[0] and life[2] < name:
+                        self._shut.add((host.node.number, state.incarnation, life[2]))
+        for life in touched - self._shut:
+            one = state.collections.get(".".join(map(str, life[2])))
+            held = one.outgoing.keys() if one is not None else ()
+            lost = self._sums[life].keys() - self._acks[life] - set(held)
+            self.check(not lost, "lost", f"{life}: parts {lost} are held no more")
 
     # ------------------------------------------------ devices
 

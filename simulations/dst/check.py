@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from google.protobuf.text_format import MessageToString
 
@@ -14,6 +16,7 @@ from .auditor import OracleFailure
 from .swarm import draw
 from .world import World
 
+SEEDS, DEVICES, EDGES = 500, 64, 3
 #: Events that are shown of those before a failure.
 SHOWN = 40
 
@@ -30,7 +33,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Report:
-    """What came of some seeds. cpu_s: of this process."""
+    """What came of some seeds. cpu_s: of this process. traces: a hash of all their traces."""
 
     seeds: int = 0
     events: int = 0
@@ -38,9 +41,10 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
     failure: Failure | None = None
     slowest: tuple[float, int] = (0.0, 0)
+    traces: Any = field(default_factory=hashlib.sha256)
 
 
-def run_seed(seed: int, devices: int = 64, edges: int = 3) -> World:
+def run_seed(seed: int, devices: int = DEVICES, edges: int = EDGES) -> World:
     """A world that went through its seed. Raises what it found; `world.last` of OracleFailure and
     any other fault are noted on the exception.
     """
@@ -54,7 +58,7 @@ def run_seed(seed: int, devices: int = 64, edges: int = 3) -> World:
     return world
 
 
-def check_seed(seed: int, devices: int = 64, edges: int = 3) -> World | Failure:
+def check_seed(seed: int, devices: int = DEVICES, edges: int = EDGES) -> World | Failure:
     """The world that held, or what did not hold."""
     try:
         return run_seed(seed, devices, edges)
@@ -67,8 +71,8 @@ def check_seed(seed: int, devices: int = 64, edges: int = 3) -> World | Failure:
 
 def check_seeds(
     seeds: Iterable[int],
-    devices: int = 64,
-    edges: int = 3,
+    devices: int = DEVICES,
+    edges: int = EDGES,
     on_seed: Callable[[Report], None] | None = None,
 ) -> Report:
     """Runs seeds until one fails."""
@@ -85,6 +89,7 @@ def check_seeds(
             return report
         report.events += found.events
         report.counts.update(found.counts)
+        report.traces.update(found.trace.hexdigest().encode())
         if on_seed is not None:
             on_seed(report)
     return report

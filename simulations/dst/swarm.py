@@ -129,7 +129,8 @@ def draw(seed: int, devices: int, edges: int) -> tuple[Shape, Weather]:
 
 
 def _shape(dice: Dice, devices: int, edges: int) -> Shape:
-    cohort = dice.whole(2, max(2, devices // 5))
+    # From a few devices to nearly all: those are selected again at once.
+    cohort = dice.whole(2, max(2, int(devices * dice.choice((0.1, 0.1, 0.3, 0.9)))))
     buffered = dice.chance(0.35)
     buffer = dice.whole(2, max(2, devices // 10)) if buffered else 0
     evaluates = dice.chance(0.35)
@@ -139,16 +140,16 @@ def _shape(dice: Dice, devices: int, edges: int) -> Shape:
         devices=devices,
         edges=edges,
         homes=_homes(dice, devices, edges),
-        rounds=dice.whole(2, 4),
+        rounds=dice.whole(2, 6),
         cohort=cohort,
-        over_selection=dice.choice((1.0, 1.0, 1.3, 1.6)),
+        over_selection=1.0 if 2 * cohort > devices else dice.choice((1.0, 1.3, 1.6)),
         reports_min=dice.whole(1, max(1, cohort // 2)),
         # Mostly so many that no run gives up before the faults heal.
         attempts_max=3 if dice.chance(0.1) else 500,
         round_s=round_s,
         wait_s=dice.between(5, 20),
         rest_s=dice.choice((0.5, 1.0, 3.0)),
-        pool_min=devices // 3 if dice.chance(0.2) else 0,
+        pool_min=devices // 3 if dice.chance(0.1) else 0,
         evaluate_every=dice.whole(1, 2) if evaluates else 0,
         patience=2 if evaluates and dice.chance(0.3) else 0,
         memory=dice.chance(0.5),
@@ -180,18 +181,22 @@ def _orders(dice: Dice, devices: int, edges: int, buffered: bool) -> tuple[Order
     orders = []
     runs = (ROUNDS_RUN, BUFFERED_RUN) if buffered else (ROUNDS_RUN,)
     for _ in range(dice.whole(1, 6)):
-        at = dice.between(1, 90)
+        at = dice.between(1, 60)
         kind = dice.unit()
         if kind < 0.5:
             run = dice.choice(runs)
-            what = dice.choice(("pause", "resume", "weights", "weights", "cancel", "nonsense"))
+            what = dice.choice(("pause", "pause", "weights", "weights", "cancel", "nonsense"))
             orders.append(Order(at, CLOUD, f"{what} {run}"))
             if what == "pause":
                 orders.append(Order(at + dice.between(0.1, 30), CLOUD, f"resume {run}"))
-        elif kind < 0.65:
+        elif kind < 0.6:
             edge = Node(Tier.EDGE, dice.below(edges))
             orders.append(Order(at, edge, "drain"))
             orders.append(Order(at + dice.between(1, 40), edge, "serve"))
+        elif kind < 0.68:
+            number = dice.below(edges)
+            orders.append(Order(at, CLOUD, f"withdraw {number}"))
+            orders.append(Order(at + dice.between(1, 40), CLOUD, f"readmit {number}"))
         elif kind < 0.75:
             edge = Node(Tier.EDGE, dice.below(edges))
             orders.append(Order(at, edge, f"forget {dice.below(devices)}"))
@@ -227,8 +232,8 @@ def _weather(dice: Dice, shape: Shape) -> Weather:
         loss=between(0, 0.3) if rough and on(0.6) else 0.0,
         duplication=between(0, 0.3) if rough and on(0.5) else 0.0,
         corruption=between(0, 0.1) if on(0.2) else 0.0,
-        stale=between(0, 0.1) if on(0.3) else 0.0,
-        stale_s=dice.choice((5.0, 30.0, 120.0)),
+        stale=between(0, 0.3) if on(0.35) else 0.0,
+        stale_s=dice.choice((2.0, 8.0, 30.0, 120.0)),
         wire=on(0.15),
         claim=on(0.5),
         partitions=_partitions(dice, heal, nodes) if on(0.4) else (),
@@ -255,7 +260,7 @@ def _weather(dice: Dice, shape: Shape) -> Weather:
         brokers=tuple(between(0, heal) for _ in range(dice.whole(1, 3))) if on(0.25) else (),
         inbox=dice.choice((8, 64)) if on(0.1) else 4_096,
         loose=on(0.3),
-        settle=bool(gone) or on(0.3),
+        settle=bool(gone) or on(0.4),
     )
 
 

@@ -1,0 +1,33 @@
+"""`delian dst`: deterministic simulation testing of the protocol."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def dst(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds to run.")] = 500,
+    first: Annotated[int, typer.Option("--first", min=0, help="The first of them.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Run this seed only: see a failure again.")
+    ] = None,
+    devices: Annotated[int, typer.Option("--devices", min=2, max=10_000)] = 64,
+    edges: Annotated[
+        int, typer.Option("--edges", min=1, max=64, help="The coordinator's own is one of them.")
+    ] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Test the protocol in a simulated world that fails.
+
+    Each seed runs the real machines and journals of a whole federation through faults that it
+    draws: lost, repeated, damaged and retained messages, partitions, crashes at any moment, torn
+    and full disks, wrong clocks.
+
+    A failure says what does not hold and how to see it again, and exits 1.
+    """
+    from ..simulations.dst.report import main
+
+    chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
+    raise typer.Exit(main(chosen, devices, edges, as_json))
