@@ -529,3 +529,13 @@ def test_pages_have_a_rate_too(tmp_path):
         assert world.coordinator.faults.counts == {"too many pages": 3}
 
     within(tmp_path, scenario)
+
+
+def test_where_nobody_takes_errands_or_nobody_is_they_are_counted(tmp_path):
+    async def scenario(world):
+        switch = world.wires.process(Node(Tier.EDGE, 9))
+        assert not switch.errand(DEVICE, Node(Tier.EDGE, 9), RenewalAsk())
+        assert not world.wires.switches[CLOUD].errand(EDGE, Node(Tier.EDGE, 8), RenewalAsk())
+        assert switch.faults.counts == {"errand to nobody": 1}
+
+    within(tmp_path, scenario)

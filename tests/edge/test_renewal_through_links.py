@@ -205,6 +205,39 @@ def test_a_device_that_its_edge_no_longer_trusts_is_not_even_passed_on(tmp_path)
     within(scenario)
 
 
+def test_the_coordinator_s_daemon_takes_errands(tmp_path):
+    pytest.importorskip("sqlalchemy")
+    from delian.cli.cloud import gatherer
+    from delian.cloud.daemon import CloudDaemon, CloudSettings
+
+    async def scenario() -> None:
+        async with Farm(tmp_path) as farm:
+            settings = CloudSettings(
+                tmp_path / "cloud",
+                authority=tmp_path / "ca",
+                listen="127.0.0.1:0",
+                enrolment="",
+                health="",
+                certificate_days=3,
+            )
+            daemon = CloudDaemon(settings, gatherer)
+            farm.closing.push_async_callback(daemon.close)
+            await daemon.start()
+            address = f"127.0.0.1:{daemon.ports['grpc']}"
+            farm.homes[CLOUD, "grpc"] = HomeAddress(CLOUD, address)
+            edge = await farm.run_edge("grpc")
+            for home in (HomeAddress(EDGE_0, address), farm.homes[EDGE, "grpc"]):
+                folder = farm.identity(DEVICE, home)
+                ups = await farm.run_uplinks(DEVICE, home, folder)
+                renewed = await renew(ups, folder)
+                assert renewed.not_after < time.time() + 3 * 86400 + 60
+                await ups.close()
+            listed = await edge.uplinks.errands.denied(0)
+            assert listed.version == daemon.trust.denied().version
+
+    within(scenario)
+
+
 LIFE_SHORT_S = 8
 
 
