@@ -237,6 +237,10 @@ class InferenceServer:
                 pass
         except (TimeoutError, ConnectionError):
             pass
+        except asyncio.CancelledError:
+            # By `close`: who made this task, asyncio's server, would call it a fault.
+            if self._server is not None:
+                raise
         finally:
             self._connections.discard(task)
             writer.close()

@@ -85,7 +85,9 @@ def test_many_ask_while_models_are_replaced_and_each_answer_is_of_one_model(stor
         while not stop.is_set():
             try:
                 _, logits = ask(path, {"op": "predict"}, X)
-                fits = [i for i, a in enumerate(answers) if np.allclose(a, logits, rtol=1e-5)]
+                fits = [
+                    i for i, a in enumerate(answers) if np.allclose(a, logits, rtol=1e-4, atol=1e-5)
+                ]
                 seen.append(fits[0] if fits else -1)
             except DelianError as error:
                 faults.append(error)
@@ -108,7 +110,8 @@ def test_many_ask_while_models_are_replaced_and_each_answer_is_of_one_model(stor
         await server.close()
 
     asyncio.run(asyncio.wait_for(scene(), 60))
-    assert not faults and -1 not in seen
+    assert not faults
+    assert -1 not in seen, "an answer of no model, or of two"
     assert set(seen) == set(range(len(scales)))
     assert not path.exists()
 
@@ -176,12 +179,14 @@ def test_too_many_connections_are_turned_away(store, blobs, tmp_path, monkeypatc
         server = InferenceServer(store.folder, path, "reference")
         await server.start()
         held = [await asyncio.open_unix_connection(path) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        while len(server._connections) < 2:
+            await asyncio.sleep(0.01)
         with pytest.raises(DelianError, match="too many connections"):
             await asyncio.to_thread(ask, path, {"op": "status"})
         for _, writer in held:
             writer.close()
-        await asyncio.sleep(0.05)
+        while server._connections:
+            await asyncio.sleep(0.01)
         assert (await asyncio.to_thread(ask, path, {"op": "status"}))[0]["ok"]
         await server.close()
 

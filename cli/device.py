@@ -1,0 +1,251 @@
+"""`delian device`: run a device, ask its own model, see how it does, agree or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..core.ir import Array
+    from ..device.daemon import DeviceSettings
+    from .settings import DeviceConfig
+
+app = typer.Typer(help="Run a device, and ask its personal model.", no_args_is_help=True)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
+]
+State = Annotated[
+    Path | None, typer.Option("--state", help="The device's folder. [default: device.state]")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command("run")
+def run(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: State = None,
+    home: Annotated[
+        list[str] | None,
+        typer.Option("--home", help="host:port, or edge-3@host:port; may be given again."),
+    ] = None,
+    data: Annotated[str | None, typer.Option("--data", help="The data's source.")] = None,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", help="What `delian join` wrote.")
+    ] = None,
+    inference: Annotated[
+        Path | None,
+        typer.Option("--inference", help="Unix socket of the personal model; none: none."),
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option("--number", help="Which device this is; with --insecure.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
+    ] = False,
+) -> None:
+    """Run a device until it is interrupted.
+
+    It takes part when its owner has agreed (`delian device consent yes`) and its conditions are
+    met. Killed and started again it goes on where it was.
+    """
+    import asyncio
+
+    from ..device.daemon import serve
+    from .config import load
+    from .logs import setup
+    from .tracing import open_spans
+
+    flags = {
+        "device.state": state,
+        "device.homes": home or None,
+        "device.data.source": data,
+        "device.identity": identity,
+        "device.inference": inference,
+        "device.number": number,
+        "device.insecure": insecure or None,
+    }
+    loaded = load(config, flags, settings or ())
+    setup(loaded.config.log)
+    spans = open_spans(loaded.config.trace, "delian-device")
+    try:
+        asyncio.run(serve(device_settings(loaded.config.device), ready=say_ready, spans=spans))
+    finally:
+        if spans is not None:
+            spans.close()
+
+
+def say_ready(facts: dict[str, Any]) -> None:
+    """The one line that a daemon says on its standard output."""
+    typer.echo(json.dumps(facts))
+
+
+def device_settings(config: DeviceConfig) -> DeviceSettings:
+    """The daemon's settings of the configuration's section. Raises DelianError."""
+    from ..core.data.sources import DataSettings
+    from ..core.node.hosting import parse_home
+    from ..device.conditions import ConditionSettings
+    from ..device.daemon import DeviceSettings
+    from ..device.limits import WorkerSettings
+
+    identity = config.identity or config.state / "identity"
+    return DeviceSettings(
+        folder=config.state.absolute(),
+        identity=None if config.insecure else identity,
+        homes=tuple(parse_home(home) for home in config.homes),
+        worker=WorkerSettings(
+            data=DataSettings(**{**dict(config.data), "source": _absolute(config.data.source)}),
+            **dict(config.worker),
+        ),
+        conditions=ConditionSettings(**dict(config.conditions)),
+        transport=config.transport,
+        broker_authority=config.broker_authority,
+        blobs_bytes_max=config.blobs_mib << 20,
+        personal_margin=config.personal_margin,
+        inference=_socket(config),
+        insecure=config.insecure,
+        number=config.number,
+        federation=config.federation,
+    )
+
+
+def _socket(config: DeviceConfig) -> Path | None:
+    """Where the personal model is served; `none` says nowhere."""
+    if config.inference == Path("none"):
+        return None
+    return (config.inference or config.state / "personal.sock").absolute()
+
+
+def _absolute(source: str) -> str:
+    """A path that means the same in the training process, whatever its folder."""
+    kind, colon, rest = source.partition(":")
+    if colon and kind in ("python", "entry"):
+        return source
+    if colon and kind == "sensor":
+        return f"sensor:{Path(rest).expanduser().absolute()}"
+    return str(Path(source).expanduser().absolute()) if source else ""
+
+
+@app.command("status")
+def status(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the device does. Exit code 1: it does not run."""
+    from ..device.daemon import read_status
+
+    said = read_status(_folder(config, settings, state))
+    if as_json:
+        typer.echo(json.dumps(said))
+    else:
+        for name, value in said.items():
+            typer.echo(f"{name.replace('_', ' '):<16} {_shown(value)}")
+    if not said["alive"]:
+        raise typer.Exit(1)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{'' if yes else 'not '}{name}" for name, yes in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "-" if value is None or value == "" else str(value)
+
+
+def _folder(config: Path | None, settings: list[str] | None, state: Path | None) -> Path:
+    from .config import load
+
+    return load(config, {"device.state": state}, settings or ()).config.device.state.absolute()
+
+
+@app.command("consent")
+def consent(
+    answer: Annotated[str, typer.Argument(help="yes or no", metavar="yes|no")],
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: State = None,
+) -> None:
+    """Agree that this device takes part, or take it back; it counts within seconds."""
+    from ..core.errors import DelianError
+    from ..device.conditions import write_consent
+    from .config import load
+
+    if answer not in ("yes", "no"):
+        raise DelianError(f"`{answer}` is neither yes nor no", "delian device consent yes")
+    chosen = load(config, {"device.state": state}, settings or ()).config.device
+    file = chosen.conditions.consent_file or chosen.state / "consent"
+    write_consent(file, answer == "yes")
+    typer.echo(f"{file}: {answer}")
+
+
+@app.command("predict")
+def predict(
+    file: Annotated[Path, typer.Argument(help="An .npz file with an array `x`, or an .npy file.")],
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: State = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the logits to this .npy file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the device's own model; `x` is a batch as the model takes it."""
+    import numpy as np
+
+    from .config import load
+
+    x = _batch(file)
+    chosen = load(config, {"device.state": state}, settings or ()).config.device
+    logits, digest = _ask(chosen.state, _socket(chosen), x)
+    labels = np.argmax(logits, axis=-1) if logits.ndim > 1 else logits
+    if out is not None:
+        np.save(out, logits)
+    if as_json:
+        typer.echo(json.dumps({"model": digest, "labels": labels.tolist()}))
+        return
+    for label in labels.tolist():
+        typer.echo(label)
+
+
+def _batch(file: Path) -> Array:
+    import numpy as np
+
+    from ..core.data.files import read_npz
+    from ..core.errors import DelianError
+
+    if file.suffix == ".npz":
+        return read_npz(file, ["x"])["x"]
+    try:
+        loaded: Array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DelianError(f"{file} cannot be read: {error}", "write it with numpy.save") from None
+    return loaded
+
+
+def _ask(folder: Path, path: Path | None, x: Array) -> tuple[Array, str]:
+    """From the running device where it serves, else from its folder."""
+    from ..device.inference import PersonalModel, ask
+
+    if path is not None and path.is_socket():
+        said, logits = ask(path, {"op": "predict"}, x)
+        return logits, str(said["model"])
+    model = PersonalModel(folder / "personal")
+    return model.predict(x), model.slot.digest
+
+
+@app.command("rollback")
+def rollback(config: ConfigFile = None, settings: Settings = None, state: State = None) -> None:
+    """Serve the personal model that was served before the present one."""
+    from ..device.personal import PersonalStore
+
+    slot = PersonalStore(_folder(config, settings, state) / "personal").rollback()
+    typer.echo(f"serving {slot.digest[:16]}, loss {slot.judgement.loss_after:.4f}")

@@ -1,0 +1,107 @@
+"""`delian edge`: run an edge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..edge.daemon import EdgeSettings
+    from .settings import EdgeConfig
+
+app = typer.Typer(help="Run an edge.", no_args_is_help=True)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
+]
+
+
+@app.callback()
+def edge() -> None:
+    """Run an edge: it gathers devices, adds up their updates and passes the sums on."""
+
+
+@app.command("run")
+def run(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="The edge's folder. [default: edge.state]")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", help="host:port for devices, over gRPC.")
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option("--coordinator", help="host:port of the coordinator.")
+    ] = None,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", help="What `delian join` wrote.")
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option("--number", help="Which edge this is; with --insecure.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
+    ] = False,
+) -> None:
+    """Run an edge until it is interrupted. Killed and started again it goes on where it was."""
+    import asyncio
+
+    from ..edge.daemon import serve
+    from .config import load
+    from .logs import setup
+    from .tracing import open_spans
+
+    flags = {
+        "edge.state": state,
+        "edge.listen": listen,
+        "edge.coordinator": coordinator,
+        "edge.identity": identity,
+        "edge.number": number,
+        "edge.insecure": insecure or None,
+    }
+    loaded = load(config, flags, settings or ())
+    setup(loaded.config.log)
+    spans = open_spans(loaded.config.trace, "delian-edge")
+    try:
+        asyncio.run(serve(edge_settings(loaded.config.edge), ready=say_ready, spans=spans))
+    finally:
+        if spans is not None:
+            spans.close()
+
+
+def say_ready(facts: dict[str, Any]) -> None:
+    """The one line that a daemon says on its standard output."""
+    typer.echo(json.dumps(facts))
+
+
+def edge_settings(config: EdgeConfig) -> EdgeSettings:
+    """The daemon's settings of the configuration's section. Raises DelianError."""
+    from ..core.identity.folder import HomeAddress
+    from ..core.ports import CLOUD
+    from ..edge.daemon import EdgeSettings
+    from ..edge.state import EdgePolicy
+
+    identity = config.identity or config.state / "identity"
+    return EdgeSettings(
+        folder=config.state.absolute(),
+        identity=None if config.insecure else identity,
+        listen=config.listen,
+        broker=config.broker.url,
+        broker_authority=config.broker.authority,
+        cloud=HomeAddress(CLOUD, grpc=config.coordinator) if config.coordinator else None,
+        transport=config.transport,
+        health=config.health,
+        policy=EdgePolicy(devices_max=config.devices_max),
+        blobs_bytes_max=config.blobs_mib << 20,
+        outbox_bytes_max=config.outbox_mib << 20,
+        insecure=config.insecure,
+        number=config.number,
+        federation=config.federation,
+    )

@@ -1,0 +1,376 @@
+"""The device agent: one device of a federation, for as long as its owner lets it run.
+
+It hosts the device's state machine with its journal and its store, the links to its homes, the
+training process, the watch over the device's conditions, the renewal of its certificate and, when
+asked, a server for the personal model. Killed at any moment and started again it goes on where its
+journal ends.
+
+    FOLDER/journal    what the device has promised    FOLDER/personal   its own model
+    FOLDER/blobs      bundles and weights             FOLDER/consent    the owner's yes or no
+    FOLDER/status.json   for `delian device status`   FOLDER/trained.json
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..core.data.sources import version_of
+from ..core.errors import DelianError
+from ..core.identity.folder import HomeAddress
+from ..core.net.switch import Switch
+from ..core.node.blobs import FolderBlobs
+from ..core.node.codec import address
+from ..core.node.driver import Driver
+from ..core.node.hosting import Tasks, Who, merge_homes, notify_ready, stop_on_signals, who_is
+from ..core.node.journal import FileJournal
+from ..core.node.traces import Spans, Traces
+from ..core.node.uplinks import Transport, Uplinks
+from ..core.ports import Node, Ordered, Record, Tier
+from ..core.streams import Streams
+from ..core.wire.journal_pb2 import Conditions, Homes
+from .conditions import ConditionSettings, Watch
+from .limits import WorkerSettings
+from .machine import DeviceMachine, restore
+from .personal import PersonalStore, Slot, stamp
+from .runner import WorkerRunner
+from .state import DevicePolicy, DeviceState
+
+log = logging.getLogger("delian.device")
+
+#: A status file is written at most once in so many seconds.
+STATUS_EVERY_S = 1.0
+#: How long the inference server may take to end when told.
+SERVER_STOP_S = 5.0
+#: Pauses before an inference server that ended is started again.
+SERVER_AGAIN_S, SERVER_AGAIN_S_MAX = 1.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """What a device's owner sets.
+
+    folder: where the device keeps everything. identity: what `delian join` wrote. homes: where it
+    goes, in order of preference; empty: where its enrolment said. transport: what it speaks where a
+    home offers both. broker_authority: PEM of whom to trust for a broker, where that is not the
+    federation's CA. blobs_bytes_max: for bundles and weights. inference: a Unix socket to serve
+    the personal model on; None: it is not served. insecure, number, federation: without an
+    identity, on loopback alone.
+    """
+
+    folder: Path
+    identity: Path | None = None
+    homes: tuple[HomeAddress, ...] = ()
+    transport: Transport = "auto"
+    broker_authority: Path | None = None
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    conditions: ConditionSettings = field(default_factory=ConditionSettings)
+    policy: DevicePolicy = field(default_factory=DevicePolicy)
+    blobs_bytes_max: int = 2 << 30
+    personal_margin: float = 0.05
+    inference: Path | None = None
+    insecure: bool = False
+    number: int | None = None
+    federation: str = ""
+
+
+Phase = Literal["starting", "running", "stopped"]
+
+
+async def serve(
+    settings: DeviceSettings,
+    stop: asyncio.Event | None = None,
+    ready: Callable[[dict[str, Any]], None] = lambda facts: None,
+    spans: Spans | None = None,
+) -> None:
+    """Runs a device until `stop` is set, or SIGTERM or SIGINT comes. ready: told once when the
+    device has recovered its state. Raises DelianError for what its owner can mend.
+    """
+    agent = await asyncio.to_thread(_Agent, settings, spans)
+    stop = stop or asyncio.Event()
+    with stop_on_signals(stop):
+        try:
+            await agent.start()
+            ready(agent.facts())
+            notify_ready()
+            await agent.tasks.wait(stop)
+        finally:
+            await agent.close()
+
+
+class _Agent:
+    """The parts of a running device. Made on a thread: it reads files."""
+
+    def __init__(self, settings: DeviceSettings, spans: Spans | None = None) -> None:
+        self.settings = settings = _with_consent_file(settings)
+        self._spans = spans
+        folder = settings.folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.who: Who = who_is(
+            Tier.DEVICE,
+            settings.identity,
+            insecure=settings.insecure,
+            number=settings.number,
+            federation=settings.federation,
+        )
+        self.homes = merge_homes(settings.homes or self.who.homes)
+        self.tasks = Tasks()
+        self.personal = PersonalStore(folder / "personal", settings.personal_margin)
+        self.personal.prepare()
+        self.blobs = FolderBlobs(folder / "blobs", settings.blobs_bytes_max)
+        self.runner = WorkerRunner(
+            settings.worker, self.blobs.path, self.personal, folder / "trained.json"
+        )
+        self.watch = Watch(settings.conditions, folder, settings.worker.memory_mib, self._is_fresh)
+        seen = self.watch.changed()
+        assert seen is not None
+        self.seen: Conditions = seen
+        self.status = _Status(folder / "status.json", self._status)
+        self.began = time.time()
+        self.answered = 0
+        self.has_model = asyncio.Event()
+        self._slot_at: tuple[int, Slot | None] = (0, None)
+
+    # ------------------------------------------------ start and end
+
+    async def start(self) -> None:
+        settings, node = self.settings, self.who.node
+        self.switch = Switch()
+        self.driver = Driver(
+            self._make,
+            FileJournal(settings.folder / "journal"),
+            self.switch,
+            self.blobs,
+            self.runner,
+            on_record=self._recorded,
+            traces=Traces(node, self._spans),
+        )
+        self.switch.attach(node, self.driver.post, self.blobs, offer=self.driver.offer)
+        self.uplinks = Uplinks(
+            self.switch, self.who, self.homes, settings.transport, settings.broker_authority
+        )
+        self.uplinks.start()
+        self.runner.allow(self.seen.eligibility.consented)
+        # Before what the journal brings back is acted upon.
+        self.driver.post(Ordered(self.seen))
+        self.driver.post(Ordered(Homes(homes=[address(h.node) for h in self.homes])))
+        self.tasks.start("the device", self.driver.run())
+        await self.driver.started()
+        self.tasks.start("the watch", self.watch.run(self._conditions_changed))
+        self.tasks.start("renewal", self.uplinks.keep_identity())
+        self.tasks.start("status", self.status.run())
+        if settings.inference is not None:
+            backend = settings.worker.backend
+            self.tasks.start("inference", self._serve_model(settings.inference, backend))
+        log.info("%s runs", node, extra=self.facts())
+
+    async def close(self) -> None:
+        """Ends in order: nothing new comes in, the state is put away, training stops. In this order
+        a task that is cut short is begun again by the next start, and not given up.
+        """
+        if hasattr(self, "uplinks"):
+            await self.uplinks.close()
+        if hasattr(self, "driver"):
+            await self.driver.close()
+        await self.runner.close()
+        await self.tasks.close()
+        if hasattr(self, "switch"):
+            await self.switch.close()
+        await self.blobs.close()
+        await asyncio.to_thread(self.status.write, "stopped")
+
+    async def _serve_model(self, path: Path, backend: str) -> None:
+        """A process more, from when there is something to serve."""
+        if stamp(self.personal.folder) == 0:
+            await self.has_model.wait()
+        await _keep_serving(self.personal.folder, path, backend)
+
+    def _make(self, snapshot: bytes | None) -> DeviceMachine:
+        node = self.who.node
+        state = DeviceState(node.number) if snapshot is None else restore(snapshot)
+        if state.device != node.number:
+            raise DelianError(
+                f"{self.settings.folder} belongs to device {state.device}, and this is {node}",
+                "give each device a folder of its own",
+            )
+        return DeviceMachine(
+            state,
+            tuple(h.node for h in self.homes),
+            Streams(node.number),
+            self.seen.facts,
+            self.seen.eligibility,
+            policy=self.settings.policy,
+        )
+
+    # ------------------------------------------------ what happens
+
+    def _conditions_changed(self, seen: Conditions) -> None:
+        self.seen = seen
+        self.runner.allow(seen.eligibility.consented)
+        self.driver.post(Ordered(seen))
+        self.status.changed()
+
+    def _is_fresh(self) -> bool | None:
+        """Whether the data has changed since it was trained on."""
+        version = version_of(self.settings.worker.data)
+        trained = self.runner.trained_version
+        return None if version is None else version != trained
+
+    def _recorded(self, record: Record) -> None:
+        if record.kind == "answered":
+            self.answered += 1
+        if record.kind != "ignored":
+            log.info(record.kind, extra=dict(record.fields))
+        if not self.has_model.is_set() and stamp(self.personal.folder):
+            self.has_model.set()
+        self.status.changed()
+
+    # ------------------------------------------------ what it says of itself
+
+    def facts(self) -> dict[str, Any]:
+        """For the one line that a daemon says when it serves."""
+        return {
+            "node": str(self.who.node),
+            "pid": os.getpid(),
+            "folder": str(self.settings.folder),
+            "homes": [h.grpc or h.mqtt for h in self.homes],
+            "inference": str(self.settings.inference or ""),
+        }
+
+    def _slot(self) -> Slot | None:
+        """The personal model that is served; read again only when it is another."""
+        now = stamp(self.personal.folder)
+        if now != self._slot_at[0]:
+            self._slot_at = now, self.personal.current()
+        return self._slot_at[1]
+
+    def _status(self) -> dict[str, Any]:
+        told, state = self.seen.eligibility, None
+        with contextlib.suppress(AssertionError, AttributeError):
+            machine = self.driver.machine
+            state = machine.state if isinstance(machine, DeviceMachine) else None
+        slot, switch = self._slot(), getattr(self, "switch", None)
+        return {
+            **self.facts(),
+            "phase": None if state is None else state.phase.value,
+            "home": None if state is None else str(Node(Tier.EDGE, state.home)),
+            "run": state.task.run if state is not None and state.task is not None else None,
+            "round": state.task.round if state is not None and state.task is not None else None,
+            "answered": self.answered,
+            "traffic": {} if switch is None else switch.traffic.to_json(),
+            "eligibility": {
+                n: bool(getattr(told, n))
+                for n in ("powered", "unmetered", "idle", "consented", "fresh")
+            },
+            "memory_mib": self.seen.facts.memory_mib,
+            "storage_mib": self.seen.facts.storage_mib,
+            "training_pid": self.runner.pid,
+            "personal_model": None if slot is None else slot.digest,
+            "personal_loss": None if slot is None else slot.judgement.loss_after,
+            "shared_loss": None if slot is None else slot.judgement.loss_before,
+            "started_ms": int(self.began * 1000),
+        }
+
+
+def _with_consent_file(settings: DeviceSettings) -> DeviceSettings:
+    """Consent is read from the device's folder unless the owner names another file."""
+    if settings.conditions.consent_file is not None:
+        return settings
+    file = settings.folder / "consent"
+    return replace(settings, conditions=replace(settings.conditions, consent_file=file))
+
+
+class _Status:
+    """Writes what the device says of itself, a moment after something has changed."""
+
+    def __init__(self, path: Path, make: Callable[[], dict[str, Any]]) -> None:
+        self._path, self._make = path, make
+        self._due = asyncio.Event()
+
+    def changed(self) -> None:
+        self._due.set()
+
+    async def run(self) -> None:
+        self._due.set()
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await asyncio.to_thread(self.write, "running")
+            await asyncio.sleep(STATUS_EVERY_S)
+
+    def write(self, phase: Phase) -> None:
+        said = {"state": phase, "written_ms": time.time_ns() // 1_000_000, **self._make()}
+        part = self._path.with_suffix(".part")
+        try:
+            part.write_text(json.dumps(said, indent=1), encoding="utf-8")
+            part.replace(self._path)
+        except OSError as error:
+            log.warning("the status cannot be written: %s", error)
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """What the device in this folder said of itself last; `alive` says whether its process runs.
+    Raises DelianError where there is none.
+    """
+    path = folder / "status.json"
+    try:
+        with path.open("rb") as stream:
+            said = json.loads(stream.read(64 << 10))
+    except (OSError, ValueError) as error:
+        raise DelianError(
+            f"no device has run in {folder}: {error}", "name its folder with --folder"
+        ) from error
+    if not isinstance(said, dict):
+        raise DelianError(f"{path} is damaged", "it is written again when the device runs")
+    return {**said, "alive": said.get("state") == "running" and _runs(said.get("pid"))}
+
+
+def _runs(pid: object) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+async def _keep_serving(folder: Path, path: Path, backend: str) -> None:
+    """Keeps the inference server running in a process of its own."""
+    command = (sys.executable, "-P", "-m", "delian.device.inference", str(folder), str(path))
+    pause = SERVER_AGAIN_S
+    while True:
+        began = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            *("--backend", backend, "--parent", str(os.getpid())),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), SERVER_STOP_S)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+            raise
+        lived = time.monotonic() - began
+        pause = SERVER_AGAIN_S if lived > SERVER_AGAIN_S_MAX else min(2 * pause, SERVER_AGAIN_S_MAX)
+        log.warning("the inference server ended", extra={"code": code, "again_s": pause})
+        await asyncio.sleep(pause)

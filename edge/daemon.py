@@ -1,0 +1,398 @@
+"""The edge: a coordinator to its devices, a device to its cloud.
+
+It hosts the edge's state machine with its journal and a cache of bundles and weights, serves its
+devices over gRPC and MQTT, and speaks to the cloud, with an outbox for the times when there is
+none. It asks the coordinator who is no longer trusted and sends those away, also when it has been
+started again while there is no coordinator: from time to time, when it is connected anew, and at
+once when the coordinator's Pace names another list than it has.
+
+    FOLDER/journal    what the edge has promised       FOLDER/blobs    the cache
+    FOLDER/outbox.db  what waits for the cloud
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DelianError
+from ..core.identity.authority import DenyList
+from ..core.identity.certificates import PeerIdentity
+from ..core.identity.denied import KnownDenied
+from ..core.identity.folder import HomeAddress
+from ..core.identity.roles import Guard
+from ..core.net.switch import Switch
+from ..core.node.blobs import FolderBlobs
+from ..core.node.driver import Driver
+from ..core.node.health import HealthServer
+from ..core.node.hosting import (
+    Tasks,
+    Who,
+    check_loopback,
+    notify_ready,
+    stop_on_signals,
+    who_is,
+)
+from ..core.node.journal import FileJournal
+from ..core.node.metrics import Family, Sources, gauge, text
+from ..core.node.once import RecordLog
+from ..core.node.traces import Spans, Traces
+from ..core.node.uplinks import Hubs, Transport, Uplinks, keep_denied
+from ..core.ports import (
+    CLOUD,
+    Event,
+    Node,
+    Ordered,
+    Outcome,
+    ProgramStopped,
+    Received,
+    RunProgram,
+    Tier,
+)
+from ..core.wire.admission_pb2 import Pace
+from ..core.wire.journal_pb2 import Drain, Forget
+from ..core.wire.round_pb2 import PROGRAM_FAILED
+from .machine import EdgeMachine, restore
+from .outbox import Outbox
+from .outlink import OutboxLink
+from .state import EdgePolicy, EdgeState
+
+log = logging.getLogger("delian.edge")
+
+#: Certificates whose holders are remembered, to know who is meant when one is revoked.
+SERIALS_MAX = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSettings:
+    """What an edge's operator sets.
+
+    folder: where the edge keeps everything. identity: what `delian join` wrote. listen: host:port
+    for its devices over gRPC; empty: none. broker: "mqtts://host:port" for devices over MQTT;
+    empty: none. broker_authority: PEM of whom to trust for the broker, where that is not the
+    federation's CA. cloud: where the coordinator is; None: where enrolment said. health: host:port
+    for HTTP; empty: none. insecure, number, federation: without an identity, on loopback alone.
+    """
+
+    folder: Path
+    identity: Path | None = None
+    listen: str = "127.0.0.1:7451"
+    broker: str = ""
+    broker_authority: Path | None = None
+    cloud: HomeAddress | None = None
+    transport: Transport = "auto"
+    health: str = ""
+    policy: EdgePolicy = field(default_factory=EdgePolicy)
+    blobs_bytes_max: int = 4 << 30
+    outbox_bytes_max: int = 256 << 20
+    insecure: bool = False
+    number: int | None = None
+    federation: str = ""
+
+
+async def serve(
+    settings: EdgeSettings,
+    stop: asyncio.Event | None = None,
+    ready: Callable[[dict[str, Any]], None] = lambda facts: None,
+    spans: Spans | None = None,
+) -> None:
+    """Runs an edge until `stop` is set, or SIGTERM or SIGINT comes. ready: told once when devices
+    are served. Raises DelianError for what its operator can mend.
+    """
+    edge = await asyncio.to_thread(EdgeDaemon, settings, spans)
+    stop = stop or asyncio.Event()
+    with stop_on_signals(stop):
+        try:
+            await edge.start()
+            ready(edge.facts())
+            notify_ready()
+            await edge.tasks.wait(stop)
+        finally:
+            await edge.close()
+
+
+class NoPrograms:
+    """The ProgramRunner of a tier that runs none."""
+
+    async def run(self, program: RunProgram) -> Outcome | ProgramStopped:
+        return ProgramStopped(PROGRAM_FAILED)
+
+    async def cancel(self, ticket: int) -> None:
+        """There is nothing to stop."""
+
+
+class Trust:
+    """Who may speak to this edge: the role table and the deny list, and whose certificate is whose,
+    so that the machine can be told when one is revoked.
+    """
+
+    def __init__(self, who: Who, forget: Callable[[Node], None]) -> None:
+        self._forget = forget
+        self._holders: dict[int, Node] = {}
+        self.denied: KnownDenied | None = None
+        if who.identity is not None:
+            self.denied = KnownDenied(who.identity.denied_path, self._changed)
+        self._guard = Guard(who.federation, Tier.EDGE, self.denied or DenyList)
+
+    def refusal(self, peer: PeerIdentity | None, call: str) -> str | None:
+        """Why a peer may not make a call; None: it may. The policy of a GrpcHub."""
+        why = self._guard.refusal(peer, call)
+        if why is None and peer is not None and peer.node is not None:
+            self._remember(peer.serial, peer.node)
+        return why
+
+    def distrust(self, peer: PeerIdentity) -> str | None:
+        """Why a peer is not trusted; None: it is."""
+        why = self._guard.distrust(peer)
+        if why is None and peer.node is not None:
+            self._remember(peer.serial, peer.node)
+        return why
+
+    def _remember(self, serial: int, node: Node) -> None:
+        self._holders.pop(serial, None)
+        self._holders[serial] = node
+        if len(self._holders) > SERIALS_MAX:
+            del self._holders[next(iter(self._holders))]
+
+    def _changed(self, listed: DenyList) -> None:
+        for serial in listed.serials & self._holders.keys():
+            node = self._holders.pop(serial)
+            log.warning("a certificate was revoked", extra={"node": str(node)})
+            self._forget(node)
+
+
+class EdgeDaemon:
+    """The parts of a running edge. Made on a thread: it reads files."""
+
+    def __init__(self, settings: EdgeSettings, spans: Spans | None = None) -> None:
+        self.settings, self._spans = settings, spans
+        settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.who = who_is(
+            Tier.EDGE,
+            settings.identity,
+            insecure=settings.insecure,
+            number=settings.number,
+            federation=settings.federation,
+        )
+        if not settings.listen and not settings.broker:
+            raise DelianError("this edge serves nobody", "give edge.listen, or edge.broker")
+        if self.who.identity is None:
+            for target in filter(None, (settings.listen, settings.broker)):
+                check_loopback(target, "the address")
+        self.cloud = settings.cloud or _cloud_of(self.who)
+        self.tasks = Tasks()
+        self.blobs = FolderBlobs(settings.folder / "blobs", settings.blobs_bytes_max)
+        self.outbox = Outbox(settings.folder / "outbox.db", settings.outbox_bytes_max)
+        self.driver: Driver | None = None
+        self.hubs: Hubs | None = None
+        self.uplinks: Uplinks | None = None
+        self.out: OutboxLink | None = None
+        self.health: HealthServer | None = None
+        self.switch = Switch()
+        self._denied_asked = asyncio.Event()
+        self.sources = Sources(traffic=self.switch.traffic)
+
+    # ------------------------------------------------ start and end
+
+    async def start(self) -> None:
+        settings, node = self.settings, self.who.node
+        self._loop = asyncio.get_running_loop()
+        self.driver = driver = Driver(
+            self._make,
+            FileJournal(settings.folder / "journal"),
+            self.switch,
+            self.blobs,
+            NoPrograms(),
+            on_record=RecordLog(log),
+            traces=Traces(node, self._spans),
+        )
+        self.trust = Trust(self.who, self._forget_soon)
+        self.switch.attach(node, self._inbox, self.blobs, self._limit, self._offer)
+        self.uplinks = Uplinks(
+            self.switch,
+            self.who,
+            [self.cloud],
+            settings.transport,
+            settings.broker_authority,
+            on_connected=self._connected,
+            on_renewed=self._renewed,
+        )
+        self.out = OutboxLink(node, self.uplinks, self.outbox)
+        self.hubs = Hubs(
+            self.switch,
+            self.who,
+            self.trust,
+            listen=settings.listen,
+            broker=settings.broker,
+            broker_authority=settings.broker_authority,
+            distrust=self.trust.distrust,
+        )
+        # The outbox first: the switch asks links in this order.
+        self.switch.add_link(self.out)
+        self.sources.drivers[str(node)] = driver
+        self.sources.refusals["switch"] = lambda: self.switch.faults.counts
+        self.hubs.tell(self.sources)
+        if (errands := self.uplinks.errands) is not None:
+            self.sources.refusals["errands"] = lambda: errands.faults.counts
+        self.tasks.start("the edge", driver.run())
+        await driver.started()
+        await self.hubs.start()
+        self.uplinks.start(add=False)
+        self.tasks.start("the outbox", self.out.run())
+        self.out.connected()
+        self.tasks.start("renewal", self.uplinks.keep_identity())
+        if self.trust.denied is not None and self.who.identity is not None:
+            keeping = keep_denied(
+                self.who.identity, self.trust.denied, self._denied_asked, self.uplinks.errands
+            )
+            self.tasks.start("the deny list", keeping)
+        if settings.health:
+            self.health = HealthServer(settings.health, self._why_not_ready, self.metrics)
+            await self.health.start()
+        log.info("%s serves", node, extra=self.facts())
+
+    async def close(self) -> None:
+        """Ends in order: nothing new comes in, then the state is put away."""
+        for part in (self.health, self.hubs, self.uplinks, self.driver):
+            if part is not None:
+                await part.close()
+        await self.tasks.close()
+        if self.out is not None:
+            await self.out.close()
+        else:
+            self.outbox.close()
+        await self.switch.close()
+        await self.blobs.close()
+
+    def drain(self, draining: bool = True) -> None:
+        """Takes the edge out of service, or puts it back."""
+        assert self.driver is not None
+        self.driver.post(Ordered(Drain(draining=draining)))
+
+    def _make(self, snapshot: bytes | None) -> EdgeMachine:
+        node, policy = self.who.node, self.settings.policy
+        if snapshot is None:
+            # A disk that was wiped must not look like the one before it, or an older one: what the
+            # cloud holds of that edge is lost. TLS needs a clock that is set anyway.
+            return EdgeMachine(EdgeState(node.number, time.time_ns() // 1_000_000), policy)
+        state = restore(snapshot)
+        if state.edge != node.number:
+            raise DelianError(
+                f"{self.settings.folder} belongs to edge {state.edge}, and this is {node}",
+                "give each edge a folder of its own",
+            )
+        return EdgeMachine(state, policy)
+
+    # ------------------------------------------------ what happens
+
+    def _inbox(self, event: Event, traceparent: str = "", size: int = 0) -> None:
+        assert self.driver is not None
+        self._hear(event)
+        self.driver.post(event, traceparent, size)
+
+    async def _offer(self, event: Event, traceparent: str = "", size: int = 0) -> bool:
+        assert self.driver is not None
+        self._hear(event)
+        return await self.driver.offer(event, traceparent, size)
+
+    def _hear(self, event: Event) -> None:
+        """What a message of the cloud says beside what the machine reads in it."""
+        assert self.out is not None
+        if not isinstance(event, Received) or event.sender != CLOUD:
+            return
+        self.out.connected()  # whoever speaks can be spoken to
+        if isinstance(event.message, Pace) and self.trust.denied is not None:
+            version = event.message.denied_version
+            if version and version != self.trust.denied().version:
+                self._denied_asked.set()
+
+    def _connected(self, home: Node) -> None:
+        assert self.out is not None
+        self.out.connected()
+        self._denied_asked.set()
+
+    def _renewed(self) -> None:
+        assert self.hubs is not None
+        self.hubs.redial()
+
+    def _limit(self, sender: Node) -> int:
+        assert self.driver is not None
+        machine = self.driver.machine
+        assert isinstance(machine, EdgeMachine)
+        return machine.limit(sender)
+
+    def _forget_soon(self, node: Node) -> None:
+        """From the thread that writes the deny list."""
+        self._loop.call_soon_threadsafe(self._forget, node)
+
+    def _forget(self, node: Node) -> None:
+        assert self.driver is not None and self.hubs is not None
+        if node.tier is Tier.DEVICE:
+            self.driver.post(Ordered(Forget(device=node.number)))
+        self.hubs.forget(node)
+
+    # ------------------------------------------------ what it says of itself
+
+    def facts(self) -> dict[str, Any]:
+        """For the one line that a daemon says when it serves."""
+        return {
+            "node": str(self.who.node),
+            "pid": os.getpid(),
+            "folder": str(self.settings.folder),
+            "grpc": None if self.hubs is None else self.hubs.port,
+            "mqtt": self.settings.broker or None,
+            "health": None if self.health is None else self.health.port,
+            "cloud": self.cloud.grpc or self.cloud.mqtt,
+        }
+
+    def _why_not_ready(self) -> str | None:
+        if self.uplinks is None or not self.uplinks.reaches(CLOUD):
+            return "the cloud cannot be reached"
+        return None
+
+    def metrics(self) -> bytes:
+        """The page of metrics."""
+        return text([*self.sources.families(), *self._families()])
+
+    def _families(self) -> Iterator[Family]:
+        """What an edge alone has."""
+        assert self.driver is not None and self.out is not None
+        machine = self.driver.machine
+        assert isinstance(machine, EdgeMachine)
+        state, out, outbox = machine.state, self.out, self.outbox
+        yield gauge("delian_edge_devices", "Devices that are ready.", len(state.pool))
+        yield gauge("delian_edge_attempts", "Attempts under way.", len(state.collections))
+        up = self._why_not_ready() is None
+        yield gauge("delian_edge_cloud_up", "Whether the cloud is reached.", float(up))
+        yield gauge(
+            "delian_edge_blobs_bytes", "Bundles and weights that are kept.", self.blobs.used
+        )
+        fates = {
+            "kept": out.kept,
+            "sent": out.sent_late,
+            "dropped": out.dropped,
+            "evicted": outbox.evicted,
+            "expired": outbox.expired,
+        }
+        yield Family(
+            "delian_outbox_messages",
+            "counter",
+            "Messages for a cloud that was away.",
+            [({"fate": fate}, count) for fate, count in fates.items()],
+        )
+
+
+def _cloud_of(who: Who) -> HomeAddress:
+    """Where enrolment said that the coordinator is."""
+    for home in who.homes:
+        if home.node == CLOUD:
+            return home
+    raise DelianError(
+        "this edge does not know where the coordinator is", "name it with --coordinator host:port"
+    )
