@@ -45,6 +45,7 @@ from ..core.identity.joining import check_labels
 from ..core.identity.ledger import Entry, FolderLock, Ledger, private_folder
 from ..core.identity.roles import Guard
 from ..core.identity.tokens import TEXT_MAX, Admission, Token, TokenBook, TokenError, parse
+from ..core.node.once import Once
 from ..core.ports import Node, Tier
 from ..core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
 
@@ -198,6 +199,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         self._clock = clock
         self._limiter = RateLimiter(limit or RateLimit(), limiter_clock)
         self._one_at_a_time = asyncio.Lock()
+        self._first = Once()
         self.counts = {"enrolled": 0, "refused": 0, "limited": 0, "malformed": 0}
 
     async def Enrol(
@@ -207,6 +209,8 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         peer = address_of(context.peer())
         if not self._limiter.take(context.peer()):
             self.counts["limited"] += 1
+            if self._first("limited", peer):
+                log.warning("enrolment limited", extra={"peer": peer})
             await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tries")
         role = _TIERS.get(request.tier)
         try:
@@ -367,6 +371,7 @@ async def serve_enrolment(
         maximum_concurrent_rpcs=CALLS_AT_ONCE,
         options=[
             ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+            ("grpc.server_handshake_timeout_ms", IDLE_MS),
             ("grpc.max_connection_idle_ms", IDLE_MS),
             ("grpc.max_connection_age_ms", 2 * IDLE_MS),
             ("grpc.max_concurrent_streams", 4),

@@ -7,7 +7,9 @@ is asked at each call; what it does not allow ends before the service sees it.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -19,6 +21,7 @@ from ..identity.certificates import (
     IdentityError,
     PeerIdentity,
     Role,
+    TlsMaterial,
     identity_of,
     identity_of_context,
 )
@@ -29,6 +32,8 @@ from .limits import Faults
 CLAIM = "delian-node"
 _CLAIM = re.compile(r"(device|edge|cloud|operator)-(0|[1-9][0-9]{0,18})")
 _NEVER = 2**62
+#: Connections of which it is remembered that they have made a call.
+_CONNECTIONS_MAX = 20_000
 
 #: Takes a servicer's handlers: `lambda server: add_OperatorServicer_to_server(operator, server)`.
 Servicer = Callable[[Any], None]
@@ -71,6 +76,7 @@ class Door:
         self._policy = policy
         self._faults = faults
         self._federation = federation
+        self.connections: Connections | None = None
 
     @property
     def secure(self) -> bool:
@@ -98,6 +104,8 @@ class Door:
 
     async def admit(self, context: grpc.aio.ServicerContext, call: str) -> PeerIdentity | None:
         """Who calls, when it may; otherwise the call ends here, counted."""
+        if self.connections is not None:
+            self.connections.called(context.peer())
         try:
             peer = self.identify(context)
         except IdentityError as error:
@@ -135,6 +143,48 @@ class Door:
 
         wrapped = many if handler.response_streaming else once
         return make(wrapped, handler.request_deserializer, handler.response_serializer)
+
+
+class Connections:
+    """The connections of a server with TLS, and which of them ever made a call.
+
+    gRPC refuses a handshake by itself (another CA, an expired certificate, no TLS at all) and tells
+    nobody; all that it does is ask for the server's certificate at each connection. So those that
+    never call are counted, whatever the reason, and gRPC's own log has it. Called by gRPC's threads
+    for the certificate, else on the loop's.
+    """
+
+    def __init__(self, material: Callable[[], TlsMaterial]) -> None:
+        self._material = material
+        self._numbers = itertools.count(1)  # counts in one step, from any thread
+        self._begun = self._begun_before = self._called = 0
+        self._open: OrderedDict[str, None] = OrderedDict()
+        self.silent = 0
+
+    def __call__(self) -> TlsMaterial:
+        self._begun = max(self._begun, next(self._numbers))
+        return self._material()
+
+    def called(self, address: str) -> None:
+        """A call has come from there (`context.peer()`)."""
+        if address not in self._open:
+            self._called += 1
+            self._open[address] = None
+            if len(self._open) > _CONNECTIONS_MAX:
+                self._open.popitem(last=False)
+
+    def left(self, address: str) -> None:
+        """The node there is gone; the address may be somebody else's next time."""
+        self._open.pop(address, None)
+
+    def review(self) -> int:
+        """How many more ended, or wait, without a call. One may take until the next review to make
+        its first. The settings themselves ask once.
+        """
+        silent = max(self.silent, self._begun_before - 1 - self._called)
+        more, self.silent = silent - self.silent, silent
+        self._begun_before = self._begun
+        return more
 
 
 class Registrar:

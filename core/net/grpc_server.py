@@ -23,13 +23,13 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from ..errors import DelianError
-from ..identity.certificates import IdentityError
+from ..identity.certificates import IdentityError, TlsMaterial, server_credentials
 from ..identity.roles import may_send
 from ..node.codec import envelope_bytes, errand_of, message_of, node_of
 from ..node.hosting import INSECURE, check_loopback
 from ..ports import Node, ProtocolError
 from ..wire.link_pb2 import Envelope
-from .grpc_guard import Door, Policy, Registrar, Servicer, name_of
+from .grpc_guard import Connections, Door, Policy, Registrar, Servicer, name_of
 from .grpc_peer import CONNECT, GOODBYE_S, PULL, PUSH, SERVICE, Peer
 from .grpc_serving import Serving
 from .limits import (
@@ -50,6 +50,10 @@ log = logging.getLogger("delian.net.grpc")
 
 #: A stream that has not said who it is by then is ended.
 FIRST_S = 20.0
+#: A connection that has not agreed on TLS by then is closed.
+HANDSHAKE_MS = 20_000
+#: When a stream ends, how long to wait for whether the peer ended it, or gRPC's core cut it off.
+CUT_S = 0.05
 #: How often peers are asked about again: whose certificate has run out or was revoked is sent away.
 REVIEW_S = 30.0
 #: Envelopes that break the rules before their stream is ended.
@@ -65,10 +69,12 @@ KEEPALIVE_TIMEOUT_MS = 20_000
 class GrpcHub:
     """A server for nodes below; a Link to them.
 
-    address: "host:port"; port 0: any. credentials: of `identity.certificates.server_credentials`;
-    None: no TLS, on loopback only. policy: `identity.roles.Guard`. servicers: see
-    `grpc_guard.Servicer`; their calls pass the same policy. federation: of callers without
-    certificates. calls_per_connection: more than the default only for what speaks for many nodes.
+    address: "host:port"; port 0: any. credentials: where to read the server's key and certificate
+    at each connection (`IdentityFolder.material`), or of `identity.certificates.server_credentials`
+    (then connections that TLS refuses are not counted); None: no TLS, on loopback only. policy:
+    `identity.roles.Guard`. servicers: see `grpc_guard.Servicer`; their calls pass the same policy.
+    federation: of callers without certificates. calls_per_connection: more than the default only
+    for what speaks for many nodes.
 
         hub = GrpcHub(switch, "127.0.0.1:0", None, Guard(INSECURE, Tier.EDGE))
         port = await hub.start()
@@ -81,7 +87,7 @@ class GrpcHub:
         self,
         switch: Switch,
         address: str,
-        credentials: grpc.ServerCredentials | None,
+        credentials: grpc.ServerCredentials | Callable[[], TlsMaterial] | None,
         policy: Policy,
         *,
         servicers: Sequence[Servicer] = (),
@@ -97,8 +103,11 @@ class GrpcHub:
         self.address = address
         self._switch = switch
         self._meter = switch.traffic.meter("grpc")
-        self._credentials = credentials
         self._door = Door(policy, self.faults, federation if credentials is None else None)
+        if callable(credentials):
+            self._door.connections = Connections(credentials)
+            credentials = server_credentials(self._door.connections)
+        self._credentials = credentials
         self._servicers = servicers
         self._calls = calls_per_connection
         self._on_peer = on_peer
@@ -124,6 +133,7 @@ class GrpcHub:
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_concurrent_streams", self._calls),
                 ("grpc.so_reuseport", 0),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
                 ("grpc.keepalive_time_ms", KEEPALIVE_MS),
                 ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
@@ -192,6 +202,11 @@ class GrpcHub:
                 self.faults.count(reason, peer.node)
                 peer.end(reason)
         self.transfers.expire(monotonic())
+        connections = self._door.connections
+        if connections is not None and (more := connections.review()):
+            self.faults.counts["connections without a call"] = connections.silent
+            facts = {"more": more, "kind": "connections without a call"}
+            log.warning("%d more connections without a call: refused by TLS?", more, extra=facts)
 
     async def _keep_reviewing(self) -> None:
         while True:
@@ -261,6 +276,7 @@ class GrpcHub:
         peer = await self._enter(context, task)
         taken = self._peers.get(peer.node)
         if taken is not None:
+            self.faults.counts["replaced"] += 1
             taken.end("replaced by a newer stream")
         self._peers[peer.node] = peer
         if taken is None and self._on_peer is not None:
@@ -269,6 +285,7 @@ class GrpcHub:
             while True:
                 content = await context.read()
                 if content is grpc.aio.EOF:
+                    await asyncio.sleep(CUT_S)  # cancelled where the core has cut the stream off
                     break
                 self._meter.received(peer.node, len(content))
                 waits = self._take(peer, content)
@@ -277,10 +294,14 @@ class GrpcHub:
                 if peer.left:
                     break
         except asyncio.CancelledError:
-            if peer.ending is None:  # the node has gone
+            if peer.ending is None:  # the node has gone, or sent what the core does not take
+                self.faults.counts["broken off"] += 1
+                log.info("%s: the stream broke off", peer.node)
                 raise
             task.uncancel()
         finally:
+            if self._door.connections is not None:
+                self._door.connections.left(context.peer())
             if self._peers.get(peer.node) is peer:
                 del self._peers[peer.node]
                 if self._on_peer is not None:
@@ -289,7 +310,9 @@ class GrpcHub:
                 peer.writer.cancel()
         if peer.ending is not None:
             log.info("%s: goodbye, %s", peer.node, peer.ending.reason)
-            await self._say_goodbye(peer)
+            if not await self._say_goodbye(peer):
+                # What it did not take would have to go first: only the call's end ends that.
+                raise asyncio.CancelledError
 
     async def _enter(self, context: Any, task: asyncio.Task[Any]) -> Peer:
         """The peer of a new stream, once its first envelope has come. Ends the call otherwise."""
@@ -329,8 +352,8 @@ class GrpcHub:
                 await waits
         return peer
 
-    async def _say_goodbye(self, peer: Peer) -> None:
-        """What still waits and the last envelope, if the peer takes them in time."""
+    async def _say_goodbye(self, peer: Peer) -> bool:
+        """What still waits and the last envelope; whether the peer took them in time."""
         assert peer.ending is not None
         try:
             async with asyncio.timeout(GOODBYE_S):
@@ -341,9 +364,11 @@ class GrpcHub:
                 self._meter.sent(peer.node, len(content))
         except (TimeoutError, grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             self.faults.counts["goodbye not taken"] += 1
+            return False
         finally:
             if peer.writer is not None:
                 peer.writer.cancel()
+        return True
 
     # ------------------------------------------------ what it says
 

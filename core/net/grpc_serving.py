@@ -153,7 +153,8 @@ class Serving:
             await self._pour(out, asked.offset, context)
         except TimeoutError:
             self.faults.count("slow reader", node)
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow")
+            # What it does not take is still on its way: a status would have to wait behind it.
+            raise asyncio.CancelledError from None
         except (DelianError, OSError) as error:
             self.faults.count("blob is gone", node, error=str(error))
             self.outbox.drop(out)

@@ -49,8 +49,10 @@ TRANSFERS_MAX = 4_096
 #: says how large it may be.
 SPOOL_BYTES_PER_PEER = 64 * MIB
 SPOOL_BYTES_MAX = 1_024 * MIB
-#: How long a transfer that makes no headway is kept for resumption.
+#: How long a transfer that makes no headway is kept for resumption, and for how long when there is
+#: no room for somebody else's.
 TRANSFER_IDLE_S = 120.0
+TRANSFER_STALLED_S = 10.0
 #: Digests that a node has asked one peer for and that are therefore taken when they are offered.
 ASKED_PER_PEER = 64
 

@@ -33,6 +33,7 @@ from .limits import (
     SPOOL_BYTES_MAX,
     SPOOL_BYTES_PER_PEER,
     TRANSFER_IDLE_S,
+    TRANSFER_STALLED_S,
     TRANSFERS_MAX,
     TRANSFERS_PER_PEER,
 )
@@ -75,7 +76,7 @@ class Spool:
         self.id = id
         self.size = size
         self.content = bytearray()  # grows with what comes: an offer alone takes no memory
-        self.touched = now
+        self.touched = now  # the last headway
         self.writer: object | None = None  # who adds to it now; a later one takes its place
         self._hash = hashlib.sha256()
 
@@ -133,27 +134,36 @@ class Intake:
         if known is not None:
             if known.size != offer.size:
                 raise Refused("malformed offer", "one name, two sizes")
-            known.touched = now
             return known
-        # An unfinished one that nobody writes makes room: its sender may have given it up.
-        while mine and not self._fits(mine, offer.size):
-            idle = [s for s in mine.values() if s.writer is None]
-            if not idle:
-                break
-            self.drop(peer, min(idle, key=lambda s: s.touched))
-        if not self._fits(mine, offer.size):
-            raise Refused("too many offers", f"no room for {offer.size} bytes")
+        while not self._fits(mine, offer.size):
+            self.drop(*self._in_the_way(peer, mine, offer.size, now))
         spool = Spool(offer.id, offer.size, now)
         self._peers.setdefault(peer, mine)[offer.id] = spool
         self._count += 1
         self.bytes_held += offer.size
         return spool
 
-    def _fits(self, mine: dict[bytes, Spool], size: int) -> bool:
+    def _in_the_way(
+        self, peer: Node, mine: dict[bytes, Spool], size: int, now: float
+    ) -> tuple[Node, Spool]:
+        """Whose unfinished one makes room: the peer's own that nobody writes, for its sender may
+        have given it up; else anybody's that stands still. Raises Refused.
+        """
+        idle = [(peer, s) for s in mine.values() if s.writer is None]
+        if not idle and self._within_share(mine, size):
+            every = ((p, s) for p, theirs in self._peers.items() for s in theirs.values())
+            idle = [(p, s) for p, s in every if s.touched + TRANSFER_STALLED_S < now]
+        if not idle:
+            raise Refused("too many offers", f"no room for {size} bytes")
+        return min(idle, key=lambda found: found[1].touched)
+
+    def _within_share(self, mine: dict[bytes, Spool], size: int) -> bool:
         held = sum(s.size for s in mine.values())
+        return len(mine) < self._per_peer and (not mine or held + size <= self._bytes_per_peer)
+
+    def _fits(self, mine: dict[bytes, Spool], size: int) -> bool:
         return (
-            len(mine) < self._per_peer
-            and (not mine or held + size <= self._bytes_per_peer)
+            self._within_share(mine, size)
             and self._count < self._transfers
             and (not self._count or self.bytes_held + size <= self._bytes_max)
         )
@@ -170,6 +180,7 @@ class Intake:
         del mine[spool.id]
         if not mine:
             del self._peers[peer]
+        spool.writer = None  # who still writes finds out
         self._count -= 1
         self.bytes_held -= spool.size
 
