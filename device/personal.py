@@ -163,6 +163,7 @@ class PersonalStore:
             shutil.copyfile(bundle, part)
             _sync(part)
             part.replace(kept)
+            _sync(kept.parent)
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)

@@ -152,6 +152,7 @@ def test_a_program_that_never_ends_is_stopped_by_the_clock(blobs, tmp_path, monk
     assert run(both()) == (ProgramStopped(DEADLINE), None)
 
 
+@pytest.mark.slow  # a verified program does the same above
 def test_a_program_that_burns_processor_time_is_stopped_by_it(blobs, tmp_path, monkeypatch):
     source = owners_code(tmp_path, monkeypatch, "while True:\n    pass\n")
     given = settings(source, cpu_s=1, wall_s=50)

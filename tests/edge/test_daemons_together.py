@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import sys
 import textwrap
@@ -91,6 +92,7 @@ class Cloud:
         self.ready: set[int] = set()
         self.sums: dict[int, EdgeSum] = {}
         self.progress: list[EdgeProgress] = []
+        self.hellos: list[EdgeHello] = []
         self.changed = asyncio.Event()
         self.task: EdgeTask | None = None
 
@@ -122,6 +124,7 @@ class Cloud:
         message = event.message
         if isinstance(message, EdgeHello):
             self.ready = set(message.ready)
+            self.hellos.append(message)
             if message.asks_pace:
                 soon = RetryWindow(min_ms=50, max_ms=100)
                 self.say(Pace(ready_max=9, after_task=soon, after_reject=soon, lease_ms=600_000))
@@ -333,6 +336,26 @@ def test_an_edge_that_lost_its_cloud_sends_the_sum_when_it_is_back(made, data, t
         run(scene())
     finally:
         os.environ.pop("PYTHONPATH", None)
+
+
+def test_an_edge_keeps_its_incarnation_until_its_disk_is_wiped(made, tmp_path):
+    async def scene():
+        cloud = Cloud(tmp_path / "cloud", made)
+        port = await cloud.start()
+        seen = []
+        for wiped in (False, False, True):
+            if wiped:
+                shutil.rmtree(tmp_path / "edge")
+            cloud.hellos.clear()
+            edge = Running(edge_daemon.serve, edge_settings(tmp_path, port))
+            await edge.ready()
+            await cloud.until(lambda: cloud.hellos)
+            seen.append(cloud.hellos[0].incarnation)
+            await edge.end()
+        await cloud.close()
+        assert seen[0] == seen[1] < seen[2]
+
+    run(scene())
 
 
 DEVICE_PROCESS = """

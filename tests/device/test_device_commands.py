@@ -1,0 +1,141 @@
+"""`delian device`: what an owner asks of the device beside running it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from delian.cli.config import load
+from delian.cli.device import device_settings
+from delian.cli.main import app
+from delian.core.errors import DelianError
+from delian.device.conditions import read_consent
+from delian.device.personal import Judgement, PersonalStore
+from typer.testing import CliRunner
+
+
+def delian(*arguments: str, code: int = 0):
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def refused(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments))
+    assert isinstance(done.exception, DelianError), done.output
+    return str(done.exception)
+
+
+@pytest.fixture
+def state(tmp_path, blobs):
+    """A device's folder with two personal models, the second of twice the numbers."""
+    store = PersonalStore(tmp_path / "device" / "personal")
+    for scale in (1, 2):
+        store.prepare()
+        model = (blobs.made.weights * np.float32(scale)).astype("<f4")
+        store.draft.write_bytes(model.tobytes())
+        judgement = Judgement(1.0, 1 / scale, 0.5, 0.5, 5.0)
+        assert store.offer(blobs.path(blobs.bundle), blobs.bundle, judgement)
+    return tmp_path / "device"
+
+
+def test_consent_is_given_and_taken_back(tmp_path):
+    folder = str(tmp_path)
+    delian("device", "consent", "yes", "--state", folder)
+    assert read_consent(tmp_path / "consent")
+    delian("device", "consent", "no", "--state", folder)
+    assert not read_consent(tmp_path / "consent")
+    assert "neither yes nor no" in refused("device", "consent", "perhaps", "--state", folder)
+    own = tmp_path / "mine"
+    key = f"device.conditions.consent_file={own}"
+    delian("device", "consent", "yes", "--state", folder, "--set", key)
+    assert read_consent(own)
+
+
+def test_the_personal_model_answers_without_a_running_device(state, tmp_path):
+    x = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    np.save(tmp_path / "x.npy", x)
+    asked = ("--state", str(state), "--json", "--set", "device.worker.backend=reference")
+    one = json.loads(delian("device", "predict", str(tmp_path / "x.npz"), *asked).stdout)
+    assert len(one["labels"]) == 5
+    out = tmp_path / "logits.npy"
+    two = delian("device", "predict", str(tmp_path / "x.npy"), *asked, "--out", str(out))
+    assert json.loads(two.stdout) == one
+    assert list(np.load(out).argmax(-1)) == one["labels"]
+    text = delian("device", "predict", str(tmp_path / "x.npy"), "--state", str(state)).stdout
+    assert [int(line) for line in text.split()] == one["labels"]
+    (tmp_path / "bad.npy").write_bytes(b"no array")
+    assert "cannot be read" in refused("device", "predict", str(tmp_path / "bad.npy"), *asked)
+
+
+def test_a_model_is_rolled_back_once(state):
+    before = PersonalStore(state / "personal").current().digest
+    assert "serving" in delian("device", "rollback", "--state", str(state)).stdout
+    after = PersonalStore(state / "personal").current()
+    assert after.digest != before and after.judgement.loss_after == 1.0
+
+
+def test_the_status_is_what_the_device_said_last_and_whether_it_is_alive(tmp_path):
+    assert "no device has run" in refused("device", "status", "--state", str(tmp_path))
+    said = {
+        "state": "running",
+        "pid": os.getpid(),
+        "phase": "ready",
+        "homes": ["a:1"],
+        "eligibility": {"powered": True, "idle": False},
+        "personal_model": None,
+    }
+    (tmp_path / "status.json").write_text(json.dumps(said))
+    shown = delian("device", "status", "--state", str(tmp_path)).stdout
+    assert "powered, not idle" in shown and "ready" in shown
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    (tmp_path / "status.json").write_text(json.dumps({**said, "pid": done.pid}))
+    told = delian("device", "status", "--state", str(tmp_path), "--json", code=1)
+    assert json.loads(told.stdout)["alive"] is False
+    (tmp_path / "status.json").write_text("[]")
+    assert "damaged" in refused("device", "status", "--state", str(tmp_path))
+
+
+def test_the_configuration_becomes_the_daemons_settings(tmp_path):
+    flags = {
+        "device.state": tmp_path,
+        "device.homes": ["edge-3@127.0.0.1:7443", "mqtt://127.0.0.1:1883"],
+        "device.data.source": "rows.csv",
+        "device.number": 5,
+        "device.insecure": True,
+        "device.inference": "none",
+    }
+    given = device_settings(
+        load(None, flags, ("device.worker.nice=3",), {}, tmp_path).config.device
+    )
+    assert [str(h.node) for h in given.homes] == ["edge 3", "edge 0"]
+    assert given.worker.nice == 3 and given.worker.data.source.endswith("/rows.csv")
+    assert given.worker.data.source.startswith("/")
+    assert given.inference is None and given.identity is None and given.number == 5
+    secure = device_settings(load(None, {"device.state": tmp_path}, (), {}, tmp_path).config.device)
+    assert secure.identity == tmp_path / "identity"
+    assert secure.inference == tmp_path / "personal.sock"
+    owners = {**flags, "device.data.source": "python:mine:read"}
+    mine = device_settings(load(None, owners, (), {}, tmp_path).config.device)
+    assert mine.worker.data.source == "python:mine:read"
+
+
+def test_a_device_that_does_not_know_who_it_is_says_what_to_do(tmp_path):
+    for arguments, said in (
+        ((), "delian join"),
+        (("--insecure",), "--number"),
+        (("--insecure", "--number", "1", "--home", "example.org:7443"), "not on this machine"),
+        (("--insecure", "--number", "1"), "--home"),
+        (("--insecure", "--number", "1", "--home", "here"), "host:port"),
+    ):
+        command = [sys.executable, "-m", "delian.cli", "device", "run", "--state", str(tmp_path)]
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, timeout=60, cwd=tmp_path
+        )
+        assert done.returncode == 2 and said in done.stderr, (arguments, done.stderr)

@@ -1,0 +1,26 @@
+"""What docs/devices.md says is so."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+from delian.core.data.rows import RowType
+from delian.core.data.sources import DataSettings, open_source
+from delian.device.limits import WorkerSettings
+
+
+def test_the_sensors_example_gives_a_source(checkout, tmp_path, monkeypatch):
+    page = (checkout / "docs" / "devices.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "devices.md", "exec"), {})
+    rows = open_source(DataSettings(f"sensor:{tmp_path / 'readings'}")).read(RowType((3,)))
+    assert rows.x.shape == (1, 3) and list(rows.y) == [1]
+
+
+def test_the_limits_that_it_names_are_settings(checkout):
+    page = (checkout / "docs" / "devices.md").read_text()
+    table = page.partition("| `device.worker`")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`([a-z_]+)`", table))
+    assert named <= {f.name for f in fields(WorkerSettings)}
