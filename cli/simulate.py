@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -175,7 +175,8 @@ def _shape(
     keep: Path | None,
 ) -> Shape | None:
     """The fleet of processes; None for the virtual mode, which takes none of these options."""
-    given = {"devices": devices, "edges": edges, "by_mqtt": mqtt, "store": store, "folder": keep}
+    given: dict[str, Any] = {"devices": devices, "edges": edges, "by_mqtt": mqtt, "store": store}
+    given["folder"] = keep
     asked = {name: value for name, value in given.items() if value is not None}
     if mode is Mode.processes:
         from ..simulations.processes import DEVICES, EDGES, Shape

@@ -21,6 +21,7 @@ alone.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from google.protobuf.message import Message
 
 from ..ports import (
+    MS,
     BlobStored,
     Effect,
     Event,
@@ -47,6 +49,8 @@ from ..wire.blob_pb2 import Blob, FetchBlob
 from ..wire.round_pb2 import EdgeSum, EdgeSumAck, EdgeTask, Flush, RoundClosed, Task, UploadAck
 from ..wire.round_pb2 import Upload as UploadMessage
 from .codec import MESSAGE_FIELDS
+
+log = logging.getLogger("delian.node")
 
 #: Attempts that a node remembers, and spans that have not ended; the oldest are forgotten.
 ATTEMPTS_MAX = 1_024
@@ -311,6 +315,11 @@ class Traces:
         if part.over:
             return
         part.over = True
+        if part.parent:  # the coordinator records its attempts itself
+            token = current.set(part.traceparent)
+            told = {"node": str(self._node), **at._asdict(), "took_ms": (now - part.began_ns) // MS}
+            log.info("%s is over", part.name, extra=told)
+            current.reset(token)
         if self._spans is not None and part.own.sampled:
             shown = {**facts, **at._asdict(), "node": str(self._node)}
             self._spans.span(part.name, part.own, part.parent, part.began_ns, now, shown)

@@ -229,6 +229,7 @@ def test_a_round_is_one_trace_through_all_tiers_and_back(bundle, tmp_path, lines
 
     traces = {f"{s.context.trace_id:032x}" for s in attempts}
     said = [(area, parse(trace)) for area, _, trace in lines if trace]
+    assert {"gather is over", "task is over"} <= {text for _, text, trace in lines if trace}
     areas = {"delian.cloud", "delian.device", "delian.device.runner", "delian.device.personal"}
     assert areas <= {area for area, _ in said}
     assert {context.trace for _, context in said} <= traces

@@ -150,7 +150,8 @@ def test_a_device_s_part_of_a_trace_from_task_to_acknowledgement():
     assert spans.made[-1][5] == {"node": "device 7", **NAME}
 
 
-def test_an_edge_s_part_and_whom_it_believes():
+def test_an_edge_s_part_and_whom_it_believes(caplog):
+    caplog.set_level("INFO", "delian.node")
     spans = Spans()
     node, above = Traces(EDGE, spans), from_above()
     mine = node.entering(Received(CLOUD, EdgeTask(task=task())), above, 10)
@@ -168,6 +169,8 @@ def test_an_edge_s_part_and_whom_it_believes():
     node.entering(Received(CLOUD, EdgeSumAck(**NAME, part=2)), "", 22)
     node.entering(Received(CLOUD, RoundClosed(**NAME)), "", 30)
     assert [(s[0], s[3], s[4]) for s in spans.made] == [("upload", 20, 22), ("gather", 10, 30)]
+    assert [record.getMessage() for record in caplog.records] == ["gather is over"]
+    assert current.get() == ""
 
 
 def test_nothing_is_recorded_of_a_trace_that_is_not_sampled():
