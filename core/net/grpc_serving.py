@@ -53,8 +53,8 @@ class Serving:
 
     def expire(self, now: float) -> None:
         """Forgets what has stood still for too long."""
-        if expired := self.intake.expire(now):
-            self.faults.counts["transfer stopped"] += expired
+        for peer in self.intake.expire(now):
+            self.faults.count("transfer stopped", peer)
         for out in self.outbox.expire(now):
             self.faults.count("nobody took it", out.to, size=out.size)
 

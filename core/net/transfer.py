@@ -184,8 +184,8 @@ class Intake:
         self._count -= 1
         self.bytes_held -= spool.size
 
-    def expire(self, now: float) -> int:
-        """Forgets the spools that have stood still for too long; how many they were."""
+    def expire(self, now: float) -> list[Node]:
+        """Forgets the spools that have stood still for too long; whose they were."""
         old = [
             (peer, spool)
             for peer, mine in self._peers.items()
@@ -194,7 +194,7 @@ class Intake:
         ]
         for peer, spool in old:
             self.drop(peer, spool)
-        return len(old)
+        return [peer for peer, _ in old]
 
     def __len__(self) -> int:
         return self._count
