@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import grpc
-
 from ..core.backends import Backend
 from ..core.identity.authority import DAY_S, Authority, DenyList
 from ..core.identity.folder import HomeAddress, IdentityFolder
@@ -38,6 +36,7 @@ from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver, StateMachine
 from ..core.node.health import HealthServer
 from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
+from ..core.node.once import RecordLog
 from ..core.node.traces import At, Opened, Spans, Traces
 from ..core.ports import CLOUD, Node, Ordered, Record, Tier
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
@@ -156,6 +155,7 @@ class CloudDaemon:
     ) -> None:
         self.settings = settings
         self._spans = spans
+        self._log_record = RecordLog(log)
         self.tasks = Tasks()
         self.telemetry = Telemetry()
         self.switch = Switch()
@@ -257,6 +257,7 @@ class CloudDaemon:
             switch,
             edge_blobs,
             self.updates,
+            on_record=self._log_record,
             traces=Traces(EDGE_0, self._spans),
         )
         switch.attach(CLOUD, self.cloud.post, cloud_blobs, self._limit, self.cloud.offer)
@@ -332,7 +333,7 @@ class CloudDaemon:
         self.hub = GrpcHub(
             self.switch,
             settings.listen,
-            trust.credentials() if trust else None,
+            trust.own.material if trust else None,
             guard,
             servicers=servicers,
             federation=self._federation,
@@ -404,6 +405,7 @@ class CloudDaemon:
     def _recorded(self, record: Record) -> None:
         self.telemetry.recorded(record)
         self.orders.recorded(record)
+        self._log_record(record)
         if record.kind in records.FACTS:
             run = int(record.fields["run"])
             self.registry.tell(run)
@@ -502,11 +504,6 @@ class _Trust:
         """The list as it is. Blocks."""
         self._listed = self.authority.denied()
         return self._listed
-
-    def credentials(self) -> grpc.ServerCredentials:
-        from ..core.identity.certificates import server_credentials
-
-        return server_credentials(self.own.material)
 
     async def keep_identity(self, on_renewed: Callable[[], None]) -> None:
         """Renews the coordinator's own certificate when it is due."""
