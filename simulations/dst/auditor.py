@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...cloud.plan import RunPlan
+from ...cloud.run import TICKETS
 from ...core.ports import (
     CLOUD,
     Effect,
@@ -240,8 +241,10 @@ class Auditor:
             self._check_sum(info, plain, devices)
         for effect in effects:
             if type(effect) is RunProgram:
-                run = sums[0][0].run
-                step = Step(host.machine.state.runs[run].round, sums)
+                run = effect.ticket // TICKETS
+                step = Step(
+                    host.machine.state.runs[run].round, [s for s in sums if s[0].run == run]
+                )
                 self._steps[effect.ticket] = step
                 self._check_step(self.runs[run].plan, step, *effect.arguments)
 

@@ -44,13 +44,14 @@ class Weather:
     Chances are by message (loss, duplication, corruption, stale), by batch of a mortal node
     (crash), by program (training, update_fails) or by blob that is put (no_room). stale: it comes
     again, `stale_s` later on average, healed or not. wire: all messages are really encoded. claim:
-    blobs are put into the store by the transport, and named. power: the share of crashes that lose
-    what was not synced. down_s: how long a node is down, on average. kills: (s, node). wipes: (s,
-    edge), which loses its disk. gone: (s, edge), which is never seen again. full: (s, node, until),
-    its journal's disk is full. append_s: what an append takes, on average. offset_s, drift_ppm:
-    bounds of clocks' errors. clock_set: how likely a restart finds the clock set. slow: node ->
-    factor. liars: devices whose damaged messages arrive. brokers: when it restarts. inbox: events
-    that wait, at most. loose: a cancelled timer may fire all the same.
+    blobs are put into the store by the transport, and named. asleep: devices that come up when the
+    faults heal: until then the few others are selected again and again. power: the share of crashes
+    that lose what was not synced. down_s: how long a node is down, on average. kills: (s, node).
+    wipes: (s, edge), which loses its disk. gone: (s, edge), which is never seen again. full: (s,
+    node, until), its journal's disk is full. append_s: what an append takes, on average. offset_s,
+    drift_ppm: bounds of clocks' errors. clock_set: how likely a restart finds the clock set. slow:
+    node -> factor. liars: devices whose damaged messages arrive. brokers: when it restarts. inbox:
+    events that wait, at most. loose: a cancelled timer may fire all the same.
     """
 
     heal_s: float = 0.0
@@ -63,6 +64,7 @@ class Weather:
     stale_s: float = 60.0
     wire: bool = False
     claim: bool = False
+    asleep: frozenset[int] = frozenset()
     partitions: tuple[Partition, ...] = ()
     mortal: frozenset[Node] = frozenset()
     crash: float = 0.0
@@ -134,8 +136,8 @@ def _shape(dice: Dice, devices: int, edges: int) -> Shape:
     buffered = dice.chance(0.35)
     buffer = dice.whole(2, max(2, devices // 10)) if buffered else 0
     evaluates = dice.chance(0.35)
-    tight = dice.chance(0.2)
-    round_s = dice.between(15, 40)
+    ready = max(3, devices // edges // 2) if dice.chance(0.2) else devices
+    round_s = dice.choice((8.0, 16.0, 32.0))
     return Shape(
         devices=devices,
         edges=edges,
@@ -143,7 +145,8 @@ def _shape(dice: Dice, devices: int, edges: int) -> Shape:
         rounds=dice.whole(2, 6),
         cohort=cohort,
         over_selection=1.0 if 2 * cohort > devices else dice.choice((1.0, 1.3, 1.6)),
-        reports_min=dice.whole(1, max(1, cohort // 2)),
+        # Not more than one edge may have ready: the others may be gone.
+        reports_min=dice.whole(1, max(1, min(cohort // 2, ready))),
         # Mostly so many that no run gives up before the faults heal.
         attempts_max=3 if dice.chance(0.1) else 500,
         round_s=round_s,
@@ -156,7 +159,7 @@ def _shape(dice: Dice, devices: int, edges: int) -> Shape:
         buffer=buffer,
         concurrency=dice.whole(buffer, 3 * buffer) if buffered else 0,
         staleness_max=dice.whole(1, 3),
-        ready_per_edge_max=max(3, devices // edges // 2) if tight else devices,
+        ready_per_edge_max=ready,
         devices_max=max(8, devices // 2) if dice.chance(0.2) else 20_000,
         # Room for two or three sums.
         sum_bytes_max=3 * 4 * (DIMENSION + 1) if dice.chance(0.1) else 2**30,
@@ -224,11 +227,13 @@ def _weather(dice: Dice, shape: Shape) -> Weather:
     kills = tuple((between(0, heal), dice.choice(nodes)) for _ in range(dice.whole(1, 8)))
     wipes = tuple((between(0, heal), e.number) for e in dice.some(tiers, 0.5)) if on(0.2) else ()
     lost = dice.choice(tiers).number if tiers else 0
+    few = max(4, int(shape.cohort * shape.over_selection * between(1.0, 1.5)))
+    asleep = range(few, shape.devices) if on(0.3) else ()
     gone = ((between(0, heal), lost),) if tiers and on(0.1) else ()
     return Weather(
         heal_s=heal,
         latency_s=dice.choice((0.002, 0.02, 0.2)),
-        jitter_s=dice.choice((0.001, 0.05, 0.5, 2.0)),
+        jitter_s=dice.choice((0.001, 0.05, 0.5, 2.0, 6.0)),
         loss=between(0, 0.3) if rough and on(0.6) else 0.0,
         duplication=between(0, 0.3) if rough and on(0.5) else 0.0,
         corruption=between(0, 0.1) if on(0.2) else 0.0,
@@ -236,6 +241,7 @@ def _weather(dice: Dice, shape: Shape) -> Weather:
         stale_s=dice.choice((2.0, 8.0, 30.0, 120.0)),
         wire=on(0.15),
         claim=on(0.5),
+        asleep=frozenset(asleep),
         partitions=_partitions(dice, heal, nodes) if on(0.4) else (),
         mortal=frozenset(mortal),
         crash=dice.choice((0.003, 0.01, 0.03)),
@@ -252,7 +258,7 @@ def _weather(dice: Dice, shape: Shape) -> Weather:
         clock_set=0.5 if on(0.2) else 0.0,
         slow={n: between(2, 50) for n in dice.some(nodes, 0.1)} if on(0.3) else {},
         no_room=between(0, 0.2) if on(0.15) else 0.0,
-        train_s=dice.choice((0.5, 2.0, 8.0)),
+        train_s=dice.choice((0.5, 2.0, 8.0, shape.round_s / 2)),
         train_fails=between(0, 0.3) if on(0.4) else 0.0,
         train_hangs=between(0, 0.1) if on(0.3) else 0.0,
         update_fails=between(0, 0.5) if on(0.15) else 0.0,

@@ -119,7 +119,7 @@ class Work:
                 bad = self._bad(ring.dimension)
                 return due, lambda: bad
         else:
-            due = min(due, int(4 * weather.train_s * SECOND))
+            due = min(due, int(world.shape.round_s / 3 * SECOND))
         plan = RingPlan(ring.clip, ring.clients_max, ring.dimension, ring.bits)
         device, words = host.node.number, (int(key[0]), int(key[1]))
         examples = EXAMPLES + device

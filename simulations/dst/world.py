@@ -160,9 +160,11 @@ class World:
         bundle = hashlib.sha256(self._bundle).digest()
         cloud.blobs[bundle] = self._bundle
         for host in self.hosts.values():
-            spread = 0 if host.node.tier is not Tier.DEVICE else 3 * SECOND
+            is_device = host.node.tier is Tier.DEVICE
+            spread = 3 * SECOND if is_device else 0
+            late = self.healed_ns if is_device and host.node.number in weather.asleep else 0
             if host is host.process.hosts[0]:
-                self.at(int(self.dice.unit() * spread), self._come_up, host.process)
+                self.at(late + int(self.dice.unit() * spread), self._come_up, host.process)
         self._plan_faults()
         self._plan_orders()
 
@@ -183,7 +185,7 @@ class World:
         shape = self.shape
         policy = CoordinatorPolicy(
             ready_per_edge_max=shape.ready_per_edge_max,
-            after_task_ms=(500, 2_000),
+            after_task_ms=(200, 1_000),
             after_reject_ms=(4_000, 15_000),
             lease_ms=int(shape.lease_s * 1000),
             edge_silence_ns=3 * _HEARTBEAT_NS,
