@@ -324,7 +324,8 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                     if over or request.once:
                         return
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(change.wait(), WATCH_S)
+                        async with asyncio.timeout(WATCH_S):  # wait_for may lose a cancellation
+                            await change.wait()
         finally:
             self._watchers -= 1
 

@@ -138,7 +138,8 @@ class Renewer:
         """Whether the time has come. False: look again, since clocks are set and machines sleep."""
         self._now.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._now.wait(), min(max(0.0, seconds), LOOK_AGAIN_S))
+            async with asyncio.timeout(min(max(0.0, seconds), LOOK_AGAIN_S)):
+                await self._now.wait()
             return True
         return seconds <= LOOK_AGAIN_S
 

@@ -442,8 +442,10 @@ class _Visit(Side):
             pause = min(pause * 2, WELCOME_S_MAX)
 
     async def _woken(self, pause_s: float) -> None:
+        # Not wait_for: where both come at once it would lose a cancellation, and `close` would wait.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), pause_s)
+            async with asyncio.timeout(pause_s):
+                await self._wake.wait()
 
     def _birth_is_due(self) -> bool:
         now = asyncio.get_running_loop().time()

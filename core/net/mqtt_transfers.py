@@ -201,7 +201,8 @@ class Transfers:
         self._peer.say(out.sender, out.to, out.offer, out.traceparent)
         while not out.state.done:
             try:
-                await asyncio.wait_for(out.heard.wait(), pause)
+                async with asyncio.timeout(pause):  # wait_for may lose a cancellation
+                    await out.heard.wait()
             except TimeoutError:
                 if loop.time() - heard_at > TRANSFER_IDLE_S:
                     self._peer.faults.count("nobody took it", self._peer.other)
@@ -349,7 +350,8 @@ class Transfers:
         while not state.done:
             self._want(coming.sender, coming.to, coming.offer, state.offset, state.have())
             try:
-                parts = [await asyncio.wait_for(coming.parts.get(), pause)]
+                async with asyncio.timeout(pause):
+                    parts = [await coming.parts.get()]
             except TimeoutError:
                 if loop.time() - heard_at > TRANSFER_IDLE_S:
                     self._peer.faults.count("transfer stopped", self._peer.other)
@@ -360,6 +362,8 @@ class Transfers:
                 parts.append(coming.parts.get_nowait())
             for part in parts:
                 await self._add(state, sink, part)
+            if not any(part.content for part in parts):  # only offered again
+                continue
             gap = max(gap, loop.time() - heard_at)
             heard_at = loop.time()
             pause = min(max(STALL_S, 3 * gap), PATIENCE_S_MAX)

@@ -370,7 +370,8 @@ async def keep_denied(
                 log.warning("the deny list is as old as the last answer: %s", error)
         pause = min(every_s, ASK_AGAIN_S * 2 ** min(failures, 16)) if failures else every_s
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asked.wait(), pause)
+            async with asyncio.timeout(pause):  # wait_for may lose a cancellation
+                await asked.wait()
 
 
 async def denied_call(

@@ -11,7 +11,7 @@ import hashlib
 import aiomqtt
 import pytest
 from delian.core.identity.certificates import Role, client_context
-from delian.core.net import limits
+from delian.core.net import mqtt_peer
 from delian.core.net.seal import Ephemeral
 from delian.core.net.topics import Kind
 from delian.core.node.codec import address, envelope_bytes
@@ -181,9 +181,12 @@ async def never_answers(scene: Scene) -> None:
 async def flood(scene: Scene) -> None:
     async with link(scene) as mqtt:
         said = envelope_bytes(scene.who, scene.home, scene.check_in())
-        for _ in range(limits.RATE_BURST // 100 + 15):
-            await asyncio.gather(*(mqtt.say(said) for _ in range(100)))
-        await scene.honest_end()
+        topic = mqtt.topic(Kind.ENVELOPE)
+        files = scene.world.files(f"device-{scene.number}", scene.material)
+        async with client(scene, files) as broker:
+            for _ in range(2 * mqtt_peer.RATE_BURST):
+                await broker.publish(topic, mqtt.sealed(said), qos=0)
+            await scene.honest_end()
 
 
 async def flood_of_births(scene: Scene) -> None:
@@ -271,19 +274,19 @@ async def turned_away_by_the_broker(scene: Scene) -> None:
         ("other", world.material(Role.DEVICE, scene.number, authority=other)),
     ):
         with pytest.raises(aiomqtt.MqttError):
-            async with client(scene, world.files(f"{name}-{scene.number}", material)):
+            async with client(scene, world.files(f"{name}-{scene.number}", material), 1.0):
                 pass
     await scene.honest_end()
 
 
-def client(scene: Scene, files) -> aiomqtt.Client:
+def client(scene: Scene, files, timeout_s: float = 5.0) -> aiomqtt.Client:
     """The broker itself, without a link."""
     return aiomqtt.Client(
         "127.0.0.1",
         int(scene.world.broker_url.rpartition(":")[2]),
         protocol=aiomqtt.ProtocolVersion.V5,
         tls_context=client_context(files),
-        timeout=5,
+        timeout=timeout_s,
     )
 
 

@@ -22,7 +22,7 @@ from delian.cloud import daemon as cloud_daemon
 from delian.cloud.daemon import CloudDaemon, CloudSettings
 from delian.cloud.state import CoordinatorPolicy
 from delian.core.identity.folder import HomeAddress
-from delian.core.net import grpc_server, grpc_serving, mqtt_transfers
+from delian.core.net import grpc_peer, grpc_server, grpc_serving, mqtt_peer, mqtt_transfers
 from delian.core.ports import CLOUD, MS
 from delian.edge import daemon as edge_daemon
 from delian.edge.daemon import EdgeDaemon, EdgeSettings
@@ -80,10 +80,13 @@ def settings_of_edge(folder: Path, cloud: str, broker: str) -> EdgeSettings:
 
 
 def hasten(patch: Any) -> None:
-    """Shortens what daemons wait for, and nothing else: a test of patience takes a second."""
+    """Shortens what daemons wait for, and what is a flood: a test of either takes a second."""
     patch.setattr(grpc_server, "FIRST_S", 1.0)
     patch.setattr(grpc_server, "REVIEW_S", 0.3)
     patch.setattr(grpc_serving, "PART_S", 1.0)
+    for peer in (grpc_peer, mqtt_peer):
+        patch.setattr(peer, "RATE_BURST", 500)
+        patch.setattr(peer, "RATE_PER_S", 100.0)
     patch.setattr(mqtt_transfers, "STALL_S", 0.5)
     patch.setattr(mqtt_transfers, "TRANSFER_IDLE_S", 1.0)
     patch.setattr(cloud_daemon, "DENIED_S", 0.3)

@@ -1,0 +1,68 @@
+"""Plays one row of the tables, and looks at everything afterwards."""
+
+from __future__ import annotations
+
+import gc
+
+import bad_manners
+import bad_mqtt
+import bad_names
+import bad_words
+import pytest
+from peer_hosts import Usage
+from peer_scene import Row, Scene
+from peer_world import HONEST, World
+
+ROWS = [*bad_words.ROWS, *bad_manners.ROWS, *bad_names.ROWS, *bad_mqtt.ROWS]
+#: Tasks and files that come and go on their own (an outbox's timer, an edge asking for the list).
+SLACK = 3
+#: Lines of log that one bad peer may be worth.
+LINES_MAX = 60
+#: MiB by which one bad peer may make a process grow.
+GROWTH_MIB = 64
+
+
+async def play(world: World, row: Row) -> None:
+    if row.by_mqtt and world.broker is None:
+        pytest.skip("mosquitto is not installed")
+    before, logged = await world.counts(row.home), len(world.host(row.home).log())
+    usage = world.usage()
+    round_ = await world.round(row.members, row.counted, row.deadline_ms)
+    scene = Scene(world, round_, world.new_number(), row.home)
+    if not row.members:
+        await round_.under_way()
+    await row.attack(scene)
+    await round_.end()
+    counted = [scene.number][: row.counted]
+    round_.check(counted, len(HONEST) + row.members, row.at_deadline)
+    for name in row.refused:
+        await world.until(lambda name=name: grown(world, row, before, name), f"for {name}")
+    wanted = row.logged if row.logged is not None else f"{row.refused[0]} from {scene.who}"
+    lines = world.host(row.home).log()[logged:]
+    assert any(wanted in line for line in lines), (wanted, lines[-20:])
+    assert len(lines) < LINES_MAX, "a bad peer fills the log"
+    await world.until(lambda: settled(world, usage), f"for its traces to go: {usage}")
+    for host in (world.cloud, world.edge):
+        host.check()
+
+
+async def grown(world: World, row: Row, before: dict[str, float], name: str) -> bool:
+    """Whether a counter is higher than it was."""
+    where, _, kind = name.rpartition(": ")
+    where = str(row.home) if where == "node" else where or "grpc"
+    key = f"{where}: {kind}"
+    return (await world.counts(row.home)).get(key, 0) > before.get(key, 0)
+
+
+def settled(world: World, before: dict[str, Usage]) -> bool:
+    """Whether nothing is left that was not there before."""
+    gc.collect()  # of this side's calls, which keep connections open
+    for name, now in world.usage().items():
+        then = before[name]
+        if now.files > then.files + SLACK:
+            return False
+        if now.tasks is not None and now.tasks > (then.tasks or 0) + SLACK:
+            return False
+        # This process holds the bad peers too.
+        assert not world.outside or now.rss - then.rss < GROWTH_MIB << 10, (then, now)
+    return True

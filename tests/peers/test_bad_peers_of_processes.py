@@ -1,0 +1,16 @@
+"""The same bad peers against daemons that are processes, with the patience that they have in the
+field: none makes a daemon grow, or leaves it a file.
+"""
+
+from __future__ import annotations
+
+import pytest
+from peer_play import ROWS, play
+from peer_scene import Row
+from peer_world import World
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_bad_peer_makes_no_daemon_grow(processes: World, row: Row) -> None:
+    processes.run(play(processes, row))
