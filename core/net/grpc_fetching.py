@@ -29,7 +29,7 @@ from ..wire.link_pb2 import (
     PushReply,
     Want,
 )
-from .grpc_peer import PART_S, PULL, PUSH, SMALL
+from .grpc_peer import CALL_ENDED, PART_S, PULL, PUSH, SMALL
 from .limits import (
     TRANSFERS_PER_PEER,
     Faults,
@@ -46,13 +46,15 @@ log = logging.getLogger("delian.net.grpc")
 #: Offers that are taken and not here yet; so many at once are fetched: TRANSFERS_PER_PEER.
 FETCHING_MAX = 32
 
-#: Of a transfer: the connection is at fault, not the transfer.
-_BROKEN = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.ABORTED,
+#: A transfer that ends with one of these is hopeless. With any other status, also gRPC's own
+#: INTERNAL and UNKNOWN, the connection is at fault, and it goes on with the next.
+_HOPELESS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
 )
 
 
@@ -184,7 +186,7 @@ class Fetching:
                 call.cancel()
             if reply.offset == out.size:
                 self._outbox.drop(out)
-        except (TimeoutError, grpc.RpcError, asyncio.InvalidStateError, DecodeError) as error:
+        except (TimeoutError, *CALL_ENDED, DecodeError) as error:
             self._failed("push", error, lambda: self._outbox.drop(out))
         finally:
             out.users -= 1
@@ -210,7 +212,7 @@ class Fetching:
                     await self._pull_envelope(offer)
             give_up()
             self._say(to, Want(id=offer.id, offset=offer.size))
-        except (TimeoutError, grpc.RpcError, asyncio.InvalidStateError) as error:
+        except (TimeoutError, *CALL_ENDED) as error:
             self._failed("pull", error, give_up)
         except (DelianError, OSError, DecodeError) as error:
             kind = error.kind if isinstance(error, Refused) else "transfer failed"
@@ -222,7 +224,7 @@ class Fetching:
         code = error.code() if isinstance(error, grpc.RpcError) else None
         name = code.name.lower() if code is not None else "no answer"
         self._faults.count(f"{what} ended: {name}", self._home)
-        if code is not None and code not in _BROKEN:
+        if code in _HOPELESS:
             give_up()
 
     async def _parts(self, id: bytes, offset: int) -> AsyncGenerator[Part, None]:
@@ -237,8 +239,10 @@ class Fetching:
                     break
                 self._meter.received(self._home, len(content), "part")
                 yield Part.FromString(content)
-            if (code := await call.code()) is not grpc.StatusCode.OK:
+            if (code := await call.code()) in _HOPELESS:
                 raise Refused(f"pull ended: {code.name.lower()}", "")
+            if code is not grpc.StatusCode.OK:
+                raise asyncio.InvalidStateError(code.name)
         finally:
             call.cancel()
 

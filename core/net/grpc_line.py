@@ -24,7 +24,7 @@ from ..wire.link_pb2 import (
 )
 from .grpc_fetching import Fetching
 from .grpc_guard import claim
-from .grpc_peer import CONNECT, GOODBYE_S, WRITE_S
+from .grpc_peer import CALL_ENDED, CONNECT, GOODBYE_S, WRITE_S
 from .limits import (
     FRAME_BYTES_MAX,
     INLINE_MAX,
@@ -132,7 +132,7 @@ class Line:
         except TimeoutError:
             self._up.faults.count("no answer", self.home)
             return False
-        except (grpc.RpcError, asyncio.InvalidStateError):
+        except CALL_ENDED:
             return await self._ended(call)
         finally:
             self.connected, self.broken = False, True
@@ -161,7 +161,7 @@ class Line:
             async with asyncio.timeout(GOODBYE_S):
                 await self._drained.wait()
                 await call.done_writing()
-        except (TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
+        except (TimeoutError, *CALL_ENDED):
             self._up.faults.counts["goodbye not taken"] += 1
 
     async def _ended(self, call: Any) -> bool:

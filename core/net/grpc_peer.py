@@ -31,6 +31,9 @@ PART_S = 30.0
 WRITE_S = 60.0
 GOODBYE_S = 1.0
 
+#: What a call that has ended, or just ends, raises, on either side.
+CALL_ENDED = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+
 #: Fields of an envelope that no transfer carries.
 SMALL = frozenset({"", "offer", "want", "goodbye", "blob", *ERRAND_FIELDS.values()})
 
@@ -114,7 +117,7 @@ class Peer:
                 self.meter.sent(self.node, len(content))
         except TimeoutError:
             self.end("too slow")
-        except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+        except CALL_ENDED:
             self.task.cancel()  # the stream is gone
         finally:
             self.writer = None

@@ -30,7 +30,7 @@ from ..node.hosting import INSECURE, check_loopback
 from ..ports import Node, ProtocolError
 from ..wire.link_pb2 import Envelope
 from .grpc_guard import Connections, Door, Policy, Registrar, Servicer, name_of
-from .grpc_peer import CONNECT, GOODBYE_S, PULL, PUSH, SERVICE, Peer
+from .grpc_peer import CALL_ENDED, CONNECT, GOODBYE_S, PULL, PUSH, SERVICE, Peer
 from .grpc_serving import Serving
 from .limits import (
     DROPPED_MAX,
@@ -362,7 +362,7 @@ class GrpcHub:
                 content = Envelope(goodbye=peer.ending).SerializeToString()
                 await peer.context.write(content)
                 self._meter.sent(peer.node, len(content))
-        except (TimeoutError, grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+        except (TimeoutError, *CALL_ENDED):
             self.faults.counts["goodbye not taken"] += 1
             return False
         finally:
