@@ -373,17 +373,27 @@ def server_credentials(
             root_certificates=material.authority if require_client else None,
             require_client_auth=require_client,
         )
-    source = material
+    source, shown = material, material()
 
     def configuration() -> grpc.ServerCertificateConfiguration:
-        shown = source()
         return grpc.ssl_server_certificate_configuration(
             [(shown.key, shown.certificate)],
             root_certificates=shown.authority if require_client else None,
         )
 
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        """None leaves everything as it is. That matters: gRPC's core replaces what a handshake that
+        began at the same time may be using, and crashes when many connect at once.
+        """
+        nonlocal shown
+        now = source()
+        if now == shown:
+            return None
+        shown = now
+        return configuration()
+
     return grpc.dynamic_ssl_server_credentials(
-        configuration(), configuration, require_client_authentication=require_client
+        configuration(), changed, require_client_authentication=require_client
     )
 
 

@@ -105,8 +105,7 @@ async def flood(scene: Scene) -> None:
             for sequence in range(1, 3 * grpc_peer.RATE_BURST + 2 * limits.RATE_DROPPED_MAX):
                 await stream.say(scene.check_in(sequence))
         await scene.honest_end()
-        await stream.end()
-        assert stream.goodbye in ("too many messages", "")  # it may be too busy to hear it
+        await stream.end()  # for too many messages, or for not reading all the answers
 
 
 async def flood_of_lies(scene: Scene) -> None:
@@ -176,7 +175,7 @@ async def speaks_http_1(scene: Scene) -> None:
 ROWS = [
     Row(silent_stream, ("silent stream",), "silent stream from device-"),
     Row(never_answers, (), "", members=1),
-    Row(fetches_and_never_answers, (), "", members=1),
+    Row(fetches_and_never_answers, (), "", members=1, slow=True),
     Row(never_reads, ("slow reader",)),
     Row(never_reads_a_blob, ("slow reader",), members=1),
     Row(flood, ("too many messages",)),

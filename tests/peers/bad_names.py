@@ -280,6 +280,7 @@ ROWS = [
             "refused_sum: edge",
             home=CLOUD,
             members=1,
+            slow="sum" not in changed,
         )
         for changed in ({"sum": bytes(400)}, {"count": 2}, {"devices": [1]}, {"part": 3})
     ),
@@ -294,6 +295,7 @@ ROWS = [
         members=1,
         deadline_ms=4_000,
         at_deadline=True,
+        slow=True,
     ),
     Row(token_used_before, ("enrolment: refused",), "enrolment refused", home=CLOUD),
     Row(token_expired, ("enrolment: refused",), "enrolment refused", home=CLOUD),

@@ -56,10 +56,10 @@ async def grown(world: World, row: Row, before: dict[str, float], name: str) -> 
 
 def settled(world: World, before: dict[str, Usage]) -> bool:
     """Whether nothing is left that was not there before."""
-    gc.collect()  # of this side's calls, which keep connections open
     for name, now in world.usage().items():
         then = before[name]
         if now.files > then.files + SLACK:
+            gc.collect()  # this side's calls keep connections open
             return False
         if now.tasks is not None and now.tasks > (then.tasks or 0) + SLACK:
             return False
