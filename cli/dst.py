@@ -17,6 +17,13 @@ def dst(
     edges: Annotated[
         int, typer.Option("--edges", min=1, max=64, help="The coordinator's own is one of them.")
     ] = 3,
+    large: Annotated[
+        bool,
+        typer.Option(
+            "--large",
+            help="Instead, one federation of 100,000 devices in virtual time, without faults.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Test the protocol in a simulated world that fails.
@@ -27,7 +34,9 @@ def dst(
 
     A failure says what does not hold and how to see it again, and exits 1.
     """
-    from ..simulations.dst.report import main
+    from ..simulations.dst.report import main, main_large
 
+    if large:
+        raise typer.Exit(main_large(as_json))
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     raise typer.Exit(main(chosen, devices, edges, as_json))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from .check import DEVICES, EDGES, SEEDS
-from .report import main
+from .report import main, main_large
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
@@ -17,12 +17,15 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="this one only")
     parser.add_argument("--devices", type=int, default=DEVICES)
     parser.add_argument("--edges", type=int, default=EDGES, help="the coordinator's own is one")
+    parser.add_argument("--large", action="store_true", help="100,000 devices, without faults")
     parser.add_argument("--json", action="store_true", help="one JSON object at the end")
     return parser.parse_args(given)
 
 
 if __name__ == "__main__":
     options = arguments(sys.argv[1:])
+    if options.large:
+        sys.exit(main_large(options.json))
     seeds = range(options.first, options.first + options.seeds)
     if options.seed is not None:
         seeds = range(options.seed, options.seed + 1)

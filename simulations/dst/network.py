@@ -42,6 +42,8 @@ class Network:
         self._weather = weather
         self._latency_ns = int(weather.latency_s * SECOND)
         self._spread_s = weather.jitter_s
+        # A round takes some twenty messages one after the other, and has time for them.
+        self._healthy_ns = int(world.shape.round_s / 24 * SECOND)
         self._recent: deque[tuple[Host, Host, Any]] | None = None
         if weather.brokers:
             self._recent = deque(maxlen=_KEPT_BY_BROKERS)
@@ -74,7 +76,7 @@ class Network:
             later = dice.exponential_ns(weather.stale_s)
             world.after(delay + later, other.receive, host.node, message)
         if not world.faulty:
-            delay = min(delay, SECOND)
+            delay = min(delay, self._healthy_ns)
         elif dice.chance(weather.loss) or self._is_cut(host.node, other.node, world.now):
             world.counts["lost"] += 1
             return
@@ -103,6 +105,8 @@ class Network:
             self.world.counts["lost"] += 1
             return
         delay = self._latency_ns + self.dice.exponential_ns(self._spread_s)
+        if not self.world.faulty:
+            delay = min(delay, self._healthy_ns)
         self.world.after(delay, self._deliver_blob, host.node, other, blob)
 
     def _is_cut(self, a: Node, b: Node, now: int) -> bool:

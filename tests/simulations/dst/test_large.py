@@ -1,0 +1,54 @@
+"""Federations whose devices replay recorded updates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.core.privacy import ring
+from delian.core.privacy.ring import RingPlan
+from delian.core.streams import Streams, device_key
+from delian.simulations.dst.large import run_large
+from delian.simulations.federation import Federation
+from delian.simulations.fleet import Fleet
+from delian.simulations.plan import FederationPlan
+from delian.simulations.recorded import RecordedTraining, record
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return record(3)
+
+
+def test_a_recording_says_what_devices_have_learnt(recording):
+    assert len(recording.updates) == 3 and recording.bundle
+    for update, weight in recording.updates:
+        assert update.shape == recording.first.shape and 0 < weight <= 1
+        assert 0 < np.linalg.norm(update) <= recording.clip
+    first, second, _ = recording.updates
+    assert not np.array_equal(first[0], second[0]), "each on its own data"
+
+
+def test_the_model_moves_by_the_mean_of_what_is_replayed(recording):
+    plan = RingPlan(clip=recording.clip, clients_max=64, dimension=recording.first.size)
+    training = RecordedTraining(recording, plan)
+    federation = Federation(FederationPlan(1, 6, plan, Fleet(20, 2)), training, seed=5)
+    (made,) = federation.run().rounds
+    key = Streams(5).word("round key", 1, 1).to_bytes(8, "little")
+    chosen = [training.which(d, np.array(device_key(key, d), np.uint32)) for d in made.reported]
+    total = sum(training.vectors[i] for i in chosen).astype(np.uint32)
+    mean, weight = ring.decode(total, plan)
+    assert made.weight == weight
+    np.testing.assert_allclose(federation.weights - recording.first, mean, atol=1e-6)
+
+
+def test_a_small_large_run_makes_all_its_models():
+    run = run_large(devices=200, edges=4, rounds=2, cohort=20)
+    assert run.updates >= 40 and run.rounds == 2
+    assert run_large(devices=200, edges=4, rounds=2, cohort=20).trace == run.trace
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_devices_take_less_than_two_minutes_of_cpu():
+    run = run_large()
+    assert run.devices == 100_000 and run.updates >= 30_000
+    assert run.cpu_s < 120
