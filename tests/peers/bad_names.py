@@ -300,7 +300,13 @@ ROWS = [
     Row(token_used_before, ("enrolment: refused",), "enrolment refused", home=CLOUD),
     Row(token_expired, ("enrolment: refused",), "enrolment refused", home=CLOUD),
     Row(token_of_others, ("enrolment: refused",), "enrolment refused", home=CLOUD),
-    Row(token_for_a_device_as_edge, ("enrolment: refused",), "enrolment refused", home=CLOUD),
+    Row(
+        token_for_a_device_as_edge,
+        ("enrolment: refused",),
+        "enrolment refused",
+        home=CLOUD,
+        slow=True,
+    ),
     Row(oversized_request, ("enrolment: malformed",), "malformed enrolment", home=CLOUD),
     Row(flood_of_enrolments, ("enrolment: limited",), "enrolment limited", home=CLOUD),
 ]

@@ -19,7 +19,7 @@ SLACK = 3
 #: Lines of log that one bad peer may be worth.
 LINES_MAX = 60
 #: MiB by which one bad peer may make a process grow.
-GROWTH_MIB = 64
+GROWTH_MIB = 16
 
 
 async def play(world: World, row: Row) -> None:

@@ -113,6 +113,7 @@ class Row:
     for the node's. logged: what its log says; None: `{kind} from {who}` for the first. home: whom
     it attacks. members: bad devices that are tasked; counted: those of them that answer.
     deadline_ms: the round's; at_deadline: only its deadline ends the round. slow: for -m slow.
+    inside: not for processes, which would be waited for too long.
     """
 
     attack: Callable[[Scene], Awaitable[None]]
@@ -125,6 +126,7 @@ class Row:
     at_deadline: bool = False
     by_mqtt: bool = False
     slow: bool = False
+    inside: bool = False
 
     @property
     def name(self) -> str:

@@ -27,7 +27,8 @@ from delian.core.wire.link_pb2 import Envelope, Part, PullRequest, PushReply
 from google.protobuf.message import Message
 from peer_world import EDGE, FEDERATION, World
 
-ANSWER_S = 10.0
+#: For an answer: longer than daemons in the field wait for a bad peer.
+ANSWER_S = 40.0
 
 
 class Stream:

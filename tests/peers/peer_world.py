@@ -60,7 +60,7 @@ EDGE, GATHERER = Node(Tier.EDGE, 1), Node(Tier.EDGE, 0)
 SEED = 7
 #: A round's deadline. The honest devices need a small part of it.
 ROUND_MS = 15_000
-WAIT_S = 15.0
+WAIT_S = 40.0
 #: Honest devices, and where they go. Number 3 speaks MQTT where there is a broker.
 HONEST = {1: EDGE, 2: EDGE, 3: EDGE, 4: GATHERER}
 BY_MQTT = 3
@@ -216,7 +216,7 @@ class World:
 
     def run(self, scene: Any) -> Any:
         """Plays a scene on the world's loop."""
-        return self._runner.run(asyncio.wait_for(scene, 60))
+        return self._runner.run(asyncio.wait_for(scene, 120))
 
     # ------------------------------------------------ its life
 
@@ -375,6 +375,14 @@ class World:
 
     def usage(self) -> dict[str, Usage]:
         return {"cloud": self.cloud.usage(), "edge": self.edge.usage()}
+
+    async def counted(self, home: Node, name: str, more_than: float = 0) -> None:
+        """Waits until a daemon has counted something."""
+
+        async def has() -> bool:
+            return (await self.counts(home)).get(name, 0) > more_than
+
+        await self.until(has, f"for {name}")
 
     async def until(self, condition: Callable[[], Any], why: str = "") -> None:
         """Waits until something is so; a test that waits in vain fails."""
