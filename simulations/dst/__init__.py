@@ -9,8 +9,10 @@ simulator and TigerBeetle's VOPR). A seed draws which faults there are and how s
     network    what becomes of messages
     work       training that takes whole numbers, so that sums can be checked to the last bit
     auditor    the oracles: what must hold, whatever happens
+    edge_book  what it knows of edges
     bounds     what must hold in every machine's state
-    check      runs seeds; says what failed and how to see it again
+    check      runs seeds; `report` says what failed and how to see it again
+    large      100,000 devices, without faults
 
     python -m delian.simulations.dst --seeds 500
 """

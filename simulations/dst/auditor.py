@@ -44,7 +44,7 @@ from ...core.ports import (
 from ...core.privacy import ring
 from ...core.streams import device_key
 from ...core.wire.admission_pb2 import EdgeHello
-from ...core.wire.journal_pb2 import DrainEdge
+from ...core.wire.journal_pb2 import Drain, DrainEdge
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import (
     COUNTED,
@@ -58,14 +58,14 @@ from ...core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
+from .edge_book import EdgeBook, Name, OracleFailure
+from .edge_book import name_of as _name
 from .work import EXAMPLES, LOSS, LinearMask, mask_of, update_of
 
 if TYPE_CHECKING:
     from .host import Host
     from .world import World
 
-#: An attempt: run, round, attempt.
-Name = tuple[int, int, int]
 #: Why an attempt of an honest federation may give nothing.
 _HONEST = (
     "too few devices reported",
@@ -74,14 +74,6 @@ _HONEST = (
     "no updates come",
 )
 _LOSS_BYTES = (struct.pack("<d", LOSS), struct.pack(">d", LOSS))
-
-
-class OracleFailure(AssertionError):
-    """Something that must hold does not. `oracle`: which of them."""
-
-    def __init__(self, oracle: str, what: str) -> None:
-        super().__init__(f"{oracle}: {what}")
-        self.oracle, self.what = oracle, what
 
 
 @dataclass(slots=True)
@@ -141,19 +133,15 @@ class Auditor:
         self._used: set[tuple[Name, int]] = set()
         self._judges: dict[Name, set[int]] = {}
         self._counted: dict[tuple[int, int, Name], int] = defaultdict(int)  # edge, part
-        # Of an edge's life: what it told devices, and the sums that it made.
-        self._told: dict[tuple[int, int, Name], set[int]] = defaultdict(set)
-        self._sums: dict[tuple[int, int, Name], dict[int, tuple[int, ...]]] = defaultdict(dict)
-        self._acks: dict[tuple[int, int, Name], set[int]] = defaultdict(set)
-        self._shut: set[tuple[int, int, Name]] = set()
-        self._final: set[tuple[int, int, Name]] = set()
+        self.edges = EdgeBook()
         self._answered: set[tuple[int, Name]] = set()
         self._lies: dict[tuple[Name, int], list[Vector]] = defaultdict(list)
 
     def fail(self, oracle: str, what: str) -> None:
         raise OracleFailure(oracle, what)
 
-    def check(self, holds: bool, oracle: str, what: str) -> None:
+    @staticmethod
+    def check(holds: bool, oracle: str, what: str) -> None:
         if not holds:
             raise OracleFailure(oracle, what)
 
@@ -183,9 +171,7 @@ class Auditor:
                 self._cloud(host, event, effects)
             self._check_views(host, handled)
         elif tier is Tier.EDGE:
-            for event, effects in handled:
-                self._edge(host, event, effects)
-            self._check_held(host, handled)
+            self._edge(host, handled)
         else:
             for event, effects in handled:
                 if type(event) is Ordered:
@@ -203,10 +189,8 @@ class Auditor:
         elif kind is UploadAck:
             upload = type(event) is Received and type(event.message) is Upload
             if upload and message.status == COUNTED:
-                life = (host.node.number, host.machine.state.incarnation, _name(message))
-                self._told[life].add(message.device)
-                if life in self._final:
-                    self._check_told(life)
+                incarnation = host.machine.state.incarnation
+                self.edges.said_counted(host.node.number, incarnation, message)
         elif kind is EdgeProgress:
             key = (message.edge, message.part, _name(message))
             self._counted[key] = max(self._counted[key], message.counted)
@@ -532,56 +516,19 @@ class Auditor:
 
     # ------------------------------------------------ edges
 
-    def _edge(self, host: Host, event: Event, effects: list[Effect]) -> None:
-        if type(event) is Ordered:
-            self.settled.add(id(event.order))
-            if hasattr(event.order, "draining"):
-                self.draining[host.node.number] = event.order.draining
-        for effect in effects:
-            if type(effect) is Send and type(effect.message) is EdgeSum:
-                self._summed(host, effect.message)
-
-    def _summed(self, host: Host, message: EdgeSum) -> None:
-        """An edge offers a sum, for the first time or again."""
-        life = (message.edge, host.machine.state.incarnation, _name(message))
-        parts, devices = self._sums[life], tuple(message.devices)
-        known = parts.get(message.part)
-        self.check(known in (None, devices), "lost", f"{life}: another sum than before")
-        parts[message.part] = devices
-        others = [d for part, ds in parts.items() if part != message.part for d in ds]
-        self.check(not set(others) & set(devices), "once", f"{life}: a device is in two parts")
-        if not message.more:
-            self._final.add(life)
-            self._check_told(life)
-
-    def _check_told(self, life: tuple[int, int, Name]) -> None:
-        there = {d for devices in self._sums[life].values() for d in devices}
-        missing = self._told[life] - there
-        self.check(not missing, "lost", f"{life}: {missing} were told COUNTED and are not")
-
-    def _check_held(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
-        """A sum is held until it is acknowledged, or its attempt closed."""
-        state, touched = host.machine.state, set()
-        for event, _ in handled:
-            if not isinstance(event, Received):
-                continue
-            message = event.message
-            if isinstance(message, EdgeSumAck):
-                life = (host.node.number, state.incarnation, _name(message))
-                self._acks[life].add(message.part)
-                touched.add(life)
-            elif isinstance(message, RoundClosed):
-                self._shut.add((host.node.number, state.incarnation, _name(message)))
-            elif isinstance(message, EdgeTask) and message.alone:
-                name = _name(message.task)
-                for life in self._sums:
-                    if life[2][0] == name[0] and life[2] < name:
-                        self._shut.add((host.node.number, state.incarnation, life[2]))
-        for life in touched - self._shut:
-            one = state.collections.get(".".join(map(str, life[2])))
-            held = one.outgoing.keys() if one is not None else ()
-            lost = self._sums[life].keys() - self._acks[life] - set(held)
-            self.check(not lost, "lost", f"{life}: parts {lost} are held no more")
+    def _edge(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
+        number, incarnation = host.node.number, host.machine.state.incarnation
+        for event, effects in handled:
+            if isinstance(event, Ordered):
+                self.settled.add(id(event.order))
+                if isinstance(event.order, Drain):
+                    self.draining[number] = event.order.draining
+            elif isinstance(event, Received) and event.sender == CLOUD:
+                self.edges.told(number, incarnation, event.message)
+            for effect in effects:
+                if isinstance(effect, Send) and isinstance(effect.message, EdgeSum):
+                    self.edges.summed(incarnation, effect.message)
+        self.edges.check_held(host.machine.state)
 
     # ------------------------------------------------ devices
 
@@ -590,10 +537,6 @@ class Auditor:
         secret = _varint(EXAMPLES + host.node.number)
         found = secret in content or any(loss in content for loss in _LOSS_BYTES)
         self.check(not found, "private", f"{host.node} tells its examples or its loss")
-
-
-def _name(message: Any) -> Name:
-    return message.run, message.round, message.attempt
 
 
 def _varint(number: int) -> bytes:

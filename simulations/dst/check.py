@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.text_format import MessageToString
 
 from ...core.ports import Event, Node, Ordered, Received
-from .auditor import OracleFailure
+from .edge_book import OracleFailure
 from .swarm import draw
 from .world import World
 

@@ -37,8 +37,9 @@ from ...edge.machine import restore as restore_edge
 from ...edge.state import EdgePolicy, EdgeState
 from ..trace import Trace
 from . import bounds
-from .auditor import Auditor, OracleFailure
+from .auditor import Auditor
 from .dice import Dice
+from .edge_book import OracleFailure
 from .host import Host, Process
 from .network import Network
 from .swarm import BUFFERED_RUN, DIMENSION, ROUNDS_RUN, Order, Shape, Weather

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from delian.core.ports import CLOUD, SECOND, Node, Tier
 from delian.simulations.dst import report
-from delian.simulations.dst.auditor import OracleFailure
 from delian.simulations.dst.check import Failure, check_seed, check_seeds, run_seed
 from delian.simulations.dst.clock import NodeClock
+from delian.simulations.dst.edge_book import OracleFailure
 from delian.simulations.dst.host import Host
 from delian.simulations.dst.swarm import Weather, draw
 from delian.simulations.dst.world import World
