@@ -442,7 +442,7 @@ class _Visit(Side):
             pause = min(pause * 2, WELCOME_S_MAX)
 
     async def _woken(self, pause_s: float) -> None:
-        # Not wait_for: where both come at once it would lose a cancellation, and `close` would wait.
+        # Not wait_for: where both come at once it would lose a cancellation, and `close` wait.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._wake.wait()
