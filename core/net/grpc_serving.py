@@ -21,10 +21,11 @@ from ..node.codec import envelope_bytes, node_of
 from ..ports import Node, ProtocolError
 from ..wire.link_pb2 import Envelope, Offer, Part, PullRequest, PushReply, Want
 from .grpc_peer import PART_S, SMALL
-from .limits import Faults
+from .kept_parts import KeptParts
+from .limits import PART_BYTES, Faults
 from .switch import Switch
 from .traffic import Meter
-from .transfer import Intake, Outbox, Outgoing, Refused, Spool, part_bytes
+from .transfer import Intake, Outbox, Outgoing, Refused, Spool
 
 #: Gives something to wait for, where the receiver has no room.
 Deliver = Callable[[Node, Node, Envelope, int], Awaitable[bool] | None]
@@ -49,10 +50,14 @@ class Serving:
         self.intake, self.outbox = intake, outbox
         self.faults = faults
         self._meter = meter
+        self._parts = KeptParts()
+        self._pulling = 0
         self._switch, self._say, self._deliver = switch, say, deliver
 
     def expire(self, now: float) -> None:
-        """Forgets what has stood still for too long."""
+        """Forgets what has stood still for too long, and parts that nobody pulls now."""
+        if not self._pulling:
+            self._parts.clear()
         for peer in self.intake.expire(now):
             self.faults.count("transfer stopped", peer)
         for out in self.outbox.expire(now):
@@ -105,14 +110,15 @@ class Serving:
                 await self._arrived(node, spool)
         except TimeoutError:
             self.faults.count("silent transfer", node)
+            _let_go(spool, me)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no part came")
         except (DecodeError, ProtocolError) as error:
             kind = error.kind if isinstance(error, Refused) else "malformed part"
             self.faults.count(kind, node)
+            _let_go(spool, me)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, kind)
         finally:
-            if spool is not None and spool.writer is me:
-                spool.writer = None
+            _let_go(spool, me)
         return PushReply(offset=0 if spool is None else spool.offset).SerializeToString()
 
     async def _arrived(self, node: Node, spool: Spool) -> None:
@@ -149,6 +155,7 @@ class Serving:
             await context.abort(grpc.StatusCode.NOT_FOUND, "it was not offered")
         assert out is not None
         out.users += 1
+        self._pulling += 1
         try:
             await self._pour(out, asked.offset, context)
         except TimeoutError:
@@ -161,15 +168,13 @@ class Serving:
             await context.abort(grpc.StatusCode.NOT_FOUND, "it is gone")
         finally:
             out.users -= 1
+            self._pulling -= 1
 
     async def _pour(self, out: Outgoing, offset: int, context: Any) -> None:
         while offset < out.size:
-            content = await out.read(offset)
-            if not content:
-                raise DelianError("the blob is shorter than it was")
-            part = part_bytes(out.id, offset, content)
+            part = await self._parts.get(out, offset)
             async with asyncio.timeout(PART_S):
                 await context.write(part)
             self._meter.sent(out.to, len(part), "part")
-            offset += len(content)
+            offset += min(PART_BYTES, out.size - offset)
             out.touched = monotonic()

@@ -176,9 +176,8 @@ ROWS = [
     Row(fetches_and_never_answers, (), "", members=1, slow=True),
     Row(never_reads, ("slow reader",)),
     Row(never_reads_a_blob, ("slow reader",), members=1),
-    Row(flood, ("too many messages",)),
-    # In the field its disk is slower than the rate allows.
-    Row(flood, ("too many messages",), home=GATHERER, slow=True, inside=True),
+    Row(flood, ("too many messages",), slowed=True),
+    Row(flood, ("too many messages",), home=GATHERER, slow=True, slowed=True),
     Row(flood_of_lies, ("node: refused checkin",), "refused a CheckIn"),
     Row(flood_of_calls, ("silent stream",), "silent stream from device-"),
     Row(second_stream, ("replaced",), "replaced by a newer stream"),

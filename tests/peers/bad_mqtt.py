@@ -317,8 +317,7 @@ ROWS = [
     row(wrong_round, "node: record late", logged="late: device", slow=True),
     row(wrong_length, "node: record misfit", logged="misfit: device", members=1, slow=True),
     row(never_answers, members=1),
-    # In the field the broker passes on no more than the hub takes.
-    row(flood, "too many messages", inside=True),
+    row(flood, "too many messages", slowed=True),
     row(flood_of_births, "too many births"),
     row(births_that_are_not, "malformed", "forged"),
     row(revoked, "revoked"),

@@ -113,7 +113,8 @@ class Row:
     for the node's. logged: what its log says; None: `{kind} from {who}` for the first. home: whom
     it attacks. members: bad devices that are tasked; counted: those of them that answer.
     deadline_ms: the round's; at_deadline: only its deadline ends the round. slow: for -m slow.
-    inside: not for processes, which would be waited for too long.
+    inside: not for processes, which would be waited for too long. slowed: where disk or broker are
+    slower than the rate allows it is slowed down instead.
     """
 
     attack: Callable[[Scene], Awaitable[None]]
@@ -127,6 +128,7 @@ class Row:
     by_mqtt: bool = False
     slow: bool = False
     inside: bool = False
+    slowed: bool = False
 
     @property
     def name(self) -> str:
