@@ -35,7 +35,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -177,6 +177,8 @@ class Fleet:
         self.wakes_ms: list[float] = []
         self.answered = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
+        self._later: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
         """All devices connect and check in; returns when each has had an answer."""
@@ -203,7 +205,20 @@ class Fleet:
             self.check()
         return await main
 
+    def later(self, pause_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begins some work after a pause, while the fleet is there."""
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            if not self._closed:
+                task = loop.create_task(work())
+                self._later.add(task)
+                task.add_done_callback(self._later.discard)
+
+        loop.call_later(pause_s, begin)
+
     async def close(self) -> None:
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -224,7 +239,7 @@ class Light:
         self._call: Any = None
 
     async def run(self) -> None:
-        self._call = self._channel.stream_stream(CONNECT)(metadata=self._metadata)
+        self._call = self._channel.stream_stream(CONNECT)()
         await self._check_in()
         self._pause_s = 0.0
         while (content := await self._call.read()) is not grpc.aio.EOF:
@@ -249,9 +264,7 @@ class Light:
         )
 
     def _later(self, low_ms: int, high_ms: int) -> None:
-        loop = asyncio.get_running_loop()
-        pause_s = random.uniform(low_ms, high_ms) / 1000
-        loop.call_later(pause_s, lambda: loop.create_task(self._check_in()))
+        self._fleet.later(random.uniform(low_ms, high_ms) / 1000, self._check_in)
 
     # What it hears, by field of the envelope.
 

@@ -107,7 +107,7 @@ class Line:
     async def _visit(self) -> bool:
         """Dials, and speaks until the connection ends. Whether the home refuses this node."""
         channel = self._dial()
-        call = channel.stream_stream(CONNECT)(metadata=self._metadata())
+        call = channel.stream_stream(CONNECT)()  # its first envelope says who speaks
         work: list[asyncio.Task[Any]] = []
         try:
             async with asyncio.timeout(DIAL_S):

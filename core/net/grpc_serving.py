@@ -178,3 +178,11 @@ class Serving:
             self._meter.sent(out.to, len(part), "part")
             offset += min(PART_BYTES, out.size - offset)
             out.touched = monotonic()
+
+
+def _let_go(spool: Spool | None, writer: object) -> None:
+    """The call that adds to a spool ends; another may go on. Before the caller hears of the end,
+    for it may come back at once.
+    """
+    if spool is not None and spool.writer is writer:
+        spool.writer = None

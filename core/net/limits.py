@@ -21,6 +21,8 @@ MIB = 1024 * KIB
 INLINE_MAX = 64 * KIB
 #: What a node takes from a sender of which it expects nothing large.
 MESSAGE_BYTES_DEFAULT = 64 * KIB
+#: Parts of blobs that are kept in memory while several nodes pull them.
+PARTS_KEPT_BYTES = 32 * MIB
 #: Content of a part over gRPC. Larger ones are hardly faster and hold up what else travels.
 PART_BYTES = 256 * KIB
 #: A part's other fields, and room to spare.
