@@ -122,9 +122,11 @@ class Stranger:
         )
 
     async def connect(self, hello: bytes | None = None) -> object:
-        """A stream that has said `hello` (None: who it is)."""
-        call = self._channel.stream_stream(CONNECT)(metadata=claim(self.node))
+        """A stream that has said `hello`; None: who it is, and that was let in."""
+        call = self._channel.stream_stream(CONNECT)()
         await call.write(self.says() if hello is None else hello)
+        if hello is None:
+            await call.initial_metadata()
         return call
 
     def says(self, message: object = None, to: Node | None = None) -> bytes:
@@ -137,7 +139,7 @@ class Stranger:
 
     def mute(self) -> object:
         """A stream that says nothing."""
-        return self._channel.stream_stream(CONNECT)(metadata=claim(self.node))
+        return self._channel.stream_stream(CONNECT)()
 
     async def push(self, *parts: bytes, end: bool = True) -> bytes:
         call = self._channel.stream_unary(PUSH)(metadata=claim(self.node))
