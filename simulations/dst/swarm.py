@@ -202,7 +202,9 @@ def _orders(dice: Dice, devices: int, edges: int, buffered: bool) -> tuple[Order
             orders.append(Order(at + dice.between(1, 40), CLOUD, f"readmit {number}"))
         elif kind < 0.75:
             edge = Node(Tier.EDGE, dice.below(edges))
-            orders.append(Order(at, edge, f"forget {dice.below(devices)}"))
+            revoked = dice.some(range(devices), 0.3)
+            orders.extend(Order(at, edge, f"forget {device}") for device in revoked)
+            orders.append(Order(at, CLOUD, f"deny {1 + dice.below(9)}"))
         else:
             for device in dice.some(range(devices), 0.2):
                 node = Node(Tier.DEVICE, device)

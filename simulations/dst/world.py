@@ -25,7 +25,7 @@ from ...core.ports import CLOUD, MS, SECOND, Event, Node, Ordered, Tier
 from ...core.streams import Streams
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ...core.wire.blob_pb2 import BlobRef
-from ...core.wire.journal_pb2 import Conditions, Drain, DrainEdge, Forget, Homes
+from ...core.wire.journal_pb2 import Conditions, DeniedVersion, Drain, DrainEdge, Forget, Homes
 from ...core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE, Address
 from ...core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage, RunOrder
 from ...core.wire.round_pb2 import RingPlan
@@ -387,6 +387,9 @@ class World:
         elif what in ("withdraw", "readmit"):
             draining = what == "withdraw" and self.now < self.healed_ns
             self.order(CLOUD, DrainEdge(edge=int(number), draining=draining))
+            return
+        elif what == "deny":
+            self.order(CLOUD, DeniedVersion(version=int(number)))
             return
         elif what == "forget":
             self.order(order.who, Forget(device=int(number)))
