@@ -285,7 +285,7 @@ ROWS = [
         for changed in ({"sum": bytes(400)}, {"count": 2}, {"devices": [1]}, {"part": 3})
     ),
     Row(edge_that_names_another, ("cloud: refused edgehello",), "refused a EdgeHello", home=CLOUD),
-    Row(edge_with_no_round, ("cloud: record ignored",), "", home=CLOUD),
+    Row(edge_with_no_round, ("cloud: record ignored",), "", home=CLOUD, slow=True),
     # Whose devices the edge has, nobody else can tell: it is waited for.
     Row(
         edge_that_never_answers,

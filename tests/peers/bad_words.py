@@ -295,7 +295,7 @@ ROWS = [
     Row(message_beyond_all_frames, ("broken off",), "broke off"),
     Row(oversized_offer, ("oversized offer",)),
     Row(oversized_offer, ("oversized offer",), home=GATHERER, slow=True),
-    Row(malformed_offer, ("malformed offer",)),
+    Row(malformed_offer, ("malformed offer",), slow=True),
     Row(two_sizes_for_one_name, ("malformed offer",), slow=True),
     Row(garbage, ("malformed",)),
     Row(garbage, ("malformed",), home=GATHERER, slow=True),
@@ -303,7 +303,7 @@ ROWS = [
     Row(garbage_instead_of_a_name, ("malformed",), "malformed from ipv4:", slow=True),
     Row(unknown_message, ("unknown message",)),
     Row(somebody_else, ("wrong sender",)),
-    Row(somebody_else_at_first, ("wrong sender",), "wrong sender from device-"),
+    Row(somebody_else_at_first, ("wrong sender",), "wrong sender from device-", slow=True),
     Row(
         somebody_else_inside,
         ("node: refused checkin", "node: refused upload"),
@@ -322,6 +322,6 @@ ROWS = [
     Row(offered_and_never_sent, ("transfer stopped",), inside=True),
     Row(parts_where_they_do_not_belong, ("malformed part",)),
     Row(parts_that_nobody_wants, ("unknown transfer", "malformed part")),
-    Row(parts_without_a_stream, ("no stream",), "no stream from device-"),
+    Row(parts_without_a_stream, ("no stream",), "no stream from device-", slow=True),
     Row(silence_within_a_transfer, ("silent transfer",)),
 ]
