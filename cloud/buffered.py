@@ -217,11 +217,12 @@ class BufferedMachine(RunMachine):
             self.set_timer(f"wave/{_name(wave)}", wave.ends_ns)
             wave.tries = 0
             self.ask_again(wave)
+        self._rest()
         if state.phase is AGGREGATING:
             self._aggregate()
-            self._wait_for_judges()
         else:
-            self._set_out()
+            self._patience()
+        self._wait_for_judges()
 
     def _set_out(self) -> None:
         self._rest()

@@ -99,6 +99,10 @@ class Bench(_bench.Bench):
         return self.fires("rest", after=5 * SECOND)
 
 
+def failed(devices):
+    return [DeviceFailure(device=d) for d in devices]
+
+
 def mean_of(bench):
     return bench.program().arguments
 
@@ -369,11 +373,7 @@ class TestFailing:
         assert bench.phase is Phase.COLLECTING and bench.state.failed == 0
 
     def test_a_rest_that_ends_while_a_model_is_made_is_over_for_good(self):
-        bench = (
-            Bench()
-            .training()
-            .sum(1, {}, at=(1, 1), failures=[DeviceFailure(device=d) for d in HERE])
-        )
+        bench = Bench().training().sum(1, {}, at=(1, 1), failures=failed(HERE))
         assert bench.state.cooling and not bench.state.rested, "nothing came of a wave"
         bench.sum(2, {d: vector(1, 1, 1) for d in THERE}, at=(1, 2))
         assert bench.phase is Phase.AGGREGATING
@@ -571,6 +571,13 @@ class TestRestart:
         again = bench.again()
         assert np.array_equal(mean_of(bench)[0], mean_of(again)[0])
         assert again.updated().state.round == 2
+
+    def test_a_rest_goes_on_while_a_model_is_made_again(self):
+        bench = Bench().training().sum(1, {}, at=(1, 1), failures=failed(HERE))
+        again = bench.sum(2, {d: vector(1, 1, 1) for d in THERE}, at=(1, 2)).again()
+        assert again.phase is Phase.AGGREGATING and not again.state.rested
+        again.fires("rest", after=again.timer("rest") - again.now)
+        assert again.state.rested
 
     def test_a_paused_run_stays_paused(self):
         bench = Bench().started().orders("pause").again()
