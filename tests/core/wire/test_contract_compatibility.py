@@ -47,7 +47,7 @@ def test_what_is_added_breaks_nothing():
 
 
 def test_every_file_of_the_contract_is_compared():
-    root = Path(contract.__file__).resolve().parents[2]
+    proto = Path(__file__).resolve().parents[3] / "proto"
     assert {f.name.rpartition("/")[2] for f in contract.files()} == {
-        p.name for p in (root / "proto").glob("*.proto")
+        p.name for p in proto.glob("*.proto")
     }
