@@ -33,7 +33,15 @@ from ..ports import (
     TimerFired,
 )
 from ..snapshot import SnapshotError
-from ..wire import admission_pb2, blob_pb2, journal_pb2, link_pb2, operator_pb2, round_pb2
+from ..wire import (
+    admission_pb2,
+    blob_pb2,
+    journal_pb2,
+    link_pb2,
+    operator_pb2,
+    round_pb2,
+    secure_pb2,
+)
 from ..wire.journal_pb2 import Entry
 from ..wire.link_pb2 import Address, Envelope
 
@@ -56,6 +64,14 @@ MESSAGE_FIELDS: Mapping[type[Message], str] = {
     round_pb2.EdgeSum: "edge_sum",
     round_pb2.EdgeSumAck: "edge_sum_ack",
     round_pb2.RoundClosed: "round_closed",
+    secure_pb2.KeyBundle: "key_bundle",
+    secure_pb2.Cohort: "cohort",
+    secure_pb2.SealedShares: "sealed_shares",
+    secure_pb2.Delivery: "delivery",
+    secure_pb2.Survivors: "survivors",
+    secure_pb2.Consent: "consent",
+    secure_pb2.UnmaskRequest: "unmask_request",
+    secure_pb2.UnmaskShares: "unmask_shares",
 }
 
 #: What a node asks the coordinator through its links, beside its machine (`core/net/errands.py`).

@@ -1,6 +1,7 @@
 from delian.core.wire import admission_pb2 as _admission_pb2
 from delian.core.wire import blob_pb2 as _blob_pb2
 from delian.core.wire import round_pb2 as _round_pb2
+from delian.core.wire import secure_pb2 as _secure_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -39,7 +40,7 @@ class Address(_message.Message):
     def __init__(self, tier: _Optional[_Union[NodeTier, str]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("sender", "to", "traceparent", "check_in", "accept", "reject", "edge_hello", "pace", "fetch_blob", "blob", "task", "upload", "failure", "upload_ack", "edge_task", "edge_progress", "flush", "edge_sum", "edge_sum_ack", "round_closed", "offer", "want", "goodbye", "renewal_ask", "renewal_answer", "denied_ask", "denied_page")
+    __slots__ = ("sender", "to", "traceparent", "check_in", "accept", "reject", "edge_hello", "pace", "fetch_blob", "blob", "task", "upload", "failure", "upload_ack", "edge_task", "edge_progress", "flush", "edge_sum", "edge_sum_ack", "round_closed", "key_bundle", "cohort", "sealed_shares", "delivery", "survivors", "consent", "unmask_request", "unmask_shares", "offer", "want", "goodbye", "renewal_ask", "renewal_answer", "denied_ask", "denied_page")
     SENDER_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +61,14 @@ class Envelope(_message.Message):
     EDGE_SUM_FIELD_NUMBER: _ClassVar[int]
     EDGE_SUM_ACK_FIELD_NUMBER: _ClassVar[int]
     ROUND_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    KEY_BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    SEALED_SHARES_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    SURVIVORS_FIELD_NUMBER: _ClassVar[int]
+    CONSENT_FIELD_NUMBER: _ClassVar[int]
+    UNMASK_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    UNMASK_SHARES_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
     WANT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +96,14 @@ class Envelope(_message.Message):
     edge_sum: _round_pb2.EdgeSum
     edge_sum_ack: _round_pb2.EdgeSumAck
     round_closed: _round_pb2.RoundClosed
+    key_bundle: _secure_pb2.KeyBundle
+    cohort: _secure_pb2.Cohort
+    sealed_shares: _secure_pb2.SealedShares
+    delivery: _secure_pb2.Delivery
+    survivors: _secure_pb2.Survivors
+    consent: _secure_pb2.Consent
+    unmask_request: _secure_pb2.UnmaskRequest
+    unmask_shares: _secure_pb2.UnmaskShares
     offer: Offer
     want: Want
     goodbye: Goodbye
@@ -94,7 +111,7 @@ class Envelope(_message.Message):
     renewal_answer: RenewalAnswer
     denied_ask: DeniedAsk
     denied_page: DeniedPage
-    def __init__(self, sender: _Optional[_Union[Address, _Mapping]] = ..., to: _Optional[_Union[Address, _Mapping]] = ..., traceparent: _Optional[str] = ..., check_in: _Optional[_Union[_admission_pb2.CheckIn, _Mapping]] = ..., accept: _Optional[_Union[_admission_pb2.Accept, _Mapping]] = ..., reject: _Optional[_Union[_admission_pb2.Reject, _Mapping]] = ..., edge_hello: _Optional[_Union[_admission_pb2.EdgeHello, _Mapping]] = ..., pace: _Optional[_Union[_admission_pb2.Pace, _Mapping]] = ..., fetch_blob: _Optional[_Union[_blob_pb2.FetchBlob, _Mapping]] = ..., blob: _Optional[_Union[_blob_pb2.Blob, _Mapping]] = ..., task: _Optional[_Union[_round_pb2.Task, _Mapping]] = ..., upload: _Optional[_Union[_round_pb2.Upload, _Mapping]] = ..., failure: _Optional[_Union[_round_pb2.Failure, _Mapping]] = ..., upload_ack: _Optional[_Union[_round_pb2.UploadAck, _Mapping]] = ..., edge_task: _Optional[_Union[_round_pb2.EdgeTask, _Mapping]] = ..., edge_progress: _Optional[_Union[_round_pb2.EdgeProgress, _Mapping]] = ..., flush: _Optional[_Union[_round_pb2.Flush, _Mapping]] = ..., edge_sum: _Optional[_Union[_round_pb2.EdgeSum, _Mapping]] = ..., edge_sum_ack: _Optional[_Union[_round_pb2.EdgeSumAck, _Mapping]] = ..., round_closed: _Optional[_Union[_round_pb2.RoundClosed, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., want: _Optional[_Union[Want, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., renewal_ask: _Optional[_Union[RenewalAsk, _Mapping]] = ..., renewal_answer: _Optional[_Union[RenewalAnswer, _Mapping]] = ..., denied_ask: _Optional[_Union[DeniedAsk, _Mapping]] = ..., denied_page: _Optional[_Union[DeniedPage, _Mapping]] = ...) -> None: ...
+    def __init__(self, sender: _Optional[_Union[Address, _Mapping]] = ..., to: _Optional[_Union[Address, _Mapping]] = ..., traceparent: _Optional[str] = ..., check_in: _Optional[_Union[_admission_pb2.CheckIn, _Mapping]] = ..., accept: _Optional[_Union[_admission_pb2.Accept, _Mapping]] = ..., reject: _Optional[_Union[_admission_pb2.Reject, _Mapping]] = ..., edge_hello: _Optional[_Union[_admission_pb2.EdgeHello, _Mapping]] = ..., pace: _Optional[_Union[_admission_pb2.Pace, _Mapping]] = ..., fetch_blob: _Optional[_Union[_blob_pb2.FetchBlob, _Mapping]] = ..., blob: _Optional[_Union[_blob_pb2.Blob, _Mapping]] = ..., task: _Optional[_Union[_round_pb2.Task, _Mapping]] = ..., upload: _Optional[_Union[_round_pb2.Upload, _Mapping]] = ..., failure: _Optional[_Union[_round_pb2.Failure, _Mapping]] = ..., upload_ack: _Optional[_Union[_round_pb2.UploadAck, _Mapping]] = ..., edge_task: _Optional[_Union[_round_pb2.EdgeTask, _Mapping]] = ..., edge_progress: _Optional[_Union[_round_pb2.EdgeProgress, _Mapping]] = ..., flush: _Optional[_Union[_round_pb2.Flush, _Mapping]] = ..., edge_sum: _Optional[_Union[_round_pb2.EdgeSum, _Mapping]] = ..., edge_sum_ack: _Optional[_Union[_round_pb2.EdgeSumAck, _Mapping]] = ..., round_closed: _Optional[_Union[_round_pb2.RoundClosed, _Mapping]] = ..., key_bundle: _Optional[_Union[_secure_pb2.KeyBundle, _Mapping]] = ..., cohort: _Optional[_Union[_secure_pb2.Cohort, _Mapping]] = ..., sealed_shares: _Optional[_Union[_secure_pb2.SealedShares, _Mapping]] = ..., delivery: _Optional[_Union[_secure_pb2.Delivery, _Mapping]] = ..., survivors: _Optional[_Union[_secure_pb2.Survivors, _Mapping]] = ..., consent: _Optional[_Union[_secure_pb2.Consent, _Mapping]] = ..., unmask_request: _Optional[_Union[_secure_pb2.UnmaskRequest, _Mapping]] = ..., unmask_shares: _Optional[_Union[_secure_pb2.UnmaskShares, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., want: _Optional[_Union[Want, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., renewal_ask: _Optional[_Union[RenewalAsk, _Mapping]] = ..., renewal_answer: _Optional[_Union[RenewalAnswer, _Mapping]] = ..., denied_ask: _Optional[_Union[DeniedAsk, _Mapping]] = ..., denied_page: _Optional[_Union[DeniedPage, _Mapping]] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("id", "size", "kind")

@@ -26,9 +26,10 @@ from delian.core.wire import admission_pb2 as delian_dot_core_dot_wire_dot_admis
 from delian.core.wire import blob_pb2 as delian_dot_core_dot_wire_dot_blob__pb2
 from delian.core.wire import link_pb2 as delian_dot_core_dot_wire_dot_link__pb2
 from delian.core.wire import round_pb2 as delian_dot_core_dot_wire_dot_round__pb2
+from delian.core.wire import secure_pb2 as delian_dot_core_dot_wire_dot_secure__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64\x65lian/core/wire/operator.proto\x12\x0b\x64\x65lian.wire\x1a delian/core/wire/admission.proto\x1a\x1b\x64\x65lian/core/wire/blob.proto\x1a\x1b\x64\x65lian/core/wire/link.proto\x1a\x1c\x64\x65lian/core/wire/round.proto\"\xd7\x05\n\x0bPlanMessage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04mode\x18\x02 \x01(\x0e\x32\x14.delian.wire.RunMode\x12\x0e\n\x06rounds\x18\x03 \x01(\r\x12\x0e\n\x06\x63ohort\x18\x04 \x01(\r\x12$\n\x06\x62undle\x18\x05 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12%\n\x07weights\x18\x06 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12#\n\x04ring\x18\x07 \x01(\x0b\x32\x15.delian.wire.RingPlan\x12\x16\n\x0eover_selection\x18\x08 \x01(\x01\x12\x13\n\x0breports_min\x18\t \x01(\r\x12\x14\n\x0c\x61ttempts_max\x18\n \x01(\r\x12\x10\n\x08round_ms\x18\x0b \x01(\r\x12\x11\n\tmargin_ms\x18\x0c \x01(\r\x12\x0f\n\x07wait_ms\x18\r \x01(\r\x12\x0f\n\x07rest_ms\x18\x0e \x01(\r\x12\x10\n\x08pool_min\x18\x0f \x01(\r\x12/\n\x0crequirements\x18\x10 \x01(\x0b\x32\x19.delian.wire.Requirements\x12,\n\nafter_task\x18\x11 \x01(\x0b\x32\x18.delian.wire.RetryWindow\x12\x16\n\x0e\x65valuate_every\x18\x12 \x01(\r\x12\x17\n\x0f\x65valuate_cohort\x18\x13 \x01(\r\x12\x10\n\x08patience\x18\x14 \x01(\r\x12\x17\n\x0fimprovement_min\x18\x15 \x01(\x01\x12\x0e\n\x06\x62uffer\x18\x16 \x01(\r\x12\x13\n\x0b\x63oncurrency\x18\x17 \x01(\r\x12\x15\n\rstaleness_max\x18\x18 \x01(\r\x12\x0c\n\x04seed\x18\x19 \x01(\x04\x12\x34\n\x06labels\x18\x1a \x03(\x0b\x32$.delian.wire.PlanMessage.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xaa\x01\n\x08RunOrder\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12*\n\x06submit\x18\x02 \x01(\x0b\x32\x18.delian.wire.PlanMessageH\x00\x12\x0f\n\x05pause\x18\x03 \x01(\x08H\x00\x12\x10\n\x06resume\x18\x04 \x01(\x08H\x00\x12\x10\n\x06\x63\x61ncel\x18\x05 \x01(\x08H\x00\x12\'\n\x07weights\x18\x06 \x01(\x0b\x32\x14.delian.wire.BlobRefH\x00\x42\x07\n\x05order\"K\n\rSubmitRequest\x12&\n\x04plan\x18\x01 \x01(\x0b\x32\x18.delian.wire.PlanMessage\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\"\x19\n\nRunRequest\x12\x0b\n\x03run\x18\x01 \x01(\x04\")\n\nRunControl\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\"o\n\x0c\x43loneRequest\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12)\n\x07\x63hanges\x18\x02 \x01(\x0b\x32\x18.delian.wire.PlanMessage\x12\x13\n\x0b\x66rom_newest\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\x0c\",\n\x0bListRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\x04\"\xc7\x01\n\x07RunInfo\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12&\n\x04plan\x18\x02 \x01(\x0b\x32\x18.delian.wire.PlanMessage\x12\r\n\x05phase\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12%\n\x07weights\x18\x06 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12\x12\n\ncreated_ms\x18\x07 \x01(\x04\x12\x10\n\x08\x65nded_ms\x18\x08 \x01(\x04\x12\x0b\n\x03why\x18\t \x01(\t\"-\n\x07RunList\x12\"\n\x04runs\x18\x01 \x03(\x0b\x32\x14.delian.wire.RunInfo\"W\n\x08RunEvent\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0f\n\x07time_ms\x18\x03 \x01(\x04\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\r\n\x05\x66\x61\x63ts\x18\x05 \x01(\t\"8\n\x0cWatchRequest\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0c\n\x04once\x18\x03 \x01(\x08\"\x86\x02\n\x08NodeInfo\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\"\n\x04home\x18\x02 \x01(\x0b\x32\x14.delian.wire.Address\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0f\n\x07seen_ms\x18\x04 \x01(\x04\x12\x13\n\x0b\x65nrolled_ms\x18\x05 \x01(\x04\x12\x1b\n\x13\x63\x65rtificate_ends_ms\x18\x06 \x01(\x04\x12\x31\n\x06labels\x18\x07 \x03(\x0b\x32!.delian.wire.NodeInfo.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Q\n\x0c\x46leetRequest\x12#\n\x04tier\x18\x01 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\r\n\x05limit\x18\x02 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x04\"1\n\tFleetList\x12$\n\x05nodes\x18\x01 \x03(\x0b\x32\x15.delian.wire.NodeInfo\"?\n\x0bNodeRequest\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0c\n\x04undo\x18\x02 \x01(\x08\"\x8f\x02\n\tModelInfo\x12%\n\x07weights\x18\x01 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12$\n\x06\x62undle\x18\x02 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12\x0b\n\x03run\x18\x03 \x01(\x04\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0e\n\x06parent\x18\x05 \x01(\x0c\x12\x12\n\ncreated_ms\x18\x06 \x01(\x04\x12\x34\n\x07metrics\x18\x07 \x03(\x0b\x32#.delian.wire.ModelInfo.MetricsEntry\x12\x0f\n\x07\x61liases\x18\x08 \x03(\t\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"I\n\x0cModelRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0b\n\x03run\x18\x02 \x01(\x04\x12\r\n\x05round\x18\x03 \x01(\r\x12\r\n\x05\x61lias\x18\x04 \x01(\t\"3\n\tModelList\x12&\n\x06models\x18\x01 \x03(\x0b\x32\x16.delian.wire.ModelInfo\"I\n\x0ePromoteRequest\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.delian.wire.ModelRequest\x12\r\n\x05\x61lias\x18\x02 \x01(\t\">\n\x07PutPart\x12\"\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\"R\n\x0cTokenRequest\x12#\n\x04tier\x18\x01 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\x0f\n\x07valid_s\x18\x02 \x01(\r\x12\x0c\n\x04uses\x18\x03 \x01(\r\"/\n\nTokenReply\x12\r\n\x05token\x18\x01 \x01(\t\x12\x12\n\nexpires_ms\x18\x02 \x01(\x04\"\t\n\x07Nothing*B\n\x07RunMode\x12\x18\n\x14RUN_MODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSYNCHRONOUS\x10\x01\x12\x0c\n\x08\x42UFFERED\x10\x02\x32\xa0\x08\n\x08Operator\x12:\n\x06Submit\x12\x1a.delian.wire.SubmitRequest\x1a\x14.delian.wire.RunInfo\x12:\n\x08ListRuns\x12\x18.delian.wire.ListRequest\x1a\x14.delian.wire.RunList\x12\x37\n\x06GetRun\x12\x17.delian.wire.RunRequest\x1a\x14.delian.wire.RunInfo\x12>\n\x08WatchRun\x12\x19.delian.wire.WatchRequest\x1a\x15.delian.wire.RunEvent0\x01\x12;\n\nControlRun\x12\x17.delian.wire.RunControl\x1a\x14.delian.wire.RunInfo\x12;\n\x08\x43loneRun\x12\x19.delian.wire.CloneRequest\x1a\x14.delian.wire.RunInfo\x12>\n\tListNodes\x12\x19.delian.wire.FleetRequest\x1a\x16.delian.wire.FleetList\x12:\n\x07GetNode\x12\x18.delian.wire.NodeRequest\x1a\x15.delian.wire.NodeInfo\x12<\n\tDrainNode\x12\x18.delian.wire.NodeRequest\x1a\x15.delian.wire.NodeInfo\x12=\n\nRevokeNode\x12\x18.delian.wire.NodeRequest\x1a\x15.delian.wire.NodeInfo\x12\x41\n\x0b\x43reateToken\x12\x19.delian.wire.TokenRequest\x1a\x17.delian.wire.TokenReply\x12>\n\nListModels\x12\x18.delian.wire.ListRequest\x1a\x16.delian.wire.ModelList\x12=\n\x08GetModel\x12\x19.delian.wire.ModelRequest\x1a\x16.delian.wire.ModelInfo\x12>\n\x07Promote\x12\x1b.delian.wire.PromoteRequest\x1a\x16.delian.wire.ModelInfo\x12?\n\x08Rollback\x12\x1b.delian.wire.PromoteRequest\x1a\x16.delian.wire.ModelInfo\x12\x37\n\x07PutBlob\x12\x14.delian.wire.PutPart\x1a\x14.delian.wire.BlobRef(\x01\x12\x34\n\x07GetBlob\x12\x14.delian.wire.BlobRef\x1a\x11.delian.wire.Part0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64\x65lian/core/wire/operator.proto\x12\x0b\x64\x65lian.wire\x1a delian/core/wire/admission.proto\x1a\x1b\x64\x65lian/core/wire/blob.proto\x1a\x1b\x64\x65lian/core/wire/link.proto\x1a\x1c\x64\x65lian/core/wire/round.proto\x1a\x1d\x64\x65lian/core/wire/secure.proto\"\x80\x06\n\x0bPlanMessage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04mode\x18\x02 \x01(\x0e\x32\x14.delian.wire.RunMode\x12\x0e\n\x06rounds\x18\x03 \x01(\r\x12\x0e\n\x06\x63ohort\x18\x04 \x01(\r\x12$\n\x06\x62undle\x18\x05 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12%\n\x07weights\x18\x06 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12#\n\x04ring\x18\x07 \x01(\x0b\x32\x15.delian.wire.RingPlan\x12\x16\n\x0eover_selection\x18\x08 \x01(\x01\x12\x13\n\x0breports_min\x18\t \x01(\r\x12\x14\n\x0c\x61ttempts_max\x18\n \x01(\r\x12\x10\n\x08round_ms\x18\x0b \x01(\r\x12\x11\n\tmargin_ms\x18\x0c \x01(\r\x12\x0f\n\x07wait_ms\x18\r \x01(\r\x12\x0f\n\x07rest_ms\x18\x0e \x01(\r\x12\x10\n\x08pool_min\x18\x0f \x01(\r\x12/\n\x0crequirements\x18\x10 \x01(\x0b\x32\x19.delian.wire.Requirements\x12,\n\nafter_task\x18\x11 \x01(\x0b\x32\x18.delian.wire.RetryWindow\x12\x16\n\x0e\x65valuate_every\x18\x12 \x01(\r\x12\x17\n\x0f\x65valuate_cohort\x18\x13 \x01(\r\x12\x10\n\x08patience\x18\x14 \x01(\r\x12\x17\n\x0fimprovement_min\x18\x15 \x01(\x01\x12\x0e\n\x06\x62uffer\x18\x16 \x01(\r\x12\x13\n\x0b\x63oncurrency\x18\x17 \x01(\r\x12\x15\n\rstaleness_max\x18\x18 \x01(\r\x12\x0c\n\x04seed\x18\x19 \x01(\x04\x12\x34\n\x06labels\x18\x1a \x03(\x0b\x32$.delian.wire.PlanMessage.LabelsEntry\x12\'\n\x06secure\x18\x1b \x01(\x0b\x32\x17.delian.wire.SecurePlan\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xaa\x01\n\x08RunOrder\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12*\n\x06submit\x18\x02 \x01(\x0b\x32\x18.delian.wire.PlanMessageH\x00\x12\x0f\n\x05pause\x18\x03 \x01(\x08H\x00\x12\x10\n\x06resume\x18\x04 \x01(\x08H\x00\x12\x10\n\x06\x63\x61ncel\x18\x05 \x01(\x08H\x00\x12\'\n\x07weights\x18\x06 \x01(\x0b\x32\x14.delian.wire.BlobRefH\x00\x42\x07\n\x05order\"K\n\rSubmitRequest\x12&\n\x04plan\x18\x01 \x01(\x0b\x32\x18.delian.wire.PlanMessage\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\"\x19\n\nRunRequest\x12\x0b\n\x03run\x18\x01 \x01(\x04\")\n\nRunControl\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\"o\n\x0c\x43loneRequest\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12)\n\x07\x63hanges\x18\x02 \x01(\x0b\x32\x18.delian.wire.PlanMessage\x12\x13\n\x0b\x66rom_newest\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\x0c\",\n\x0bListRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\x04\"\xc7\x01\n\x07RunInfo\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12&\n\x04plan\x18\x02 \x01(\x0b\x32\x18.delian.wire.PlanMessage\x12\r\n\x05phase\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12%\n\x07weights\x18\x06 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12\x12\n\ncreated_ms\x18\x07 \x01(\x04\x12\x10\n\x08\x65nded_ms\x18\x08 \x01(\x04\x12\x0b\n\x03why\x18\t \x01(\t\"-\n\x07RunList\x12\"\n\x04runs\x18\x01 \x03(\x0b\x32\x14.delian.wire.RunInfo\"W\n\x08RunEvent\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0f\n\x07time_ms\x18\x03 \x01(\x04\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\r\n\x05\x66\x61\x63ts\x18\x05 \x01(\t\"8\n\x0cWatchRequest\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0c\n\x04once\x18\x03 \x01(\x08\"\x86\x02\n\x08NodeInfo\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\"\n\x04home\x18\x02 \x01(\x0b\x32\x14.delian.wire.Address\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0f\n\x07seen_ms\x18\x04 \x01(\x04\x12\x13\n\x0b\x65nrolled_ms\x18\x05 \x01(\x04\x12\x1b\n\x13\x63\x65rtificate_ends_ms\x18\x06 \x01(\x04\x12\x31\n\x06labels\x18\x07 \x03(\x0b\x32!.delian.wire.NodeInfo.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Q\n\x0c\x46leetRequest\x12#\n\x04tier\x18\x01 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\r\n\x05limit\x18\x02 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x04\"1\n\tFleetList\x12$\n\x05nodes\x18\x01 \x03(\x0b\x32\x15.delian.wire.NodeInfo\"?\n\x0bNodeRequest\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0c\n\x04undo\x18\x02 \x01(\x08\"\x8f\x02\n\tModelInfo\x12%\n\x07weights\x18\x01 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12$\n\x06\x62undle\x18\x02 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12\x0b\n\x03run\x18\x03 \x01(\x04\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0e\n\x06parent\x18\x05 \x01(\x0c\x12\x12\n\ncreated_ms\x18\x06 \x01(\x04\x12\x34\n\x07metrics\x18\x07 \x03(\x0b\x32#.delian.wire.ModelInfo.MetricsEntry\x12\x0f\n\x07\x61liases\x18\x08 \x03(\t\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"I\n\x0cModelRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0b\n\x03run\x18\x02 \x01(\x04\x12\r\n\x05round\x18\x03 \x01(\r\x12\r\n\x05\x61lias\x18\x04 \x01(\t\"3\n\tModelList\x12&\n\x06models\x18\x01 \x03(\x0b\x32\x16.delian.wire.ModelInfo\"I\n\x0ePromoteRequest\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.delian.wire.ModelRequest\x12\r\n\x05\x61lias\x18\x02 \x01(\t\">\n\x07PutPart\x12\"\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\"R\n\x0cTokenRequest\x12#\n\x04tier\x18\x01 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\x0f\n\x07valid_s\x18\x02 \x01(\r\x12\x0c\n\x04uses\x18\x03 \x01(\r\"/\n\nTokenReply\x12\r\n\x05token\x18\x01 \x01(\t\x12\x12\n\nexpires_ms\x18\x02 \x01(\x04\"\t\n\x07Nothing*B\n\x07RunMode\x12\x18\n\x14RUN_MODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSYNCHRONOUS\x10\x01\x12\x0c\n\x08\x42UFFERED\x10\x02\x32\xa0\x08\n\x08Operator\x12:\n\x06Submit\x12\x1a.delian.wire.SubmitRequest\x1a\x14.delian.wire.RunInfo\x12:\n\x08ListRuns\x12\x18.delian.wire.ListRequest\x1a\x14.delian.wire.RunList\x12\x37\n\x06GetRun\x12\x17.delian.wire.RunRequest\x1a\x14.delian.wire.RunInfo\x12>\n\x08WatchRun\x12\x19.delian.wire.WatchRequest\x1a\x15.delian.wire.RunEvent0\x01\x12;\n\nControlRun\x12\x17.delian.wire.RunControl\x1a\x14.delian.wire.RunInfo\x12;\n\x08\x43loneRun\x12\x19.delian.wire.CloneRequest\x1a\x14.delian.wire.RunInfo\x12>\n\tListNodes\x12\x19.delian.wire.FleetRequest\x1a\x16.delian.wire.FleetList\x12:\n\x07GetNode\x12\x18.delian.wire.NodeRequest\x1a\x15.delian.wire.NodeInfo\x12<\n\tDrainNode\x12\x18.delian.wire.NodeRequest\x1a\x15.delian.wire.NodeInfo\x12=\n\nRevokeNode\x12\x18.delian.wire.NodeRequest\x1a\x15.delian.wire.NodeInfo\x12\x41\n\x0b\x43reateToken\x12\x19.delian.wire.TokenRequest\x1a\x17.delian.wire.TokenReply\x12>\n\nListModels\x12\x18.delian.wire.ListRequest\x1a\x16.delian.wire.ModelList\x12=\n\x08GetModel\x12\x19.delian.wire.ModelRequest\x1a\x16.delian.wire.ModelInfo\x12>\n\x07Promote\x12\x1b.delian.wire.PromoteRequest\x1a\x16.delian.wire.ModelInfo\x12?\n\x08Rollback\x12\x1b.delian.wire.PromoteRequest\x1a\x16.delian.wire.ModelInfo\x12\x37\n\x07PutBlob\x12\x14.delian.wire.PutPart\x1a\x14.delian.wire.BlobRef(\x01\x12\x34\n\x07GetBlob\x12\x14.delian.wire.BlobRef\x1a\x11.delian.wire.Part0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,60 +42,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODEINFO_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_MODELINFO_METRICSENTRY']._loaded_options = None
   _globals['_MODELINFO_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_RUNMODE']._serialized_start=2924
-  _globals['_RUNMODE']._serialized_end=2990
-  _globals['_PLANMESSAGE']._serialized_start=171
-  _globals['_PLANMESSAGE']._serialized_end=898
-  _globals['_PLANMESSAGE_LABELSENTRY']._serialized_start=853
-  _globals['_PLANMESSAGE_LABELSENTRY']._serialized_end=898
-  _globals['_RUNORDER']._serialized_start=901
-  _globals['_RUNORDER']._serialized_end=1071
-  _globals['_SUBMITREQUEST']._serialized_start=1073
-  _globals['_SUBMITREQUEST']._serialized_end=1148
-  _globals['_RUNREQUEST']._serialized_start=1150
-  _globals['_RUNREQUEST']._serialized_end=1175
-  _globals['_RUNCONTROL']._serialized_start=1177
-  _globals['_RUNCONTROL']._serialized_end=1218
-  _globals['_CLONEREQUEST']._serialized_start=1220
-  _globals['_CLONEREQUEST']._serialized_end=1331
-  _globals['_LISTREQUEST']._serialized_start=1333
-  _globals['_LISTREQUEST']._serialized_end=1377
-  _globals['_RUNINFO']._serialized_start=1380
-  _globals['_RUNINFO']._serialized_end=1579
-  _globals['_RUNLIST']._serialized_start=1581
-  _globals['_RUNLIST']._serialized_end=1626
-  _globals['_RUNEVENT']._serialized_start=1628
-  _globals['_RUNEVENT']._serialized_end=1715
-  _globals['_WATCHREQUEST']._serialized_start=1717
-  _globals['_WATCHREQUEST']._serialized_end=1773
-  _globals['_NODEINFO']._serialized_start=1776
-  _globals['_NODEINFO']._serialized_end=2038
-  _globals['_NODEINFO_LABELSENTRY']._serialized_start=853
-  _globals['_NODEINFO_LABELSENTRY']._serialized_end=898
-  _globals['_FLEETREQUEST']._serialized_start=2040
-  _globals['_FLEETREQUEST']._serialized_end=2121
-  _globals['_FLEETLIST']._serialized_start=2123
-  _globals['_FLEETLIST']._serialized_end=2172
-  _globals['_NODEREQUEST']._serialized_start=2174
-  _globals['_NODEREQUEST']._serialized_end=2237
-  _globals['_MODELINFO']._serialized_start=2240
-  _globals['_MODELINFO']._serialized_end=2511
-  _globals['_MODELINFO_METRICSENTRY']._serialized_start=2465
-  _globals['_MODELINFO_METRICSENTRY']._serialized_end=2511
-  _globals['_MODELREQUEST']._serialized_start=2513
-  _globals['_MODELREQUEST']._serialized_end=2586
-  _globals['_MODELLIST']._serialized_start=2588
-  _globals['_MODELLIST']._serialized_end=2639
-  _globals['_PROMOTEREQUEST']._serialized_start=2641
-  _globals['_PROMOTEREQUEST']._serialized_end=2714
-  _globals['_PUTPART']._serialized_start=2716
-  _globals['_PUTPART']._serialized_end=2778
-  _globals['_TOKENREQUEST']._serialized_start=2780
-  _globals['_TOKENREQUEST']._serialized_end=2862
-  _globals['_TOKENREPLY']._serialized_start=2864
-  _globals['_TOKENREPLY']._serialized_end=2911
-  _globals['_NOTHING']._serialized_start=2913
-  _globals['_NOTHING']._serialized_end=2922
-  _globals['_OPERATOR']._serialized_start=2993
-  _globals['_OPERATOR']._serialized_end=4049
+  _globals['_RUNMODE']._serialized_start=2996
+  _globals['_RUNMODE']._serialized_end=3062
+  _globals['_PLANMESSAGE']._serialized_start=202
+  _globals['_PLANMESSAGE']._serialized_end=970
+  _globals['_PLANMESSAGE_LABELSENTRY']._serialized_start=925
+  _globals['_PLANMESSAGE_LABELSENTRY']._serialized_end=970
+  _globals['_RUNORDER']._serialized_start=973
+  _globals['_RUNORDER']._serialized_end=1143
+  _globals['_SUBMITREQUEST']._serialized_start=1145
+  _globals['_SUBMITREQUEST']._serialized_end=1220
+  _globals['_RUNREQUEST']._serialized_start=1222
+  _globals['_RUNREQUEST']._serialized_end=1247
+  _globals['_RUNCONTROL']._serialized_start=1249
+  _globals['_RUNCONTROL']._serialized_end=1290
+  _globals['_CLONEREQUEST']._serialized_start=1292
+  _globals['_CLONEREQUEST']._serialized_end=1403
+  _globals['_LISTREQUEST']._serialized_start=1405
+  _globals['_LISTREQUEST']._serialized_end=1449
+  _globals['_RUNINFO']._serialized_start=1452
+  _globals['_RUNINFO']._serialized_end=1651
+  _globals['_RUNLIST']._serialized_start=1653
+  _globals['_RUNLIST']._serialized_end=1698
+  _globals['_RUNEVENT']._serialized_start=1700
+  _globals['_RUNEVENT']._serialized_end=1787
+  _globals['_WATCHREQUEST']._serialized_start=1789
+  _globals['_WATCHREQUEST']._serialized_end=1845
+  _globals['_NODEINFO']._serialized_start=1848
+  _globals['_NODEINFO']._serialized_end=2110
+  _globals['_NODEINFO_LABELSENTRY']._serialized_start=925
+  _globals['_NODEINFO_LABELSENTRY']._serialized_end=970
+  _globals['_FLEETREQUEST']._serialized_start=2112
+  _globals['_FLEETREQUEST']._serialized_end=2193
+  _globals['_FLEETLIST']._serialized_start=2195
+  _globals['_FLEETLIST']._serialized_end=2244
+  _globals['_NODEREQUEST']._serialized_start=2246
+  _globals['_NODEREQUEST']._serialized_end=2309
+  _globals['_MODELINFO']._serialized_start=2312
+  _globals['_MODELINFO']._serialized_end=2583
+  _globals['_MODELINFO_METRICSENTRY']._serialized_start=2537
+  _globals['_MODELINFO_METRICSENTRY']._serialized_end=2583
+  _globals['_MODELREQUEST']._serialized_start=2585
+  _globals['_MODELREQUEST']._serialized_end=2658
+  _globals['_MODELLIST']._serialized_start=2660
+  _globals['_MODELLIST']._serialized_end=2711
+  _globals['_PROMOTEREQUEST']._serialized_start=2713
+  _globals['_PROMOTEREQUEST']._serialized_end=2786
+  _globals['_PUTPART']._serialized_start=2788
+  _globals['_PUTPART']._serialized_end=2850
+  _globals['_TOKENREQUEST']._serialized_start=2852
+  _globals['_TOKENREQUEST']._serialized_end=2934
+  _globals['_TOKENREPLY']._serialized_start=2936
+  _globals['_TOKENREPLY']._serialized_end=2983
+  _globals['_NOTHING']._serialized_start=2985
+  _globals['_NOTHING']._serialized_end=2994
+  _globals['_OPERATOR']._serialized_start=3065
+  _globals['_OPERATOR']._serialized_end=4121
 # @@protoc_insertion_point(module_scope)

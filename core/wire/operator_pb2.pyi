@@ -2,6 +2,7 @@ from delian.core.wire import admission_pb2 as _admission_pb2
 from delian.core.wire import blob_pb2 as _blob_pb2
 from delian.core.wire import link_pb2 as _link_pb2
 from delian.core.wire import round_pb2 as _round_pb2
+from delian.core.wire import secure_pb2 as _secure_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -21,7 +22,7 @@ SYNCHRONOUS: RunMode
 BUFFERED: RunMode
 
 class PlanMessage(_message.Message):
-    __slots__ = ("name", "mode", "rounds", "cohort", "bundle", "weights", "ring", "over_selection", "reports_min", "attempts_max", "round_ms", "margin_ms", "wait_ms", "rest_ms", "pool_min", "requirements", "after_task", "evaluate_every", "evaluate_cohort", "patience", "improvement_min", "buffer", "concurrency", "staleness_max", "seed", "labels")
+    __slots__ = ("name", "mode", "rounds", "cohort", "bundle", "weights", "ring", "over_selection", "reports_min", "attempts_max", "round_ms", "margin_ms", "wait_ms", "rest_ms", "pool_min", "requirements", "after_task", "evaluate_every", "evaluate_cohort", "patience", "improvement_min", "buffer", "concurrency", "staleness_max", "seed", "labels", "secure")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +56,7 @@ class PlanMessage(_message.Message):
     STALENESS_MAX_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    SECURE_FIELD_NUMBER: _ClassVar[int]
     name: str
     mode: RunMode
     rounds: int
@@ -81,7 +83,8 @@ class PlanMessage(_message.Message):
     staleness_max: int
     seed: int
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., mode: _Optional[_Union[RunMode, str]] = ..., rounds: _Optional[int] = ..., cohort: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[_round_pb2.RingPlan, _Mapping]] = ..., over_selection: _Optional[float] = ..., reports_min: _Optional[int] = ..., attempts_max: _Optional[int] = ..., round_ms: _Optional[int] = ..., margin_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., rest_ms: _Optional[int] = ..., pool_min: _Optional[int] = ..., requirements: _Optional[_Union[_admission_pb2.Requirements, _Mapping]] = ..., after_task: _Optional[_Union[_admission_pb2.RetryWindow, _Mapping]] = ..., evaluate_every: _Optional[int] = ..., evaluate_cohort: _Optional[int] = ..., patience: _Optional[int] = ..., improvement_min: _Optional[float] = ..., buffer: _Optional[int] = ..., concurrency: _Optional[int] = ..., staleness_max: _Optional[int] = ..., seed: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    secure: _secure_pb2.SecurePlan
+    def __init__(self, name: _Optional[str] = ..., mode: _Optional[_Union[RunMode, str]] = ..., rounds: _Optional[int] = ..., cohort: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[_round_pb2.RingPlan, _Mapping]] = ..., over_selection: _Optional[float] = ..., reports_min: _Optional[int] = ..., attempts_max: _Optional[int] = ..., round_ms: _Optional[int] = ..., margin_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., rest_ms: _Optional[int] = ..., pool_min: _Optional[int] = ..., requirements: _Optional[_Union[_admission_pb2.Requirements, _Mapping]] = ..., after_task: _Optional[_Union[_admission_pb2.RetryWindow, _Mapping]] = ..., evaluate_every: _Optional[int] = ..., evaluate_cohort: _Optional[int] = ..., patience: _Optional[int] = ..., improvement_min: _Optional[float] = ..., buffer: _Optional[int] = ..., concurrency: _Optional[int] = ..., staleness_max: _Optional[int] = ..., seed: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ...) -> None: ...
 
 class RunOrder(_message.Message):
     __slots__ = ("run", "submit", "pause", "resume", "cancel", "weights")

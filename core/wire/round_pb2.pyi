@@ -1,4 +1,5 @@
 from delian.core.wire import blob_pb2 as _blob_pb2
+from delian.core.wire import secure_pb2 as _secure_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -22,6 +23,7 @@ class FailureReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BAD_BUNDLE: _ClassVar[FailureReason]
     PROGRAM_FAILED: _ClassVar[FailureReason]
     NO_DATA: _ClassVar[FailureReason]
+    NOT_IN_COHORT: _ClassVar[FailureReason]
 
 class UploadStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -38,6 +40,7 @@ DEADLINE: FailureReason
 BAD_BUNDLE: FailureReason
 PROGRAM_FAILED: FailureReason
 NO_DATA: FailureReason
+NOT_IN_COHORT: FailureReason
 UPLOAD_UNSPECIFIED: UploadStatus
 COUNTED: UploadStatus
 LATE: UploadStatus
@@ -56,7 +59,7 @@ class RingPlan(_message.Message):
     def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose")
+    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +69,7 @@ class Task(_message.Message):
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     RNG_KEY_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    SECURE_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -75,7 +79,8 @@ class Task(_message.Message):
     time_ms: int
     rng_key: bytes
     purpose: Purpose
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
+    secure: _secure_pb2.SecurePlan
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ...) -> None: ...
 
 class Upload(_message.Message):
     __slots__ = ("run", "round", "attempt", "device", "vector")
