@@ -267,7 +267,8 @@ def check_disk(name: str, folder: Path) -> Finding:
 def check_store(cloud: CloudConfig) -> Iterator[Finding]:
     """The packages that the coordinator's stores need."""
     needed = [("sqlalchemy", "cloud"), ("alembic", "cloud"), ("prometheus_client", "cloud")]
-    needed.append(("asyncpg", "postgres") if "postgres" in cloud.store else ("aiosqlite", "cloud"))
+    if "postgres" in cloud.store:
+        needed.append(("asyncpg", "postgres"))
     if "://" in cloud.objects:
         needed.append(("obstore", "s3"))
     missing = [(p, extra) for p, extra in needed if importlib.util.find_spec(p) is None]

@@ -47,7 +47,7 @@ _PLAIN = frozenset(
 )
 
 #: Libraries that say too much at our level.
-_QUIET = ("asyncio", "aiosqlite", "alembic", "sqlalchemy", "grpc", "botocore", "mqtt", "paho")
+_QUIET = ("asyncio", "alembic", "sqlalchemy", "grpc", "botocore", "mqtt", "paho")
 
 Event = MutableMapping[str, Any]
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Executable, bindparam, func, insert, select, update
 
 from ..core.identity.folder import HomeAddress
 from ..core.node.codec import address
@@ -23,6 +22,7 @@ from ..core.wire.operator_pb2 import NodeInfo
 from .registry import NotKnown, now_ms
 from .state import CoordinatorState
 from .store.database import Database
+from .store.engines import Connection
 from .store.models import NodeRow
 
 #: A node's row says when it was seen, give or take so much.
@@ -96,7 +96,7 @@ class Fleet:
     async def register(self, tier: Tier, labels: Mapping[str, str], now_ms: int) -> int:
         """A new number; durable on return."""
 
-        async def work(connection: AsyncConnection) -> int:
+        async def work(connection: Connection) -> int:
             asked = select(func.max(NodeRow.number)).where(NodeRow.tier == tier.value)
             number = int((await connection.execute(asked)).scalar() or 0) + 1
             row = {"tier": tier.value, "number": number, "labels": dict(labels)}
@@ -109,7 +109,7 @@ class Fleet:
         """The node has a new certificate. A row is made where the number came from elsewhere."""
         values = {"serial": f"{serial:x}", "certificate_ends_ms": not_after * 1000}
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: Connection) -> None:
             done = await connection.execute(update(NodeRow).where(*_is(node)).values(**values))
             if not done.rowcount:
                 row = {"tier": node.tier.value, "number": node.number, "enrolled_ms": now_ms}
@@ -124,8 +124,7 @@ class Fleet:
         homes: list[HomeAddress] = []
         if node.tier is Tier.DEVICE:
             asked = select(NodeRow).where(NodeRow.tier == Tier.EDGE.value, NodeRow.state == "")
-            async with self._database.read() as connection:
-                rows = (await connection.execute(asked.order_by(NodeRow.number).limit(32))).all()
+            rows = await self._rows(asked.order_by(NodeRow.number).limit(32))
             for row in rows:
                 grpc, mqtt = (str(row.labels.get(kind, "")) for kind in ("grpc", "mqtt"))
                 if (grpc or mqtt) and row.number not in self._draining():
@@ -145,8 +144,7 @@ class Fleet:
         if tier is not None:
             asked = asked.where(NodeRow.tier == tier.value)
         count = min(limit or NODES_DEFAULT, NODES_MAX)
-        async with self._database.read() as connection:
-            rows = (await connection.execute(asked.limit(count + len(Tier)))).all()
+        rows = await self._rows(asked.limit(count + len(Tier)))
         rows = [
             row for i, row in enumerate(rows) if i < count or row.number == rows[count - 1].number
         ]
@@ -154,16 +152,15 @@ class Fleet:
 
     async def node(self, node: Node, seen: Mapping[Node, Live]) -> NodeInfo:
         """Raises NotKnown."""
-        async with self._database.read() as connection:
-            row = (await connection.execute(select(NodeRow).where(*_is(node)))).one_or_none()
-        if row is None:
+        rows = await self._rows(select(NodeRow).where(*_is(node)))
+        if not rows:
             raise NotKnown(f"there is no {node}", "`delian fleet ls` lists the nodes")
-        return _info(row, seen.get(node))
+        return _info(rows[0], seen.get(node))
 
     async def mark(self, node: Node, state: str) -> None:
         """state: "" or "revoked". Raises NotKnown."""
 
-        async def work(connection: AsyncConnection) -> int:
+        async def work(connection: Connection) -> int:
             done = await connection.execute(update(NodeRow).where(*_is(node)).values(state=state))
             return int(done.rowcount)
 
@@ -176,8 +173,7 @@ class Fleet:
         found: list[Node] = []
         for start in range(0, len(names), ROWS_AT_ONCE):
             some = NodeRow.serial.in_(names[start : start + ROWS_AT_ONCE])
-            async with self._database.read() as connection:
-                rows = (await connection.execute(select(NodeRow).where(some))).all()
+            rows = await self._rows(select(NodeRow).where(some))
             found += [Node(Tier(row.tier), row.number) for row in rows]
         return found
 
@@ -195,6 +191,12 @@ class Fleet:
             self._written.update({n: (f.seen_ms, f.home) for n, f in part.items()})
         return len(nodes)
 
+    async def _rows(self, asked: Executable) -> Sequence[Any]:
+        async def work(connection: Connection) -> Sequence[Any]:
+            return (await connection.execute(asked)).all()
+
+        return await self._database.read(work)
+
 
 def _is_news(written: tuple[int, int | None] | None, found: Live) -> bool:
     if written is None:
@@ -203,7 +205,7 @@ def _is_news(written: tuple[int, int | None] | None, found: Live) -> bool:
     return found.home != home or found.seen_ms >= seen_ms + SEEN_EVERY_MS
 
 
-async def _write_seen(connection: AsyncConnection, seen: Mapping[Node, Live]) -> None:
+async def _write_seen(connection: Connection, seen: Mapping[Node, Live]) -> None:
     known: list[dict[str, Any]] = []
     new: list[dict[str, Any]] = []
     for tier in Tier:

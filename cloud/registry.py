@@ -20,7 +20,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Executable, and_, delete, func, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..core.errors import DelianError
 from ..core.node.blobs import BlobStore
@@ -30,6 +29,7 @@ from ..core.wire.operator_pb2 import ModelInfo, PlanMessage, RunEvent
 from ..core.wire.operator_pb2 import RunInfo as RunMessage
 from .state import OVER
 from .store.database import Database
+from .store.engines import Connection
 from .store.models import AliasMove, AliasRow, EventRow, ModelRow, RunRow
 
 #: Rows in an answer, unless fewer are asked for; and at most.
@@ -86,7 +86,7 @@ class Registry:
         return. request: which no run was made of before.
         """
 
-        async def work(connection: AsyncConnection) -> int:
+        async def work(connection: Connection) -> int:
             newest = (await connection.execute(select(func.max(RunRow.run)))).scalar() or 0
             run, created = int(newest) + 1, now_ms()
             values = {
@@ -140,7 +140,11 @@ class Registry:
         return [_run_message(row) for row in await self._rows(asked)]
 
     async def is_over(self, run: int) -> bool:
-        return (await self.run(run)).phase in _OVER
+        """Raises NotKnown."""
+        rows = await self._rows(select(RunRow.phase).where(RunRow.run == run))
+        if not rows:
+            raise NotKnown(f"there is no run {run}", "`delian run list` shows all runs")
+        return rows[0].phase in _OVER
 
     async def events(self, run: int, after: int) -> list[RunEvent]:
         """A run's next events, at most EVENTS_AT_ONCE of them."""
@@ -171,19 +175,25 @@ class Registry:
 
     async def model(self, asked: operator_pb2.ModelRequest) -> ModelInfo:
         """By digest, by run and round, or by alias. Raises NotKnown."""
-        async with self._database.read() as connection:
+
+        async def work(connection: Connection) -> ModelInfo:
             row = await self._model_row(connection, asked)
             return await self._model_info(connection, row)
+
+        return await self._database.read(work)
 
     async def models(self, limit: int = 0, before: int = 0) -> list[ModelInfo]:
         """The newest first; `before`: only of runs below that number."""
         asked = select(ModelRow).order_by(ModelRow.run.desc(), ModelRow.round.desc())
         if before:
             asked = asked.where(ModelRow.run < before)
-        async with self._database.read() as connection:
+
+        async def work(connection: Connection) -> list[ModelInfo]:
             rows = (await connection.execute(asked.limit(_limit(limit)))).all()
             names = await self._aliases(connection)
-        return [_model_message(row, names.get(row.id, [])) for row in rows]
+            return [_model_message(row, names.get(row.id, [])) for row in rows]
+
+        return await self._database.read(work)
 
     async def promote(
         self, asked: operator_pb2.ModelRequest, alias: str, by: str = ""
@@ -191,7 +201,7 @@ class Registry:
         """Lets an alias point to a model. Raises NotKnown, DelianError."""
         _check_alias(alias)
 
-        async def work(connection: AsyncConnection) -> ModelInfo:
+        async def work(connection: Connection) -> ModelInfo:
             row = await self._model_row(connection, asked)
             if not row.kept:
                 raise DelianError(
@@ -212,7 +222,7 @@ class Registry:
         """Lets an alias point to where it pointed before. Raises NotKnown."""
         _check_alias(alias)
 
-        async def work(connection: AsyncConnection) -> ModelInfo:
+        async def work(connection: Connection) -> ModelInfo:
             joined = select(AliasMove).join(AliasRow, AliasRow.move == AliasMove.id)
             now = (await connection.execute(joined.where(AliasRow.alias == alias))).one_or_none()
             if now is None:
@@ -254,7 +264,7 @@ class Registry:
 
     async def _move(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         alias: str,
         model: int,
         previous: int | None,
@@ -277,9 +287,7 @@ class Registry:
         await connection.execute(delete(AliasRow).where(AliasRow.alias == alias))
         await connection.execute(insert(AliasRow).values(alias=alias, move=made.scalar_one()))
 
-    async def _model_row(
-        self, connection: AsyncConnection, asked: operator_pb2.ModelRequest
-    ) -> Any:
+    async def _model_row(self, connection: Connection, asked: operator_pb2.ModelRequest) -> Any:
         query = select(ModelRow)
         if asked.alias:
             query = query.join(AliasMove, AliasMove.model == ModelRow.id)
@@ -298,10 +306,10 @@ class Registry:
             raise NotKnown(f"there is no model {what}", "`delian model ls` lists them")
         return row
 
-    async def _model_info(self, connection: AsyncConnection, row: Any) -> ModelInfo:
+    async def _model_info(self, connection: Connection, row: Any) -> ModelInfo:
         return _model_message(row, (await self._aliases(connection)).get(row.id, []))
 
-    async def _aliases(self, connection: AsyncConnection) -> dict[int, list[str]]:
+    async def _aliases(self, connection: Connection) -> dict[int, list[str]]:
         asked = select(AliasRow.alias, AliasMove.model).join(
             AliasMove, AliasMove.id == AliasRow.move
         )
@@ -315,7 +323,7 @@ class Registry:
     async def retire(self, run: int) -> None:
         """After a run has made a model: lets go of the weights that are not kept any more."""
 
-        async def work(connection: AsyncConnection) -> list[bytes]:
+        async def work(connection: Connection) -> list[bytes]:
             mine = ModelRow.run == run
             newest = select(ModelRow.round).where(mine, ModelRow.kept)
             newest = newest.order_by(ModelRow.round.desc()).offset(self._models_kept).limit(1)
@@ -342,7 +350,7 @@ class Registry:
                 if digest not in self._pinned:
                     await self._blobs.drop(digest)
 
-    async def _aliased(self, connection: AsyncConnection) -> list[int]:
+    async def _aliased(self, connection: Connection) -> list[int]:
         """Models that an alias points to, or goes back to within a few rollbacks."""
         moves = {m.id: m for m in (await connection.execute(select(AliasMove))).all()}
         kept: set[int] = set()
@@ -357,18 +365,20 @@ class Registry:
 
     async def _keep(self) -> None:
         """Pins exactly the blobs of kept models, and what unfinished runs begin from."""
-        async with self._database.read() as connection:
+
+        async def look(connection: Connection) -> set[bytes]:
             aliased = await self._aliased(connection)
             asked = select(ModelRow.digest, ModelRow.bundle).where(
                 or_(ModelRow.kept, ModelRow.id.in_(aliased))
             )
             rows = (await connection.execute(asked)).all()
-            runs = (
-                await connection.execute(select(RunRow.plan).where(RunRow.phase.not_in(_OVER)))
-            ).scalars()
-            plans = [PlanMessage.FromString(plan) for plan in runs]
-        wanted = {digest for row in rows for digest in (row.digest, row.bundle)}
-        wanted |= {ref.digest for plan in plans for ref in (plan.bundle, plan.weights)}
+            unfinished = select(RunRow.plan).where(RunRow.phase.not_in(_OVER))
+            found = (await connection.execute(unfinished)).scalars()
+            plans = [PlanMessage.FromString(plan) for plan in found]
+            models = {digest for row in rows for digest in (row.digest, row.bundle)}
+            return models | {ref.digest for p in plans for ref in (p.bundle, p.weights)}
+
+        wanted = await self._database.read(look)
         for digest in self._pinned - wanted:
             self._blobs.unpin(digest)
         self._pinned &= wanted
@@ -380,9 +390,10 @@ class Registry:
             self._pinned.add(digest)
 
     async def _rows(self, asked: Executable) -> Sequence[Any]:
-        async with self._database.read() as connection:
-            rows: Sequence[Any] = (await connection.execute(asked)).all()
-            return rows
+        async def work(connection: Connection) -> Sequence[Any]:
+            return (await connection.execute(asked)).all()
+
+        return await self._database.read(work)
 
 
 def _limit(asked: int) -> int:

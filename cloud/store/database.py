@@ -17,26 +17,25 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import event, insert, select, text, update
+from sqlalchemy import insert, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...core.errors import DelianError
 from ...core.node.disk import FolderLock
 from . import migrate
+from .engines import Connection, LoopEngine, SqliteEngine, TransactionEngine, Work
 from .models import Lease
 
 log = logging.getLogger("delian.cloud.store")
 
 T = TypeVar("T")
 
-#: How long SQLite waits for another process's transaction, as of a backup.
-BUSY_MS = 30_000
 #: How long a new coordinator waits for PostgreSQL to notice that the one before has died.
 TAKE_OVER_S = 5
 #: How often it is asked whether the lock is still ours, and how long an answer may take.
@@ -44,7 +43,10 @@ HEARTBEAT_S = 5.0
 READERS = 4
 _LOCK_KEY = int.from_bytes(hashlib.sha256(b"delian coordinator").digest()[:8], "big", signed=True)
 
-Work = Callable[[AsyncConnection], Awaitable[T]]
+#: Asked in each transaction; made once, for it takes longer to make than to answer.
+_GENERATION = select(Lease.generation).where(Lease.id == 1)
+#: Where another may take over: whoever does waits for this transaction.
+_GENERATION_HELD = _GENERATION.with_for_update(read=True)
 
 
 class StoreError(DelianError):
@@ -62,14 +64,14 @@ def parse_url(store: str | Path) -> URL:
     """
     given = str(store)
     if "://" not in given:
-        return URL.create("sqlite+aiosqlite", database=given)
+        return URL.create("sqlite", database=given)
     try:
         url = make_url(given)
     except ArgumentError as fault:
         raise StoreError(f"the store's URL cannot be read: {fault}") from None
     kind = url.drivername.partition("+")[0]
     if kind == "sqlite" and url.database and url.database != ":memory:":
-        return url.set(drivername="sqlite+aiosqlite")
+        return url.set(drivername="sqlite")
     if kind in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+asyncpg")
     raise StoreError(
@@ -92,8 +94,14 @@ class Database:
         self._file_lock: FolderLock | None = None
         self._lock_connection: AsyncConnection | None = None
         self._heart: asyncio.Task[None] | None = None
-        self._writer = _engine(url, self.is_sqlite, 1, "BEGIN IMMEDIATE")
-        self._reader = _engine(url, self.is_sqlite, READERS, "BEGIN")
+        self._writer: TransactionEngine
+        self._reader: TransactionEngine
+        if self.is_sqlite:
+            self._writer = SqliteEngine(url, 1, "BEGIN IMMEDIATE")
+            self._reader = SqliteEngine(url, READERS, "BEGIN")
+        else:
+            self._writer = LoopEngine(url, 1)
+            self._reader = LoopEngine(url, READERS)
         self._closed = False
 
     @classmethod
@@ -129,17 +137,17 @@ class Database:
         if self._lock_connection is not None:
             with contextlib.suppress(SQLAlchemyError, OSError):
                 await self._lock_connection.close()
-        await self._writer.dispose()
-        await self._reader.dispose()
+        await self._writer.close()
+        await self._reader.close()
         if self._file_lock is not None:
             self._file_lock.close()
 
-    @contextlib.asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
-        """A connection that sees one state of the database. Raises StoreError."""
+    async def read(self, work: Work[T]) -> T:
+        """What `work` finds, with a connection that sees one state of the database. Raises
+        StoreError.
+        """
         try:
-            async with self._reader.connect() as connection:
-                yield connection
+            return await self._reader.run(work, commit=False)
         except (SQLAlchemyError, OSError) as fault:
             raise self._fault(fault) from fault
 
@@ -158,21 +166,21 @@ class Database:
         async with self._writing:
             began = time.perf_counter()
             try:
-                async with self._writer.begin() as connection:
-                    await self._check_generation(connection)
-                    result = await work(connection)
+                result = await self._writer.run(lambda c: self._ours(c, work), commit=True)
+            except StoreInUse:
+                self.lost.set()
+                raise
             except (SQLAlchemyError, OSError) as fault:
                 raise self._fault(fault) from fault
             self.on_write(time.perf_counter() - began)
             return result
 
-    async def _check_generation(self, connection: AsyncConnection) -> None:
-        asked = select(Lease.generation).where(Lease.id == 1)
-        if not self.is_sqlite:
-            asked = asked.with_for_update(read=True)  # who takes over waits for this transaction
+    async def _ours(self, connection: Connection, work: Work[T]) -> T:
+        """Does `work` if this coordinator is the newest one. Raises StoreInUse."""
+        asked = _GENERATION if self.is_sqlite else _GENERATION_HELD
         if (await connection.execute(asked)).scalar() != self.generation:
-            self.lost.set()
             raise StoreInUse("another coordinator has taken over this database")
+        return await work(connection)
 
     def _fault(self, fault: Exception) -> StoreError:
         cause = getattr(fault, "orig", None) or fault
@@ -189,9 +197,7 @@ class Database:
                 self._lock_file()
             else:
                 await self._lock_advisory()
-            async with self._writer.begin() as connection:
-                await connection.run_sync(migrate.upgrade)
-                self.generation = await _next_generation(connection)
+            self.generation = await self._writer.run(_upgrade, commit=True)
         except (SQLAlchemyError, OSError) as fault:
             raise self._fault(fault) from fault
         if not self.is_sqlite:
@@ -210,7 +216,8 @@ class Database:
             ) from None
 
     async def _lock_advisory(self) -> None:
-        connection = await self._reader.connect()
+        assert isinstance(self._reader, LoopEngine)
+        connection = await self._reader.engine.connect()
         self._lock_connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
         await self._lock_connection.execute(text(f"SET lock_timeout = '{TAKE_OVER_S}s'"))
         try:
@@ -236,36 +243,15 @@ class Database:
             self.lost.set()
 
 
-def _engine(url: URL, is_sqlite: bool, size: int, begin: str) -> AsyncEngine:
-    engine = create_async_engine(url, pool_size=size, max_overflow=0)
-    if is_sqlite:
-
-        @event.listens_for(engine.sync_engine, "connect")
-        def _on_connect(connection: Any, record: Any) -> None:
-            # Transactions begin where SQLAlchemy says so, not where the driver guesses.
-            connection.isolation_level = None
-            cursor = connection.cursor()
-            for pragma in (
-                f"busy_timeout={BUSY_MS}",
-                "journal_mode=WAL",
-                "synchronous=FULL",
-                "foreign_keys=ON",
-            ):
-                cursor.execute(f"PRAGMA {pragma}")
-            cursor.close()
-
-        @event.listens_for(engine.sync_engine, "begin")
-        def _on_begin(connection: Any) -> None:
-            connection.exec_driver_sql(begin)
-
-    return engine
+async def _upgrade(connection: Connection) -> int:
+    await connection.run_sync(migrate.upgrade)
+    return await _next_generation(connection)
 
 
-async def _next_generation(connection: AsyncConnection) -> int:
+async def _next_generation(connection: Connection) -> int:
     owner = f"{socket.gethostname()} {os.getpid()}"[:256]
     since = time.time_ns() // 1_000_000
-    asked = select(Lease.generation).where(Lease.id == 1).with_for_update()
-    before = (await connection.execute(asked)).scalar()
+    before = (await connection.execute(_GENERATION.with_for_update())).scalar()
     if before is None:
         values = {"id": 1, "generation": 1, "owner": owner, "since_ms": since}
         await connection.execute(insert(Lease).values(**values))

@@ -25,19 +25,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...core.errors import DelianError
 from ...core.node.journal import JournalError
 from ...core.ports import Node, Record
 from .database import Database
+from .engines import Connection
 from .models import EntryRow, SnapshotRow
 from .packs import Packs
 
 #: A larger entry goes into a pack.
 INLINE_MAX = 64 * 1024
 
-Keep = Callable[[AsyncConnection, Sequence[Record], int], Awaitable[None]]
+Keep = Callable[[Connection, Sequence[Record], int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,14 @@ class DatabaseJournal:
 
     async def load(self) -> tuple[bytes | None, list[bytes]]:
         assert self._sequence is None, "a journal is loaded once"
-        async with self._database.read() as connection:
+
+        async def look(connection: Connection) -> tuple[Any, Sequence[Any]]:
             where = SnapshotRow.node == self.name
             snapshot = (await connection.execute(select(SnapshotRow).where(where))).one_or_none()
             asked = select(EntryRow).where(EntryRow.node == self.name).order_by(EntryRow.sequence)
-            rows = (await connection.execute(asked)).all()
+            return snapshot, (await connection.execute(asked)).all()
+
+        snapshot, rows = await self._database.read(look)
         named = {row.pack for row in (*rows, *([snapshot] if snapshot else [])) if row.pack}
         orphans = [n for n in await self._packs.names(f"{self.name}-") if n not in named]
         await self._packs.remove(orphans)
@@ -121,7 +124,7 @@ class DatabaseJournal:
             for number, one in enumerate(placed)
         ]
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: Connection) -> None:
             if rows:
                 await connection.execute(insert(EntryRow), rows)
             if records and self._keep is not None:
@@ -145,7 +148,7 @@ class DatabaseJournal:
             "crc": one.crc,
         }
 
-        async def work(connection: AsyncConnection) -> set[str]:
+        async def work(connection: Connection) -> set[str]:
             old: set[str] = set()
             for table in (EntryRow, SnapshotRow):
                 mine = table.node == self.name

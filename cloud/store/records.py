@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...core.ports import Record
 from ...core.wire.operator_pb2 import PlanMessage
 from ...core.wire.round_pb2 import FailureReason
 from ..state import OVER
+from .engines import Connection
 from .models import EvaluationRow, EventRow, ModelRow, RoundRow, RunRow
 
 #: An event's facts, as JSON; proto/operator.proto names the limit.
@@ -75,7 +75,7 @@ FACTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-async def keep(connection: AsyncConnection, records: Sequence[Record], now_ms: int) -> None:
+async def keep(connection: Connection, records: Sequence[Record], now_ms: int) -> None:
     """Writes the rows that come of records, in their order."""
     sequences: dict[int, int] = {}
     for record in records:
@@ -113,7 +113,7 @@ async def keep(connection: AsyncConnection, records: Sequence[Record], now_ms: i
 
 
 async def _keep_round(
-    connection: AsyncConnection, fields: Mapping[str, Any], run: Any, now_ms: int
+    connection: Connection, fields: Mapping[str, Any], run: Any, now_ms: int
 ) -> None:
     lists = {"selected": list(fields["selected"]), "reported": list(fields["reported"])}
     await connection.execute(
@@ -146,7 +146,7 @@ async def _keep_round(
 
 
 async def _keep_model(
-    connection: AsyncConnection, fields: Mapping[str, Any], run: Any, now_ms: int
+    connection: Connection, fields: Mapping[str, Any], run: Any, now_ms: int
 ) -> None:
     bundle = PlanMessage.FromString(run.plan).bundle
     await connection.execute(
@@ -165,9 +165,7 @@ async def _keep_model(
     )
 
 
-async def _keep_evaluation(
-    connection: AsyncConnection, fields: Mapping[str, Any], now_ms: int
-) -> None:
+async def _keep_evaluation(connection: Connection, fields: Mapping[str, Any], now_ms: int) -> None:
     metrics = _metrics(fields)
     await connection.execute(
         insert(EvaluationRow).values(
@@ -183,7 +181,7 @@ async def _keep_evaluation(
     await connection.execute(update(ModelRow).where(*mine).values(metrics=metrics))
 
 
-async def _keep_phase(connection: AsyncConnection, fields: Mapping[str, Any], now_ms: int) -> None:
+async def _keep_phase(connection: Connection, fields: Mapping[str, Any], now_ms: int) -> None:
     values = {"phase": fields["phase"], "why": fields["why"]}
     if fields["phase"] in _OVER:
         values["ended_ms"] = now_ms

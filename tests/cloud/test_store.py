@@ -31,7 +31,7 @@ from delian.cloud.store.packs import FolderPacks
 from delian.core.node.journal import JournalError
 from delian.core.ports import CLOUD, Node, Record, Tier
 from delian.core.wire.operator_pb2 import PlanMessage
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import insert, select, update
 
 LARGE = bytes(range(256)) * 512
 EDGE = Node(Tier.EDGE, 0)
@@ -56,8 +56,7 @@ def test_the_migrations_lead_to_the_tables_of_the_models(store):
             context = MigrationContext.configure(connection, opts={"compare_type": True})
             return compare_metadata(context, Base.metadata), migrate.current(connection)
 
-        async with database.read() as connection:
-            differences, revision = await connection.run_sync(compare)
+        differences, revision = await database.read(lambda c: c.run_sync(compare))
         await database.close()
         assert differences == []
         assert revision == migrate.head()
@@ -86,9 +85,8 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_rows(sto
         await database.close()
         monkeypatch.undo()
         database = await Database.open(store)
-        async with database.read() as connection:
-            nodes = (await connection.execute(select(NodeRow).order_by(NodeRow.number))).all()
-            (known,) = (await connection.execute(select(RunRow))).all()
+        nodes = await _rows(database, select(NodeRow).order_by(NodeRow.number))
+        (known,) = await _rows(database, select(RunRow))
         assert [(row.state, row.seen_ms) for row in nodes] == [("", 7), ("revoked", 8)]
         assert (known.run, known.request) == (4, None)
         await database.close()
@@ -142,10 +140,7 @@ def test_a_writer_that_was_overtaken_writes_nothing_more(tmp_path):
         with pytest.raises(StoreInUse):
             await database.transact(write)
         assert database.lost.is_set()
-        async with database.read() as connection:
-            assert (
-                await connection.execute(select(func.count()).select_from(RunRow))
-            ).scalar() == 0
+        assert await _rows(database, select(RunRow)) == []
         await database.close()
 
     run(main())
@@ -160,8 +155,7 @@ def test_a_coordinator_whose_lock_breaks_notices_and_is_overtaken(postgres_url, 
 
     async def main():
         first = await Database.open(postgres_url)
-        async with first.read() as connection:
-            await connection.exec_driver_sql(kill)
+        await first.read(lambda c: c.exec_driver_sql(kill))
         await asyncio.wait_for(first.lost.wait(), 20)
         second = await Database.open(postgres_url)
         with pytest.raises(StoreInUse):
@@ -223,8 +217,7 @@ def test_large_entries_stay_out_of_the_database_and_go_with_the_checkpoint(tmp_p
             await journal.load()
             await journal.checkpoint(b"first")
             await journal.append([b"small", LARGE, LARGE], [])
-            async with database.read() as connection:
-                rows = (await connection.execute(select(EntryRow))).all()
+            rows = await _rows(database, select(EntryRow))
             assert [row.body for row in rows] == [b"small", None, None]
             packs = list((tmp_path / "packs").iterdir())
             assert [p.read_bytes() for p in packs] == [LARGE + LARGE]  # one a batch
@@ -360,12 +353,11 @@ def test_an_attempts_row_is_there_exactly_when_its_entry_is(store, tmp_path):
                 await journal.append([b"f"], [_round(2, 1, b"n" * 32)])
             journal._keep, journal._closed = real, False
             await journal.append([b"g"], [_phase("done")])
-            async with database.read() as connection:
-                rounds = (await connection.execute(select(RoundRow).order_by(RoundRow.id))).all()
-                events = (await connection.execute(select(EventRow))).all()
-                model = (await connection.execute(select(ModelRow))).one()
-                row = (await connection.execute(select(RunRow))).one()
-                evaluation = (await connection.execute(select(EvaluationRow))).one()
+            rounds = await _rows(database, select(RoundRow).order_by(RoundRow.id))
+            events = await _rows(database, select(EventRow))
+            (model,) = await _rows(database, select(ModelRow))
+            (row,) = await _rows(database, select(RunRow))
+            (evaluation,) = await _rows(database, select(EvaluationRow))
         assert [(r.round, r.attempt, r.succeeded) for r in rounds] == [(1, 1, False), (1, 2, True)]
         assert [e.sequence for e in events] == [1, 2, 3, 4, 5]
         assert [e.kind for e in events] == ["phase", "round", "round", "evaluation", "phase"]
@@ -388,14 +380,20 @@ def test_an_order_that_the_machine_refuses_ends_its_run(tmp_path):
             await journal.checkpoint(b"first")
             refused = Record("refused_order", {"run": 4, "why": "16 runs are active"})
             await journal.append([b"e"], [refused])
-            async with database.read() as connection:
-                row = (await connection.execute(select(RunRow))).one()
+            (row,) = await _rows(database, select(RunRow))
             assert (row.phase, row.why) == ("failed", "16 runs are active")
 
     run(main())
 
 
 # ---------------------------------------------------------------- helpers
+
+
+async def _rows(database, asked):
+    async def work(connection):
+        return (await connection.execute(asked)).all()
+
+    return await database.read(work)
 
 
 class opened:

@@ -1,0 +1,147 @@
+"""How transactions run, for either database.
+
+What is to be done with a connection is a coroutine that awaits its connection and nothing else. On
+PostgreSQL it runs on the event loop. SQLite answers at once, so there a thread runs it from BEGIN
+to COMMIT in one go: to hand over each statement, and its rows back, costs several times what SQLite
+does with it. Such a coroutine therefore changes nothing that belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection as PlainConnection
+from sqlalchemy import CursorResult, Engine, Executable, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.ext.asyncio import create_async_engine
+
+T = TypeVar("T")
+
+#: How long SQLite waits for another process's transaction, as of a backup.
+BUSY_MS = 30_000
+
+
+class Connection(Protocol):
+    """What there is of a connection in a transaction; of SQLAlchemy's AsyncConnection."""
+
+    async def execute(
+        self, statement: Executable, parameters: Any = None, /
+    ) -> CursorResult[Any]: ...
+
+    async def exec_driver_sql(self, statement: str, /) -> CursorResult[Any]: ...
+
+    async def run_sync(self, work: Callable[[PlainConnection], T], /) -> T: ...
+
+
+#: Awaits its connection, and nothing else.
+Work = Callable[[Connection], Coroutine[Any, Any, T]]
+
+
+class TransactionEngine(Protocol):
+    """A few connections to one database."""
+
+    async def run(self, work: Work[T], *, commit: bool) -> T:
+        """Does `work` in a transaction of its own, and commits it, or not. Raises SQLAlchemyError,
+        OSError, and what `work` raises; then nothing is committed.
+        """
+
+    async def close(self) -> None:
+        """May be called twice."""
+
+
+class LoopEngine:
+    """Runs transactions on the event loop, over an asynchronous driver."""
+
+    def __init__(self, url: URL, connections: int) -> None:
+        self.engine = create_async_engine(url, pool_size=connections, max_overflow=0)
+
+    async def run(self, work: Work[T], *, commit: bool) -> T:
+        async with self.engine.connect() as connection:
+            result = await work(connection)
+            if commit:
+                await connection.commit()
+            return result
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+
+
+class SqliteEngine:
+    """Runs transactions on threads, one for each connection. begin: the statement for it."""
+
+    def __init__(self, url: URL, connections: int, begin: str) -> None:
+        self._engine = _sqlite(url, connections, begin)
+        self._threads = ThreadPoolExecutor(connections, thread_name_prefix="store")
+
+    async def run(self, work: Work[T], *, commit: bool) -> T:
+        def transact() -> T:
+            with self._engine.connect() as connection:
+                result = _at_once(work(_AtOnce(connection)))
+                if commit:
+                    connection.commit()
+                return result
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, transact)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        self._engine.dispose()
+
+
+class _AtOnce:
+    """A Connection whose coroutines never wait."""
+
+    def __init__(self, connection: PlainConnection) -> None:
+        self._connection = connection
+
+    async def execute(self, statement: Executable, parameters: Any = None, /) -> CursorResult[Any]:
+        return self._connection.execute(statement, parameters)
+
+    async def exec_driver_sql(self, statement: str, /) -> CursorResult[Any]:
+        return self._connection.exec_driver_sql(statement)
+
+    async def run_sync(self, work: Callable[[PlainConnection], T], /) -> T:
+        return work(self._connection)
+
+
+def _at_once(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives that awaits nothing but such a connection."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    raise AssertionError("a transaction awaits its connection, and nothing else")
+
+
+def _sqlite(url: URL, connections: int, begin: str) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=connections,
+        max_overflow=0,
+        connect_args={"check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: Any, record: Any) -> None:
+        # Transactions begin where SQLAlchemy says so, not where the driver guesses.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in (
+            f"busy_timeout={BUSY_MS}",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
