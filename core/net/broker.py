@@ -1,9 +1,10 @@
 """An MQTT broker of one's own: mosquitto where it is installed, else iotcore.
 
 Either runs as a child process in a private folder that holds its configuration, its copies of the
-TLS files and its state; when it is closed, process and folder are gone. Without TLS it listens on
-loopback only and takes anybody. With TLS it takes only certificates of the federation, knows a
-client by its certificate's common name, and keeps to an ACL file (`core/net/acl.py`).
+TLS files and its state; when it is closed, process and folder are gone, and so they are when this
+process is killed: a watchdog holds a pipe to it. Without TLS it listens on loopback only and takes
+anybody. With TLS it takes only certificates of the federation, knows a client by its certificate's
+common name, and keeps to an ACL file (`core/net/acl.py`).
 
 mosquitto that is started by root gives its rights up before it reads its TLS files: so everything
 in the folder is given to the user that it becomes.
@@ -46,6 +47,17 @@ STOP_TIMEOUT_S = 5.0
 _POLL_S = 0.05  # a broker does not say when it listens
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/sbin")
 _USERS = ("mosquitto", "nobody")
+
+#: Waits for the end of its input, which comes at the latest with the end of whoever writes to it,
+#: however that ends; then ends process $1 and removes folder $2. Linux could signal the broker by
+#: itself (PR_SET_PDEATHSIG), but forgets to when mosquitto gives up root's rights.
+_WATCHDOG = """
+read -r _
+kill "$1" 2>/dev/null
+for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$1" 2>/dev/null || break; sleep 0.2; done
+kill -9 "$1" 2>/dev/null
+rm -rf -- "$2"
+"""
 
 
 class BrokerError(DelianError):
@@ -198,6 +210,7 @@ class Broker:
         self.kind = ""
         self._folder: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._watchdog: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._last_words: list[str] = []
 
@@ -226,6 +239,7 @@ class Broker:
             self.port = settings.port or free_port(settings.host)
         try:
             await self._taken()
+            await self._end_watchdog()
             command, environment = self._prepare(self._folder)
             self._process = await asyncio.create_subprocess_exec(
                 *command,
@@ -237,6 +251,7 @@ class Broker:
                 # Its own group: an interrupt at the terminal reaches it through `stop` alone.
                 start_new_session=True,
             )
+            self._watchdog = await _watch(self._process.pid, self._folder)
             self._reader = asyncio.create_task(self._read(self._process))
             await self._listening(self._process)
         except BaseException:
@@ -327,9 +342,18 @@ class Broker:
             except TimeoutError:
                 process.kill()
                 await process.wait()
+        await self._end_watchdog()
         if self._reader is not None:
             await self._reader
         self._process = self._reader = None
+
+    async def _end_watchdog(self) -> None:
+        """Once the broker that it watches has ended: the number may become another process's."""
+        if self._watchdog is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._watchdog.kill()
+            await self._watchdog.wait()
+            self._watchdog = None
 
     async def close(self) -> None:
         """Ends the process and removes its folder."""
@@ -337,6 +361,18 @@ class Broker:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+async def _watch(pid: int, folder: Path) -> asyncio.subprocess.Process:
+    """The watchdog of a broker; its input ends with this process."""
+    nothing = asyncio.subprocess.DEVNULL
+    return await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", _WATCHDOG, "watchdog", str(pid), str(folder)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=nothing,
+        stderr=nothing,
+        start_new_session=True,
+    )
 
 
 def _check(settings: BrokerSettings, kind: str) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from delian.core.net import acl
@@ -82,6 +83,16 @@ def test_the_command_ends_when_its_broker_does(up, tmp_path):
     _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1 and "ended by itself" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_does_not_outlive_a_command_that_is_killed(up, tmp_path):
+    process, facts = up()
+    assert alive(facts["pid"]) and list(tmp_path.iterdir())
+    process.kill()
+    deadline = time.monotonic() + WAIT_S
+    while (alive(facts["pid"]) or list(tmp_path.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(facts["pid"]) and list(tmp_path.iterdir()) == []
 
 
 def test_a_broker_for_certificates_takes_no_others(up, farm):
