@@ -17,12 +17,37 @@ class RunMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_MODE_UNSPECIFIED: _ClassVar[RunMode]
     SYNCHRONOUS: _ClassVar[RunMode]
     BUFFERED: _ClassVar[RunMode]
+
+class AggregationRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WEIGHTED_MEAN: _ClassVar[AggregationRule]
+    KRUM: _ClassVar[AggregationRule]
+    MULTI_KRUM: _ClassVar[AggregationRule]
+    TRIMMED_MEAN: _ClassVar[AggregationRule]
+    MEDIAN: _ClassVar[AggregationRule]
+    GEOMETRIC_MEDIAN: _ClassVar[AggregationRule]
+    CLIPPED_MEAN: _ClassVar[AggregationRule]
 RUN_MODE_UNSPECIFIED: RunMode
 SYNCHRONOUS: RunMode
 BUFFERED: RunMode
+WEIGHTED_MEAN: AggregationRule
+KRUM: AggregationRule
+MULTI_KRUM: AggregationRule
+TRIMMED_MEAN: AggregationRule
+MEDIAN: AggregationRule
+GEOMETRIC_MEDIAN: AggregationRule
+CLIPPED_MEAN: AggregationRule
+
+class Aggregation(_message.Message):
+    __slots__ = ("rule", "corrupt")
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    rule: AggregationRule
+    corrupt: float
+    def __init__(self, rule: _Optional[_Union[AggregationRule, str]] = ..., corrupt: _Optional[float] = ...) -> None: ...
 
 class PlanMessage(_message.Message):
-    __slots__ = ("name", "mode", "rounds", "cohort", "bundle", "weights", "ring", "over_selection", "reports_min", "attempts_max", "round_ms", "margin_ms", "wait_ms", "rest_ms", "pool_min", "requirements", "after_task", "evaluate_every", "evaluate_cohort", "patience", "improvement_min", "buffer", "concurrency", "staleness_max", "seed", "labels", "secure")
+    __slots__ = ("name", "mode", "rounds", "cohort", "bundle", "weights", "ring", "over_selection", "reports_min", "attempts_max", "round_ms", "margin_ms", "wait_ms", "rest_ms", "pool_min", "requirements", "after_task", "evaluate_every", "evaluate_cohort", "patience", "improvement_min", "buffer", "concurrency", "staleness_max", "seed", "labels", "secure", "manifest", "aggregation", "rollback_worse")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +82,9 @@ class PlanMessage(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     SECURE_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATION_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_WORSE_FIELD_NUMBER: _ClassVar[int]
     name: str
     mode: RunMode
     rounds: int
@@ -84,7 +112,10 @@ class PlanMessage(_message.Message):
     seed: int
     labels: _containers.ScalarMap[str, str]
     secure: _secure_pb2.SecurePlan
-    def __init__(self, name: _Optional[str] = ..., mode: _Optional[_Union[RunMode, str]] = ..., rounds: _Optional[int] = ..., cohort: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[_round_pb2.RingPlan, _Mapping]] = ..., over_selection: _Optional[float] = ..., reports_min: _Optional[int] = ..., attempts_max: _Optional[int] = ..., round_ms: _Optional[int] = ..., margin_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., rest_ms: _Optional[int] = ..., pool_min: _Optional[int] = ..., requirements: _Optional[_Union[_admission_pb2.Requirements, _Mapping]] = ..., after_task: _Optional[_Union[_admission_pb2.RetryWindow, _Mapping]] = ..., evaluate_every: _Optional[int] = ..., evaluate_cohort: _Optional[int] = ..., patience: _Optional[int] = ..., improvement_min: _Optional[float] = ..., buffer: _Optional[int] = ..., concurrency: _Optional[int] = ..., staleness_max: _Optional[int] = ..., seed: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ...) -> None: ...
+    manifest: bytes
+    aggregation: Aggregation
+    rollback_worse: float
+    def __init__(self, name: _Optional[str] = ..., mode: _Optional[_Union[RunMode, str]] = ..., rounds: _Optional[int] = ..., cohort: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[_round_pb2.RingPlan, _Mapping]] = ..., over_selection: _Optional[float] = ..., reports_min: _Optional[int] = ..., attempts_max: _Optional[int] = ..., round_ms: _Optional[int] = ..., margin_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., rest_ms: _Optional[int] = ..., pool_min: _Optional[int] = ..., requirements: _Optional[_Union[_admission_pb2.Requirements, _Mapping]] = ..., after_task: _Optional[_Union[_admission_pb2.RetryWindow, _Mapping]] = ..., evaluate_every: _Optional[int] = ..., evaluate_cohort: _Optional[int] = ..., patience: _Optional[int] = ..., improvement_min: _Optional[float] = ..., buffer: _Optional[int] = ..., concurrency: _Optional[int] = ..., staleness_max: _Optional[int] = ..., seed: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., aggregation: _Optional[_Union[Aggregation, _Mapping]] = ..., rollback_worse: _Optional[float] = ...) -> None: ...
 
 class RunOrder(_message.Message):
     __slots__ = ("run", "submit", "pause", "resume", "cancel", "weights")

@@ -59,7 +59,7 @@ class RingPlan(_message.Message):
     def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure")
+    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class Task(_message.Message):
     RNG_KEY_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     SECURE_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -80,7 +81,8 @@ class Task(_message.Message):
     rng_key: bytes
     purpose: Purpose
     secure: _secure_pb2.SecurePlan
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ...) -> None: ...
+    manifest: bytes
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ...) -> None: ...
 
 class Upload(_message.Message):
     __slots__ = ("run", "round", "attempt", "device", "vector")
@@ -125,16 +127,18 @@ class UploadAck(_message.Message):
     def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., status: _Optional[_Union[UploadStatus, str]] = ...) -> None: ...
 
 class EdgeTask(_message.Message):
-    __slots__ = ("task", "devices", "time_ms", "alone")
+    __slots__ = ("task", "devices", "time_ms", "alone", "apart")
     TASK_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     ALONE_FIELD_NUMBER: _ClassVar[int]
+    APART_FIELD_NUMBER: _ClassVar[int]
     task: Task
     devices: _containers.RepeatedScalarFieldContainer[int]
     time_ms: int
     alone: bool
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., devices: _Optional[_Iterable[int]] = ..., time_ms: _Optional[int] = ..., alone: _Optional[bool] = ...) -> None: ...
+    apart: bool
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., devices: _Optional[_Iterable[int]] = ..., time_ms: _Optional[int] = ..., alone: _Optional[bool] = ..., apart: _Optional[bool] = ...) -> None: ...
 
 class EdgeProgress(_message.Message):
     __slots__ = ("run", "round", "attempt", "edge", "counted", "part")
@@ -211,13 +215,15 @@ class EdgeSumAck(_message.Message):
     def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[int] = ...) -> None: ...
 
 class RoundClosed(_message.Message):
-    __slots__ = ("run", "round", "attempt", "succeeded")
+    __slots__ = ("run", "round", "attempt", "succeeded", "device")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
     succeeded: bool
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., succeeded: _Optional[bool] = ...) -> None: ...
+    device: int
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., succeeded: _Optional[bool] = ..., device: _Optional[int] = ...) -> None: ...
