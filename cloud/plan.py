@@ -14,6 +14,7 @@ from ..core.errors import DelianError
 from ..core.learn.metrics import metrics_plan
 from ..core.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
 from ..core.privacy.ring import RingError, RingPlan
+from ..core.tasks import MANIFEST_BYTES_MAX
 from ..core.wire.admission_pb2 import Requirements
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.operator_pb2 import (
@@ -60,7 +61,7 @@ class RunPlan:
     which the last round's devices may come back. pool_min: devices that must be ready; zero: as
     many as are tasked. evaluate_every: models between evaluations, zero: none. patience:
     evaluations in a row that may bring nothing better, zero: any number. buffer, concurrency,
-    staleness_max: see `buffered`.
+    staleness_max: see `buffered`. manifest: lets devices run the bundle; empty: nobody signed it.
     """
 
     run: int
@@ -88,6 +89,7 @@ class RunPlan:
     concurrency: int = 0
     staleness_max: int = STALENESS_DEFAULT
     seed: int = 0
+    manifest: bytes = b""
 
     @staticmethod
     def from_message(run: int, message: PlanMessage) -> RunPlan:
@@ -120,6 +122,7 @@ class RunPlan:
             concurrency=message.concurrency or 2 * message.buffer,
             staleness_max=message.staleness_max or STALENESS_DEFAULT,
             seed=message.seed,
+            manifest=message.manifest,
         )
         plan._check()
         return plan
@@ -209,6 +212,10 @@ def _between(name: str, value: int, low: int, high: int) -> None:
 
 
 def _check_names(message: PlanMessage) -> None:
+    if len(message.manifest) > MANIFEST_BYTES_MAX:
+        raise PlanError(
+            "manifest", f"{len(message.manifest)} bytes", f"at most {MANIFEST_BYTES_MAX}"
+        )
     if message.mode not in (RUN_MODE_UNSPECIFIED, SYNCHRONOUS, BUFFERED):
         raise PlanError("mode", f"{message.mode} is not known here", "SYNCHRONOUS or BUFFERED")
     if len(message.name) > NAME_MAX:

@@ -226,6 +226,7 @@ class RunMachine(Machine[RunState]):
             time_ms=max(0, left_ms - plan.margin_ns // MS),
             rng_key=self._key(attempt).to_bytes(8, "little"),
             purpose=EVALUATE if attempt.evaluates else TRAIN,
+            manifest=plan.manifest,
         )
         devices = attempt.shares[edge].devices
         alone = len(self.state.open) == 1

@@ -228,12 +228,15 @@ class RunProgram:
         Outcome; the second makes the device's personal model as well, and its vector holds metrics.
     server_update: blobs (bundle, weights), or (bundle, weights, memory) where there is one,
         arguments (mean f32[D], sum of weights) -> NewModel
+
+    task: of a device's programs, the task that they are run for: it carries what lets them run.
     """
 
     ticket: int
     program: str
     blobs: tuple[bytes, ...]
     arguments: tuple[Any, ...]
+    task: round_pb2.Task | None = None
 
 
 @dataclass(frozen=True, slots=True)

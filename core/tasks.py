@@ -11,6 +11,8 @@ from .wire.round_pb2 import EVALUATE, TRAIN, Task
 
 DIGEST_BYTES = 32
 KEY_BYTES = 8
+#: Of a SignedArtifact (proto/artifact.proto).
+MANIFEST_BYTES_MAX = 16 * 1024
 #: A task that takes longer than a week is a mistake.
 TIME_MS_MAX = RETRY_MS_MAX
 
@@ -21,6 +23,7 @@ def is_sane(task: Task) -> bool:
         min(task.run, task.round, task.attempt) >= 1
         and task.time_ms <= TIME_MS_MAX
         and len(task.rng_key) == KEY_BYTES
+        and len(task.manifest) <= MANIFEST_BYTES_MAX
         and task.purpose in (TRAIN, EVALUATE)
         and _is_sane_ref(task.bundle)
         and _is_sane_ref(task.weights)

@@ -459,7 +459,7 @@ class DeviceMachine(Machine[DeviceState]):
         key = np.array(device_key(task.rng_key, state.device), np.uint32)
         program = "evaluate" if task.purpose == EVALUATE else "client_update"
         blobs = (task.bundle.digest, task.weights.digest)
-        self.emit(RunProgram(state.ticket, program, blobs, (key, task.ring)))
+        self.emit(RunProgram(state.ticket, program, blobs, (key, task.ring), task))
 
     def upload(self, vector: Any) -> None:
         task, device = self._task(), self.state.device
