@@ -341,8 +341,11 @@ def ask(
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(TRANSFER_S)
             link.connect(str(path))
-            with link.makefile("rwb") as stream:
-                frames.write(stream, sent, body)
+            # A server that does not listen to the end has said why before it closed.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                link.sendall(frames.pack(sent, len(body)))
+                link.sendall(body)
+            with link.makefile("rb") as stream:
                 frame = frames.read(stream, REQUEST_BYTES_MAX)
     except OSError as error:
         raise DelianError(f"no answer on {path}: {error}", "is the device running?") from error

@@ -193,6 +193,25 @@ def test_too_many_connections_are_turned_away(store, blobs, tmp_path, monkeypatc
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
+def test_a_server_that_closes_without_listening_is_still_heard(tmp_path):
+    path = tmp_path / "s"
+
+    def refuse(server: socket.socket) -> None:
+        link, _ = server.accept()
+        link.recv(1)
+        link.sendall(frames.pack({"ok": False, "error": "not today"}))
+        link.close()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        refusing = threading.Thread(target=refuse, args=(server,))
+        refusing.start()
+        with pytest.raises(DelianError, match="not today"):
+            ask(path, {"op": "predict"}, np.zeros((1 << 20, 4), np.float32))
+        refusing.join()
+
+
 def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path):
     serve_model(store, blobs, 1.0)
     path = tmp_path / "s"
