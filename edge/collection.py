@@ -13,6 +13,7 @@ that they had. Each part is repeated until the cloud has it.
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from ..core.machine import IGNORE, Machine, index, row
 from ..core.ports import (
     CLOUD,
+    DEVICES_PER_EDGE_MAX,
     MS,
     Event,
     Node,
@@ -32,6 +34,7 @@ from ..core.ports import (
     wire_size,
 )
 from ..core.privacy import ring
+from ..core.tasks import is_sane as is_sane_task
 from ..core.wire.admission_pb2 import CheckIn
 from ..core.wire.journal_pb2 import Forget
 from ..core.wire.round_pb2 import (
@@ -429,6 +432,16 @@ class Collection(Machine[CollectionState]):
         self.cancel_timer(f"{self.name}/{name}")
 
 
+def is_sane(message: EdgeTask) -> bool:
+    """Whether the task keeps the limits that the contract states."""
+    devices = list(message.devices)
+    return (
+        0 < len(devices) <= DEVICES_PER_EDGE_MAX
+        and all(a < b for a, b in pairwise(devices))
+        and is_sane_task(message.task)
+    )
+
+
 def name_of(message: Any) -> str:
     """Which attempt a message belongs to."""
     return f"{message.run}.{message.round}.{message.attempt}"
@@ -448,8 +461,8 @@ def status_of(answer: int, message: Upload | Failure) -> UploadStatus:
     return LATE if in_no_sum else COUNTED
 
 
-def ack(message: Upload | Failure, status: UploadStatus) -> Send:
-    """The answer to an answer."""
+def ack(message: Any, status: UploadStatus) -> Send:
+    """The answer to an answer, or to a message of its session."""
     return Send(
         Node(Tier.DEVICE, message.device),
         UploadAck(

@@ -10,6 +10,9 @@ a device works for one of them. Bundles and weights are fetched once and served 
 Its own side may take it out of service, and so may the cloud by its Pace. It drains while either
 wants it: it sends its pool on to other homes and goes on with what it has begun.
 
+Messages of secure aggregation pass through it, up under the name of the device that sent them and
+down to the device that they name; it keeps nothing of them.
+
 An event of an open attempt is handed to its collection; the timers of a collection carry its name.
 Who answered is remembered beyond the end of an attempt, so that a repeated answer is told what
 became of it. Nothing that is done for one device takes longer in a larger pool.
@@ -18,14 +21,12 @@ became of it. Nothing that is done for one device takes longer in a larger pool.
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import pairwise
 from typing import Any
 
 from ..core import snapshot
 from ..core.machine import IGNORE, Machine, index, row
 from ..core.ports import (
     CLOUD,
-    DEVICES_PER_EDGE_MAX,
     PROTOCOL,
     BlobStored,
     DropBlob,
@@ -40,12 +41,13 @@ from ..core.ports import (
     Tier,
     TimerFired,
 )
-from ..core.tasks import is_sane
+from ..core.secagg import messages
 from ..core.wire.admission_pb2 import DRAINING as SENT_ON
 from ..core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject
 from ..core.wire.blob_pb2 import Blob, FetchBlob
 from ..core.wire.journal_pb2 import Drain, Forget
 from ..core.wire.round_pb2 import (
+    COUNTED,
     LATE,
     TRAIN,
     EdgeSum,
@@ -57,13 +59,14 @@ from ..core.wire.round_pb2 import (
     Upload,
 )
 from . import pool
-from .collection import Collection, ack, name_of, status_of, sum_bytes
+from .collection import Collection, ack, is_sane, name_of, status_of, sum_bytes
 from .state import (
     ANSWERS_REMEMBERED,
     BUNDLES_KEPT,
     CLOSED_MAX,
     CLOSED_PER_RUN,
     COLLECTIONS_MAX,
+    IN_SUM,
     RUNS_REMEMBERED,
     WEIGHTS_KEPT,
     Closed,
@@ -74,8 +77,8 @@ from .state import (
     Stage,
 )
 
-#: Largest message that an edge takes: from a device that owes no update, and from the cloud, whose
-#: EdgeTask names up to 100,000 devices.
+#: Largest message that an edge takes: from a device that owes no update (a session's are smaller),
+#: and from the cloud, whose EdgeTask names up to 100,000 devices.
 SMALL_BYTES_MAX = 64 * 1024
 CLOUD_BYTES_MAX = 2 * 2**20
 #: What an Upload is longer than its vector, at most.
@@ -100,6 +103,8 @@ class Trigger(StrEnum):
     ANSWER_AGAIN = "answer of a closed attempt again"
     LATE_ANSWER = "answer to no attempt that it knows"
     CLOSED = "RoundClosed"
+    SESSION_UP = "KeyBundle, SealedShares, Consent or UnmaskShares"
+    SESSION_DOWN = "Cohort, Delivery, Survivors, UnmaskRequest, or RoundClosed for a device"
     DRAIN = "order to drain"
     OPEN_AGAIN = "order to drain no more"
     DRAIN_TOO = "order about draining, which goes on"
@@ -130,6 +135,8 @@ TABLE = (
     row(_ON, _T.ANSWER_AGAIN, "ack_again", None, "the UploadAck was lost"),
     row(_ON, _T.LATE_ANSWER, "ack_late", None, "it is in no sum"),
     row(_ON, _T.CLOSED, "close", None, "its weights may be of no use any more"),
+    row(_ON, _T.SESSION_UP, "pass_up", None, "to the cloud, from whichever device"),
+    row(_ON, _T.SESSION_DOWN, "pass_down", None, "to the device that it names"),
     row(SERVING, _T.DRAIN, "drain", DRAINING, "send the pool away; what was begun goes on"),
     row(DRAINING, _T.OPEN_AGAIN, "serve_again", SERVING, "take devices again"),
     row(DRAINING, _T.DRAIN_TOO, "keep_order", None, "the cloud's pace says so too, or still"),
@@ -200,7 +207,7 @@ class EdgeMachine(Machine[EdgeState]):
         kind, device = type(message), sender.number
         if kind is FetchBlob:
             return _T.FETCH, (device, message)
-        if kind not in (CheckIn, Upload, Failure):
+        if kind not in (CheckIn, Upload, Failure, *messages.UP):
             raise ProtocolError(f"{self.node}: a device sends no {kind.__name__}")
         if message.device != device:
             raise ProtocolError(f"{self.node}: {sender} names itself device {message.device}")
@@ -209,6 +216,8 @@ class EdgeMachine(Machine[EdgeState]):
             if at_work is not None and at_work.left_ms(self.now) > 0:
                 return _T.ATTEMPT, at_work
             return (_T.STALE if pool.is_old(self.state, message) else _T.CHECK_IN), message
+        if kind in messages.UP:
+            return _T.SESSION_UP, message
         name = name_of(message)
         if name in self._open:
             return _T.ATTEMPT, self._open[name]
@@ -228,6 +237,8 @@ class EdgeMachine(Machine[EdgeState]):
             return (_T.PACE_OPENS if opens else _T.PACE), message
         if kind is Blob:
             return (_T.BLOB if message.digest in self._missing() else _T.STALE), message
+        if kind in messages.DOWN or (kind is RoundClosed and message.HasField("device")):
+            return _T.SESSION_DOWN, message
         if kind not in (EdgeTask, Flush, EdgeSumAck, RoundClosed):
             raise ProtocolError(f"{self.node}: the cloud sends no {kind.__name__}")
         about = message.task if kind is EdgeTask else message
@@ -244,7 +255,7 @@ class EdgeMachine(Machine[EdgeState]):
             return (_T.ATTEMPT if room else _T.STALE), collection
         if kind is EdgeTask and known and self.state.closed[name].turned_down:
             return _T.NO_ROOM, message  # the empty sum was lost, or the task came twice
-        if kind is not EdgeTask or known or old or not _is_sane(message):
+        if kind is not EdgeTask or known or old or not is_sane(message):
             return _T.STALE, message
         count = len(self._open) - len(self._superseded(message))
         fits = count < COLLECTIONS_MAX and self._has_room(sum_bytes(message.task), message)
@@ -504,6 +515,23 @@ class EdgeMachine(Machine[EdgeState]):
         if isinstance(message, Upload):
             self.record("late", device=message.device, round=message.round, attempt=message.attempt)
 
+    # ------------------------------------------------ sessions
+
+    def pass_up(self, message: Any) -> None:
+        device, name = message.device, name_of(message)
+        self.send(CLOUD, message)
+        if device in self._tasked:
+            self._tasked[device].hear(device)
+        known = self.state.collections.get(name) or self.state.closed.get(name)
+        if known is not None and known.answers.get(device) == IN_SUM:
+            # It waits for its neighbours, maybe for long: somebody is here.
+            self.emit(ack(message, COUNTED))
+
+    def pass_down(self, message: Any) -> None:
+        self.send(Node(Tier.DEVICE, message.device), message)
+
+    # ------------------------------------------------ which attempts there are
+
     def _superseded(self, message: EdgeTask) -> list[Collection]:
         """Open attempts that a task says are over."""
         run, at = message.task.run, (message.task.round, message.task.attempt)
@@ -556,16 +584,6 @@ def _keep_newest(table: dict[int, Any], run: int, value: Any, runs: int) -> None
     table[run] = value
     if len(table) > runs:
         del table[next(iter(table))]
-
-
-def _is_sane(message: EdgeTask) -> bool:
-    """Whether the task keeps the limits that the contract states."""
-    devices = list(message.devices)
-    return (
-        0 < len(devices) <= DEVICES_PER_EDGE_MAX
-        and all(a < b for a, b in pairwise(devices))
-        and is_sane(message.task)
-    )
 
 
 def restore(data: bytes) -> EdgeState:

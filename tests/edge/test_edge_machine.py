@@ -52,6 +52,16 @@ from delian.core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
+from delian.core.wire.secure_pb2 import (
+    Cohort,
+    Consent,
+    Delivery,
+    KeyBundle,
+    SealedShares,
+    Survivors,
+    UnmaskRequest,
+    UnmaskShares,
+)
 from delian.edge import machine
 from delian.edge.machine import TABLE, EdgeMachine, restore
 from delian.edge.state import BUNDLES_KEPT, CLOSED_PER_RUN, COLLECTIONS_MAX, Phase
@@ -322,6 +332,56 @@ class TestSeveralAtOnce:
             bench.cloud(EdgeSumAck(run=run, round=1, attempt=1))
         assert list(bench.state.closed) == ["3.1.1", "4.1.1"]
         assert bench.state.floor == {1: (1, 1), 2: (1, 1)}
+
+
+class TestSessions:
+    UP = (KeyBundle, SealedShares, Consent, UnmaskShares)
+    DOWN = (Cohort, Delivery, Survivors, UnmaskRequest)
+
+    @pytest.mark.parametrize("kind", UP)
+    def test_a_message_of_a_session_goes_to_the_cloud_as_it_is(self, kind):
+        message = kind(**ROUND, device=1)
+        bench = Bench().collecting()
+        before = bench.machine.snapshot()
+        assert bench.hears(device(1), message).said(CLOUD) == [message]
+        assert not bench.said(device(1))
+        # Nothing is kept of it but that the device is alive.
+        bench.machine.state.collections["1.1.1"].waiting[1] = False
+        assert bench.machine.snapshot() == before
+
+    @pytest.mark.parametrize("kind", (*DOWN, RoundClosed))
+    def test_a_message_for_a_device_goes_to_it_as_it_is(self, kind):
+        message = kind(**ROUND, device=3)
+        bench = Bench().collecting()
+        before = bench.machine.snapshot()
+        assert bench.cloud(message).said(device(3)) == [message]
+        assert not bench.said(CLOUD) and bench.machine.snapshot() == before
+
+    def test_a_device_that_was_tasked_elsewhere_is_served_too(self):
+        message = Consent(run=9, round=8, attempt=7, device=77)
+        assert Bench().gathering().hears(device(77), message).said(CLOUD) == [message]
+
+    def test_a_device_speaks_for_itself_alone(self):
+        with pytest.raises(ProtocolError, match="names itself device 2"):
+            Bench().collecting().hears(device(1), KeyBundle(**ROUND, device=2))
+
+    def test_no_device_sends_what_the_cloud_sends_and_no_cloud_what_devices_do(self):
+        with pytest.raises(ProtocolError, match="a device sends no Cohort"):
+            Bench().collecting().hears(device(1), Cohort(**ROUND, device=1))
+        with pytest.raises(ProtocolError, match="the cloud sends no Consent"):
+            Bench().collecting().cloud(Consent(**ROUND, device=1))
+
+    def test_keys_are_a_sign_of_life_of_a_device_that_was_tasked(self):
+        bench = Bench().collecting().hears(device(1), KeyBundle(**ROUND, device=1))
+        bench.does(TimerFired("1.1.1/repeat"), after=2 * SECOND)
+        assert not bench.said(device(1)) and bench.said(device(2))
+
+    def test_a_device_whose_update_is_in_the_sum_hears_that_somebody_is_here(self):
+        bench = Bench().collecting().hears(device(1), upload(1))
+        for _ in ("open", "closed"):
+            (ack,) = bench.hears(device(1), SealedShares(**ROUND, device=1)).said(device(1))
+            assert (ack.device, ack.status) == (1, COUNTED)
+            bench.cloud(RoundClosed(**ROUND))
 
 
 class TestLimits:

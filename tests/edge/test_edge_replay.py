@@ -38,6 +38,7 @@ from delian.core.wire.round_pb2 import (
     RoundClosed,
     Upload,
 )
+from delian.core.wire.secure_pb2 import Cohort, Consent
 from delian.edge.collection import Collection
 from delian.edge.machine import EdgeMachine, restore
 from delian.edge.state import EdgePolicy, EdgeState, Phase
@@ -98,6 +99,7 @@ def _cloud(machine, pick):
                 EdgeSumAck(**name, part=pick([*out, 0])),
                 EdgeSumAck(**name, part=pick([*out, 0])),
                 RoundClosed(**name, succeeded=pick([True, False])),
+                pick([Cohort(**name, device=1), RoundClosed(**name, device=2)]),
                 Pace(
                     number=pick([1, 2, 3, 4]),
                     ready_max=pick([0, 3, 9]),
@@ -116,6 +118,8 @@ def _answer(machine, pick):
     if one is not None and one.waiting and pick([True, True, False]):
         number = pick(list(one.waiting))
     message = pick([upload(number, **name)] * 4 + [Failure(**name, device=number, reason=1)])
+    if pick([False] * 7 + [True]):
+        message = Consent(**name, device=number)
     if pick([False] * 9 + [True]):
         message = Upload(**name, device=number, vector=b"short")
     return Received(device(pick([number] * 15 + [1])), message)

@@ -1,0 +1,27 @@
+"""Which messages a session has, and how large the largest is: tiers send, pass on and read them by
+this list.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from ..wire.secure_pb2 import (
+    Cohort,
+    Consent,
+    Delivery,
+    KeyBundle,
+    SealedShares,
+    Survivors,
+    UnmaskRequest,
+    UnmaskShares,
+)
+
+#: From devices to the coordinator, and back.
+UP: tuple[type[Message], ...] = (KeyBundle, SealedShares, Consent, UnmaskShares)
+DOWN: tuple[type[Message], ...] = (Cohort, Delivery, Survivors, UnmaskRequest)
+
+#: The largest message down is a Cohort: 32 KiB of leaves, and the bundles of 255 neighbours with
+#: certificates of 2 KiB. The largest up are SealedShares for as many, 23 KiB.
+DOWN_BYTES_MAX = 768 * 1024
+UP_BYTES_MAX = 32 * 1024
