@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import logging
 import math
 import os
@@ -136,6 +137,16 @@ class PersonalModel:
             self._loading.release()
 
     def _load(self) -> _Loaded:
+        """What is served now; read anew where it was replaced meanwhile."""
+        while True:
+            before = stamp(self._store.folder)
+            try:
+                return self._load_once(before)
+            except (DelianError, OSError):
+                if stamp(self._store.folder) == before:
+                    raise
+
+    def _load_once(self, before: int) -> _Loaded:
         slot = self._store.current()
         held = self._loaded
         if slot is None:
@@ -150,6 +161,8 @@ class PersonalModel:
         try:
             return _load(slot, self._backend)
         except (DelianError, OSError) as error:
+            if stamp(self._store.folder) != before:
+                raise
             log.warning("the personal model cannot be loaded: %s", error)
             if held is not None:
                 return held
@@ -162,7 +175,10 @@ class PersonalModel:
 def _load(slot: Slot, backend: Backend) -> _Loaded:
     bundle = bundles.load(slot.bundle_path)
     manifest = bundle.manifest
-    vector = np.fromfile(slot.model, "<f4").astype(np.float32, copy=False)
+    content = slot.model.read_bytes()
+    if hashlib.sha256(content).hexdigest() != slot.digest:
+        raise DelianError("the personal model was replaced while it was read", "ask again")
+    vector = np.frombuffer(content, "<f4").astype(np.float32, copy=False)
     program = compile_function(bundle.programs["infer"], backend)
     wanted = program.function.param_types[-1]
     if not isinstance(wanted, TensorType) or len(wanted.shape) < 1:

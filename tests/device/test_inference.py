@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import shutil
 import socket
 import stat
 import struct
@@ -69,6 +71,25 @@ def test_a_new_model_is_taken_up_and_one_that_cannot_be_loaded_is_not(store, blo
     np.testing.assert_allclose(served.predict(X), expected(blobs, second, X), rtol=1e-6)
     anew = PersonalModel(store.folder, "reference")
     np.testing.assert_allclose(anew.predict(X), expected(blobs, second, X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_model_that_is_replaced_while_it_is_read_is_read_anew(store, blobs, monkeypatch, times):
+    """Once, and the next is about to take its place; twice, and another lies where it lay."""
+    serve_model(store, blobs, 1.0)
+    load, newer = inference.bundles.load, []
+
+    def slowly(path):
+        if not newer:
+            newer.extend(serve_model(store, blobs, 2.0 + i) for i in range(times))
+            if times == 1:
+                shutil.rmtree(store.folder / "a")
+        return load(path)
+
+    monkeypatch.setattr(inference.bundles, "load", slowly)
+    served = PersonalModel(store.folder, "reference")
+    assert served._loaded.slot.digest == hashlib.sha256(newer[-1].tobytes()).hexdigest()
+    np.testing.assert_allclose(served.predict(X), expected(blobs, newer[-1], X), rtol=1e-6)
 
 
 def test_many_ask_while_models_are_replaced_and_each_answer_is_of_one_model(store, blobs, tmp_path):
