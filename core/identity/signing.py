@@ -1,0 +1,131 @@
+"""A device's signatures on messages that reach others by way of a coordinator they do not trust.
+
+In secure aggregation a device signs its session's keys with the key of its certificate, and its
+neighbours verify certificate and signature themselves: then the coordinator cannot put keys of its
+own in their place, as long as it does not run the CA too. The signature is ECDSA on P-256 with
+SHA-256 and a nonce by RFC 6979. What the bytes mean is `core.secagg.transcript`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from ..secagg.identity import CERTIFICATE_BYTES_MAX, is_signed, sign
+from .authority import DenyList
+from .certificates import (
+    IdentityError,
+    Role,
+    TlsMaterial,
+    check_issued,
+    identity_of,
+    load_certificate,
+    load_key,
+)
+
+#: Certificates of peers that are remembered as verified: a coordinator's largest cohort, twice.
+VERIFIED_MAX = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    """What of a certificate is needed again: this federation's CA has signed it."""
+
+    device: int
+    serial: int
+    begins_s: float
+    ends_s: float
+    key: ec.EllipticCurvePublicKey
+
+
+class CertificateIdentity:
+    """`core.secagg.identity.Identity` by the certificates of a federation.
+
+    Certificates that were verified are remembered by their SHA-256, the last VERIFIED_MAX of them;
+    whether they are valid now, or denied, is asked each time. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        material: TlsMaterial,
+        clock: Callable[[], float] = time.time,
+        denied: Callable[[], DenyList] = DenyList,
+    ) -> None:
+        """material: this node's own, PEM. clock: Unix time in seconds. denied: gives the newest
+        deny list, where the node has one. Raises IdentityError when the material is malformed, or
+        its certificate larger than a key bundle may carry.
+        """
+        self._key = load_key(material.key)
+        self._authority = load_certificate(material.authority)
+        own = load_certificate(material.certificate)
+        self._federation = identity_of(own).federation
+        self.certificate = own.public_bytes(Encoding.DER)
+        if len(self.certificate) > CERTIFICATE_BYTES_MAX:
+            raise IdentityError(
+                f"the certificate has {len(self.certificate)} bytes; a device's keys are signed"
+                f" with at most {CERTIFICATE_BYTES_MAX}"
+            )
+        self._clock = clock
+        self._denied = denied
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+
+    def sign(self, message: bytes) -> bytes:
+        """DER, at most 72 bytes; the same for the same message and key."""
+        return sign(self._key, message)
+
+    def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        """Whether the certificate (DER) is that device's, of this federation, valid now and not
+        denied, and the signature of the message was made with its key.
+        """
+        try:
+            known = self._known(certificate)
+        except IdentityError:
+            return False
+        if known.device != device or not known.begins_s <= self._clock() <= known.ends_s:
+            return False
+        if known.serial in self._denied().serials:
+            return False
+        return is_signed(known.key, message, signature)
+
+    def _known(self, der: bytes) -> _Verified:
+        """Reads and remembers a certificate; raises IdentityError unless it is a device's of this
+        federation, signed by its CA.
+        """
+        if len(der) > CERTIFICATE_BYTES_MAX:
+            raise IdentityError(f"a certificate of {len(der)} bytes is too large")
+        name = hashlib.sha256(der).digest()
+        if (known := self._verified.get(name)) is None:
+            known = self._read(der)
+            self._verified[name] = known
+            if len(self._verified) > VERIFIED_MAX:
+                self._verified.popitem(last=False)
+        self._verified.move_to_end(name)
+        return known
+
+    def _read(self, der: bytes) -> _Verified:
+        certificate = load_certificate(der)
+        check_issued(certificate, self._authority)
+        identity = identity_of(certificate)
+        if identity.federation != self._federation or identity.tier is not Role.DEVICE:
+            raise IdentityError(f"the certificate is {identity.uri}'s, no device's of ours")
+        return _Verified(
+            device=identity.number,
+            serial=identity.serial,
+            begins_s=certificate.not_valid_before_utc.timestamp(),
+            ends_s=certificate.not_valid_after_utc.timestamp(),
+            key=_p256(certificate),
+        )
+
+
+def _p256(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError("the certificate's key is not a P-256 key")
+    return key

@@ -1,0 +1,88 @@
+"""Who signs: the seam between the protocol and the certificates of a federation.
+
+Every member signs its keys, and what it knows of the survivors, with the key of its certificate:
+ECDSA on P-256 with SHA-256 and RFC 6979's nonces, so that a machine that handles its events again
+says the same bytes. `core.identity.signing` has the certificates of daemons; here is what stands in
+for them where a federation is simulated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Protocol
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+
+CERTIFICATE_BYTES_MAX = 2 * 1024  # KeyBundle.certificate, DER
+SIGNATURE_BYTES_MAX = 80  # DER of two numbers below 2^256 has at most 72
+#: The order of P-256's group (FIPS 186-5, SP 800-186 section 3.2.1.3).
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
+
+
+class Identity(Protocol):
+    """Signs for one device, and tells whether others' signatures are theirs."""
+
+    @property
+    def certificate(self) -> bytes:
+        """DER, at most CERTIFICATE_BYTES_MAX. Empty where all keys are known."""
+
+    def sign(self, message: bytes) -> bytes:
+        """A signature of at most SIGNATURE_BYTES_MAX; the same for the same message."""
+
+    def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        """Whether the certificate names that device of the federation, and the signature of the
+        message was made with its key. Anything malformed or too large: no.
+        """
+
+
+def sign(key: ec.EllipticCurvePrivateKey, message: bytes) -> bytes:
+    """ECDSA with SHA-256 and RFC 6979's nonce: DER."""
+    return key.sign(message, _ALGORITHM)
+
+
+def is_signed(key: ec.EllipticCurvePublicKey, message: bytes, signature: bytes) -> bool:
+    """Whether `signature` (DER) of the message was made with the key's private half."""
+    if len(signature) > SIGNATURE_BYTES_MAX:
+        return False
+    try:
+        key.verify(signature, message, _ALGORITHM)
+    except InvalidSignature:
+        return False
+    return True
+
+
+class SimulatedIdentity:
+    """The identity of a simulated device: everybody's key follows from the federation's seed.
+
+    So it proves nothing to anybody who has the seed, and there are no certificates. Signing and
+    verifying cost what they cost in a daemon.
+    """
+
+    certificate = b""
+
+    def __init__(self, device: int, seed: int) -> None:
+        self._seed = seed
+        self._key = _private_key(device, seed)
+
+    def sign(self, message: bytes) -> bytes:
+        return sign(self._key, message)
+
+    def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        if certificate:
+            return False
+        return is_signed(_public_key(device, self._seed), message, signature)
+
+
+def _private_key(device: int, seed: int) -> ec.EllipticCurvePrivateKey:
+    digest = hashlib.sha512(f"delian simulated identity {seed} {device}".encode()).digest()
+    # 512 bits modulo a number of 256: as good as uniform.
+    return ec.derive_private_key(int.from_bytes(digest, "big") % (_ORDER - 1) + 1, ec.SECP256R1())
+
+
+@lru_cache(maxsize=16_384)
+def _public_key(device: int, seed: int) -> ec.EllipticCurvePublicKey:
+    return _private_key(device, seed).public_key()
