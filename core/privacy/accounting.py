@@ -78,13 +78,11 @@ def epsilon_of(divergences: Divergences, delta: float) -> float:
         raise BudgetError(f"delta is {delta:g}", "above 0 and below 1, say 1e-6")
     if not any(divergences):
         return 0.0
-    return max(
-        0.0,
-        min(
-            d + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-            for order, d in zip(ORDERS, divergences, strict=True)
-        ),
-    )
+    least = math.inf
+    for order, d in zip(ORDERS, divergences, strict=True):
+        epsilon = d + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+        least = min(least, epsilon)
+    return max(0.0, least)
 
 
 def without_replacement(share: float, release: Divergences) -> Divergences:
@@ -139,8 +137,8 @@ class Budget:
     """What a run may spend, and what it has spent: plain data, kept with the run's state.
 
     epsilon, delta: the promise. failures: the chance, already spent, that something outside the
-    divergences went wrong (`privacy.noising`). spent: the releases' divergences added up, at ORDERS.
-    releases: how many there were.
+    divergences went wrong (`privacy.noising`). spent: the releases' divergences added up, at
+    ORDERS. releases: how many there were.
     """
 
     epsilon: float

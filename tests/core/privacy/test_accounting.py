@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from decimal import Decimal, localcontext
@@ -101,7 +102,7 @@ def test_the_skellam_bound_tends_to_the_gaussian_as_steps_get_finer():
         gaussian = accounting.epsilon_of(accounting.gaussian(steps, variance), 1e-6)
         excess.append(skellam / gaussian - 1)
     assert all(e > 0 for e in excess)
-    assert all(b < a / 8 for a, b in zip(excess, excess[1:], strict=False))
+    assert all(b < a / 8 for a, b in itertools.pairwise(excess))
     assert excess[-1] < 1e-6
 
 
