@@ -33,7 +33,7 @@ from ..core.net.mqtt_link import MqttHub, MqttIdentity
 from ..core.net.switch import Switch
 from ..core.net.transfer import Intake
 from ..core.node.blobs import FolderBlobs
-from ..core.node.driver import Driver, StateMachine
+from ..core.node.driver import Driver, DriverLimits, StateMachine
 from ..core.node.health import HealthServer
 from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
 from ..core.node.once import RecordLog
@@ -62,6 +62,9 @@ log = logging.getLogger("delian.cloud")
 EDGE_0 = Node(Tier.EDGE, 0)
 #: What an edge may send beside a sum: an EdgeHello of 100,000 devices, a sum's lists of them.
 EDGE_BYTES_MAX = 2 * 2**20
+#: Bytes of updates and sums in a journal before a snapshot takes their place: a handful of packs,
+#: which are written over and over.
+CHECKPOINT_BYTES = 64 * 2**20
 #: How often it is written down who was seen.
 OBSERVE_S = 30.0
 #: How often it is asked whether another process has revoked somebody.
@@ -224,7 +227,8 @@ class CloudDaemon:
             folder = Path(settings.objects) if settings.objects else settings.folder / "blobs"
             # Without a cap: the registry says what goes.
             self.blobs = FolderBlobs(folder, 2**62)
-            self.packs = FolderPacks(settings.folder / "packs")
+            self.packs = packs = FolderPacks(settings.folder / "packs")
+            closers.push_async_callback(packs.close)
         closers.push_async_callback(self.blobs.close)
         self.registry = Registry(self.database, self.blobs, settings.models_kept)
         await self.registry.open()
@@ -248,6 +252,7 @@ class CloudDaemon:
             cloud_blobs,
             self.updates,
             on_record=self._recorded,
+            limits=DriverLimits(checkpoint_bytes=CHECKPOINT_BYTES),
             traces=Traces(CLOUD, self._spans, self._opened),
         )
         edge_blobs = NodeBlobs(self.blobs)
@@ -258,6 +263,7 @@ class CloudDaemon:
             edge_blobs,
             self.updates,
             on_record=self._log_record,
+            limits=DriverLimits(checkpoint_bytes=CHECKPOINT_BYTES),
             traces=Traces(EDGE_0, self._spans),
         )
         switch.attach(CLOUD, self.cloud.post, cloud_blobs, self._limit, self.cloud.offer)

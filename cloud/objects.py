@@ -269,10 +269,13 @@ class ObjectPacks:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    async def write(self, name: str, parts: Sequence[bytes]) -> None:
+    async def write(
+        self, name: str, parts: Sequence[bytes], fresh: bool = False
+    ) -> tuple[str, int]:
         content = b"".join(parts)
         done = self._store.put_async(f"packs/{name}", content, chunk_size=UPLOAD_PART_BYTES)
         await _told(done, JournalError, "written")
+        return name, 0
 
     async def read(self, name: str) -> bytes:
         async def work() -> bytes:

@@ -110,14 +110,14 @@ class DatabaseJournal:
         assert self._sequence is not None, "a journal is loaded first"
         first = self._sequence + 1
         placed, large = _place(entries)
-        pack = await self._write_pack(first, large)
+        pack, begins = await self._write_pack(first, large)
         rows = [
             {
                 "node": self.name,
                 "sequence": first + number,
                 "body": one.body,
                 "pack": None if one.body is not None else pack,
-                "start": one.start,
+                "start": 0 if one.body is not None else begins + one.start,
                 "length": one.length,
                 "crc": one.crc,
             }
@@ -138,7 +138,8 @@ class DatabaseJournal:
         assert self._sequence is not None, "a journal is loaded first"
         sequence = self._sequence
         (one,), large = _place([snapshot])
-        pack = await self._write_pack(sequence, large)
+        # A snapshot's row says no place in a pack.
+        pack, _ = await self._write_pack(sequence, large, fresh=True)
         values = {
             "node": self.name,
             "sequence": sequence,
@@ -160,13 +161,15 @@ class DatabaseJournal:
 
         await self._packs.remove(await self._database.transact(work))
 
-    async def _write_pack(self, first: int, parts: Sequence[bytes]) -> str | None:
+    async def _write_pack(
+        self, first: int, parts: Sequence[bytes], fresh: bool = False
+    ) -> tuple[str | None, int]:
+        """The pack and where in it the parts begin."""
         if not parts:
-            return None
+            return None, 0
         # The random part: what a crash has left under this sequence is another pack.
         name = f"{self.name}-{first:020d}-{secrets.token_hex(8)}"
-        await self._packs.write(name, parts)
-        return name
+        return await self._packs.write(name, parts, fresh)
 
     async def _shielded(self, work: Awaitable[None]) -> None:
         """Runs `work` to its end even when the caller is cancelled; every fault is a JournalError,

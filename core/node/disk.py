@@ -134,6 +134,16 @@ def sync_file(fd: int) -> None:
         os.fsync(fd)
 
 
+def sync_content(fd: int) -> None:
+    """`sync_file` without what reading does not need, like the file's times: a write over what the
+    file had already is then no work for the file system. Raises OSError.
+    """
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        sync_file(fd)
+
+
 def sync_folder(folder: Path) -> None:
     """The folder's list of files is on the disk. Raises OSError."""
     if _IS_WINDOWS:

@@ -139,7 +139,7 @@ def test_packs_are_kept_listed_and_removed(connected):
         packs = ObjectPacks(connected)
         names = [f"cloud-0-{n:020d}-{'a' * 16}" for n in (1, 2)]
         for name in names:
-            await packs.write(name, [b"one", b"two"])
+            assert await packs.write(name, [b"one", b"two"]) == (name, 0)
         assert await packs.names("cloud-0-") == names
         assert await packs.names("edge-0-") == []
         assert await packs.read(names[0]) == b"onetwo"

@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from delian.cloud.store import database as database_module
 from delian.cloud.store import migrate, records
+from delian.cloud.store import packs as packs_module
 from delian.cloud.store.database import Database, StoreError, StoreInUse, parse_url
 from delian.cloud.store.journal import INLINE_MAX, DatabaseJournal
 from delian.cloud.store.models import (
@@ -219,11 +220,13 @@ def test_large_entries_stay_out_of_the_database_and_go_with_the_checkpoint(tmp_p
             await journal.append([b"small", LARGE, LARGE], [])
             rows = await _rows(database, select(EntryRow))
             assert [row.body for row in rows] == [b"small", None, None]
-            packs = list((tmp_path / "packs").iterdir())
-            assert [p.read_bytes() for p in packs] == [LARGE + LARGE]  # one a batch
+            (pack,) = (tmp_path / "packs").iterdir()
+            assert pack.read_bytes() == LARGE + LARGE
+            await journal.append([LARGE[::-1]], [])
+            assert pack.read_bytes() == LARGE + LARGE + LARGE[::-1]
             await journal.checkpoint(LARGE)
-            after = list((tmp_path / "packs").iterdir())
-            assert [p.read_bytes() for p in after] == [LARGE] and after != packs
+            after = [p for p in (tmp_path / "packs").iterdir() if not p.name.endswith(".spare")]
+            assert [p.read_bytes() for p in after] == [LARGE] and after != [pack]
         async with opened(tmp_path / "s.db", tmp_path) as (journal, _):
             assert await journal.load() == (LARGE, [])
 
@@ -243,15 +246,23 @@ def test_a_crash_between_pack_and_commit_leaves_the_batch_out_and_no_pack_behind
 
             if at == "pack":
                 inner = journal._packs._write
-                journal._packs._write = lambda name, parts: inner(name, parts[:0]) or _stop()
+
+                def torn(name, parts, fresh):
+                    inner(name, [parts[0][:100]], fresh)
+                    _stop()
+
+                journal._packs._write = torn
             else:
                 database.transact = killed
             with pytest.raises(Stopped):
                 await journal.append([b"lost", LARGE[::-1]], [])
-        assert len(list((tmp_path / "packs").iterdir())) == 2
+        (pack,) = (tmp_path / "packs").iterdir()
+        assert pack.stat().st_size > len(LARGE)
         async with opened(tmp_path / "s.db", tmp_path) as (journal, _):
             assert await journal.load() == (b"first", [b"kept", LARGE])
-        assert len(list((tmp_path / "packs").iterdir())) == 1
+            await journal.append([b"more", LARGE[::-1]], [])
+        async with opened(tmp_path / "s.db", tmp_path) as (journal, _):
+            assert await journal.load() == (b"first", [b"kept", LARGE, b"more", LARGE[::-1]])
 
     run(main())
 
@@ -271,7 +282,30 @@ def test_a_crash_between_a_checkpoints_commit_and_the_removal_of_packs_loses_not
                 await journal.checkpoint(b"second")
         async with opened(tmp_path / "s.db", tmp_path) as (journal, _):
             assert await journal.load() == (b"second", [])
-        assert list((tmp_path / "packs").iterdir()) == []
+            assert await journal._packs.names("") == []
+
+    run(main())
+
+
+def test_packs_are_written_over_and_over_and_hold_what_was_written_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(packs_module, "PACK_BYTES_MAX", 2 * len(LARGE))
+    rounds = [[bytes([i]) + LARGE, LARGE + bytes([i])] for i in range(7)]
+
+    async def main():
+        async with opened(tmp_path / "s.db", tmp_path) as (journal, _):
+            await journal.load()
+            for i, entries in enumerate(rounds):
+                await journal.checkpoint(bytes([i]) + LARGE if i % 2 else b"small")
+                for entry in entries:
+                    await journal.append([entry], [])
+                journal._closed, journal._sequence = False, None
+                snapshot, found = await journal.load()
+                assert found == entries and snapshot[-1:] in (b"l", LARGE[-1:])
+        # What is there is what the last two rounds needed at most, for ever.
+        assert len(list((tmp_path / "packs").iterdir())) <= 6
+        async with opened(tmp_path / "s.db", tmp_path) as (journal, _):
+            assert (await journal.load())[1] == rounds[-1]
+        assert not list((tmp_path / "packs").glob("*.spare"))
 
     run(main())
 
@@ -410,6 +444,7 @@ class opened:
 
     async def __aexit__(self, *_):
         await self.journal.close()
+        await self.journal._packs.close()
         await self.database.close()
 
 
