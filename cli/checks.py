@@ -297,6 +297,26 @@ def check_data(device: DeviceConfig) -> Iterator[Finding]:
         yield wrong("device data", f"there is no {path}", "set device.data.source")
 
 
+def check_artifacts(device: DeviceConfig) -> Iterator[Finding]:
+    """Whether the device runs signed bundles alone."""
+    from ..core.identity.manifest import fingerprint
+    from ..device.artifacts import read_root
+    from .device import artifact_root
+
+    path = artifact_root(device)
+    if path is None:
+        yield warning(
+            "device bundles",
+            "no root key: it runs whatever bundle the coordinator sends, signed or not",
+            "set device.artifact_root to the federation's root.pub",
+        )
+        return
+    try:
+        yield ok("device bundles", f"signed ones only; root key {fingerprint(read_root(path))}")
+    except DelianError as error:
+        yield of_error("device bundles", error)
+
+
 def any_wrong(findings: list[Finding]) -> bool:
     return any(f.state is State.WRONG for f in findings)
 

@@ -50,10 +50,18 @@ class Unreachable(DelianError):
 
 
 class Client:
-    """A coordinator, as its operator. Made by `connected`."""
+    """A coordinator, as its operator. Made by `connected`. artifacts: the folder of the key that
+    signs bundles, where there is one.
+    """
 
-    def __init__(self, target: str, stub: Any, metadata: Sequence[tuple[str, str]]) -> None:
-        self.target = target
+    def __init__(
+        self,
+        target: str,
+        stub: Any,
+        metadata: Sequence[tuple[str, str]],
+        artifacts: Path | None = None,
+    ) -> None:
+        self.target, self.artifacts = target, artifacts
         self._stub, self._metadata = stub, metadata
 
     def call(self, name: str, request: Any) -> Any:
@@ -156,7 +164,7 @@ def connected(
         channel = grpc.secure_channel(target, channel_credentials(shown), options=list(options))
         metadata = ()
     with channel:
-        yield Client(target, OperatorStub(channel), metadata)
+        yield Client(target, OperatorStub(channel), metadata, operator.artifacts)
 
 
 # ---------------------------------------------------------------- showing

@@ -110,10 +110,21 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         blobs_bytes_max=config.blobs_mib << 20,
         personal_margin=config.personal_margin,
         inference=_socket(config),
+        artifact_root=artifact_root(config),
         insecure=config.insecure,
         number=config.number,
         federation=config.federation,
     )
+
+
+def artifact_root(config: DeviceConfig) -> Path | None:
+    """The root key that says which bundles may run: as configured, or as the device joined."""
+    from ..device.artifacts import ROOT_FILE
+
+    if config.artifact_root is not None:
+        return config.artifact_root
+    joined = (config.identity or config.state / "identity") / ROOT_FILE
+    return joined if joined.exists() else None
 
 
 def _socket(config: DeviceConfig) -> Path | None:

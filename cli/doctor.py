@@ -105,6 +105,7 @@ def _local(loaded: Loaded, role: str) -> Iterator[Finding]:
         yield checks.check_port("edge port", config.edge.listen)
     if role == "device":
         yield from checks.check_data(config.device)
+        yield from checks.check_artifacts(config.device)
     yield from checks.check_identity(config, role)
     if role != "operator":
         yield checks.check_disk(f"{role} disk", getattr(config, role).state)

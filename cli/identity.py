@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -259,6 +259,10 @@ def join(
         list[str] | None,
         typer.Option("--label", metavar="NAME=VALUE", help="What to call this node. Repeatable."),
     ] = None,
+    artifact_root: Annotated[
+        Path | None,
+        typer.Option("--artifact-root", help="For a device: root.pub of whoever signs bundles."),
+    ] = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -283,7 +287,9 @@ def join(
         # Where devices find this edge: the coordinator tells them when they join.
         labels.setdefault("grpc", section.public or section.listen)
         labels.setdefault("mqtt", section.broker.url)
+    keep_root = _artifact_root(artifact_root, role.value)
     who = asyncio.run(ask(text, folder, labels=labels, address=address))
+    keep_root(folder)
     facts = IdentityFolder(folder).facts()
     found = {
         "name": who.common_name,
@@ -368,6 +374,22 @@ def _ask_coordinator(settings: Config, tier: Tier, uses: int, valid_s: int) -> t
 
     reply = asyncio.run(ask())
     return reply.token, reply.expires_ms // 1000
+
+
+def _artifact_root(path: Path | None, role: str) -> Callable[[Path], None]:
+    """Reads the root key before anything is asked; gives what puts it beside the identity."""
+    from ..core.errors import DelianError
+    from ..core.identity.ledger import write_file
+    from ..core.identity.manifest import public_pem
+
+    if path is None:
+        return lambda folder: None
+    if role != Tier.DEVICE:
+        raise DelianError(f"an {role} runs no bundles", "leave --artifact-root out")
+    from ..device.artifacts import ROOT_FILE, read_root
+
+    root = read_root(path)
+    return lambda folder: write_file(folder / ROOT_FILE, public_pem(root))
 
 
 def _labels(given: Sequence[str]) -> dict[str, str]:

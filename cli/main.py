@@ -15,6 +15,7 @@ import typer
 
 from ..core.errors import DelianError
 from . import (
+    artifact,
     broker,
     cloud,
     config_show,
@@ -60,6 +61,7 @@ app.add_typer(broker.app, name="broker")
 app.add_typer(device.app, name="device")
 app.add_typer(edge.app, name="edge")
 app.add_typer(identity.ca, name="ca")
+app.add_typer(artifact.app, name="artifact")
 app.command("token", help=_paragraphs(identity.token))(identity.token)
 app.command("join", help=_paragraphs(identity.join))(identity.join)
 app.add_typer(config_show.app, name="config")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
+from .artifact import signed_plan
 from .coordinator import (
     Address,
     AsJson,
@@ -61,6 +62,13 @@ def submit(
         typer.Option("--plan", metavar="KEY=VALUE", help="Change a field of the plan: rounds=20."),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="What people call it.")] = None,
+    line: Annotated[
+        str | None,
+        typer.Option("--line", help="What the signed bundle is a version of. [default: the name]"),
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option("--manifest", help="What `delian artifact sign` wrote.")
+    ] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress.")] = False,
     coordinator: Address = None,
     identity: Identity = None,
@@ -83,6 +91,7 @@ def submit(
     with connected(config, coordinator, identity, insecure) as client:
         message.bundle.CopyFrom(client.put(built.bare().to_bytes()))
         message.weights.CopyFrom(client.put(built.weights.astype("<f4").tobytes()))
+        message.manifest = signed_plan(message, client.artifacts, manifest, line)
         request = SubmitRequest(plan=message, request_id=secrets.token_bytes(REQUEST_ID_BYTES))
         facts = _shown(client.call_again("Submit", request))
         if not (watch_it and as_json):

@@ -302,6 +302,11 @@ class DeviceConfig(Section):
         ge=0.0,
         description="A new personal model may judge worse by this share and still be taken.",
     )
+    artifact_root: Folder | None = Field(
+        default=None,
+        description="root.pub of whoever signs bundles: it runs no others. Absent: what `delian "
+        "join --artifact-root` left; without that, any bundle.",
+    )
     transport: Transport = Field(
         default="auto", description="What it speaks where a home offers both: gRPC, unless told."
     )
@@ -321,6 +326,10 @@ class OperatorConfig(Section):
     identity: Folder = Field(
         default_factory=lambda: state_home() / "operator",
         description="Folder of the operator's key and certificate.",
+    )
+    artifacts: Folder = Field(
+        default_factory=lambda: state_home() / "artifacts",
+        description="Folder of the key that signs bundles. Without one they are not signed.",
     )
     insecure: bool = Field(default=False, description="No TLS. On loopback only.")
 

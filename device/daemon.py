@@ -8,6 +8,7 @@ journal ends.
     FOLDER/journal    what the device has promised    FOLDER/personal   its own model
     FOLDER/blobs      bundles and weights             FOLDER/consent    the owner's yes or no
     FOLDER/status.json   for `delian device status`   FOLDER/trained.json
+    FOLDER/artifacts.json   which signed bundles it has taken
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ..core.node.uplinks import Transport, Uplinks
 from ..core.ports import Node, Ordered, Record, Tier
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Homes
+from .artifacts import SEEN_FILE, Gate, read_root
 from .conditions import ConditionSettings, Watch
 from .limits import WorkerSettings
 from .machine import DeviceMachine, restore
@@ -63,8 +65,9 @@ class DeviceSettings:
     goes, in order of preference; empty: where its enrolment said. transport: what it speaks where a
     home offers both. broker_authority: PEM of whom to trust for a broker, where that is not the
     federation's CA. blobs_bytes_max: for bundles and weights. inference: a Unix socket to serve
-    the personal model on; None: it is not served. insecure, number, federation: without an
-    identity, on loopback alone.
+    the personal model on; None: it is not served. artifact_root: the public key that says which
+    bundles may run; None: all. insecure, number, federation: without an identity, on loopback
+    alone.
     """
 
     folder: Path
@@ -78,6 +81,7 @@ class DeviceSettings:
     blobs_bytes_max: int = 2 << 30
     personal_margin: float = 0.05
     inference: Path | None = None
+    artifact_root: Path | None = None
     insecure: bool = False
     number: int | None = None
     federation: str = ""
@@ -127,8 +131,16 @@ class _Agent:
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
         self.personal.prepare()
         self.blobs = FolderBlobs(folder / "blobs", settings.blobs_bytes_max)
+        self.gate: Gate | None = None
+        if settings.artifact_root is not None:
+            root = read_root(settings.artifact_root)
+            self.gate = Gate(root, self.who.federation, folder / SEEN_FILE)
         self.runner = WorkerRunner(
-            settings.worker, self.blobs.path, self.personal, folder / "trained.json"
+            settings.worker,
+            self.blobs.path,
+            self.personal,
+            folder / "trained.json",
+            gate=self.gate,
         )
         self.watch = Watch(settings.conditions, folder, settings.worker.memory_mib, self._is_fresh)
         seen = self.watch.changed()
@@ -274,6 +286,8 @@ class _Agent:
             "memory_mib": self.seen.facts.memory_mib,
             "storage_mib": self.seen.facts.storage_mib,
             "training_pid": self.runner.pid,
+            "signed_only": self.gate is not None,
+            "bundles_refused": 0 if self.gate is None else self.gate.counts.total(),
             "personal_model": None if slot is None else slot.digest,
             "personal_loss": None if slot is None else slot.judgement.loss_after,
             "shared_loss": None if slot is None else slot.judgement.loss_before,

@@ -82,12 +82,21 @@ class Limits:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
+        self._memory_mib, self._cpu_s = settings.memory_mib, settings.cpu_s
         self._base = _address_space()
         os.nice(settings.nice)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _lower(resource.RLIMIT_NOFILE, settings.files)
         most = max(settings.memory_mib, settings.compile_memory_mib) * _MIB + self._base
         _lower(resource.RLIMIT_AS, most, hard=most)
+
+    def of_job(self, memory_mib: int, cpu_s: int) -> None:
+        """What the next job was allowed by whoever signed its bundle; zero, or more than the owner
+        gives: what the owner gives.
+        """
+        settings = self._settings
+        self._memory_mib = min(memory_mib or settings.memory_mib, settings.memory_mib)
+        self._cpu_s = min(cpu_s or settings.cpu_s, settings.cpu_s)
 
     def compiling(self) -> None:
         """A compiler may be started."""
@@ -99,14 +108,14 @@ class Limits:
         """Nothing may be started any more (the superuser alone can: the system does not hold it to
         that limit).
         """
-        _lower(resource.RLIMIT_AS, self._base + self._settings.memory_mib * _MIB)
+        _lower(resource.RLIMIT_AS, self._base + self._memory_mib * _MIB)
         _lower(resource.RLIMIT_NPROC, 0)
         self._seconds()
 
     def _seconds(self) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         spent = int(used.ru_utime + used.ru_stime) + 1
-        _lower(resource.RLIMIT_CPU, spent + self._settings.cpu_s)
+        _lower(resource.RLIMIT_CPU, spent + self._cpu_s)
 
 
 def _lower(which: int, soft: int | None, *, hard: int | None = None) -> None:

@@ -22,8 +22,11 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import DelianError
+from ..core.identity.manifest import ArtifactError
 from ..core.ports import Outcome, ProgramStopped, RunProgram
+from ..core.wire.artifact_pb2 import ArtifactLimits
 from ..core.wire.round_pb2 import (
+    BAD_BUNDLE,
     DEADLINE,
     NO_DATA,
     OUT_OF_MEMORY,
@@ -31,6 +34,7 @@ from ..core.wire.round_pb2 import (
     FailureReason,
 )
 from . import frames
+from .artifacts import Gate
 from .limits import WorkerSettings
 from .personal import Judgement, PersonalStore
 
@@ -75,7 +79,8 @@ class WorkerRunner:
     """A ProgramRunner (core.node.executor) for a device.
 
     path_of: the file of a whole blob, by digest. personal: where EVALUATE leaves the personal
-    model; None: nowhere. memory: a file that remembers, over restarts, what was trained on.
+    model; None: nowhere. memory: a file that remembers, over restarts, what was trained on. gate:
+    says which bundles may run, before anything opens them; None: all.
     """
 
     def __init__(
@@ -85,9 +90,10 @@ class WorkerRunner:
         personal: PersonalStore | None = None,
         memory: Path | None = None,
         command: Sequence[str] = COMMAND,
+        gate: Gate | None = None,
     ) -> None:
         self._settings, self._path_of, self._personal = settings, path_of, personal
-        self._memory, self._command = memory, tuple(command)
+        self._memory, self._command, self._gate = memory, tuple(command), gate
         self._turn = asyncio.Lock()
         self._running: _Running | None = None
         self._tasks: dict[int, asyncio.Task[Any]] = {}
@@ -146,13 +152,19 @@ class WorkerRunner:
         async with self._turn:
             if not self._allowed or self._closed:
                 return ProgramStopped(NO_DATA)
-            why = ""
+            why, wall_s = "", self._settings.wall_s
             try:
-                async with asyncio.timeout(self._settings.wall_s):
-                    return await self._ask(program)
+                limits = ArtifactLimits()
+                if self._gate is not None:
+                    limits = await asyncio.to_thread(self._gate.admit, program)
+                wall_s = min(wall_s, limits.wall_s or wall_s)
+                async with asyncio.timeout(wall_s):
+                    return await self._ask(program, limits)
+            except ArtifactError:
+                return ProgramStopped(BAD_BUNDLE)  # the gate has told why
             except TimeoutError:
                 reason: FailureReason = DEADLINE
-                why = f"not done within {self._settings.wall_s} s"
+                why = f"not done within {wall_s} s"
                 await self._kill()
             except _Ended as end:
                 reason, why = _reason(end.code), str(end)
@@ -171,9 +183,9 @@ class WorkerRunner:
             )
             return ProgramStopped(reason)
 
-    async def _ask(self, program: RunProgram) -> Outcome | ProgramStopped:
+    async def _ask(self, program: RunProgram, limits: ArtifactLimits) -> Outcome | ProgramStopped:
         running = self._running or await self._start()
-        job, vector_bytes = self._job(program)
+        job, vector_bytes = self._job(program, limits)
         try:
             await frames.send(running.writer, job)
             frame = await frames.receive(running.reader, vector_bytes)
@@ -187,7 +199,7 @@ class WorkerRunner:
             raise _Ended(await self._end_of(running))
         return self._outcome(program, frame)
 
-    def _job(self, program: RunProgram) -> tuple[dict[str, Any], int]:
+    def _job(self, program: RunProgram, limits: ArtifactLimits) -> tuple[dict[str, Any], int]:
         """The job as it is sent, and the longest vector that may come back."""
         key, ring = program.arguments
         bundle, weights = (str(self._path_of(digest)) for digest in program.blobs[:2])
@@ -198,6 +210,7 @@ class WorkerRunner:
             "weights": weights,
             "key": [int(k) for k in key],
             "ring": [ring.clip, ring.clients_max, ring.dimension],
+            "limits": [limits.memory_mib, limits.cpu_s],
         }
         if program.program == "evaluate" and self._personal is not None:
             self._personal.prepare()

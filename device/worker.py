@@ -7,7 +7,8 @@ job, and a program that takes too much of anything takes only this process with 
 
     first frame   {"parent": pid, "settings": WorkerSettings}
     job           {"ticket", "program", "bundle", "weights", "key": [u32, u32],
-                   "ring": [clip, clients_max, dimension], "personal"?: {"draft", "present"?}}
+                   "ring": [clip, clients_max, dimension], "limits": [memory MiB, seconds],
+                   "personal"?: {"draft", "present"?}}
     answer        {"ticket", "done": true, "examples", "loss", "finite", "version", ...} + vector
                   {"ticket", "done": false, "reason": FailureReason, "why": text}
 """
@@ -83,6 +84,7 @@ class Worker:
     def run(self, job: Mapping[str, Any]) -> Answer:
         """Raises Stopped."""
         began = time.monotonic()
+        self._limits.of_job(*job["limits"])
         try:
             runtime = self._runtime(Path(job["bundle"]))
             state = self._weights(Path(job["weights"]), runtime)

@@ -1,0 +1,135 @@
+"""`delian artifact`, as whoever keeps the root key and whoever submits runs use it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.cli.artifact import signed_plan
+from delian.core.bundle import Bundle
+from delian.core.errors import DelianError
+from delian.core.identity import manifest as m
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.build import build
+from delian.core.nn import Mlp, sgd
+from delian.core.wire.blob_pb2 import BlobRef
+from delian.core.wire.operator_pb2 import PlanMessage
+
+
+@pytest.fixture(scope="module")
+def small() -> Bundle:
+    task = Classification("small", lambda key: Mlp.init(key, 2, (2,), 2), Samples(2, 1.0))
+    rows = SampleSet(np.zeros((4, 2), np.float32), np.zeros(4, np.int32), np.array(4), np.array(1))
+    return build(
+        task,
+        FedAvg(local=sgd(0.1), server=sgd(1.0), personal_steps=1, epochs=1),
+        rows,
+        example=TensorType(DType.F32, (2, 2)),
+        clip=5.0,
+        clients_max=8,
+        weight_max=4.0,
+        seed=1,
+    )
+
+
+@pytest.fixture
+def ready(delian, tmp_path, small):
+    """A root, an online key that it has signed, and a bundle."""
+    assert delian("artifact", "root-init", "root", "--json")[0] == 0
+    assert delian("artifact", "key-init", "--json")[0] == 0
+    online = tmp_path / "state" / "delian" / "artifacts"
+    code, listed, _ = delian(
+        "artifact", "root-sign", "root", "--federation", "farm",
+        "--key", f"alice={online / 'key.pub'}", "--out", online / "keys", "--json",
+    )  # fmt: skip
+    assert code == 0 and (listed["version"], listed["keys"]) == (1, ["alice"])
+    small.save(tmp_path / "small.bundle")
+    return online
+
+
+def plan(small: Bundle) -> PlanMessage:
+    message = PlanMessage(name="small", bundle=BlobRef(digest=bytes(32), size=5))
+    message.ring.clip, message.ring.dimension = small.manifest.clip, small.manifest.dimension
+    return message
+
+
+def test_a_bundle_is_signed_and_checked(delian, ready, tmp_path):
+    code, told, _ = delian(
+        "artifact", "sign", "small.bundle", "--out", "m", "--cohort-min", 3, "--json"
+    )
+    assert code == 0 and (told["line"], told["cohort_min"]) == ("small", 3)
+    again = ["artifact", "verify", "m", "--root", "root/root.pub"]
+    code, facts, _ = delian(*again, "--bundle", "small.bundle", "--json")
+    assert code == 0 and facts["bundle"] == told["bundle"] and facts["federation"] == "farm"
+    code, facts, _ = delian(
+        "artifact", "verify", ready / "keys", "--root", "root/root.pub", "--json"
+    )
+    assert code == 0 and facts["keys"] == ["alice"] and "bundle" not in facts
+    code, text, _ = delian(*again)
+    assert code == 0 and "sequence" in text
+
+
+def test_what_does_not_hold_exits_with_2_and_says_why(delian, ready, tmp_path):
+    delian("artifact", "sign", "small.bundle", "--out", "m")
+    delian("artifact", "root-init", "other")
+    code, _, err = delian("artifact", "verify", "m", "--root", "other/root.pub")
+    assert code == 2 and "not signed by the root key" in err
+    content = bytearray((tmp_path / "m").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "m").write_bytes(content)
+    code, _, err = delian("artifact", "verify", "m", "--root", "root/root.pub")
+    assert code == 2 and "not what its online key has signed" in err
+    code, _, err = delian("artifact", "root-init", "root")
+    assert code == 2 and "is there already" in err
+    code, _, err = delian("artifact", "root-sign", "root", "--federation", "farm", "--key", "x")
+    assert code == 2 and "not NAME=KEY.pub" in err
+
+
+def test_submit_signs_where_a_key_is_and_says_nothing_where_there_is_none(ready, tmp_path, small):
+    message = plan(small)
+    message.secure.cohort_min = 4
+    root = m.load_public((tmp_path / "root" / "root.pub").read_bytes(), "root")
+    content = signed_plan(message, ready, None, None)
+    found = m.verify(content, root, "farm", m_now(content)).manifest
+    assert (found.line, found.cohort_min) == ("small", 4)
+    assert (found.clip, found.dimension) == (small.manifest.clip, small.manifest.dimension)
+    assert found.bundle == message.bundle
+    assert signed_plan(message, tmp_path / "nothing", None, None) == b""
+    with pytest.raises(DelianError, match="no key in"):
+        signed_plan(message, tmp_path / "nothing", None, "a line")
+    (tmp_path / "m").write_bytes(content)
+    assert signed_plan(message, None, tmp_path / "m", None) == content
+    message.bundle.size += 1
+    with pytest.raises(DelianError, match="another bundle"):
+        signed_plan(message, None, tmp_path / "m", None)
+
+
+def m_now(content: bytes) -> float:
+    from delian.core.wire.artifact_pb2 import ArtifactManifest
+
+    return ArtifactManifest.FromString(m.read(content).manifest).issued_s
+
+
+def test_a_device_joins_with_the_root_key_and_doctor_tells_how_it_stands(
+    delian, coordinator, ready, tmp_path
+):
+    delian("ca", "init", "ca", "--federation", "farm")
+
+    def told() -> dict[str, str]:
+        _, found, _ = delian("doctor", "device", "--offline", "--json")
+        return next(f for f in found["findings"] if f["name"] == "device bundles")
+
+    assert told()["state"] == "warning" and "no root key" in told()["text"]
+    with coordinator(tmp_path / "ca") as (_, enrolment):
+        where = ["--ca", "ca", "--address", f"127.0.0.1:{enrolment}", "--json"]
+        token = delian("token", *where)[1]["token"]
+        code, _, err = delian("join", token, "--artifact-root", "no.pub")
+        assert code == 2 and "cannot be read" in err
+        assert delian("join", token, "--artifact-root", "root/root.pub")[0] == 0
+        edge = delian("token", "--tier", "edge", "--node-address", "e.example", *where)[1]["token"]
+        code, _, err = delian("join", edge, "--identity", "e", "--artifact-root", "root/root.pub")
+        assert code == 2 and "runs no bundles" in err
+    assert told()["state"] == "ok" and "signed ones only" in told()["text"]
+    identity = tmp_path / "state" / "delian" / "device" / "identity"
+    (identity / "artifact-root.pub").write_text("damaged")
+    assert told()["state"] == "wrong"
