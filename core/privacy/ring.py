@@ -14,6 +14,15 @@ as signed as long as n*(C*s + 1) < 2^31, which a plan checks when it is made (Bo
 "Federated learning with autotuned communication-efficient secure aggregation", section 3; the extra
 coordinate as in `docs/protocol.md`).
 
+A plan may rotate updates before they are scaled (`privacy.rotation`), which makes the steps finer,
+and it may have noise added to the elements (`privacy.noising`), for which it keeps room. Then the
+condition is
+
+    n*(p*C*s + 1) + (TAIL sqrt(m) z*C*s + MORE) < 2^(bits-1)
+
+p: the largest coordinate of a rotated update of length 1; 1 without rotation. z: the standard
+deviation of one vector of noise, as a multiple of C; m: how many such vectors are in a sum.
+
 `encode` is written in the compiled language's vocabulary: it is traced into `client_update` and
 runs as plain NumPy.
 """
@@ -29,10 +38,20 @@ import numpy as np
 from .. import random
 from ..errors import DelianError
 from ..ports import DIMENSION_MAX, Floats, Vector
+from ..wire import round_pb2
+from . import rotation
+from .noise import VARIANCE_MAX, VARIANCE_MIN
 
 BITS = 32
+#: Fewer would not tell a clipped update from its rounding.
+BITS_MIN = 8
 CLIP_MIN = 1e-12
 CLIP_MAX = 1e12
+#: Noise of standard deviation d is taken to stay below TAIL*d + MORE, in all coordinates of all
+#: rounds: beyond lies less than 2^-70 of a coordinate's mass (Bernstein).
+NOISE_TAIL = 12.0
+NOISE_MORE = 64.0
+NOISE_MAX = 1e4  # standard deviations in clips: nothing can be learnt through more
 #: The norm is rounded once to f32 before it divides, so a clipped update may be longer than C by a
 #: few parts in 2^24.
 _BLOCK = 1 << 16  # numbers that are decoded at a time
@@ -48,17 +67,24 @@ class RingPlan:
     """How updates of one run become ring elements. Raises RingError when a sum could overflow.
 
     clip: largest L2 norm of an update, C above. clients_max: largest number of updates in one sum,
-    n above. dimension: numbers in an update, D above. bits: width of an element.
+    n above. dimension: numbers in an update, D above. bits: a sum's width; elements travel and are
+    added as 32 bits whatever it is. noise: z above; zero: none. central: one vector of noise is
+    added to a sum, and not one by each device. rotated: whether updates are rotated.
     """
 
     clip: float
     clients_max: int
     dimension: int
     bits: int = BITS
+    noise: float = 0.0
+    central: bool = False
+    rotated: bool = False
 
     def __post_init__(self) -> None:
-        if self.bits != BITS:
-            raise RingError(f"a ring of {self.bits} bits is not supported", f"use bits={BITS}")
+        if not BITS_MIN <= self.bits <= BITS:
+            raise RingError(
+                f"a ring of {self.bits} bits is not supported", f"from {BITS_MIN} to {BITS}"
+            )
         if not CLIP_MIN <= self.clip <= CLIP_MAX:
             raise RingError(
                 f"clip is {self.clip:g}", f"it is a norm, from {CLIP_MIN:g} to {CLIP_MAX:g}"
@@ -69,49 +95,100 @@ class RingPlan:
             )
         if self.clients_max < 1:
             raise RingError(f"clients_max is {self.clients_max}", "at least one device reports")
-        per_client = self._half / self.clients_max
-        if self._fits(self.clip) and self._fits(1.0):
-            return
-        raise RingError(
-            f"the sum of {self.clients_max} updates of norm {self.clip:g} can overflow"
-            f" {self.bits} bits",
-            f"one update has room for {per_client:.3g} steps; lower clients_max or clip",
+        if not 0.0 <= self.noise <= NOISE_MAX:
+            raise RingError(f"noise is {self.noise:g}", f"in clips, from 0 to {NOISE_MAX:g}")
+        if self.scale * self.clip < 1 or self.weight_scale < 1:
+            raise RingError(
+                f"the sum of {self.clients_max} updates of norm {self.clip:g} can overflow"
+                f" {self.bits} bits",
+                f"one update has room for {self._half / self.clients_max:.3g} steps; lower"
+                " clients_max or clip",
+            )
+        if self.noise and self.noise_variance < VARIANCE_MIN:
+            raise RingError(
+                f"noise of {self.noise:g} clips is {math.sqrt(self.noise_variance):.3g} steps",
+                "lower clients_max, so that steps are finer",
+            )
+
+    @staticmethod
+    def of(message: round_pb2.RingPlan) -> RingPlan:
+        """The plan that a message says. Raises RingError, also for one that could overflow."""
+        return RingPlan(
+            message.clip,
+            message.clients_max,
+            message.dimension,
+            message.bits,
+            message.noise,
+            message.central,
+            message.rotated,
+        )
+
+    def message(self) -> round_pb2.RingPlan:
+        """The plan as it travels."""
+        return round_pb2.RingPlan(
+            clip=self.clip,
+            clients_max=self.clients_max,
+            bits=self.bits,
+            dimension=self.dimension,
+            noise=self.noise,
+            central=self.central,
+            rotated=self.rotated,
         )
 
     @property
     def _half(self) -> float:
         return float(2 ** (self.bits - 1))
 
-    def _fits(self, bound: float) -> bool:
-        """Whether some scale from 1/bound upwards has room for values up to `bound`."""
-        scale = self._scale(bound)
-        steps = bound * scale
-        return steps >= 1 and self.clients_max * (steps * _SLACK + 1) < self._half
-
-    def _scale(self, bound: float) -> float:
-        """The largest power of two s with n*(bound*s + 1) < 2^(bits-1), or 0 where none is."""
-        room = (self._half / self.clients_max - 1) / (bound * _SLACK)
-        if room <= 0:
-            return 0.0
-        mantissa, exponent = math.frexp(room)
-        # room = mantissa * 2^exponent with mantissa in [1/2, 1): the power of two strictly below
-        # room.
-        return math.ldexp(1.0, exponent - 1 if mantissa > 0.5 else exponent - 2)
-
     @property
     def scale(self) -> float:
-        """Steps in the ring for 1.0 of a weighted coordinate: s above, a power of two."""
-        return self._scale(self.clip)
+        """Steps in the ring for 1.0 of a weighted coordinate: s above, the largest power of two
+        for which a sum fits and the noise can be drawn; 0 where there is none.
+        """
+        steps = self.clients_max * self.peak * _SLACK + NOISE_TAIL * self.sum_noise
+        room = self._half - self.clients_max - (NOISE_MORE if self.noise else 0.0)
+        scale = _power_below(room / (steps * self.clip))
+        if self.noise:
+            scale = min(scale, _power_below(math.sqrt(VARIANCE_MAX) / (self.noise * self.clip)))
+        return scale
 
     @property
     def weight_scale(self) -> float:
-        """Steps in the ring for a weight of 1: t above, a power of two."""
-        return self._scale(1.0)
+        """Steps in the ring for a weight of 1: t above, a power of two; 0 where there is none."""
+        return _power_below((self._half / self.clients_max - 1) / _SLACK)
+
+    @property
+    def peak(self) -> float:
+        """The largest coordinate that is sent of an update of length 1: p above."""
+        return rotation.peak(self.dimension) if self.rotated else 1.0
+
+    @property
+    def sum_noise(self) -> float:
+        """The largest standard deviation of a sum's noise, in clips."""
+        return self.noise if self.central else self.noise * math.sqrt(self.clients_max)
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of one vector of noise, in steps squared."""
+        return (self.noise * self.clip * self.scale) ** 2
+
+    @property
+    def width(self) -> int:
+        """The fewest `bits` that give the same scale: what elements could be packed to."""
+        coordinate = self.clip * self.scale
+        most = self.clients_max * (self.peak * coordinate * _SLACK + 1)
+        if self.noise:
+            most += NOISE_TAIL * self.sum_noise * coordinate + NOISE_MORE
+        return math.frexp(most)[1] + 1
+
+    @property
+    def coordinates(self) -> int:
+        """Elements of an encoded update that hold the update: D, or whole blocks of a rotation."""
+        return rotation.padded(self.dimension) if self.rotated else self.dimension
 
     @property
     def length(self) -> int:
-        """Elements of an encoded update: D + 1."""
-        return self.dimension + 1
+        """Elements of an encoded update: its coordinates and one of the weight."""
+        return self.coordinates + 1
 
     @property
     def nbytes(self) -> int:
@@ -119,8 +196,17 @@ class RingPlan:
         return 4 * self.length
 
 
+def _power_below(room: float) -> float:
+    """The largest power of two strictly below `room`; 0 where that is below 2^-60 or none."""
+    if room <= 2.0**-60:
+        return 0.0
+    mantissa, exponent = math.frexp(room)
+    # room = mantissa * 2^exponent with mantissa in [1/2, 1).
+    return math.ldexp(1.0, exponent - 1 if mantissa > 0.5 else exponent - 2)
+
+
 def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
-    """An update in the ring: u32[D+1].
+    """An update in the ring: u32[L], L = `plan.length`.
 
     delta: f32[D]. weight: f32[] in (0, 1]. key: u32[2], used for nothing else. A delta that is not
     finite gives elements without meaning: who calls checks it.
@@ -131,10 +217,15 @@ def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
     # nearly always.
     shrink = (plan.clip / np.maximum(norm, plan.clip)).astype(np.float32)
     factor = shrink * weight * np.float32(plan.scale)
+    if plan.rotated:
+        most = np.float32(plan.peak * plan.clip * plan.scale)
+        turned = rotation.rotate(delta, plan.dimension) * factor
+        # Hardly ever does this change anything (`rotation`), and the ring has no room for more.
+        delta, factor = np.maximum(np.minimum(turned, most), -most), np.float32(1.0)
     # Two numbers from each random word, so the update is rounded in two halves: none of what lies
-    # between is as long as the model.
+    # between is as long as the model, but for a rotation.
     first = (plan.length + 1) // 2
-    rest = plan.dimension - first
+    rest = plan.coordinates - first
     words = random.bits(key, (first,))
     low, high = words & 0xFFFF, words >> 16
     counted = np.reshape(weight * np.float32(plan.weight_scale), (1,))
@@ -171,7 +262,7 @@ def add(total: Vector, vector: Vector) -> None:
 
 
 def decode(total: Vector, plan: RingPlan) -> tuple[Floats, float]:
-    """The weighted mean f32[D] and the sum of weights of the updates in a sum u32[D+1].
+    """The weighted mean f32[D] and the sum of weights of the updates in a sum u32[L].
 
     Raises RingError when there is no weight in it, or when the mean is longer than any honest
     devices can make it: the ring wrapped, masks remained, or somebody lied.
@@ -182,14 +273,19 @@ def decode(total: Vector, plan: RingPlan) -> tuple[Floats, float]:
     weight = float(signed[-1]) / plan.weight_scale
     if weight <= 0:
         raise RingError(f"the weights of a sum are {weight:g} in all")
-    mean = np.empty(plan.dimension, np.float32)
-    for start in range(0, plan.dimension, _BLOCK):
+    mean = np.empty(plan.coordinates, np.float32)
+    for start in range(0, plan.coordinates, _BLOCK):
         # Block by block: the f64 between is never as large as the model.
         block = slice(start, start + _BLOCK)
         np.divide(signed[:-1][block], plan.scale * weight, out=mean[block], casting="same_kind")
     # Each of n roundings moves a coordinate by less than one step.
-    steps = plan.clients_max * math.sqrt(plan.dimension) / (plan.scale * weight)
+    long = plan.clients_max * math.sqrt(plan.coordinates) / (plan.scale * weight)
+    if plan.noise:
+        # A sphere's radius, in which nearly all noise of so many coordinates lies, and its tail.
+        deviation = plan.clip * plan.sum_noise / weight
+        long += deviation * (math.sqrt(plan.coordinates) + NOISE_TAIL)
+        long += NOISE_MORE / (plan.scale * weight)
     norm = float(np.linalg.norm(mean))
-    if not norm <= plan.clip * _SLACK + steps:
+    if not norm <= plan.clip * _SLACK + long:
         raise RingError(f"the mean update has norm {norm:.3g}, above the clip {plan.clip:g}")
-    return mean, weight
+    return rotation.rotate_back(mean, plan.dimension) if plan.rotated else mean, weight

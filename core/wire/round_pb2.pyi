@@ -47,16 +47,22 @@ LATE: UploadStatus
 REFUSED: UploadStatus
 
 class RingPlan(_message.Message):
-    __slots__ = ("clip", "clients_max", "bits", "dimension")
+    __slots__ = ("clip", "clients_max", "bits", "dimension", "noise", "central", "rotated")
     CLIP_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_MAX_FIELD_NUMBER: _ClassVar[int]
     BITS_FIELD_NUMBER: _ClassVar[int]
     DIMENSION_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    CENTRAL_FIELD_NUMBER: _ClassVar[int]
+    ROTATED_FIELD_NUMBER: _ClassVar[int]
     clip: float
     clients_max: int
     bits: int
     dimension: int
-    def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ...) -> None: ...
+    noise: float
+    central: bool
+    rotated: bool
+    def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest")
