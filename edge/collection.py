@@ -340,6 +340,8 @@ class Collection(Machine[CollectionState]):
         self._cancel("progress")
 
     def report(self, _: object) -> None:
+        if self.state.waiting:
+            self.record("unanswered", attempt=self.name, devices=len(self.state.waiting))
         self._send_part(more=False)
         self._let_go()
         for name in ("round", "progress", "repeat"):

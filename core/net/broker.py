@@ -30,6 +30,7 @@ from pathlib import Path
 
 from ..errors import DelianError
 from ..identity.certificates import TlsFiles
+from ..node.once import Once
 from .limits import KIB, MIB
 
 log = logging.getLogger("delian.net.broker")
@@ -47,6 +48,8 @@ STOP_TIMEOUT_S = 5.0
 _POLL_S = 0.05  # a broker does not say when it listens
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/sbin")
 _USERS = ("mosquitto", "nobody")
+#: mosquitto finds that a rule for all clients alike is none for each.
+_EXPECTED = "Warning: ACL pattern"
 
 #: Waits for the end of its input, which comes at the latest with the end of whoever writes to it,
 #: however that ends; then ends process $1 and removes folder $2. Linux could signal the broker by
@@ -202,6 +205,8 @@ class Broker:
     """A broker that runs as long as this object is open.
 
     broker = Broker(BrokerSettings(port=0)); await broker.start(); ...; await broker.close()
+
+    complaints: how often mosquitto has said that something is wrong.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -213,6 +218,8 @@ class Broker:
         self._watchdog: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._last_words: list[str] = []
+        self._first = Once()
+        self.complaints = 0
 
     @property
     def address(self) -> str:
@@ -313,12 +320,19 @@ class Broker:
         raise BrokerError(f"{self.kind} does not start: {words}")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """What the broker says goes to the log, a line at a time."""
+        """What the broker says, a line at a time. mosquitto is told to say only what is wrong (whom
+        it turned away, for one): that is counted, and logged once.
+        """
         assert process.stderr is not None
         while line := await process.stderr.readline():
             text = line.decode(errors="replace").strip()
             self._last_words = [*self._last_words[-9:], text]
             log.debug("broker says", extra={"broker": self.kind, "line": text})
+            if self.kind != "mosquitto" or not text or text.startswith(_EXPECTED):
+                continue
+            self.complaints += 1
+            if self._first(text):
+                log.warning("%s says: %s", self.kind, text)
 
     async def wait(self) -> int:
         """Until it ends; gives its exit code."""

@@ -29,6 +29,8 @@ from peer_world import FEDERATION, GATHERER
 
 #: What TLS, or gRPC's core, refuses before anybody here is asked.
 BELOW = ("connections without a call",)
+#: A round ends without a device's answer.
+UNANSWERED = ("node: record unanswered",)
 
 
 async def silent_stream(scene: Scene) -> None:
@@ -172,8 +174,8 @@ async def speaks_http_1(scene: Scene) -> None:
 
 ROWS = [
     Row(silent_stream, ("silent stream",), "silent stream from device-"),
-    Row(never_answers, (), "", members=1),
-    Row(fetches_and_never_answers, (), "", members=1, slow=True),
+    Row(never_answers, UNANSWERED, "unanswered", members=1),
+    Row(fetches_and_never_answers, UNANSWERED, "unanswered", members=1, slow=True),
     Row(never_reads, ("slow reader",)),
     Row(never_reads_a_blob, ("slow reader",), members=1),
     Row(flood, ("too many messages",), slowed=True),

@@ -316,11 +316,15 @@ ROWS = [
     row(offered_and_never_sent, "transfer stopped", inside=True, slow=True),
     row(wrong_round, "node: record late", logged="late: device", slow=True),
     row(wrong_length, "node: record misfit", logged="misfit: device", members=1, slow=True),
-    row(never_answers, members=1),
+    row(never_answers, "node: record unanswered", logged="unanswered", members=1),
     row(flood, "too many messages", slowed=True),
     row(flood_of_births, "too many births"),
     row(births_that_are_not, "malformed", "forged"),
     row(revoked, "revoked"),
     row(topics_of_others),
-    row(turned_away_by_the_broker),
+    row(
+        turned_away_by_the_broker,
+        "broker: complaints",
+        logged="certificate verify failed",
+    ),
 ]

@@ -79,11 +79,15 @@ async def revoked(scene: Scene) -> None:
         await asyncio.to_thread(world.authority.revoke, f"device-{scene.number}")
         await stream.end()
         assert stream.goodbye == "revoked"
-    async with Stream(world, scene.who, scene.material, scene.home) as again:
+    await no_way_back(scene)
+    await scene.honest_end()
+
+
+async def no_way_back(scene: Scene) -> None:
+    async with Stream(scene.world, scene.who, scene.material, scene.home) as again:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await again.connect()
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    await scene.honest_end()
 
 
 async def revoked_at_work(scene: Scene) -> None:
@@ -93,6 +97,7 @@ async def revoked_at_work(scene: Scene) -> None:
         await scene.enlist(stream)
         await asyncio.to_thread(world.authority.revoke, f"device-{scene.number}")
         await stream.end()
+        await no_way_back(scene)
         await scene.honest_end()
 
 
@@ -270,7 +275,7 @@ ROWS = [
     Row(other_authority, BELOW, BELOW[0]),
     Row(revoked, ("revoked",), "revoked from device"),
     Row(revoked, ("revoked",), "revoked from device", home=GATHERER),
-    Row(revoked_at_work, (), "a certificate was revoked", members=1),
+    Row(revoked_at_work, ("revoked",), "a certificate was revoked", members=1),
     Row(plays_operator, ("not allowed",), "not allowed from device-", home=GATHERER),
     Row(plays_home, ("not allowed",), "not allowed from edge-7"),
     *(

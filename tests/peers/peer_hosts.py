@@ -121,7 +121,7 @@ async def http_get(port: int, path: str) -> str:
         await writer.wait_closed()
 
 
-class _Lines(logging.Handler):
+class Lines(logging.Handler):
     """Keeps what the daemons of this process log."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Inside:
 
     def __init__(self, daemon: CloudDaemon | EdgeDaemon) -> None:
         self.daemon = daemon
-        self._lines = _Lines()
+        self._lines = Lines()
         self._ended = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
 

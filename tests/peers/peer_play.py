@@ -25,7 +25,8 @@ GROWTH_MIB = 16
 async def play(world: World, row: Row) -> None:
     if row.by_mqtt and world.broker is None:
         pytest.skip("mosquitto is not installed")
-    before, logged = await world.counts(row.home), len(world.host(row.home).log())
+    before, logs = await world.counts(row.home), world.logs(row.home)
+    logged = [len(lines) for lines in logs]
     usage = world.usage()
     round_ = await world.round(row.members, row.counted, row.deadline_ms)
     scene = Scene(world, round_, world.new_number(), row.home)
@@ -39,7 +40,11 @@ async def play(world: World, row: Row) -> None:
     for name in row.refused if must else ():
         await world.until(lambda name=name: grown(world, row, before, name), f"for {name}")
     wanted = row.logged if row.logged is not None else f"{row.refused[0]} from {scene.who}"
-    lines = world.host(row.home).log()[logged:]
+    lines = [
+        line
+        for each, start in zip(world.logs(row.home), logged, strict=True)
+        for line in each[start:]
+    ]
     assert not must or any(wanted in line for line in lines), (wanted, lines[-20:])
     assert len(lines) < LINES_MAX, "a bad peer fills the log"
     await world.until(lambda: settled(world, usage), f"for its traces to go: {usage}")

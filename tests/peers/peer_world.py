@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -53,7 +54,16 @@ from delian.core.wire.operator_pb2 import PlanMessage, PutPart, SubmitRequest, W
 from delian.core.wire.operator_pb2_grpc import OperatorStub
 from delian.device.machine import DeviceMachine
 from delian.device.state import DevicePolicy, DeviceState
-from peer_hosts import Inside, Outside, Usage, cloud_inside, edge_inside, http_get, read_metrics
+from peer_hosts import (
+    Inside,
+    Lines,
+    Outside,
+    Usage,
+    cloud_inside,
+    edge_inside,
+    http_get,
+    read_metrics,
+)
 
 FEDERATION = "bad-peers"
 EDGE, GATHERER = Node(Tier.EDGE, 1), Node(Tier.EDGE, 0)
@@ -192,7 +202,9 @@ class Round:
         assert facts["selected"] == selected
         everybody = [*HONEST, *counted]
         assert facts["reported"] == len(everybody), facts
-        if not at_deadline:
+        if at_deadline:
+            assert self.took_ms < 1.4 * self.deadline_ms, "the round went on past its deadline"
+        else:
             assert self.took_ms < 0.9 * self.deadline_ms, "the deadline had to end the round"
         model = hashlib.sha256(world.expected(self.run, everybody).astype("<f4").tobytes())
         assert facts["model"] == model.hexdigest(), "the sum is not that of those who reported"
@@ -209,6 +221,7 @@ class World:
         self.runtime = Runtime(self.bundle, "reference")
         self.honest: list[Device] = []
         self.broker: Broker | None = None
+        self._broker_log = Lines()
         self.cloud: Inside | Outside
         self.edge: Inside | Outside
         self._numbers = iter(range(101, 10_000))
@@ -226,6 +239,7 @@ class World:
             rules = acl.mosquitto(FEDERATION, range(1, 9))
             tls = self.files("broker", self._broker_material())
             self.broker = Broker(BrokerSettings(port=0, kind="mosquitto", tls=tls, acl=rules))
+            logging.getLogger("delian.net.broker").addHandler(self._broker_log)
             await self.broker.start()
         broker, ca = self.broker_url, folder / "ca"
         (folder / "edge").mkdir()
@@ -259,6 +273,7 @@ class World:
             await host.close()
         if self.broker is not None:
             await self.broker.close()
+            logging.getLogger("delian.net.broker").removeHandler(self._broker_log)
 
     # ------------------------------------------------ who is who
 
@@ -369,9 +384,16 @@ class World:
     # ------------------------------------------------ what can be seen
 
     async def counts(self, home: Node) -> dict[str, float]:
-        """A daemon's metrics; see `peer_hosts.read_metrics`."""
+        """A daemon's metrics (see `peer_hosts.read_metrics`), and the broker's."""
         port = self.host(home).ports["health"]
-        return read_metrics(await http_get(port, "/metrics"))
+        counts = read_metrics(await http_get(port, "/metrics"))
+        if self.broker is not None:
+            counts["broker: complaints"] = self.broker.complaints
+        return counts
+
+    def logs(self, home: Node) -> tuple[list[str], list[str]]:
+        """What a daemon has logged, and the broker."""
+        return self.host(home).log(), self._broker_log.lines
 
     def usage(self) -> dict[str, Usage]:
         return {"cloud": self.cloud.usage(), "edge": self.edge.usage()}
