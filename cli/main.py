@@ -16,6 +16,7 @@ import typer
 from ..core.errors import DelianError
 from . import (
     artifact,
+    audit,
     broker,
     cloud,
     config_show,
@@ -62,6 +63,7 @@ app.add_typer(device.app, name="device")
 app.add_typer(edge.app, name="edge")
 app.add_typer(identity.ca, name="ca")
 app.add_typer(artifact.app, name="artifact")
+app.add_typer(audit.app, name="audit")
 app.command("token", help=_paragraphs(identity.token))(identity.token)
 app.command("join", help=_paragraphs(identity.join))(identity.join)
 app.add_typer(config_show.app, name="config")

@@ -42,6 +42,7 @@ from ..core.ports import CLOUD, Node, Ordered, Record, Tier
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.journal_pb2 import DeniedVersion, Forget
 from ..core.wire.operator_pb2 import BUFFERED, RunOrder
+from .audit_log import AuditLog
 from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
 from .errands import IdentityErrands
 from .fleet import Fleet, live
@@ -192,6 +193,7 @@ class CloudDaemon:
         self.tasks.start("the fleet's book", self._observe())
         self.tasks.start("the models' keeper", self._retire())
         self.tasks.start("the store's watch", self._watch_store())
+        self.tasks.start("the audit log", self.audit.run())
         if self.trust is not None:
             self.tasks.start("the deny list", self._watch_denied(self.trust))
             self.tasks.start("renewal", self.trust.keep_identity(self._renewed))
@@ -232,6 +234,9 @@ class CloudDaemon:
         closers.push_async_callback(self.blobs.close)
         self.registry = Registry(self.database, self.blobs, settings.models_kept)
         await self.registry.open()
+        trust = self.trust
+        own = None if trust is None else (lambda: trust.own.material())
+        self.audit = AuditLog(self.database, own)
         self.updates = ServerUpdates(self.blobs, settings.backend, on_update=self.telemetry.updated)
         closers.push_async_callback(self.updates.close)
 
@@ -319,6 +324,7 @@ class CloudDaemon:
             authority=trust.authority if trust else None,
             tokens=tokens,
             enrolment=settings.public_enrolment or settings.enrolment,
+            audit=self.audit,
         )
         self._closers.push_async_callback(self.operator.close)
         self.telemetry.sources.refusals["operator"] = lambda: _refused(self.operator.counts)
@@ -415,6 +421,8 @@ class CloudDaemon:
         if record.kind in records.FACTS:
             run = int(record.fields["run"])
             self.registry.tell(run)
+            if record.kind in records.AUDITED:
+                self.audit.grown()
             if record.kind in ("round", "phase"):
                 self._retiring.put_nowait(run)
 

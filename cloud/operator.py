@@ -39,6 +39,7 @@ from ..core.wire.journal_pb2 import DrainEdge, Forget
 from ..core.wire.link_pb2 import Part
 from ..core.wire.operator_pb2 import PlanMessage, RunOrder
 from ..core.wire.operator_pb2 import RunInfo as RunMessage
+from .audit_log import AuditLog
 from .fleet import Fleet, Live, live
 from .machine import Coordinator
 from .plan import RunPlan
@@ -142,7 +143,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
 
     cloud, gatherer: the drivers of the coordinator and of its own edge 0. send_away: ends the links
     of a node. authority, tokens: the CA, where there is one. enrolment: "host:port" that tokens
-    name.
+    name. audit: the chain of aggregates.
     """
 
     def __init__(
@@ -159,11 +160,13 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         authority: Authority | None = None,
         tokens: TokenBook | None = None,
         enrolment: str = "",
+        audit: AuditLog | None = None,
     ) -> None:
         self._registry, self._fleet, self._blobs, self._orders = registry, fleet, blobs, orders
         self._cloud, self._gatherer, self._send_away = cloud, gatherer, send_away
         self._policy = policy or CoordinatorPolicy()
         self._authority, self._tokens, self._enrolment = authority, tokens, enrolment
+        self._audit = audit
         self._submitting = asyncio.Lock()  # numbers go up in the order of the machine's events
         self._begun: set[asyncio.Task[RunMessage]] = set()
         self._transfers = asyncio.Semaphore(TRANSFERS_MAX)
@@ -521,6 +524,21 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             finally:
                 self._blobs.unpin(request.digest)
             self.counts["blobs out"] += 1
+
+    async def Audit(
+        self, request: operator_pb2.AuditRequest, context: Any
+    ) -> AsyncIterator[operator_pb2.AuditLine]:
+        after, audit = request.after, self._audit
+        if audit is None:
+            return
+        async with self._transfers:
+            await self._answer(context, audit.sign())
+            while True:
+                lines, after = await self._answer(context, audit.page(after))
+                for line in lines:
+                    yield operator_pb2.AuditLine(line=line)
+                if not lines:
+                    return
 
     # ------------------------------------------------ answers
 

@@ -218,3 +218,25 @@ class SnapshotRow(Base):
     pack: Mapped[str | None] = mapped_column(String(128))
     length: Mapped[int]
     crc: Mapped[int]
+
+
+class AuditEntryRow(Base):
+    """An entry of the chain of aggregates (`cloud.audit`). body: its line; none is ever changed."""
+
+    __tablename__ = "audit_entries"
+
+    sequence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    body: Mapped[bytes]
+    hash: Mapped[bytes] = mapped_column(_Digest)
+
+
+class AuditCheckpointRow(Base):
+    """A signature over the chain up to an entry. certificate: DER."""
+
+    __tablename__ = "audit_checkpoints"
+
+    sequence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    head: Mapped[bytes] = mapped_column(_Digest)
+    time_ms: Mapped[int]
+    certificate: Mapped[bytes]
+    signature: Mapped[bytes]

@@ -1,4 +1,5 @@
-"""The coordinator's records as rows: attempts, evaluations, models, and a run's events.
+"""The coordinator's records as rows: attempts, evaluations, models, a run's events, and the chain
+of aggregates.
 
 Called by the journal, in the transaction that makes the events durable of which the records came.
 An event of a run is a kind and a JSON object of facts; docs/operating.md lists them. Lists of
@@ -19,9 +20,10 @@ from sqlalchemy import func, insert, select, update
 from ...core.ports import Record
 from ...core.wire.operator_pb2 import PlanMessage
 from ...core.wire.round_pb2 import FailureReason
+from .. import audit
 from ..state import OVER
 from .engines import Connection
-from .models import EvaluationRow, EventRow, ModelRow, RoundRow, RunRow
+from .models import AuditEntryRow, EvaluationRow, EventRow, ModelRow, RoundRow, RunRow
 
 #: An event's facts, as JSON; proto/operator.proto names the limit.
 FACTS_BYTES_MAX = 64 * 1024
@@ -75,6 +77,10 @@ FACTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
+#: The records that say what was aggregated.
+AUDITED = ("round", "evaluation")
+
+
 async def keep(connection: Connection, records: Sequence[Record], now_ms: int) -> None:
     """Writes the rows that come of records, in their order."""
     sequences: dict[int, int] = {}
@@ -87,6 +93,8 @@ async def keep(connection: Connection, records: Sequence[Record], now_ms: int) -
         row = (await connection.execute(select(RunRow).where(RunRow.run == run))).one_or_none()
         if row is None:
             continue  # an order that was refused before its run had a row
+        if record.kind in AUDITED:
+            await _keep_audited(connection, record, row, now_ms)
         if record.kind == "round":
             await _keep_round(connection, fields, row, now_ms)
         elif record.kind == "evaluation":
@@ -110,6 +118,18 @@ async def keep(connection: Connection, records: Sequence[Record], now_ms: int) -
                 facts=_json(facts(fields)),
             )
         )
+
+
+async def _keep_audited(connection: Connection, record: Record, run: Any, now_ms: int) -> None:
+    """Appends to the chain: whoever calls is the store's one writer."""
+    asked = select(AuditEntryRow.sequence, AuditEntryRow.hash)
+    newest = asked.order_by(AuditEntryRow.sequence.desc()).limit(1)
+    last = (await connection.execute(newest)).one_or_none()
+    sequence, previous = (last.sequence + 1, last.hash) if last else (1, audit.START)
+    bundle = PlanMessage.FromString(run.plan).bundle.digest
+    line = audit.entry(record.kind, record.fields, bundle, sequence, previous, now_ms)
+    made = {"sequence": sequence, "body": line, "hash": audit.hash_of(line)}
+    await connection.execute(insert(AuditEntryRow).values(**made))
 
 
 async def _keep_round(

@@ -71,6 +71,7 @@ CALLS: Mapping[tuple[Tier, str], frozenset[Role]] = {
             "Rollback",
             "PutBlob",
             "GetBlob",
+            "Audit",
         )
     },
 }

@@ -355,6 +355,18 @@ class TokenReply(_message.Message):
     expires_ms: int
     def __init__(self, token: _Optional[str] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
+class AuditRequest(_message.Message):
+    __slots__ = ("after",)
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    def __init__(self, after: _Optional[int] = ...) -> None: ...
+
+class AuditLine(_message.Message):
+    __slots__ = ("line",)
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    line: bytes
+    def __init__(self, line: _Optional[bytes] = ...) -> None: ...
+
 class Nothing(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -121,6 +121,11 @@ class OperatorStub:
                 request_serializer=delian_dot_core_dot_wire_dot_blob__pb2.BlobRef.SerializeToString,
                 response_deserializer=delian_dot_core_dot_wire_dot_link__pb2.Part.FromString,
                 _registered_method=True)
+        self.Audit = channel.unary_stream(
+                '/delian.wire.Operator/Audit',
+                request_serializer=delian_dot_core_dot_wire_dot_operator__pb2.AuditRequest.SerializeToString,
+                response_deserializer=delian_dot_core_dot_wire_dot_operator__pb2.AuditLine.FromString,
+                _registered_method=True)
 
 
 class OperatorServicer:
@@ -229,6 +234,13 @@ class OperatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Audit(self, request, context):
+        """The record of what was aggregated; it ends with a signature where the coordinator has a key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -316,6 +328,11 @@ def add_OperatorServicer_to_server(servicer, server):
                     servicer.GetBlob,
                     request_deserializer=delian_dot_core_dot_wire_dot_blob__pb2.BlobRef.FromString,
                     response_serializer=delian_dot_core_dot_wire_dot_link__pb2.Part.SerializeToString,
+            ),
+            'Audit': grpc.unary_stream_rpc_method_handler(
+                    servicer.Audit,
+                    request_deserializer=delian_dot_core_dot_wire_dot_operator__pb2.AuditRequest.FromString,
+                    response_serializer=delian_dot_core_dot_wire_dot_operator__pb2.AuditLine.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -777,6 +794,33 @@ class Operator:
             '/delian.wire.Operator/GetBlob',
             delian_dot_core_dot_wire_dot_blob__pb2.BlobRef.SerializeToString,
             delian_dot_core_dot_wire_dot_link__pb2.Part.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Audit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/delian.wire.Operator/Audit',
+            delian_dot_core_dot_wire_dot_operator__pb2.AuditRequest.SerializeToString,
+            delian_dot_core_dot_wire_dot_operator__pb2.AuditLine.FromString,
             options,
             channel_credentials,
             insecure,
