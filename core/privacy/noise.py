@@ -17,8 +17,17 @@ computed in decimal arithmetic of 60 digits; with U uniform on 127 bits the magn
 of entries <= U, and one more bit is the sign. U's upper 63 bits decide, and its lower 64 are drawn
 only where the upper ones equal an entry's. K is where the tail falls below 2^-127, and each entry
 is rounded by less than 2^-127: the statistical distance to the exact distribution is at most
-(K+1) 2^-127, below 2^-111 a number at the largest variance. (For a million numbers of each of a
-thousand devices: below 2^-81.)
+(K+1) 2^-127, below 2^-110 a number at the largest variance. (For a million numbers of each of a
+thousand devices: below 2^-80.)
+
+A discrete Gaussian that is too wide for a table is a sum X + m*Y of two that are not, of variances
+a and b with v = a + m^2 b (Micciancio and Walter 2017, "Gaussian sampling over the integers:
+efficient, generic, constant-time", section 3). For P(X + mY = z) is a sum over y of
+
+    exp(-(z - my)^2 / 2a - y^2 / 2b)  =  exp(-z^2 / 2v) exp(-(y - c)^2 / 2d),     d = a b / v
+
+whose second factor adds up to sqrt(2 pi d) whatever c is, but for a share of 2 exp(-2 pi^2 d) and
+less (Poisson's summation formula). Here d is at least 60: a factor of 1 +- 2^-1000.
 
 Uniform bits are the key stream of AES-256-CTR from counter 0, 64 a number, each used once. A key
 must be used for one vector only. Looking up a table takes time that depends on the number that is
@@ -42,9 +51,11 @@ from ..errors import DelianError
 from ..ports import Vector
 
 KEY_BYTES = 32
-#: A standard deviation of 2^11 steps: rounding to a step then adds next to nothing to the noise,
-#: and the table is small enough for a processor's second cache.
-VARIANCE_MAX = 2.0**22
+#: Of one table, and so of Skellam noise. A standard deviation of 2^13 steps: the table's megabyte
+#: is made in a quarter of a second and lies in a processor's second cache.
+VARIANCE_MAX = 2.0**26
+#: Of the discrete Gaussian: with m = 2^10 in the sum above.
+GAUSSIAN_VARIANCE_MAX = 2.0**46
 #: Below, nearly all numbers drawn are zero.
 VARIANCE_MIN = 2.0**-4
 
@@ -69,31 +80,52 @@ class Table:
     low: Any
 
 
-@functools.lru_cache(maxsize=8)
-def skellam(variance: float) -> Table:
-    """The table of the Skellam distribution. Raises NoiseError for a variance out of range."""
-    return _table(variance, _skellam_masses(_checked(variance)))
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """A sum of independent numbers, each drawn by a table and times a whole number."""
+
+    parts: tuple[tuple[Table, int], ...]
 
 
 @functools.lru_cache(maxsize=8)
-def discrete_gaussian(variance: float) -> Table:
-    """The table of the discrete Gaussian with parameter sigma^2 = `variance`, which for all but the
-    smallest is its variance. Raises NoiseError for one out of range.
+def skellam(variance: float) -> Distribution:
+    """The Skellam distribution. Raises NoiseError for a variance out of range."""
+    _check(variance, VARIANCE_MAX)
+    return Distribution(((_table(variance, _skellam_masses(Decimal(variance))), 1),))
+
+
+@functools.lru_cache(maxsize=8)
+def discrete_gaussian(variance: float) -> Distribution:
+    """The discrete Gaussian with parameter sigma^2 = `variance`, which for all but the smallest is
+    its variance. Raises NoiseError for one out of range.
     """
-    return _table(variance, _gaussian_masses(_checked(variance)))
+    _check(variance, GAUSSIAN_VARIANCE_MAX)
+    if variance <= VARIANCE_MAX:
+        return Distribution(((_gaussian_table(variance), 1),))
+    fine = min(variance / 2, VARIANCE_MAX)
+    multiple = 1
+    while (coarse := (variance - fine) / multiple**2) > VARIANCE_MAX:
+        multiple *= 2
+    return Distribution(((_gaussian_table(fine), 1), (_gaussian_table(coarse), multiple)))
 
 
-def add(vector: Vector, table: Table, key: bytes) -> None:
-    """Adds a number of the table's distribution to each element of u32[n], in place, modulo 2^32.
+def _gaussian_table(variance: float) -> Table:
+    return _table(variance, _gaussian_masses(Decimal(variance)))
+
+
+def add(vector: Vector, distribution: Distribution, key: bytes) -> None:
+    """Adds a number of the distribution to each element of u32[n], in place, modulo 2^32.
 
     key: 32 secret bytes, used for nothing else. Equal keys give equal noise. Raises NoiseError for
     a key of another length.
     """
     stream = _KeyStream(key)
     for start in range(0, len(vector), _BLOCK):
-        part = vector[start : start + _BLOCK]
-        magnitude, negative = _draw(table, stream, len(part))
-        np.add(part, np.where(negative, -magnitude, magnitude).astype(np.uint32), out=part)
+        block = vector[start : start + _BLOCK]
+        for table, multiple in distribution.parts:
+            magnitude, negative = _draw(table, stream, len(block))
+            number = np.where(negative, -magnitude, magnitude) * multiple
+            np.add(block, number.astype(np.uint32), out=block)
 
 
 def _draw(table: Table, stream: _KeyStream, count: int) -> tuple[Any, Any]:
@@ -124,13 +156,12 @@ class _KeyStream:
         return np.frombuffer(self._cipher.update(bytes(8 * count)), "<u8").astype(np.uint64)
 
 
-def _checked(variance: float) -> Decimal:
-    if not VARIANCE_MIN <= variance <= VARIANCE_MAX:
+def _check(variance: float, most: float) -> None:
+    if not VARIANCE_MIN <= variance <= most:
         raise NoiseError(
             f"noise of variance {variance:g}",
-            f"from {VARIANCE_MIN:g} to {VARIANCE_MAX:g} steps squared can be drawn",
+            f"from {VARIANCE_MIN:g} to {most:g} steps squared can be drawn",
         )
-    return Decimal(variance)
 
 
 def _entries(variance: Decimal) -> int:

@@ -40,7 +40,7 @@ from ..errors import DelianError
 from ..ports import DIMENSION_MAX, Floats, Vector
 from ..wire import round_pb2
 from . import rotation
-from .noise import VARIANCE_MAX, VARIANCE_MIN
+from .noise import GAUSSIAN_VARIANCE_MAX, VARIANCE_MAX, VARIANCE_MIN
 
 BITS = 32
 #: Fewer would not tell a clipped update from its rounding.
@@ -148,7 +148,8 @@ class RingPlan:
         room = self._half - self.clients_max - (NOISE_MORE if self.noise else 0.0)
         scale = _power_below(room / (steps * self.clip))
         if self.noise:
-            scale = min(scale, _power_below(math.sqrt(VARIANCE_MAX) / (self.noise * self.clip)))
+            widest = math.sqrt(GAUSSIAN_VARIANCE_MAX if self.central else VARIANCE_MAX)
+            scale = min(scale, _power_below(widest / (self.noise * self.clip)))
         return scale
 
     @property

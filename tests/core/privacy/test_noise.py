@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from decimal import Decimal, localcontext
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from delian.core.privacy import noise
-from delian.core.privacy.noise import NoiseError, Table
+from delian.core.privacy.noise import Distribution, NoiseError, Table
 
 DRAWS = 1 << 18
 BOTH = [noise.skellam, noise.discrete_gaussian]
@@ -22,9 +23,9 @@ def key(number):
     return hashlib.sha256(b"noise test %d" % number).digest()
 
 
-def drawn(table, count=DRAWS, number=0):
+def drawn(distribution, count=DRAWS, number=0):
     vector = np.zeros(count, np.uint32)
-    noise.add(vector, table, key(number))
+    noise.add(vector, distribution, key(number))
     return vector.view(np.int32).astype(np.int64)
 
 
@@ -44,11 +45,19 @@ def skellam_mass(k, variance):
     return total * (-Decimal(variance)).exp()
 
 
-def gaussian_mass(k, variance):
-    def weight(j):
-        return (-Decimal(j * j) / (2 * Decimal(variance))).exp()
+def gaussian_weight(k, variance):
+    return (-Decimal(k * k) / (2 * Decimal(variance))).exp()
 
-    return weight(k) / sum(weight(j) for j in range(-400, 401))
+
+@functools.cache
+def gaussian_total(variance):
+    with localcontext() as context:
+        context.prec = 80
+        return 1 + 2 * sum(gaussian_weight(k, variance) for k in range(1, 200))
+
+
+def gaussian_mass(k, variance):
+    return gaussian_weight(k, variance) / gaussian_total(variance)
 
 
 MASSES = {noise.skellam: skellam_mass, noise.discrete_gaussian: gaussian_mass}
@@ -57,7 +66,8 @@ MASSES = {noise.skellam: skellam_mass, noise.discrete_gaussian: gaussian_mass}
 @pytest.mark.parametrize("variance", [0.0625, 1.0, 37.5])
 @pytest.mark.parametrize("distribution", BOTH)
 def test_every_entry_of_a_table_is_right_to_its_last_bit(distribution, variance):
-    table = distribution(variance)
+    ((table, multiple),) = distribution(variance).parts
+    assert multiple == 1
     with localcontext() as context:
         context.prec = 80
         below = Decimal(0)
@@ -72,7 +82,7 @@ def test_every_entry_of_a_table_is_right_to_its_last_bit(distribution, variance)
         assert 1 - below - rest < Decimal(2) ** -127
 
 
-@pytest.mark.parametrize("variance", [0.5, 100.0, 2.0**22])
+@pytest.mark.parametrize("variance", [0.5, 100.0, 2.0**26])
 @pytest.mark.parametrize("distribution", BOTH)
 def test_moments_are_the_distribution_s(distribution, variance):
     x = drawn(distribution(variance)).astype(np.float64)
@@ -123,6 +133,36 @@ def test_what_many_devices_add_has_the_variance_of_the_whole():
     assert abs(x.mean()) < 5 * math.sqrt(devices * variance / count)
 
 
+@pytest.mark.parametrize("variance", [2.0**26 + 1, 3e8, 1e11, 2.0**46])
+def test_a_wide_gaussian_is_a_sum_of_two_that_leaves_no_trace_of_its_grid(variance):
+    (fine, one), (coarse, multiple) = noise.discrete_gaussian(variance).parts
+    assert one == 1 and fine.variance + multiple**2 * coarse.variance == variance
+    # The d of the module's docstring.
+    assert fine.variance * coarse.variance / variance >= 60
+    x = drawn(noise.discrete_gaussian(variance))
+    assert abs(x.var() / variance - 1) < 5 * math.sqrt(2 / DRAWS)
+    assert abs(np.mean((x / math.sqrt(variance)) ** 4) - 3) < 5 * math.sqrt(96 / DRAWS)
+    # All remainders are as likely: 16 cells, chi-square with 15 degrees of freedom.
+    grid = max(multiple, 16)
+    counts = np.bincount((x % grid) * 16 // grid, minlength=16)
+    statistic = float(np.sum((counts - DRAWS / 16) ** 2 / (DRAWS / 16)))
+    assert statistic < 15 + 5 * math.sqrt(30)
+
+
+def test_the_sum_of_two_gaussians_is_exact_where_it_can_be_computed():
+    # The formula of the docstring on small numbers: a = 9, b = 4, m = 2, so v = 25 and d = 1.44.
+    def weights(variance, reach):
+        return {k: math.exp(-k * k / (2 * variance)) for k in range(-reach, reach + 1)}
+
+    fine, coarse, wide = weights(9.0, 60), weights(4.0, 60), weights(25.0, 60)
+    total = {
+        z: sum(fine.get(z - 2 * y, 0.0) * c for y, c in coarse.items()) for z in range(-20, 21)
+    }
+    share = {z: total[z] / wide[z] for z in total}
+    spread = max(share.values()) / min(share.values()) - 1
+    assert spread < 4.1 * math.exp(-2 * math.pi**2 * 1.44)
+
+
 def test_neighbouring_numbers_and_other_keys_are_not_correlated():
     x, y = (drawn(noise.skellam(100.0), number=n) / 10.0 for n in (1, 2))
     for lag in (1, 2, 17):
@@ -147,14 +187,20 @@ def test_noise_is_added_modulo_two_to_the_32():
 def test_each_number_takes_its_own_64_bits_of_the_key_stream():
     # Longer than a block, so that the stream goes on from one block to the next.
     count = (1 << 15) + 100
-    table = noise.skellam(400.0)
-    x = drawn(table, count)
+    distribution = noise.skellam(400.0)
+    ((table, _),) = distribution.parts
+    x = drawn(distribution, count)
     words = key_stream(0, count)
     thresholds = [int(h) for h in table.high]
     for i in (*range(50), *range((1 << 15) - 5, (1 << 15) + 50)):
         magnitude = sum(h <= words[i] >> 1 for h in thresholds)
         assert x[i] == (-magnitude if words[i] & 1 else magnitude)
     assert len(set(words)) == count
+
+
+def made(high, low):
+    table = Table(1.0, np.array(high, np.uint64), np.array(low, np.uint64))
+    return Distribution(((table, 1),))
 
 
 def test_equal_upper_bits_are_decided_by_fresh_lower_ones():
@@ -164,28 +210,20 @@ def test_equal_upper_bits_are_decided_by_fresh_lower_ones():
     # bits are the next three words: one step is put just at, one just above the word drawn for it.
     for low_of, counted in ((lambda w: w, True), (lambda w: w + 1, False)):
         steps = sorted((u, low_of(words[3 + i]), i) for i, u in enumerate(uppers))
-        table = Table(
-            1.0,
-            np.array([s[0] for s in steps], np.uint64),
-            np.array([s[1] for s in steps], np.uint64),
-        )
+        distribution = made([s[0] for s in steps], [s[1] for s in steps])
         rank = {i: place for place, (_, _, i) in enumerate(steps)}
         expected = [rank[i] + counted for i in range(3)]
-        assert list(np.abs(drawn(table, 3))) == expected
+        assert list(np.abs(drawn(distribution, 3))) == expected
 
 
 def test_entries_that_share_their_upper_bits_are_told_apart():
     words = key_stream(0, 2)
     upper, lower = words[0] >> 1, words[1]
-    table = Table(
-        1.0,
-        np.array([upper] * 4, np.uint64),
-        np.array([lower - 2, lower - 1, lower + 1, lower + 2], np.uint64),
-    )
-    assert abs(drawn(table, 1)[0]) == 2
+    distribution = made([upper] * 4, [lower - 2, lower - 1, lower + 1, lower + 2])
+    assert abs(drawn(distribution, 1)[0]) == 2
 
 
-@pytest.mark.parametrize("variance", [0.0, -1.0, 2.0**-5, 2.0**23, math.inf, math.nan])
+@pytest.mark.parametrize("variance", [0.0, -1.0, 2.0**-5, 2.0**47, math.inf, math.nan])
 @pytest.mark.parametrize("distribution", BOTH)
 def test_a_variance_out_of_range_is_refused(distribution, variance):
     with pytest.raises(NoiseError, match="variance") as refused:

@@ -1,0 +1,140 @@
+"""Noise in a run: how much a promise takes, what a device checks and adds, what a round costs.
+
+Each of n devices adds a Skellam vector of variance v to its elements before they are masked, and
+the sum carries n*v: nobody need be trusted with the exact sum. Noise of devices that work with the
+coordinator counts for nothing, since they can tell it: of n survivors, with a share g of at most N
+devices corrupt, n - gN count. Or the coordinator adds one discrete Gaussian vector to the sum, and
+is trusted to do so and to forget the sum (`central`).
+
+What one device can change is bounded by what it checks itself, on the finished elements and not
+in a program that others wrote (`guard`): its weight is 1, and the length of k = floor(v + u) is at
+most Delta_2,
+
+    Delta_2^2 = min( (C s + sqrt(L))^2,  C^2 s^2 + L/4 + sqrt(2 log(1/beta)) (C s + sqrt(L)/2) )
+
+for L coordinates of which rounding makes more with a chance below beta (Kairouz, Liu and Steinke
+2021, "The distributed discrete Gaussian mechanism for federated learning with secure aggregation",
+proposition 22). Where it does, the device sends nothing. Rounding is no noise: it is counted as
+length here, and for no privacy.
+
+The promise is about a device's whole update: with its update, or with zeros in its place, what the
+run publishes is (epsilon, delta)-indistinguishable. That a device takes part is not hidden.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ..ports import Vector
+from . import accounting, noise
+from .ring import RingError, RingPlan
+
+#: beta above: less often than once in as many roundings as all devices ever make.
+_BETA = 2.0**-60
+#: The chance, each release, that an honest device's rounding was too long (beta), or that noise was
+#: not exactly distributed (`noise`: at most 2^-110 a number, of fewer than 2^28 of 2^20 devices).
+FAILURE = 2.0**-58
+_SLACK = 1.0 + 2.0**-20  # as the ring's: one rounding to f32
+_BLOCK = 1 << 16
+#: The promise is met this closely, from below.
+_TOLERANCE = 1e-6
+_NOISE_LEAST = 1e-6
+
+
+def sensitivity(plan: RingPlan) -> tuple[float, float]:
+    """Delta_2 and Delta_1 of one device's elements, in steps."""
+    length = plan.clip * plan.scale * _SLACK
+    root = math.sqrt(plan.coordinates)
+    spread = math.sqrt(2 * math.log(1 / _BETA)) * (length + root / 2)
+    l2 = min(length + root, math.sqrt(length * length + root * root / 4 + spread))
+    return l2, accounting.whole_l1(l2, plan.coordinates)
+
+
+def guard(vector: Vector, plan: RingPlan) -> None:
+    """Refuses a device's finished elements, u32[L], where they could tell more of it than the plan
+    accounts for: raises RingError for a weight other than 1 and for a vector that is too long.
+    """
+    if vector.shape != (plan.length,):
+        raise RingError(f"{vector.shape} elements, where the plan says {plan.length}")
+    if int(vector[-1]) != int(plan.weight_scale):
+        raise RingError(
+            "an update's weight is not 1, and would tell something of the data",
+            "build the bundle with weight_max=1 for a run with noise",
+        )
+    square = 0.0
+    for start in range(0, plan.coordinates, _BLOCK):
+        block = vector[:-1][start : start + _BLOCK].view(np.int32).astype(np.float64)
+        square += float(block @ block)
+    if not square <= sensitivity(plan)[0] ** 2:
+        raise RingError(
+            f"an update is {math.sqrt(square):.6g} steps long, where the plan allows"
+            f" {sensitivity(plan)[0]:.6g}",
+            "the program does not clip as the plan says",
+        )
+
+
+def add(vector: Vector, plan: RingPlan, key: bytes) -> None:
+    """Adds one vector of the plan's noise, in place: to a device's elements or, where the plan's
+    noise is central, to a sum. The weight stays exact.
+
+    key: 32 secret bytes, used for this vector alone. Raises NoiseError.
+    """
+    distribution = noise.discrete_gaussian if plan.central else noise.skellam
+    noise.add(vector[: plan.coordinates], distribution(plan.noise_variance), key)
+
+
+def release(plan: RingPlan, survivors: int, corrupt: float = 0.0) -> accounting.Divergences:
+    """What publishing the sum of so many devices costs; each goes with a chance of FAILURE.
+
+    corrupt: g above. Raises RingError where no honest device's noise need be in the sum.
+    """
+    l2, l1 = sensitivity(plan)
+    if plan.central:
+        return accounting.gaussian(l2, plan.noise_variance)
+    honest = survivors - math.ceil(corrupt * plan.clients_max - 1e-9)
+    if honest < 1:
+        raise RingError(
+            f"of {survivors} devices, {corrupt:g} of {plan.clients_max} may be corrupt",
+            "ask for more reports in a round",
+        )
+    return accounting.skellam(l2, l1, honest * plan.noise_variance)
+
+
+def planned(
+    plan: RingPlan,
+    epsilon: float,
+    delta: float,
+    releases: int,
+    survivors: int,
+    corrupt: float = 0.0,
+    central: bool = False,
+) -> RingPlan:
+    """The ring plan with the least noise that keeps (epsilon, delta) over so many releases, each of
+    `survivors` devices or more.
+
+    plan: without noise. Raises BudgetError for an epsilon or a delta that is none, RingError where
+    the noise that it takes cannot be drawn, does not fit the ring, or drowns all that is learnt.
+    """
+    budget = accounting.Budget(epsilon, delta)  # refuses what is no promise
+
+    def keeps(amount: float) -> bool:
+        made = replace(plan, noise=amount, central=central)
+        cost = release(made, survivors, corrupt)
+        total = tuple(releases * c for c in cost)
+        spent = accounting.epsilon_of(total, budget.delta - releases * FAILURE)
+        return spent <= epsilon * (1 - _TOLERANCE)
+
+    if delta <= releases * FAILURE:
+        raise accounting.BudgetError(
+            f"delta is {delta:g}", f"{releases} releases alone fail with {releases * FAILURE:g}"
+        )
+    low, high = _NOISE_LEAST, _NOISE_LEAST
+    while not keeps(high):
+        low, high = high, 2 * high  # past the ring's own limit, RingError says so
+    while high > low * (1 + _TOLERANCE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return replace(plan, noise=high, central=central)
