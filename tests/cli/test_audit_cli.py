@@ -1,0 +1,62 @@
+"""`delian audit verify` on a file: what it tells, and its exit codes."""
+
+from __future__ import annotations
+
+import pytest
+from delian.cloud import audit
+from delian.core.identity.authority import Authority, issue_to
+from delian.core.identity.certificates import Role, TlsMaterial
+
+
+@pytest.fixture
+def record(tmp_path):
+    """A file with three signed entries; gives its lines and the CA's folder."""
+    import time
+
+    authority = Authority.create(tmp_path / "ca", "farm")
+    key, issued = issue_to(authority, Role.CLOUD, 0, ["127.0.0.1"])
+    material = TlsMaterial(key, issued.chain, authority.pem)
+    lines, head = [], audit.START
+    for number in (1, 2, 3):
+        fields = {"run": 4, "round": number, "model": bytes(32), "devices": 5}
+        lines.append(audit.entry("evaluation", fields, bytes(32), number, head, 0))
+        head = audit.hash_of(lines[-1])
+    now_ms = time.time_ns() // 1_000_000
+    lines.append(audit.Checkpoint.sign(material, 3, head, now_ms).line())
+    (tmp_path / "record").write_bytes(b"".join(line + b"\n" for line in lines))
+    return lines
+
+
+def test_a_record_that_holds(delian, record):
+    code, told, _ = delian("audit", "verify", "record", "--ca", "ca", "--json")
+    assert code == 0 and told["good"] and told["broken"] is None
+    assert (told["entries"], told["signatures"], told["signed"], told["runs"]) == (3, 1, 3, [4])
+    code, out, _ = delian("audit", "verify", "record", "--ca", "ca/ca.pem", "--head", told["head"])
+    assert code == 0 and told["head"] in out and "not signed" not in out
+
+
+def test_the_first_broken_link_is_named_and_the_exit_code_is_1(delian, record, tmp_path):
+    _, told, _ = delian("audit", "verify", "record", "--json")
+    (tmp_path / "cut").write_bytes(b"".join(line + b"\n" for line in record[:2]))
+    code, out, _ = delian("audit", "verify", "cut")
+    assert code == 0 and "the last 2 are not signed" in out
+    code, cut, _ = delian("audit", "verify", "cut", "--head", told["head"], "--json")
+    assert code == 1 and not cut["good"] and "the chain ends before it" in cut["broken"]["why"]
+    lines = [record[0], record[1].replace(b'"count":5', b'"count":6'), *record[2:]]
+    (tmp_path / "changed").write_bytes(b"".join(line + b"\n" for line in lines))
+    code, out, _ = delian("audit", "verify", "changed")
+    assert code == 1 and "BROKEN       at entry 3 (line 3)" in out
+
+
+def test_what_is_no_record_no_head_and_no_ca(delian, record, tmp_path):
+    (tmp_path / "noise").write_bytes(b"\x00" * 200_000)
+    code, told, _ = delian("audit", "verify", "noise", "--json")
+    assert code == 1 and told["broken"]["line"] == 1
+    for arguments, words in (
+        (["nothing"], "cannot open nothing"),
+        (["record", "--head", "3"], "is no head"),
+        (["record", "--head", "3:zz"], "is no head"),
+        (["record", "--ca", "record"], "this is no X.509 certificate"),
+    ):
+        code, _, err = delian("audit", "verify", *arguments)
+        assert code == 2 and words in err
