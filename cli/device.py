@@ -209,7 +209,7 @@ def predict(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the device's own model; `x` is a batch as the model takes it."""
+    """Ask the device's own model; `x` are rows as the device's data has them."""
     import numpy as np
 
     from .config import load

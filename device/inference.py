@@ -3,9 +3,10 @@
     model = delian.device.PersonalModel(folder)         # the agent's `personal` folder
     logits = model.predict(x)                           # f32[n, ...] -> f32[n, classes]
 
-`x` is as the task's model takes it: scaled, if the task scales. A model that the agent has put in
-place of the old one is taken up with the next call; calls that run finish with the one that they
-began with. A model that cannot be loaded is not taken up.
+`x` are rows as the device's data has them, also flat ones, or with axes of length one more or less:
+the bundle's program scales them. A model that the agent has put in place of the old one is taken up
+with the next call; calls that run finish with the one that they began with. A model that cannot be
+loaded is not taken up.
 
 The server is a process of its own, `python -m delian.device.inference FOLDER SOCKET`, so that the
 agent stays small. A request is a frame (`frames`):
@@ -42,6 +43,7 @@ from numpy.typing import NDArray
 from ..core import bundle as bundles
 from ..core.backends import Backend, Executable, compile_function
 from ..core.bundle import Manifest
+from ..core.data.fit import as_rows
 from ..core.errors import DelianError
 from ..core.ir import TensorType
 from . import frames
@@ -110,14 +112,15 @@ class PersonalModel:
 
     def _predict(self, x: Array) -> tuple[Array, Slot]:
         model = self._model()
-        if x.ndim < 1 or x.shape[1:] != model.row:
+        rows = None if x.ndim < 1 else as_rows(x, model.row)
+        if rows is None:
             raise DelianError(
                 f"a batch of {list(x.shape)}",
                 f"the model takes [n, {', '.join(map(str, model.row))}]",
             )
         if x.dtype.kind not in "fiub":
             raise DelianError(f"a batch of {x.dtype}", "give numbers")
-        return model.predict(x.astype(model.dtype, copy=False)), model.slot
+        return model.predict(rows.astype(model.dtype, copy=False)), model.slot
 
     def _model(self) -> _Loaded:
         """The newest that can be loaded. Who finds another one loading goes on with the old."""

@@ -172,18 +172,14 @@ def row_hashes(x: Array, y: Array) -> NDArray[np.uint64]:
 
 
 def _shaped(x: Array, leaf: Leaf) -> Array:
-    """Rows in the leaf's shape and dtype. Axes of length one may come and go, and flat rows (of a
-    CSV file) may be folded; nothing else may.
-    """
-    row, wanted = x.shape[1:], leaf.shape[1:]
-    same = [n for n in row if n != 1] == [n for n in wanted if n != 1]
-    folds = len(row) <= 1 and int(np.prod(row)) == int(np.prod(wanted))
-    if not (same or folds):
+    """Rows in the leaf's shape and dtype."""
+    wanted = leaf.shape[1:]
+    made = as_rows(x, wanted)
+    if made is None:
         raise MisfitError(
-            f"this device's rows are {list(row)}, and the bundle takes {list(wanted)}",
+            f"this device's rows are {list(x.shape[1:])}, and the bundle takes {list(wanted)}",
             "the run is for other data; or choose columns or image sizes that fit",
         )
-    made = x.reshape(len(x), *wanted)
     dtype = _DTYPES[leaf.dtype]
     if made.dtype == dtype:
         _check_finite(made)
@@ -202,6 +198,16 @@ def _shaped(x: Array, leaf: Leaf) -> Array:
         f"this device's rows are {x.dtype}, and the bundle takes {leaf.dtype}",
         "give whole numbers in its range, or run a bundle that takes f32",
     )
+
+
+def as_rows(x: Array, wanted: tuple[int, ...]) -> Array | None:
+    """`x` [n, ...] as [n, *wanted]. Axes of length one may come and go, and flat rows (of a CSV
+    file) may be folded; None where more would be needed.
+    """
+    row = x.shape[1:]
+    same = [n for n in row if n != 1] == [n for n in wanted if n != 1]
+    folds = len(row) <= 1 and int(np.prod(row)) == int(np.prod(wanted))
+    return x.reshape(len(x), *wanted) if same or folds else None
 
 
 def _check_finite(x: Array) -> None:

@@ -5,7 +5,7 @@
     server_update(state, memory, mean) -> state, memory
     evaluate(model, data, key)         -> loss, correct, count (sums over the query set)
     personalise(state, data, key)      -> model
-    infer(model, x)                    -> logits
+    infer(model, x)                    -> logits; x is raw, as the rows of a device's data are
 
 `client_update` is a device's whole work in one program: every pass over its data, and at the end
 the update clipped, rounded into the ring and laid out as the vector that is uploaded. `mean` is a
@@ -48,10 +48,10 @@ def build(
 
     Args:
         data: a SampleSet or an EpisodeTable of arrays or TensorTypes: what every device's data look
-        like. example: the batch that `infer` takes, already scaled: f32[B, ...]. clip, clients_max:
-        of the ring plan; refused when the sum of `clients_max` updates could overflow. weight_max:
-        the largest weight a device can have; weights are sent divided by it. seed: of the first
-        state.
+        like. example: the batch that `infer` takes, not scaled: f32[B, ...], or integers for text.
+        clip, clients_max: of the ring plan; refused when the sum of `clients_max` updates could
+        overflow. weight_max: the largest weight a device can have; weights are sent divided by it.
+        seed: of the first state.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
@@ -191,6 +191,6 @@ def _personalise(task: Classification, algorithm: Algorithm) -> Any:
 
 def _infer(task: Classification) -> Any:
     def infer(model: Any, x: Tensor) -> Any:
-        return task.infer(model, x)
+        return task.infer(model, task.source.scaled(x))
 
     return infer

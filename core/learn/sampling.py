@@ -8,7 +8,8 @@ A source answers the same questions for every algorithm, so that an algorithm is
 - `episodes(data)`, `episode(data, order, step)`: meta-training, a batch to adapt on and a batch to
   judge by, disjoint;
 - `adaptation(data, order, step)`: personalisation on the support set;
-- `query_batches(data)`, `query(data, order, step)`: evaluation on rows that training never touched.
+- `query_batches(data)`, `query(data, order, step)`: evaluation on rows that training never touched;
+- `scaled(x)`: raw rows as all of these give them to the model.
 
 Sizes that differ from device to device are values in the program, the memory is sized by a common
 capacity, and a batch that is only partly filled gives weight zero to the rest: one program serves
@@ -70,10 +71,11 @@ class Samples:
     def rows(self, data: SampleSet, rows: Tensor, valid: Tensor) -> Batch:
         """The batch of these row numbers; those out of range must be marked as not valid."""
         rows = np.minimum(rows, data.x.shape[0] - 1)
-        x = data.x[rows]
-        if self.scale != 1.0:
-            x = x.astype(np.float32) * self.scale
-        return Batch(x, data.y[rows], valid.astype(np.float32))
+        return Batch(self.scaled(data.x[rows]), data.y[rows], valid.astype(np.float32))
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Raw rows as the model takes them."""
+        return x if self.scale == 1.0 else x.astype(np.float32) * self.scale
 
     def order(self, data: SampleSet, key: Tensor) -> Tensor:
         return random.permutation(key, data.support, data.x.shape[0])
@@ -152,9 +154,13 @@ class Episodes:
         ways, each = which.shape
         height, width = data.images.shape[2], data.images.shape[3]
         images = data.images.reshape(-1, height, width)[which.reshape(-1)]
-        x = images.astype(np.float32) * self.scale
+        x = self.scaled(images)
         labels = (np.arange(ways * each) // each).astype(np.int32)
         return Batch(x[:, :, :, None], labels, np.ones(ways * each, np.float32))
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Raw drawings as the model takes them."""
+        return x.astype(np.float32) * self.scale
 
     def steps(self, data: EpisodeTable) -> int:
         return self.per_pass

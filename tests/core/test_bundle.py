@@ -226,6 +226,24 @@ def test_native_and_reference_agree_on_every_program() -> None:
     np.testing.assert_allclose(native.infer(own, x), reference.infer(own, x), atol=1e-5)
 
 
+def test_inference_takes_rows_as_they_are_in_the_data(made: Bundle) -> None:
+    """What is judged and what is inferred are scaled alike: their losses are equal."""
+    runtime = Runtime(made, "reference")
+    state = made.weights
+    for _ in range(30):
+        update = runtime.client_update(state, ROWS, KEY)
+        state = runtime.server_update(
+            state, runtime.memory(), ring.decode(update.vector, runtime.ring)[0]
+        )[0]
+    query = slice(8, 11)
+    x, y = ROWS.x[query].astype(np.float32), ROWS.y[query]
+    padded = np.concatenate([x, x[:1]])
+    logits = np.concatenate([runtime.infer(state, padded[i : i + 2]) for i in (0, 2)])[:3]
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(3), y]
+    assert runtime.evaluate(state, ROWS, KEY).loss == pytest.approx(losses.sum(), rel=1e-5)
+
+
 def test_a_diverged_update_is_marked() -> None:
     runtime = Runtime(make(FedAvg(local=sgd(1e30))), "native")
     assert not runtime.client_update(runtime.bundle.weights, ROWS, KEY).finite

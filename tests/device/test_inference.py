@@ -55,6 +55,7 @@ def test_a_batch_of_any_length_is_answered(store, blobs):
     served = dl.device.PersonalModel(store.folder, "reference")
     np.testing.assert_allclose(served.predict(X), expected(blobs, model, X), rtol=1e-6)
     assert served.predict(X[:0]).shape == (0, 3)
+    np.testing.assert_array_equal(served.predict(X[:, :, None]), served.predict(X))
     assert served.predict(X.astype(np.float64)[:1]).shape == (1, 3)
     for wrong in (X[:, :3], np.array(1.0), np.array([["a"] * 4])):
         with pytest.raises(DelianError):
