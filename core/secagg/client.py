@@ -150,8 +150,9 @@ class ClientSession:
         session = Session.of(task)
         state = self.state
         if state.phase is not Phase.NEW:
-            if state.bundle is None or state.session != session:
-                raise SecureError("order", "another session is under way")
+            over = state.phase in (Phase.ENDED, Phase.FAILED)
+            if over or state.bundle is None or state.session != session:
+                raise SecureError("order", "this state has had its session")
             return state.bundle
         self._check_policy(session)
         assert len(master) == SECRET_BYTES, "a master secret has 32 bytes"

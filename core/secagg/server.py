@@ -191,24 +191,22 @@ class ServerSession:
         return True
 
     def close_shares(self) -> dict[int, Delivery]:
-        """Goes on with those who have sent shares, and have enough neighbours who did: what each is
-        told, by device. Raises SecureError when they are too few.
+        """Goes on with those who have sent shares: what each is told, by device. Raises SecureError
+        when they are too few, or too few of one member's neighbours. On a ring there is no going on
+        without that member: the next on the ring would then have too few, and so on around it.
         """
         state, place = self.state, self._layout
         assert state.phase is Phase.SHARES
+        self._require(len(state.shares), "sent shares")
         sharers = {self._index(device) for device in state.shares}
-        near = {index: sum(o in sharers for o in place.neighbours(index)) for index in sharers}
-        leaving = [index for index in sharers if near[index] < place.threshold]
-        # Who leaves may leave others with too few neighbours.
-        while leaving:
-            index = leaving.pop()
-            sharers.discard(index)
-            for other in place.neighbours(index):
-                if other in sharers:
-                    near[other] -= 1
-                    if near[other] == place.threshold - 1:
-                        leaving.append(other)
-        self._require(len(sharers), "sent shares to enough neighbours")
+        for index in sorted(sharers):
+            near = sum(other in sharers for other in place.neighbours(index))
+            if near < place.threshold:
+                raise SecureError(
+                    "few",
+                    f"{near} neighbours of device {state.members[index]} sent shares, of"
+                    f" {place.threshold} at least; {self.explain()}",
+                )
         state.sharers = transcript.bitmap(sorted(sharers), place.members)
         state.phase = Phase.MASKS
         return {state.members[index]: self._delivery(index) for index in sorted(sharers)}
