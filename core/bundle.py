@@ -28,6 +28,7 @@ import numpy as np
 
 from .errors import DelianError
 from .ir import Array, Function, TensorType
+from .privacy.ring import RingPlan
 from .verify import Limits, verify
 from .wire.ir_codec import decode_function, encode_function
 
@@ -74,6 +75,7 @@ class Manifest:
         clip: the L2 norm that a device's update is clipped to.
         clients_max: how many updates one ring sum may hold.
         weight_max: what a device's weight is divided by, so that it lies in (0, 1].
+        noise, central, rotated: of the ring plan, whose steps the programs know.
     """
 
     task: str
@@ -85,6 +87,23 @@ class Manifest:
     clip: float
     clients_max: int
     weight_max: float
+    noise: float = 0.0
+    central: bool = False
+    rotated: bool = False
+
+    @property
+    def ring(self) -> RingPlan:
+        """How `client_update` makes ring elements. Raises RingError for a plan that none could
+        keep.
+        """
+        return RingPlan(
+            self.clip,
+            self.clients_max,
+            self.dimension,
+            noise=self.noise,
+            central=self.central,
+            rotated=self.rotated,
+        )
 
     @property
     def dimension(self) -> int:
@@ -243,6 +262,10 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             clip=float(body["clip"]),
             clients_max=int(body["clients_max"]),
             weight_max=float(body["weight_max"]),
+            # Absent in bundles of before there was noise.
+            noise=float(body.get("noise", 0.0)),
+            central=bool(body.get("central", False)),
+            rotated=bool(body.get("rotated", False)),
         )
     except (KeyError, TypeError, ValueError) as e:
         raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

@@ -18,7 +18,6 @@ from .backends import Backend, Executable, compile_function, compile_module
 from .bundle import Bundle, Leaf
 from .errors import DelianError
 from .ir import Array, Function
-from .privacy.ring import RingPlan
 
 
 def run_once(function: Function, args: Sequence[Any]) -> tuple[Array, ...]:
@@ -28,7 +27,7 @@ def run_once(function: Function, args: Sequence[Any]) -> tuple[Array, ...]:
 
 @dataclass(frozen=True)
 class Update:
-    """What a local training gives: the ring vector u32[D + 1], the mean loss, and whether all of it
+    """What a local training gives: the ring vector u32[L], the mean loss, and whether all of it
     is finite.
     """
 
@@ -58,11 +57,7 @@ class Runtime:
         self.bundle = bundle
         self.manifest = bundle.manifest
         self.programs: dict[str, Executable] = dict(compile_module(bundle.programs, backend))
-        self.ring = RingPlan(
-            clip=self.manifest.clip,
-            clients_max=self.manifest.clients_max,
-            dimension=self.manifest.dimension,
-        )
+        self.ring = self.manifest.ring
         self._state = self.manifest.state
         self._model = tuple(self._state[i] for i in self.manifest.model)
 
@@ -123,7 +118,7 @@ class Runtime:
         """A device's local training. `data` is the tree of arrays that the bundle was built for,
         `key` u32[2].
         """
-        vector = np.empty(self.manifest.dimension + 1, np.uint32)
+        vector = np.empty(self.ring.length, np.uint32)
         loss, finite = np.empty((), np.float32), np.empty((), np.bool_)
         self.programs["client_update"](
             *self.views(state, self._state), *tree.flatten(data)[0], key, out=[vector, loss, finite]

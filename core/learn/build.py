@@ -1,7 +1,7 @@
 """From a task and an algorithm to a bundle: traces the programs that every tier runs.
 
     init(key)                          -> state, memory
-    client_update(state, data, key)    -> vector u32[D + 1], loss f32[], finite bool[]
+    client_update(state, data, key)    -> vector u32[L], loss f32[], finite bool[]
     server_update(state, memory, mean) -> state, memory
     evaluate(model, data, key)         -> loss, correct, count (sums over the query set)
     personalise(state, data, key)      -> model
@@ -25,12 +25,14 @@ from ..errors import DelianError
 from ..frontend import Traced, trace
 from ..ir import DType, Tensor, TensorType
 from ..ports import DIMENSION_MAX
-from ..privacy import ring
+from ..privacy import noising, ring
 from ..runtime import run_once
 from .algorithm import Algorithm, evaluate
 from .task import Classification
 
 KEY = TensorType(DType.U32, (2,))
+#: A device that has anything to train on weighs at least this much.
+WEIGHT_LEAST = 1.0
 
 
 def build(
@@ -43,6 +45,8 @@ def build(
     clients_max: int,
     weight_max: float,
     seed: int,
+    promise: noising.Promise | None = None,
+    rotated: bool = False,
 ) -> Bundle:
     """Compiles a task and an algorithm.
 
@@ -51,12 +55,14 @@ def build(
         like. example: the batch that `infer` takes, not scaled: f32[B, ...], or integers for text.
         clip, clients_max: of the ring plan; refused when the sum of `clients_max` updates could
         overflow. weight_max: the largest weight a device can have; weights are sent divided by it.
-        seed: of the first state.
+        seed: of the first state. promise: the ring plan gets the noise that keeps it, and all
+        devices weigh alike, whatever `weight_max` is: a weight would tell of the data. rotated: of
+        the ring plan.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
         DelianError: a leaf of the state is not f32, there is none, or too many numbers are in them;
-            or the ring plan would overflow.
+            the ring plan would overflow, or has no room for the noise.
     """
     data = tree.map(_type_of, data)
     init = trace(_init(task, algorithm), KEY, name="init")
@@ -69,7 +75,10 @@ def build(
     memory = tree.unflatten(memory_structure, types[cut:])
     model, positions = _model(algorithm, state_structure, types[:cut])
     dimension = sum(t.size for t in types[:cut])
-    plan = ring.RingPlan(clip=clip, clients_max=clients_max, dimension=dimension)
+    plan = ring.RingPlan(clip, clients_max, dimension, rotated=rotated)
+    if promise is not None:
+        plan = noising.planned(plan, promise)
+        weight_max = WEIGHT_LEAST
 
     traced = {
         "init": init,
@@ -100,6 +109,9 @@ def build(
         clip=clip,
         clients_max=clients_max,
         weight_max=weight_max,
+        noise=plan.noise,
+        central=plan.central,
+        rotated=plan.rotated,
     )
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])

@@ -24,7 +24,7 @@ run publishes is (epsilon, delta)-indistinguishable. That a device takes part is
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -103,38 +103,61 @@ def release(plan: RingPlan, survivors: int, corrupt: float = 0.0) -> accounting.
     return accounting.skellam(l2, l1, honest * plan.noise_variance)
 
 
-def planned(
-    plan: RingPlan,
-    epsilon: float,
-    delta: float,
-    releases: int,
-    survivors: int,
-    corrupt: float = 0.0,
-    central: bool = False,
-) -> RingPlan:
-    """The ring plan with the least noise that keeps (epsilon, delta) over so many releases, each of
-    `survivors` devices or more.
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a run's devices are promised, and what that rests on. Raises BudgetError where no noise
+    could keep it.
 
-    plan: without noise. Raises BudgetError for an epsilon or a delta that is none, RingError where
-    the noise that it takes cannot be drawn, does not fit the ring, or drowns all that is learnt.
+    releases: noised sums that are published. survivors: devices in each, or more. corrupt: the
+    share of a round's devices that may work with the coordinator; where the noise is central it
+    plays no part.
     """
-    budget = accounting.Budget(epsilon, delta)  # refuses what is no promise
 
-    def keeps(amount: float) -> bool:
-        made = replace(plan, noise=amount, central=central)
-        cost = release(made, survivors, corrupt)
-        total = tuple(releases * c for c in cost)
-        spent = accounting.epsilon_of(total, budget.delta - releases * FAILURE)
-        return spent <= epsilon * (1 - _TOLERANCE)
+    epsilon: float
+    delta: float
+    releases: int
+    survivors: int
+    corrupt: float = 0.0
+    central: bool = False
 
-    if delta <= releases * FAILURE:
-        raise accounting.BudgetError(
-            f"delta is {delta:g}", f"{releases} releases alone fail with {releases * FAILURE:g}"
-        )
+    def __post_init__(self) -> None:
+        self.budget()
+        failing = self.releases * FAILURE
+        if self.delta <= failing:
+            raise accounting.BudgetError(
+                f"delta is {self.delta:g}", f"{self.releases} releases alone fail with {failing:g}"
+            )
+
+    def budget(self) -> accounting.Budget:
+        """The budget, of which nothing is spent."""
+        return accounting.Budget(self.epsilon, self.delta)
+
+    def is_kept(self, plan: RingPlan) -> bool:
+        """Whether the plan's noise lasts for all releases."""
+        if not plan.noise:
+            return False
+        cost = release(plan, self.survivors, self.corrupt)
+        total = tuple(self.releases * c for c in cost)
+        left = self.delta - self.releases * FAILURE
+        return accounting.epsilon_of(total, left) <= self.epsilon
+
+
+def planned(plan: RingPlan, promise: Promise) -> RingPlan:
+    """The plan with the least noise that keeps the promise.
+
+    plan: without noise. Raises RingError where the noise that it takes cannot be drawn, does not
+    fit the ring, or drowns all that is learnt.
+    """
+    # Met from below, so that sums in another order keep it too.
+    wanted = replace(promise, epsilon=promise.epsilon * (1 - _TOLERANCE))
+
+    def noised(amount: float) -> RingPlan:
+        return replace(plan, noise=amount, central=promise.central)
+
     low, high = _NOISE_LEAST, _NOISE_LEAST
-    while not keeps(high):
+    while not wanted.is_kept(noised(high)):
         low, high = high, 2 * high  # past the ring's own limit, RingError says so
     while high > low * (1 + _TOLERANCE):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return replace(plan, noise=high, central=central)
+        low, high = (low, middle) if wanted.is_kept(noised(middle)) else (middle, high)
+    return noised(high)

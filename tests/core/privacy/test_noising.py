@@ -12,6 +12,7 @@ import pytest
 from delian.core import random
 from delian.core.privacy import accounting, noise, noising, ring
 from delian.core.privacy.accounting import Budget, BudgetError
+from delian.core.privacy.noising import Promise
 from delian.core.privacy.ring import RingError, RingPlan
 
 PLAIN = RingPlan(clip=1.0, clients_max=20, dimension=650)
@@ -27,9 +28,13 @@ def update(plan, seed, length=1.0, weight=1.0):
     return ring.encode(delta, np.float32(weight), random.key(seed), plan), delta
 
 
-def planned(**changes):
+def promised(**changes):
     base = {"epsilon": 4.0, "delta": 1e-6, "releases": 10, "survivors": 16, "corrupt": 0.1}
-    return noising.planned(PLAIN, **{**base, **changes})
+    return Promise(**{**base, **changes})
+
+
+def planned(**changes):
+    return noising.planned(PLAIN, promised(**changes))
 
 
 @pytest.mark.parametrize("central", [False, True])
@@ -45,11 +50,19 @@ def test_a_plan_s_noise_lasts_for_all_its_rounds_and_not_for_one_more(epsilon, c
         budget.spend(cost, noising.FAILURE)
 
 
+def test_a_promise_is_kept_by_its_own_plan_and_by_no_lesser_one():
+    promise, plan = promised(), planned()
+    assert promise.is_kept(plan)
+    assert not promise.is_kept(dataclasses.replace(plan, noise=plan.noise * 0.999))
+    assert not dataclasses.replace(promise, releases=11).is_kept(plan)
+    assert not promise.is_kept(PLAIN)
+
+
 def test_noise_comes_near_the_gaussian_that_the_promise_takes_at_least():
     # By dp-accounting 0.6.0: 30 Gaussian releases of multiplier 13.0499 are (2, 1e-6).
     fine = RingPlan(clip=1.0, clients_max=100, dimension=10_000)
-    at_devices = noising.planned(fine, 2.0, 1e-6, 30, 90)
-    central = noising.planned(fine, 2.0, 1e-6, 30, 90, central=True)
+    at_devices = noising.planned(fine, Promise(2.0, 1e-6, 30, 90))
+    central = noising.planned(fine, Promise(2.0, 1e-6, 30, 90, central=True))
     assert central.noise == pytest.approx(13.05, rel=1e-3)
     assert at_devices.noise * math.sqrt(90) == pytest.approx(13.05, rel=0.005)
 
@@ -80,7 +93,7 @@ def test_a_round_in_which_nobody_need_be_honest_has_no_price():
 )
 def test_a_promise_that_cannot_be_kept_is_refused(changes):
     with pytest.raises(BudgetError):
-        planned(**changes)
+        promised(**changes)
 
 
 def test_a_promise_whose_noise_leaves_no_step_of_the_update_is_refused():
@@ -93,7 +106,7 @@ def test_a_promise_whose_noise_leaves_no_step_of_the_update_is_refused():
 def test_a_sum_with_all_its_noise_does_not_wrap(central, rotated):
     for clients, epsilon in itertools.product((3, 100, 1000), (1.0, 8.0)):
         plan = RingPlan(2.0, clients, 5000, rotated=rotated)
-        plan = noising.planned(plan, epsilon, 1e-6, 20, clients, central=central)
+        plan = noising.planned(plan, Promise(epsilon, 1e-6, 20, clients, central=central))
         steps = plan.clip * plan.scale
         deviation = math.sqrt(plan.noise_variance * (1 if central else clients))
         most = clients * (steps * plan.peak + 1) + 12 * deviation
