@@ -7,7 +7,7 @@ started again while there is no coordinator: from time to time, when it is conne
 once when the coordinator's Pace names another list than it has.
 
     FOLDER/journal    what the edge has promised       FOLDER/blobs    the cache
-    FOLDER/outbox.db  what waits for the cloud
+    FOLDER/outbox.db  what waits for the cloud         FOLDER/holders  whose certificate is whose
 """
 
 from __future__ import annotations
@@ -58,15 +58,13 @@ from ..core.ports import (
 from ..core.wire.admission_pb2 import Pace
 from ..core.wire.journal_pb2 import Drain, Forget
 from ..core.wire.round_pb2 import PROGRAM_FAILED
+from .holders import Holders
 from .machine import EdgeMachine, restore
 from .outbox import Outbox
 from .outlink import OutboxLink
 from .state import EdgePolicy, EdgeState
 
 log = logging.getLogger("delian.edge")
-
-#: Certificates whose holders are remembered, to know who is meant when one is revoked.
-SERIALS_MAX = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +130,9 @@ class Trust:
     so that the machine can be told when one is revoked.
     """
 
-    def __init__(self, who: Who, forget: Callable[[Node], None]) -> None:
+    def __init__(self, who: Who, folder: Path, forget: Callable[[Node], None]) -> None:
         self._forget = forget
-        self._holders: dict[int, Node] = {}
+        self._holders = Holders(None if who.identity is None else folder / "holders")
         self.denied: KnownDenied | None = None
         if who.identity is not None:
             self.denied = KnownDenied(who.identity.denied_path, self._changed)
@@ -144,25 +142,24 @@ class Trust:
         """Why a peer may not make a call; None: it may. The policy of a GrpcHub."""
         why = self._guard.refusal(peer, call)
         if why is None and peer is not None and peer.node is not None:
-            self._remember(peer.serial, peer.node)
+            self._holders.remember(peer.serial, peer.node)
         return why
 
     def distrust(self, peer: PeerIdentity) -> str | None:
         """Why a peer is not trusted; None: it is."""
         why = self._guard.distrust(peer)
         if why is None and peer.node is not None:
-            self._remember(peer.serial, peer.node)
+            self._holders.remember(peer.serial, peer.node)
         return why
 
-    def _remember(self, serial: int, node: Node) -> None:
-        self._holders.pop(serial, None)
-        self._holders[serial] = node
-        if len(self._holders) > SERIALS_MAX:
-            del self._holders[next(iter(self._holders))]
+    def review(self) -> None:
+        """Lets go whom a life before this one may have kept though it was told of them."""
+        if self.denied is not None:
+            for node in self._holders.without(self.denied().serials):
+                self._forget(node)
 
     def _changed(self, listed: DenyList) -> None:
-        for serial in listed.serials & self._holders.keys():
-            node = self._holders.pop(serial)
+        for node in self._holders.forget(listed.serials):
             log.warning("a certificate was revoked", extra={"node": str(node)})
             self._forget(node)
 
@@ -212,7 +209,7 @@ class EdgeDaemon:
             on_record=RecordLog(log),
             traces=Traces(node, self._spans),
         )
-        self.trust = Trust(self.who, self._forget_soon)
+        self.trust = Trust(self.who, settings.folder, self._forget_soon)
         self.switch.attach(node, self._inbox, self.blobs, self._limit, self._offer)
         self.uplinks = Uplinks(
             self.switch,
@@ -243,6 +240,7 @@ class EdgeDaemon:
         self.tasks.start("the edge", driver.run())
         await driver.started()
         await self.hubs.start()
+        self.trust.review()
         self.uplinks.start(add=False)
         self.tasks.start("the outbox", self.out.run())
         self.out.connected()

@@ -35,6 +35,7 @@ from delian.core.node.hosting import Who
 from delian.core.node.memory import MemoryBlobs
 from delian.core.node.uplinks import Uplinks
 from delian.core.ports import CLOUD, Node, Tier
+from delian.core.wire.admission_pb2 import CheckIn, Eligibility
 from delian.core.wire.enrolment_pb2 import RenewRequest
 from delian.device import daemon as device_daemon
 from delian.device.conditions import ConditionSettings
@@ -201,6 +202,35 @@ def test_a_device_that_its_edge_no_longer_trusts_is_not_even_passed_on(tmp_path)
             await until(lambda: DEVICE not in edge.hubs.grpc.peers)
             await until(lambda: ups.home is None)
             assert edge.uplinks.errands.counts["renewals passed on"] == 1
+
+    within(scenario)
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["while it is away", "just before it ends"])
+def test_an_edge_that_starts_again_lets_a_revoked_device_go(tmp_path, told):
+    """Though the device never comes back."""
+
+    async def scenario() -> None:
+        async with Farm(tmp_path) as farm:
+            await farm.run_cloud()
+            edge = await farm.run_edge("grpc")
+            home = farm.homes[EDGE, "grpc"]
+            ups = await farm.run_uplinks(DEVICE, home, farm.identity(DEVICE, home))
+            willing = Eligibility(consented=True)
+            ups.send(DEVICE, EDGE, CheckIn(device=5, sequence=1, protocol=1, eligibility=willing))
+            await until(lambda: 5 in edge.driver.machine.state.pool)
+            await ups.close()
+            if told:
+                edge.trust._forget = lambda node: None  # it ends before it comes to that
+                farm.authority.revoke("device-5")
+                edge._denied_asked.set()
+                await until(lambda: edge.trust.denied().serials)
+            await edge.close()
+            if not told:
+                farm.authority.revoke("device-5")
+            again = await farm.run_edge("grpc")
+            await until(lambda: again.trust.denied().serials)
+            await until(lambda: not again.driver.machine.state.pool)
 
     within(scenario)
 
