@@ -1,0 +1,118 @@
+"""Keys from secrets: HKDF-SHA256, X25519, the key stream of AES-256-CTR, and sealed shares.
+
+All algorithms are those of `cryptography` (OpenSSL). Secrets are raw bytes, so that a state can be
+kept in a journal and gives the same messages again. Which key is made for what is told apart by the
+ASCII domain that begins every HKDF info.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from .errors import SecureError
+
+KEY_BYTES = 32
+TAG_BYTES = 16
+#: Each seal key is used for one message, so its nonce may be a constant.
+_NONCE = bytes(12)
+
+
+def hkdf(secret: bytes, info: bytes, length: int = KEY_BYTES, salt: bytes | None = None) -> bytes:
+    """HKDF-SHA256 (RFC 5869) of a secret. At most 8,160 bytes."""
+    return HKDF(SHA256(), length, salt, info).derive(secret)
+
+
+def ratchet(master: bytes) -> bytes:
+    """The master secret after a session: from it the session's keys cannot be made again."""
+    return hkdf(master, b"delian/ratchet/v1")
+
+
+def session_secret(master: bytes, session: bytes) -> bytes:
+    """The secret of one attempt. `session` is `transcript.Session.digest()`."""
+    return hkdf(master, b"delian/session/v1" + session)
+
+
+def sealing_secret(session: bytes) -> bytes:
+    """The X25519 private key for sealing, from the session's secret."""
+    return hkdf(session, b"delian/sealing-key/v1")
+
+
+def mask_secret(session: bytes) -> bytes:
+    """The X25519 private key for masks, from the session's secret."""
+    return hkdf(session, b"delian/mask-key/v1")
+
+
+def self_seed(session: bytes) -> bytes:
+    """The seed b of the self mask, from the session's secret."""
+    return hkdf(session, b"delian/self-seed/v1")
+
+
+def share_randomness(session: bytes, binding: bytes, length: int) -> bytes:
+    """The coefficients of the polynomials that share the secrets, from the session's secret."""
+    return keystream(hkdf(session, b"delian/shares/v1" + binding), length)
+
+
+def pair_mask_key(shared: bytes, binding: bytes) -> bytes:
+    """The key of a mask of two neighbours, from the X25519 secret of their mask keys."""
+    return hkdf(shared, b"delian/mask/v1" + binding)
+
+
+def self_mask_key(seed: bytes, binding: bytes) -> bytes:
+    """The key of a member's own mask, from its seed."""
+    return hkdf(seed, b"delian/self/v1" + binding)
+
+
+def keystream(key: bytes, length: int) -> bytes:
+    """The first bytes of the AES-256-CTR key stream of a 32-byte key, counter from zero."""
+    return Cipher(AES(key), CTR(bytes(16))).encryptor().update(bytes(length))
+
+
+def public_key(secret: bytes) -> bytes:
+    """The X25519 public key of 32 private bytes, clamped as in RFC 7748."""
+    key = X25519PrivateKey.from_private_bytes(secret).public_key()
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def agree(secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
+    """The X25519 secret that is shared with each of some public keys.
+
+    Raises SecureError for a key that is not 32 bytes, or that gives the same secret to everybody
+    (a point of small order).
+    """
+    private = X25519PrivateKey.from_private_bytes(secret)
+    try:
+        return [private.exchange(X25519PublicKey.from_public_bytes(peer)) for peer in peers]
+    except ValueError as error:
+        raise SecureError("key", "a neighbour's public key is not one of X25519") from error
+
+
+def seal(shared: bytes, binding: bytes, sender: int, receiver: int, plain: bytes) -> bytes:
+    """Shares for one neighbour: AES-256-GCM, 16 bytes longer than they are.
+
+    shared: the X25519 secret of both sealing keys. sender, receiver: their indices.
+    """
+    label = _parties(binding, sender, receiver)
+    return AESGCM(hkdf(shared, b"delian/seal/v1" + label)).encrypt(_NONCE, plain, label)
+
+
+def open_sealed(shared: bytes, binding: bytes, sender: int, receiver: int, sealed: bytes) -> bytes:
+    """What was sealed. Raises SecureError when it was not sealed so, for this session and pair."""
+    label = _parties(binding, sender, receiver)
+    try:
+        return AESGCM(hkdf(shared, b"delian/seal/v1" + label)).decrypt(_NONCE, sealed, label)
+    except InvalidTag as error:
+        raise SecureError("sealed", "a sealed share was not made for this pair") from error
+
+
+def _parties(binding: bytes, sender: int, receiver: int) -> bytes:
+    return binding + sender.to_bytes(4, "little") + receiver.to_bytes(4, "little")

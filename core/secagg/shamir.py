@@ -1,0 +1,135 @@
+"""Shamir's secret sharing of bytes, in GF(2^8).
+
+Each byte of a secret is the constant term of a polynomial of its own, of degree t - 1 over
+GF(2)[x]/(x^8 + x^4 + x^3 + x + 1) (the field of AES, FIPS 197 section 4.2); a holder's share is the
+values of all of them at its point, a byte from 1 to 255. Any t shares give the secret, fewer say
+nothing (Shamir 1979, "How to share a secret", CACM 22(11)).
+
+Running time and memory accesses depend on counts and points alone, never on secrets: no table is
+looked up. Without the compiled code, multiplying by public points is a product of matrices over
+GF(2): multiplication by a fixed element is linear in the bits of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import SecureError
+
+SHARES_MAX = 255
+SECRET_BYTES_MAX = 1 << 16
+
+_Bits = npt.NDArray[np.float32]
+
+
+def randomness_bytes(length: int, threshold: int) -> int:
+    """How many random bytes sharing a secret of `length` bytes takes."""
+    return length * (threshold - 1)
+
+
+def split(secret: bytes, count: int, threshold: int, randomness: bytes) -> list[bytes]:
+    """The shares for points 1 to `count`, each as long as the secret.
+
+    randomness: `randomness_bytes` of them, used for nothing else: the coefficients of x, then those
+    of x^2, and so on. Raises SecureError unless 1 <= threshold <= count <= 255.
+    """
+    length = len(secret)
+    if not 1 <= threshold <= count <= SHARES_MAX or not 0 < length <= SECRET_BYTES_MAX:
+        raise SecureError("shares", f"{threshold} of {count} shares of {length} bytes")
+    if len(randomness) != randomness_bytes(length, threshold):
+        raise SecureError("shares", f"{len(randomness)} random bytes for {threshold} shares")
+    values = _linear(_powers(count, threshold), secret + randomness, length)
+    return [values[at : at + length] for at in range(0, count * length, length)]
+
+
+def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
+    """The secret, from the shares of the `threshold` lowest points.
+
+    Wrong shares give a wrong secret. Raises SecureError when there are too few, a point is not in 1
+    to 255, or lengths differ.
+    """
+    points = sorted(shares)
+    if not 1 <= threshold <= len(points):
+        raise SecureError("shares", f"{len(points)} shares where {threshold} are needed")
+    points = points[:threshold]
+    length = len(shares[points[0]])
+    if points[0] < 1 or points[-1] > SHARES_MAX or not 0 < length <= SECRET_BYTES_MAX:
+        raise SecureError("shares", "a share's point or length is out of range")
+    if any(len(shares[point]) != length for point in points):
+        raise SecureError("shares", "shares of one secret differ in length")
+    rows = b"".join(shares[point] for point in points)
+    return _linear(_matrix([_lagrange(points)]), rows, length)
+
+
+def _linear(matrix: _Bits, rows: bytes, length: int) -> bytes:
+    """The rows of bytes (each `length` long) times a matrix over GF(2) made by `_matrix`."""
+    data = np.frombuffer(rows, np.uint8).reshape(-1, length)
+    bits = (data[:, None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1).astype(np.float32)
+    # Sums of at most 2,040 zeros and ones: exact in f32, and their lowest bit is the sum in GF(2).
+    sums = matrix @ bits.reshape(-1, length)
+    found = (sums.astype(np.int32) & 1).astype(np.uint8).reshape(-1, 8, length)
+    packed = np.packbits(found, axis=1, bitorder="little")
+    return packed.tobytes()
+
+
+def _matrix(factors: Sequence[Sequence[int]]) -> _Bits:
+    """f32[8m, 8n] of zeros and ones that multiplies n bytes, bit by bit, by m rows of factors."""
+    columns = np.empty((len(factors), len(factors[0]), 8), np.uint8)
+    for i, row in enumerate(factors):
+        for j, factor in enumerate(row):
+            for bit in range(8):
+                columns[i, j, bit] = factor
+                factor = _double(factor)
+    bits = columns[:, None] >> np.arange(8, dtype=np.uint8)[:, None, None] & 1
+    return np.ascontiguousarray(bits.reshape(8 * len(factors), -1), np.float32)
+
+
+@lru_cache(maxsize=16)
+def _powers(count: int, threshold: int) -> _Bits:
+    """The matrix of powers x^0 to x^(t-1) of the points 1 to count."""
+    rows = []
+    for point in range(1, count + 1):
+        row = [1]
+        while len(row) < threshold:
+            row.append(_times(row[-1], point))
+        rows.append(row)
+    return _matrix(rows)
+
+
+def _lagrange(points: Sequence[int]) -> list[int]:
+    """The factors by which the values at these points give the value at 0. Points are public."""
+    logs, powers = _logs()
+    total = sum(logs[point] for point in points)
+    factors = []
+    for point in points:
+        below = sum(logs[point ^ other] for other in points if other != point)
+        factors.append(powers[(total - logs[point] - below) % 255])
+    return factors
+
+
+@lru_cache(maxsize=1)
+def _logs() -> tuple[list[int], list[int]]:
+    """Logarithms to base 3 and powers of 3, for what is public."""
+    logs, powers = [0] * 256, []
+    value = 1
+    for exponent in range(255):
+        logs[value] = exponent
+        powers.append(value)
+        value ^= _double(value)
+    return logs, powers
+
+
+def _double(value: int) -> int:
+    return (value << 1) ^ (0x11B if value & 0x80 else 0)
+
+
+def _times(one: int, other: int) -> int:
+    product = 0
+    while other:
+        product ^= one * (other & 1)
+        one, other = _double(one), other >> 1
+    return product
