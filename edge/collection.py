@@ -4,10 +4,10 @@ affair of `edge.machine`.
 
 The task goes to the devices that it names, and again to those that stay silent. Updates are added
 to one running sum as they come: the memory that an attempt takes does not depend on how many
-devices take part. A synchronous round has one sum, which goes up when all have answered, when the
-cloud asks, or when time is over. A buffered run asks before that (Flush.go_on): what has been
-counted becomes part N, and the devices that are still at work go on as part N + 1, with the time
-that they had. Each part is repeated until the cloud has it.
+devices take part, unless the cloud wants them apart. A synchronous round has one sum, which goes up
+when all have answered, when the cloud asks, or when time is over. A buffered run asks before that
+(Flush.go_on): what has been counted becomes part N, and the devices that are still at work go on as
+part N + 1, with the time that they had. Each part is repeated until the cloud has it.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ class Collection(Machine[CollectionState]):
 
     @property
     def bytes_held(self) -> int:
-        """Of sums: those on their way up, and the running one, which is counted from the start."""
-        running = sum_bytes(self.task) if self.state.phase in (NEW, COLLECTING) else 0
+        """Of sums: those on their way up, and what the running one takes in the end."""
+        running = needed_bytes(self.state.task) if self.state.phase in (NEW, COLLECTING) else 0
         return running + sum(len(out.sum) for out in self.state.outgoing.values())
 
     def left_ms(self, now: int) -> int:
@@ -267,7 +267,7 @@ class Collection(Machine[CollectionState]):
         if isinstance(message, Failure):
             known = message.reason in FailureReason.values() and message.reason
             state.answers[device] = message.reason if known else PROGRAM_FAILED
-        elif self._add(message.vector):
+        elif self._take(device, message.vector):
             state.answers[device] = IN_SUM
             state.counted += 1
         else:
@@ -280,8 +280,17 @@ class Collection(Machine[CollectionState]):
             state.progress_due = True
             self._set("progress", self.now + self.policy.progress_delay_ns)
 
+    def _take(self, device: int, content: bytes) -> bool:
+        """Adds an update to the others, or lays it beside them; False: it has another length."""
+        if not is_apart(self.state.task):
+            return self._add(content)
+        fits = len(content) == sum_bytes(self.task)
+        if fits:
+            self.state.apart[device] = content
+        return fits
+
     def _add(self, content: bytes) -> bool:
-        """Adds a masked update to the running sum; False when it has another length."""
+        """Adds an update to the running sum; False when it has another length."""
         state = self.state
         if len(content) != sum_bytes(self.task):
             return False
@@ -367,7 +376,9 @@ class Collection(Machine[CollectionState]):
             more=more,
         )
         total = b"" if state.total is None else state.total.astype("<u4", copy=False).tobytes()
-        state.total = None
+        if state.apart:
+            total = b"".join(state.apart[d] for d in devices)
+        state.total, state.apart = None, {}
         state.sizes[state.part] = wire_size(outgoing, len(total))
         outgoing.sum = total
         state.outgoing[state.part] = outgoing
@@ -406,7 +417,7 @@ class Collection(Machine[CollectionState]):
 
     def end(self, _: object) -> None:
         state = self.state
-        state.total = None
+        state.total, state.apart = None, {}
         state.outgoing, state.sizes = {}, {}
         for name in ("round", "progress", "repeat", "sum"):
             self._cancel(name)
@@ -452,6 +463,16 @@ def name_of(message: Any) -> str:
 def sum_bytes(task: Task) -> int:
     """Bytes of an update of the task, and of a sum of them."""
     return 4 * (task.ring.dimension + 1)
+
+
+def is_apart(message: EdgeTask) -> bool:
+    """Whether the updates go up one by one. Masked ones never do: alone they are of no use."""
+    return message.apart and not message.task.HasField("secure")
+
+
+def needed_bytes(message: EdgeTask) -> int:
+    """Bytes that the updates of an attempt may take here."""
+    return sum_bytes(message.task) * (len(message.devices) if is_apart(message) else 1)
 
 
 def status_of(answer: int, message: Upload | Failure) -> UploadStatus:

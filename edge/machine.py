@@ -59,7 +59,7 @@ from ..core.wire.round_pb2 import (
     Upload,
 )
 from . import pool
-from .collection import Collection, ack, is_sane, name_of, status_of, sum_bytes
+from .collection import Collection, ack, is_sane, name_of, needed_bytes, status_of, sum_bytes
 from .state import (
     ANSWERS_REMEMBERED,
     BUNDLES_KEPT,
@@ -258,7 +258,7 @@ class EdgeMachine(Machine[EdgeState]):
         if kind is not EdgeTask or known or old or not is_sane(message):
             return _T.STALE, message
         count = len(self._open) - len(self._superseded(message))
-        fits = count < COLLECTIONS_MAX and self._has_room(sum_bytes(message.task), message)
+        fits = count < COLLECTIONS_MAX and self._has_room(needed_bytes(message), message)
         return (_T.TASK if fits else _T.NO_ROOM), message
 
     def _read_timer(self, name: str) -> tuple[Trigger, Any]:

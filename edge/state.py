@@ -52,9 +52,9 @@ class CollectionState:
 
     waiting: device -> whether it gave a sign of life. answers: device -> IN_SUM, MISFIT or a
     FailureReason, in all parts. Of the part at hand: its number, who answered in it, how many of
-    them are in the sum, and the running sum. outgoing: part -> its sum, until it is acknowledged;
-    sizes: those messages' encoded bytes. tries: sendings of the task to silent devices; sum_tries:
-    of the sums.
+    them are in the sum, and the running sum, or the updates apart, by device. outgoing: part -> its
+    sum, until it is acknowledged; sizes: those messages' encoded bytes. tries: sendings of the task
+    to silent devices; sum_tries: of the sums.
     """
 
     task: EdgeTask
@@ -68,6 +68,7 @@ class CollectionState:
     in_part: list[int] = field(default_factory=list)
     counted: int = 0
     total: Vector | None = None
+    apart: dict[int, bytes] = field(default_factory=dict)
     progress_due: bool = False
     outgoing: dict[int, EdgeSum] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)

@@ -62,6 +62,7 @@ def edge_task(
     dimension=3,
     alone=False,
     purpose=TRAIN,
+    apart=False,
 ):
     task = Task(
         run=run,
@@ -74,7 +75,7 @@ def edge_task(
         rng_key=b"roundkey",
         purpose=purpose,
     )
-    return EdgeTask(task=task, devices=devices, time_ms=edge_ms, alone=alone)
+    return EdgeTask(task=task, devices=devices, time_ms=edge_ms, alone=alone, apart=apart)
 
 
 def vector(number):

@@ -325,6 +325,61 @@ class TestParts:
         assert last.sum == (vector(2) + vector(3)).astype(np.uint32).tobytes()
 
 
+class TestApart:
+    """Rules of aggregation that need each update: they go up one after the other."""
+
+    def answered(self, *numbers, **task):
+        bench = Bench().collecting(apart=True, **task)
+        for number in numbers:
+            bench.hears(device(number), upload(number))
+        return bench
+
+    def test_updates_go_up_one_by_one_in_the_order_of_their_devices(self):
+        bench = self.answered(3, 1, 2)
+        message = the_sum(bench)
+        assert list(message.devices) == [1, 2, 3] and message.count == 3
+        assert message.sum == b"".join(vector(n).tobytes() for n in (1, 2, 3))
+        assert bench.of(Send)[-1].size == message.ByteSize()
+        assert not bench.one().apart
+
+    def test_those_who_failed_or_sent_something_else_are_not_among_them(self):
+        bench = self.answered(3)
+        bench.hears(device(1), failure(1))
+        misfit = upload(2)
+        misfit.vector = b"short"
+        bench.hears(device(2), misfit)
+        message = the_sum(bench)
+        assert list(message.devices) == [3] and message.sum == vector(3).tobytes()
+        assert [f.device for f in message.failures] == [1, 2]
+
+    def test_they_survive_a_restart_and_are_counted_once(self):
+        bench = self.answered(3)
+        again = Bench(restore(bench.machine.snapshot())).does(Started((BUNDLE,)), after=SECOND)
+        again.hears(device(3), upload(3)).hears(device(1), upload(1))
+        message = the_sum(again.cloud(Flush(**ROUND)))
+        assert list(message.devices) == [1, 3]
+        assert message.sum == vector(1).tobytes() + vector(3).tobytes()
+
+    def test_nobody_answered(self):
+        message = the_sum(self.answered().cloud(Flush(**ROUND)))
+        assert message.count == 0 and message.sum == b""
+
+    def test_room_is_kept_for_all_of_them_from_the_start(self):
+        task = edge_task([1, 2, 3], apart=True)
+        refused = the_sum(Bench(sum_bytes_max=47).gathering((1, 2, 3)).cloud(task))
+        assert refused.count == 0 and not refused.devices
+        assert not Bench(sum_bytes_max=48).gathering((1, 2, 3)).cloud(task).sums()
+
+    def test_masked_updates_are_added_whatever_the_cloud_asks_for(self):
+        bench = Bench().gathering()
+        task = edge_task([1, 2, 3], apart=True)
+        task.task.secure.cohort_min = 3
+        bench.cloud(task)
+        for number in (1, 2, 3):
+            bench.hears(device(number), upload(number))
+        assert the_sum(bench).sum == (vector(1) + vector(2) + vector(3)).tobytes()
+
+
 class TestRevoked:
     def test_nobody_waits_for_a_device_that_was_revoked(self):
         bench = Bench().collecting((1, 2)).hears(device(1), upload(1))
