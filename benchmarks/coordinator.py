@@ -45,8 +45,7 @@ import numpy as np
 import psutil
 from delian.core.net.grpc_guard import claim
 from delian.core.net.grpc_peer import CONNECT, PULL, PUSH
-from delian.core.net.limits import PART_BYTES
-from delian.core.net.transfer import part_bytes
+from delian.core.net.transfer import part_bytes, part_length
 from delian.core.node.codec import envelope_bytes
 from delian.core.ports import PROTOCOL, Node, Tier
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility, RetryWindow
@@ -309,8 +308,11 @@ class Light:
         want = said.want
         assert not want.refused, "the update was refused"
         call = self._channel.stream_unary(PUSH)(metadata=self._metadata)
-        for at in range(want.offset, len(self._upload), PART_BYTES):
-            await call.write(part_bytes(want.id, at, self._upload[at : at + PART_BYTES]))
+        at, size = want.offset, len(self._upload)
+        while at < size:
+            length = part_length(at, size)
+            await call.write(part_bytes(want.id, at, self._upload[at : at + length]))
+            at += length
         await call.done_writing()
         await call
 

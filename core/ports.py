@@ -19,7 +19,7 @@ that has been sent is never changed: in memory the receiver gets the same object
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -91,10 +91,13 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message has come. `sender` is what the transport has authenticated."""
+    """A message has come. `sender` is what the transport has authenticated. encoded: the envelope
+    that it came in, where the transport has it: a journal keeps that, and encodes nothing again.
+    """
 
     sender: Node
     message: Message
+    encoded: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from ..wire.link_pb2 import (
     TRANSFER_BLOB,
     Envelope,
     Offer,
-    Part,
     PullRequest,
     PushReply,
     Want,
@@ -36,7 +35,7 @@ from .limits import (
 )
 from .switch import Switch
 from .traffic import Meter
-from .transfer import Asked, Intake, Outbox, Outgoing, Refused, Spool, part_bytes
+from .transfer import Asked, Intake, Outbox, Outgoing, Piece, Refused, Spool, part_bytes, read_part
 
 if TYPE_CHECKING:
     from ..node.blobs import BlobStore
@@ -227,7 +226,7 @@ class Fetching:
         if code in _HOPELESS:
             give_up()
 
-    async def _parts(self, id: bytes, offset: int) -> AsyncGenerator[Part, None]:
+    async def _parts(self, id: bytes, offset: int) -> AsyncGenerator[Piece, None]:
         """The parts of what was offered, from `offset` on."""
         asked = PullRequest(id=id, offset=offset).SerializeToString()
         call = self._channel.unary_stream(PULL)(asked, metadata=self._metadata)
@@ -238,7 +237,7 @@ class Fetching:
                 if content is grpc.aio.EOF:
                     break
                 self._meter.received(self._home, len(content), "part")
-                yield Part.FromString(content)
+                yield read_part(content)
             if (code := await call.code()) in _HOPELESS:
                 raise Refused(f"pull ended: {code.name.lower()}", "")
             if code is not grpc.StatusCode.OK:
@@ -254,7 +253,7 @@ class Fetching:
                     async for part in parts:
                         if part.id != offer.id or part.offset != partial.offset:
                             raise Refused("malformed part", f"a part at {part.offset}")
-                        await partial.write(part.content)
+                        await partial.write(bytes(part.content))
             if partial.offset < offer.size:
                 raise Refused("malformed part", "the parts end too early")
             intact = await partial.finish()
@@ -285,10 +284,12 @@ class Fetching:
         self._intake.drop(self._home, spool)
         if not spool.intact():
             raise Refused("corrupt transfer", "it does not hash to its name")
-        said = Envelope.FromString(bytes(spool.content))
+        content = spool.take()
+        said = Envelope.FromString(content)
         to, field = node_of(said.to), said.WhichOneof("message") or ""
         if node_of(said.sender) != self._home:
             raise Refused("wrong sender", "an envelope of somebody else")
         if field in SMALL or not may_send(self._home.tier, to.tier, field):
             raise Refused("not allowed", f"{field} to {to}")
-        self._switch.deliver(self._home, to, message_of(said), said.traceparent, spool.size)
+        message = message_of(said)
+        self._switch.deliver(self._home, to, message, said.traceparent, spool.size, content)

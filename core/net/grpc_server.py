@@ -383,7 +383,7 @@ class GrpcHub:
         try:
             if len(content) > INLINE_MAX:
                 raise Refused("oversized", f"an envelope of {len(content)} bytes")
-            return self._accept(peer, Envelope.FromString(content), len(content), now)
+            return self._accept(peer, Envelope.FromString(content), content, now)
         except Refused as refusal:
             self._violated(peer, refusal.kind)
         except (DecodeError, ProtocolError):
@@ -396,7 +396,7 @@ class GrpcHub:
         if peer.violations > VIOLATIONS_MAX:
             peer.end("breaks the protocol")
 
-    def _accept(self, peer: Peer, said: Envelope, size: int, now: float) -> Any:
+    def _accept(self, peer: Peer, said: Envelope, content: bytes, now: float) -> Any:
         """Checks an envelope and hands it on. Raises ProtocolError."""
         if node_of(said.sender) != peer.node:
             raise Refused("wrong sender", "an envelope of somebody else")
@@ -418,15 +418,15 @@ class GrpcHub:
         if (errand := errand_of(said)) is not None:
             self._switch.errand(peer.node, to, errand)
             return None
-        return self._deliver(peer.node, to, said, size)
+        return self._deliver(peer.node, to, said, content)
 
-    def _deliver(self, sender: Node, to: Node, said: Envelope, size: int) -> Any:
-        message = message_of(said)
+    def _deliver(self, sender: Node, to: Node, said: Envelope, content: bytes) -> Any:
+        message, size = message_of(said), len(content)
         port = self._switch.port(to)
         if port is None or port.offer is None:
-            self._switch.deliver(sender, to, message, said.traceparent, size)
+            self._switch.deliver(sender, to, message, said.traceparent, size, content)
             return None
-        return self._switch.hand_over(sender, to, message, said.traceparent, size)
+        return self._switch.hand_over(sender, to, message, said.traceparent, size, content)
 
     async def _caller(self, context: Any, call: str) -> Node:
         """The node that makes a transfer. It must have its stream. Ends the call otherwise."""

@@ -19,16 +19,17 @@ from ..errors import DelianError
 from ..identity.roles import may_send
 from ..node.codec import envelope_bytes, node_of
 from ..ports import Node, ProtocolError
-from ..wire.link_pb2 import Envelope, Offer, Part, PullRequest, PushReply, Want
-from .grpc_peer import PART_S, SMALL
+from ..wire.link_pb2 import Envelope, Offer, PullRequest, PushReply, Want
+from .grpc_peer import CALL_ENDED, PART_S, SMALL
 from .kept_parts import KeptParts
-from .limits import PART_BYTES, Faults
+from .limits import Faults
+from .patience import Patience
 from .switch import Switch
 from .traffic import Meter
-from .transfer import Intake, Outbox, Outgoing, Refused, Spool
+from .transfer import Intake, Outbox, Outgoing, Refused, Spool, part_length, read_part
 
 #: Gives something to wait for, where the receiver has no room.
-Deliver = Callable[[Node, Node, Envelope, int], Awaitable[bool] | None]
+Deliver = Callable[[Node, Node, Envelope, bytes], Awaitable[bool] | None]
 
 
 class Serving:
@@ -90,22 +91,22 @@ class Serving:
         """
         me = object()
         spool: Spool | None = None
+        here = 0
         try:
-            while True:
-                async with asyncio.timeout(PART_S):
-                    content = await context.read()
-                if content is grpc.aio.EOF:
-                    break
-                self._meter.received(node, len(content), "part")
-                part = Part.FromString(content)
-                if spool is None:
-                    spool = self.intake.get(node, part.id)
+            async with Patience(PART_S) as patience:
+                while (content := await context.read()) is not grpc.aio.EOF:
+                    patience.headway()
+                    self._meter.received(node, len(content), "part")
+                    part = read_part(content)
                     if spool is None:
-                        raise Refused("unknown transfer", "it was not offered")
-                    spool.writer = me
-                if spool.writer is not me:
-                    await context.abort(grpc.StatusCode.ABORTED, "another call goes on with it")
-                spool.write(part, monotonic())
+                        spool = self.intake.get(node, part.id)
+                        if spool is None:
+                            raise Refused("unknown transfer", "it was not offered")
+                        spool.writer = me
+                    if spool.writer is not me:
+                        await context.abort(grpc.StatusCode.ABORTED, "another call goes on with it")
+                    spool.write(part, monotonic())
+                    here = spool.offset
             if spool is not None and spool.offset == spool.size:
                 await self._arrived(node, spool)
         except TimeoutError:
@@ -119,14 +120,15 @@ class Serving:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, kind)
         finally:
             _let_go(spool, me)
-        return PushReply(offset=0 if spool is None else spool.offset).SerializeToString()
+        return PushReply(offset=here).SerializeToString()
 
     async def _arrived(self, node: Node, spool: Spool) -> None:
         """A large envelope is whole. Raises ProtocolError for what it may not be."""
         self.intake.drop(node, spool)
         if not spool.intact():
             raise Refused("corrupt transfer", "it does not hash to its name")
-        said = Envelope.FromString(bytes(spool.content))
+        content = spool.take()
+        said = Envelope.FromString(content)
         if node_of(said.sender) != node:
             raise Refused("wrong sender", "an envelope of somebody else")
         to = node_of(said.to)
@@ -136,7 +138,7 @@ class Serving:
             raise Refused("not allowed", f"{field} to {to}")
         if port is not None and spool.size > port.limit(node):
             raise Refused("oversized", f"{spool.size} bytes to {to}")
-        waits = self._deliver(node, to, said, spool.size)
+        waits = self._deliver(node, to, said, content)
         if waits is not None:
             await waits
 
@@ -162,6 +164,10 @@ class Serving:
             self.faults.count("slow reader", node)
             # What it does not take is still on its way: a status would have to wait behind it.
             raise asyncio.CancelledError from None
+        except CALL_ENDED as error:
+            # The node is gone; there is nobody to be told, and gRPC logs what it does not know.
+            self.faults.counts["broken off"] += 1
+            raise asyncio.CancelledError from error
         except (DelianError, OSError) as error:
             self.faults.count("blob is gone", node, error=str(error))
             self.outbox.drop(out)
@@ -176,7 +182,7 @@ class Serving:
             async with asyncio.timeout(PART_S):
                 await context.write(part)
             self._meter.sent(out.to, len(part), "part")
-            offset += min(PART_BYTES, out.size - offset)
+            offset += part_length(offset, out.size)
             out.touched = monotonic()
 
 

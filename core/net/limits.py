@@ -23,12 +23,14 @@ INLINE_MAX = 64 * KIB
 MESSAGE_BYTES_DEFAULT = 64 * KIB
 #: Parts of blobs that are kept in memory while several nodes pull them.
 PARTS_KEPT_BYTES = 32 * MIB
-#: Content of a part over gRPC. Larger ones are hardly faster and hold up what else travels.
-PART_BYTES = 256 * KIB
-#: A part's other fields, and room to spare.
-PART_OVERHEAD = 128
+#: Content of a part over gRPC; each costs about as much processor time as 100 KiB of content. What
+#: is left of the whole goes with the part before it where that is little: models are often a power
+#: of two and a few bytes.
+PART_BYTES = 1024 * KIB
+PART_REST_BYTES = 32 * KIB
+PART_BYTES_MAX = PART_BYTES + PART_REST_BYTES
 #: Largest message that gRPC itself lets in; it refuses others before it allocates them.
-FRAME_BYTES_MAX = PART_BYTES + 4 * KIB
+FRAME_BYTES_MAX = PART_BYTES_MAX + 4 * KIB
 #: Longest trace context that is passed on (W3C: 55 characters).
 TRACEPARENT_MAX = 64
 

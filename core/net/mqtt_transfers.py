@@ -32,7 +32,7 @@ from .limits import (
 )
 from .mqtt_parts import PART_BYTES, WINDOW, Receiving, Sending
 from .switch import Switch
-from .transfer import Asked, Intake, Refused, Spool
+from .transfer import Asked, Intake, Piece, Refused, Spool
 
 if TYPE_CHECKING:
     from ..node.blobs import BlobStore, Partial
@@ -94,7 +94,7 @@ class _Envelope:
     async def write(self, content: bytes) -> None:
         if self.spool.writer is not self:
             raise ProtocolError("the transfer goes on by another way")
-        part = Part(id=self.spool.id, offset=self.offset, content=content)
+        part = Piece(self.spool.id, self.offset, content)
         self.spool.write(part, time.monotonic())
 
     async def finish(self) -> bool:
@@ -395,7 +395,7 @@ class Transfers:
         else:
             assert isinstance(sink, _Envelope)
             try:
-                envelope = Envelope.FromString(bytes(sink.spool.content))
+                envelope = Envelope.FromString(sink.spool.take())
                 await self._peer.take_envelope(envelope, offer.size)
             except (DecodeError, ProtocolError):
                 self._peer.faults.count("malformed", self._peer.other)

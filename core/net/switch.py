@@ -177,18 +177,25 @@ class Switch:
     # ------------------------------------------------ from links
 
     def deliver(
-        self, sender: Node, to: Node, message: Message, traceparent: str = "", size: int = 0
+        self,
+        sender: Node,
+        to: Node,
+        message: Message,
+        traceparent: str = "",
+        size: int = 0,
+        encoded: bytes = b"",
     ) -> bool:
         """Hands over a message whose sender the link has authenticated. False: `to` is not here.
 
-        size: its bytes, where the link knows them.
+        size: its bytes, where the link knows them. encoded: its envelope, if it came in one that
+        says just this.
         """
         port = self._ports.get(to)
         if port is None:
             self.faults.count("nobody here", sender, to=str(to))
             return False
         self.delivered += 1
-        _post(port, Received(sender, message), _checked(traceparent), size)
+        _post(port, Received(sender, message, encoded), _checked(traceparent), size)
         return True
 
     def errand(self, sender: Node, to: Node, message: Message) -> bool:
@@ -201,14 +208,21 @@ class Switch:
         return True
 
     async def hand_over(
-        self, sender: Node, to: Node, message: Message, traceparent: str = "", size: int = 0
+        self,
+        sender: Node,
+        to: Node,
+        message: Message,
+        traceparent: str = "",
+        size: int = 0,
+        encoded: bytes = b"",
     ) -> bool:
         """`deliver` that waits while the receiver has no room for more."""
         port = self._ports.get(to)
         if port is None or port.offer is None:
-            return self.deliver(sender, to, message, traceparent, size)
+            return self.deliver(sender, to, message, traceparent, size, encoded)
         self.delivered += 1
-        return await port.offer(Received(sender, message), _checked(traceparent), size)
+        event = Received(sender, message, encoded)
+        return await port.offer(event, _checked(traceparent), size)
 
     def deliver_blob(self, sender: Node, to: Node, digest: bytes, size: int) -> bool:
         """Says that a blob of `size` bytes is in the store of `to`, whole and checked."""

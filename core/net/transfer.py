@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from google.protobuf.message import Message
 
@@ -30,6 +30,7 @@ from .limits import (
     OUTGOING_BYTES_PER_PEER,
     OUTGOING_PER_PEER,
     PART_BYTES,
+    PART_BYTES_MAX,
     SPOOL_BYTES_MAX,
     SPOOL_BYTES_PER_PEER,
     TRANSFER_IDLE_S,
@@ -42,7 +43,13 @@ if TYPE_CHECKING:
     from ..node.blobs import BlobStore
 
 ID_BYTES = 32
-_CONTENT_TAG = bytes([Part.DESCRIPTOR.fields_by_name["content"].number << 3 | 2])
+_ID_HEAD = bytes([Part.DESCRIPTOR.fields_by_name["id"].number << 3 | 2, ID_BYTES])
+_OFFSET_TAG = Part.DESCRIPTOR.fields_by_name["offset"].number << 3
+_CONTENT_TAG = Part.DESCRIPTOR.fields_by_name["content"].number << 3 | 2
+#: Seven bits in each: more than any offset has.
+_VARINT_BYTES_MAX = 8
+#: What is smaller is copied: to keep it where it is would take more memory than it has bytes.
+_PIECE_BYTES_MIN = 32 * 1024
 
 
 class Refused(ProtocolError):
@@ -55,13 +62,53 @@ class Refused(ProtocolError):
 
 def part_bytes(id: bytes, offset: int, content: bytes) -> bytes:
     """A Part encoded, without a copy of the content on the way."""
-    length, size = bytearray(), len(content)
+    length, size = bytearray([_CONTENT_TAG]), len(content)
     while size > 0x7F:
         length.append(size & 0x7F | 0x80)
         size >>= 7
     length.append(size)
     head = Part(id=id, offset=offset).SerializeToString()
-    return b"".join((head, _CONTENT_TAG, length, content)) if content else head
+    return b"".join((head, length, content)) if content else head
+
+
+class Piece(NamedTuple):
+    """A Part that was read."""
+
+    id: bytes
+    offset: int
+    content: bytes | memoryview
+
+
+def read_part(data: bytes) -> Piece:
+    """A Part decoded; of one that was encoded as protobuf does it the content is not copied. Raises
+    DecodeError.
+    """
+    at, offset, length = len(_ID_HEAD) + ID_BYTES, 0, -1
+    if data.startswith(_ID_HEAD):
+        if data[at : at + 1] == bytes([_OFFSET_TAG]):
+            offset, at = _varint(data, at + 1)
+        if data[at : at + 1] == bytes([_CONTENT_TAG]):
+            length, at = _varint(data, at + 1)
+    if length >= 0 and at + length == len(data):
+        return Piece(data[len(_ID_HEAD) : len(_ID_HEAD) + ID_BYTES], offset, memoryview(data)[at:])
+    part = Part.FromString(data)
+    return Piece(part.id, part.offset, part.content)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at `at`, and where it ends; (-1, 0) where it is none, or one too long."""
+    number = 0
+    for shift, byte in enumerate(data[at : at + _VARINT_BYTES_MAX]):
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return number, at + shift + 1
+    return -1, 0
+
+
+def part_length(offset: int, size: int) -> int:
+    """Bytes of the part at `offset` of so many over gRPC."""
+    left = size - offset
+    return left if left <= PART_BYTES_MAX else PART_BYTES
 
 
 # ---------------------------------------------------------------- in
@@ -70,35 +117,43 @@ def part_bytes(id: bytes, offset: int, content: bytes) -> bytes:
 class Spool:
     """A large envelope on its way in: its beginning, in memory."""
 
-    __slots__ = ("_hash", "content", "id", "size", "touched", "writer")
+    __slots__ = ("_hash", "_pieces", "id", "offset", "size", "touched", "writer")
 
     def __init__(self, id: bytes, size: int, now: float) -> None:
         self.id = id
         self.size = size
-        self.content = bytearray()  # grows with what comes: an offer alone takes no memory
+        self.offset = 0  # how many bytes are here
+        # Grow with what comes: an offer alone takes no memory.
+        self._pieces: list[bytearray | memoryview] = []
         self.touched = now  # the last headway
         self.writer: object | None = None  # who adds to it now; a later one takes its place
         self._hash = hashlib.sha256()
 
-    @property
-    def offset(self) -> int:
-        """How many bytes are here."""
-        return len(self.content)
-
-    def write(self, part: Part, now: float) -> None:
+    def write(self, part: Piece, now: float) -> None:
         """Adds a part at the end. Raises ProtocolError where it does not belong there."""
-        content = part.content
-        if part.id != self.id or part.offset != len(self.content) or not content:
+        content, length = part.content, len(part.content)
+        if part.id != self.id or part.offset != self.offset or not length:
             raise ProtocolError(f"a part at {part.offset} of a transfer that is at {self.offset}")
-        if len(content) > PART_BYTES or len(self.content) + len(content) > self.size:
-            raise ProtocolError(f"a part of {len(content)} bytes at {part.offset} of {self.size}")
+        if length > PART_BYTES_MAX or self.offset + length > self.size:
+            raise ProtocolError(f"a part of {length} bytes at {part.offset} of {self.size}")
         self._hash.update(content)
-        self.content += content
+        if length >= _PIECE_BYTES_MIN:
+            self._pieces.append(memoryview(content))
+        else:
+            if not self._pieces or not isinstance(self._pieces[-1], bytearray):
+                self._pieces.append(bytearray())
+            self._pieces[-1] += content  # type: ignore[operator]
+        self.offset += length
         self.touched = now
 
     def intact(self) -> bool:
         """Whether what is here is the whole, and hashes to its name."""
-        return len(self.content) == self.size and self._hash.digest() == self.id
+        return self.offset == self.size and self._hash.digest() == self.id
+
+    def take(self) -> bytes:
+        """What is here; afterwards there is nothing here any more."""
+        pieces, self._pieces, self.offset = self._pieces, [], 0
+        return b"".join(pieces)
 
 
 class Intake:
@@ -246,8 +301,11 @@ class Outgoing:
     users: int = 0
     _offer: bytes = field(default=b"", repr=False)
 
-    async def read(self, offset: int, length: int = PART_BYTES) -> bytes:
-        """The content from `offset` on. Raises BlobError where the blob is gone."""
+    async def read(self, offset: int, length: int = 0) -> bytes:
+        """The content from `offset` on; zero: as much as a part takes. Raises BlobError where the
+        blob is gone.
+        """
+        length = length or part_length(offset, self.size)
         if self.blobs is not None:
             return await self.blobs.read(self.id, offset, length)
         return self.content[offset : offset + length]

@@ -166,6 +166,9 @@ def errand_of(envelope: Envelope) -> Message | None:
 def encode(event: Event, now: int) -> bytes:
     """An event that was handled at `now` ns, as a journal entry."""
     match event:
+        case Received(encoded=content) if content:
+            head = Entry(now=now).SerializeToString()
+            return b"".join((head, _RECEIVED, _varint(len(content)), content))
         case Received(sender, message):
             body = _wrap(Envelope(sender=address(sender)), message)
             length = sum(len(part) for part in body)

@@ -6,12 +6,30 @@ import asyncio
 import hashlib
 
 import pytest
-from delian.core.net.limits import ASKED_PER_PEER, INLINE_MAX, PART_BYTES, TRANSFER_STALLED_S
-from delian.core.net.transfer import Asked, Intake, Outbox, Refused, Spool, part_bytes
+from delian.core.net.limits import (
+    ASKED_PER_PEER,
+    INLINE_MAX,
+    PART_BYTES,
+    PART_BYTES_MAX,
+    PART_REST_BYTES,
+    TRANSFER_STALLED_S,
+)
+from delian.core.net.transfer import (
+    Asked,
+    Intake,
+    Outbox,
+    Piece,
+    Refused,
+    Spool,
+    part_bytes,
+    part_length,
+    read_part,
+)
 from delian.core.node.memory import MemoryBlobs
 from delian.core.ports import BLOB_BYTES_MAX, Node, ProtocolError, Tier
 from delian.core.wire.link_pb2 import TRANSFER_BLOB, TRANSFER_ENVELOPE, Offer, Part
 from delian.core.wire.round_pb2 import Upload
+from google.protobuf.message import DecodeError
 
 ANN, BOB = Node(Tier.DEVICE, 1), Node(Tier.DEVICE, 2)
 MIB = 2**20
@@ -21,8 +39,8 @@ def offer(number: int, size: int, kind: int = TRANSFER_ENVELOPE) -> Offer:
     return Offer(id=bytes([number] * 32), size=size, kind=kind)
 
 
-def part(id: bytes, offset: int, content: bytes) -> Part:
-    return Part.FromString(part_bytes(id, offset, content))
+def part(id: bytes, offset: int, content: bytes) -> Piece:
+    return read_part(part_bytes(id, offset, content))
 
 
 # ---------------------------------------------------------------- parts
@@ -37,10 +55,14 @@ def test_a_part_is_encoded_as_protobuf_does_it(size):
 def test_parts_make_the_whole_in_order():
     content = bytes(range(256)) * 2000
     spool = Spool(hashlib.sha256(content).digest(), len(content), 0.0)
-    for at in range(0, len(content), PART_BYTES):
+    at = 0
+    for length in (100_000, 1, 5_000, 200_000, len(content)):
         assert not spool.intact()
-        spool.write(part(spool.id, at, content[at : at + PART_BYTES]), 1.0)
-    assert spool.intact() and spool.content == content and spool.touched == 1.0
+        length = min(length, len(content) - at)
+        spool.write(part(spool.id, at, content[at : at + length]), 1.0)
+        at += length
+    assert spool.intact() and spool.touched == 1.0
+    assert spool.take() == content and spool.offset == 0
 
 
 @pytest.mark.parametrize(
@@ -63,7 +85,52 @@ def test_a_part_that_does_not_belong_changes_nothing(id, offset, content):
 def test_a_part_may_not_be_larger_than_a_part():
     spool = Spool(b"i" * 32, 2 * PART_BYTES, 0.0)
     with pytest.raises(ProtocolError):
-        spool.write(part(b"i" * 32, 0, bytes(PART_BYTES + 1)), 0.0)
+        spool.write(part(b"i" * 32, 0, bytes(PART_BYTES_MAX + 1)), 0.0)
+
+
+@pytest.mark.parametrize("size", [1, 1000, PART_BYTES, PART_BYTES_MAX, PART_BYTES_MAX + 1, 5 << 20])
+def test_parts_cover_the_whole_and_a_little_rest_goes_with_the_last(size):
+    lengths, at = [], 0
+    while at < size:
+        lengths.append(part_length(at, size))
+        at += lengths[-1]
+    assert sum(lengths) == size and all(n == PART_BYTES for n in lengths[:-1])
+    assert PART_REST_BYTES < lengths[-1] <= PART_BYTES_MAX or len(lengths) == 1
+
+
+@pytest.mark.parametrize("offset", [0, 1, 127, 128, 2**31, 2**56 - 1, 2**56, 2**64 - 1])
+@pytest.mark.parametrize("content", [b"", b"x", b"y" * 200, b"z" * 70_000])
+def test_a_part_is_read_as_protobuf_reads_it(offset, content):
+    data = part_bytes(b"i" * 32, offset, content)
+    found = read_part(data)
+    assert (found.id, found.offset, bytes(found.content)) == (b"i" * 32, offset, content)
+    short = Part(id=b"short", offset=offset, content=content)
+    found = read_part(short.SerializeToString())
+    assert (found.id, found.offset, bytes(found.content)) == (b"short", offset, content)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x0a\x20" + b"i" * 32 + b"\x1a",
+        b"\x0a\x20" + b"i" * 32 + b"\x1a\x05abc",
+        b"\x0a\x20" + b"i" * 32 + b"\x10" + b"\xff" * 11,
+        b"\x0a\x20" + b"i" * 31,
+        b"\xff" * 50,
+    ],
+)
+def test_what_is_no_part_is_refused(data):
+    with pytest.raises(DecodeError):
+        read_part(data)
+
+
+def test_fields_of_a_part_may_come_in_any_order_and_twice():
+    whole = part_bytes(b"i" * 32, 7, b"content")
+    again = b"\x1a\x03new" + whole + b"\x10\x09" + b"\x78\x01"
+    part = Part.FromString(again)
+    found = read_part(again)
+    assert (found.id, found.offset, found.content) == (part.id, part.offset, part.content)
+    assert (part.offset, part.content) == (9, b"content")
 
 
 # ---------------------------------------------------------------- offers

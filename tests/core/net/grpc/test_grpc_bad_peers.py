@@ -10,7 +10,7 @@ import os
 import grpc
 import pytest
 from delian.core.net.grpc_server import VIOLATIONS_MAX
-from delian.core.net.limits import PART_BYTES, QUEUE_ENVELOPES_MAX
+from delian.core.net.limits import PART_BYTES, PART_BYTES_MAX, QUEUE_ENVELOPES_MAX
 from delian.core.net.transfer import part_bytes
 from delian.core.node.codec import envelope_bytes
 from delian.core.ports import CLOUD
@@ -239,7 +239,7 @@ def test_too_many_offers_do_not_fill_the_memory(net):
 
 
 def test_parts_must_fit_their_offer(net):
-    content = os.urandom(PART_BYTES + 1000)
+    content = os.urandom(PART_BYTES_MAX + 1000)
     id = hashlib.sha256(content).digest()
 
     async def refused(stranger, *parts: bytes) -> None:
@@ -259,7 +259,10 @@ def test_parts_must_fit_their_offer(net):
         await refused(stranger, b"\xff" * 100)
         assert hub.faults.counts["malformed part"] == 4
         # It is still open, and what is there so far is said.
-        whole = part_bytes(id, 0, content[:PART_BYTES]), part_bytes(id, PART_BYTES, content[-1000:])
+        whole = (
+            part_bytes(id, 0, content[:PART_BYTES]),
+            part_bytes(id, PART_BYTES, content[PART_BYTES:]),
+        )
         await refused(stranger, *whole)  # random bytes are no envelope
         assert hub.faults.counts["malformed part"] == 5
         assert len(hub.transfers.intake) == 0
