@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -192,7 +192,13 @@ class ClientSession:
     # ------------------------------------------------------------ shares
 
     def take_cohort(self, cohort: Cohort) -> SealedShares:
-        """Checks who takes part, and seals shares of its own secrets for its neighbours."""
+        """Checks who takes part, and seals shares of its own secrets for its neighbours.
+
+        A Cohort without leaves says that the session goes on without this device, which may happen
+        until its update can be in the sum (reason `excluded`).
+        """
+        if not cohort.leaves:
+            self._leave(cohort)
         with self._hearing(cohort, Phase.KEYS) as heard:
             if not heard:
                 self._check_cohort(cohort)
@@ -201,6 +207,13 @@ class ClientSession:
                 self.state.phase = Phase.SHARES
         assert self.state.shares is not None
         return self.state.shares
+
+    def _leave(self, cohort: Cohort) -> NoReturn:
+        self._check_addressed(cohort)
+        if self.state.phase in (Phase.CONSENTED, Phase.ENDED, Phase.FAILED):
+            raise SecureError("order", f"nobody is left out while {self.state.phase}")
+        with self._ending():
+            raise SecureError("excluded", "the session goes on without this device")
 
     def _check_cohort(self, cohort: Cohort) -> None:
         state, session = self.state, self._session
@@ -404,10 +417,7 @@ class ClientSession:
     def _hearing(self, message: Named, phase: Phase) -> Iterator[bool]:
         """What every message goes through; gives whether it was heard before."""
         state = self.state
-        if state.session is None or not is_of(message, state.session):
-            raise SecureError("foreign", "a message of another session")
-        if message.device != state.device:
-            raise SecureError("foreign", f"a message for device {message.device}")
+        self._check_addressed(message)
         assert isinstance(message, Message)
         kind = type(message).__name__
         digest = hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
@@ -419,6 +429,13 @@ class ClientSession:
                 raise SecureError("equivocation", f"a second {kind}, other than the first")
             yield before is not None
             state.heard[kind] = digest
+
+    def _check_addressed(self, message: Named) -> None:
+        state = self.state
+        if state.session is None or not is_of(message, state.session):
+            raise SecureError("foreign", "a message of another session")
+        if message.device != state.device:
+            raise SecureError("foreign", f"a message for device {message.device}")
 
     @contextmanager
     def _ending(self) -> Iterator[None]:

@@ -62,6 +62,8 @@ def is_of(message: Named, session: Session) -> bool:
 def check_plan(session: Session) -> None:
     """Raises SecureError where a task's numbers are none that a session can have."""
     shares = (session.corrupt, session.dropout)
+    if session.purpose < 0:  # the one field that protobuf takes negative numbers in
+        raise SecureError("plan", f"a task's purpose cannot be {session.purpose}")
     if session.suite not in SUITES:
         raise SecureError("plan", f"suite {session.suite} is not spoken here")
     if not COHORT_MIN <= session.cohort_min <= MEMBERS_MAX:

@@ -73,6 +73,7 @@ def leaves_alone(client: ClientSession, call, reason: str) -> None:
         {"corrupt": float("nan")},
         {"dropout": float("inf")},
         {"bits": 16},
+        {"purpose": -1},
         {"dimension": 0},
         {"dimension": 2**28 + 1},
     ],
@@ -137,7 +138,7 @@ def test_a_cohort_that_puts_the_device_elsewhere_is_refused(index):
     refuses(client, lambda: client.take_cohort(cohort), "roster")
 
 
-@pytest.mark.parametrize("leaves", [b"", b"x" * 31, b"x" * 32 * 1001])
+@pytest.mark.parametrize("leaves", [b"x" * 31, b"x" * 32 * 1001])
 def test_a_roster_that_is_none_is_refused(leaves):
     client = begun()
     cohort = changed(cohort_of(make_task(), bundles(), ME), leaves=leaves)
@@ -240,6 +241,31 @@ def test_a_second_cohort_ends_the_session_and_the_first_again_does_not():
     assert client.take_cohort(cohort) == shares
     other = cohort_of(make_task(), bundles()[:4], ME)
     refuses(client, lambda: client.take_cohort(other), "equivocation")
+
+
+@pytest.mark.parametrize("step", ["keys", "shares", "masking", "masked"])
+def test_a_device_that_is_left_out_ends_its_session(step):
+    federation = Federation(DEVICES)
+    cohorts = federation.give_keys()
+    if step != "keys":
+        deliveries = federation.give_shares(cohorts)
+    if step in ("masking", "masked"):
+        federation.down(deliveries[ME])
+    client = federation.clients[ME]
+    if step == "masked":
+        client.mask(federation.update(ME))
+    assert client.state.phase == step
+    nobody = changed(cohorts[ME], leaves=b"", indices=[], neighbours=[])
+    leaves_alone(client, lambda: client.take_cohort(changed(nobody, attempt=2)), "foreign")
+    refuses(client, lambda: client.take_cohort(nobody), "excluded")
+
+
+def test_a_device_that_has_signed_the_survivors_cannot_be_left_out():
+    _, client, request = asked()
+    nobody = changed(client.state.cohort, leaves=b"")
+    leaves_alone(client, lambda: client.take_cohort(nobody), "order")
+    assert client.take_unmask(request).shares
+    leaves_alone(client, lambda: client.take_cohort(nobody), "order")
 
 
 # ---------------------------------------------------------------- delivery and masks
