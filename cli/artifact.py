@@ -220,6 +220,8 @@ def signed_plan(
         clip=plan.ring.clip,
         dimension=plan.ring.dimension,
         cohort_min=plan.secure.cohort_min,
+        noise=plan.ring.noise,
+        central=plan.ring.central,
     )
 
 
@@ -278,6 +280,8 @@ def _facts(manifest: ArtifactManifest) -> dict[str, Any]:
         "clip": manifest.clip,
         "dimension": manifest.dimension,
         "cohort_min": manifest.cohort_min,
+        "noise": manifest.noise,
+        "central": manifest.central,
         "limits": {n: getattr(limits, n) for n in ("memory_mib", "cpu_s", "wall_s")},
     }
 

@@ -145,6 +145,8 @@ class OnlineFolder:
         clip: float,
         dimension: int,
         cohort_min: int = 0,
+        noise: float = 0.0,
+        central: bool = False,
         targets: tuple[str, ...] = (m.ANY,),
         limits: ArtifactLimits | None = None,
         valid_s: int = MANIFEST_VALID_S,
@@ -168,6 +170,8 @@ class OnlineFolder:
             clip=clip,
             dimension=dimension,
             cohort_min=cohort_min,
+            noise=noise,
+            central=central,
         )
         if manifest.expires_s <= now:
             raise IdentityError(

@@ -238,6 +238,14 @@ def check_task(manifest: ArtifactManifest, task: Task) -> None:
                 f"the task asks for {asked[1]} numbers of norm {asked[0]:g}; signed were"
                 f" {manifest.dimension} of {manifest.clip:g}",
             )
+        own = not task.ring.central or manifest.central
+        if manifest.noise and (task.ring.noise < manifest.noise or not own):
+            raise ArtifactError(
+                "noise",
+                f"the task asks for less noise than the {manifest.noise:g} clips that were signed"
+                if own
+                else "the devices' noise was to be their own",
+            )
     if manifest.cohort_min and task.secure.cohort_min < manifest.cohort_min:
         raise ArtifactError(
             "masks", f"updates were to be masked among at least {manifest.cohort_min} devices"
@@ -321,6 +329,7 @@ def _check_manifest(manifest: ArtifactManifest) -> None:
         and 1 <= len(manifest.targets) <= TARGETS_MAX
         and all(0 < len(t.encode()) <= TARGET_BYTES_MAX for t in manifest.targets)
         and manifest.clip > 0.0
+        and manifest.noise >= 0.0
         and manifest.dimension >= 1
     )
     if not good:

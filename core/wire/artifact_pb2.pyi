@@ -40,7 +40,7 @@ class ArtifactLimits(_message.Message):
     def __init__(self, memory_mib: _Optional[int] = ..., cpu_s: _Optional[int] = ..., wall_s: _Optional[int] = ...) -> None: ...
 
 class ArtifactManifest(_message.Message):
-    __slots__ = ("federation", "line", "sequence", "bundle", "targets", "issued_s", "expires_s", "limits", "clip", "dimension", "cohort_min")
+    __slots__ = ("federation", "line", "sequence", "bundle", "targets", "issued_s", "expires_s", "limits", "clip", "dimension", "cohort_min", "noise", "central")
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,8 @@ class ArtifactManifest(_message.Message):
     CLIP_FIELD_NUMBER: _ClassVar[int]
     DIMENSION_FIELD_NUMBER: _ClassVar[int]
     COHORT_MIN_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    CENTRAL_FIELD_NUMBER: _ClassVar[int]
     federation: str
     line: str
     sequence: int
@@ -63,7 +65,9 @@ class ArtifactManifest(_message.Message):
     clip: float
     dimension: int
     cohort_min: int
-    def __init__(self, federation: _Optional[str] = ..., line: _Optional[str] = ..., sequence: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., issued_s: _Optional[int] = ..., expires_s: _Optional[int] = ..., limits: _Optional[_Union[ArtifactLimits, _Mapping]] = ..., clip: _Optional[float] = ..., dimension: _Optional[int] = ..., cohort_min: _Optional[int] = ...) -> None: ...
+    noise: float
+    central: bool
+    def __init__(self, federation: _Optional[str] = ..., line: _Optional[str] = ..., sequence: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., issued_s: _Optional[int] = ..., expires_s: _Optional[int] = ..., limits: _Optional[_Union[ArtifactLimits, _Mapping]] = ..., clip: _Optional[float] = ..., dimension: _Optional[int] = ..., cohort_min: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ...) -> None: ...
 
 class SignedArtifact(_message.Message):
     __slots__ = ("keys", "keys_signature", "manifest", "signer", "signature")

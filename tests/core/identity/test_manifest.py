@@ -159,6 +159,8 @@ def test_fields_that_this_version_does_not_know_are_refused_though_signed():
         {"targets": ["any"] * 17},
         {"clip": 0.0},
         {"clip": float("nan")},
+        {"noise": -1.0},
+        {"noise": float("nan")},
         {"dimension": 0},
     ],
 )
@@ -194,6 +196,20 @@ def test_a_coordinator_cannot_loosen_the_plan_that_was_signed():
             m.check_task(masked, task)
     with pytest.raises(m.ArtifactError, match="masked among"):
         m.check_task(masked, Task(purpose=EVALUATE))
+
+
+def test_a_coordinator_cannot_take_the_noise_out_that_was_signed():
+    def task(**ring) -> Task:
+        return Task(ring=RingPlan(clip=2.0, dimension=10, **ring))
+
+    noisy = manifest(noise=0.5)
+    m.check_task(noisy, task(noise=0.5))
+    m.check_task(noisy, task(noise=0.7))
+    for other in (task(), task(noise=0.4), task(noise=0.5, central=True)):
+        with pytest.raises(m.ArtifactError, match="noise"):
+            m.check_task(noisy, other)
+    m.check_task(manifest(noise=0.5, central=True), task(noise=0.5, central=True))
+    m.check_task(manifest(), task())
 
 
 # ---------------------------------------------------------------- what a device remembers
