@@ -1,4 +1,4 @@
-"""What privacy costs, and whether it holds: accuracy against epsilon, and attacks against the bound.
+"""What privacy costs, and whether it holds: accuracy by epsilon, and attacks against the bound.
 
     python benchmarks/privacy.py
     python benchmarks/privacy.py --json
