@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.algorithms import AES, ChaCha20
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -23,6 +23,9 @@ from .errors import SecureError
 
 KEY_BYTES = 32
 TAG_BYTES = 16
+#: What masks are made of, by the number of the suite.
+AES_CTR = 1
+CHACHA20 = 2
 #: Each seal key is used for one message, so its nonce may be a constant.
 _NONCE = bytes(12)
 
@@ -74,7 +77,19 @@ def self_mask_key(seed: bytes, binding: bytes) -> bytes:
 
 def keystream(key: bytes, length: int) -> bytes:
     """The first bytes of the AES-256-CTR key stream of a 32-byte key, counter from zero."""
-    return Cipher(AES(key), CTR(bytes(16))).encryptor().update(bytes(length))
+    return stream(key, AES_CTR).update(bytes(length))
+
+
+def stream(key: bytes, suite: int, start: int = 0) -> CipherContext:
+    """The key stream of a mask from byte `start` on, a multiple of 64: `update` zeros to get it.
+
+    Suite 1: AES-256-CTR, the whole block one big-endian counter from 0 (NIST SP 800-38A). Suite 2:
+    ChaCha20 from block 0 with a nonce of zeros (RFC 8439).
+    """
+    if suite == CHACHA20:
+        block = (start // 64).to_bytes(4, "little")
+        return Cipher(ChaCha20(key, block + bytes(12)), None).encryptor()
+    return Cipher(AES(key), CTR((start // 16).to_bytes(16, "big"))).encryptor()
 
 
 def public_key(secret: bytes) -> bytes:

@@ -6,18 +6,21 @@ values of all of them at its point, a byte from 1 to 255. Any t shares give the 
 nothing (Shamir 1979, "How to share a secret", CACM 22(11)).
 
 Running time and memory accesses depend on counts and points alone, never on secrets: no table is
-looked up. Without the compiled code, multiplying by public points is a product of matrices over
-GF(2): multiplication by a fixed element is linear in the bits of the other.
+looked up. The kernels of `kernel.c` do it once something has loaded them. Before, multiplying by
+public points is a product of matrices over GF(2): multiplication by a fixed element is linear in
+the bits of the other.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from . import native
 from .errors import SecureError
 
 SHARES_MAX = 255
@@ -42,7 +45,13 @@ def split(secret: bytes, count: int, threshold: int, randomness: bytes) -> list[
         raise SecureError("shares", f"{threshold} of {count} shares of {length} bytes")
     if len(randomness) != randomness_bytes(length, threshold):
         raise SecureError("shares", f"{len(randomness)} random bytes for {threshold} shares")
-    values = _linear(_powers(count, threshold), secret + randomness, length)
+    rows = secret + randomness
+    if kernels := native.loaded():
+        buffer = ctypes.create_string_buffer(count * length)
+        kernels.split(rows, length, count, threshold, buffer)
+        values = buffer.raw
+    else:
+        values = _linear(_powers(count, threshold), rows, length)
     return [values[at : at + length] for at in range(0, count * length, length)]
 
 
@@ -62,6 +71,10 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
     if any(len(shares[point]) != length for point in points):
         raise SecureError("shares", "shares of one secret differ in length")
     rows = b"".join(shares[point] for point in points)
+    if kernels := native.loaded():
+        buffer = ctypes.create_string_buffer(length)
+        kernels.combine(bytes(points), rows, length, threshold, buffer)
+        return buffer.raw
     return _linear(_matrix([_lagrange(points)]), rows, length)
 
 
