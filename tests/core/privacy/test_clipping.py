@@ -1,0 +1,93 @@
+"""Adaptive clipping: the clip finds the quantile, through the ring and under the noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from delian.core import random
+from delian.core.errors import DelianError
+from delian.core.privacy import clipping, noising, ring
+from delian.core.privacy.clipping import AdaptiveClip
+from delian.core.privacy.noising import Promise
+from delian.core.privacy.ring import RingPlan
+
+DEVICES, DIMENSION = 100, 30
+
+
+def updates(round, median):
+    """Lengths are log-normal about their median."""
+    rng = np.random.default_rng(round)
+    deltas = rng.normal(size=(DEVICES, DIMENSION))
+    lengths = median * np.exp(0.5 * rng.normal(size=DEVICES))
+    return (deltas / np.linalg.norm(deltas, axis=1, keepdims=True) * lengths[:, None]).astype("f4")
+
+
+def noised_indicator(deltas, clip, round, promise):
+    plan = RingPlan(clipping.lengthened(clip), DEVICES, DIMENSION + 1)
+    if promise is not None:
+        plan = noising.planned(plan, promise)
+    total = ring.zeros(plan)
+    for device, delta in enumerate(deltas):
+        marked = clipping.marked(delta, clip)
+        vector = ring.encode(marked, np.float32(1), random.key(device), plan)
+        if promise is not None:
+            noising.guard(vector, plan)
+            noising.add(vector, plan, bytes([round, device]) * 16)
+        ring.add(total, vector)
+    return float(ring.decode(total, plan)[0][-1])
+
+
+@pytest.mark.parametrize("promise", [None, Promise(8.0, 1e-6, 20, DEVICES)])
+def test_the_clip_comes_to_the_median_length_and_stays(promise):
+    adaptive, seen = AdaptiveClip(first=0.05, rate=0.5), []
+    for round in range(16):
+        deltas = updates(round, median=0.2)
+        adaptive.follow(noised_indicator(deltas, adaptive.clip, round, promise))
+        seen.append(adaptive.clip)
+    assert seen[0] > 0.05
+    # Noise makes the last ones stray by a few parts in a hundred.
+    assert np.exp(np.mean(np.log(seen[-7:]))) == pytest.approx(0.2, rel=0.25)
+
+
+def test_the_indicator_is_the_share_of_devices_that_were_within():
+    deltas = updates(0, median=1.0)
+    clip = 1.1
+    share = np.mean(np.linalg.norm(deltas, axis=1) <= clip)
+    indicator = noised_indicator(deltas, clip, 0, None)
+    assert indicator / (clipping.INDICATOR * clip) + 0.5 == pytest.approx(share, abs=1e-3)
+
+
+@pytest.mark.parametrize("length", [0.0, 0.5, 1.0, 7.0])
+def test_no_update_with_its_indicator_is_longer_than_the_plan_says(length):
+    delta = np.zeros(DIMENSION, np.float32)
+    delta[0] = length
+    marked = clipping.marked(delta, 1.0)
+    assert np.linalg.norm(marked.astype(np.float64)) <= clipping.lengthened(1.0) * (1 + 1e-6)
+    assert marked[-1] == pytest.approx(0.2 if length <= 1.0 else -0.2)
+    assert np.linalg.norm(marked[:-1]) == pytest.approx(min(length, 1.0))
+
+
+def test_one_step_by_hand():
+    adaptive = AdaptiveClip(first=2.0, quantile=0.5, rate=0.2)
+    # Three quarters within: 0.25 of INDICATOR * clip, and a step of 0.2 * 0.25 down.
+    adaptive.follow(0.25 * clipping.INDICATOR * 2.0)
+    assert adaptive.clip == pytest.approx(2.0 * math.exp(-0.05))
+
+
+def test_a_clip_never_leaves_its_bounds_whatever_noise_says():
+    for indicator in (1e9, -1e9):
+        adaptive = AdaptiveClip(first=1.0, rate=1.0)
+        for _ in range(60):
+            adaptive.follow(indicator)
+        assert 1e-6 * 0.999 <= adaptive.clip <= 1e6 * 1.001
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"first": 0.0}, {"first": math.inf}, {"quantile": 1.0}, {"rate": 0.0}, {"moved": math.nan}],
+)
+def test_numbers_that_no_clip_can_follow_are_refused(changes):
+    with pytest.raises(DelianError, match="clip"):
+        AdaptiveClip(**{"first": 1.0, **changes})
