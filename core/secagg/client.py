@@ -262,8 +262,6 @@ class ClientSession:
         shared = kdf.agree(
             kdf.sealing_secret(secret), [bundle.sealing_key for bundle in cohort.neighbours]
         )
-        # A key that cannot mask is found now, while the cohort can still do without its owner.
-        kdf.agree(kdf.mask_secret(secret), [bundle.mask_key for bundle in cohort.neighbours])
         answer = SealedShares(**names(self._session, self.state.device))
         answer.shares.extend(
             SealedShare(

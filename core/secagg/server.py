@@ -37,7 +37,7 @@ from ..wire.secure_pb2 import (
     UnmaskRequest,
     UnmaskShares,
 )
-from . import kdf, shamir, transcript
+from . import kdf, transcript
 from .cohort import (
     SEALED_BYTES,
     SECRET_BYTES,
@@ -54,6 +54,7 @@ from .cohort import (
 )
 from .errors import SecureError
 from .identity import Identity
+from .recovery import recover
 from .transcript import MEMBERS_MAX, Session
 
 #: Fields of ServerState that no log, record or trace may show: shares of devices' secrets.
@@ -372,29 +373,14 @@ class ServerSession:
                 held.setdefault(share.index, {})[at] = share.share
         return held
 
-    def _recover(self, shares: dict[int, bytes], device: int, public: bytes | None) -> bytes:
-        """The secret that the shares make. One wrong share is found and left out, where the others
-        are enough to tell. Raises SecureError.
-
-        public: the secret's X25519 public key; None: there is none to compare with.
-        """
-        threshold = self._layout.threshold
-        secret = _combine(shares, threshold, public)
-        if secret is not None:
-            return secret
-        spare = threshold + 1 if public is not None else threshold + 2
-        if len(shares) >= spare:
-            without = (
-                _combine({at: s for at, s in shares.items() if at != left}, threshold, public)
-                for left in shares
-            )
-            candidates = {found for found in without if found is not None}
-            if len(candidates) == 1:
-                self._refuse("share")
-                return candidates.pop()
-        raise SecureError(
-            "share", f"the shares of device {device}'s secret that its neighbours gave do not fit"
-        )
+    def _recover(self, shares: Mapping[int, bytes], device: int, public: bytes | None) -> bytes:
+        try:
+            found = recover(shares, self._layout.threshold, public)
+        except SecureError as fault:
+            raise SecureError(fault.reason, f"device {device}'s secret: {fault.message}") from fault
+        if found.wrong:
+            self._refuse("share")
+        return found.secret
 
     # ------------------------------------------------------------ what is waited for
 
@@ -489,19 +475,6 @@ class ServerSession:
     @property
     def _layout(self) -> Layout:
         return layout(self._session, self.state.leaves)
-
-
-def _combine(shares: Mapping[int, bytes], threshold: int, public: bytes | None) -> bytes | None:
-    """The secret, or None where it can be seen that a share is wrong."""
-    points = sorted(shares)
-    secret = shamir.combine({at: shares[at] for at in points[:threshold]}, threshold)
-    if public is not None:
-        return secret if kdf.public_key(secret) == public else None
-    if len(points) == threshold:
-        return secret
-    # More than half of a member's neighbours are a threshold: the first and the last cover all.
-    again = shamir.combine({at: shares[at] for at in points[-threshold:]}, threshold)
-    return secret if secret == again else None
 
 
 def _is_usable(bundle: KeyBundle) -> bool:
