@@ -81,8 +81,8 @@ from .state import (
 #: and from the cloud, whose EdgeTask names up to 100,000 devices.
 SMALL_BYTES_MAX = 64 * 1024
 CLOUD_BYTES_MAX = 2 * 2**20
-#: What an Upload is longer than its vector, at most.
-UPLOAD_HEAD_BYTES = 64
+#: What an Upload in its envelope, with a trace's context, is longer than its vector, at most.
+UPLOAD_HEAD_BYTES = 256
 
 
 class Trigger(StrEnum):

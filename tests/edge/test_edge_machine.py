@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from delian.core.machine import IGNORE
+from delian.core.net.limits import TRACEPARENT_MAX
+from delian.core.node.codec import envelope_bytes
 from delian.core.ports import (
     CLOUD,
     MS,
@@ -385,6 +387,15 @@ class TestSessions:
 
 
 class TestLimits:
+    def test_an_update_fits_with_its_envelope_whatever_the_numbers_and_the_trace(self):
+        dimension = 20_000
+        bench = Bench().collecting(dimension=dimension)
+        largest = {"run": 2**63, "round": 2**31, "attempt": 2**31, "device": 2**63}
+        answer = Upload(**largest, vector=bytes(4 * (dimension + 1)))
+        far = Node(Tier.EDGE, 2**31)
+        content = envelope_bytes(device(2**63), far, answer, "0" * TRACEPARENT_MAX)
+        assert len(content) <= bench.machine.limit(device(1)) < len(content) + 1024
+
     def test_a_task_too_many_is_answered_by_an_empty_sum(self):
         bench = Bench().gathering(range(COLLECTIONS_MAX + 1))
         for number in range(COLLECTIONS_MAX):
