@@ -45,6 +45,7 @@ from ..core.identity.joining import check_labels
 from ..core.identity.ledger import Entry, FolderLock, Ledger, private_folder
 from ..core.identity.roles import Guard
 from ..core.identity.tokens import TEXT_MAX, Admission, Token, TokenBook, TokenError, parse
+from ..core.net import grpc_core
 from ..core.node.once import Once
 from ..core.ports import Node, Tier
 from ..core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
@@ -367,6 +368,7 @@ async def serve_enrolment(
 
     material: the coordinator's. There is no way to serve it without TLS: the token would be read.
     """
+    grpc_core.hold()
     server = grpc.aio.server(
         maximum_concurrent_rpcs=CALLS_AT_ONCE,
         options=[

@@ -22,6 +22,7 @@ from ..wire.link_pb2 import (
     Envelope,
     Goodbye,
 )
+from . import grpc_core
 from .grpc_fetching import Fetching
 from .grpc_guard import claim
 from .grpc_peer import CALL_ENDED, CONNECT, GOODBYE_S, WRITE_S
@@ -184,6 +185,7 @@ class Line:
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.max_pings_without_data", 0),
         ]
+        grpc_core.hold()
         if self._up.credentials is None:
             options.append(("grpc.enable_http_proxy", 0))
             return grpc.aio.insecure_channel(self._target, options)

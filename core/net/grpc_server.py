@@ -29,6 +29,7 @@ from ..node.codec import envelope_bytes, errand_of, message_of, node_of
 from ..node.hosting import INSECURE, check_loopback
 from ..ports import Node, ProtocolError
 from ..wire.link_pb2 import Envelope
+from . import grpc_core
 from .grpc_guard import Connections, Door, Policy, Registrar, Servicer, name_of
 from .grpc_peer import CALL_ENDED, CONNECT, GOODBYE_S, PULL, PUSH, SERVICE, Peer
 from .grpc_serving import Serving
@@ -128,6 +129,7 @@ class GrpcHub:
 
     async def start(self) -> int:
         """Serves from now on; the port. Raises DelianError where the address is taken."""
+        grpc_core.hold()
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

@@ -277,6 +277,9 @@ class Uplinks:
         material = await asyncio.to_thread(identity.material)
 
         async def by_grpc() -> enrolment_pb2.EnrolReply:
+            from ..net import grpc_core
+
+            grpc_core.hold()
             facts = await asyncio.to_thread(identity.facts)
             return await renew_call(cloud_address(facts), CLOUD, material, request)
 
@@ -380,8 +383,10 @@ async def denied_call(
     """Asks the coordinator once. Raises IdentityError."""
     import grpc
 
+    from ..net import grpc_core
     from ..wire import enrolment_pb2_grpc
 
+    grpc_core.hold()
     facts = await asyncio.to_thread(identity.facts)
     material = await asyncio.to_thread(identity.material)
     options = [

@@ -1,0 +1,32 @@
+"""gRPC's core is not taken down within a process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+
+from delian.core.identity.roles import Guard
+from delian.core.net.grpc_server import GrpcHub
+from delian.core.net.switch import Switch
+from delian.core.node.hosting import INSECURE
+from delian.core.ports import Tier
+
+
+def polling() -> set[threading.Thread]:
+    """gRPC's threads, by the name of the function that they run."""
+    return {thread for thread in threading.enumerate() if "_poll_wrapper" in thread.name}
+
+
+def test_the_core_stays_up_when_its_last_object_goes():
+    async def serve() -> None:
+        hub = GrpcHub(Switch(), "127.0.0.1:0", None, Guard(INSECURE, Tier.EDGE))
+        await hub.start()
+        await hub.close()
+
+    asyncio.run(serve())
+    gc.collect()
+    assert (first := polling())
+    asyncio.run(serve())
+    gc.collect()
+    assert polling() == first
