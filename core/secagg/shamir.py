@@ -6,9 +6,7 @@ values of all of them at its point, a byte from 1 to 255. Any t shares give the 
 nothing (Shamir 1979, "How to share a secret", CACM 22(11)).
 
 Running time and memory accesses depend on counts and points alone, never on secrets: no table is
-looked up. The kernels of `kernel.c` do it once something has loaded them. Before, multiplying by
-public points is a product of matrices over GF(2): multiplication by a fixed element is linear in
-the bits of the other.
+looked up with a part of a secret. The kernels of `kernel.c` do it once something has loaded them.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from .errors import SecureError
 SHARES_MAX = 255
 SECRET_BYTES_MAX = 1 << 16
 
-_Bits = npt.NDArray[np.float32]
+_Masks = npt.NDArray[np.uint64]
 
 
 def randomness_bytes(length: int, threshold: int) -> int:
@@ -75,42 +73,40 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
         buffer = ctypes.create_string_buffer(length)
         kernels.combine(bytes(points), rows, length, threshold, buffer)
         return buffer.raw
-    return _linear(_matrix([_lagrange(points)]), rows, length)
+    return _linear(_masks([_lagrange(points)]), rows, length)
 
 
-def _linear(matrix: _Bits, rows: bytes, length: int) -> bytes:
-    """The rows of bytes (each `length` long) times a matrix over GF(2) made by `_matrix`."""
-    data = np.frombuffer(rows, np.uint8).reshape(-1, length)
-    bits = (data[:, None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1).astype(np.float32)
-    # Sums of at most 2,040 zeros and ones: exact in f32, and their lowest bit is the sum in GF(2).
-    sums = matrix @ bits.reshape(-1, length)
-    found = (sums.astype(np.int32) & 1).astype(np.uint8).reshape(-1, 8, length)
-    packed = np.packbits(found, axis=1, bitorder="little")
-    return packed.tobytes()
+def _linear(factors: _Masks, rows: bytes, length: int) -> bytes:
+    """Sums of the rows of bytes (each `length` long), multiplied by factors as in `_masks`."""
+    wide = -(-length // 8) * 8
+    data = np.zeros((factors.shape[1] // 8, wide), np.uint8)
+    data[:, :length] = np.frombuffer(rows, np.uint8).reshape(-1, length)
+    multiples = []  # of x^0 to x^7
+    for _ in range(8):
+        multiples.append(data.view(np.uint64))
+        data = data << 1 ^ (data >> 7) * np.uint8(0x1B)
+    terms = np.ascontiguousarray(np.stack(multiples, 1).reshape(-1, wide // 8).T)
+    sums = [np.bitwise_xor.reduce(terms & row, axis=1) for row in factors]
+    return np.stack(sums).view(np.uint8)[:, :length].tobytes()
 
 
-def _matrix(factors: Sequence[Sequence[int]]) -> _Bits:
-    """f32[8m, 8n] of zeros and ones that multiplies n bytes, bit by bit, by m rows of factors."""
-    columns = np.empty((len(factors), len(factors[0]), 8), np.uint8)
-    for i, row in enumerate(factors):
-        for j, factor in enumerate(row):
-            for bit in range(8):
-                columns[i, j, bit] = factor
-                factor = _double(factor)
-    bits = columns[:, None] >> np.arange(8, dtype=np.uint8)[:, None, None] & 1
-    return np.ascontiguousarray(bits.reshape(8 * len(factors), -1), np.float32)
+def _masks(factors: Sequence[Sequence[int]]) -> _Masks:
+    """u64[m, 8n] of m rows of n factors: all ones where a factor has the bit, lowest bit first."""
+    values = np.array(factors, np.uint8)
+    bits = np.unpackbits(values[:, :, None], axis=2, bitorder="little")
+    return np.uint64(0) - bits.reshape(len(factors), -1).astype(np.uint64)
 
 
 @lru_cache(maxsize=16)
-def _powers(count: int, threshold: int) -> _Bits:
-    """The matrix of powers x^0 to x^(t-1) of the points 1 to count."""
+def _powers(count: int, threshold: int) -> _Masks:
+    """Powers x^0 to x^(t-1) of the points 1 to count, a row a point."""
     rows = []
     for point in range(1, count + 1):
         row = [1]
         while len(row) < threshold:
             row.append(_times(row[-1], point))
         rows.append(row)
-    return _matrix(rows)
+    return _masks(rows)
 
 
 def _lagrange(points: Sequence[int]) -> list[int]:
