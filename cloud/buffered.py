@@ -26,6 +26,7 @@ and the cloud sees no single update. Updates older than `staleness_max` are drop
   for the one after it.
 - A wave is over when all its devices have answered or its time is over. What came of it before that
   stays. A model's weights are kept while a wave from it is open.
+- With masks a wave is taken whole, and counts once they are out of its sum; `waves` has more.
 - No update for as long as a round and a wait take together is a failed attempt; after too many in a
   row the run gives up.
 - An evaluation is a wave beside the others, from the newest model; there is one at a time. After
@@ -50,6 +51,7 @@ from ..core.ports import (
     TimerFired,
 )
 from ..core.privacy import ring
+from ..core.secagg import messages
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum
 from . import staleness
@@ -63,8 +65,9 @@ from .buffered_table import (
     Trigger,
 )
 from .roster import Offer
-from .run import EdgeRestarted, RunMachine
-from .state import Attempt, Share
+from .run import EdgeRestarted
+from .state import Attempt
+from .waves import WaveMachine, can_flush, heard
 
 #: Open waves of a run. An edge keeps a running sum for each.
 WAVES_MAX = 16
@@ -75,7 +78,7 @@ WAVE_SHARE = 8
 _T = Trigger
 
 
-class BufferedMachine(RunMachine):
+class BufferedMachine(WaveMachine):
     """A run without rounds; `RunState.round` is t + 1, the model that is being made."""
 
     rows = index(TABLE)
@@ -114,18 +117,23 @@ class BufferedMachine(RunMachine):
         else:
             count = min(self._places(), offer.devices, offer.part)
             share = -(-plan.concurrency // WAVE_SHARE)
-            least = 1 if state.rested else share
+            least = max(1 if state.rested else share, plan.cohort_min)
         return count if count >= least and not (state.cooling and not state.rested) else 0
 
     # ------------------------------------------------ reading events
 
     def read(self, event: Any) -> tuple[Trigger, Any]:
         match event:
-            case Received(_, message):
+            case Received(sender, message):
+                if type(message) in messages.UP:
+                    return self._read_session(sender.number, message)
                 return self._read_message(message)
             case TimerFired(name):
                 return self._read_timer(name)
             case ProgramFinished(ticket, outcome):
+                for wave in self.state.open:
+                    if wave.session is not None and wave.session.ticket == ticket:
+                        return _T.OPENED, (wave, outcome)
                 if self.state.phase is not AGGREGATING or ticket != self.state.ticket:
                     return _T.STALE, None
                 return self._read_outcome(outcome)
@@ -156,15 +164,23 @@ class BufferedMachine(RunMachine):
             return _T.STALE, message
         return (_T.SUM if wave.fits(message, self._ring(wave)) else _T.BAD_SUM), message
 
+    def _read_session(self, edge: int, message: Any) -> tuple[Trigger, Any]:
+        wave = self._wave(message.round, message.attempt)
+        if wave is None or wave.session is None or self.state.phase not in OUT:
+            return _T.SESSION_OVER, (edge, message)
+        return _T.SESSION, (wave, edge, message)
+
     def _read_timer(self, name: str) -> tuple[Trigger, Any]:
         """A timer may fire once after it was cancelled, so each is good in its own phases only."""
         state, (kind, *numbers) = self.state, name.split("/")
-        if kind in ("wave", "repeat") and len(numbers) == 2:
+        if kind in ("wave", "repeat", "session") and len(numbers) == 2:
             wave = self._wave(int(numbers[0]), int(numbers[1]))
             if wave is None:
                 return _T.STALE, None
             if kind == "repeat":
                 return _T.SILENT, wave
+            if kind == "session":
+                return (_T.STALE if wave.session is None else _T.STEP_OVER), wave
             return (_T.WAVE_OVER if self.now >= wave.ends_ns else _T.STALE), wave
         out = state.phase in OUT and not state.pausing
         if name == "rest" and out and self.now >= state.rest_ends_ns:
@@ -196,188 +212,46 @@ class BufferedMachine(RunMachine):
         last = state.phase is PAUSED and state.round > self.plan.rounds
         return (_T.RESUME_JUDGING if last else _T.RESUME), None
 
-    def _wave(self, round: int, attempt: int) -> Attempt | None:
-        for wave in self.state.open:
-            if (wave.round, wave.attempt) == (round, attempt):
-                return wave
-        return None
-
-    # ------------------------------------------------ beginning, and time
-
-    def begin(self, _: object) -> None:
-        state = self.state
-        state.attempt = 0  # waves of this model
-        state.opened_ns = self.now
-        self._rest()
-        self._patience()
-
-    def restart(self, _: object) -> None:
-        state = self.state
-        for wave in state.open:
-            self.set_timer(f"wave/{_name(wave)}", wave.ends_ns)
-            wave.tries = 0
-            self.ask_again(wave)
-        self._rest()
-        if state.phase is AGGREGATING:
-            self._aggregate()
-        else:
-            self._patience()
-        self._wait_for_judges()
-
-    def _set_out(self) -> None:
-        self._rest()
-        self._patience()
-        self._wait_for_judges()
-
-    def _wait_for_judges(self) -> None:
-        if self.state.evaluates:
-            self.set_timer("judges", self.now + self.plan.wait_ns)
-
-    def _rest(self, at_least_ns: int = 0) -> None:
-        """A pause in which devices gather; a longer one also holds up who would be enough."""
-        state, pause = self.state, max(self.plan.rest_ns, at_least_ns)
-        state.cooling, state.rested = at_least_ns > 0, pause == 0
-        state.rest_ends_ns = self.now + pause
-        if pause:
-            self.set_timer("rest", state.rest_ends_ns)
-
-    def _patience(self) -> None:
-        """From now on an update must come within so long."""
-        self.state.wait_ends_ns = self.now + self.plan.wait_ns + self.plan.round_ns
-        self.set_timer("wait", self.state.wait_ends_ns)
-
-    def look(self, _: object) -> None:
-        self.state.rested = True
-
-    def starve(self, _: object) -> None:
-        self._patience()
-        if self.state.open or not self.busy_elsewhere():
-            self.fall_short("no updates come")
-
-    # ------------------------------------------------ waves
-
-    def open_wave(self, count: int) -> None:
-        state = self.state
-        state.attempt += 1
-        wave = self._open(count, state.evaluates)
-        state.evaluates = False
-        if wave.evaluates:
-            self.cancel_timer("judges")
-        self.set_timer(f"wave/{_name(wave)}", wave.ends_ns)
-        self.ask_again(wave)
-        self._rest()
-
-    def _key(self, attempt: Attempt) -> int:
-        if attempt.evaluates:
-            return super()._key(attempt)
-        # A device may be in two waves of one model; its updates are not to be the same.
-        return self.rng.word("wave key", self.plan.run, attempt.round, attempt.attempt)
-
-    def ask_again(self, wave: Attempt) -> None:
-        """Tasks the edges that gave no sign of life, and repeats what others were asked for."""
-        asked = False
-        for edge, share in wave.owing():
-            if not share.alive:
-                self._send_task(wave, edge)
-                asked = True
-            elif share.flushed:
-                self._send_flush(wave, edge, go_on=not wave.evaluates)
-                asked = True
-        if asked:
-            wave.tries += 1
-            pause = self.backoff.pause(wave.tries)
-            self.set_timer(f"repeat/{_name(wave)}", self.now + pause)
-
-    def note(self, message: EdgeProgress) -> None:
-        wave = self._of(message)
-        share = wave.shares[message.edge]
-        share.alive = True
-        if message.part == share.part:
-            share.counted = max(message.counted, share.counted)
-        else:
-            share.later = max(message.counted, share.later)
-        self._look()
-
-    def add(self, message: EdgeSum) -> None:
-        state, wave = self.state, self._of(message)
-        wave.add(message)
-        self.ack(message)
-        answered = [*message.devices, *(f.device for f in message.failures)]
-        self.roster.release(self.plan.run, message.edge, answered)
-        if message.count and not wave.evaluates:
-            state.failed = 0
-            self._patience()
-        self._look()
-
-    def refuse(self, message: EdgeSum) -> None:
-        self.record("refused_sum", edge=message.edge)
-        self.ack(message)
-        self._of(message).lose(message.edge)
-        self._look()
-
-    def lose(self, edge: int) -> None:
-        self.record("edge_lost", edge=edge)
-        for wave in self.state.open:
-            if wave.owes(edge):
-                wave.lose(edge)
-        self._look()
-
-    def end_wave(self, wave: Attempt) -> None:
-        for edge, _share in list(wave.owing()):
-            wave.lose(edge)
-        self._look()
-
-    def flush(self, _: object) -> None:
-        for wave in self.state.open:
-            fresh = [] if wave.evaluates else [s for _, s in wave.owing() if _can_flush(s)]
-            for share in fresh:
-                share.flushed = True
-            if fresh:
-                self._ask(wave)
-
-    def _flush_judges(self, wave: Attempt) -> None:
-        wave.flushed = True
-        for _, share in wave.owing():
-            share.flushed = True
-        self._ask(wave)
-
-    def _ask(self, wave: Attempt) -> None:
-        wave.tries = 0
-        self.ask_again(wave)
-
-    def _of(self, message: Any) -> Attempt:
-        wave = self._wave(message.round, message.attempt)
-        assert wave is not None
-        return wave
-
     # ------------------------------------------------ what follows
 
     def _look(self) -> None:
         """Ends the waves that are over; then sees whether there is enough for a model."""
         state, plan = self.state, self.plan
         for wave in list(state.open):
-            if not any(wave.owing()):
+            if wave.session is not None and not any(wave.owing()):
+                self._unmask(wave)
+            if wave.session is None and not any(wave.owing()):
                 self._close(wave)
                 if wave.evaluates:
                     self._score(wave)
                     if self._is_enough():
                         self.post(_T.LAST_JUDGED)
                         return
-            elif wave.evaluates and not wave.flushed and _heard(wave) >= plan.evaluate_cohort:
-                self._flush_judges(wave)
+            elif not wave.flushed and heard(wave) >= self._target(wave):
+                self._flush_whole(wave)
         if state.phase is COLLECTING:
             self._drop_stale()
-            here = sum(len(w.unused) for w in self._training())
-            at_edges = [s for w in self._training() for _, s in w.owing()]
+            here = sum(len(w.usable) for w in self._training())
+            plain = [w for w in self._training() if w.session is None]
+            at_edges = [s for w in plain for _, s in w.owing()]
             if here >= plan.buffer:
                 self.post(_T.FULL)
                 return
             if here + sum(s.counted for s in at_edges) >= plan.buffer:
-                if any(_can_flush(s) for s in at_edges):
+                if any(can_flush(s) for s in at_edges):
                     self.post(_T.AT_EDGES)
                 return
         if state.pausing and not state.open and state.phase in (COLLECTING, EVALUATING):
             self.post(_T.HOLD)
+
+    def _target(self, wave: Attempt) -> int:
+        """Updates of a wave that are enough to let its other devices go. Of one that trains without
+        masks that is never done.
+        """
+        if wave.evaluates:
+            return self.sessions.target(wave, self.plan.evaluate_cohort)
+        everybody = len(wave.selected())
+        return everybody + 1 if wave.session is None else self.sessions.target(wave, 0)
 
     def _training(self) -> Iterator[Attempt]:
         """Waves with updates that are in no model, or to come."""
@@ -386,41 +260,18 @@ class BufferedMachine(RunMachine):
     def _drop_stale(self) -> None:
         state = self.state
         for wave in self._training():
-            if wave.unused and state.round - wave.round > self.plan.staleness_max:
+            if wave.usable and state.round - wave.round > self.plan.staleness_max:
                 self.record("stale", round=wave.round, attempt=wave.attempt, count=len(wave.unused))
                 state.stale.extend(wave.unused)
                 wave.total, wave.unused = None, []
         state.parked = [w for w in state.parked if w.unused]
-
-    def _close(self, wave: Attempt) -> None:
-        """A wave is over: its edges may forget it, and its model's weights if nothing else needs
-        them. The updates that it gave stay.
-        """
-        state = self.state
-        state.open.remove(wave)
-        for kind in ("wave", "repeat"):
-            self.cancel_timer(f"{kind}/{_name(wave)}")
-        self._release(wave)
-        # Of the newest model more waves may begin: the edges keep its weights.
-        self._send_closed(wave, succeeded=wave.round < state.round)
-        self._drop(wave.weights.digest)
-        if wave.evaluates:
-            return
-        there = set(wave.reported())
-        state.resolved.extend(d for d in wave.selected() if d not in there)
-        state.failures.update(wave.failures)
-        if wave.unused:
-            state.parked.append(wave)
-        if not there and state.phase is COLLECTING:
-            # Whatever was wrong, it is not to be tried again at once.
-            self._rest(self.backoff.first_ns)
 
     # ------------------------------------------------ the next model
 
     def fill(self, _: object) -> None:
         """Takes all that is here for the next model."""
         state = self.state
-        state.batch = [staleness.take(w) for w in self._training() if w.unused]
+        state.batch = [staleness.take(w) for w in self._training() if w.usable]
         state.parked = []
         self.cancel_timer("wait")
         self._aggregate()
@@ -428,9 +279,7 @@ class BufferedMachine(RunMachine):
     def _aggregate(self) -> None:
         state = self.state
         try:
-            step, state.weight = staleness.delta(
-                state.batch, state.round, self.plan.ring, self._unmasked
-            )
+            step, state.weight = staleness.delta(state.batch, state.round, self.plan.ring)
         except ring.RingError as fault:
             self.post(_T.UPDATE_STOPPED, fault.message)
             return
@@ -538,6 +387,10 @@ class BufferedMachine(RunMachine):
         """Drops all that is out, and what came of it."""
         state = self.state
         for wave in list(state.open):
+            if wave.session is not None:
+                if wave.session.ticket:
+                    self.emit(CancelProgram(wave.session.ticket))
+                self._fail(wave, why)
             self._close(wave)
             if wave.evaluates:
                 self._skip(why)
@@ -584,17 +437,3 @@ class BufferedMachine(RunMachine):
         self.record("model_ordered", run=self.plan.run, round=state.round, model=digest)
         if not state.pausing:
             self._set_out()
-
-
-def _name(wave: Attempt) -> str:
-    """In the names of its timers."""
-    return f"{wave.round}/{wave.attempt}"
-
-
-def _heard(wave: Attempt) -> int:
-    """Updates that are here or with the edges."""
-    return wave.counted() + len(wave.unused)
-
-
-def _can_flush(share: Share) -> bool:
-    return share.counted > 0 and not share.flushed and not share.over

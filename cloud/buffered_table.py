@@ -22,6 +22,10 @@ class Trigger(StrEnum):
     EDGE_LOST = "edge has started anew"
     SILENT = "edges still silent"
     WAVE_OVER = "wave's time is over"
+    SESSION = "KeyBundle, SealedShares, Consent or UnmaskShares"
+    SESSION_OVER = "message of a session that is over"
+    STEP_OVER = "time to go on without who is silent, or to ask them again"
+    OPENED = "sum without masks"
     AT_EDGES = "K updates are here and with the edges"
     FULL = "K updates are here"
     AGAIN = "what came meanwhile"
@@ -40,7 +44,7 @@ class Trigger(StrEnum):
     STALE = "late, repeated or of no use"
 
 
-NEW, _, COLLECTING, AGGREGATING, EVALUATING, PAUSED, DONE, CANCELLED, FAILED = Phase
+NEW, _, COLLECTING, AGGREGATING, EVALUATING, _, PAUSED, DONE, CANCELLED, FAILED = Phase
 _T = Trigger
 OUT = (COLLECTING, AGGREGATING, EVALUATING)
 _ON = (*OUT, PAUSED)
@@ -61,6 +65,10 @@ TABLE = (
     row(OUT, _T.EDGE_LOST, "lose", None, "what it had is gone"),
     row(OUT, _T.SILENT, "ask_again", None, "task, request or answer was lost"),
     row(OUT, _T.WAVE_OVER, "end_wave", None, "whoever is missing is late"),
+    row(OUT, _T.SESSION, "attend", None, "keep it, and say what comes next"),
+    row(_ON, _T.SESSION_OVER, "turn_away", None, "nobody waits for the device"),
+    row(OUT, _T.STEP_OVER, "step", None, "keys, shares, consents"),
+    row(OUT, _T.OPENED, "use_sum", None, "as if there had been no masks"),
     row(COLLECTING, _T.AT_EDGES, "flush", COLLECTING, "ask those that have some"),
     row(COLLECTING, _T.FULL, "fill", AGGREGATING, "decode, weigh by staleness, update the model"),
     row((COLLECTING, EVALUATING), _T.AGAIN, "see", None, "is there enough already?"),

@@ -23,8 +23,9 @@ own protocol is in `rounds` and `buffered`.
 - Records: "phase" (run, phase, why), "round" (run, round, attempt, succeeded, why, selected,
   reported, refused, target_met, weight, opened_ns, parent, model, model_size), "evaluation" (run,
   round, model, metrics, devices), "evaluation_skipped" (run, round, why), "run_failed" (run, why),
-  "model_ordered" (run, round, model), "refused_order" (run, why), "drain" (edge, draining); and
-  what every machine records.
+  "model_ordered" (run, round, model), "session" (run, round, attempt, why, asked, members,
+  shared, summed, unmasked, refused, seconds: of secure aggregation, without secrets),
+  "refused_order" (run, why), "drain" (edge, draining); and what every machine records.
 """
 
 from __future__ import annotations
@@ -45,9 +46,7 @@ from ..core.ports import (
     DropBlob,
     Effect,
     Event,
-    Masker,
     Node,
-    NoMask,
     Ordered,
     ProgramFinished,
     ProtocolError,
@@ -57,6 +56,8 @@ from ..core.ports import (
     Tier,
     TimerFired,
 )
+from ..core.secagg import messages
+from ..core.secagg.identity import Identity
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import EdgeHello, Pace, Requirements, RetryWindow
 from ..core.wire.blob_pb2 import FetchBlob
@@ -64,10 +65,11 @@ from ..core.wire.journal_pb2 import DeniedVersion, DrainEdge
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum, EdgeSumAck
 from .buffered import BufferedMachine
-from .plan import DIGEST_BYTES, RunPlan
+from .plan import DIGEST_BYTES, PlanError, RunPlan
 from .roster import Offer, Roster
 from .rounds import RoundsMachine
 from .run import TICKETS, EdgeRestarted, Fetched, RunMachine, prefix
+from .secure import turned_away
 from .state import (
     OVER,
     RUNS_ACTIVE_MAX,
@@ -88,6 +90,7 @@ class Trigger(StrEnum):
     FETCH = "FetchBlob"
     OF_RUN = "message, timer or program of an active run"
     LATE_SUM = "EdgeSum of a run that is over"
+    LATE_SESSION = "message of a session of a run that is over"
     SUBMIT = "order: a new run"
     ORDER = "order to an active run"
     BAD_ORDER = "order that cannot be followed"
@@ -105,6 +108,7 @@ TABLE = (
     row(SERVING, _T.FETCH, "serve", None, "what an active run names"),
     row(SERVING, _T.OF_RUN, "pass_on", None, "to the run's machine"),
     row(SERVING, _T.LATE_SUM, "ack", None, "it is of no more use to the edge"),
+    row(SERVING, _T.LATE_SESSION, "turn_away", None, "nobody waits for the device"),
     row(SERVING, _T.SUBMIT, "submit", None, "begin it"),
     row(SERVING, _T.ORDER, "pass_on", None, "to the run's machine"),
     row(SERVING, _T.BAD_ORDER, "refuse_order", None, "say why"),
@@ -122,12 +126,12 @@ class Coordinator(Machine[CoordinatorState]):
     def __init__(
         self,
         state: CoordinatorState,
-        masker: Masker | None = None,
+        identity: Identity | None = None,
         policy: CoordinatorPolicy | None = None,
     ) -> None:
         super().__init__(state)
         self.node = CLOUD
-        self.masker = masker or NoMask()
+        self.identity = identity
         self.policy = policy or CoordinatorPolicy()
         self._machines: dict[int, RunMachine] = {}
 
@@ -159,7 +163,13 @@ class Coordinator(Machine[CoordinatorState]):
                     f"{len(state.runs)} runs are active",
                     "wait until one is over, or cancel one",
                 )
-            RunPlan.from_message(order.run, order.submit)
+            plan = RunPlan.from_message(order.run, order.submit)
+            if plan.secure is not None and self.identity is None:
+                raise PlanError(
+                    "secure",
+                    "without certificates nobody could tell whose keys are whose",
+                    "start the coordinator without --insecure, or submit the run with --plain",
+                )
             return
         run = state.runs.get(order.run)
         if run is None:
@@ -201,6 +211,10 @@ class Coordinator(Machine[CoordinatorState]):
         if kind is FetchBlob:
             named = any(m.names(message.digest) for m in self._active())
             return (_T.FETCH if named else _T.STALE), (sender, message)
+        if kind in messages.UP:
+            if message.run in state.runs:
+                return _T.OF_RUN, (message.run, self._event)
+            return _T.LATE_SESSION, (sender, message)
         if kind not in (EdgeHello, EdgeProgress, EdgeSum):
             raise ProtocolError(f"{self.node}: an edge sends no {kind.__name__}")
         edge = sender.number
@@ -248,7 +262,7 @@ class Coordinator(Machine[CoordinatorState]):
         kind = BufferedMachine if plan.buffered else RoundsMachine
         rng, backoff = Streams(plan.seed), self.policy.backoff
         elsewhere = partial(self._busy_elsewhere, run.run)
-        machine = kind(run, plan, self._roster(), rng, self.masker, backoff, elsewhere)
+        machine = kind(run, plan, self._roster(), rng, self.identity, backoff, elsewhere)
         self._machines[run.run] = machine
         return machine
 
@@ -392,6 +406,12 @@ class Coordinator(Machine[CoordinatorState]):
         )
         self.send(Node(Tier.EDGE, message.edge), ack)
         self.ignore(_T.LATE_SUM)
+        self.changed = False
+
+    def turn_away(self, subject: tuple[Node, Any]) -> None:
+        edge, message = subject
+        self.send(edge, turned_away(message))
+        self.ignore(_T.LATE_SESSION)
         self.changed = False
 
     def submit(self, order: RunOrder) -> None:

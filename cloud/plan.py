@@ -14,6 +14,10 @@ from ..core.errors import DelianError
 from ..core.learn.metrics import metrics_plan
 from ..core.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
 from ..core.privacy.ring import RingError, RingPlan
+from ..core.secagg.cohort import COHORT_MIN, SUITES
+from ..core.secagg.errors import SecureError
+from ..core.secagg.params import parameters
+from ..core.secagg.transcript import MEMBERS_MAX
 from ..core.tasks import MANIFEST_BYTES_MAX
 from ..core.wire.admission_pb2 import Requirements
 from ..core.wire.blob_pb2 import BlobRef
@@ -24,8 +28,9 @@ from ..core.wire.operator_pb2 import (
     PlanMessage,
     RunMode,
 )
+from ..core.wire.secure_pb2 import SecurePlan
 
-#: Devices in one attempt. Secure aggregation splits larger rounds into cohorts of at most 1,000.
+#: Devices in one attempt; with masks at most 1,000.
 SELECTED_MAX = 100_000
 RUN_MAX = 2**31 - 1  # a ticket is a run's number and a count, in 64 bits
 ROUNDS_MAX = 1_000_000
@@ -61,7 +66,8 @@ class RunPlan:
     which the last round's devices may come back. pool_min: devices that must be ready; zero: as
     many as are tasked. evaluate_every: models between evaluations, zero: none. patience:
     evaluations in a row that may bring nothing better, zero: any number. buffer, concurrency,
-    staleness_max: see `buffered`. manifest: lets devices run the bundle; empty: nobody signed it.
+    staleness_max: see `buffered`. secure: how updates are masked; None: they are not. manifest:
+    lets devices run the bundle; empty: nobody signed it.
     """
 
     run: int
@@ -89,6 +95,7 @@ class RunPlan:
     concurrency: int = 0
     staleness_max: int = STALENESS_DEFAULT
     seed: int = 0
+    secure: SecurePlan | None = None
     manifest: bytes = b""
 
     @staticmethod
@@ -105,7 +112,7 @@ class RunPlan:
             weights=_ref("weights", message.weights),
             mode=message.mode or SYNCHRONOUS,
             over_selection=message.over_selection or (1.0 if buffered else 1.3),
-            reports_min=message.reports_min or 1,
+            reports_min=max(message.reports_min or 1, message.secure.cohort_min),
             attempts_max=message.attempts_max or 5,
             round_ns=(message.round_ms or 300_000) * MS,
             margin_ns=(message.margin_ms or (message.round_ms or 300_000) // MARGIN_SHARE) * MS,
@@ -122,6 +129,7 @@ class RunPlan:
             concurrency=message.concurrency or 2 * message.buffer,
             staleness_max=message.staleness_max or STALENESS_DEFAULT,
             seed=message.seed,
+            secure=message.secure if message.HasField("secure") else None,
             manifest=message.manifest,
         )
         plan._check()
@@ -136,6 +144,8 @@ class RunPlan:
             raise PlanError(
                 "over_selection", f"{self.over_selection:g}", f"from 1 to {OVER_SELECTION_MAX:g}"
             )
+        if self.secure is not None:
+            self._check_masks(self.secure)
         _between("reports_min", self.reports_min, 1, self.cohort)
         _between("attempts_max", self.attempts_max, 1, ATTEMPTS_MAX)
         _between("round_ms", self.round_ns // MS, 2, RETRY_MS_MAX)
@@ -169,6 +179,34 @@ class RunPlan:
             raise PlanError(
                 "improvement_min", f"{self.improvement_min:g}", "a share of the loss, 0 to below 1"
             )
+
+    def _check_masks(self, secure: SecurePlan) -> None:
+        """Masks: suites and shares that are spoken, and cohorts that they can be made for."""
+        evaluated = (self.evaluate_cohort, self.evaluate_selected) if self.evaluate_every else ()
+        sizes = (self.cohort, self.selected, *evaluated)
+        if secure.suite not in SUITES:
+            raise PlanError("secure.suite", f"{secure.suite} is not known here", "1 or 2")
+        _between("secure.cohort_min", secure.cohort_min, COHORT_MIN, min(sizes))
+        for name, share in (("corrupt", secure.corrupt), ("dropout", secure.dropout)):
+            if not 0.0 <= share < 1.0:
+                raise PlanError(f"secure.{name}", f"{share:g}", "a share, 0 to below 1")
+        if max(sizes) > MEMBERS_MAX:
+            asked = "concurrency" if self.buffered else "cohort times over_selection"
+            raise PlanError(
+                "secure",
+                f"{max(sizes)} devices at once, and masks are for at most {MEMBERS_MAX}",
+                f"bring {asked} down to {MEMBERS_MAX}, or submit the run with --plain",
+            )
+        for size in sizes:
+            try:
+                parameters(size, secure.corrupt, secure.dropout)
+            except SecureError as fault:
+                raise PlanError("secure", fault.message, fault.hint) from fault
+
+    @property
+    def cohort_min(self) -> int:
+        """Devices in a sum that anybody may read."""
+        return 1 if self.secure is None else self.secure.cohort_min
 
     @property
     def buffered(self) -> bool:

@@ -14,10 +14,9 @@ a device takes has ever higher (round, attempt). Too few reports skip it; it nev
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
-from ..core.machine import IGNORE, index, row
+from ..core.machine import index
 from ..core.ports import (
     CancelProgram,
     NewModel,
@@ -29,96 +28,24 @@ from ..core.ports import (
     TimerFired,
 )
 from ..core.privacy import ring
+from ..core.secagg import messages
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum
 from .roster import Offer
-from .run import EdgeRestarted, Fetched, RunMachine
-from .state import Attempt, Phase
-
-
-class Trigger(StrEnum):
-    STARTED = "started"
-    REST_OVER = "rest is over"
-    WAIT_OVER = "waited long enough"
-    ENOUGH = "enough devices are ready"
-    ENOUGH_JUDGES = "enough devices are ready to evaluate"
-    OTHERS_FIRST = "too few are ready, for other runs have them"
-    TOO_FEW = "too few are ready"
-    NO_JUDGES = "too few are ready to evaluate"
-    FETCHED = "FetchBlob"
-    PROGRESS = "EdgeProgress"
-    TARGET_MET = "enough updates are with the edges"
-    SUM = "first EdgeSum of an edge"
-    BAD_SUM = "EdgeSum that does not fit"
-    SUM_AGAIN = "EdgeSum again, or late"
-    EDGE_LOST = "edge has started anew"
-    SILENT = "edges still silent"
-    ALL_IN = "all edges have reported"
-    TIME_OVER = "round's time is over"
-    CLOSE = "enough reports"
-    SHORT = "too few reports"
-    GIVE_UP = "too few reports, too many times"
-    UPDATED = "new model"
-    LAST_UPDATED = "new model of the last round"
-    UPDATE_STOPPED = "no new model"
-    JUDGED = "evaluation is over"
-    LAST_JUDGED = "evaluation is over, and it was the last"
-    PAUSE = "pause"
-    HOLD = "pause, which was ordered before"
-    RESUME = "resume"
-    CANCEL = "cancel"
-    WEIGHTS = "other weights"
-    STALE = "late, repeated or of no use"
-
-
-NEW, WAITING, COLLECTING, AGGREGATING, EVALUATING, PAUSED, DONE, CANCELLED, FAILED = Phase
-_T = Trigger
-_OUT = (COLLECTING, EVALUATING)
-_BUSY = (COLLECTING, AGGREGATING, EVALUATING)
-_FALLIBLE = (WAITING, COLLECTING, AGGREGATING)
-_ON = (WAITING, *_BUSY, PAUSED)
-
-TABLE = (
-    row((NEW, WAITING), _T.STARTED, "wait", WAITING, "for devices"),
-    row(_OUT, _T.STARTED, "resume", None, "the state survived: ask the edges again"),
-    row(AGGREGATING, _T.STARTED, "aggregate", AGGREGATING, "the sum survived: update again"),
-    row(PAUSED, _T.STARTED, IGNORE, None, "nothing is under way"),
-    row(WAITING, _T.REST_OVER, "look", WAITING, "the last cohort had time to come back"),
-    row(WAITING, _T.WAIT_OVER, "settle", WAITING, "with fewer, or not at all"),
-    row(WAITING, _T.ENOUGH, "select", COLLECTING, "uniformly; task them through their edges"),
-    row(WAITING, _T.ENOUGH_JUDGES, "select", EVALUATING, "uniformly; the newest model is judged"),
-    row(WAITING, _T.OTHERS_FIRST, "wait_on", WAITING, "they will come back: no attempt is lost"),
-    row(WAITING, _T.TOO_FEW, "fall_short", WAITING, "is it worth another attempt?"),
-    row(WAITING, _T.NO_JUDGES, "skip", WAITING, "training goes on without it"),
-    row(_OUT, _T.FETCHED, "hear", None, "a sign of life"),
-    row(_OUT, _T.PROGRESS, "note", None, "a sign of life, and a count"),
-    row(_OUT, _T.TARGET_MET, "flush", None, "ask for the sums now"),
-    row(_OUT, _T.SUM, "add", None, "to the running sum"),
-    row(_OUT, _T.BAD_SUM, "refuse", None, "the edge's devices count as dropped"),
-    row(_ON, _T.SUM_AGAIN, "ack", None, "it is of no more use to the edge"),
-    row(_OUT, _T.EDGE_LOST, "lose", None, "what it had is gone"),
-    row(_OUT, _T.SILENT, "ask_again", None, "task, request or answer was lost"),
-    row(COLLECTING, _T.ALL_IN, "judge", COLLECTING, "is it enough?"),
-    row(COLLECTING, _T.TIME_OVER, "judge", COLLECTING, "is it enough?"),
-    row(COLLECTING, _T.CLOSE, "aggregate", AGGREGATING, "unmask, decode, update the model"),
-    row(_FALLIBLE, _T.SHORT, "try_again", WAITING, "a further attempt"),
-    row(_FALLIBLE, _T.GIVE_UP, "give_up", FAILED, "the run ends"),
-    row(AGGREGATING, _T.UPDATED, "next_round", WAITING, "with the new weights"),
-    row(AGGREGATING, _T.LAST_UPDATED, "end", DONE, "all models are made"),
-    row(AGGREGATING, _T.UPDATE_STOPPED, "fall_short", AGGREGATING, "the program failed"),
-    row(EVALUATING, _T.ALL_IN, "score", EVALUATING, "decode the metrics"),
-    row(EVALUATING, _T.TIME_OVER, "score", EVALUATING, "of those who reported"),
-    row((WAITING, EVALUATING), _T.JUDGED, "train_on", WAITING, "the next round"),
-    row((WAITING, EVALUATING), _T.LAST_JUDGED, "finish", DONE, "all are made, or none gets better"),
-    row(WAITING, _T.PAUSE, "pause", PAUSED, "select nobody"),
-    row(_BUSY, _T.PAUSE, "pause_after", None, "what is under way ends first"),
-    row(WAITING, _T.HOLD, "hold", PAUSED, "what was under way has ended"),
-    row(PAUSED, _T.RESUME, "go_on", WAITING, "where it was"),
-    row(_BUSY, _T.RESUME, "go_on_after", None, "it had not paused yet"),
-    row(_ON, _T.CANCEL, "cancel", CANCELLED, "drop what is under way; the model stays"),
-    row(_ON, _T.WEIGHTS, "take_weights", None, "from the next round on"),
-    row(_ON, _T.STALE, IGNORE, None, "count it"),
+from .rounds_table import (
+    AGGREGATING,
+    IN_SESSION,
+    OUT,
+    PAUSED,
+    UNMASKING,
+    WAITING,
 )
+from .rounds_table import TABLE as TABLE
+from .rounds_table import Trigger as Trigger
+from .run import EdgeRestarted, Fetched, RunMachine
+from .state import Attempt
+
+_T = Trigger
 
 
 class RoundsMachine(RunMachine):
@@ -143,17 +70,23 @@ class RoundsMachine(RunMachine):
         return max(plan.evaluate_selected, plan.pool_min) if self.state.evaluates else plan.enough
 
     def owes(self, edge: int) -> bool:
-        return self.state.phase in _OUT and self._at_hand().owes(edge)
+        return self.state.phase in OUT and self._at_hand().owes(edge)
 
     # ------------------------------------------------ reading events
 
     def read(self, event: Any) -> tuple[Trigger, Any]:
         match event:
-            case Received(_, message):
+            case Received(sender, message):
+                if type(message) in messages.UP:
+                    open_still = self._has_session(message)
+                    trigger = _T.SESSION if open_still else _T.SESSION_OVER
+                    return trigger, (sender.number, message)
                 return self._read_message(message)
             case TimerFired(name):
                 return self._read_timer(name), None
             case ProgramFinished(ticket, outcome):
+                if self.state.phase is UNMASKING and ticket == self._at_hand().book.ticket:
+                    return _T.OPENED, outcome
                 if self.state.phase is not AGGREGATING or ticket != self.state.ticket:
                     return _T.STALE, None
                 return self._read_outcome(outcome)
@@ -188,10 +121,14 @@ class RoundsMachine(RunMachine):
             return _T.REST_OVER
         if state.phase is WAITING and name == "wait" and self.now >= state.wait_ends_ns:
             return _T.WAIT_OVER
-        if state.phase in _OUT and name == "round" and self.now >= self._at_hand().ends_ns:
+        if state.phase in OUT and name == "round" and self.now >= self._at_hand().ends_ns:
             return _T.TIME_OVER
-        if state.phase in _OUT and name == "repeat":
+        if state.phase in OUT and name == "repeat":
             return _T.SILENT
+        if name.startswith("session/") and state.phase in IN_SESSION:
+            attempt = self._at_hand()
+            mine = name == f"session/{attempt.round}/{attempt.attempt}"
+            return _T.STEP_OVER if mine and attempt.session is not None else _T.STALE
         return _T.STALE
 
     def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
@@ -232,10 +169,18 @@ class RoundsMachine(RunMachine):
 
     def _is_open(self, message: Any) -> bool:
         """Whether a message belongs to the attempt at hand."""
-        if self.state.phase not in _OUT:
+        if self.state.phase not in OUT:
             return False
         attempt = self._at_hand()
         return bool(message.round == attempt.round and message.attempt == attempt.attempt)
+
+    def _has_session(self, message: Any) -> bool:
+        """Whether a message belongs to the session of the attempt at hand."""
+        if self.state.phase not in IN_SESSION:
+            return False
+        attempt = self._at_hand()
+        at = (message.round, message.attempt)
+        return at == (attempt.round, attempt.attempt) and attempt.session is not None
 
     # ------------------------------------------------ waiting
 
@@ -282,6 +227,7 @@ class RoundsMachine(RunMachine):
 
     def resume(self, _: object) -> None:
         self.set_timer("round", self._at_hand().ends_ns)
+        self.sessions.resume(self._at_hand())
         self._at_hand().tries = 0
         self.ask_again(None)
 
@@ -310,6 +256,7 @@ class RoundsMachine(RunMachine):
     def _post_if_met(self) -> None:
         attempt = self._at_hand()
         target = self.plan.evaluate_cohort if attempt.evaluates else self.plan.cohort
+        target = self.sessions.target(attempt, target)
         if not attempt.flushed and attempt.counted() + len(attempt.unused) >= target:
             self.post(_T.TARGET_MET)
 
@@ -347,9 +294,11 @@ class RoundsMachine(RunMachine):
 
     def judge(self, _: object) -> None:
         if len(self._at_hand().reported()) >= self.plan.reports_min:
-            self._close(True)
-            self.post(_T.CLOSE)
+            masked = self._at_hand().session is not None
+            self._close(not masked)
+            self.post(_T.UNMASK if masked else _T.CLOSE)
         else:
+            self.sessions.end(self._at_hand(), "too few devices reported")
             self._close(False)
             self.fall_short("too few devices reported")
 
@@ -360,10 +309,61 @@ class RoundsMachine(RunMachine):
         self._release(self._at_hand())
         self._send_closed(self._at_hand(), succeeded)
 
+    # ------------------------------------------------ masks
+
+    def attend(self, subject: tuple[int, Any]) -> None:
+        end = self._attend(self._at_hand(), *subject)
+        if end:
+            self.post(*((_T.SHARES_IN,) if end is True else (_T.SESSION_FAILED, end)))
+
+    def step(self, _: object) -> None:
+        self._look_at(self._step(self._at_hand()))
+
+    def unmask(self, _: object) -> None:
+        self._look_at(self._ask_survivors(self._at_hand()))
+
+    def resume_unmasking(self, _: object) -> None:
+        attempt = self._at_hand()
+        if attempt.book.ticket:
+            self.open_sum(None)
+        else:
+            self.sessions.resume(attempt)
+
+    def open_sum(self, _: object) -> None:
+        self._look_at(self._open_sum(self._at_hand()))
+
+    def use_sum(self, outcome: Any) -> None:
+        attempt = self._at_hand()
+        why = self._opened(attempt, outcome)
+        if why:
+            self.post(_T.SESSION_FAILED, why)
+        elif attempt.evaluates:
+            self._judge()
+        else:
+            self._send_closed(attempt, True)
+            self.post(_T.CLOSE)
+
+    def _look_at(self, why: str) -> None:
+        if why:
+            self.post(_T.SESSION_FAILED, why)
+
+    def fail_session(self, why: str) -> None:
+        attempt = self._at_hand()
+        self.sessions.end(attempt, why)
+        if self.state.phase in OUT:
+            self._close(False)
+        if not attempt.evaluates:
+            self.fall_short(why)
+            return
+        self._skip(why)
+        self._after_attempt()
+
+    # ------------------------------------------------ the next model
+
     def aggregate(self, _: object) -> None:
         state = self.state
         try:
-            mean, state.weight = ring.decode(self._unmasked(self._at_hand()), self.plan.ring)
+            mean, state.weight = ring.decode(self._total(self._at_hand()), self.plan.ring)
         except ring.RingError as fault:
             self.fall_short(fault.message)
             return
@@ -421,7 +421,18 @@ class RoundsMachine(RunMachine):
     def score(self, _: object) -> None:
         attempt = self._at_hand()
         self._close(False)  # the edges keep the weights: the next round begins from them
-        self._score(attempt)
+        enough = len(attempt.reported()) >= self.plan.evaluate_min
+        if attempt.session is not None and enough:
+            self.post(_T.UNMASK)
+            return
+        self.sessions.end(attempt, "too few devices reported")
+        self._judge()
+
+    def _judge(self) -> None:
+        self._score(self._at_hand())
+        self._after_attempt()
+
+    def _after_attempt(self) -> None:
         self.state.open.clear()
         self.state.attempt += 1
         self._after_evaluation()
@@ -463,7 +474,12 @@ class RoundsMachine(RunMachine):
         if state.phase is AGGREGATING:
             self.emit(CancelProgram(state.ticket))
         elif state.open:
-            self._close(False)
+            attempt = self._at_hand()
+            if attempt.session is not None and attempt.session.ticket:
+                self.emit(CancelProgram(attempt.session.ticket))
+            self.sessions.end(attempt, "cancelled")
+            if state.phase is not UNMASKING:
+                self._close(False)
         state.open.clear()
         self.hold(None)
 

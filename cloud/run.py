@@ -19,17 +19,19 @@ from ..core.ports import (
     MS,
     DropBlob,
     Effect,
-    Masker,
     NewModel,
     Node,
+    Outcome,
+    ProgramStopped,
     Record,
     Rng,
-    RoundInfo,
     RunProgram,
     Tier,
     Vector,
 )
 from ..core.privacy import ring
+from ..core.secagg.errors import SecureError
+from ..core.secagg.identity import Identity
 from ..core.wire import round_pb2
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.round_pb2 import (
@@ -44,6 +46,7 @@ from ..core.wire.round_pb2 import (
 )
 from .plan import RunPlan
 from .roster import Offer, Roster
+from .secure import Sessions, turned_away
 from .state import Attempt, EndedRun, Phase, RunState, Share
 
 TICKETS = 2**32  # of one run; a ticket is the run's number and a count
@@ -84,7 +87,7 @@ class RunMachine(Machine[RunState]):
         plan: RunPlan,
         roster: Roster,
         rng: Rng,
-        masker: Masker,
+        identity: Identity | None,
         backoff: Backoff,
         busy_elsewhere: Callable[[], int],
     ) -> None:
@@ -93,7 +96,7 @@ class RunMachine(Machine[RunState]):
         self.plan = plan
         self.roster = roster
         self.rng = rng
-        self.masker = masker
+        self.sessions = Sessions(self, identity)
         self.backoff = backoff
         self.busy_elsewhere = busy_elsewhere  # devices that work for other runs
         self._prefix = prefix(plan.run)
@@ -157,10 +160,13 @@ class RunMachine(Machine[RunState]):
     def cancel_timer(self, name: str) -> None:
         super().cancel_timer(self._prefix + name)
 
+    def _next_ticket(self) -> int:
+        self.state.tickets += 1
+        return self.state.run * TICKETS + self.state.tickets % TICKETS
+
     def _run_program(self, program: str, arguments: tuple[Any, ...]) -> None:
         state = self.state
-        count = state.ticket % TICKETS + 1
-        state.ticket = state.run * TICKETS + count
+        state.ticket = self._next_ticket()
         blobs = [self.plan.bundle.digest, state.weights.digest]
         if state.memory is not None:
             blobs.append(state.memory.digest)
@@ -195,6 +201,8 @@ class RunMachine(Machine[RunState]):
         )
         state.open.append(attempt)
         state.stopped_by = ""
+        if self.plan.secure is not None:
+            self.sessions.begin(attempt, self._task(attempt))
         return attempt
 
     def _ring(self, attempt: Attempt) -> ring.RingPlan:
@@ -208,10 +216,10 @@ class RunMachine(Machine[RunState]):
             return self.rng.word("evaluation key", self.plan.run)
         return self.rng.word("round key", self.plan.run, attempt.round)
 
-    def _send_task(self, attempt: Attempt, edge: int) -> None:
+    def _task(self, attempt: Attempt) -> Task:
         plan, numbers = self.plan, self._ring(attempt)
         left_ms = max(0, (attempt.ends_ns - self.now) // MS)
-        task = Task(
+        return Task(
             run=plan.run,
             round=attempt.round,
             attempt=attempt.attempt,
@@ -226,11 +234,15 @@ class RunMachine(Machine[RunState]):
             time_ms=max(0, left_ms - plan.margin_ns // MS),
             rng_key=self._key(attempt).to_bytes(8, "little"),
             purpose=EVALUATE if attempt.evaluates else TRAIN,
+            secure=plan.secure,
             manifest=plan.manifest,
         )
+
+    def _send_task(self, attempt: Attempt, edge: int) -> None:
+        left_ms = max(0, (attempt.ends_ns - self.now) // MS)
         devices = attempt.shares[edge].devices
         alone = len(self.state.open) == 1
-        message = EdgeTask(task=task, devices=devices, time_ms=left_ms, alone=alone)
+        message = EdgeTask(task=self._task(attempt), devices=devices, time_ms=left_ms, alone=alone)
         self.send(Node(Tier.EDGE, edge), message)
 
     def _send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
@@ -268,16 +280,58 @@ class RunMachine(Machine[RunState]):
                 ),
             )
 
-    def _unmasked(self, attempt: Attempt) -> Vector:
-        assert attempt.total is not None
-        info = RoundInfo(
-            self.plan.run,
-            attempt.round,
-            attempt.attempt,
-            attempt.weights.digest,
-            self.plan.bundle.digest,
-        )
-        return self.masker.unmask(attempt.total, info, sorted(attempt.unused))
+    # ------------------------------------------------ masks
+
+    def _attend(self, attempt: Attempt, edge: int, message: Any) -> str | bool:
+        """Takes a message of an attempt's session. True: the sum can be opened; words: why the
+        session cannot go on.
+        """
+        try:
+            return self.sessions.take(attempt, edge, message)
+        except SecureError as fault:
+            return fault.message
+
+    def _step(self, attempt: Attempt) -> str:
+        """Goes on with a session whose step's time is over; gives why it cannot, or nothing."""
+        try:
+            self.sessions.step(attempt)
+        except SecureError as fault:
+            return fault.message
+        return ""
+
+    def _ask_survivors(self, attempt: Attempt) -> str:
+        """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing."""
+        try:
+            self.sessions.survivors(attempt)
+        except SecureError as fault:
+            return fault.message
+        return ""
+
+    def _open_sum(self, attempt: Attempt) -> str:
+        """Has the masks taken out; gives why they cannot be, or nothing."""
+        try:
+            arguments = self.sessions.program(attempt)
+        except SecureError as fault:
+            return fault.message
+        attempt.book.ticket = self._next_ticket()
+        self.emit(RunProgram(attempt.book.ticket, "unmask", (), arguments))
+        return ""
+
+    def _opened(self, attempt: Attempt, outcome: Outcome | NewModel | ProgramStopped) -> str:
+        """Keeps a sum without masks; gives why there is none, or nothing."""
+        if not isinstance(outcome, Outcome) or outcome.vector is None:
+            return "the masks could not be taken out of the sum"
+        attempt.total = outcome.vector
+        self.sessions.end(attempt)
+        return ""
+
+    def turn_away(self, subject: tuple[int, Any]) -> None:
+        edge, message = subject
+        self.send(Node(Tier.EDGE, edge), turned_away(message))
+
+    def _total(self, attempt: Attempt) -> Vector:
+        assert attempt.total is not None and attempt.session is None
+        return attempt.total
 
     # ------------------------------------------------ models
 
@@ -330,7 +384,7 @@ class RunMachine(Machine[RunState]):
             self._skip("too few devices reported")
             return
         try:
-            found = metrics.decode(self._unmasked(attempt), self.plan.metrics)
+            found = metrics.decode(self._total(attempt), self.plan.metrics)
         except ring.RingError as fault:
             self._skip(fault.message)
             return

@@ -5,7 +5,7 @@ the theory and the letters.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -19,14 +19,12 @@ def staleness_weight(tau: int) -> float:
     return 1.0 / math.sqrt(1.0 + tau)
 
 
-def delta(
-    pieces: Iterable[Attempt], round: int, plan: ring.RingPlan, unmask: Callable[[Attempt], Vector]
-) -> tuple[Floats, float]:
+def delta(pieces: Iterable[Attempt], round: int, plan: ring.RingPlan) -> tuple[Floats, float]:
     """The step f32[D] of round t + 1, and the sum of weights behind it.
 
     pieces: of waves, each with a sum. Raises RingError where no honest devices made one of them.
     """
-    means = [(t, *ring.decode(total, plan)) for t, total in _totals(pieces, round, plan, unmask)]
+    means = [(t, *ring.decode(total, plan)) for t, total in _totals(pieces, round, plan)]
     weight = sum(w for _, _, w in means)
     step = np.zeros(plan.dimension, np.float32)
     for tau, mean, share in means:
@@ -35,14 +33,13 @@ def delta(
     return step, weight
 
 
-def _totals(
-    pieces: Iterable[Attempt], round: int, plan: ring.RingPlan, unmask: Callable[[Attempt], Vector]
-) -> list[tuple[int, Vector]]:
+def _totals(pieces: Iterable[Attempt], round: int, plan: ring.RingPlan) -> list[tuple[int, Vector]]:
     """(tau, sum u32[D+1]): one for each model, or more where the ring holds no more in one sum."""
     totals: list[tuple[int, Vector]] = []
     room = 0
     for piece in sorted(pieces, key=lambda p: (p.round, p.attempt)):
-        tau, total = round - piece.round, unmask(piece)
+        tau, total = round - piece.round, piece.total
+        assert total is not None and piece.session is None
         if totals and totals[-1][0] == tau and room >= len(piece.unused):
             ring.add(totals[-1][1], total)
         else:

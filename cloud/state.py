@@ -15,6 +15,7 @@ import numpy as np
 from ..core.machine import Backoff
 from ..core.ports import SECOND, Vector
 from ..core.privacy import ring
+from ..core.secagg.server import ServerState
 from ..core.wire.admission_pb2 import Pace
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.operator_pb2 import PlanMessage
@@ -34,6 +35,7 @@ class Phase(StrEnum):
     COLLECTING = "collecting"  # tasks are out
     AGGREGATING = "aggregating"  # the server update runs
     EVALUATING = "evaluating"  # devices judge the newest model
+    UNMASKING = "unmasking"  # the sums are in; devices give the shares that take the masks out
     PAUSED = "paused"
     DONE = "done"
     CANCELLED = "cancelled"
@@ -87,6 +89,23 @@ class Share:
 
 
 @dataclass(slots=True)
+class SessionBook:
+    """What the coordinator keeps of a session of secure aggregation, beside the session's state.
+
+    heard: device -> the edge from which it was heard last. step_ends_ns: when the step at hand is
+    over. ended_ns: when each step before it was. tries: how often silent devices were asked.
+    ticket: of the program that takes the masks out; zero: it has not been asked for.
+    """
+
+    server: ServerState = field(default_factory=ServerState)
+    heard: dict[int, int] = field(default_factory=dict)
+    step_ends_ns: int = 0
+    ended_ns: list[int] = field(default_factory=list)
+    tries: int = 0
+    ticket: int = 0
+
+
+@dataclass(slots=True)
 class Attempt:
     """Devices that were given one task together, and what came of it: of a synchronous run the
     attempt at hand, of a buffered one a wave.
@@ -94,7 +113,8 @@ class Attempt:
     evaluates: they judge the model and do not train. weights: what they work on. shares: by edge.
     failures: device -> FailureReason. total: the sum over `unused`, the devices whose updates are
     in and not yet in a model. flushed: all sums were asked for. tries: how often edges were asked
-    since then, or since it began.
+    since then, or since it began. session: of secure aggregation, while there is one: then the
+    total is masked.
     """
 
     round: int
@@ -109,6 +129,18 @@ class Attempt:
     unused: list[int] = field(default_factory=list)
     flushed: bool = False
     tries: int = 0
+    session: SessionBook | None = None
+
+    @property
+    def book(self) -> SessionBook:
+        """The session, where there is one."""
+        assert self.session is not None
+        return self.session
+
+    @property
+    def usable(self) -> list[int]:
+        """The devices whose updates are here and could be used now."""
+        return self.unused if self.session is None else []
 
     def selected(self) -> list[int]:
         return sorted(d for share in self.shares.values() for d in share.devices)
@@ -189,7 +221,8 @@ class RunState:
     model number `round` of `weights`. attempt: the newest of it. failed: attempts in a row that
     gave nothing. open: what is out; of a synchronous run at most one. evaluates: devices are wanted
     for an evaluation, not for training. rested, settling: the pause before selecting is over; so is
-    the time to wait for enough. cooling: nobody is selected before the pause is over. ordered:
+    the time to wait for enough. cooling: nobody is selected before the pause is over. tickets:
+    given out; ticket: the server update's. ordered:
     weights that take the model's place at the next chance. pausing: no device is selected any more.
     best: the lowest personal loss of an evaluation; worse: how many evaluations ago. turn: when it
     took devices last, in turns of all runs. parked, batch: of a buffered run, waves that are over
@@ -215,6 +248,7 @@ class RunState:
     cooling: bool = False
     opened_ns: int = 0
     weight: float = 0.0
+    tickets: int = 0
     ticket: int = 0
     ordered: BlobRef | None = None
     pausing: bool = False

@@ -1,4 +1,5 @@
 """Makes the next model of a mean: runs the bundle's `server_update` for the coordinator's machine.
+It takes the masks out of a sum too (`unmask`), which is as much arithmetic.
 
 The programs come from whoever submitted the run, so they are read like a peer's message: parsed
 under limits, verified, compiled here. The same bundle, weights, memory and mean give the same bytes
@@ -22,8 +23,9 @@ from ..core.bundle import parse
 from ..core.errors import DelianError
 from ..core.ir import Array
 from ..core.node.blobs import BlobStore
-from ..core.ports import NewModel, Outcome, ProgramStopped, RunProgram
+from ..core.ports import NewModel, Outcome, ProgramStopped, RunProgram, Vector
 from ..core.runtime import Runtime
+from ..core.secagg import masks
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.round_pb2 import BAD_BUNDLE, NON_FINITE, OUT_OF_MEMORY, PROGRAM_FAILED
 
@@ -36,7 +38,7 @@ RUNTIMES_MAX = 16
 
 
 class ServerUpdates:
-    """A ProgramRunner (`core.node.executor`) for `server_update`.
+    """A ProgramRunner (`core.node.executor`) for `server_update` and `unmask`.
 
     threads: updates that run at once. on_update: told the seconds that one took.
     """
@@ -54,7 +56,9 @@ class ServerUpdates:
         self._loading = asyncio.Lock()
 
     async def run(self, program: RunProgram) -> Outcome | NewModel | ProgramStopped:
-        """Gives a NewModel, or why there is none."""
+        """Gives a NewModel, a sum without masks, or why there is none."""
+        if program.program == "unmask":
+            return await self._unmask(*program.arguments)
         assert program.program == "server_update", program.program
         began = time.perf_counter()
         bundle, weights, *memory = program.blobs
@@ -81,6 +85,19 @@ class ServerUpdates:
         model = NewModel(await self._blobs.put(new), kept)
         self._on_update(time.perf_counter() - began)
         return model
+
+    async def _unmask(
+        self, total: Vector, keys: list[tuple[bytes, int]], suite: int
+    ) -> Outcome | ProgramStopped:
+        def work() -> Vector:
+            plain = np.array(total, np.uint32)
+            masks.add(plain, keys, suite)
+            return plain
+
+        try:
+            return Outcome(await self._on_thread(work))
+        except MemoryError:
+            return ProgramStopped(OUT_OF_MEMORY)
 
     async def cancel(self, ticket: int) -> None:
         """Nothing to stop: one update takes less than a round's messages, and what it gives is

@@ -231,6 +231,8 @@ class RunProgram:
         Outcome; the second makes the device's personal model as well, and its vector holds metrics.
     server_update: blobs (bundle, weights), or (bundle, weights, memory) where there is one,
         arguments (mean f32[D], sum of weights) -> NewModel
+    unmask: no blobs, arguments (sum u32[D+1], [(32-byte key, +1 or -1), ...], suite) -> Outcome,
+        whose vector is the sum with the masks of these keys added
 
     task: of a device's programs, the task that they are run for: it carries what lets them run.
     """
@@ -316,41 +318,6 @@ class Executor(Protocol):
     def run(self, node: Node, program: RunProgram) -> None: ...
 
     def cancel(self, node: Node, ticket: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RoundInfo:
-    """What a mask is bound to, beside its key."""
-
-    run: int
-    round: int
-    attempt: int
-    weights: bytes  # SHA-256 of the model that the device trained from
-    bundle: bytes  # SHA-256 of the programs
-
-
-class Masker(Protocol):
-    """The seam of secure aggregation: masks cancel in the ring's sum, so nothing between the two
-    ends changes.
-    """
-
-    def mask(self, vector: Vector, info: RoundInfo, device: int) -> Vector:
-        """On the device: the update with its masks added. May be the same array."""
-
-    def unmask(self, total: Vector, info: RoundInfo, devices: list[int]) -> Vector:
-        """At the coordinator: the sum over `devices` without what masks remain in it. May be the
-        same array.
-        """
-
-
-class NoMask:
-    """Updates are added unmasked: the coordinator and the edges could read a single one."""
-
-    def mask(self, vector: Vector, info: RoundInfo, device: int) -> Vector:
-        return vector
-
-    def unmask(self, total: Vector, info: RoundInfo, devices: list[int]) -> Vector:
-        return total
 
 
 def wire_size(head: Message, content: int) -> int:

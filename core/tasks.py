@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from .ports import BLOB_BYTES_MAX, RETRY_MS_MAX
 from .privacy.ring import RingError, RingPlan
+from .secagg.cohort import check_plan
+from .secagg.errors import SecureError
+from .secagg.transcript import Session
 from .wire.blob_pb2 import BlobRef
 from .wire.round_pb2 import EVALUATE, TRAIN, Task
 
@@ -28,6 +31,7 @@ def is_sane(task: Task) -> bool:
         and _is_sane_ref(task.bundle)
         and _is_sane_ref(task.weights)
         and _can_be_added(task)
+        and _can_be_masked(task)
     )
 
 
@@ -43,5 +47,16 @@ def _can_be_added(task: Task) -> bool:
     try:
         RingPlan(plan.clip, plan.clients_max, plan.dimension, plan.bits)
     except RingError:
+        return False
+    return True
+
+
+def _can_be_masked(task: Task) -> bool:
+    """Whether a plan of masks, where there is one, has numbers that a session can have."""
+    if not task.HasField("secure"):
+        return True
+    try:
+        check_plan(Session.of(task))
+    except SecureError:
         return False
     return True

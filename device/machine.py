@@ -14,13 +14,12 @@ tasked it: nobody else waits for the answer.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from ..core import snapshot
-from ..core.machine import IGNORE, Machine, index, row
+from ..core.machine import index
 from ..core.ports import (
     MS,
     PROTOCOL,
@@ -29,10 +28,8 @@ from ..core.ports import (
     CancelProgram,
     DropBlob,
     Event,
-    Masker,
     NewModel,
     Node,
-    NoMask,
     Ordered,
     Outcome,
     ProgramFinished,
@@ -40,7 +37,6 @@ from ..core.ports import (
     ProtocolError,
     Received,
     Rng,
-    RoundInfo,
     RunProgram,
     Started,
     StoreBlob,
@@ -49,6 +45,8 @@ from ..core.ports import (
     window,
     wire_size,
 )
+from ..core.secagg import messages
+from ..core.secagg.identity import Identity
 from ..core.streams import device_key
 from ..core.tasks import is_sane
 from ..core.wire.admission_pb2 import (
@@ -64,97 +62,49 @@ from ..core.wire.blob_pb2 import Blob, FetchBlob
 from ..core.wire.journal_pb2 import Conditions, Homes
 from ..core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE
 from ..core.wire.round_pb2 import (
+    COUNTED,
     DEADLINE,
     EVALUATE,
     NON_FINITE,
+    NOT_IN_COHORT,
     PROGRAM_FAILED,
-    Failure,
     FailureReason,
     RoundClosed,
     Task,
     Upload,
     UploadAck,
 )
+from .secure import SECRET_BYTES, SessionMachine
 from .state import BUNDLES_KEPT, HOMES_MAX, LEASE_MS_MIN, RUNS_REMEMBERED
 from .state import DevicePolicy as DevicePolicy
 from .state import DeviceState as DeviceState
 from .state import Phase as Phase
-
-
-class Trigger(StrEnum):
-    STARTED = "started"
-    RETRY = "time to come back"
-    UNANSWERED = "no answer yet"
-    HOME_SILENT = "no answer, too many times"
-    LEASE_OVER = "lease is over"
-    ACCEPTED = "Accept"
-    REJECTED = "Reject"
-    SENT_AWAY = "Reject: another home may take it"
-    TASK = "Task"
-    UNWANTED = "Task that it will not do"
-    BLOB = "Blob that is missing"
-    STORED = "blob stored"
-    CORRUPT = "blob does not hash to its digest"
-    ALL_HERE = "nothing is missing"
-    TRAINED = "finite update"
-    UNFIT = "no update"
-    ANSWERED = "UploadAck"
-    TIME_OVER = "task's time is over"
-    CLOSED = "RoundClosed"
-    CONDITIONS = "other conditions"
-    CONSENT_LOST = "consent is taken back"
-    HOMES = "other homes"
-    HOME_GONE = "other homes, without the present one"
-    STALE = "late, repeated or of no use"
-
-
-OFFLINE, IDLE, CHECKING_IN, READY, FETCHING, TRAINING, UPLOADING = Phase
-_T = Trigger
-_RESTING = (IDLE, CHECKING_IN, READY)
-_WORKING = (FETCHING, TRAINING, UPLOADING)
-_OFFERED = (CHECKING_IN, READY)
-_NOT_OFFERED = (OFFLINE, IDLE, *_WORKING)
-
-TABLE = (
-    row((OFFLINE, *_RESTING), _T.STARTED, "start", CHECKING_IN, "offer itself"),
-    row((FETCHING, TRAINING), _T.STARTED, "restart", FETCHING, "train again from the start"),
-    row(UPLOADING, _T.STARTED, "resume_upload", UPLOADING, "the answer survived; send it"),
-    row(IDLE, _T.RETRY, "check_in", CHECKING_IN, "the retry window says so"),
-    row(CHECKING_IN, _T.UNANSWERED, "repeat_check_in", CHECKING_IN, "request or answer was lost"),
-    row(CHECKING_IN, _T.HOME_SILENT, "rehome", CHECKING_IN, "try the next home"),
-    row(CHECKING_IN, _T.ACCEPTED, "wait", READY, "keep the lease and the next window"),
-    row(_OFFERED, _T.REJECTED, "rest", IDLE, "come back in the window"),
-    row(_OFFERED, _T.SENT_AWAY, "leave", IDLE, "try the next home in a moment"),
-    row(READY, _T.LEASE_OVER, "check_in", CHECKING_IN, "the edge may have forgotten it"),
-    row(_RESTING, _T.TASK, "take", FETCHING, "also when the Accept was lost"),
-    row(_RESTING, _T.UNWANTED, "decline", None, "it is over already, or not allowed"),
-    row(FETCHING, _T.BLOB, "keep", FETCHING, "store it"),
-    row(FETCHING, _T.STORED, "note", FETCHING, "one less is missing"),
-    row(FETCHING, _T.CORRUPT, IGNORE, FETCHING, "the next repetition asks again"),
-    row(FETCHING, _T.UNANSWERED, "fetch_again", FETCHING, "request or blob was lost"),
-    row(FETCHING, _T.ALL_HERE, "train", TRAINING, "one call into compiled code"),
-    row(TRAINING, _T.TRAINED, "upload", UPLOADING, "mask and send"),
-    row(TRAINING, _T.UNFIT, "refuse", UPLOADING, "say that there is no update"),
-    row(UPLOADING, _T.UNANSWERED, "send_answer", UPLOADING, "answer or its UploadAck was lost"),
-    row(UPLOADING, _T.ANSWERED, "finish", IDLE, "the task is over, whatever the status"),
-    row((FETCHING, TRAINING), _T.TIME_OVER, "give_up", IDLE, "say so once"),
-    row(UPLOADING, _T.TIME_OVER, "abandon", IDLE, "nobody waits any more"),
-    row(_WORKING, _T.CLOSED, "stop", IDLE, "it was not needed, or too slow"),
-    row(_NOT_OFFERED, _T.CONDITIONS, "keep_conditions", None, "for the next check-in"),
-    row(_OFFERED, _T.CONDITIONS, "tell_conditions", CHECKING_IN, "its home must judge anew"),
-    row(_WORKING, _T.CONSENT_LOST, "withdraw", IDLE, "stop at once, and say so once"),
-    row((*_NOT_OFFERED, *_OFFERED), _T.HOMES, "keep_homes", None, "for the next move"),
-    row(_OFFERED, _T.HOME_GONE, "leave_home", CHECKING_IN, "offer itself to the first of them"),
-    row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
+from .table import (
+    CHECKING_IN,
+    FETCHING,
+    IDLE,
+    OFFERED,
+    READY,
+    RESTING,
+    SEALING,
+    TRAINING,
+    UNMASKING,
+    UPLOADING,
+    WORKING,
 )
+from .table import TABLE as TABLE
+from .table import Trigger as Trigger
+
+_T = Trigger
 
 
-class DeviceMachine(Machine[DeviceState]):
+class DeviceMachine(SessionMachine):
     """One device.
 
-    homes, facts, eligibility: what a device that has never run begins with; one that has finds
-    them in its state and hears of changes by `Ordered`. So a driver stores the snapshot of a new
-    machine before its first event.
+    homes, facts, eligibility, secret: what a device that has never run begins with; one that has
+    finds them in its state and hears of changes by `Ordered`. So a driver stores the snapshot of a
+    new machine before its first event. secret: 32 random bytes, of which all its masks are made.
+    identity: signs for it; None: it takes no task whose updates are masked.
     """
 
     rows = index(TABLE)
@@ -166,24 +116,23 @@ class DeviceMachine(Machine[DeviceState]):
         rng: Rng,
         facts: DeviceFacts,
         eligibility: Eligibility,
-        masker: Masker | None = None,
         policy: DevicePolicy | None = None,
+        secret: bytes = b"",
+        identity: Identity | None = None,
     ) -> None:
         super().__init__(state)
         self.node = Node(Tier.DEVICE, state.device)
         self.rng = rng
-        self.masker = masker or NoMask()
         self.policy = policy or DevicePolicy()
+        self.identity = identity
         if not state.homes:
             assert 0 < len(homes) <= HOMES_MAX and all(h.tier is Tier.EDGE for h in homes)
             state.homes = [h.number for h in homes]
             state.home = state.homes[0]
             state.facts, state.eligibility = facts, eligibility
-
-    @property
-    def home(self) -> Node:
-        """The node that it speaks to."""
-        return Node(Tier.EDGE, self.state.home)
+        if not state.secret:
+            assert identity is None or len(secret) == SECRET_BYTES, "masks need a secret"
+            state.secret = secret
 
     @property
     def wanted(self) -> dict[bytes, int]:
@@ -219,6 +168,8 @@ class DeviceMachine(Machine[DeviceState]):
         state = self.state
         if sender == self.home:
             return self._read_message(message)
+        if state.phase is UNMASKING and sender.number in state.homes:
+            return self._read_message(message)  # a word on its way before it went elsewhere
         if sender.tier is Tier.EDGE and sender.number in (*state.homes, *state.former):
             return _T.STALE, message
         raise ProtocolError(f"{self.node}: a message from {sender}, which is none of its homes")
@@ -230,33 +181,50 @@ class DeviceMachine(Machine[DeviceState]):
             return self._read_task(message), message
         if kind is Blob:
             return (_T.BLOB if message.digest in self.wanted else _T.STALE), message
+        works = state.phase in (*WORKING, UNMASKING)
         if kind is RoundClosed:
-            mine = state.phase in _WORKING and _name(message) == _name(self._task())
+            mine = works and _name(message) == _name(self._task())
             return (_T.CLOSED if mine else _T.STALE), message
-        if kind is UploadAck:
+        if kind is UploadAck or kind in messages.DOWN:
             if message.device != state.device:
-                raise ProtocolError(f"{self.node}: an UploadAck for device {message.device}")
-            mine = state.phase is UPLOADING and _name(message) == _name(self._task())
-            return (_T.ANSWERED if mine else _T.STALE), message
+                raise ProtocolError(f"{self.node}: a {kind.__name__} for device {message.device}")
+            mine = works and _name(message) == _name(self._task())
+            if kind is UploadAck:
+                return (self._read_ack(message) if mine else _T.STALE), message
+            return (_T.SESSION if mine and state.session is not None else _T.STALE), message
         if kind is Accept:
             fits = state.phase is CHECKING_IN and message.sequence == state.sequence
             return (_T.ACCEPTED if fits else _T.STALE), message
         if kind is Reject:
-            if state.phase not in _OFFERED or message.sequence != state.sequence:
+            if state.phase not in OFFERED or message.sequence != state.sequence:
                 return _T.STALE, message
             sent_on = message.reason in (DRAINING, EDGE_FULL) and len(state.homes) > 1
             return (_T.SENT_AWAY if sent_on else _T.REJECTED), message
         raise ProtocolError(f"{self.node}: a device receives no {kind.__name__}")
 
+    def _read_ack(self, message: UploadAck) -> Trigger:
+        state = self.state
+        if state.phase is UNMASKING:
+            return _T.HEARD
+        if state.phase is not UPLOADING:
+            return _T.STALE
+        masked = state.upload is not None and state.session is not None
+        return _T.IN_SUM if masked and message.status == COUNTED else _T.ANSWERED
+
     def _read_task(self, task: Task) -> Trigger:
         state = self.state
-        if state.phase not in _RESTING or not is_sane(task):
+        if state.phase not in RESTING or not is_sane(task):
             return _T.STALE
         at, last = (task.round, task.attempt), state.done.get(task.run, (0, 0))
         if at < last:
             return _T.STALE
         # Whoever sends again what was done still waits for an answer: the last one was lost.
-        return _T.TASK if at > last and state.eligibility.consented else _T.UNWANTED
+        wanted = state.eligibility.consented and not self._lacks_masks(task)
+        return _T.TASK if at > last and wanted else _T.UNWANTED
+
+    def _lacks_masks(self, task: Task) -> bool:
+        """Whether the owner wants masks where the task has none."""
+        return self.policy.secure_required and not task.HasField("secure")
 
     def _read_timer(self, name: str) -> Trigger:
         """A timer may fire once after it was cancelled, so each is good in its own phases only."""
@@ -270,7 +238,13 @@ class DeviceMachine(Machine[DeviceState]):
             return _T.UNANSWERED
         if name == "lease" and phase is READY:
             return _T.LEASE_OVER
-        if name == "task" and phase in _WORKING and self.now >= state.ends_ns:
+        if name == "session" and phase in (FETCHING, TRAINING, SEALING, UNMASKING):
+            if state.session is None:
+                return _T.STALE
+            enough = state.unheard > 0 and state.unheard % self.policy.rehome_tries == 0
+            goes = enough and phase is UNMASKING and len(state.homes) > 1
+            return _T.HOME_SILENT if goes else _T.POLL_DUE
+        if name == "task" and phase in (*WORKING, UNMASKING) and self.now >= state.ends_ns:
             return _T.TIME_OVER
         return _T.STALE
 
@@ -283,7 +257,7 @@ class DeviceMachine(Machine[DeviceState]):
                     return _T.UNFIT, NON_FINITE
                 if vector is None or len(vector) != self._task().ring.dimension + 1:
                     return _T.UNFIT, PROGRAM_FAILED
-                return _T.TRAINED, vector
+                return (_T.TRAINED_EARLY if self._is_early() else _T.TRAINED), vector
             case NewModel():
                 return _T.UNFIT, PROGRAM_FAILED
 
@@ -292,7 +266,8 @@ class DeviceMachine(Machine[DeviceState]):
         if isinstance(order, Conditions):
             if (order.facts, order.eligibility) == (state.facts, state.eligibility):
                 return _T.STALE, order
-            if phase in _WORKING and not order.eligibility.consented:
+            works = phase in (*WORKING, UNMASKING)
+            if works and not order.eligibility.consented:
                 return _T.CONSENT_LOST, order
             return _T.CONDITIONS, order
         if isinstance(order, Homes):
@@ -301,7 +276,7 @@ class DeviceMachine(Machine[DeviceState]):
                 raise ProtocolError(f"{self.node}: a device has 1 to {HOMES_MAX} different homes")
             if homes == state.homes:
                 return _T.STALE, order
-            gone = phase in _OFFERED and state.home not in homes
+            gone = phase in OFFERED and state.home not in homes
             return (_T.HOME_GONE if gone else _T.HOMES), homes
         raise ProtocolError(f"{self.node}: a device takes no {type(order).__name__} as an order")
 
@@ -385,15 +360,6 @@ class DeviceMachine(Machine[DeviceState]):
         self.keep_conditions(order)
         self.check_in(None)
 
-    def _move_on(self) -> None:
-        state = self.state
-        at = state.homes.index(state.home) if state.home in state.homes else -1
-        self._move(state.homes[(at + 1) % len(state.homes)])
-
-    def _move(self, home: int) -> None:
-        self.state.home = home
-        self.record("rehomed", device=self.state.device, home=home)
-
     def _withdraw_offer(self) -> None:
         self.cancel_timer("repeat")
         self.cancel_timer("lease")
@@ -420,14 +386,20 @@ class DeviceMachine(Machine[DeviceState]):
             if digest not in wanted:
                 self.emit(DropBlob(digest))
         state.have = [d for d in state.have if d in wanted]
-        self._begin()
+        if self._begin_session(task):
+            self._begin()
+        else:
+            self.post(_T.SESSION_FAILED)
 
     def decline(self, task: Task) -> None:
-        over = self.state.eligibility.consented
-        self.send(self.home, self._failure(task, DEADLINE if over else PROGRAM_FAILED))
+        reason = DEADLINE if self.state.eligibility.consented else PROGRAM_FAILED
+        if self._lacks_masks(task):
+            reason = NOT_IN_COHORT
+        self.send(self.home, self._failure(task, reason))
 
     def restart(self, stored: tuple[bytes, ...]) -> None:
         self.state.have = list(stored)
+        self._say()
         self._begin()
 
     def _begin(self) -> None:
@@ -462,19 +434,25 @@ class DeviceMachine(Machine[DeviceState]):
         self.emit(RunProgram(state.ticket, program, blobs, (key, task.ring), task))
 
     def upload(self, vector: Any) -> None:
-        task, device = self._task(), self.state.device
-        info = RoundInfo(
-            task.run, task.round, task.attempt, task.weights.digest, task.bundle.digest
+        task, masked = self._task(), self._masked(vector)
+        if masked is None:
+            self.post(_T.SESSION_FAILED)
+            return
+        upload = Upload(
+            run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
         )
-        masked = self.masker.mask(vector, info, device)
-        upload = Upload(run=task.run, round=task.round, attempt=task.attempt, device=device)
         content = masked.astype("<u4", copy=False).tobytes()
         self.state.upload_size = wire_size(upload, len(content))
         upload.vector = content
         self.state.upload = upload
         self.resume_upload(None)
 
+    def upload_held(self, _: object) -> None:
+        vector, self.state.trained = self.state.trained, None
+        self.upload(vector)
+
     def refuse(self, reason: FailureReason) -> None:
+        self._forget_session()
         self.state.failure = self._failure(self._task(), reason)
         self.resume_upload(None)
 
@@ -520,6 +498,10 @@ class DeviceMachine(Machine[DeviceState]):
             self.emit(CancelProgram(self.state.ticket))
         self.abandon(None)
 
+    def withhold(self, order: Conditions) -> None:
+        self.keep_conditions(order)
+        self.abandon(None)
+
     def abandon(self, _: object) -> None:
         self.record("abandoned", device=self.state.device, phase=self.state.phase.value)
         self._end()
@@ -532,15 +514,13 @@ class DeviceMachine(Machine[DeviceState]):
             state.have.remove(weights)
             self.emit(DropBlob(weights))
         state.task = state.upload = state.failure = None
+        if state.session is not None:
+            self._forget_session()
         self.cancel_timer("repeat")
         self.cancel_timer("task")
         self._come_back(state.after_task_ms)
 
     # ------------------------------------------------ of the task
-
-    def _task(self) -> Task:
-        assert self.state.task is not None
-        return self.state.task
 
     def _missing(self) -> dict[bytes, int]:
         """Digest -> size of what the task names and the store has not got."""
@@ -549,15 +529,6 @@ class DeviceMachine(Machine[DeviceState]):
             return {}
         have = self.state.have
         return {r.digest: r.size for r in (task.bundle, task.weights) if r.digest not in have}
-
-    def _failure(self, task: Task, reason: FailureReason) -> Failure:
-        return Failure(
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            device=self.state.device,
-            reason=reason,
-        )
 
     def _repeat(self, size: int) -> None:
         self.state.tries += 1

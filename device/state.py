@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..core.machine import Backoff
-from ..core.ports import SECOND
+from ..core.ports import SECOND, Vector
+from ..core.secagg.client import ClientState, Policy
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.round_pb2 import Failure, Task, Upload
 
@@ -18,6 +19,8 @@ BUNDLES_KEPT = 4
 HOMES_MAX = 64
 #: A lease that ends at once would make a device check in without end.
 LEASE_MS_MIN = 1_000
+#: Fields of DeviceState that no log, record or trace may show.
+SECRETS = ("secret", "trained")
 
 
 class Phase(StrEnum):
@@ -27,7 +30,9 @@ class Phase(StrEnum):
     READY = "ready"  # in the edge's pool
     FETCHING = "fetching"
     TRAINING = "training"
+    SEALING = "sealing"  # has trained; may not mask before its neighbours have sent their shares
     UPLOADING = "uploading"
+    UNMASKING = "unmasking"  # its update is in the sum; its shares will be asked for
 
 
 @dataclass(slots=True)
@@ -39,6 +44,9 @@ class DeviceState:
     numbers drawn. tries: sendings of what is now being repeated. have: digests in the store.
     bundles: those of the last tasks, the newest last. ends_ns: when the task's time is over. done:
     for each run the last (round, attempt) taken; neither it nor an earlier one is taken again.
+    secret: of which the next session's keys are made. session: the task's, where its updates are
+    masked. trained: the update that waits to be masked. polls: sendings of what the session waits
+    for now; unheard: sendings since its home was last heard of it.
     """
 
     device: int
@@ -62,6 +70,11 @@ class DeviceState:
     failure: Failure | None = None
     done: dict[int, tuple[int, int]] = field(default_factory=dict)
     after_task_ms: tuple[int, int] = (1_000, 5_000)
+    secret: bytes = field(default=b"", repr=False)
+    session: ClientState | None = None
+    trained: Vector | None = field(default=None, repr=False)
+    polls: int = 0
+    unheard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +83,18 @@ class DevicePolicy:
 
     retry_ms: the window where the edge gives none. rehome_tries: check-ins without an answer after
     which it tries its next home. rehome_ms: the window in which it goes there when it was sent on.
+    secure_required: whether a task whose updates are not masked is declined. floor: what its
+    sessions may not go below. unmask_ns: how long it waits to be asked for its shares, when as much
+    time again as its task had is over.
     """
 
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 16 * 1024))
     retry_ms: tuple[int, int] = (60_000, 300_000)
     rehome_tries: int = 3
     rehome_ms: tuple[int, int] = (100, 2_000)
+    secure_required: bool = False
+    floor: Policy = field(default_factory=Policy)
+    unmask_ns: int = 600 * SECOND
 
     def __post_init__(self) -> None:
         assert self.rehome_tries >= 1

@@ -39,7 +39,6 @@ from ..core.ports import (
     DropBlob,
     Event,
     Floats,
-    Masker,
     NewModel,
     Node,
     Ordered,
@@ -57,6 +56,8 @@ from ..core.ports import (
     TimerFired,
 )
 from ..core.privacy.ring import RingPlan
+from ..core.secagg import masks
+from ..core.secagg.identity import Identity, SimulatedIdentity
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.blob_pb2 import Blob, BlobRef
@@ -124,7 +125,6 @@ class Federation:
         training: Training,
         seed: int,
         threads: int = 1,
-        masker: Masker | None = None,
         observer: Callable[[int, Host, Event], None] | None = None,
     ) -> None:
         self.plan = plan
@@ -138,7 +138,6 @@ class Federation:
         self.counts: Counter[str] = Counter()
         self.updates = 0
         self.hosts: dict[Node, Host] = {}
-        self._masker = masker
         self._observer = observer
         self._jobs = Jobs(threads)
         self._tally = Tally()
@@ -221,7 +220,7 @@ class Federation:
         bundle = self._blob(self.training.bundle)
         self._bundle = bundle.digest
         weights = self._weights_blob(self.training.initial())
-        cloud = Coordinator(CoordinatorState(), self._masker, plan.policy())
+        cloud = Coordinator(CoordinatorState(), self._coordinator_identity(), plan.policy())
         host = self._add(cloud, CLOUD, LinkProfile(), 0)
         host.store = {bundle.digest: bundle, weights.digest: weights}
         self._at(0, self._come_up, host)
@@ -254,8 +253,9 @@ class Federation:
             streams,
             DeviceFacts(memory_mib=profile.traits.memory_mib),
             Eligibility(powered=True, unmetered=True, idle=True, consented=True),
-            self._masker,
             self.plan.device_policy,
+            self._secret(device),
+            SimulatedIdentity(device, self.seed) if self.plan.secure is not None else None,
         )
         host = self._add(machine, machine.node, fleet.link, 2)
         host.profile = profile
@@ -264,6 +264,14 @@ class Federation:
             self._at(at, self._arrive, host, 1)
         else:
             self._at(at + self._away_ns(profile, 0), self._arrive, host, 1)
+
+    def _coordinator_identity(self) -> Identity | None:
+        """It signs nothing, and can tell whose keys are whose."""
+        return SimulatedIdentity(0, self.seed) if self.plan.secure is not None else None
+
+    def _secret(self, device: int) -> bytes:
+        """A device's master secret: of the seed, so that a simulation can be repeated."""
+        return hashlib.sha256(f"delian simulated secret {self.seed} {device}".encode()).digest()
 
     def _plan_faults(self) -> None:
         for silence in self.plan.faults.silences:
@@ -351,6 +359,15 @@ class Federation:
         model = NewModel(*map(self._ref, blobs))
         self._dispatch(host, ProgramFinished(effect.ticket, model))
 
+    def _unmask(self, _: int, host: Host, effect: RunProgram) -> None:
+        if effect.ticket not in host.updates:
+            return
+        host.updates.remove(effect.ticket)
+        total, keys, suite = effect.arguments
+        plain = np.array(total, np.uint32)
+        masks.add(plain, keys, suite)
+        self._dispatch(host, ProgramFinished(effect.ticket, Outcome(plain)))
+
     def _order(self, _: int, host: Host, order: RunOrder) -> None:
         self._dispatch(host, Ordered(order))
 
@@ -430,7 +447,7 @@ class Federation:
         old = host.machine
         assert isinstance(old, Coordinator)
         self._go_down(host)
-        host.machine = Coordinator(restore_cloud(old.snapshot()), self._masker, old.policy)
+        host.machine = Coordinator(restore_cloud(old.snapshot()), old.identity, old.policy)
         self._come_up(number, host)
 
     # ------------------------------------------------ effects
@@ -477,9 +494,10 @@ class Federation:
         host.timers.pop(effect.name, None)
 
     def _on_run_program(self, host: Host, effect: RunProgram) -> None:
-        if effect.program == "server_update":
+        if effect.program in ("server_update", "unmask"):
             host.updates.add(effect.ticket)
-            self._at(self.schedule.now + SERVER_UPDATE_NS, self._update, host, effect)
+            work = self._update if effect.program == "server_update" else self._unmask
+            self._at(self.schedule.now + SERVER_UPDATE_NS, work, host, effect)
             return
         assert host.profile is not None
         device, now, profile = host.node.number, self.schedule.now, host.profile

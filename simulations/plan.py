@@ -11,6 +11,7 @@ from ..core.privacy.ring import RingPlan
 from ..core.wire import round_pb2
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage
+from ..core.wire.secure_pb2 import SecurePlan
 from ..device.machine import DevicePolicy
 from ..edge.state import EdgePolicy
 from .faults import Faults
@@ -26,7 +27,8 @@ class FederationPlan:
     ready_per_edge_max: devices that an edge keeps ready; None: all of its own.
     pool_share: the share of the fleet that a round waits for, so that selection is uniform over
     nearly all. buffer: updates that make a model in a buffered run; None: the run is in rounds.
-    concurrency: devices at work at once; zero: twice the buffer.
+    concurrency: devices at work at once; zero: twice the buffer. secure: how updates are masked;
+    None: they are not.
     """
 
     rounds: int
@@ -48,6 +50,7 @@ class FederationPlan:
     evaluate_cohort: int = 0
     patience: int = 0
     improvement_min: float = 0.0
+    secure: SecurePlan | None = None
     ready_per_edge_max: int | None = None
     lease_s: float = 600.0
     device_policy: DevicePolicy = field(default_factory=DevicePolicy)
@@ -86,6 +89,7 @@ class FederationPlan:
             concurrency=self.concurrency,
             staleness_max=self.staleness_max,
             seed=seed,
+            secure=self.secure,
         )
 
     def policy(self) -> CoordinatorPolicy:

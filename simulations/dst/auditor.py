@@ -18,8 +18,10 @@ refused   No honest node sends what another refuses.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ import numpy as np
 
 from ...cloud.plan import RunPlan
 from ...cloud.run import TICKETS
+from ...core.learn import metrics
 from ...core.ports import (
     CLOUD,
     Effect,
@@ -35,7 +38,6 @@ from ...core.ports import (
     Ordered,
     Received,
     Record,
-    RoundInfo,
     RunProgram,
     Send,
     Tier,
@@ -60,7 +62,7 @@ from ...core.wire.round_pb2 import (
 )
 from .edge_book import EdgeBook, Name, OracleFailure
 from .edge_book import name_of as _name
-from .work import EXAMPLES, LOSS, LinearMask, mask_of, update_of
+from .work import EXAMPLES, LOSS, update_of
 
 if TYPE_CHECKING:
     from .host import Host
@@ -99,7 +101,7 @@ class Step:
     """What a server update was given: the sums, and the round."""
 
     round: int
-    sums: list[tuple[RoundInfo, Vector, tuple[int, ...]]]
+    sums: list[tuple[Name, Vector, tuple[int, ...]]]
 
 
 @dataclass(slots=True)
@@ -122,7 +124,6 @@ class Auditor:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.masker = LinearMask()
         self.runs: dict[int, RunBook] = {}
         self.attempts: dict[Name, AttemptBook] = {}
         self.settled: set[int] = set()  # orders that were accepted or refused, by identity
@@ -131,7 +132,6 @@ class Auditor:
         self._steps: dict[int, Step] = {}  # by ticket
         self._made: dict[bytes, Step] = {}  # by the model's digest
         self._used: set[tuple[Name, int]] = set()
-        self._judges: dict[Name, set[int]] = {}
         self._counted: dict[tuple[int, int, Name], int] = defaultdict(int)  # edge, part
         self.edges = EdgeBook()
         self._answered: set[tuple[int, Name]] = set()
@@ -151,17 +151,12 @@ class Auditor:
         """An event was handled; nothing of it is durable yet."""
         tier = host.node.tier
         if tier is Tier.CLOUD:
-            if self.masker.unmasked:
-                self._unmasked(host, effects)
+            self._look_for_steps(host, effects)
         elif tier is Tier.DEVICE:
             for effect in effects:
                 if type(effect) is RunProgram:
                     key = (host.node.number, _name(host.machine.state.task))
                     self.check(key not in self._answered, "again", f"device {key[0]}, {key[1]}")
-
-    def replayed(self) -> None:
-        """A journal was handled again: its sums were looked at when they were new."""
-        self.masker.unmasked.clear()
 
     def durable(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
         """These events are durable; their effects follow."""
@@ -219,54 +214,70 @@ class Auditor:
 
     # ------------------------------------------------ sums
 
-    def _unmasked(self, host: Host, effects: list[Effect]) -> None:
-        sums, self.masker.unmasked = self.masker.unmasked, []
-        for info, plain, devices in sums:
-            self._check_sum(info, plain, devices)
+    def _look_for_steps(self, host: Host, effects: list[Effect]) -> None:
+        """A server update begins: of which sums?"""
         for effect in effects:
-            if type(effect) is RunProgram:
-                run = effect.ticket // TICKETS
-                step = Step(
-                    host.machine.state.runs[run].round, [s for s in sums if s[0].run == run]
-                )
-                self._steps[effect.ticket] = step
-                self._check_step(self.runs[run].plan, step, *effect.arguments)
+            if type(effect) is RunProgram and effect.program == "server_update":
+                number = effect.ticket // TICKETS
+                run = host.machine.state.runs[number]
+                pieces = run.batch if self.runs[number].plan.buffered else run.open
+                sums = [((number, p.round, p.attempt), p.total, tuple(p.unused)) for p in pieces]
+                for one in sums:
+                    self._check_sum(*one)
+                step = self._steps[effect.ticket] = Step(run.round, sums)
+                self._check_step(self.runs[number].plan, step, *effect.arguments)
 
-    def _check_sum(self, info: RoundInfo, plain: Vector, devices: tuple[int, ...]) -> None:
-        name = (info.run, info.round, info.attempt)
+    def _check_sum(self, name: Name, total: Vector, devices: tuple[int, ...]) -> None:
         book = self.attempts[name]
         self.check(len(set(devices)) == len(devices) > 0, "sum", f"{name} names {devices}")
-        rest = plain.copy()
-        self.check(len(rest) == book.plan.length, "sum", f"{name} has {len(rest)} numbers")
-        for device in devices:
-            rest -= update_of(device, device_key(book.key, device), book.plan)
-        if rest.any() and not self._is_lie(info, book, rest, devices):
+        self.check(len(total) == book.plan.length, "sum", f"{name} has {len(total)} numbers")
+        rest = total - self._sum_of(name, devices)
+        if rest.any() and not any(not (rest - lie).any() for lie in self._lied(name, devices)):
             self.fail("sum", f"{name}: the sum is not that of {sorted(devices)}")
-        if book.evaluates:
-            self._judges[name] = set(devices)
 
-    def _is_lie(
-        self, info: RoundInfo, book: AttemptBook, rest: Vector, devices: tuple[int, ...]
-    ) -> bool:
-        """Whether what is left of a sum is what liars have made of it."""
-        name = (info.run, info.round, info.attempt)
+    def _sum_of(self, name: Name, devices: Iterable[int]) -> Vector:
+        """What the devices meant to say, added up."""
+        book = self.attempts[name]
+        total = np.zeros(book.plan.length, np.uint32)
+        for device in devices:
+            total += update_of(device, device_key(book.key, device), book.plan, name)
+        return total
+
+    def _lied(self, name: Name, devices: Iterable[int]) -> Iterator[Vector]:
+        """What liars may have added to a sum."""
         choices = []
         for device in devices:
             lies = self._lies.get((name, device), [])
-            own = update_of(device, device_key(book.key, device), book.plan)
-            own = own + mask_of(info, device, len(rest))
+            own = self._sum_of(name, [device])
             fitting = [lie - own for lie in lies if len(lie) == len(own)]
             if fitting:
                 choices.append([np.zeros_like(own), *fitting])
-        return any(not (rest - np.sum(c, 0, np.uint32)).any() for c in product(*choices) if c)
+        for chosen in product(*choices):
+            if chosen:
+                yield np.sum(chosen, 0, np.uint32)
+
+    def _check_metrics(self, fields: Any) -> None:
+        """An evaluation says what the devices said whose sums were acknowledged."""
+        run, round = fields["run"], fields["round"] + 1
+        name = max(n for n, b in self.attempts.items() if b.evaluates and n[:2] == (run, round))
+        devices = self.attempts[name].devices
+        self.check(len(devices) == fields["devices"], "lost", f"{name}: not all have judged")
+        plan, total = self.attempts[name].plan, self._sum_of(name, devices)
+        if metrics.decode(total, plan) == fields["metrics"]:
+            return
+        for lie in self._lied(name, devices):
+            with contextlib.suppress(ring.RingError):
+                if metrics.decode(total + lie, plan) == fields["metrics"]:
+                    return
+        self.fail("sum", f"{name}: the metrics are not those of {sorted(devices)}")
 
     def _check_step(self, plan: RunPlan, step: Step, mean: Any, weight: float) -> None:
         """Whether the step follows from the sums: the mean, or FedBuff's sum over ages."""
         total, expected = 0.0, np.zeros(plan.ring.dimension)
-        for info, plain, _ in step.sums:
+        for name, plain, _ in step.sums:
             signed = plain.view(np.int32).astype(np.float64)
-            tau = step.round - info.round
-            self.check(tau == 0 or plan.buffered, "sum", f"round {step.round} uses {info}")
+            tau = step.round - name[1]
+            self.check(tau == 0 or plan.buffered, "sum", f"round {step.round} uses {name}")
             self.check(tau <= plan.staleness_max, "sum", f"an update of age {tau} is used")
             expected += signed[:-1] / plan.ring.scale / np.sqrt(1.0 + tau)
             total += float(signed[-1]) / plan.ring.weight_scale
@@ -297,7 +308,7 @@ class Auditor:
                     self._flush(message)
             elif isinstance(effect, Record):
                 self._record(host, effect)
-            elif isinstance(effect, RunProgram):
+            elif isinstance(effect, RunProgram) and effect.program == "server_update":
                 self._begin_update(effect)
         for name in touched:
             self._check_asked(name)
@@ -359,8 +370,6 @@ class Auditor:
     def _close(self, name: Name) -> None:
         book = self.attempts[name]
         book.closed = True
-        judges = self._judges.pop(name, book.devices)
-        self.check(judges == book.devices, "lost", f"{name} is judged by {judges}")
 
     def _flush(self, message: Flush) -> None:
         """A synchronous run may ask before time when it has enough."""
@@ -375,9 +384,9 @@ class Auditor:
     def _begin_update(self, effect: RunProgram) -> None:
         """All that was acknowledged is in it, but what is too old."""
         step = self._steps[effect.ticket]
-        run = step.sums[0][0].run
+        run = step.sums[0][0][0]
         book = self.runs[run]
-        batch = frozenset(((i.run, i.round, i.attempt), frozenset(d)) for i, _, d in step.sums)
+        batch = frozenset((name, frozenset(devices)) for name, _, devices in step.sums)
         if batch == book.batch:
             return  # the same again, after a crash
         used = dict(batch)
@@ -396,6 +405,8 @@ class Auditor:
         fields, kind = record.fields, record.kind
         if kind == "round":
             self._round(fields)
+        elif kind == "evaluation":
+            self._check_metrics(fields)
         elif kind == "stale":
             for name, attempt in self.attempts.items():
                 if (
@@ -451,7 +462,7 @@ class Auditor:
             return
         self.check(fields["parent"] == run.weights, "sum", f"{name} has another parent")
         self.check(fields["round"] == run.models + 1, "once", f"{name} after {run.models} models")
-        devices = [((i.run, i.round, i.attempt), d) for i, _, ds in step.sums for d in ds]
+        devices = [(of, d) for of, _, ds in step.sums for d in ds]
         twice = [d for d in devices if d in self._used]
         self.check(not twice, "once", f"{name} uses again {twice}")
         named = sorted({d for _, d in devices}) == sorted(fields["reported"])

@@ -11,6 +11,7 @@ from ...cloud.state import RUNS_ACTIVE_MAX, RUNS_ENDED_MAX, CoordinatorState
 from ...core.ports import Tier
 from ...device.state import BUNDLES_KEPT as DEVICE_BUNDLES
 from ...device.state import HOMES_MAX, RUNS_REMEMBERED, DeviceState, Phase
+from ...device.table import WORKING
 from ...edge import state as edges
 from ...edge.state import IN_SUM, EdgeState, Stage
 
@@ -36,7 +37,7 @@ def broken(host: Host) -> str:
 
 
 def _device(state: DeviceState, host: Host) -> dict[str, bool]:
-    working = state.phase in (Phase.FETCHING, Phase.TRAINING, Phase.UPLOADING)
+    working = state.phase in (*WORKING, Phase.UNMASKING)
     return {
         "runs": len(state.done) <= RUNS_REMEMBERED,
         "bundles": len(state.bundles) <= DEVICE_BUNDLES,

@@ -169,7 +169,6 @@ class Host:
             event, now = decode(entry)
             self.machine.handle(event, now)
             floor = max(floor, now)
-        self.world.auditor.replayed()
         self.world.auditor.recovered(self)
         return floor
 
@@ -435,6 +434,5 @@ class Host:
         machine = self.make(open_snapshot(snapshot)[0])
         for entry in entries:
             machine.handle(*decode(entry))
-        self.world.auditor.replayed()
         content: bytes = machine.snapshot()
         return content

@@ -1,5 +1,5 @@
-"""What nodes compute: updates of small whole numbers, masked, so that a sum of them can be checked
-to the last bit, and models that say of what they were made.
+"""What nodes compute: updates of small whole numbers, another of each device and attempt, so that a
+sum of them can be checked to the last bit, and models that say of what they were made.
 
 `examples` and `loss` of an outcome are marked: an auditor looks for them in all that devices send.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +18,15 @@ from ...core.ports import (
     NewModel,
     Outcome,
     ProgramStopped,
-    RoundInfo,
     RunProgram,
     Vector,
 )
 from ...core.privacy.ring import RingPlan
+from ...core.secagg import masks
 from ...core.wire.blob_pb2 import BlobRef
 from ...core.wire.round_pb2 import NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED
 from .dice import Dice
+from .edge_book import Name, name_of
 
 if TYPE_CHECKING:
     from .host import Host
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 EXAMPLES = 0x5EC2E7_0000
 LOSS = 1.2345678987654321e-77
 
-_IDS = Struct("<QQQQ")
 _REASONS = (NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED)
 _PATTERNS: dict[int, Vector] = {}
 
@@ -47,12 +46,15 @@ def _pattern(length: int) -> Vector:
     return _PATTERNS[length]
 
 
-def update_of(device: int, key: tuple[int, int], plan: RingPlan) -> Vector:
+def update_of(device: int, key: tuple[int, int], plan: RingPlan, at: Name) -> Vector:
     """What a device uploads before it is masked: u32[D+1], each number from -512 to 511 and a
     weight of one half. Of an evaluation (dimension 4): small metrics, all with the same weight.
+    Adding up what belongs to another attempt cannot be missed.
     """
-    mixed = (device * 2654435761 + key[0] * 40503 + key[1]) % 2**32
-    steps: Vector = _pattern(plan.length) + np.uint32(mixed)
+    run, round, attempt = at
+    mixed = device * 2654435761 + key[0] * 40503 + key[1]
+    mixed += run * 613 + round * 331 + attempt * 97
+    steps: Vector = _pattern(plan.length) + np.uint32(mixed % 2**32)
     steps &= np.uint32(1023)
     if plan.dimension == 4:
         steps[-1] = int(plan.weight_scale) // 4
@@ -60,34 +62,6 @@ def update_of(device: int, key: tuple[int, int], plan: RingPlan) -> Vector:
         steps -= np.uint32(512)
         steps[-1] = int(plan.weight_scale) // 2
     return steps
-
-
-class LinearMask:
-    """Masks that are a function of the attempt, the model and the device. Adding up what belongs to
-    another attempt leaves a rest that cannot be missed.
-    """
-
-    def __init__(self) -> None:
-        self.unmasked: list[tuple[RoundInfo, Vector, tuple[int, ...]]] = []
-
-    def mask(self, vector: Vector, info: RoundInfo, device: int) -> Vector:
-        masked: Vector = vector + mask_of(info, device, len(vector))
-        return masked
-
-    def unmask(self, total: Vector, info: RoundInfo, devices: list[int]) -> Vector:
-        plain = total.copy()
-        for device in devices:
-            plain -= mask_of(info, device, len(total))
-        self.unmasked.append((info, plain.copy(), tuple(devices)))
-        return plain
-
-
-def mask_of(info: RoundInfo, device: int, length: int) -> Vector:
-    ids = _IDS.pack(info.run, info.round, info.attempt, device) + info.weights
-    digest = hashlib.blake2b(ids, digest_size=8).digest()
-    times, plus = int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
-    mask: Vector = _pattern(length) * np.uint32(times | 1) + np.uint32(plus)
-    return mask
 
 
 class Work:
@@ -105,6 +79,8 @@ class Work:
             self.world.check(intact, "blob", f"{host.node} works on a damaged blob")
         if effect.program == "server_update":
             return self._update(host, effect)
+        if effect.program == "unmask":
+            return self._unmask(effect)
         return self._train(host, effect)
 
     def _train(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
@@ -122,8 +98,8 @@ class Work:
             due = min(due, int(world.shape.round_s / 3 * SECOND))
         plan = RingPlan(ring.clip, ring.clients_max, ring.dimension, ring.bits)
         device, words = host.node.number, (int(key[0]), int(key[1]))
-        examples = EXAMPLES + device
-        return due, lambda: Outcome(update_of(device, words, plan), examples, LOSS)
+        examples, at = EXAMPLES + device, name_of(effect.task)
+        return due, lambda: Outcome(update_of(device, words, plan, at), examples, LOSS)
 
     def _bad(self, dimension: int) -> Outcome | ProgramStopped:
         kind = self.dice.below(4)
@@ -149,6 +125,15 @@ class Work:
         if world.shape.memory:
             contents.append(b"memory" + hashlib.sha256(b"".join([made, *memory])).digest())
         return due, lambda: NewModel(*(self._put(host, content) for content in contents))
+
+    def _unmask(self, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        due = MS + self.dice.exponential_ns(0.1)
+        if self.world.faulty and self.dice.chance(self.world.weather.update_fails):
+            return due, lambda: ProgramStopped(OUT_OF_MEMORY)
+        total, keys, suite = effect.arguments
+        plain = np.array(total, np.uint32)
+        masks.add(plain, keys, suite)
+        return due, lambda: Outcome(plain)
 
     def _put(self, host: Host, content: bytes) -> BlobRef:
         digest = hashlib.sha256(content).digest()

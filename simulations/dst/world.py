@@ -193,7 +193,7 @@ class World:
             backoff=_EDGE_BACKOFF,
         )
         state = CoordinatorState() if snapshot is None else restore_cloud(snapshot)
-        return Coordinator(state, self.auditor.masker, policy)
+        return Coordinator(state, None, policy)
 
     def _edge_maker(self, edge: int) -> Callable[[bytes | None], EdgeMachine]:
         shape = self.shape
@@ -223,8 +223,7 @@ class World:
 
         def make(snapshot: bytes | None) -> DeviceMachine:
             state = DeviceState(device) if snapshot is None else restore_device(snapshot)
-            masker = self.auditor.masker
-            return DeviceMachine(state, homes, self.streams, facts, _CAPABLE, masker, policy)
+            return DeviceMachine(state, homes, self.streams, facts, _CAPABLE, policy)
 
         return make
 

@@ -96,10 +96,10 @@ class Spy(dict):
 class Bench:
     """`run`: the number of the run that messages are about, where nothing else is said."""
 
-    def __init__(self, state=None, masker=None, policy=None, run=1, **changes):
+    def __init__(self, state=None, identity=None, policy=None, run=1, **changes):
         self.policy = policy or CoordinatorPolicy()
-        self.machine = Coordinator(state or CoordinatorState(), masker, self.policy)
-        self.masker = masker
+        self.machine = Coordinator(state or CoordinatorState(), identity, self.policy)
+        self.identity = identity
         self.now = 0
         self.effects = []
         self.hellos = 0
@@ -187,7 +187,7 @@ class Bench:
 
     def again(self, after=SECOND):
         """The coordinator as it is after a restart."""
-        other = type(self)(restore(self.machine.snapshot()), self.masker, self.policy, self.run)
+        other = type(self)(restore(self.machine.snapshot()), self.identity, self.policy, self.run)
         other.plan = self.plan
         other.now, other.hellos = self.now, self.hellos
         return other.does(Started(), after)

@@ -327,20 +327,6 @@ class TestModels:
             mean_of(bench)[0], np.full(3, 2 / RING.scale / np.sqrt(2.0)), rtol=1e-6
         )
 
-    def test_each_wave_is_unmasked_for_its_own_devices(self):
-        seen = []
-
-        class Masker:
-            def unmask(self, total, info, devices):
-                seen.append((info.round, info.attempt, info.weights, devices))
-                return total
-
-        Bench(masker=Masker()).full()
-        assert seen == [
-            (1, 1, WEIGHTS.digest, [10, 11]),
-            (1, 2, WEIGHTS.digest, [20, 21]),
-        ]
-
     def test_a_sum_larger_than_the_ring_holds_is_decoded_in_pieces(self):
         bench = Bench(buffer=8, concurrency=8).training()
         for wave, number, devices in (((1, 1), 1, HERE), ((1, 2), 2, THERE)):

@@ -240,17 +240,6 @@ class TestClosing:
         np.testing.assert_allclose(mean, steps / RING.scale / weight, rtol=1e-6)
         assert bench.said(2, RoundClosed)[0].succeeded
 
-    def test_the_sum_is_unmasked_for_exactly_the_reported_devices(self):
-        class Masker:
-            def unmask(self, total, info, devices):
-                assert (info.round, info.attempt, info.weights) == (1, 1, WEIGHTS.digest)
-                self.devices = devices
-                return total
-
-        masker = Masker()
-        bench = Bench(masker=masker).aggregating()
-        assert masker.devices == sorted(bench.one + bench.two)
-
     def test_the_next_round_begins_at_the_new_model(self):
         bench = Bench().aggregating().updated()
         assert (bench.state.round, bench.state.attempt) == (2, 1)

@@ -42,9 +42,9 @@ def run_all(*files):
 @pytest.mark.parametrize(
     ("owner", "table", "files", "rows"),
     [
-        (Coordinator, machine.TABLE, ("machine",), 11),
-        (RoundsMachine, rounds.TABLE, ("rounds", "evaluation", "orders", "machine"), 39),
-        (BufferedMachine, buffered_table.TABLE, ("buffered",), 32),
+        (Coordinator, machine.TABLE, ("machine", "secure"), 12),
+        (RoundsMachine, rounds.TABLE, ("rounds", "evaluation", "orders", "machine", "secure"), 47),
+        (BufferedMachine, buffered_table.TABLE, ("buffered", "secure"), 36),
     ],
 )
 def test_every_row_is_taken(owner, table, files, rows, monkeypatch):

@@ -71,7 +71,7 @@ def test_windows_and_requirements_are_kept():
         ("bundle", {"bundle": BlobRef(digest=b"b" * 32)}),
         ("weights", {"weights": BlobRef(digest=b"w" * 32, size=2**33)}),
         ("weights", {"weights": BlobRef(digest=b"w" * 32, size=16)}),
-        ("ring", {"ring": RingPlan(clip=1.0, clients_max=100, bits=16, dimension=3)}),
+        ("ring", {"ring": RingPlan(clip=1.0, clients_max=100, bits=7, dimension=3)}),
         ("ring", {"ring": RingPlan(clip=-1.0, clients_max=100, bits=32, dimension=3)}),
         ("ring", {"ring": RingPlan(clip=1.0, clients_max=2**32 - 1, bits=32, dimension=3)}),
         ("ring.clients_max", {"cohort": 90}),

@@ -15,6 +15,11 @@ from delian.core.ports import (
     Started,
     Tier,
 )
+from delian.core.secagg import masks
+from delian.core.secagg.client import ClientSession, ClientState
+from delian.core.secagg.client import Phase as SessionPhase
+from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.server import ServerSession, ServerState
 from delian.core.streams import Streams
 from delian.core.wire.admission_pb2 import (
     Accept,
@@ -24,19 +29,34 @@ from delian.core.wire.admission_pb2 import (
 )
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.round_pb2 import (
+    COUNTED,
     TRAIN,
     RingPlan,
     Task,
+    Upload,
+    UploadAck,
 )
+from delian.core.wire.secure_pb2 import KeyBundle, SecurePlan
 from delian.device.machine import DeviceMachine, DeviceState
 
 EDGE = Node(Tier.EDGE, 2)
 BUNDLE, WEIGHTS = b"b" * 32, b"w" * 32
 VECTOR = np.arange(4, dtype=np.uint32)
+IDENTITY = SimulatedIdentity(7, 1)
+
+
+SECURE = SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.1)
 
 
 def make_task(
-    round=1, attempt=1, run=1, time_ms=10_000, weights=WEIGHTS, bundle=BUNDLE, purpose=TRAIN
+    round=1,
+    attempt=1,
+    run=1,
+    time_ms=10_000,
+    weights=WEIGHTS,
+    bundle=BUNDLE,
+    purpose=TRAIN,
+    secure=None,
 ):
     return Task(
         run=run,
@@ -48,20 +68,89 @@ def make_task(
         time_ms=time_ms,
         rng_key=b"roundkey",
         purpose=purpose,
+        secure=secure,
     )
+
+
+class Neighbours:
+    """A coordinator and two other devices, 3 and 9, with whom device 7 has a session."""
+
+    def __init__(self, task, bundle, others=(3, 9)):
+        self.server = ServerSession(ServerState(), SimulatedIdentity(0, 1))
+        self.server.begin(task, [7, *others])
+        self.others = {}
+        for number in others:
+            self.others[number] = ClientSession(ClientState(number), SimulatedIdentity(number, 1))
+            secret = bytes([number]) * 32
+            assert self.server.add_bundle(self.others[number].begin(task, secret))
+        assert self.server.add_bundle(bundle)
+        self.cohorts = self.server.close_keys()
+        self.length = task.ring.dimension + 1
+        self.deliveries = self.told = self.asked = None
+
+    def cohort(self):
+        return self.cohorts[7]
+
+    def delivery(self, shares):
+        if self.deliveries is None:
+            for number, session in self.others.items():
+                assert self.server.add_shares(session.take_cohort(self.cohorts[number]))
+            assert self.server.add_shares(shares)
+            self.deliveries = self.server.close_shares()
+        return self.deliveries[7]
+
+    def survivors(self):
+        if self.told is None:
+            self.masked = np.zeros(self.length, np.uint32)
+            for number, session in self.others.items():
+                session.take_delivery(self.deliveries[number])
+                self.masked += session.mask(np.full(self.length, number, np.uint32))
+            self.told = self.server.survivors([7, *self.others])
+        return self.told[7]
+
+    def request(self, consent):
+        if self.asked is None:
+            self.asked = {}
+            consents = {n: s.take_survivors(self.told[n]) for n, s in self.others.items()}
+            for one in (*consents.values(), consent):
+                self.asked.update(self.server.add_consent(one))
+        return self.asked[7]
+
+    def unmasked(self, upload, unmask):
+        """The sum that the coordinator reads in the end."""
+        for number, session in self.others.items():
+            assert self.server.add_unmask(session.take_unmask(self.asked[number]))
+        assert self.server.add_unmask(unmask) and self.server.is_ready
+        total = self.masked + np.frombuffer(upload.vector, "<u4")
+        masks.add(total, self.server.keys(), 1)
+        return total
+
+    def next(self, session):
+        """What the coordinator says to a device whose session is where it is; None: nothing."""
+        if session.phase is SessionPhase.KEYS:
+            return self.cohort()
+        if session.phase is SessionPhase.SHARES:
+            return self.delivery(session.shares)
+        if session.phase is SessionPhase.MASKED and self.deliveries is not None:
+            return self.survivors()
+        if session.phase is SessionPhase.CONSENTED and self.told is not None:
+            return self.request(session.consent)
+        return None
 
 
 class Bench:
     """A device and a clock; `said` is what it sent last."""
 
-    def __init__(self, state=None, masker=None, homes=(EDGE,)):
+    def __init__(self, state=None, homes=(EDGE,), policy=None, identity=IDENTITY):
         self.machine = DeviceMachine(
             state or DeviceState(7),
             homes,
             Streams(1),
             DeviceFacts(memory_mib=512),
             Eligibility(consented=True),
-            masker,
+            policy,
+            b"s" * 32,
+            identity,
         )
         self.now = 0
         self.effects = []
@@ -109,6 +198,40 @@ class Bench:
         self.fetching(**task)
         self.does(BlobStored(BUNDLE, True))
         return self.does(BlobStored(WEIGHTS, True))
+
+    # Ways to a phase of a session.
+
+    @property
+    def session(self):
+        return self.machine.state.session
+
+    def secured(self, **task):
+        """It has a task whose updates are masked; `near` are its neighbours."""
+        self.fetching(secure=SECURE, **task)
+        (bundle,) = [m for m in self.said if isinstance(m, KeyBundle)]
+        self.near = Neighbours(self.machine.state.task, bundle)
+        return self
+
+    def hears_next(self, after=0):
+        return self.gets(self.near.next(self.session), after)
+
+    def sealing(self, **task):
+        """It has trained before its neighbours' shares came."""
+        self.secured(**task).hears_next()
+        self.does(BlobStored(BUNDLE, True)).does(BlobStored(WEIGHTS, True))
+        return self.does(ProgramFinished(1, Outcome(VECTOR)))
+
+    def masked(self, **task):
+        """It uploads its masked update."""
+        self.sealing(**task).hears_next()
+        (self.upload,) = [m for m in self.said if isinstance(m, Upload)]
+        return self
+
+    def unmasking(self, **task):
+        self.masked(**task)
+        state = self.machine.state
+        name = {"run": state.task.run, "round": state.task.round, "attempt": state.task.attempt}
+        return self.gets(UploadAck(**name, device=7, status=COUNTED))
 
     def uploading(self, **task):
         self.training(**task)

@@ -36,7 +36,8 @@ from delian.core.wire.admission_pb2 import (
 from delian.core.wire.blob_pb2 import Blob
 from delian.core.wire.journal_pb2 import Conditions, Homes
 from delian.core.wire.link_pb2 import NODE_EDGE, Address
-from delian.core.wire.round_pb2 import EVALUATE, TRAIN, RoundClosed, UploadAck
+from delian.core.wire.round_pb2 import COUNTED, EVALUATE, LATE, TRAIN, RoundClosed, UploadAck
+from delian.core.wire.secure_pb2 import Cohort, Survivors
 from delian.device.machine import DeviceMachine, restore
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,10 +47,13 @@ BUNDLE = _bench.BUNDLE
 VECTOR = _bench.VECTOR
 WEIGHTS = _bench.WEIGHTS
 Bench = _bench.Bench
+Neighbours = _bench.Neighbours
+SECURE = _bench.SECURE
 make_task = _bench.make_task
 
 HOMES = (Node(Tier.EDGE, 2), Node(Tier.EDGE, 5))
-TIMERS = ("retry", "repeat", "repeat", "lease", "task", "unheard of")
+TIMERS = ("retry", "repeat", "repeat", "lease", "task", *("session",) * 3, "unheard of")
+SESSIONS = {}  # by the signature of the device's keys
 REASONS = (POOL_FULL, DRAINING, EDGE_FULL)
 OUTCOMES = (
     Outcome(VECTOR),
@@ -89,7 +93,8 @@ def _task(machine, pick):
         attempt=attempt + again,
         purpose=pick([TRAIN, EVALUATE]),
         bundle=pick([BUNDLE, b"c" * 32]),
-        time_ms=pick([1, 10_000]),
+        time_ms=pick([1, 10_000, 60_000, 60_000]),
+        secure=pick([None, SECURE, SECURE]),
     )
     return say(machine, task, pick)
 
@@ -103,7 +108,24 @@ def _about_the_task(machine, pick):
     name = {"run": task.run, "round": task.round, "attempt": task.attempt + pick([0, 0, 1])}
     if pick([True, False]):
         return say(machine, RoundClosed(**name), pick)
-    return say(machine, UploadAck(**name, device=pick([7, 7, 7, 8])), pick)
+    ack = UploadAck(**name, device=pick([7, 7, 7, 8]), status=pick([COUNTED, COUNTED, LATE]))
+    return say(machine, ack, pick)
+
+
+def _of_the_session(machine, pick):
+    """Mostly the next word of its session; sometimes that it is out, or nonsense."""
+    task, session = machine.state.task, machine.state.session
+    word = None
+    if session is not None and session.bundle is not None:
+        known = SESSIONS.get(session.bundle.signature)
+        if known is None:
+            known = SESSIONS[session.bundle.signature] = Neighbours(task, session.bundle)
+        word = known.next(session)
+    if word is None or pick([True] + [False] * 14):
+        task = task or make_task()
+        name = {"run": task.run, "round": task.round, "attempt": task.attempt}
+        word = pick([Cohort, Survivors])(**name, device=pick([7, 7, 7, 8]))
+    return say(machine, word, pick)
 
 
 def _order(machine, pick):
@@ -126,8 +148,9 @@ MOVES = (
     *(_task,) * 4,
     lambda m, pick: say(m, Blob(digest=_digest(m, pick)), pick),
     *(lambda m, pick: BlobStored(_digest(m, pick), pick([True, True, True, False])),) * 4,
-    *(_finished,) * 2,
+    *(_finished,) * 4,
     _about_the_task,
+    *(_of_the_session,) * 6,
     _order,
     lambda m, pick: Started(tuple(sorted(set(pick([(), (BUNDLE,), (BUNDLE, WEIGHTS)]))))),
 )
@@ -137,11 +160,17 @@ def live(machine, pick, length):
     """Leads a machine through so many events; gives them with their times, and what it did."""
     now, events, done = 0, [], []
     for _ in range(length):
-        now += pick([0, 1_000_000, 2_000_000_000])
+        now += pick([0, 1_000_000, 2_000_000_000] * 9 + [10**12])
         event = pick(MOVES)(machine, pick)
         events.append((event, now))
         done.append(handled(machine, event, now))
     return events, done
+
+
+def late_in_a_session(way):
+    bench = getattr(Bench(homes=HOMES), way)()
+    SESSIONS[bench.session.bundle.signature] = bench.near
+    return bench.machine
 
 
 def handled(machine, event, now):
@@ -171,6 +200,10 @@ def test_a_long_life_takes_every_row_in_every_phase():
         machine = Bench(homes=HOMES).machine
         machine.rows = rows
         live(machine, random.Random(seed).choice, 400)
+    for seed in range(240):
+        machine = late_in_a_session(("sealing", "unmasking")[seed % 2])
+        machine.rows = rows
+        live(machine, random.Random(seed).choice, 12)
     never = {(str(p), str(t)) for p, t in rows.keys() - rows.places}
     assert not never
     assert not rows.places - rows.keys(), "nothing that can be read is missing from the table"

@@ -373,7 +373,7 @@ class TestApart:
     def test_masked_updates_are_added_whatever_the_cloud_asks_for(self):
         bench = Bench().gathering()
         task = edge_task([1, 2, 3], apart=True)
-        task.task.secure.cohort_min = 3
+        task.task.secure.suite, task.task.secure.cohort_min = 1, 3
         bench.cloud(task)
         for number in (1, 2, 3):
             bench.hears(device(number), upload(number))

@@ -12,6 +12,7 @@ import pytest
 from delian.core.ports import SECOND, Outcome
 from delian.core.privacy.ring import RingPlan
 from delian.core.wire.round_pb2 import NON_FINITE
+from delian.core.wire.secure_pb2 import SecurePlan
 from delian.simulations.federation import Federation
 from delian.simulations.fleet import DeviceClass, Fleet
 from delian.simulations.network import LINKS, LinkProfile
@@ -67,6 +68,19 @@ def test_the_model_moves_by_the_mean_of_the_reported_updates():
     federation.run()
     expected = sum(seen) / RING.scale / 3.0
     np.testing.assert_allclose(federation.weights, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"evaluate_every": 1}])
+def test_with_and_without_masks_the_models_are_the_same_to_the_last_bit(changes):
+    models = []
+    for secure in (None, SecurePlan(suite=1, cohort_min=3, corrupt=0.2, dropout=0.1)):
+        federation = Federation(
+            plan(**{"cohort": 12, "secure": secure, **changes}), StubTraining(RING), seed=1
+        )
+        result = federation.run()
+        assert not result.failed and all(r.succeeded for r in result.rounds)
+        models.append(federation.weights)
+    assert models[0].any() and np.array_equal(*models)
 
 
 def test_bytes_are_counted_by_hop():

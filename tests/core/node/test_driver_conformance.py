@@ -75,11 +75,13 @@ class Trace:
             case DeviceMachine():
                 state = restore_device(snapshot)
                 facts, eligibility = state.facts, state.eligibility
-                return DeviceMachine(state, (), old.rng, facts, eligibility, old.masker, old.policy)
+                return DeviceMachine(
+                    state, (), old.rng, facts, eligibility, old.policy, identity=old.identity
+                )
             case EdgeMachine():
                 return EdgeMachine(restore_edge(snapshot), old.policy)
             case Coordinator():
-                return Coordinator(restore_cloud(snapshot), old.masker, old.policy)
+                return Coordinator(restore_cloud(snapshot), old.identity, old.policy)
 
 
 @pytest.fixture(scope="module")

@@ -422,27 +422,6 @@ def sets_no_timer_after_restart(patch: Patch) -> None:
     patch.setattr(DeviceMachine, "start", start_once)
 
 
-@mutant("sum", seed=1)
-def masks_for_another_attempt(patch: Patch) -> None:
-    """A device binds its masks to the attempt before."""
-    upload = DeviceMachine.upload
-
-    def upload_masked(self: Any, vector: Any) -> None:
-        masker, state = self.masker, self.state
-
-        class Other:
-            def mask(self, vector: Any, info: Any, device: int) -> Any:
-                attempt = max(1, info.attempt - 1)
-                return masker.mask(vector, replace(info, attempt=attempt), device)
-
-        self.masker = Other()
-        upload(self, vector)
-        self.masker = masker
-        assert state.upload is not None
-
-    patch.setattr(DeviceMachine, "upload", upload_masked)
-
-
 @mutant("private", seed=0)
 def tells_its_examples(patch: Patch) -> None:
     """A device counts its check-ins from its number of examples."""

@@ -1,0 +1,297 @@
+"""The coordinator's part in secure aggregation: each attempt's session, its steps and their times.
+
+    keys     until all whom the task went to have given keys; then each hears who takes part
+    shares   until all of them have sent shares; then each hears which neighbours it masks for
+    masks    the devices train and mask; the round goes on as any other until the sums are in
+    unmask   who is in the sums? They sign that, and give the shares that take the masks out
+
+Keys and shares go on while devices train, so they cost a round no time unless somebody is silent.
+A step waits for everybody, but when all but the plan's share of silent devices have answered, only
+as long again as that took; and at most for its part of the round. Who has not answered then is out:
+it hears so by a Cohort without leaves when it speaks again. After the sums are in nobody can be
+left out for being slow; silent devices are asked again until their time is over.
+
+`core.secagg.server` has the session itself, and says why it cannot go on (SecureError). Messages go
+to a device through the edge from which it was last heard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
+
+from ..core.ports import SECOND, Node, Tier, Vector
+from ..core.secagg.cohort import layout
+from ..core.secagg.errors import SecureError
+from ..core.secagg.identity import Identity
+from ..core.secagg.server import Phase, ServerSession
+from ..core.wire.round_pb2 import RoundClosed, Task
+from ..core.wire.secure_pb2 import Cohort, Consent, KeyBundle, SealedShares, UnmaskShares
+from .state import Attempt, SessionBook
+
+if TYPE_CHECKING:
+    from .run import RunMachine
+
+#: Parts of a round's time: what keys and shares may take at most, and unmasking after the sums.
+KEYS_PART, SHARES_PART, UNMASK_PART = 4, 4, 2
+#: The least that the last few are waited for when all others have answered.
+GRACE_NS = 2 * SECOND
+
+
+class Sessions:
+    """The sessions of one run's attempts. identity: tells whose keys are whose."""
+
+    def __init__(self, machine: RunMachine, identity: Identity | None) -> None:
+        self._machine, self._identity = machine, identity
+
+    def _of(self, attempt: Attempt) -> ServerSession:
+        assert self._identity is not None, "a coordinator without one refuses the plan"
+        return ServerSession(attempt.book.server, self._identity)
+
+    # ------------------------------------------------ steps
+
+    def begin(self, attempt: Attempt, task: Task) -> None:
+        """Opens the session of a new attempt whose devices will get this task."""
+        attempt.session = SessionBook()
+        self._of(attempt).begin(task, attempt.selected())
+        self._wait(attempt, KEYS_PART)
+
+    def resume(self, attempt: Attempt) -> None:
+        """Goes on after a restart: what was sent may be lost."""
+        book = attempt.session
+        if book is None:
+            return
+        book.tries = 0
+        if book.server.phase is Phase.UNMASKING:
+            self._push_again(attempt)
+        elif book.server.phase is not Phase.MASKS:
+            self._set_timer(attempt, book.step_ends_ns)
+
+    def take(self, attempt: Attempt, edge: int, message: Any) -> bool:
+        """A device's word, through an edge: keeps it, and says what comes next. Gives whether all
+        is there that takes the masks out. Raises SecureError when the session cannot go on.
+        """
+        session, book = self._of(attempt), attempt.book
+        device = message.device
+        if not session.has_part(device):
+            self._dismiss(attempt, edge, message)
+            return False
+        counts, told = True, set[int]()
+        if isinstance(message, KeyBundle):
+            counts = session.add_bundle(message)
+        elif isinstance(message, SealedShares):
+            counts = session.add_shares(message)
+        elif isinstance(message, Consent):
+            requests = session.add_consent(message)
+            told = set(self._push(attempt, requests))
+        else:
+            assert isinstance(message, UnmaskShares)
+            counts = session.add_unmask(message)
+        if counts:
+            book.heard[device] = edge
+        if self._go_on(attempt):
+            return False
+        if device not in told:
+            answer = session.answer(device)
+            if answer is not None:
+                self._send(edge, answer)
+        return self.is_ready(attempt)
+
+    def is_ready(self, attempt: Attempt) -> bool:
+        """Whether the sum can be opened, and nobody is doing that yet."""
+        return self._of(attempt).is_ready and not attempt.book.ticket
+
+    def _go_on(self, attempt: Attempt) -> bool:
+        """Closes a step that everybody has taken, or shortens it; gives whether it was closed."""
+        session, book = self._of(attempt), attempt.book
+        phase, missing = book.server.phase, len(session.missing())
+        if phase not in (Phase.KEYS, Phase.SHARES):
+            return False
+        if not missing:
+            self._close(attempt)
+            return True
+        asked = len(book.server.asked if phase is Phase.KEYS else book.server.members)
+        plan = self._machine.plan.secure
+        assert plan is not None
+        if missing <= plan.dropout * asked:
+            began = book.ended_ns[-1] if book.ended_ns else attempt.opened_ns
+            now = self._machine.now
+            ends = now + max(GRACE_NS, now - began)
+            if ends < book.step_ends_ns:
+                book.step_ends_ns = ends
+                self._set_timer(attempt, ends)
+        return False
+
+    def step(self, attempt: Attempt) -> None:
+        """The step's timer has fired: goes on without who is missing, or asks them again. Raises
+        SecureError when that cannot be.
+        """
+        book = attempt.book
+        if book.server.phase is Phase.MASKS or book.ticket:
+            return
+        if book.server.phase is Phase.UNMASKING and self._machine.now < book.step_ends_ns:
+            self._push_again(attempt)
+        elif self._machine.now >= book.step_ends_ns:
+            self._close(attempt)
+
+    def _close(self, attempt: Attempt) -> None:
+        session, book = self._of(attempt), attempt.book
+        if book.server.phase is Phase.UNMASKING:
+            raise SecureError("few", session.explain())
+        book.ended_ns.append(self._machine.now)
+        if book.server.phase is Phase.KEYS:
+            self._push(attempt, session.close_keys())
+            self._wait(attempt, SHARES_PART)
+        else:
+            self._push(attempt, session.close_shares())
+            self._machine.cancel_timer(_timer(attempt))
+
+    def survivors(self, attempt: Attempt) -> None:
+        """The sums are in: asks those who are in them to sign that. Raises SecureError when the
+        masks of so few could not be taken out.
+        """
+        session, book = self._of(attempt), attempt.book
+        if book.server.phase is not Phase.MASKS:
+            raise SecureError("few", session.explain())
+        book.ended_ns.append(self._machine.now)
+        self._push(attempt, session.survivors(attempt.unused))
+        book.tries = 0
+        book.step_ends_ns = self._machine.now + self._machine.plan.round_ns // UNMASK_PART
+        self._repeat(attempt)
+
+    def program(self, attempt: Attempt) -> tuple[Vector, list[tuple[bytes, int]], int]:
+        """What `unmask` is run with: the sum, keys of masks, their suite. Raises SecureError when
+        what devices gave does not fit.
+        """
+        plan = self._machine.plan.secure
+        assert plan is not None and attempt.total is not None
+        keys = self._of(attempt).keys()
+        self._machine.cancel_timer(_timer(attempt))
+        return attempt.total, keys, plan.suite
+
+    def end(self, attempt: Attempt, why: str = "") -> None:
+        """Forgets the session, tells the devices that nobody waits for them, and records what
+        became of it. why: it has failed.
+        """
+        book = attempt.session
+        if book is None:
+            return
+        session, server = self._of(attempt), book.server
+        if server.phase in (Phase.MASKS, Phase.UNMASKING):
+            for device in server.members:
+                if session.has_part(device):
+                    over = _closed(server.session, device)
+                    self._send(self._edge_of(attempt, device), over)
+        self._machine.cancel_timer(_timer(attempt))
+        self._record(attempt, why)
+        attempt.session = None
+
+    def _record(self, attempt: Attempt, why: str) -> None:
+        book, now = attempt.book, self._machine.now
+        server = book.server
+        times = [attempt.opened_ns, *book.ended_ns, now]
+        steps = zip(("keys", "shares", "masks", "unmask"), times, times[1:], strict=False)
+        self._machine.record(
+            "session",
+            run=self._machine.plan.run,
+            round=attempt.round,
+            attempt=attempt.attempt,
+            why=why,
+            asked=len(server.asked),
+            members=len(server.members),
+            shared=_count(server.sharers),
+            summed=_count(server.survivors),
+            unmasked=len(server.unmasks),
+            refused=dict(sorted(server.refused.items())),
+            seconds={name: (end - begin) / SECOND for name, begin, end in steps},
+        )
+
+    # ------------------------------------------------ what the run asks
+
+    def target(self, attempt: Attempt, wanted: int) -> int:
+        """Updates that are enough to let the other devices go. Whom it lets go is silent for its
+        neighbours, and so is whoever vanishes after that: half of the silence that the plan bears
+        is kept for them.
+        """
+        book = attempt.session
+        if book is None:
+            return wanted
+        server = book.server
+        if server.session is None or server.phase is not Phase.MASKS:
+            return len(server.asked) + 1  # nobody can have masked yet
+        place = layout(server.session, server.leaves)
+        sharers = _count(server.sharers)
+        if place.graph.complete:
+            spare = sharers - 1 - place.threshold
+        else:
+            spare = int(server.session.dropout * place.members) - (place.members - sharers)
+        return max(wanted, sharers - max(0, spare) // 2)
+
+    # ------------------------------------------------ messages
+
+    def _push(self, attempt: Attempt, said: dict[int, Any]) -> list[int]:
+        for device, message in said.items():
+            self._send(self._edge_of(attempt, device), message)
+        return list(said)
+
+    def _push_again(self, attempt: Attempt) -> None:
+        session = self._of(attempt)
+        for device in session.missing():
+            answer = session.answer(device)
+            if answer is not None:
+                self._send(self._edge_of(attempt, device), answer)
+        self._repeat(attempt)
+
+    def _repeat(self, attempt: Attempt) -> None:
+        book = attempt.book
+        book.tries += 1
+        pause = self._machine.backoff.pause(book.tries)
+        self._set_timer(attempt, min(self._machine.now + pause, book.step_ends_ns))
+
+    def _edge_of(self, attempt: Attempt, device: int) -> int:
+        """Where the device was last heard, else the edge that tasked it."""
+        heard = attempt.book.heard.get(device)
+        if heard is not None:
+            return heard
+        return next(e for e, share in attempt.shares.items() if device in share.devices)
+
+    def _send(self, edge: int, message: Message) -> None:
+        self._machine.send(Node(Tier.EDGE, edge), message)
+
+    def _dismiss(self, attempt: Attempt, edge: int, message: Any) -> None:
+        """Tells a device that the session goes on without it."""
+        if attempt.book.server.phase is Phase.UNMASKING:
+            self._send(edge, _closed(message, message.device))
+            return
+        nobody = Cohort(
+            run=message.run, round=message.round, attempt=message.attempt, device=message.device
+        )
+        self._send(edge, nobody)
+
+    # ------------------------------------------------ time
+
+    def _wait(self, attempt: Attempt, part: int) -> None:
+        ends = self._machine.now + self._machine.plan.round_ns // part
+        attempt.book.step_ends_ns = ends
+        self._set_timer(attempt, ends)
+
+    def _set_timer(self, attempt: Attempt, at: int) -> None:
+        self._machine.set_timer(_timer(attempt), at)
+
+
+def turned_away(message: Any) -> RoundClosed:
+    """The answer to a message of a session that is over."""
+    return _closed(message, message.device)
+
+
+def _timer(attempt: Attempt) -> str:
+    return f"session/{attempt.round}/{attempt.attempt}"
+
+
+def _closed(attempt: Any, device: int) -> RoundClosed:
+    return RoundClosed(run=attempt.run, round=attempt.round, attempt=attempt.attempt, device=device)
+
+
+def _count(bitmap: bytes) -> int:
+    return sum(byte.bit_count() for byte in bitmap)

@@ -1,0 +1,230 @@
+"""The device's part in secure aggregation, as rows of its table.
+
+It makes keys when it takes a task, speaks with its neighbours through the coordinator while it
+trains, masks its update, and stays when that is in the sum until it has given its shares.
+`core.secagg.client` has the session itself.
+
+All that it says follows from what its state holds, so a machine that handles its journal again says
+the same. What it must not say twice in two ways is in its state, and durable, before it leaves.
+
+A message of a session may come again, late, or not at all. The device repeats what it said last,
+with growing pauses (`poll`); the coordinator answers each with what comes next. Where its home is
+silent while it waits for its neighbours, any other home passes its words on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.message import Message
+
+from ..core.machine import Machine
+from ..core.ports import MS, CancelProgram, Node, Tier, Vector
+from ..core.secagg import kdf
+from ..core.secagg.client import ClientSession, ClientState
+from ..core.secagg.client import Phase as SessionPhase
+from ..core.secagg.errors import SecureError
+from ..core.secagg.identity import Identity
+from ..core.wire.round_pb2 import NOT_IN_COHORT, Failure, FailureReason, Task
+from .state import DevicePolicy, DeviceState, Phase
+from .table import Trigger
+
+_T = Trigger
+#: Faults that leave a session as it is: the message is another attempt's, or too early or too late.
+_NOBODYS = ("foreign", "order")
+_CAN_MASK = (SessionPhase.MASKING, SessionPhase.MASKED)
+#: What a fresh device's master secret is as long as.
+SECRET_BYTES = 32
+
+
+class SessionMachine(Machine[DeviceState]):
+    """The rows of a session. `DeviceMachine` is the rest of the device.
+
+    identity: signs for the device, and verifies its neighbours.
+    """
+
+    policy: DevicePolicy
+    identity: Identity | None
+
+    def resume_upload(self, _: object) -> None:
+        raise AssertionError("DeviceMachine sends answers")
+
+    def _end(self) -> None:
+        raise AssertionError("DeviceMachine ends tasks")
+
+    # ------------------------------------------------ who and what
+
+    @property
+    def home(self) -> Node:
+        """The node that it speaks to."""
+        return Node(Tier.EDGE, self.state.home)
+
+    def _move_on(self) -> None:
+        state = self.state
+        at = state.homes.index(state.home) if state.home in state.homes else -1
+        self._move(state.homes[(at + 1) % len(state.homes)])
+
+    def _move(self, home: int) -> None:
+        self.state.home = home
+        self.record("rehomed", device=self.state.device, home=home)
+
+    def _task(self) -> Task:
+        assert self.state.task is not None
+        return self.state.task
+
+    def _failure(self, task: Task, reason: FailureReason) -> Failure:
+        return Failure(
+            run=task.run,
+            round=task.round,
+            attempt=task.attempt,
+            device=self.state.device,
+            reason=reason,
+        )
+
+    # ------------------------------------------------ what the device asks
+
+    def _session(self) -> ClientSession:
+        assert self.state.session is not None and self.identity is not None
+        return ClientSession(self.state.session, self.identity, self.policy.floor)
+
+    def _is_early(self) -> bool:
+        """Whether an update cannot be masked yet."""
+        session = self.state.session
+        return session is not None and session.phase not in _CAN_MASK
+
+    def _begin_session(self, task: Task) -> bool:
+        """Makes keys for a task that asks for masks, and says them. False: not with this device.
+
+        The master secret is moved on at once: from it these keys cannot be made again.
+        """
+        state = self.state
+        state.session, state.trained = None, None
+        if not task.HasField("secure"):
+            return True
+        if self.identity is None:
+            self.record("session", device=state.device, reason="identity")
+            return False
+        state.session = ClientState(state.device)
+        try:
+            self._session().begin(task, state.secret)
+        except SecureError as fault:
+            self._note(fault)
+            return False
+        state.secret = kdf.ratchet(state.secret)
+        self._say()
+        return True
+
+    def _masked(self, vector: Vector) -> Vector | None:
+        """The update as it leaves the device; None: its session has failed."""
+        if self.state.session is None:
+            return vector
+        try:
+            return self._session().mask(vector)
+        except SecureError as fault:
+            self._note(fault)
+            return None
+
+    def _forget_session(self) -> None:
+        self.state.session, self.state.trained = None, None
+        self.cancel_timer("session")
+
+    # ------------------------------------------------ what is said
+
+    def _say(self) -> None:
+        """Says what comes next in the session, if anything does."""
+        self.state.polls = self.state.unheard = 0
+        self.poll(None)
+
+    def poll(self, _: object) -> None:
+        state = self.state
+        message = self._session().waiting if state.session is not None else None
+        if message is None:
+            self.cancel_timer("session")
+            return
+        size = message.ByteSize()
+        self.send(self.home, message, size)
+        state.polls += 1
+        state.unheard += 1
+        self.set_timer("session", self.now + self.policy.backoff.pause(state.polls, size))
+
+    def poll_elsewhere(self, _: object) -> None:
+        # The pauses go on growing: when all homes are silent, it is not they that are missing.
+        self._move_on()
+        self.poll(None)
+
+    def resume_session(self, _: object) -> None:
+        self.set_timer("task", self.state.ends_ns)
+        self._say()
+
+    # ------------------------------------------------ what is heard
+
+    def attend(self, message: Message) -> None:
+        state, session = self.state, self._session()
+        assert state.session is not None
+        before = state.session.phase
+        state.unheard = 0
+        try:
+            _take(session, message)
+        except SecureError as fault:
+            self._note(fault)
+            if fault.reason not in _NOBODYS:
+                self.post(_T.SESSION_FAILED)
+            return
+        if state.session.phase is before:
+            return  # heard before; what was said then is said again when it is due
+        self._say()
+        if state.phase is Phase.SEALING and not self._is_early():
+            self.post(_T.CAN_MASK)
+
+    def _note(self, fault: SecureError) -> None:
+        """Says why, without what: a fault's reason is a fixed word."""
+        self.record("session", device=self.state.device, reason=fault.reason)
+
+    def hear(self, _: object) -> None:
+        self.state.unheard = 0
+
+    # ------------------------------------------------ what follows
+
+    def hold(self, vector: Vector) -> None:
+        self.state.trained = vector
+
+    def leave_cohort(self, _: object) -> None:
+        state = self.state
+        if state.phase is Phase.TRAINING:
+            self.emit(CancelProgram(state.ticket))
+        self._forget_session()
+        self.cancel_timer("repeat")
+        state.upload, state.failure = None, self._failure(self._task(), NOT_IN_COHORT)
+        self.resume_upload(None)
+
+    def stay(self, message: Any) -> None:
+        state, task = self.state, self._task()
+        self.record(
+            "answered",
+            device=state.device,
+            run=message.run,
+            round=message.round,
+            attempt=message.attempt,
+            status=int(message.status),
+        )
+        state.upload = state.failure = None
+        self.cancel_timer("repeat")
+        # From the end of its time on: as long again, in which the sums go up, and some more.
+        state.ends_ns += task.time_ms * MS + self.policy.unmask_ns
+        self.resume_session(None)
+
+    def part(self, _: object) -> None:
+        self.record("session_over", device=self.state.device)
+        self._end()
+
+
+def _take(session: ClientSession, message: Message) -> None:
+    """Lets a session have a message. Raises SecureError."""
+    kind = type(message).__name__
+    take = {
+        "Cohort": session.take_cohort,
+        "Delivery": session.take_delivery,
+        "Survivors": session.take_survivors,
+        "UnmaskRequest": session.take_unmask,
+    }[kind]
+    take(message)  # type: ignore[operator]
