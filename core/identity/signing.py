@@ -57,10 +57,13 @@ class CertificateIdentity:
         material: TlsMaterial,
         clock: Callable[[], float] = time.time,
         denied: Callable[[], DenyList] = DenyList,
+        margin_s: float = 0.0,
     ) -> None:
         """material: this node's own, PEM. clock: Unix time in seconds. denied: gives the newest
-        deny list, where the node has one. Raises IdentityError when the material is malformed, or
-        its certificate larger than a key bundle may carry.
+        deny list, where the node has one. margin_s: how long a peer's certificate must still be
+        valid: a coordinator asks for more than the devices that it sends it to, whose clocks differ
+        and who come later. Raises IdentityError when the material is malformed, or its certificate
+        larger than a key bundle may carry.
         """
         self._key = load_key(material.key)
         self._authority = load_certificate(material.authority)
@@ -74,6 +77,7 @@ class CertificateIdentity:
             )
         self._clock = clock
         self._denied = denied
+        self._margin_s = margin_s
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
     def sign(self, message: bytes) -> bytes:
@@ -88,7 +92,8 @@ class CertificateIdentity:
             known = self._known(certificate)
         except IdentityError:
             return False
-        if known.device != device or not known.begins_s <= self._clock() <= known.ends_s:
+        now = self._clock()
+        if known.device != device or not known.begins_s <= now <= known.ends_s - self._margin_s:
             return False
         if known.serial in self._denied().serials:
             return False

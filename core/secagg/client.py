@@ -55,7 +55,6 @@ from .cohort import (
     is_well_formed,
     layout,
     names,
-    pair_mask_key,
     sign_towards,
 )
 from .errors import SecureError
@@ -322,7 +321,7 @@ class ClientSession:
         peers = [b.mask_key for i, b in self._neighbours() if i in delivered]
         keys = [(kdf.self_mask_key(kdf.self_seed(secret), place.binding), 1)]
         for index, shared in zip(delivered, kdf.agree(kdf.mask_secret(secret), peers), strict=True):
-            key = pair_mask_key(shared, place.binding, own, index)
+            key = kdf.pair_mask_key(shared, place.binding, own, index)
             keys.append((key, sign_towards(own, index)))
         return keys
 

@@ -22,6 +22,8 @@ COHORT_MIN: Final = 3
 SECRET_BYTES: Final = 32
 #: A share of each of a member's two secrets, sealed.
 SEALED_BYTES: Final = 2 * SECRET_BYTES + kdf.TAG_BYTES
+#: A KeyBundle's fields and their tags; the rest of it would be nothing that anybody reads.
+_BUNDLE_BYTES_MAX: Final = CERTIFICATE_BYTES_MAX + SIGNATURE_BYTES_MAX + 2 * kdf.KEY_BYTES + 64
 _DIMENSION_MAX: Final = 2**28  # core.ports.DIMENSION_MAX
 _BITS: Final = 32
 
@@ -82,18 +84,7 @@ def is_well_formed(bundle: KeyBundle) -> bool:
         len(bundle.sealing_key) == len(bundle.mask_key) == kdf.KEY_BYTES
         and len(bundle.certificate) <= CERTIFICATE_BYTES_MAX
         and 0 < len(bundle.signature) <= SIGNATURE_BYTES_MAX
-    )
-
-
-def pair_mask_key(shared: bytes, binding: bytes, one: int, other: int) -> bytes:
-    """The key of the mask of two members, from the X25519 secret of their mask keys.
-
-    Their indices are in it: else a member that gives a neighbour's public key for its own would
-    have the neighbour's masks too, and where the signs differ each of the two would undo the other.
-    """
-    low, high = min(one, other), max(one, other)
-    return kdf.pair_mask_key(
-        shared, binding + low.to_bytes(4, "little") + high.to_bytes(4, "little")
+        and bundle.ByteSize() <= _BUNDLE_BYTES_MAX
     )
 
 
@@ -134,7 +125,7 @@ class Layout:
         return bisect_left(self.neighbours(owner), holder) + 1
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def layout(session: Session, leaves: bytes) -> Layout:
     """The layout of a cohort; the last few are remembered. Raises SecureError when there is none.
 

@@ -65,9 +65,15 @@ def share_randomness(session: bytes, binding: bytes, length: int) -> bytes:
     return keystream(hkdf(session, b"delian/shares/v1" + binding), length)
 
 
-def pair_mask_key(shared: bytes, binding: bytes) -> bytes:
-    """The key of a mask of two neighbours, from the X25519 secret of their mask keys."""
-    return hkdf(shared, b"delian/mask/v1" + binding)
+def pair_mask_key(shared: bytes, binding: bytes, one: int, other: int) -> bytes:
+    """The key of a mask of two neighbours, from the X25519 secret of their mask keys.
+
+    Their indices are in it, the lower first: else a member that gives a neighbour's public key for
+    its own would have the neighbour's masks too, and where the signs differ each of the two would
+    undo the other.
+    """
+    label = _parties(binding, min(one, other), max(one, other))
+    return hkdf(shared, b"delian/mask/v1" + label)
 
 
 def self_mask_key(seed: bytes, binding: bytes) -> bytes:

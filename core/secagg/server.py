@@ -49,7 +49,6 @@ from .cohort import (
     is_well_formed,
     layout,
     names,
-    pair_mask_key,
     sign_towards,
 )
 from .errors import SecureError
@@ -359,7 +358,7 @@ class ServerSession:
             near = [o for o in place.neighbours(index) if _has(state.survivors, o)]
             peers = [state.bundles[state.members[other]].mask_key for other in near]
             for other, shared in zip(near, kdf.agree(secret, peers), strict=True):
-                key = pair_mask_key(shared, place.binding, index, other)
+                key = kdf.pair_mask_key(shared, place.binding, index, other)
                 found.append((key, -sign_towards(other, index)))
         return found
 

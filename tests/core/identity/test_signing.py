@@ -108,6 +108,18 @@ def test_a_certificate_counts_from_its_beginning_to_its_end_on_the_clock_that_is
     assert believed()
 
 
+def test_a_coordinator_asks_for_certificates_that_stay_valid_for_a_while(identity):
+    """Else its devices, who come later and whose clocks differ, would find one that has ended."""
+    five, end = identity(5), time.time() + LIFE_S
+    signature = five.sign(TEXT)
+    for left_s, believed in ((2 * DAY_S, True), (DAY_S / 2, False)):
+        now = end - left_s
+        device = identity(8, clock=lambda t=now: t)
+        coordinator = identity(9, clock=lambda t=now: t, margin_s=DAY_S)
+        assert device.verify(5, five.certificate, TEXT, signature)
+        assert coordinator.verify(5, five.certificate, TEXT, signature) is believed
+
+
 def test_a_denied_certificate_is_believed_no_more(identity, authority):
     five = identity(5)
     eight = identity(8, denied=authority.denied)

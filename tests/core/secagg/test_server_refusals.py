@@ -7,10 +7,16 @@ import pytest
 from delian.core.secagg.errors import SecureError
 from delian.core.secagg.identity import SimulatedIdentity
 from delian.core.secagg.server import ServerSession, ServerState
-from delian.core.wire.secure_pb2 import SealedShare, UnmaskShare
+from delian.core.wire.secure_pb2 import KeyBundle, SealedShare, UnmaskShare
 from secure_federation import SEED, Federation, bundle_of, changed, make_task
 
 DEVICES = [5 + 3 * i for i in range(9)]
+
+
+def padded(bundle: KeyBundle) -> KeyBundle:
+    """With a field that no version knows, which the coordinator would pass on to all neighbours."""
+    unknown = b"\xa2\x1f\x80\x20" + bytes(4096)  # field 500: 4096 bytes
+    return KeyBundle.FromString(bundle.SerializeToString() + unknown)
 
 
 def fails(call, reason: str, words: str = "") -> None:
@@ -56,6 +62,7 @@ def test_a_session_that_cannot_be_does_not_begin(devices, changes, reason):
         (bundle_of(8, signature=b"s" * 81), "malformed"),
         (bundle_of(8, sealing_key=b"k" * 31), "malformed"),
         (bundle_of(8, sealing_key=bytes(32)), "malformed"),
+        (padded(bundle_of(8)), "malformed"),
         (bundle_of(8, mask_key=b"\x01" + bytes(31)), "malformed"),
         (bundle_of(8, signature=b"s" * 70), "signature"),
         (changed(bundle_of(11), device=8), "signature"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.secagg import cohort, transcript
+from delian.core.secagg import cohort, kdf, transcript
 from delian.core.secagg.client import ClientSession, ClientState
 from delian.core.secagg.errors import SecureError
 from delian.core.secagg.identity import SimulatedIdentity
@@ -162,6 +162,6 @@ def test_fault_7_and_if_they_did_their_masks_would_not_cancel(changes):
     leaves = b"".join(transcript.leaf(bundle_of(d)) for d in DEVICES)
     ours = cohort.layout(Session.of(make_task()), leaves).binding
     theirs = cohort.layout(Session.of(make_task(**changes)), leaves).binding
-    keys = [cohort.pair_mask_key(b"s" * 32, binding, 0, 1) for binding in (ours, theirs)]
+    keys = [kdf.pair_mask_key(b"s" * 32, binding, 0, 1) for binding in (ours, theirs)]
     assert keys[0] != keys[1]
-    assert keys[0] == cohort.pair_mask_key(b"s" * 32, ours, 1, 0)
+    assert keys[0] == kdf.pair_mask_key(b"s" * 32, ours, 1, 0)
