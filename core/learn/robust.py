@@ -33,7 +33,10 @@ import numpy.typing as npt
 
 from ..errors import DelianError
 from ..ports import Floats, Vector
+from ..privacy import rotation
 from ..privacy.ring import RingPlan
+from ..wire import operator_pb2
+from ..wire.operator_pb2 import AggregationRule
 
 Doubles = npt.NDArray[np.float64]
 
@@ -90,7 +93,8 @@ class RingUpdates:
 
     A device may say what it likes, so nothing that an honest one could not have said is used: a
     weight outside (0, 1] leaves the update out, and one that is longer than the plan's clip is
-    scaled down to it. used: which of the vectors were taken, by place. weights: f64[n], theirs.
+    scaled down to it. Updates that the plan rotates are read rotated: D is `plan.coordinates`.
+    used: which of the vectors were taken, by place. weights: f64[n], theirs.
     Raises RobustError when none was.
     """
 
@@ -106,7 +110,7 @@ class RingUpdates:
             raise RobustError("no update has a weight that an honest device could have")
         self._vectors = [signed[place] for place in self.used]
         self.weights: Doubles = said[self.used]
-        self._dimension = plan.dimension
+        self._dimension = plan.coordinates
         self._factors: Doubles = 1.0 / (plan.scale * self.weights)
         lengths = norms(self)
         self._factors *= np.minimum(1.0, plan.clip / np.maximum(lengths, plan.clip))
@@ -123,6 +127,46 @@ class RingUpdates:
         made = np.stack([vector[start:stop] for vector in self._vectors]).astype(np.float64)
         made *= self._factors[:, None]
         return made
+
+
+def combine(
+    vectors: Sequence[Vector], plan: RingPlan, rule: AggregationRule, corrupt: float
+) -> tuple[Floats, float]:
+    """One update f32[plan.dimension] of devices' vectors u32[plan.length], and the weight that they
+    say they have in all. corrupt: f = floor(corrupt * n). Raises RobustError.
+    """
+    updates = RingUpdates(vectors, plan)
+    hostile = hostile_of(corrupt, updates.count)
+    match rule:
+        case operator_pb2.KRUM:
+            made = krum(updates, hostile)
+        case operator_pb2.MULTI_KRUM:
+            made = multi_krum(updates, hostile)
+        case operator_pb2.TRIMMED_MEAN:
+            made = trimmed_mean(updates, hostile)
+        case operator_pb2.MEDIAN:
+            made = median(updates)
+        case operator_pb2.GEOMETRIC_MEDIAN:
+            made = geometric_median(updates)
+        case operator_pb2.CLIPPED_MEAN:
+            made = clipped_mean(updates)
+        case _:
+            made = mean(updates, updates.weights)
+    weight = float(updates.weights.sum())
+    return (rotation.rotate_back(made, plan.dimension) if plan.rotated else made), weight
+
+
+def hostile_of(corrupt: float, count: int) -> int:
+    """How many of `count` updates may be hostile."""
+    return int(corrupt * count + 1e-9)  # 0.2 * 35 is 7, not 6 for want of a last bit
+
+
+def is_enough(rule: AggregationRule, corrupt: float, count: int) -> bool:
+    """Whether a rule can be used on `count` updates."""
+    hostile = hostile_of(corrupt, count)
+    if rule in (operator_pb2.KRUM, operator_pb2.MULTI_KRUM):
+        return count >= 2 * hostile + 3
+    return count >= 2 * hostile + 1
 
 
 # ---------------------------------------------------------------- affine rules

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from delian.core.learn import robust as r
 from delian.core.privacy import ring
+from delian.core.wire import operator_pb2
 
 N, F, D = 20, 4, 50
 RULES = {
@@ -306,6 +307,42 @@ def test_a_tiny_weight_makes_no_update_larger_than_the_clip():
     liar = np.array([2**30, 0, 0, 0, 1], np.uint32)
     read = r.RingUpdates([liar], plan)
     assert r.norms(read)[0] == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize("rule", operator_pb2.AggregationRule.values())
+def test_each_rule_of_a_plan_makes_one_update_of_devices_vectors(rule, rotated):
+    plan = ring.RingPlan(clip=5.0, clients_max=20, dimension=D, rotated=rotated)
+    good = honest(16) / np.sqrt(D)
+    hostile = np.repeat(-4 * good.mean(axis=0)[None], F, axis=0)
+    vectors = in_ring([*hostile, *good], [1.0] * N, plan)
+    made, weight = r.combine(vectors, plan, rule, 0.2)
+    assert made.shape == (D,) and made.dtype == np.float32 and weight == pytest.approx(N)
+    cosine = made @ np.ones(D) / np.linalg.norm(made) / np.sqrt(D)
+    assert (cosine > 0.5) == (rule != operator_pb2.WEIGHTED_MEAN)
+
+
+def test_a_plan_s_weighted_mean_is_that_of_the_sum():
+    plan = ring.RingPlan(clip=5.0, clients_max=20, dimension=D, rotated=True)
+    vectors = in_ring(honest(5) / np.sqrt(D), [1.0, 0.5, 0.25, 0.75, 0.125], plan)
+    made, weight = r.combine(vectors, plan, operator_pb2.WEIGHTED_MEAN, 0.0)
+    mean, said = ring.decode(np.sum(vectors, axis=0, dtype=np.uint32), plan)
+    assert np.allclose(made, mean, atol=1e-5) and weight == pytest.approx(said)
+
+
+def test_what_a_rule_needs_is_known_beforehand():
+    assert [r.hostile_of(0.2, n) for n in (4, 5, 35)] == [0, 1, 7]
+    for rule in operator_pb2.AggregationRule.values():
+        for corrupt in (0.0, 0.2, 0.4, 0.49):
+            for count in range(1, 12):
+                plan = ring.RingPlan(clip=5.0, clients_max=20, dimension=D)
+                vectors = in_ring(honest(count) / np.sqrt(D), [1.0] * count, plan)
+                try:
+                    r.combine(vectors, plan, rule, corrupt)
+                    works = True
+                except r.RobustError:
+                    works = False
+                assert works == r.is_enough(rule, corrupt, count), (rule, corrupt, count)
 
 
 # ---------------------------------------------------------------- memory
