@@ -61,6 +61,8 @@ from .errors import SecureError
 from .identity import Identity
 from .transcript import Session
 
+#: With a plan that counts on no corrupt device, a large cohort's devices would have two neighbours.
+CORRUPT_MIN: Final = 0.05
 #: Fields of ClientState that no log, record or trace may show.
 SECRETS: Final = ("secret", "unmask")
 
@@ -111,7 +113,7 @@ class Policy:
     """
 
     cohort_min: int = COHORT_MIN
-    corrupt: float = 0.0
+    corrupt: float = CORRUPT_MIN
     suites: tuple[int, ...] = SUITES
 
 

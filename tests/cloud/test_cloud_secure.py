@@ -385,7 +385,7 @@ class TestWaves:
         assert not any(m.go_on for m in bench.said(1, Flush))
 
     def test_it_ends_early_when_its_session_can_do_without_the_last(self):
-        bench = Waves(secure=SecurePlan(suite=1, cohort_min=3, corrupt=0.0, dropout=0.3))
+        bench = Waves(secure=SecurePlan(suite=1, cohort_min=3, corrupt=0.05, dropout=0.3))
         bench.started().fires("rest", after=5 * SECOND)
         bench.hello(1, list(range(10, 18))).speak().progress(1, 0)
         n = len(bench.selected[1])

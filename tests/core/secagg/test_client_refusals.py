@@ -92,6 +92,13 @@ def test_a_plan_below_its_owner_s_floor_is_refused(policy):
     leaves_alone(client, lambda: client.begin(make_task(), bytes(32)), "policy")
 
 
+def test_a_plan_that_counts_on_nobody_corrupt_is_refused_unless_the_owner_says_otherwise():
+    client = ClientSession(ClientState(ME), SimulatedIdentity(ME, SEED))
+    leaves_alone(client, lambda: client.begin(make_task(corrupt=0), bytes(32)), "policy")
+    careless = ClientSession(ClientState(ME), SimulatedIdentity(ME, SEED), Policy(corrupt=0))
+    assert careless.begin(make_task(corrupt=0), bytes(32))
+
+
 def test_the_same_task_again_gives_the_same_keys_and_another_none():
     client = begun()
     first = client.state.bundle
