@@ -18,13 +18,16 @@ from pathlib import Path
 
 import numpy as np
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from delian.cloud import audit
 from delian.cloud.machine import Coordinator
 from delian.cloud.machine import restore as restore_cloud
 from delian.cloud.plan import RunPlan
 from delian.cloud.state import CoordinatorState
 from delian.core import bundle
 from delian.core.errors import DelianError
-from delian.core.identity import certificates, relayed, tokens
+from delian.core.identity import certificates, manifest, relayed, tokens
+from delian.core.identity.artifact_keys import Seen
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
@@ -51,6 +54,7 @@ from delian.core.streams import Streams
 from delian.core.verify import verify
 from delian.core.wire import (
     admission_pb2,
+    artifact_pb2,
     blob_pb2,
     ir_codec,
     link_pb2,
@@ -353,7 +357,77 @@ def _open_sealed(data: bytes) -> object:
     return _channel().open("a/topic", data)
 
 
+_ROOT, _ONLINE = (Ed25519PrivateKey.from_private_bytes(name * 32) for name in (b"r", b"o"))
+
+
+@cache
+def _online_keys() -> artifact_pb2.SignedArtifact:
+    online = artifact_pb2.OnlineKey(key=manifest.raw(_ONLINE.public_key()), expires_s=9, name="o")
+    keys = artifact_pb2.OnlineKeys(federation="example", version=1, expires_s=9, keys=[online])
+    return manifest.sign_keys(_ROOT, keys)
+
+
+def _manifest() -> artifact_pb2.ArtifactManifest:
+    return artifact_pb2.ArtifactManifest(
+        federation="example",
+        line="fuzz",
+        sequence=1,
+        bundle=blob_pb2.BlobRef(digest=DIGEST, size=10),
+        targets=["any"],
+        expires_s=9,
+        clip=1.0,
+        dimension=DIMENSION,
+    )
+
+
+def _read_signed(data: bytes) -> object:
+    found = manifest.verify(data, _ROOT.public_key(), "example", 0)
+    manifest.check_task(found.manifest, task())
+    return Seen().take(found)
+
+
+def _read_whatever_is_signed(data: bytes) -> object:
+    """As a stolen online key would have it: the signature holds, whatever is signed."""
+    signed = artifact_pb2.SignedArtifact()
+    signed.CopyFrom(_online_keys())
+    signed.manifest, signed.signer = data, manifest.raw(_ONLINE.public_key())
+    signed.signature = _ONLINE.sign(b"delian/artifact-manifest/v1" + data)
+    return _read_signed(signed.SerializeToString())
+
+
+def _read_seen(data: bytes) -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "artifacts.json"
+        path.write_bytes(data)
+        return Seen.load(path)
+
+
+def _seen() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        seen, path = Seen(), Path(folder) / "artifacts.json"
+        signed = manifest.sign_manifest(_ONLINE, _online_keys(), _manifest())
+        seen.take(manifest.verify(signed, _ROOT.public_key(), "example", 0))
+        seen.store(path)
+        return path.read_bytes()
+
+
+def _record() -> bytes:
+    fields = {"run": 1, "round": 1, "model": DIGEST, "devices": 3}
+    first = audit.entry("evaluation", fields, DIGEST, 1, audit.START, 0)
+    second = audit.entry("evaluation", fields, DIGEST, 2, audit.hash_of(first), 0)
+    signed = audit.Checkpoint(2, audit.hash_of(second), 0, _authority()[0], bytes(70))
+    return b"\n".join((first, second, signed.line()))
+
+
 DECODERS: Mapping[str, Decoder] = {
+    "signed manifest": Decoder(
+        _read_signed, lambda: [manifest.sign_manifest(_ONLINE, _online_keys(), _manifest())]
+    ),
+    "manifest": Decoder(
+        _read_whatever_is_signed, lambda: [_manifest().SerializeToString(deterministic=True)]
+    ),
+    "seen manifests": Decoder(_read_seen, lambda: [_seen()]),
+    "record": Decoder(lambda data: audit.verify(data.split(b"\n")), lambda: [_record()], ()),
     "envelope": Decoder(
         _read_envelope,
         lambda: [e.SerializeToString() for e in conversations()],
