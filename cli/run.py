@@ -311,8 +311,7 @@ def _prepare(
         assert scenario is not None
         message, built = _of_scenario(scenario, model, settings, data)
     manifest = built.manifest
-    message.ring.clip, message.ring.clients_max = manifest.clip, manifest.clients_max
-    message.ring.bits, message.ring.dimension = 32, manifest.dimension
+    message.ring.CopyFrom(manifest.ring.message())
     message.labels["task"], message.labels["algorithm"] = manifest.task, manifest.algorithm
     return message, built
 

@@ -271,12 +271,10 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         content = await self._blobs.read(plan.bundle.digest)
         bundle = await asyncio.to_thread(parse, content, "plan.bundle")
         manifest, ring = bundle.manifest, RunPlan.from_message(1, plan).ring
-        asked = (ring.dimension, ring.clip)
-        if asked != (manifest.dimension, manifest.clip) or ring.clients_max > manifest.clients_max:
+        # Its programs know the ring's steps, and a device trains for no other ring.
+        if ring != manifest.ring:
             raise DelianError(
-                f"plan.ring: dimension {asked[0]}, clip {asked[1]:g}, {ring.clients_max} clients,"
-                f" where the bundle has {manifest.dimension}, {manifest.clip:g} and"
-                f" {manifest.clients_max}",
+                f"plan.ring: {ring}, where the bundle has {manifest.ring}",
                 "take the ring plan from the bundle's manifest",
             )
 

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 from ..core.errors import DelianError
 from ..core.identity.manifest import ArtifactError
 from ..core.ports import Outcome, ProgramStopped, RunProgram
+from ..core.privacy.ring import RingPlan
 from ..core.wire.artifact_pb2 import ArtifactLimits
 from ..core.wire.round_pb2 import (
     BAD_BUNDLE,
@@ -201,7 +202,8 @@ class WorkerRunner:
 
     def _job(self, program: RunProgram, limits: ArtifactLimits) -> tuple[dict[str, Any], int]:
         """The job as it is sent, and the longest vector that may come back."""
-        key, ring = program.arguments
+        key, message = program.arguments
+        ring = RingPlan.of(message)
         bundle, weights = (str(self._path_of(digest)) for digest in program.blobs[:2])
         job: dict[str, Any] = {
             "ticket": program.ticket,
@@ -209,7 +211,7 @@ class WorkerRunner:
             "bundle": bundle,
             "weights": weights,
             "key": [int(k) for k in key],
-            "ring": [ring.clip, ring.clients_max, ring.dimension],
+            "ring": list(astuple(ring)),
             "limits": [limits.memory_mib, limits.cpu_s],
         }
         if program.program == "evaluate" and self._personal is not None:
@@ -218,7 +220,7 @@ class WorkerRunner:
             job["personal"] = {"draft": str(self._personal.draft)}
             if present is not None and present.bundle == program.blobs[0].hex():
                 job["personal"]["present"] = str(present.model)
-        return job, 4 * (ring.dimension + 1)
+        return job, ring.nbytes
 
     def _outcome(self, program: RunProgram, frame: frames.Frame) -> Outcome | ProgramStopped:
         head = frame.head

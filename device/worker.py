@@ -161,9 +161,8 @@ class Worker:
         self, runtime: Runtime, state: Array, data: list[Array], job: Mapping[str, Any]
     ) -> Answer:
         key = np.array(job["key"], np.uint32)
-        clip, clients_max, dimension = job["ring"]
         try:
-            plan = RingPlan(float(clip), int(clients_max), int(dimension))
+            plan = RingPlan(*job["ring"])
             if job["program"] == "evaluate":
                 return self._evaluate(runtime, state, data, key, plan, job)
             if job["program"] != "client_update":

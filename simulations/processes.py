@@ -32,7 +32,6 @@ from ..core.identity.certificates import channel_credentials, channel_options
 from ..core.identity.folder import IdentityFolder
 from ..core.net.broker import choose as choose_broker
 from ..core.ports import CLOUD
-from ..core.privacy.ring import RingPlan
 from ..core.wire import operator_pb2
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.operator_pb2 import PutPart, RunEvent, WatchRequest
@@ -226,10 +225,8 @@ class _Processes:
         stage = self.stage
         bundle = operator.put(stage.bundle.to_bytes())
         weights = operator.put(stage.first.astype("<f4").tobytes())
-        manifest = stage.bundle.manifest
-        ring = RingPlan(manifest.clip, manifest.clients_max, manifest.dimension)
         # All devices are there and wait for one another: selection is that of the virtual mode.
-        plan = replace(stage.plan(ring), rest_s=0.0, pool_share=1.0)
+        plan = replace(stage.plan(stage.runtime.ring), rest_s=0.0, pool_share=1.0)
         message = plan.message(bundle, weights, self.scenario.seed)
         message.name = self.scenario.name
         message.after_task.min_ms, message.after_task.max_ms = 20, 100
