@@ -91,9 +91,11 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
     """The daemon's settings of the configuration's section. Raises DelianError."""
     from ..core.data.sources import DataSettings
     from ..core.node.hosting import parse_home
+    from ..core.secagg.client import Policy
     from ..device.conditions import ConditionSettings
     from ..device.daemon import DeviceSettings
     from ..device.limits import WorkerSettings
+    from ..device.state import DevicePolicy
 
     identity = config.identity or config.state / "identity"
     return DeviceSettings(
@@ -105,6 +107,10 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
             **dict(config.worker),
         ),
         conditions=ConditionSettings(**dict(config.conditions)),
+        policy=DevicePolicy(
+            secure_required=config.masks.required,
+            floor=Policy(cohort_min=config.masks.cohort_min, corrupt=config.masks.corrupt),
+        ),
         transport=config.transport,
         broker_authority=config.broker_authority,
         blobs_bytes_max=config.blobs_mib << 20,

@@ -271,6 +271,24 @@ class WorkerConfig(Section):
     )
 
 
+class MasksConfig(Section):
+    """What a device's owner asks of secure aggregation."""
+
+    required: bool = Field(
+        default=False, description="Take no task whose updates edges or coordinator could read."
+    )
+    cohort_min: int = Field(
+        default=3, ge=3, le=1000, description="Be in no sum of fewer devices than this."
+    )
+    corrupt: float = Field(
+        default=0.0,
+        ge=0.0,
+        lt=1.0,
+        description="Ask for masks that hold when this share of the devices works with the "
+        "coordinator.",
+    )
+
+
 class DeviceConfig(Section):
     """A device: `delian device run`."""
 
@@ -289,6 +307,7 @@ class DeviceConfig(Section):
     data: DataConfig = Field(default_factory=DataConfig)
     conditions: ConditionsConfig = Field(default_factory=ConditionsConfig)
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
+    masks: MasksConfig = Field(default_factory=MasksConfig)
     inference: Folder | None = Field(
         default=None,
         description="Unix socket that serves the personal model. Absent: in the state.",

@@ -27,6 +27,7 @@ from ..core.identity.authority import DAY_S, Authority, DenyList
 from ..core.identity.folder import HomeAddress, IdentityFolder
 from ..core.identity.local import coordinator_identity
 from ..core.identity.roles import Guard
+from ..core.identity.signing import CertificateIdentity
 from ..core.identity.tokens import TokenBook
 from ..core.net.grpc_server import GrpcHub
 from ..core.net.mqtt_link import MqttHub, MqttIdentity
@@ -73,6 +74,9 @@ OBSERVE_S = 30.0
 DENIED_S = 5.0
 #: How often its own certificate is looked at.
 RENEW_S = 3600.0
+#: A device's certificate must still be valid for so long when it gives its keys: its neighbours
+#: look at it later, by their own clocks.
+VERIFY_MARGIN_S = 600.0
 #: When those who were connected are told to come back after an orderly end.
 RETRY_MS = 2_000
 
@@ -391,7 +395,7 @@ class CloudDaemon:
 
     def _make_desk(self, snapshot: bytes | None) -> Desk:
         state = CoordinatorState() if snapshot is None else restore(snapshot)
-        return Desk(state, policy=self.settings.policy)
+        return Desk(state, self.trust.verifier if self.trust else None, self.settings.policy)
 
     def _state(self) -> CoordinatorState:
         state: CoordinatorState = self.cloud.machine.state  # type: ignore[attr-defined]
@@ -511,6 +515,9 @@ class _Trust:
         )[0]
         self._listed = self.authority.denied()
         self.guard = Guard(self.authority.federation, Tier.CLOUD, self.denied)
+        self.verifier = CertificateIdentity(
+            self.own.material(), denied=self.denied, margin_s=VERIFY_MARGIN_S
+        )
 
     def denied(self) -> DenyList:
         """The list as it was a moment ago; quick, for it is asked at each call."""

@@ -28,6 +28,7 @@ from typing import Any, Literal
 from ..core.data.sources import version_of
 from ..core.errors import DelianError
 from ..core.identity.folder import HomeAddress
+from ..core.identity.signing import CertificateIdentity
 from ..core.net.switch import Switch
 from ..core.node.blobs import FolderBlobs
 from ..core.node.codec import address
@@ -37,6 +38,7 @@ from ..core.node.journal import FileJournal
 from ..core.node.traces import Spans, Traces
 from ..core.node.uplinks import Transport, Uplinks
 from ..core.ports import Node, Ordered, Record, Tier
+from ..core.secagg import messages
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Homes
 from .artifacts import SEEN_FILE, Gate, read_root
@@ -45,6 +47,7 @@ from .limits import WorkerSettings
 from .machine import DeviceMachine, restore
 from .personal import PersonalStore, Slot, stamp
 from .runner import WorkerRunner
+from .secure import SECRET_BYTES
 from .state import DevicePolicy, DeviceState
 
 log = logging.getLogger("delian.device")
@@ -53,6 +56,8 @@ log = logging.getLogger("delian.device")
 STATUS_EVERY_S = 1.0
 #: How long the inference server may take to end when told.
 SERVER_STOP_S = 5.0
+#: How often it is looked whether there is a newer certificate to sign with.
+SIGN_ANEW_S = 3600.0
 #: Pauses before an inference server that ended is started again.
 SERVER_AGAIN_S, SERVER_AGAIN_S_MAX = 1.0, 60.0
 
@@ -127,6 +132,9 @@ class _Agent:
             federation=settings.federation,
         )
         self.homes = merge_homes(settings.homes or self.who.homes)
+        self.identity = self._read_identity()
+        if self.identity is None:
+            log.warning("without a certificate it takes no task whose updates are masked")
         self.tasks = Tasks()
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
         self.personal.prepare()
@@ -166,7 +174,7 @@ class _Agent:
             on_record=self._recorded,
             traces=Traces(node, self._spans),
         )
-        self.switch.attach(node, self.driver.post, self.blobs, offer=self.driver.offer)
+        self.switch.attach(node, self.driver.post, self.blobs, _limit, offer=self.driver.offer)
         self.uplinks = Uplinks(
             self.switch, self.who, self.homes, settings.transport, settings.broker_authority
         )
@@ -179,6 +187,7 @@ class _Agent:
         await self.driver.started()
         self.tasks.start("the watch", self.watch.run(self._conditions_changed))
         self.tasks.start("renewal", self.uplinks.keep_identity())
+        self.tasks.start("signing", self._keep_signing())
         self.tasks.start("status", self.status.run())
         if settings.inference is not None:
             backend = settings.worker.backend
@@ -220,8 +229,28 @@ class _Agent:
             Streams(node.number),
             self.seen.facts,
             self.seen.eligibility,
-            policy=self.settings.policy,
+            self.settings.policy,
+            os.urandom(SECRET_BYTES),
+            self.identity,
         )
+
+    def _read_identity(self) -> CertificateIdentity | None:
+        """Signs for the device; None: it has no certificate, and takes no part where updates are
+        masked. Blocks.
+        """
+        own = self.who.identity
+        return None if own is None else CertificateIdentity(own.material())
+
+    async def _keep_signing(self) -> None:
+        """Signs with the newest certificate, from one task to the next."""
+        while self.identity is not None:
+            await asyncio.sleep(SIGN_ANEW_S)
+            machine = self.driver.machine
+            assert isinstance(machine, DeviceMachine)
+            if machine.state.session is None:
+                self.identity = await asyncio.to_thread(self._read_identity)
+                if machine.state.session is None:
+                    machine.identity = self.identity
 
     # ------------------------------------------------ what happens
 
@@ -293,6 +322,11 @@ class _Agent:
             "shared_loss": None if slot is None else slot.judgement.loss_before,
             "started_ms": int(self.began * 1000),
         }
+
+
+def _limit(sender: Node) -> int:
+    """Bytes of the largest message that it takes: blobs apart, a Cohort of a thousand."""
+    return messages.DOWN_BYTES_MAX
 
 
 def _with_consent_file(settings: DeviceSettings) -> DeviceSettings:
