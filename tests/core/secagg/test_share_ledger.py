@@ -148,6 +148,32 @@ def test_no_schedule_gives_both_secrets_of_an_honest_device(count, corrupt, runs
     assert made[SELF] > 0 and made[KEY] > 0, "the coordinator does get what it may have"
 
 
+@pytest.mark.parametrize("first", range(2, 8))
+def test_devices_cannot_be_split_into_two_sums(first):
+    """Ten devices, three of them corrupt and in both sums, the honest ones told different sets."""
+    coordinator = Coordinator(5, 10, 0.3)
+    coordinator.deliver(withheld=0)
+    groups = coordinator.honest[:first], coordinator.honest[first:]
+    sums = [transcript.bitmap(sorted({*group, *coordinator.corrupt}), 10) for group in groups]
+    for group, members in zip(groups, sums, strict=True):
+        coordinator.sign_as_corrupt(members)
+        for device in group:
+            message = Survivors(run=7, round=3, attempt=1, device=device, members=members)
+            consent = coordinator.tries(device, message)
+            if consent is not None:
+                coordinator.told[device] = members
+                coordinator.consents[members][device] = consent.signature
+    for device, members in coordinator.told.items():
+        coordinator.ask_one(device, members)
+    ledger = coordinator.ledger.items()
+    made = {owner for (owner, kind), held in ledger if kind == SELF and len(held) >= 7}
+    read = [set(group) for group in groups if made.intersection(group)]
+    # t = 7: with three that sign everything, it takes five honest ones to agree; two fives there
+    # are not. Who agrees may be one sum.
+    assert read == [set(group) for group in groups if len(group) >= 5]
+    assert coordinator.layout.threshold == 7 and coordinator.broken() == []
+
+
 def test_a_device_that_forgot_what_it_signed_would_be_the_coordinator_s_gain():
     """The ledger finds it: this is why a device's state is durable before its answer leaves."""
     coordinator = Coordinator(1, 10, 0.3)
