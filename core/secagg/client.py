@@ -228,17 +228,11 @@ class ClientSession:
         near = place.neighbours(cohort.index)
         if list(cohort.indices) != near or len(cohort.neighbours) != len(near):
             raise SecureError("graph", "the neighbours are not those of this cohort")
-        last = -1
-        own_first = True  # whether the device's own place is still ahead
+        devices = {i: bundle.device for i, bundle in zip(near, cohort.neighbours, strict=True)}
+        devices[cohort.index] = state.device
+        if not is_increasing([devices[index] for index in sorted(devices)]):
+            raise SecureError("roster", "the members are not in order of their numbers")
         for index, bundle in zip(near, cohort.neighbours, strict=True):
-            if own_first and index > cohort.index:
-                own_first = False
-                if state.device <= last:
-                    raise SecureError("roster", "the members are not in order of their numbers")
-                last = state.device
-            if bundle.device <= last or (own_first and bundle.device >= state.device):
-                raise SecureError("roster", "the members are not in order of their numbers")
-            last = bundle.device
             self._check_neighbour(bundle, place.leaves[index])
 
     def _check_neighbour(self, bundle: KeyBundle, leaf: bytes) -> None:
@@ -315,6 +309,10 @@ class ClientSession:
             state.masked = digest
             state.phase = Phase.MASKED
         return masked
+
+    def noise_key(self) -> bytes:
+        """32 bytes for the noise that is added before the masks: the same for the same attempt."""
+        return kdf.noise_key(self.state.secret)
 
     def _mask_keys(self) -> list[tuple[bytes, int]]:
         """The keys of its masks and how each is added: its own, and one a neighbour."""
