@@ -292,7 +292,7 @@ def test_runs_and_models_are_there_after_a_restart(tmp_path, bundle):
 
 
 def test_blobs_come_and_go_whole_or_not_at_all(tmp_path):
-    content = bytes(range(256)) * 4096
+    content = bytes(range(256)) * 4 * 4096
 
     async def main():
         async with daemon_at(tmp_path) as daemon, calling(daemon) as call:

@@ -164,7 +164,14 @@ def parts(**changes):
 class Running:
     """A driver at work, for `async with`."""
 
-    def __init__(self, script=None, limits=None, on_record=None, **changes) -> None:
+    def __init__(
+        self,
+        script=None,
+        limits=None,
+        on_record=None,
+        patient=lambda event: False,
+        **changes,
+    ) -> None:
         self.parts = parts(**changes)
         self.switch, self.blobs = self.parts["switch"], self.parts["blobs"]
         self.executor, self.journal = self.parts["executor"], self.parts["journal"]
@@ -173,6 +180,7 @@ class Running:
             **self.parts,
             on_record=on_record,
             limits=limits,
+            patient=patient,
         )
 
     @property

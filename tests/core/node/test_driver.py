@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from delian.core.node.driver import Driver, DriverLimits
+from delian.core.node.inbox import PATIENT_MAX
 from delian.core.node.journal import JournalError
 from delian.core.node.memory import MemoryDisk
 from delian.core.ports import (
@@ -219,6 +220,46 @@ def test_the_bytes_that_wait_are_limited_too():
             await asyncio.sleep(10)
             assert running.switch.accepted == [1, 2] and running.driver.counters["dropped"] == 3
             assert await running.driver.offer(check_in(9), size=60)
+
+    run(main())
+
+
+def test_patient_events_wait_for_one_another_and_for_nothing_else():
+    async def main():
+        slow = SlowJournal(0)
+        patient = [check_in(n) for n in range(1, 50)]
+        running = Running(
+            journal=slow, limits=DriverLimits(patience_s=3600.0), patient=patient.__contains__
+        )
+        async with running:
+            before = slow.appends
+            for sequence in range(1, 10):
+                await running.tell(check_in(sequence))
+            assert running.switch.accepted == []
+            await running.tell(check_in(100))  # takes along what waits
+            assert running.switch.accepted == [*range(1, 10), 100]
+            assert slow.appends == before + 1
+            await running.tell(check_in(20))
+            assert running.switch.accepted[-1] == 100
+            await running.driver.close()
+
+        running = Running(limits=DriverLimits(patience_s=0.001), patient=patient.__contains__)
+        async with running:
+            running.driver.post(check_in(30))
+            while not running.switch.accepted:
+                await asyncio.sleep(0.001)
+
+    run(main())
+
+
+def test_many_patient_events_wait_no_longer():
+    async def main():
+        limits = DriverLimits(patience_s=3600.0)
+        async with Running(limits=limits, patient=lambda event: True) as running:
+            for sequence in range(PATIENT_MAX):
+                running.driver.post(check_in(sequence))
+            await running.settle()
+            assert len(running.switch.accepted) == PATIENT_MAX
 
     run(main())
 
