@@ -131,11 +131,13 @@ def test_a_cohort_below_the_plan_s_minimum_is_refused():
     refuses(client, lambda: client.take_cohort(cohort_of(task, members, ME)), "small")
 
 
-def test_a_cohort_below_the_owner_s_minimum_is_refused():
-    task = make_task(cohort_min=6)
-    client = begun(task, Policy(cohort_min=6))
-    members = [bundle_of(device, task) for device in DEVICES]
-    refuses(client, lambda: client.take_cohort(cohort_of(task, members, ME)), "small")
+def test_what_the_owner_asks_for_counts_also_when_it_is_raised_during_a_session():
+    strict, me = Policy(cohort_min=6), SimulatedIdentity(ME, SEED)
+    client = ClientSession(begun().state, me, strict)
+    refuses(client, lambda: client.take_cohort(cohort_of(make_task(), bundles(), ME)), "small")
+    _, client, survivors = masked()
+    client = ClientSession(client.state, me, strict)
+    refuses(client, lambda: client.take_survivors(survivors[ME]), "small")
 
 
 @pytest.mark.parametrize("index", [1, 5, 2**32 - 1])
