@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from delian.core.secagg import transcript
 from delian.core.secagg.errors import SecureError
 from delian.core.secagg.identity import SimulatedIdentity
 from delian.core.secagg.server import ServerSession, ServerState
-from delian.core.wire.secure_pb2 import KeyBundle, SealedShare, UnmaskShare
+from delian.core.wire.secure_pb2 import Consent, KeyBundle, SealedShare, UnmaskShare
 from secure_federation import SEED, Federation, bundle_of, changed, make_task
 
 DEVICES = [5 + 3 * i for i in range(9)]
@@ -224,6 +225,17 @@ def test_a_consent_that_is_not_the_device_s_does_not_count():
         assert federation.up(bad) == {}
     assert refused(federation) == {"signature": 4, "stranger": 1, "foreign": 1}
     assert federation.server.state.consents == {}
+
+
+def test_one_who_is_not_in_the_sum_has_no_say_in_it():
+    """Devices would refuse a request with its consent, true as it is."""
+    federation, survivors = in_the_sum()
+    binding, members = federation.server._layout.binding, federation.server.state.survivors
+    signature = SimulatedIdentity(29, SEED).sign(transcript.signed_consent(binding, 29, members))
+    assert federation.up(Consent(run=7, round=3, attempt=1, device=29, signature=signature)) == {}
+    assert refused(federation) == {"signature": 1}
+    federation.give_unmasks(federation.give_consents(survivors))
+    assert np.array_equal(federation.unmasked(), federation.expected())
 
 
 def test_nobody_is_asked_before_a_threshold_of_its_neighbours_has_signed():
