@@ -18,6 +18,9 @@ as the server allows.
   growth of the coordinator's resident set. A wake is a message to a random one, timed from `send`
   in the coordinator to its arrival here.
 
+- A floor stands beside both: what the same calls, and idle streams, cost a server of grpc.aio that
+  does nothing at all (`grpc_floor.py`).
+
 Flower's figures on such a machine stand in the output beside them (1.42.0, light clients, 1 MiB
 echo, gRPC, insecure; measured for this project, see docs/results.md).
 """
@@ -54,6 +57,7 @@ from delian.core.wire.link_pb2 import Envelope, Offer, Part, PullRequest, Want
 from delian.core.wire.operator_pb2 import PlanMessage, PutPart, SubmitRequest, WatchRequest
 from delian.core.wire.operator_pb2_grpc import OperatorStub
 from delian.core.wire.round_pb2 import Task, Upload
+from grpc_floor import calls_of, idle_streams
 
 T = TypeVar("T")
 
@@ -427,6 +431,7 @@ async def rounds_of(devices: int, rounds: int, bundle: Any, vector: bytes) -> di
         "round_s_worst": round(max(spans), 4),
         "between_rounds_s": round(statistics.median(gaps), 4),
         "cpu_ms_per_mb": round(1000 * (after["cpu_s"] - before["cpu_s"]) / moved_mb, 3),
+        "grpc_floor_ms_per_mb": round(await calls_of(devices, rounds), 3),
         "rss_mib": round(after["rss"] / MIB, 1),
         "refused": after["refused"],
     }
@@ -462,6 +467,7 @@ async def idle(devices: int, seconds: float) -> dict[str, Any]:
         "devices": devices,
         "connects_per_s": round(devices / connected_s),
         "kib_each": round((full["rss"] - empty["rss"]) / devices / 1024, 2),
+        "grpc_floor_kib_each": round(await idle_streams(devices), 2),
         "cores": round((after["cpu_s"] - before["cpu_s"]) / span, 4),
         "wake_p50_ms": round(wakes[len(wakes) // 2], 2),
         "wake_p99_ms": round(wakes[len(wakes) * 99 // 100], 2),
