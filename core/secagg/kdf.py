@@ -28,6 +28,16 @@ AES_CTR = 1
 CHACHA20 = 2
 #: Each seal key is used for one message, so its nonce may be a constant.
 _NONCE = bytes(12)
+#: The field of X25519, and the coordinates of the points of order 1, 2, 4 and 8 of the curve and of
+#: its twist (Bernstein 2006, "Curve25519", section 3).
+_PRIME = 2**255 - 19
+_SMALL_ORDER = (
+    0,
+    1,
+    _PRIME - 1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+)
 
 
 def hkdf(secret: bytes, info: bytes, length: int = KEY_BYTES, salt: bytes | None = None) -> bytes:
@@ -58,6 +68,13 @@ def mask_secret(session: bytes) -> bytes:
 def self_seed(session: bytes) -> bytes:
     """The seed b of the self mask, from the session's secret."""
     return hkdf(session, b"delian/self-seed/v1")
+
+
+def noise_key(session: bytes) -> bytes:
+    """The key of the noise that the device adds, from the session's secret: nobody is ever given a
+    share of it.
+    """
+    return hkdf(session, b"delian/noise/v1")
 
 
 def share_randomness(session: bytes, binding: bytes, length: int) -> bytes:
@@ -102,6 +119,16 @@ def public_key(secret: bytes) -> bytes:
     """The X25519 public key of 32 private bytes, clamped as in RFC 7748."""
     key = X25519PrivateKey.from_private_bytes(secret).public_key()
     return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def is_usable(public: bytes) -> bool:
+    """Whether a public key of X25519 gives different secrets to different peers: 32 bytes, and no
+    point of small order. `agree` refuses those too; this is a thousand times cheaper.
+    """
+    return (
+        len(public) == KEY_BYTES
+        and int.from_bytes(public, "little") % 2**255 % _PRIME not in _SMALL_ORDER
+    )
 
 
 def agree(secret: bytes, peers: Sequence[bytes]) -> list[bytes]:

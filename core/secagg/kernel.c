@@ -18,7 +18,7 @@ static void wipe(void *memory, u64 bytes) {
 
 /* Bytes of the vector that all keys of a group mask before the next: they stay in the first-level
    cache beside the group's round keys. A multiple of every kernel's step. */
-enum { TILE = 8192, GROUP = 32, AES_CTR = 1, CHACHA20 = 2 };
+enum { TILE = 16384, GROUP = 32, AES_CTR = 1, CHACHA20 = 2 };
 
 /* ---- AES-256 in counter mode: NIST SP 800-38A 6.5, the counter a big-endian number from 0. */
 

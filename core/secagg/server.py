@@ -30,7 +30,6 @@ from ..wire.secure_pb2 import (
     Consent,
     Delivery,
     KeyBundle,
-    SealedShare,
     SealedShares,
     Signed,
     Survivors,
@@ -58,8 +57,6 @@ from .transcript import MEMBERS_MAX, Session
 
 #: Fields of ServerState that no log, record or trace may show: shares of devices' secrets.
 SECRETS: Final = ("unmasks",)
-#: Any private key: with a public key of small order it gives what every other gives, zero.
-_PROBE: Final = bytes(31) + b"\x40"
 _NAMED_MAX: Final = 8  # devices that an error names
 
 
@@ -218,7 +215,7 @@ class ServerSession:
             if _has(state.sharers, other):
                 at = place.point(other, index) - 1
                 sealed = state.shares[state.members[other]].shares[at].sealed
-                message.shares.append(SealedShare(index=other, sealed=sealed))
+                message.shares.add(index=other, sealed=sealed)
         return message
 
     # ------------------------------------------------------------ survivors
@@ -478,11 +475,7 @@ class ServerSession:
 
 def _is_usable(bundle: KeyBundle) -> bool:
     """Whether neighbours can agree on secrets with the bundle's keys."""
-    try:
-        kdf.agree(_PROBE, [bundle.sealing_key, bundle.mask_key])
-    except SecureError:
-        return False
-    return True
+    return kdf.is_usable(bundle.sealing_key) and kdf.is_usable(bundle.mask_key)
 
 
 def _has(bitmap: bytes, index: int) -> bool:

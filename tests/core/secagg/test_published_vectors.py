@@ -63,6 +63,22 @@ def test_a_public_key_of_small_order_is_refused():
             kdf.agree(bytes(range(32)), [point])
 
 
+def test_points_of_small_order_are_known_in_every_encoding():
+    """`agree` asks OpenSSL, which looks at the secret; `is_usable` knows the points."""
+    prime = 2**255 - 19
+    points = [0, 1, prime - 1, *kdf._SMALL_ORDER[3:]]
+    encodings = {x + more for x in points for more in (0, prime, 2**255, prime + 2**255)}
+    for number in [n for n in encodings if n < 2**256 and n % 2**255 % prime in points]:
+        public = number.to_bytes(32, "little")
+        assert not kdf.is_usable(public)
+        with pytest.raises(SecureError):
+            kdf.agree(bytes(range(32)), [public])
+    for secret in range(50):
+        assert kdf.is_usable(kdf.public_key(bytes([secret]) * 32))
+    for wrong in (b"", bytes(range(31)), bytes(range(33))):
+        assert not kdf.is_usable(wrong)
+
+
 @pytest.mark.parametrize(
     ("secret", "public", "message", "signature"),
     [
