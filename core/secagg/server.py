@@ -5,9 +5,9 @@
 
 The caller sets the deadlines: `close_keys` and `close_shares` go on with those who have answered,
 `survivors` with those who are in the sums. A message that is malformed, not signed by whom it
-names, too late or of another session is counted in `refused` and otherwise ignored: a forger must
-not be able to shut anybody out. Each message costs O(k), k the degree of the graph. Vectors never
-come here; what the masks are is worked out once, at the end.
+names, of another step or another session is counted in `refused` and otherwise ignored: a forger
+must not be able to shut anybody out. Each message costs O(k), k the degree of the graph. Vectors
+never come here; what the masks are is worked out once, at the end.
 
 The session ends without a sum (SecureError, reason `few`) when too few devices are left for the
 plan, or when a member's neighbours are too few to give its secret. Source: Bell et al. 2020
@@ -239,8 +239,6 @@ class ServerSession:
             if not _has(state.sharers, index):
                 continue
             near = sum(other in alive for other in place.neighbours(index))
-            if near == 0 and index not in alive:
-                continue  # nobody in the sum has a mask with it
             if near < place.threshold:
                 raise SecureError(
                     "few",
@@ -447,7 +445,7 @@ class ServerSession:
         if state.session is None or not is_of(message, state.session):
             return "foreign"
         if state.phase is not phase:
-            return "late"
+            return "untimely"
         return "" if _place(known, message.device) is not None else "stranger"
 
     def _refuse(self, reason: str) -> bool:

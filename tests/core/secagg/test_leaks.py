@@ -145,6 +145,7 @@ def secrets_of(federation: Federation) -> dict[str, bytes]:
             f"{device} sealing": kdf.sealing_secret(secret),
             f"{device} mask": kdf.mask_secret(secret),
             f"{device} seed": kdf.self_seed(secret),
+            f"{device} noise": session.noise_key(),
         }
         for at, (key, _) in enumerate(session._mask_keys()):
             found[f"{device} key {at}"] = key
@@ -158,7 +159,7 @@ def test_no_secret_is_in_a_state_s_text_an_error_a_log_or_a_message(caplog):
     deliveries = federation.give_shares(cohorts)
     survivors = federation.give_updates(deliveries)
     secrets = secrets_of(federation)
-    assert len(secrets) == 4 * 5 + 4 * 4
+    assert len(secrets) == 4 * 6 + 4 * 4
     shown: list[bytes] = []
 
     def look() -> None:

@@ -111,7 +111,7 @@ def test_keys_after_the_close_are_late():
     federation = Federation(DEVICES)
     federation.give_keys(DEVICES[1:])
     assert not federation.up(bundle_of(5))
-    assert refused(federation) == {"late": 1}
+    assert refused(federation) == {"untimely": 1}
 
 
 # ---------------------------------------------------------------- shares
@@ -225,6 +225,25 @@ def test_a_consent_that_is_not_the_device_s_does_not_count():
         assert federation.up(bad) == {}
     assert refused(federation) == {"signature": 4, "stranger": 1, "foreign": 1}
     assert federation.server.state.consents == {}
+
+
+def test_a_second_consent_does_not_replace_the_first():
+    federation, survivors = in_the_sum()
+    good = federation.down(survivors[5])
+    for message in (good, good, changed(good, signature=b"another")):
+        assert federation.up(message) == {}
+    assert refused(federation) == {"second": 1}
+    assert federation.server.state.consents == {0: good.signature}
+
+
+def test_what_comes_before_its_step_is_not_taken():
+    federation, survivors = in_the_sum()
+    requests = federation.give_consents(survivors)
+    answer = federation.down(requests[5])
+    early = Federation(DEVICES)
+    early.give_shares(early.give_keys())
+    assert early.up(answer) is False and early.up(federation.clients[5].state.consent) == {}
+    assert refused(early) == {"untimely": 2}
 
 
 def test_one_who_is_not_in_the_sum_has_no_say_in_it():

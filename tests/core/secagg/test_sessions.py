@@ -104,7 +104,7 @@ def test_messages_in_any_order_and_repeated_give_the_same_answers_and_sum(seed):
     federation = Federation(spread(8), restored=seed % 3 == 0)
     total = Shuffled(federation, seed, {8: "masks"} if seed % 2 else {}).run()
     assert np.array_equal(total, federation.expected())
-    assert set(federation.server.state.refused) <= {"late"}
+    assert set(federation.server.state.refused) <= {"untimely"}
 
 
 def test_states_survive_being_written_down():
