@@ -25,7 +25,8 @@ own protocol is in `rounds` and `buffered`.
   round, model, metrics, devices), "evaluation_skipped" (run, round, why), "run_failed" (run, why),
   "model_ordered" (run, round, model), "session" (run, round, attempt, why, asked, members,
   shared, summed, unmasked, refused, seconds: of secure aggregation, without secrets),
-  "refused_order" (run, why), "drain" (edge, draining); and what every machine records.
+  "refused_order" (run, why), "drain" (edge, draining), "unanswered" (edge: its sum was not there
+  in time), "edge_lost" and "refused_sum" (edge); and what every machine records.
 """
 
 from __future__ import annotations
@@ -221,7 +222,9 @@ class Coordinator(Machine[CoordinatorState]):
         if message.edge != edge:
             raise ProtocolError(f"{self.node}: {sender} names itself edge {message.edge}")
         if kind is EdgeHello:
-            fits = message.protocol >= PROTOCOL and len(message.ready) <= DEVICES_PER_EDGE_MAX
+            if message.protocol < PROTOCOL:
+                raise ProtocolError(f"{sender} speaks protocol {message.protocol} at most")
+            fits = len(message.ready) <= DEVICES_PER_EDGE_MAX
             fits = fits and message.pace < PACE_NUMBER_MAX
             room = edge in state.edges or len(state.edges) < EDGES_MAX
             fresh = fits and room and self._roster().is_new(message)

@@ -293,6 +293,7 @@ class RoundsMachine(RunMachine):
     # ------------------------------------------------ closing
 
     def judge(self, _: object) -> None:
+        self._record_unanswered()
         if len(self._at_hand().reported()) >= self.plan.reports_min:
             masked = self._at_hand().session is not None
             self._close(not masked)
@@ -301,6 +302,10 @@ class RoundsMachine(RunMachine):
             self.sessions.end(self._at_hand(), "too few devices reported")
             self._close(False)
             self.fall_short("too few devices reported")
+
+    def _record_unanswered(self) -> None:
+        for edge, _share in self._at_hand().owing():
+            self.record("unanswered", edge=edge)
 
     def _close(self, succeeded: bool) -> None:
         """Ends the collecting: no more timers, and the edges may forget."""
@@ -420,6 +425,7 @@ class RoundsMachine(RunMachine):
 
     def score(self, _: object) -> None:
         attempt = self._at_hand()
+        self._record_unanswered()
         self._close(False)  # the edges keep the weights: the next round begins from them
         enough = len(attempt.reported()) >= self.plan.evaluate_min
         if attempt.session is not None and enough:

@@ -161,6 +161,7 @@ class WaveMachine(RunMachine):
 
     def end_wave(self, wave: Attempt) -> None:
         for edge, _share in list(wave.owing()):
+            self.record("unanswered", edge=edge)
             wave.lose(edge)
         self._look()
 

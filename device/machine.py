@@ -52,6 +52,7 @@ from ..core.tasks import is_sane
 from ..core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
+    WORK_CAME,
     Accept,
     CheckIn,
     DeviceFacts,
@@ -196,7 +197,11 @@ class DeviceMachine(SessionMachine):
             fits = state.phase is CHECKING_IN and message.sequence == state.sequence
             return (_T.ACCEPTED if fits else _T.STALE), message
         if kind is Reject:
-            if state.phase not in OFFERED or message.sequence != state.sequence:
+            if message.sequence != state.sequence:
+                return _T.STALE, message
+            if message.reason == WORK_CAME:
+                return (_T.WORK_CAME if state.phase is IDLE else _T.STALE), message
+            if state.phase not in OFFERED:
                 return _T.STALE, message
             sent_on = message.reason in (DRAINING, EDGE_FULL) and len(state.homes) > 1
             return (_T.SENT_AWAY if sent_on else _T.REJECTED), message
@@ -319,6 +324,9 @@ class DeviceMachine(SessionMachine):
     def rest(self, message: Reject) -> None:
         self.state.turned_away = 0
         self._withdraw_offer()
+        self._come_back(self._retry(message))
+
+    def come_back_soon(self, message: Reject) -> None:
         self._come_back(self._retry(message))
 
     # ------------------------------------------------ changing homes

@@ -16,6 +16,7 @@ class Trigger(StrEnum):
     LEASE_OVER = "lease is over"
     ACCEPTED = "Accept"
     REJECTED = "Reject"
+    WORK_CAME = "Reject: but there is work now"
     SENT_AWAY = "Reject: another home may take it"
     TASK = "Task"
     UNWANTED = "Task that it will not do"
@@ -64,6 +65,7 @@ TABLE = (
     row(CHECKING_IN, _T.ACCEPTED, "wait", READY, "keep the lease and the next window"),
     row(OFFERED, _T.REJECTED, "rest", IDLE, "come back in the window"),
     row(OFFERED, _T.SENT_AWAY, "leave", IDLE, "try the next home in a moment"),
+    row(IDLE, _T.WORK_CAME, "come_back_soon", IDLE, "in this window, not in the one before"),
     row(READY, _T.LEASE_OVER, "check_in", CHECKING_IN, "the edge may have forgotten it"),
     row(RESTING, _T.TASK, "take", FETCHING, "also when the Accept was lost"),
     row(RESTING, _T.UNWANTED, "decline", None, "it is over already, or not allowed"),

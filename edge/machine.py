@@ -319,10 +319,13 @@ class EdgeMachine(Machine[EdgeState]):
         self._hello_at(self.policy.heartbeat_ns)
 
     def keep_pace(self, pace: Pace) -> None:
-        told = self._told_draining()
+        told, before = self._told_draining(), self.state.pace
         self.state.pace = pace
         if pace.draining != told:
             self._hello_soon()  # the cloud repeats its pace until it hears this
+        if before is not None and not before.ready_max and pace.ready_max and not pace.draining:
+            for device, answer in pool.called(self.state, self._tasked):
+                self.send(Node(Tier.DEVICE, device), answer)
 
     def admit(self, message: CheckIn) -> None:
         known = message.device in self.state.pool

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
+from itertools import islice
+
 from ..core.ports import MS, PROTOCOL, window
 from ..core.wire.admission_pb2 import (
     DRAINING,
@@ -11,6 +14,7 @@ from ..core.wire.admission_pb2 import (
     POOL_FULL,
     PROTOCOL_TOO_OLD,
     TOO_SMALL,
+    WORK_CAME,
     Accept,
     CheckIn,
     Reject,
@@ -18,6 +22,9 @@ from ..core.wire.admission_pb2 import (
     RetryWindow,
 )
 from .state import EdgePolicy, EdgeState, Phase
+
+#: Devices that are called come within this time, or longer when they are many.
+CALLED_MS_MIN = 500
 
 
 def is_old(state: EdgeState, message: CheckIn) -> bool:
@@ -52,6 +59,19 @@ def admit(
         lease_ms=lease_ms,
         after_task=RetryWindow(min_ms=low, max_ms=high),
     )
+
+
+def called(state: EdgeState, tasked: Container[int]) -> Iterator[tuple[int, Reject]]:
+    """What tells devices that were sent away that there is work now: the newest of them, as many as
+    the pool has places, spread so that no more than a thousand come in a second.
+    """
+    assert state.pace is not None
+    away = (d for d in reversed(state.check_ins) if d not in state.pool and d not in tasked)
+    chosen = list(islice(away, state.pace.ready_max))
+    soon = RetryWindow(min_ms=0, max_ms=max(CALLED_MS_MIN, len(chosen)))
+    for device in chosen:
+        sequence = state.check_ins[device]
+        yield device, Reject(sequence=sequence, reason=WORK_CAME, retry=soon)
 
 
 def reject(state: EdgeState, policy: EdgePolicy, sequence: int, reason: RejectReason) -> Reject:

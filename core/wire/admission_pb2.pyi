@@ -17,6 +17,7 @@ class RejectReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOO_SMALL: _ClassVar[RejectReason]
     NO_WORK: _ClassVar[RejectReason]
     DRAINING: _ClassVar[RejectReason]
+    WORK_CAME: _ClassVar[RejectReason]
 REJECT_UNSPECIFIED: RejectReason
 NOT_ELIGIBLE: RejectReason
 POOL_FULL: RejectReason
@@ -25,6 +26,7 @@ PROTOCOL_TOO_OLD: RejectReason
 TOO_SMALL: RejectReason
 NO_WORK: RejectReason
 DRAINING: RejectReason
+WORK_CAME: RejectReason
 
 class CheckIn(_message.Message):
     __slots__ = ("device", "sequence", "protocol", "facts", "eligibility")

@@ -297,7 +297,9 @@ class TestClosing:
         bench = Bench(attempts_max=1).collecting().fires("round", after=100 * SECOND)
         assert bench.phase is Phase.FAILED
         assert bench.ended.why == "too few devices reported"
-        assert [r.kind for r in bench.of(Record)] == ["round", "run_failed", "phase"]
+        kinds = [r.kind for r in bench.of(Record)]
+        assert kinds == ["unanswered", "unanswered", "round", "run_failed", "phase"]
+        assert [r.fields["edge"] for r in bench.of(Record)[:2]] == [1, 2]
 
 
 def bench_one(count):

@@ -28,7 +28,9 @@ from delian.core.ports import (
 )
 from delian.core.streams import device_key
 from delian.core.wire.admission_pb2 import (
+    NO_WORK,
     POOL_FULL,
+    WORK_CAME,
     Accept,
     CheckIn,
     Reject,
@@ -93,6 +95,20 @@ def test_rejected_it_comes_back_within_the_window():
     assert 3000 * MS <= bench.timer("retry") <= 5000 * MS
     bench.does(TimerFired("retry"), after=bench.timer("retry"))
     assert bench.said[0].sequence == 2
+
+
+def test_called_it_comes_back_sooner_than_it_was_told():
+    bench = Bench().does(Started())
+    call = Reject(sequence=1, reason=WORK_CAME, retry=RetryWindow(min_ms=0, max_ms=500))
+    assert bench.gets(call).ignored(), "it has not been sent away"
+    bench.gets(Reject(sequence=1, reason=NO_WORK, retry=RetryWindow(min_ms=9000, max_ms=9000)))
+    bench.gets(call)
+    assert bench.phase is Phase.IDLE and bench.timer("retry") <= 500 * MS
+    bench.does(TimerFired("retry"), after=500 * MS)
+    assert bench.said[0].sequence == 2
+    assert bench.gets(call).ignored(), "it has come"
+    bench.gets(Reject(sequence=2, retry=RetryWindow(min_ms=9000, max_ms=9000)))
+    assert bench.gets(call).ignored(), "it was for an earlier check-in"
 
 
 def test_rejected_without_a_window_it_takes_its_own():

@@ -27,6 +27,7 @@ from delian.core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
     POOL_FULL,
+    WORK_CAME,
     Accept,
     DeviceFacts,
     Eligibility,
@@ -54,7 +55,7 @@ make_task = _bench.make_task
 HOMES = (Node(Tier.EDGE, 2), Node(Tier.EDGE, 5))
 TIMERS = ("retry", "repeat", "repeat", "lease", "task", *("session",) * 3, "unheard of")
 SESSIONS = {}  # by the signature of the device's keys
-REASONS = (POOL_FULL, DRAINING, EDGE_FULL)
+REASONS = (POOL_FULL, DRAINING, EDGE_FULL, WORK_CAME)
 OUTCOMES = (
     Outcome(VECTOR),
     Outcome(VECTOR),

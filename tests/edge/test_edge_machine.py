@@ -33,6 +33,7 @@ from delian.core.wire.admission_pb2 import (
     POOL_FULL,
     PROTOCOL_TOO_OLD,
     TOO_SMALL,
+    WORK_CAME,
     Accept,
     EdgeHello,
     Pace,
@@ -158,6 +159,22 @@ class TestPool:
         bench = Bench().gathering(pace=Pace(ready_max=0))
         (answer,) = bench.hears(device(5), check_in(5)).said(device(5))
         assert answer.reason == NO_WORK
+
+    def test_when_there_is_work_again_devices_that_were_sent_home_are_called(self):
+        bench = Bench().gathering(devices=(), pace=Pace(ready_max=0))
+        for number in (5, 6, 7):
+            bench.hears(device(number), check_in(number, sequence=number))
+        bench.cloud(Pace(ready_max=2))
+        for number in (7, 6):
+            (call,) = bench.said(device(number))
+            assert call.reason == WORK_CAME and call.sequence == number and call.retry.max_ms
+        assert not bench.said(device(5)), "there is no place for it"
+        assert not bench.cloud(Pace(ready_max=3)).said(device(5)), "who is wanted knows it already"
+
+    def test_an_edge_that_drains_calls_nobody(self):
+        bench = Bench().gathering(devices=(), pace=Pace(ready_max=0))
+        bench.hears(device(5), check_in(5))
+        assert not bench.cloud(Pace(ready_max=2, draining=True)).said(device(5))
 
     def test_a_check_in_that_comes_again_is_answered_again(self):
         bench = Bench().gathering().hears(device(1), check_in(1))

@@ -180,6 +180,12 @@ async def edge_with_no_round(scene: Scene) -> None:
         await scene.honest_end()
 
 
+async def edge_of_an_old_protocol(scene: Scene) -> None:
+    async with bad_edge(scene) as stream:
+        await stream.say(hello(scene, 1, 50_000 + scene.number, protocol=0))
+        await scene.honest_end()
+
+
 async def edge_that_never_answers(scene: Scene) -> None:
     async with bad_edge(scene) as stream:
         await stream.say(hello(scene, 1, 50_000 + scene.number))
@@ -290,12 +296,13 @@ ROWS = [
         for changed in ({"sum": bytes(400)}, {"count": 2}, {"devices": [1]}, {"part": 3})
     ),
     Row(edge_that_names_another, ("cloud: refused edgehello",), "refused a EdgeHello", home=CLOUD),
+    Row(edge_of_an_old_protocol, ("cloud: refused edgehello",), "refused a EdgeHello", home=CLOUD),
     Row(edge_with_no_round, ("cloud: record ignored",), "", home=CLOUD, slow=True),
     # Whose devices the edge has, nobody else can tell: it is waited for.
     Row(
         edge_that_never_answers,
-        (),
-        "",
+        ("cloud: record unanswered",),
+        "unanswered: edge",
         home=CLOUD,
         members=1,
         deadline_ms=4_000,

@@ -314,6 +314,7 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         "EdgeSum that does not fit",
         "EdgeTask, new, beyond the limits",
         "Reject: another home may take it",
+        "Reject: but there is work now",
         "blob does not hash to its digest",
         "its session cannot go on",
         "message of a session of a run that is over",
