@@ -62,19 +62,13 @@ class CertificateIdentity:
         """material: this node's own, PEM. clock: Unix time in seconds. denied: gives the newest
         deny list, where the node has one. margin_s: how long a peer's certificate must still be
         valid: a coordinator asks for more than the devices that it sends it to, whose clocks differ
-        and who come later. Raises IdentityError when the material is malformed, or its certificate
-        larger than a key bundle may carry.
+        and who come later. Raises IdentityError when the material is malformed.
         """
         self._key = load_key(material.key)
         self._authority = load_certificate(material.authority)
         own = load_certificate(material.certificate)
         self._federation = identity_of(own).federation
         self.certificate = own.public_bytes(Encoding.DER)
-        if len(self.certificate) > CERTIFICATE_BYTES_MAX:
-            raise IdentityError(
-                f"the certificate has {len(self.certificate)} bytes; a device's keys are signed"
-                f" with at most {CERTIFICATE_BYTES_MAX}"
-            )
         self._clock = clock
         self._denied = denied
         self._margin_s = margin_s
