@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from ..core.errors import DelianError
 from ..core.learn.metrics import metrics_plan
 from ..core.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
+from ..core.privacy.accounting import BudgetError
+from ..core.privacy.noising import Promise
 from ..core.privacy.ring import RingError, RingPlan
 from ..core.secagg.cohort import COHORT_MIN, SUITES
 from ..core.secagg.errors import SecureError
@@ -66,8 +68,9 @@ class RunPlan:
     which the last round's devices may come back. pool_min: devices that must be ready; zero: as
     many as are tasked. evaluate_every: models between evaluations, zero: none. patience:
     evaluations in a row that may bring nothing better, zero: any number. buffer, concurrency,
-    staleness_max: see `buffered`. secure: how updates are masked; None: they are not. manifest:
-    lets devices run the bundle; empty: nobody signed it.
+    staleness_max: see `buffered`. secure: how updates are masked; None: they are not. promise:
+    what the ring's noise is for; None: there is none. manifest: lets devices run the bundle; empty:
+    nobody signed it.
     """
 
     run: int
@@ -96,6 +99,7 @@ class RunPlan:
     staleness_max: int = STALENESS_DEFAULT
     seed: int = 0
     secure: SecurePlan | None = None
+    promise: Promise | None = None
     manifest: bytes = b""
 
     @staticmethod
@@ -103,6 +107,7 @@ class RunPlan:
         """The plan of run number `run`. Raises PlanError, which names the field."""
         _check_names(message)
         buffered = message.mode == BUFFERED
+        reports_min = max(message.reports_min or 1, message.secure.cohort_min)
         plan = RunPlan(
             run=run,
             rounds=message.rounds,
@@ -112,7 +117,7 @@ class RunPlan:
             weights=_ref("weights", message.weights),
             mode=message.mode or SYNCHRONOUS,
             over_selection=message.over_selection or (1.0 if buffered else 1.3),
-            reports_min=max(message.reports_min or 1, message.secure.cohort_min),
+            reports_min=reports_min,
             attempts_max=message.attempts_max or 5,
             round_ns=(message.round_ms or 300_000) * MS,
             margin_ns=(message.margin_ms or (message.round_ms or 300_000) // MARGIN_SHARE) * MS,
@@ -130,6 +135,7 @@ class RunPlan:
             staleness_max=message.staleness_max or STALENESS_DEFAULT,
             seed=message.seed,
             secure=message.secure if message.HasField("secure") else None,
+            promise=_promise(message, reports_min),
             manifest=message.manifest,
         )
         plan._check()
@@ -166,6 +172,38 @@ class RunPlan:
                 "the weights belong to another bundle",
             )
         self._check_evaluation()
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        """Noise: only where it keeps what is promised, and nothing goes past it."""
+        ring, promise = self.ring, self.promise
+        if promise is None:
+            if ring.noise:
+                raise PlanError("privacy", "noise that nothing is promised by", "say epsilon")
+            return
+        if self.secure is None:
+            raise PlanError(
+                "secure",
+                "without masks, edges and coordinator read updates that hardly have noise",
+                "a run with a promise is masked",
+            )
+        if self.buffered:
+            raise PlanError("mode", "noise is for rounds", "submit the run as SYNCHRONOUS")
+        if self.evaluate_every:
+            raise PlanError(
+                "evaluate_every", "evaluations have no noise", "leave it at 0 in a run with some"
+            )
+        try:
+            kept = promise.is_kept(ring)
+        except RingError as fault:
+            raise PlanError("privacy", fault.message, fault.hint) from fault
+        if not kept:
+            raise PlanError(
+                "privacy",
+                f"the ring's noise does not keep epsilon {promise.epsilon:g} for {self.rounds}"
+                f" rounds of {self.reports_min} updates",
+                "build the bundle for these numbers",
+            )
 
     def _check_evaluation(self) -> None:
         _between("evaluate_every", self.evaluate_every, 0, ROUNDS_MAX)
@@ -274,13 +312,27 @@ def _ref(name: str, ref: BlobRef) -> BlobRef:
 
 
 def _ring(message: PlanMessage) -> RingPlan:
-    ring = message.ring
     try:
-        return RingPlan(
-            clip=ring.clip,
-            clients_max=ring.clients_max,
-            dimension=ring.dimension,
-            bits=ring.bits,
-        )
+        return RingPlan.of(message.ring)
     except RingError as fault:
         raise PlanError("ring", fault.message, fault.hint) from fault
+
+
+def _promise(message: PlanMessage, survivors: int) -> Promise | None:
+    """What the run's devices are promised, if anything: of rounds of so many updates or more."""
+    if not message.HasField("privacy"):
+        return None
+    asked = message.privacy
+    if not 0.0 <= asked.corrupt < 1.0:
+        raise PlanError("privacy.corrupt", f"{asked.corrupt:g}", "a share, 0 to below 1")
+    try:
+        return Promise(
+            asked.epsilon,
+            asked.delta,
+            releases=message.rounds,
+            survivors=survivors,
+            corrupt=asked.corrupt,
+            central=message.ring.central,
+        )
+    except BudgetError as fault:
+        raise PlanError("privacy", fault.message, fault.hint) from fault

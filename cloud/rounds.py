@@ -367,6 +367,12 @@ class RoundsMachine(RunMachine):
 
     def aggregate(self, _: object) -> None:
         state = self.state
+        spent = self._charge(self._at_hand())
+        if spent:
+            self._record_round(spent, None)
+            state.stopped_by = spent
+            self.post(_T.GIVE_UP)
+            return
         try:
             mean, state.weight = ring.decode(self._total(self._at_hand()), self.plan.ring)
         except ring.RingError as fault:

@@ -29,10 +29,10 @@ from ..core.ports import (
     Tier,
     Vector,
 )
-from ..core.privacy import ring
+from ..core.privacy import noising, ring
+from ..core.privacy.accounting import BudgetError
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
-from ..core.wire import round_pb2
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.round_pb2 import (
     EVALUATE,
@@ -217,7 +217,7 @@ class RunMachine(Machine[RunState]):
         return self.rng.word("round key", self.plan.run, attempt.round)
 
     def _task(self, attempt: Attempt) -> Task:
-        plan, numbers = self.plan, self._ring(attempt)
+        plan = self.plan
         left_ms = max(0, (attempt.ends_ns - self.now) // MS)
         return Task(
             run=plan.run,
@@ -225,12 +225,7 @@ class RunMachine(Machine[RunState]):
             attempt=attempt.attempt,
             bundle=plan.bundle,
             weights=attempt.weights,
-            ring=round_pb2.RingPlan(
-                clip=numbers.clip,
-                clients_max=numbers.clients_max,
-                bits=numbers.bits,
-                dimension=numbers.dimension,
-            ),
+            ring=self._ring(attempt).message(),
             time_ms=max(0, left_ms - plan.margin_ns // MS),
             rng_key=self._key(attempt).to_bytes(8, "little"),
             purpose=EVALUATE if attempt.evaluates else TRAIN,
@@ -328,6 +323,23 @@ class RunMachine(Machine[RunState]):
     def turn_away(self, subject: tuple[int, Any]) -> None:
         edge, message = subject
         self.send(Node(Tier.EDGE, edge), turned_away(message))
+
+    def _charge(self, attempt: Attempt) -> str:
+        """Pays for an attempt's sum out of the run's budget, once, before anything is made of it;
+        gives why that cannot be, or nothing.
+        """
+        promise, state = self.plan.promise, self.state
+        if promise is None or attempt.charged:
+            return ""
+        if state.budget is None:
+            state.budget = promise.budget()
+        try:
+            cost = noising.release(self.plan.ring, len(attempt.reported()), promise.corrupt)
+            state.budget.spend(cost, noising.FAILURE)
+        except (BudgetError, ring.RingError) as fault:
+            return fault.message
+        attempt.charged = True
+        return ""
 
     def _total(self, attempt: Attempt) -> Vector:
         assert attempt.total is not None and attempt.session is None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from ..core.ports import SECOND, Node, Tier, Vector
+from ..core.ports import SECOND, Node, Tier
 from ..core.secagg.cohort import layout
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
@@ -160,15 +160,16 @@ class Sessions:
         book.step_ends_ns = self._machine.now + self._machine.plan.round_ns // UNMASK_PART
         self._repeat(attempt)
 
-    def program(self, attempt: Attempt) -> tuple[Vector, list[tuple[bytes, int]], int]:
-        """What `unmask` is run with: the sum, keys of masks, their suite. Raises SecureError when
-        what devices gave does not fit.
+    def program(self, attempt: Attempt) -> tuple[Any, ...]:
+        """What `unmask` is run with: the sum, keys of masks, their suite and, where the sum gets
+        noise, its ring plan. Raises SecureError when what devices gave does not fit.
         """
-        plan = self._machine.plan.secure
-        assert plan is not None and attempt.total is not None
+        plan = self._machine.plan
+        assert plan.secure is not None and attempt.total is not None
         keys = self._of(attempt).keys()
         self._machine.cancel_timer(_timer(attempt))
-        return attempt.total, keys, plan.suite
+        noised = (plan.ring,) if plan.ring.central and not attempt.evaluates else ()
+        return attempt.total, keys, plan.secure.suite, *noised
 
     def end(self, attempt: Attempt, why: str = "") -> None:
         """Forgets the session, tells the devices that nobody waits for them, and records what

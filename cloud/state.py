@@ -15,6 +15,7 @@ import numpy as np
 from ..core.machine import Backoff
 from ..core.ports import SECOND, Vector
 from ..core.privacy import ring
+from ..core.privacy.accounting import Budget
 from ..core.secagg.server import ServerState
 from ..core.wire.admission_pb2 import Pace
 from ..core.wire.blob_pb2 import BlobRef
@@ -114,7 +115,7 @@ class Attempt:
     failures: device -> FailureReason. total: the sum over `unused`, the devices whose updates are
     in and not yet in a model. flushed: all sums were asked for. tries: how often edges were asked
     since then, or since it began. session: of secure aggregation, while there is one: then the
-    total is masked.
+    total is masked. charged: the run's budget has paid for its sum.
     """
 
     round: int
@@ -130,6 +131,7 @@ class Attempt:
     flushed: bool = False
     tries: int = 0
     session: SessionBook | None = None
+    charged: bool = False
 
     @property
     def book(self) -> SessionBook:
@@ -228,7 +230,8 @@ class RunState:
     took devices last, in turns of all runs. parked, batch: of a buffered run, waves that are over
     and whose sums are in no model yet; and what the server update works on. resolved: devices whose
     part of a wave ended without an update since the last model; stale: devices whose update came
-    too late to be of use; failures: device -> FailureReason.
+    too late to be of use; failures: device -> FailureReason. budget: of a run with a promise, what
+    its sums have cost so far; None: nothing yet.
     """
 
     run: int
@@ -261,6 +264,7 @@ class RunState:
     resolved: list[int] = field(default_factory=list)
     stale: list[int] = field(default_factory=list)
     failures: dict[int, int] = field(default_factory=dict)
+    budget: Budget | None = None
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +25,9 @@ from ..core.errors import DelianError
 from ..core.ir import Array
 from ..core.node.blobs import BlobStore
 from ..core.ports import NewModel, Outcome, ProgramStopped, RunProgram, Vector
+from ..core.privacy import noising
+from ..core.privacy.noise import KEY_BYTES as NOISE_KEY_BYTES
+from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime
 from ..core.secagg import masks
 from ..core.wire.blob_pb2 import BlobRef
@@ -87,11 +91,19 @@ class ServerUpdates:
         return model
 
     async def _unmask(
-        self, total: Vector, keys: list[tuple[bytes, int]], suite: int
+        self,
+        total: Vector,
+        keys: list[tuple[bytes, int]],
+        suite: int,
+        noised: RingPlan | None = None,
     ) -> Outcome | ProgramStopped:
+        """The exact sum is never seen outside where the coordinator adds noise to it."""
+
         def work() -> Vector:
             plain = np.array(total, np.uint32)
             masks.add(plain, keys, suite)
+            if noised is not None:
+                noising.add(plain, noised, os.urandom(NOISE_KEY_BYTES))
             return plain
 
         try:

@@ -231,7 +231,8 @@ class RunProgram:
         Outcome; the second makes the device's personal model as well, and its vector holds metrics.
     server_update: blobs (bundle, weights), or (bundle, weights, memory) where there is one,
         arguments (mean f32[D], sum of weights) -> NewModel
-    unmask: no blobs, arguments (sum u32[D+1], [(32-byte key, +1 or -1), ...], suite) -> Outcome,
+    unmask: no blobs, arguments (sum u32[L], [(32-byte key, +1 or -1), ...], suite), and the ring
+        plan where its noise is to be added as well, under a key that nobody else has -> Outcome,
         whose vector is the sum with the masks of these keys added
 
     task: of a device's programs, the task that they are run for: it carries what lets them run.

@@ -41,14 +41,14 @@ def _is_sane_ref(ref: BlobRef) -> bool:
 
 def _can_be_added(task: Task) -> bool:
     """Whether updates that are made by the task's plan fit the ring: a clip that is a number, an
-    element of a width that is spoken here, and a sum that cannot overflow.
+    element of a width that is spoken here, and a sum that cannot overflow. A device's noise is for
+    the sum, and hides little of an update that is not masked as well.
     """
-    plan = task.ring
     try:
-        RingPlan(plan.clip, plan.clients_max, plan.dimension, plan.bits)
+        ring = RingPlan.of(task.ring)
     except RingError:
         return False
-    return True
+    return not ring.noise or task.HasField("secure")
 
 
 def _can_be_masked(task: Task) -> bool:

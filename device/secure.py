@@ -20,6 +20,8 @@ from google.protobuf.message import Message
 
 from ..core.machine import Machine
 from ..core.ports import MS, CancelProgram, Node, Tier, Vector
+from ..core.privacy import noising
+from ..core.privacy.ring import RingError, RingPlan
 from ..core.secagg import kdf
 from ..core.secagg.client import ClientSession, ClientState
 from ..core.secagg.client import Phase as SessionPhase
@@ -119,10 +121,26 @@ class SessionMachine(Machine[DeviceState]):
         if self.state.session is None:
             return vector
         try:
-            return self._session().mask(vector)
+            return self._session().mask(self._noised(vector))
         except SecureError as fault:
             self._note(fault)
-            return None
+        except RingError:
+            self.record("session", device=self.state.device, reason="length")
+        return None
+
+    def _noised(self, vector: Vector) -> Vector:
+        """The update with its part of the noise that the task asks for, if it does. Raises
+        RingError for one that tells more of the device than the task accounts for.
+        """
+        ring = RingPlan.of(self._task().ring)
+        if not ring.noise:
+            return vector
+        noising.guard(vector, ring)
+        if ring.central:
+            return vector
+        noised = vector.copy()
+        noising.add(noised, ring, self._session().noise_key())
+        return noised
 
     def _forget_session(self) -> None:
         self.state.session, self.state.trained = None, None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -55,6 +56,7 @@ from ..core.ports import (
     Tier,
     TimerFired,
 )
+from ..core.privacy import noising
 from ..core.privacy.ring import RingPlan
 from ..core.secagg import masks
 from ..core.secagg.identity import Identity, SimulatedIdentity
@@ -363,9 +365,12 @@ class Federation:
         if effect.ticket not in host.updates:
             return
         host.updates.remove(effect.ticket)
-        total, keys, suite = effect.arguments
+        total, keys, suite, *noised = effect.arguments
         plain = np.array(total, np.uint32)
         masks.add(plain, keys, suite)
+        for plan in noised:
+            words = [self.streams.word("central noise", effect.ticket, i) for i in range(4)]
+            noising.add(plain, plan, struct.pack("<4Q", *words))
         self._dispatch(host, ProgramFinished(effect.ticket, Outcome(plain)))
 
     def _order(self, _: int, host: Host, order: RunOrder) -> None:
@@ -525,8 +530,7 @@ class Federation:
         if effect.program == "client_update":
             return partial(self.training.submit, device, weights, key)
         assert effect.program == "evaluate"
-        plan = RingPlan(ring.clip, ring.clients_max, ring.dimension, ring.bits)
-        return partial(self.training.evaluate, device, weights, key, plan)
+        return partial(self.training.evaluate, device, weights, key, RingPlan.of(ring))
 
     def _array(self, blob: Blob) -> Floats:
         """A blob's weights, read-only. Those of an earlier round serve a device that is late."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from ..cloud.plan import STALENESS_DEFAULT
 from ..cloud.state import CoordinatorPolicy
+from ..core.privacy.noising import Promise
 from ..core.privacy.ring import RingPlan
-from ..core.wire import round_pb2
 from ..core.wire.blob_pb2 import BlobRef
-from ..core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage
+from ..core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage, PrivacyPlan
 from ..core.wire.secure_pb2 import SecurePlan
 from ..device.machine import DevicePolicy
 from ..edge.state import EdgePolicy
@@ -28,7 +28,7 @@ class FederationPlan:
     pool_share: the share of the fleet that a round waits for, so that selection is uniform over
     nearly all. buffer: updates that make a model in a buffered run; None: the run is in rounds.
     concurrency: devices at work at once; zero: twice the buffer. secure: how updates are masked;
-    None: they are not.
+    None: they are not. promise: what the ring's noise is for; None: it has none.
     """
 
     rounds: int
@@ -51,6 +51,7 @@ class FederationPlan:
     patience: int = 0
     improvement_min: float = 0.0
     secure: SecurePlan | None = None
+    promise: Promise | None = None
     ready_per_edge_max: int | None = None
     lease_s: float = 600.0
     device_policy: DevicePolicy = field(default_factory=DevicePolicy)
@@ -66,12 +67,7 @@ class FederationPlan:
             cohort=self.cohort,
             bundle=bundle,
             weights=weights,
-            ring=round_pb2.RingPlan(
-                clip=self.ring.clip,
-                clients_max=self.ring.clients_max,
-                bits=self.ring.bits,
-                dimension=self.ring.dimension,
-            ),
+            ring=self.ring.message(),
             over_selection=self.over_selection,
             reports_min=self.reports_min,
             attempts_max=self.attempts_max,
@@ -90,7 +86,14 @@ class FederationPlan:
             staleness_max=self.staleness_max,
             seed=seed,
             secure=self.secure,
+            privacy=self._privacy(),
         )
+
+    def _privacy(self) -> PrivacyPlan | None:
+        if self.promise is None:
+            return None
+        promise = self.promise
+        return PrivacyPlan(epsilon=promise.epsilon, delta=promise.delta, corrupt=promise.corrupt)
 
     def policy(self) -> CoordinatorPolicy:
         """What the coordinator's operator sets."""

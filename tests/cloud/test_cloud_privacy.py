@@ -1,0 +1,171 @@
+"""Promises at the coordinator: plans that would not keep them, sums that are paid for, runs that
+end when nothing is left to pay with.
+"""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from delian.cloud.plan import PlanError, RunPlan
+from delian.cloud.state import Phase
+from delian.core.ports import Outcome, ProgramFinished, ProgramStopped
+from delian.core.privacy import noising
+from delian.core.privacy.noising import Promise
+from delian.core.privacy.ring import RingPlan
+from delian.core.secagg import masks
+from delian.core.tasks import is_sane
+from delian.core.wire.operator_pb2 import BUFFERED, PrivacyPlan
+from delian.core.wire.round_pb2 import PROGRAM_FAILED
+
+_bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("secure_bench.py"))))
+_run = _bench._bench
+
+PLAIN = RingPlan(clip=1e6, clients_max=16, dimension=3)
+PROMISE = Promise(epsilon=4.0, delta=1e-6, releases=2, survivors=8, corrupt=0.1)
+RING = noising.planned(PLAIN, PROMISE)
+CENTRAL = noising.planned(PLAIN, replace(PROMISE, central=True))
+ASKED = PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.1)
+#: All eight that are tasked must report.
+WANTED = {
+    "cohort": 8,
+    "over_selection": 1.0,
+    "reports_min": 8,
+    "rounds": 2,
+    "attempts_max": 5,
+    "privacy": ASKED,
+    "secure": _bench.SECURE,
+}
+
+
+class Bench(_bench.SecureBench):
+    """Eight devices in rounds with noise."""
+
+    def __init__(self, *arguments, ring=RING, **changes):
+        super().__init__(*arguments, **{**WANTED, "ring": ring.message(), **changes})
+
+    @staticmethod
+    def vector_of(device):
+        steps = np.array([device, -device, 7, RING.weight_scale], np.int64)
+        return steps.astype(np.uint32)
+
+    def opened(self):
+        total, keys, suite, *_ = self.programs[-1].arguments
+        plain = np.array(total)
+        masks.add(plain, keys, suite)
+        return self.does(ProgramFinished(self.programs[-1].ticket, Outcome(plain)))
+
+    def stopped(self):
+        return self.does(ProgramFinished(self.program().ticket, ProgramStopped(PROGRAM_FAILED)))
+
+    def again_unmasking(self):
+        """The next attempt, as far as its sum."""
+        self.rested().speak()
+        return self.sums().speak().opened()
+
+
+def read(**changes):
+    message = _run.plan(**{**WANTED, "ring": RING.message(), **changes})
+    for name in [n for n, value in changes.items() if value is None]:
+        message.ClearField(name)
+    return RunPlan.from_message(1, message)
+
+
+def test_a_plan_says_what_is_promised():
+    plan = read()
+    assert plan.promise == PROMISE and plan.ring == RING
+    central = read(ring=CENTRAL.message())
+    assert central.promise == replace(PROMISE, central=True) and central.ring == CENTRAL
+    assert read(ring=PLAIN.message(), privacy=None).promise is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"privacy": None}, "privacy"),
+        ({"ring": PLAIN.message()}, "privacy"),
+        ({"ring": replace(RING, noise=RING.noise * 0.99).message()}, "privacy"),
+        ({"rounds": 3}, "privacy"),
+        ({"reports_min": 7}, "privacy"),
+        ({"privacy": PrivacyPlan(epsilon=3.9, delta=1e-6, corrupt=0.1)}, "privacy"),
+        ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-7, corrupt=0.1)}, "privacy"),
+        ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.2)}, "privacy"),
+        ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.9)}, "privacy"),
+        ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=1.0)}, "privacy.corrupt"),
+        ({"privacy": PrivacyPlan(delta=1e-6)}, "privacy"),
+        ({"privacy": PrivacyPlan(epsilon=4.0)}, "privacy"),
+        ({"secure": None}, "secure"),
+        ({"mode": BUFFERED, "buffer": 8, "concurrency": 8}, "mode"),
+        ({"evaluate_every": 1, "evaluate_cohort": 8}, "evaluate_every"),
+    ],
+)
+def test_a_plan_that_would_not_keep_its_promise_is_refused(changes, field):
+    with pytest.raises(PlanError) as refused:
+        read(**changes)
+    assert refused.value.field == field and refused.value.hint
+
+
+def test_each_sum_is_paid_for_before_it_is_used():
+    bench = Bench().unmasking()
+    assert bench.state.budget is None
+    bench.opened()
+    assert bench.phase is Phase.AGGREGATING and bench.state.budget.releases == 1
+    bench.updated().again_unmasking()
+    budget = bench.state.budget
+    assert budget.releases == 2 and 0.99 * 4.0 < budget.epsilon_spent <= 4.0
+
+
+def test_more_devices_than_were_counted_on_make_a_sum_cheaper():
+    costs = []
+    for survivors in (6, 8):
+        promise = replace(PROMISE, survivors=6)
+        ring = noising.planned(PLAIN, promise)
+        bench = Bench(ring=ring, reports_min=6).collecting()
+        bench.sums(without=[*bench.one, *bench.two][survivors:]).speak().opened()
+        costs.append(bench.state.budget.epsilon_spent)
+    assert costs[1] < costs[0]
+
+
+def test_attempts_that_come_to_nothing_are_paid_for_and_end_the_run_when_nothing_is_left():
+    bench = Bench().unmasking().opened().stopped()
+    assert bench.phase is Phase.WAITING and bench.state.budget.releases == 1
+    bench.again_unmasking().stopped()
+    assert bench.state.budget.releases == 2
+    bench.again_unmasking()
+    assert bench.ended.phase is Phase.FAILED
+    assert "privacy budget is spent" in bench.ended.why and "of 4 after 2" in bench.ended.why
+
+
+def test_a_coordinator_that_starts_again_does_not_pay_twice():
+    bench = Bench().unmasking().opened()
+    again = bench.again()
+    assert again.phase is Phase.AGGREGATING and again.program().program == "server_update"
+    assert again.state.budget.releases == 1
+    assert again.state.budget.epsilon_spent == bench.state.budget.epsilon_spent
+
+
+def test_only_central_noise_is_added_to_the_sum_and_where_its_masks_are_taken_out():
+    own, central = Bench().unmasking(), Bench(ring=CENTRAL).unmasking()
+    assert len(own.programs[-1].arguments) == 3
+    assert central.programs[-1].arguments[3] == CENTRAL
+
+
+def test_tasks_ask_for_the_noise():
+    bench = Bench().waiting().hello(2, [20, 21, 22, 23])
+    (task,) = bench.said(1, _bench.EdgeTask)
+    assert RingPlan.of(task.task.ring) == RING
+
+
+def test_nobody_takes_a_task_with_noise_and_without_masks():
+    bench = Bench().waiting().hello(2, [20, 21, 22, 23])
+    (message,) = bench.said(1, _bench.EdgeTask)
+    task = message.task
+    assert is_sane(task)
+    task.ClearField("secure")
+    assert not is_sane(task)
+    task.ring.CopyFrom(PLAIN.message())
+    assert is_sane(task)
