@@ -22,6 +22,7 @@ import pwd
 import shutil
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -48,6 +49,8 @@ STOP_TIMEOUT_S = 5.0
 _POLL_S = 0.05  # a broker does not say when it listens
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/sbin")
 _USERS = ("mosquitto", "nobody")
+#: A CONNECT of MQTT 5 without a name (MQTT 5.0, 3.1).
+_CONNECT = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00"
 #: mosquitto finds that a rule for all clients alike is none for each.
 _EXPECTED = "Warning: ACL pattern"
 
@@ -219,6 +222,7 @@ class Broker:
         self._reader: asyncio.Task[None] | None = None
         self._last_words: list[str] = []
         self._first = Once()
+        self._own_faults = 0
         self.complaints = 0
 
     @property
@@ -307,17 +311,39 @@ class Broker:
         while asyncio.get_running_loop().time() < deadline:
             if process.returncode is not None:
                 break
-            try:
-                _, writer = await asyncio.open_connection(self.settings.host, self.port)
-            except OSError:
-                await asyncio.sleep(_POLL_S)
-                continue
-            writer.close()
-            return
+            if await self._answers():
+                return
+            await asyncio.sleep(_POLL_S)
         if self._reader is not None and process.returncode is not None:
             await self._reader
         words = "; ".join(self._last_words[-3:]) or "it said nothing"
         raise BrokerError(f"{self.kind} does not start: {words}")
+
+    async def _answers(self) -> bool:
+        """Whether a broker is at work on the port. That it takes connections says little: the
+        system does so before mosquitto has read its keys, and may yet refuse them.
+        """
+        where, context = (self.settings.host, self.port), None
+        if self.settings.tls is not None:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            self._own_faults = 1  # it says that this client has shown no certificate
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                reader, writer = await asyncio.open_connection(*where, ssl=context)
+                try:
+                    if context is None:
+                        writer.write(_CONNECT)
+                        return bool(await reader.read(1))
+                    return True
+                finally:
+                    writer.close()
+        except ssl.SSLEOFError:
+            return False
+        except ssl.SSLError:
+            return True
+        except (OSError, TimeoutError):
+            return False
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """What the broker says, a line at a time. mosquitto is told to say only what is wrong (whom
@@ -329,6 +355,9 @@ class Broker:
             self._last_words = [*self._last_words[-9:], text]
             log.debug("broker says", extra={"broker": self.kind, "line": text})
             if self.kind != "mosquitto" or not text or text.startswith(_EXPECTED):
+                continue
+            if self._own_faults and text.startswith("OpenSSL Error"):
+                self._own_faults -= 1
                 continue
             self.complaints += 1
             if self._first(text):

@@ -261,6 +261,8 @@ class World:
         for number, home in HONEST.items():
             by_mqtt = number == BY_MQTT and self.broker is not None
             self.honest.append(Device(self, number, home, by_mqtt))
+        # What they hold is not a bad peer's.
+        await self.until(lambda: all(d.link.home for d in self.honest), "for honest devices")
         async with self.operator() as stub:
             for content in (self.bundle.bare().to_bytes(), self.bundle.weights.tobytes()):
                 ref = BlobRef(digest=hashlib.sha256(content).digest(), size=len(content))
