@@ -62,7 +62,8 @@ def child(model: str, rounds: int, threads: int) -> None:
     from delian.simulations.simulate import simulate
 
     scenario = scenario_file.override(
-        scenario_file.load(f"synthetic-{model}"), [f"rounds={rounds}", f"evaluation.every={rounds}"]
+        scenario_file.load(f"synthetic-{model}"),
+        [f"rounds={rounds}", f"evaluation.every={rounds}", 'privacy.aggregation="plain"'],
     )
 
     def mark(event: object) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Submit runs and look after them.", no_args_is_help=True)
 
 GAVE_UP = 1
+#: How a bundle's updates are masked where --plan does not say; a scenario says it itself.
+SUITE, COHORT_MIN, CORRUPT, DROPOUT = 1, 3, 0.2, 0.1
 REQUEST_ID_BYTES = 16  # proto/operator.proto
 RunNumber = Annotated[int, typer.Argument(metavar="RUN", min=1, help="The run's number.")]
 
@@ -69,6 +71,10 @@ def submit(
     manifest: Annotated[
         Path | None, typer.Option("--manifest", help="What `delian artifact sign` wrote.")
     ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", help="Do not mask updates: edges and coordinator can read them."),
+    ] = False,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress.")] = False,
     coordinator: Address = None,
     identity: Identity = None,
@@ -81,8 +87,12 @@ def submit(
     A scenario gives model, algorithm and rounds, as for `delian simulate`; its data are only looked
     at for their shape, the fleet brings its own. With --bundle the plan is --plan's alone: rounds,
     cohort and whatever else proto/operator.proto has.
+
+    Updates are masked (secure aggregation) unless --plain is given: edges and the coordinator then
+    read sums alone. The scenario's [privacy] table, or --plan secure.cohort_min=20, says how.
     """
     message, built = _prepare(scenario, bundle, model, settings or [], data)
+    _mask(message, plain)
     _change(message, plan or [])
     if name is not None:
         message.name = name
@@ -316,6 +326,16 @@ def _prepare(
     return message, built
 
 
+def _mask(message: PlanMessage, plain: bool) -> None:
+    """Masks the run's updates unless that is not wanted. What the scenario says of it stays."""
+    if plain:
+        message.ClearField("secure")
+        typer.echo("warning: --plain: edges and the coordinator can read every update", err=True)
+    elif not message.HasField("secure"):
+        message.secure.suite, message.secure.cohort_min = SUITE, COHORT_MIN
+        message.secure.corrupt, message.secure.dropout = CORRUPT, DROPOUT
+
+
 def _of_scenario(
     source: str, model: Path | None, settings: Sequence[str], data: Path | None
 ) -> tuple[PlanMessage, Bundle]:
@@ -335,7 +355,7 @@ def _of_scenario(
         ]
     chosen = override(chosen, settings)
     stage = Stage(chosen, None, data, "reference", lambda event: None)
-    message = stage.plan(stage.runtime.ring).message(BlobRef(), BlobRef(), chosen.seed)
+    message = stage.plan(stage.runtime.ring, masked=True).message(BlobRef(), BlobRef(), chosen.seed)
     message.name = chosen.name
     # How many devices there are is the fleet's own affair, and when they come back as well.
     message.ClearField("pool_min")

@@ -42,7 +42,7 @@ from .host import cores
 from .launcher import Children
 from .records import Evaluation
 from .result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
-from .scenario import Scenario
+from .scenario import MASKED_MIN, Scenario
 from .scenario_file import override
 from .scrape import Scrape
 from .stage import Stage, judgements
@@ -90,6 +90,9 @@ def fitted(scenario: Scenario, shape: Shape) -> Scenario:
         f"round.devices={cohort}",
         f"round.min_reports={min(scenario.round.min_reports, cohort)}",
     ]
+    if scenario.privacy.aggregation == "secure":
+        least = scenario.privacy.cohort_min or cohort // 2
+        changes.append(f"privacy.cohort_min={max(MASKED_MIN, min(least, cohort // 2))}")
     if cohort == shape.devices:
         changes.append("round.over_selection=1.0")
     if getattr(scenario.data, "held_out_devices", 0):
@@ -226,7 +229,8 @@ class _Processes:
         bundle = operator.put(stage.bundle.to_bytes())
         weights = operator.put(stage.first.astype("<f4").tobytes())
         # All devices are there and wait for one another: selection is that of the virtual mode.
-        plan = replace(stage.plan(stage.runtime.ring), rest_s=0.0, pool_share=1.0)
+        masked = self.scenario.round.devices >= MASKED_MIN
+        plan = replace(stage.plan(stage.runtime.ring, masked), rest_s=0.0, pool_share=1.0)
         message = plan.message(bundle, weights, self.scenario.seed)
         message.name = self.scenario.name
         message.after_task.min_ms, message.after_task.max_ms = 20, 100

@@ -31,6 +31,10 @@ from .settings import (
 ROUNDS_MAX = 1_000_000
 EDGES_MAX = 4_096  # as many as a coordinator serves
 SEED_MAX = 2**63 - 1
+#: Devices that a masked sum may be of, and the silence that masks bear (`core.secagg`, which takes
+#: long to import).
+MASKED_MIN, MASKED_MAX = 3, 1_000
+MASKS_BEAR = 0.9
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1e6)]
@@ -147,6 +151,18 @@ class Privacy(Table):
 
     clip: float = Field(default=10.0, gt=0.0, le=1e6)
     """The largest L2 norm of an update; a longer one is shortened to it."""
+    aggregation: Literal["secure", "plain"] | None = None
+    """`secure` (updates are masked: edges and the coordinator read sums alone; SecAgg+, Bell et al.
+    2020) or `plain`. Absent: `plain` in virtual time, `secure` by daemons.
+    """
+    cohort_min: int | None = Field(default=None, ge=3, le=1_000)
+    """Secure: no sum of fewer devices is ever read. Absent: half of a round's devices, and 3 at
+    least.
+    """
+    corrupt: float = Field(default=0.2, ge=0.0, lt=1.0)
+    """Secure: the share of devices that may work together with the coordinator and all edges."""
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Secure: the share of devices that may fall silent between their keys and the sum."""
 
 
 class Evaluation(Table):
@@ -235,6 +251,7 @@ class Scenario(Table):
                 f"{self.round.min_reports} reports of a round of {self.round.devices} devices",
             )
         self._check_modes()
+        self._check_masks()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
             if dealt or self.data.source == "synthetic":
@@ -273,6 +290,30 @@ class Scenario(Table):
                         f"evaluation.{name}",
                         "only a federated evaluation reads it (evaluation.federated = true)",
                     )
+
+    def _check_masks(self) -> None:
+        """Whether cohorts can be masked, where they are to be."""
+        privacy, round = self.privacy, self.round
+        if privacy.corrupt + 2 * privacy.dropout > MASKS_BEAR:
+            raise conflict(
+                "privacy.dropout",
+                f"masks bear corrupt + 2 dropout <= {MASKS_BEAR:g}, not"
+                f" {privacy.corrupt:g} + 2 * {privacy.dropout:g}",
+            )
+        if privacy.aggregation != "secure":
+            return
+        smallest = min(round.buffer or round.devices, self.evaluation.cohort or round.devices)
+        if smallest < (privacy.cohort_min or MASKED_MIN):
+            raise conflict(
+                "round.devices",
+                f"a sum of {smallest} devices, of which none under"
+                f" {privacy.cohort_min or MASKED_MIN} is read (privacy.cohort_min)",
+            )
+        if round.at_once > MASKED_MAX:
+            raise conflict(
+                "round.devices",
+                f"{round.at_once} devices at once; masks are for at most {MASKED_MAX}",
+            )
 
     def _check_counts(self, devices: int) -> None:
         training = devices - getattr(self.data, "held_out_devices", 0)

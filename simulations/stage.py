@@ -24,6 +24,7 @@ from ..core.learn import Algorithm
 from ..core.learn.build import build
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime, Score
+from ..core.wire.secure_pb2 import SecurePlan
 from . import recipes, settings
 from .datasets import load_data
 from .fleet import Fleet
@@ -32,10 +33,12 @@ from .network import LinkProfile
 from .plan import FederationPlan
 from .report import spread_of
 from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
-from .scenario import Link, Scenario
+from .scenario import MASKED_MIN, Link, Scenario
 
 #: Episodes that a device's few-shot accuracy is the mean of.
 EPISODES_JUDGED = 5
+#: Masks by AES, which nearly every processor has instructions for.
+SUITE = 1
 #: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
 EVALUATION_STREAM = 0x6576616C
 
@@ -88,8 +91,24 @@ class Stage:
             seed=self.scenario.seed,
         )
 
-    def plan(self, ring: RingPlan) -> FederationPlan:
-        """The federation of the scenario's training devices."""
+    def masks(self, by_default: bool) -> SecurePlan | None:
+        """How updates are masked; None: they are not. by_default: where the scenario is silent."""
+        asked, cohort = self.scenario.privacy, self.scenario.round
+        if not by_default if asked.aggregation is None else asked.aggregation == "plain":
+            return None
+        judges = self.scenario.evaluation.cohort or cohort.devices
+        smallest = min(cohort.buffer or cohort.devices, judges)
+        return SecurePlan(
+            suite=SUITE,
+            cohort_min=asked.cohort_min or max(MASKED_MIN, smallest // 2),
+            corrupt=asked.corrupt,
+            dropout=asked.dropout,
+        )
+
+    def plan(self, ring: RingPlan, masked: bool = False) -> FederationPlan:
+        """The federation of the scenario's training devices. masked: whether updates are, where the
+        scenario does not say.
+        """
         scenario = self.scenario
         mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
         fleet = Fleet(
@@ -115,6 +134,7 @@ class Stage:
             evaluate_cohort=judging.cohort or 0,
             patience=judging.patience,
             improvement_min=judging.improvement_min,
+            secure=self.masks(masked),
         )
 
     def _judged(self) -> tuple[int, ...]:

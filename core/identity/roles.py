@@ -159,20 +159,27 @@ def _covers(allowed: str, asked: str) -> bool:
 # ---------------------------------------------------------------- messages
 
 _TRANSPORT = frozenset({"offer", "want", "goodbye"})
+#: Of secure aggregation: from devices through edges to the cloud, and back.
+_SESSION_UP = frozenset({"key_bundle", "sealed_shares", "consent", "unmask_shares"})
+_SESSION_DOWN = frozenset({"cohort", "delivery", "survivors", "unmask_request"})
 
 #: (sender's tier, receiver's tier) -> fields of Envelope.message that it may send.
 MESSAGES: Mapping[tuple[Tier, Tier], frozenset[str]] = {
     (Tier.DEVICE, Tier.EDGE): _TRANSPORT
     | {"check_in", "fetch_blob", "upload", "failure"}
+    | _SESSION_UP
     | {"renewal_ask"},
     (Tier.EDGE, Tier.DEVICE): _TRANSPORT
     | {"accept", "reject", "task", "blob", "upload_ack", "round_closed"}
+    | _SESSION_DOWN
     | {"renewal_answer"},
     (Tier.EDGE, Tier.CLOUD): _TRANSPORT
     | {"edge_hello", "fetch_blob", "edge_progress", "edge_sum"}
+    | _SESSION_UP
     | {"renewal_ask", "denied_ask"},
     (Tier.CLOUD, Tier.EDGE): _TRANSPORT
     | {"pace", "edge_task", "blob", "flush", "edge_sum_ack", "round_closed"}
+    | _SESSION_DOWN
     | {"renewal_answer", "denied_page"},
 }
 

@@ -62,7 +62,7 @@ def ask(coordinator, tmp_path):
 
 
 def test_a_run_from_its_submission_to_its_exported_model(ask, tmp_path):
-    made = ask("run", "submit", "synthetic-mlp", "--plan", "rounds=3", "--name", "first")
+    made = ask("run", "submit", "synthetic-mlp", "--plain", "--plan", "rounds=3", "--name", "first")
     number = made["run"]
     assert made["phase"] == "waiting" and made["plan"]["rounds"] == 3
     assert made["plan"]["labels"]["scenario"] == "synthetic-mlp"
@@ -84,7 +84,8 @@ def test_a_run_from_its_submission_to_its_exported_model(ask, tmp_path):
     bundle = load(tmp_path / "m.bundle")
     assert bundle.weights.size == bundle.manifest.dimension
     assert exported["bytes"] == (tmp_path / "m.bundle").stat().st_size
-    again = ask("run", "submit", "--bundle", tmp_path / "m.bundle", *plan("rounds=1", "cohort=2"))
+    own = (tmp_path / "m.bundle", "--plain")
+    again = ask("run", "submit", "--bundle", *own, *plan("rounds=1", "cohort=2"))
     assert again["weights"] == made["weights"]
     assert ask("model", "promote", f"{again['run']}/0")["run"] == again["run"]
     assert ask("model", "rollback")["run"] == number
@@ -108,6 +109,7 @@ def test_the_fleet_is_listed(ask):
         (("run", "show", "99"), "there is no run 99"),
         (("run", "submit"), "what should be trained?"),
         (("run", "submit", "synthetic-mlp", "--plan", "rounds=0"), "plan.rounds"),
+        (("run", "submit", "synthetic-mlp"), "submit the run with --plain"),
         (("run", "submit", "synthetic-mlp", "--plan", "speed=0"), "--plan speed=0"),
         (("run", "submit", "synthetic-mlp", "--plan", "cohort=many"), "--plan cohort=many"),
         (("model", "show", "99/1"), "there is no model"),
