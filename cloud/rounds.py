@@ -191,6 +191,11 @@ class RoundsMachine(RunMachine):
         if state.pausing:
             self.post(_T.HOLD)
             return
+        broke = self._cannot_pay()
+        if broke:
+            state.stopped_by = broke
+            self.post(_T.GIVE_UP)
+            return
         state.rested = state.settling = False
         # In the first round nobody is on the way back.
         rest_ns = plan.rest_ns if (state.round, state.attempt) != (1, 1) else 0
@@ -325,7 +330,8 @@ class RoundsMachine(RunMachine):
         self._look_at(self._step(self._at_hand()))
 
     def unmask(self, _: object) -> None:
-        self._look_at(self._ask_survivors(self._at_hand()))
+        attempt = self._at_hand()
+        self._look_at(self._ask_survivors(attempt) or self._pay(attempt))
 
     def resume_unmasking(self, _: object) -> None:
         attempt = self._at_hand()
@@ -367,12 +373,6 @@ class RoundsMachine(RunMachine):
 
     def aggregate(self, _: object) -> None:
         state = self.state
-        spent = self._charge(self._at_hand())
-        if spent:
-            self._record_round(spent, None)
-            state.stopped_by = spent
-            self.post(_T.GIVE_UP)
-            return
         try:
             mean, state.weight = ring.decode(self._total(self._at_hand()), self.plan.ring)
         except ring.RingError as fault:

@@ -324,21 +324,32 @@ class RunMachine(Machine[RunState]):
         edge, message = subject
         self.send(Node(Tier.EDGE, edge), turned_away(message))
 
-    def _charge(self, attempt: Attempt) -> str:
-        """Pays for an attempt's sum out of the run's budget, once, before anything is made of it;
-        gives why that cannot be, or nothing.
+    # ------------------------------------------------ what is promised
+
+    def _cannot_pay(self) -> str:
+        """Why one more sum would break the promise, or nothing: asked before devices do anything
+        for it.
+        """
+        promise = self.plan.promise
+        if promise is None:
+            return ""
+        cost = noising.release(self.plan.ring, promise.survivors, promise.corrupt)
+        return (self.state.budget or promise.budget()).refusal(cost, noising.FAILURE)
+
+    def _pay(self, attempt: Attempt) -> str:
+        """Pays for a sum out of the run's budget, before its devices give what opens it; gives why
+        that cannot be, or nothing. More devices than were counted on make it cheaper.
         """
         promise, state = self.plan.promise, self.state
-        if promise is None or attempt.charged:
+        if promise is None:
             return ""
         if state.budget is None:
             state.budget = promise.budget()
         try:
-            cost = noising.release(self.plan.ring, len(attempt.reported()), promise.corrupt)
+            cost = noising.release(self.plan.ring, len(attempt.unused), promise.corrupt)
             state.budget.spend(cost, noising.FAILURE)
         except (BudgetError, ring.RingError) as fault:
             return fault.message
-        attempt.charged = True
         return ""
 
     def _total(self, attempt: Attempt) -> Vector:

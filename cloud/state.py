@@ -115,7 +115,7 @@ class Attempt:
     failures: device -> FailureReason. total: the sum over `unused`, the devices whose updates are
     in and not yet in a model. flushed: all sums were asked for. tries: how often edges were asked
     since then, or since it began. session: of secure aggregation, while there is one: then the
-    total is masked. charged: the run's budget has paid for its sum.
+    total is masked.
     """
 
     round: int
@@ -131,7 +131,6 @@ class Attempt:
     flushed: bool = False
     tries: int = 0
     session: SessionBook | None = None
-    charged: bool = False
 
     @property
     def book(self) -> SessionBook:

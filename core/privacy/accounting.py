@@ -166,15 +166,23 @@ class Budget:
         after = composed([tuple(self.spent), cost])
         return self._epsilon(after, self.failures + failure) <= self.epsilon
 
+    def refusal(self, cost: Divergences, failure: float = 0.0) -> str:
+        """Why one more release of this cost is not to be; empty where it keeps the promise."""
+        if self.allows(cost, failure):
+            return ""
+        return (
+            f"the privacy budget is spent: epsilon {self.epsilon_spent:.3g} of {self.epsilon:g}"
+            f" after {self.releases} releases, and one more does not fit"
+        )
+
     def spend(self, cost: Divergences, failure: float = 0.0) -> None:
         """Charges a release, before it is made. Raises BudgetError, and charges nothing, where it
         would break the promise.
         """
-        if not self.allows(cost, failure):
+        why = self.refusal(cost, failure)
+        if why:
             raise BudgetError(
-                f"the privacy budget is spent: epsilon {self.epsilon_spent:.3g} of"
-                f" {self.epsilon:g} after {self.releases} releases, and one more does not fit",
-                "plan fewer rounds, more noise or a larger epsilon before a run starts",
+                why, "plan fewer rounds, more noise or a larger epsilon before a run starts"
             )
         self.spent = list(composed([tuple(self.spent), cost]))
         self.failures += failure

@@ -109,10 +109,13 @@ def test_a_plan_that_would_not_keep_its_promise_is_refused(changes, field):
     assert refused.value.field == field and refused.value.hint
 
 
-def test_each_sum_is_paid_for_before_it_is_used():
-    bench = Bench().unmasking()
+def test_each_sum_is_paid_for_before_devices_give_what_opens_it():
+    bench = Bench().collecting()
     assert bench.state.budget is None
-    bench.opened()
+    bench.sums()
+    assert bench.phase is Phase.UNMASKING and not bench.programs
+    assert bench.state.budget.releases == 1
+    bench.speak().opened()
     assert bench.phase is Phase.AGGREGATING and bench.state.budget.releases == 1
     bench.updated().again_unmasking()
     budget = bench.state.budget
@@ -133,9 +136,10 @@ def test_more_devices_than_were_counted_on_make_a_sum_cheaper():
 def test_attempts_that_come_to_nothing_are_paid_for_and_end_the_run_when_nothing_is_left():
     bench = Bench().unmasking().opened().stopped()
     assert bench.phase is Phase.WAITING and bench.state.budget.releases == 1
-    bench.again_unmasking().stopped()
-    assert bench.state.budget.releases == 2
     bench.again_unmasking()
+    assert bench.state.budget.releases == 2
+    # Before anybody is tasked for a sum that could not be paid for.
+    bench.stopped()
     assert bench.ended.phase is Phase.FAILED
     assert "privacy budget is spent" in bench.ended.why and "of 4 after 2" in bench.ended.why
 
