@@ -52,6 +52,7 @@ from .fleet import Fleet, live
 from .machine import restore
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
 from .operator import Desk, OperatorService, Orders
+from .plan import RunPlan
 from .registry import MODELS_KEPT, NotKnown, Registry
 from .state import CoordinatorPolicy, CoordinatorState
 from .store import records
@@ -242,7 +243,9 @@ class CloudDaemon:
             self.packs = packs = FolderPacks(settings.folder / "packs")
             closers.push_async_callback(packs.close)
         closers.push_async_callback(self.blobs.close)
-        self.registry = Registry(self.database, self.blobs, settings.models_kept)
+        self.registry = Registry(
+            self.database, self.blobs, settings.models_kept, lambda: _needed(self._state())
+        )
         await self.registry.open()
         trust = self.trust
         own = None if trust is None else (lambda: trust.own.material())
@@ -418,8 +421,9 @@ class CloudDaemon:
         return None
 
     def _limit(self, sender: Node) -> int:
-        rings = [run.plan.ring.dimension for run in self._state().runs.values()]
-        return EDGE_BYTES_MAX + 4 * (max(rings, default=0) + 1)
+        runs = self._state().runs.values()
+        plans = [RunPlan.from_message(run.run, run.plan) for run in runs]
+        return EDGE_BYTES_MAX + max((plan.report_bytes for plan in plans), default=0)
 
     def _edge_limit(self, sender: Node) -> int:
         machine: Any = self.gatherer.machine
@@ -552,7 +556,7 @@ class _Trust:
 def _needed(state: CoordinatorState) -> Iterator[bytes]:
     """The blobs that the coordinator's machine counts on."""
     for run in state.runs.values():
-        refs = [run.plan.bundle, run.weights, run.memory, run.ordered]
+        refs = [run.plan.bundle, run.weights, run.memory, run.ordered, run.best_weights]
         refs += [attempt.weights for attempt in (*run.open, *run.parked, *run.batch)]
         yield from (ref.digest for ref in refs if ref is not None)
 

@@ -26,7 +26,8 @@ own protocol is in `rounds` and `buffered`.
   "model_ordered" (run, round, model), "session" (run, round, attempt, why, asked, members,
   shared, summed, unmasked, refused, seconds: of secure aggregation, without secrets),
   "refused_order" (run, why), "drain" (edge, draining), "unanswered" (edge: its sum was not there
-  in time), "edge_lost" and "refused_sum" (edge); and what every machine records.
+  in time), "edge_lost" and "refused_sum" (edge), "rolled_back" (run, round, model, left, loss,
+  best); and what every machine records.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 from ..core.errors import DelianError
+from ..core.learn import robust
 from ..core.learn.metrics import metrics_plan
 from ..core.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
 from ..core.privacy.accounting import BudgetError
@@ -27,6 +28,8 @@ from ..core.wire.operator_pb2 import (
     BUFFERED,
     RUN_MODE_UNSPECIFIED,
     SYNCHRONOUS,
+    WEIGHTED_MEAN,
+    AggregationRule,
     PlanMessage,
     RunMode,
 )
@@ -34,6 +37,9 @@ from ..core.wire.secure_pb2 import SecurePlan
 
 #: Devices in one attempt; with masks at most 1,000.
 SELECTED_MAX = 100_000
+#: Of a round whose updates are not added up on their way: they are kept until it is over.
+APART_BYTES_MAX = 2**27
+ROLLBACK_MAX = 100.0
 RUN_MAX = 2**31 - 1  # a ticket is a run's number and a count, in 64 bits
 ROUNDS_MAX = 1_000_000
 ATTEMPTS_MAX = 1_000
@@ -70,7 +76,9 @@ class RunPlan:
     evaluations in a row that may bring nothing better, zero: any number. buffer, concurrency,
     staleness_max: see `buffered`. secure: how updates are masked; None: they are not. promise:
     what the ring's noise is for; None: there is none. manifest: lets devices run the bundle; empty:
-    nobody signed it.
+    nobody signed it. aggregation, corrupt: how updates become one, and against which share of
+    hostile ones. rollback_worse: an evaluation that is so much worse than the best one brings the
+    best model back, zero: none does.
     """
 
     run: int
@@ -101,6 +109,9 @@ class RunPlan:
     secure: SecurePlan | None = None
     promise: Promise | None = None
     manifest: bytes = b""
+    aggregation: AggregationRule = WEIGHTED_MEAN
+    corrupt: float = 0.0
+    rollback_worse: float = 0.0
 
     @staticmethod
     def from_message(run: int, message: PlanMessage) -> RunPlan:
@@ -137,6 +148,9 @@ class RunPlan:
             secure=message.secure if message.HasField("secure") else None,
             promise=_promise(message, reports_min),
             manifest=message.manifest,
+            aggregation=message.aggregation.rule,
+            corrupt=message.aggregation.corrupt,
+            rollback_worse=message.rollback_worse,
         )
         plan._check()
         return plan
@@ -172,6 +186,7 @@ class RunPlan:
                 "the weights belong to another bundle",
             )
         self._check_evaluation()
+        self._check_aggregation()
         self._check_privacy()
 
     def _check_privacy(self) -> None:
@@ -217,6 +232,54 @@ class RunPlan:
             raise PlanError(
                 "improvement_min", f"{self.improvement_min:g}", "a share of the loss, 0 to below 1"
             )
+        if not 0.0 <= self.rollback_worse <= ROLLBACK_MAX:
+            raise PlanError(
+                "rollback_worse",
+                f"{self.rollback_worse:g}",
+                f"a share of the best loss, above 0 and at most {ROLLBACK_MAX:g}; 0: never",
+            )
+        if self.rollback_worse and (self.buffered or not self.evaluate_every):
+            raise PlanError(
+                "rollback_worse",
+                "models are compared in rounds that are evaluated",
+                "set evaluate_every in a SYNCHRONOUS run, or leave rollback_worse at 0",
+            )
+
+    def _check_aggregation(self) -> None:
+        """A rule in place of the mean: it must see each update, and have enough of them."""
+        if self.aggregation not in AggregationRule.values():
+            raise PlanError("aggregation.rule", f"{self.aggregation} is not known here")
+        if not 0.0 <= self.corrupt < 0.5:
+            raise PlanError("aggregation.corrupt", f"{self.corrupt:g}", "a share, 0 to below 0.5")
+        if not self.apart:
+            if self.corrupt:
+                raise PlanError(
+                    "aggregation.corrupt", "the mean holds against nobody", "choose another rule"
+                )
+            return
+        name = AggregationRule.Name(self.aggregation)
+        if self.secure is not None:
+            raise PlanError(
+                "aggregation.rule",
+                f"{name} needs each update, and masked ones can only be added",
+                "WEIGHTED_MEAN; or leave `secure` out, and coordinator and edges can read updates",
+            )
+        if self.buffered:
+            raise PlanError("aggregation.rule", f"{name} is for SYNCHRONOUS runs")
+        if not robust.is_enough(self.aggregation, self.corrupt, self.cohort):
+            raise PlanError(
+                "aggregation.corrupt",
+                f"{name} cannot do with {self.cohort} updates of which"
+                f" {robust.hostile_of(self.corrupt, self.cohort)} may be hostile",
+                "a larger cohort, or a smaller share",
+            )
+        needed = self.selected * self.ring.nbytes
+        if needed > APART_BYTES_MAX:
+            raise PlanError(
+                "aggregation.rule",
+                f"{self.selected} updates one by one are {needed} bytes",
+                f"at most {APART_BYTES_MAX}: a smaller cohort",
+            )
 
     def _check_masks(self, secure: SecurePlan) -> None:
         """Masks: suites and shares that are spoken, and cohorts that they can be made for."""
@@ -249,6 +312,16 @@ class RunPlan:
     @property
     def buffered(self) -> bool:
         return self.mode == BUFFERED
+
+    @property
+    def apart(self) -> bool:
+        """Whether updates come one by one, and not as sums."""
+        return self.aggregation != WEIGHTED_MEAN
+
+    @property
+    def report_bytes(self) -> int:
+        """Of the largest sum, or updates one by one, that an edge may send."""
+        return self.ring.nbytes * (self.selected if self.apart else 1)
 
     @property
     def selected(self) -> int:

@@ -16,7 +16,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Executable, and_, delete, func, insert, or_, select, update
@@ -59,8 +59,14 @@ class Registry:
     """See the module. `changed` wakes up whoever waits for a run's next event."""
 
     def __init__(
-        self, database: Database, blobs: BlobStore, models_kept: int = MODELS_KEPT
+        self,
+        database: Database,
+        blobs: BlobStore,
+        models_kept: int = MODELS_KEPT,
+        needed: Callable[[], Iterable[bytes]] = tuple,
     ) -> None:
+        """needed: the blobs that the coordinator's machine counts on now."""
+        self._needed = needed
         self._database, self._blobs, self._models_kept = database, blobs, models_kept
         self._pinned: set[bytes] = set()
         self._changes: dict[int, asyncio.Event] = {}
@@ -322,6 +328,7 @@ class Registry:
 
     async def retire(self, run: int) -> None:
         """After a run has made a model: lets go of the weights that are not kept any more."""
+        needed = list(set(self._needed()))
 
         async def work(connection: Connection) -> list[bytes]:
             mine = ModelRow.run == run
@@ -335,6 +342,7 @@ class Registry:
                 ModelRow.kept,
                 ModelRow.round <= last,
                 ModelRow.round > 0,
+                ModelRow.digest.not_in(needed),
                 ModelRow.id.not_in(await self._aliased(connection)),
             )
             rows = (await connection.execute(asked)).all()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.learn.robust import RobustError
 from ..core.machine import index
 from ..core.ports import (
     CancelProgram,
@@ -374,8 +375,8 @@ class RoundsMachine(RunMachine):
     def aggregate(self, _: object) -> None:
         state = self.state
         try:
-            mean, state.weight = ring.decode(self._total(self._at_hand()), self.plan.ring)
-        except ring.RingError as fault:
+            mean, state.weight = self._combined(self._at_hand())
+        except (ring.RingError, RobustError) as fault:
             self.fall_short(fault.message)
             return
         self._run_program("server_update", (mean, state.weight))
@@ -457,6 +458,8 @@ class RoundsMachine(RunMachine):
         self.wait(None)
 
     def finish(self, _: object) -> None:
+        if self.state.ordered is not None:
+            self._use_ordered()
         for name in ("rest", "wait"):
             self.cancel_timer(name)
 
@@ -504,8 +507,9 @@ class RoundsMachine(RunMachine):
         """The ordered weights are the model now. What the optimiser remembers is of other ones."""
         state = self.state
         assert state.ordered is not None
+        if state.ordered != state.best_weights:
+            state.worse = 0
         self._replace_model(state.ordered, None)
         state.ordered = None
-        state.worse = 0
         digest = state.weights.digest
         self.record("model_ordered", run=self.plan.run, round=state.round, model=digest)

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..core.learn import metrics
+from ..core.learn import metrics, robust
 from ..core.machine import Backoff, Machine
 from ..core.ports import (
     CLOUD,
     MS,
     DropBlob,
     Effect,
+    Floats,
     NewModel,
     Node,
     Outcome,
@@ -134,7 +135,7 @@ class RunMachine(Machine[RunState]):
 
     def needs(self, digest: bytes) -> bool:
         """Whether the blob must stay in the store."""
-        kept = (self.state.memory, self.state.ordered)
+        kept = (self.state.memory, self.state.ordered, self.state.best_weights)
         return self.names(digest) or any(r is not None and r.digest == digest for r in kept)
 
     def summary(self) -> EndedRun:
@@ -198,6 +199,7 @@ class RunMachine(Machine[RunState]):
             opened_ns=self.now,
             ends_ns=self.now + self.plan.round_ns,
             shares={e: Share(d) for e, d in self._choose(count, state.attempt).items()},
+            apart=self.plan.apart and not evaluates,
         )
         state.open.append(attempt)
         state.stopped_by = ""
@@ -237,7 +239,13 @@ class RunMachine(Machine[RunState]):
         left_ms = max(0, (attempt.ends_ns - self.now) // MS)
         devices = attempt.shares[edge].devices
         alone = len(self.state.open) == 1
-        message = EdgeTask(task=self._task(attempt), devices=devices, time_ms=left_ms, alone=alone)
+        message = EdgeTask(
+            task=self._task(attempt),
+            devices=devices,
+            time_ms=left_ms,
+            alone=alone,
+            apart=attempt.apart,
+        )
         self.send(Node(Tier.EDGE, edge), message)
 
     def _send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
@@ -356,6 +364,16 @@ class RunMachine(Machine[RunState]):
         assert attempt.total is not None and attempt.session is None
         return attempt.total
 
+    def _combined(self, attempt: Attempt) -> tuple[Floats, float]:
+        """The round's update, by the plan's rule, and the weights in it. Raises RingError,
+        RobustError.
+        """
+        plan = self.plan
+        if not attempt.apart:
+            return ring.decode(self._total(attempt), plan.ring)
+        vectors = [attempt.updates[device] for device in sorted(attempt.updates)]
+        return robust.combine(vectors, plan.ring, plan.aggregation, plan.corrupt)
+
     # ------------------------------------------------ models
 
     def _replace_model(self, weights: BlobRef, memory: BlobRef | None) -> None:
@@ -419,18 +437,31 @@ class RunMachine(Machine[RunState]):
             metrics=found,
             devices=len(devices),
         )
-        self._compare(found["personalised_loss"])
+        self._compare(found["personalised_loss"], attempt.weights)
 
     def _skip(self, why: str) -> None:
         self.record("evaluation_skipped", run=self.plan.run, round=self.state.round - 1, why=why)
 
-    def _compare(self, loss: float) -> None:
-        """Counts the evaluations since the best one."""
-        state, best = self.state, self.state.best
+    def _compare(self, loss: float, weights: BlobRef) -> None:
+        """Counts the evaluations since the best one; goes back to that model's weights where this
+        one is so much worse as the plan says.
+        """
+        state, best, limit = self.state, self.state.best, self.plan.rollback_worse
         if best is None or loss < best - abs(best) * self.plan.improvement_min:
             state.best, state.worse = loss, 0
-        else:
-            state.worse += 1
+            if limit:
+                old, state.best_weights = state.best_weights, weights
+                if old is not None:
+                    self._drop(old.digest)
+            return
+        state.worse += 1
+        back = state.best_weights
+        if back is None or not limit or loss <= best + abs(best) * limit:
+            return
+        facts = {"model": back.digest, "left": weights.digest, "loss": loss, "best": best}
+        self.record("rolled_back", run=self.plan.run, round=state.round, **facts)
+        if state.ordered is None:  # an operator's word counts for more
+            state.ordered = back
 
     def _is_enough(self) -> bool:
         """Whether the run ends here: all models are made, or they get no better."""

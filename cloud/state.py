@@ -113,9 +113,10 @@ class Attempt:
 
     evaluates: they judge the model and do not train. weights: what they work on. shares: by edge.
     failures: device -> FailureReason. total: the sum over `unused`, the devices whose updates are
-    in and not yet in a model. flushed: all sums were asked for. tries: how often edges were asked
-    since then, or since it began. session: of secure aggregation, while there is one: then the
-    total is masked.
+    in and not yet in a model. apart: updates are not added up; then they stand in `updates`, by
+    device, and there is no total. flushed: all sums were asked for. tries: how often edges were
+    asked since then, or since it began. session: of secure aggregation, while there is one: then
+    the total is masked.
     """
 
     round: int
@@ -128,6 +129,8 @@ class Attempt:
     failures: dict[int, int] = field(default_factory=dict)
     total: Vector | None = None
     unused: list[int] = field(default_factory=list)
+    apart: bool = False
+    updates: dict[int, Vector] = field(default_factory=dict)
     flushed: bool = False
     tries: int = 0
     session: SessionBook | None = None
@@ -178,7 +181,7 @@ class Attempt:
         devices = list(message.devices)
         failed = [f.device for f in message.failures]
         open_still = set(share.devices).difference(share.reported, self.failures)
-        length = plan.nbytes if devices else 0
+        length = plan.nbytes * (len(devices) if self.apart else bool(devices))
         return (
             message.count == len(devices)
             and all(a < b for a, b in pairwise(devices))
@@ -199,7 +202,11 @@ class Attempt:
         share.part = message.part + 1
         share.counted, share.later, share.flushed = share.later, 0, False
         share.over = not message.more
-        if message.count:
+        if message.count and self.apart:
+            rows = np.frombuffer(message.sum, "<u4").astype(np.uint32)
+            each = rows.reshape(message.count, -1)
+            self.updates.update(zip(message.devices, each, strict=True))
+        elif message.count:
             vector = np.frombuffer(message.sum, "<u4")
             if self.total is None:
                 self.total = vector.astype(np.uint32)
@@ -225,7 +232,8 @@ class RunState:
     the time to wait for enough. cooling: nobody is selected before the pause is over. tickets:
     given out; ticket: the server update's. ordered:
     weights that take the model's place at the next chance. pausing: no device is selected any more.
-    best: the lowest personal loss of an evaluation; worse: how many evaluations ago. turn: when it
+    best: the lowest personal loss of an evaluation, best_weights: of which model, where a plan may
+    go back to it; worse: how many evaluations ago. turn: when it
     took devices last, in turns of all runs. parked, batch: of a buffered run, waves that are over
     and whose sums are in no model yet; and what the server update works on. resolved: devices whose
     part of a wave ended without an update since the last model; stale: devices whose update came
@@ -255,6 +263,7 @@ class RunState:
     ordered: BlobRef | None = None
     pausing: bool = False
     best: float | None = None
+    best_weights: BlobRef | None = None
     worse: int = 0
     turn: int = 0
     stopped_by: str = ""

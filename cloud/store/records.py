@@ -73,6 +73,7 @@ FACTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "phase": _plain_facts,
     "evaluation_skipped": _plain_facts,
     "model_ordered": _plain_facts,
+    "rolled_back": _plain_facts,
     "refused_order": _plain_facts,
 }
 
@@ -101,6 +102,9 @@ async def keep(connection: Connection, records: Sequence[Record], now_ms: int) -
             await _keep_evaluation(connection, fields, now_ms)
         elif record.kind == "phase":
             await _keep_phase(connection, fields, now_ms)
+        elif record.kind == "model_ordered":
+            newest = update(RunRow).where(RunRow.run == run).values(weights=fields["model"])
+            await connection.execute(newest)
         elif record.kind == "refused_order" and row.phase == "new":
             # The order to begin it: it will never begin.
             why = {"run": run, "phase": "failed", "why": fields["why"]}

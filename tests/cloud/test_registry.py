@@ -24,9 +24,9 @@ KEPT = 3
 
 
 @contextlib.asynccontextmanager
-async def opened(store, blobs):
+async def opened(store, blobs, needed=tuple):
     database = await Database.open(store)
-    registry = Registry(database, blobs, KEPT)
+    registry = Registry(database, blobs, KEPT, needed)
     await registry.open()
     try:
         yield registry, database
@@ -84,6 +84,41 @@ def test_of_a_run_the_first_model_the_newest_and_aliased_ones_are_kept(store):
             assert gone.weights == made[1]  # known, though its weights are not here
             with pytest.raises(DelianError, match="dropped"):
                 await registry.promote(ModelRequest(run=number, round=2), "serving")
+
+    run(main())
+
+
+def test_a_model_that_the_coordinator_may_go_back_to_is_kept_as_long_as_it_may(store):
+    blobs, needed = MemoryBlobs(), []
+
+    async def main():
+        async with opened(store, blobs, lambda: needed) as (registry, database):
+            number = await begin(registry, blobs)
+            made = [await make(registry, database, blobs, number, 1)]
+            needed.append(made[0].digest)
+            made += [await make(registry, database, blobs, number, r) for r in range(2, 8)]
+            assert await blobs.size(made[0].digest) is not None
+            assert await blobs.size(made[1].digest) is None
+            needed.clear()
+            await registry.retire(number)
+            assert await blobs.size(made[0].digest) is None
+
+    run(main())
+
+
+def test_a_run_that_went_back_to_a_model_is_shown_with_it(store):
+    blobs = MemoryBlobs()
+
+    async def main():
+        async with opened(store, blobs) as (registry, database):
+            number = await begin(registry, blobs)
+            first = await make(registry, database, blobs, number, 1)
+            await make(registry, database, blobs, number, 2)
+            back = {"run": number, "round": 3, "model": first.digest}
+            ordered = [Record("model_ordered", back)]
+            await database.transact(lambda c: records.keep(c, ordered, now_ms()))
+            assert (await registry.run(number)).weights.digest == first.digest
+            assert [e.kind for e in await registry.events(number, 0)][-1] == "model_ordered"
 
     run(main())
 
