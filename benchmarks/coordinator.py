@@ -12,7 +12,7 @@ as the server allows.
 - A round is counted from the first task that reaches a device to the moment when an operator who
   watches the run hears that the new model is made: weights out, updates in, journaled and added up,
   server update, model stored. How long rounds are apart is given too: in between the edge gathers
-  who is ready (half a second by its policy).
+  who is ready (a tenth of a second by its policy).
 - Processor time is the coordinator's own, with all of that in it, by megabyte of updates alone.
 - Idle devices have connected and checked in, and come back when they were told to. Memory is the
   growth of the coordinator's resident set. A wake is a message to a random one, timed from `send`

@@ -72,7 +72,7 @@ EDGE_BYTES_MAX = 2 * 2**20
 CHECKPOINT_BYTES = 64 * 2**20
 #: How long a check-in waits for others, to be journaled in one transaction: of ten thousand idle
 #: devices a hundred and more come back each second.
-PATIENCE_S = 0.1
+PATIENCE_S = 0.05
 #: How often it is written down who was seen.
 OBSERVE_S = 30.0
 #: How often it is asked whether another process has revoked somebody.

@@ -16,6 +16,7 @@ import hashlib
 import logging
 import os
 import socket
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...core.errors import DelianError
 from ...core.node.disk import FolderLock
 from . import migrate
-from .engines import Connection, LoopEngine, SqliteEngine, TransactionEngine, Work
+from .engines import Connection, LoopEngine, Prepared, SqliteEngine, TransactionEngine, Work
 from .models import Lease
 
 log = logging.getLogger("delian.cloud.store")
@@ -43,10 +44,13 @@ HEARTBEAT_S = 5.0
 READERS = 4
 _LOCK_KEY = int.from_bytes(hashlib.sha256(b"delian coordinator").digest()[:8], "big", signed=True)
 
+#: What a database that fails raises.
+FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
 #: Asked in each transaction; made once, for it takes longer to make than to answer.
-_GENERATION = select(Lease.generation).where(Lease.id == 1)
+_LEASE = select(Lease.generation).where(Lease.id == 1)
+_GENERATION = Prepared(_LEASE)
 #: Where another may take over: whoever does waits for this transaction.
-_GENERATION_HELD = _GENERATION.with_for_update(read=True)
+_GENERATION_HELD = Prepared(_LEASE.with_for_update(read=True))
 
 
 class StoreError(DelianError):
@@ -148,7 +152,7 @@ class Database:
         """
         try:
             return await self._reader.run(work, commit=False)
-        except (SQLAlchemyError, OSError) as fault:
+        except FAULTS as fault:
             raise self._fault(fault) from fault
 
     async def transact(self, work: Work[T]) -> T:
@@ -170,7 +174,7 @@ class Database:
             except StoreInUse:
                 self.lost.set()
                 raise
-            except (SQLAlchemyError, OSError) as fault:
+            except FAULTS as fault:
                 raise self._fault(fault) from fault
             self.on_write(time.perf_counter() - began)
             return result
@@ -178,7 +182,7 @@ class Database:
     async def _ours(self, connection: Connection, work: Work[T]) -> T:
         """Does `work` if this coordinator is the newest one. Raises StoreInUse."""
         asked = _GENERATION if self.is_sqlite else _GENERATION_HELD
-        if (await connection.execute(asked)).scalar() != self.generation:
+        if await connection.scalar_of(asked) != self.generation:
             raise StoreInUse("another coordinator has taken over this database")
         return await work(connection)
 
@@ -198,7 +202,7 @@ class Database:
             else:
                 await self._lock_advisory()
             self.generation = await self._writer.run(_upgrade, commit=True)
-        except (SQLAlchemyError, OSError) as fault:
+        except FAULTS as fault:
             raise self._fault(fault) from fault
         if not self.is_sqlite:
             self._heart = asyncio.get_running_loop().create_task(self._beat())
@@ -251,7 +255,7 @@ async def _upgrade(connection: Connection) -> int:
 async def _next_generation(connection: Connection) -> int:
     owner = f"{socket.gethostname()} {os.getpid()}"[:256]
     since = time.time_ns() // 1_000_000
-    before = (await connection.execute(_GENERATION.with_for_update())).scalar()
+    before = (await connection.execute(_LEASE.with_for_update())).scalar()
     if before is None:
         values = {"id": 1, "generation": 1, "owner": owner, "since_ms": since}
         await connection.execute(insert(Lease).values(**values))

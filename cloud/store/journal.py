@@ -30,12 +30,14 @@ from ...core.errors import DelianError
 from ...core.node.journal import JournalError
 from ...core.ports import Node, Record
 from .database import Database
-from .engines import Connection
+from .engines import Connection, Prepared
 from .models import EntryRow, SnapshotRow
 from .packs import Packs
 
 #: A larger entry goes into a pack.
 INLINE_MAX = 64 * 1024
+
+_INSERT = Prepared(insert(EntryRow))
 
 Keep = Callable[[Connection, Sequence[Record], int], Awaitable[None]]
 
@@ -126,7 +128,7 @@ class DatabaseJournal:
 
         async def work(connection: Connection) -> None:
             if rows:
-                await connection.execute(insert(EntryRow), rows)
+                await connection.put(_INSERT, rows)
             if records and self._keep is not None:
                 await self._keep(connection, records, time.time_ns() // 1_000_000)
 
