@@ -17,6 +17,7 @@ to a device through the edge from which it was last heard.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 KEYS_PART, SHARES_PART, UNMASK_PART = 4, 4, 2
 #: The least that the last few are waited for when all others have answered.
 GRACE_NS = 2 * SECOND
+#: What is said at once, and when more follows: a link's queue is finite, and a Cohort of a thousand
+#: has 130 KiB. Who speaks meanwhile is answered anyway.
+PUSH_BYTES, PUSH_EVERY_NS = 2**20, SECOND // 20
 
 
 class Sessions:
@@ -62,7 +66,7 @@ class Sessions:
         book = attempt.session
         if book is None:
             return
-        book.tries = 0
+        book.tries, book.untold = 0, []
         if book.server.phase is Phase.UNMASKING:
             self._push_again(attempt)
         elif book.server.phase is not Phase.MASKS:
@@ -84,7 +88,9 @@ class Sessions:
             counts = session.add_shares(message)
         elif isinstance(message, Consent):
             requests = session.add_consent(message)
-            told = set(self._push(attempt, requests))
+            told = set(requests)
+            for device, request in requests.items():
+                self._send(self._edge_of(attempt, device), request)
         else:
             assert isinstance(message, UnmaskShares)
             counts = session.add_unmask(message)
@@ -120,7 +126,8 @@ class Sessions:
             ends = now + max(GRACE_NS, now - began)
             if ends < book.step_ends_ns:
                 book.step_ends_ns = ends
-                self._set_timer(attempt, ends)
+                if not book.untold:
+                    self._set_timer(attempt, ends)
         return False
 
     def step(self, attempt: Attempt) -> None:
@@ -128,7 +135,9 @@ class Sessions:
         SecureError when that cannot be.
         """
         book = attempt.book
-        if book.server.phase is Phase.MASKS or book.ticket:
+        if book.untold and not book.ticket:
+            self._push_rest(attempt)
+        if book.server.phase is Phase.MASKS or book.ticket or book.untold:
             return
         if book.server.phase is Phase.UNMASKING and self._machine.now < book.step_ends_ns:
             self._push_again(attempt)
@@ -141,11 +150,12 @@ class Sessions:
             raise SecureError("few", session.explain())
         book.ended_ns.append(self._machine.now)
         if book.server.phase is Phase.KEYS:
-            self._push(attempt, session.close_keys())
+            said = session.close_keys()
             self._wait(attempt, SHARES_PART)
+            self._push(attempt, said)
         else:
-            self._push(attempt, session.close_shares())
             self._machine.cancel_timer(_timer(attempt))
+            self._push(attempt, session.close_shares())
 
     def survivors(self, attempt: Attempt) -> None:
         """The sums are in: asks those who are in them to sign that. Raises SecureError when the
@@ -155,10 +165,11 @@ class Sessions:
         if book.server.phase is not Phase.MASKS:
             raise SecureError("few", session.explain())
         book.ended_ns.append(self._machine.now)
-        self._push(attempt, session.survivors(attempt.unused))
+        said = session.survivors(attempt.unused)
         book.tries = 0
         book.step_ends_ns = self._machine.now + self._machine.plan.round_ns // UNMASK_PART
         self._repeat(attempt)
+        self._push(attempt, said)
 
     def program(self, attempt: Attempt) -> tuple[Any, ...]:
         """What `unmask` is run with: the sum, keys of masks, their suite and, where the sum gets
@@ -231,18 +242,35 @@ class Sessions:
 
     # ------------------------------------------------ messages
 
-    def _push(self, attempt: Attempt, said: dict[int, Any]) -> list[int]:
+    def _push(self, attempt: Attempt, said: Mapping[int, Message]) -> None:
+        """Tells devices what comes next: so many bytes at once, and the others a moment later."""
+        room, untold = PUSH_BYTES, list[int]()
         for device, message in said.items():
-            self._send(self._edge_of(attempt, device), message)
-        return list(said)
+            if room > 0:
+                room -= message.ByteSize()
+                self._send(self._edge_of(attempt, device), message)
+            else:
+                untold.append(device)
+        attempt.book.untold = untold
+        if untold:
+            self._set_timer(attempt, self._machine.now + PUSH_EVERY_NS)
+
+    def _push_rest(self, attempt: Attempt) -> None:
+        session, book = self._of(attempt), attempt.book
+        answers = ((device, session.answer(device)) for device in book.untold)
+        self._push(attempt, {device: answer for device, answer in answers if answer is not None})
+        if book.untold or book.server.phase is Phase.MASKS:
+            return
+        if book.server.phase is Phase.UNMASKING:
+            self._repeat(attempt)
+        else:
+            self._set_timer(attempt, book.step_ends_ns)
 
     def _push_again(self, attempt: Attempt) -> None:
         session = self._of(attempt)
-        for device in session.missing():
-            answer = session.answer(device)
-            if answer is not None:
-                self._send(self._edge_of(attempt, device), answer)
         self._repeat(attempt)
+        answers = ((device, session.answer(device)) for device in session.missing())
+        self._push(attempt, {device: answer for device, answer in answers if answer is not None})
 
     def _repeat(self, attempt: Attempt) -> None:
         book = attempt.book

@@ -95,7 +95,8 @@ class SessionBook:
 
     heard: device -> the edge from which it was heard last. step_ends_ns: when the step at hand is
     over. ended_ns: when each step before it was. tries: how often silent devices were asked.
-    ticket: of the program that takes the masks out; zero: it has not been asked for.
+    untold: those to whom the step's message is still to go. ticket: of the program that takes the
+    masks out; zero: it has not been asked for.
     """
 
     server: ServerState = field(default_factory=ServerState)
@@ -103,6 +104,7 @@ class SessionBook:
     step_ends_ns: int = 0
     ended_ns: list[int] = field(default_factory=list)
     tries: int = 0
+    untold: list[int] = field(default_factory=list)
     ticket: int = 0
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from delian.cloud import secure
 from delian.cloud.plan import PlanError, RunPlan
 from delian.cloud.state import Phase
 from delian.core.errors import DelianError
@@ -146,6 +147,28 @@ class TestSteps:
         bench.mute.clear()
         bench.poll(silent)
         assert [device for device, _ in bench.out] == [silent]
+
+    def test_what_is_more_than_a_link_holds_follows_in_a_moment(self, monkeypatch):
+        monkeypatch.setattr(secure, "PUSH_BYTES", 1)
+        bench = Bench()
+        bench.waiting().hello(2, [20, 21, 22, 23])
+        bench.one, bench.two = bench.selected[1], bench.selected[2]
+        for number, word in bench._heard(bench.effects):
+            bench.hears(number, word)
+        told = []
+        for _ in range(7):
+            told += [m.device for e in (1, 2) for m in bench.said(e, Cohort)]
+            soon = bench.timer("session/1/1") - bench.now
+            assert soon < SECOND
+            bench.speak().fires("session/1/1", after=soon)
+        told += [m.device for e in (1, 2) for m in bench.said(e, Cohort)]
+        assert told == everybody(bench)
+        for _ in range(8):
+            bench.speak().fires("session/1/1", after=SECOND // 20)
+        bench.sums().speak()
+        for _ in range(8):
+            bench.fires("session/1/1", after=SECOND // 20).speak()
+        assert bench.opened().phase is Phase.AGGREGATING
 
     def test_too_few_keys_fail_the_attempt_and_say_who_is_missing(self):
         bench = Bench()
