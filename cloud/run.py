@@ -393,9 +393,15 @@ class RunMachine(Machine[RunState]):
     def _record_attempt(self, why: str, model: NewModel | None, **facts: Any) -> None:
         """The facts of an attempt at a model. `refused`: devices that answered by a Failure; the
         others of `selected` neither reported nor answered. `model`, `parent`: what was made, and of
-        what.
+        what. `privacy`: of a run with a promise, what all sums so far come to.
         """
         state, made = self.state, model.weights if model is not None else None
+        if state.budget is not None:
+            facts["privacy"] = {
+                "epsilon": state.budget.epsilon_spent,
+                "delta": state.budget.delta,
+                "releases": state.budget.releases,
+            }
         self.record(
             "round",
             run=self.plan.run,

@@ -163,6 +163,14 @@ class Privacy(Table):
     """Secure: the share of devices that may work together with the coordinator and all edges."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Secure: the share of devices that may fall silent between their keys and the sum."""
+    noise: Literal["none", "distributed", "central"] = "none"
+    """Differential privacy of a device's updates (docs/privacy.md), for which updates are masked:
+    `distributed` (each device adds its part of the noise) or `central` (the coordinator adds it).
+    """
+    epsilon: float | None = Field(default=None, gt=0.0, le=1_000.0)
+    """Noise: what the whole run may tell of a device; smaller is more private."""
+    delta: float = Field(default=1e-6, ge=1e-12, lt=1.0)
+    """Noise: the chance with which epsilon need not hold."""
 
 
 class Evaluation(Table):
@@ -300,7 +308,8 @@ class Scenario(Table):
                 f"masks bear corrupt + 2 dropout <= {MASKS_BEAR:g}, not"
                 f" {privacy.corrupt:g} + 2 * {privacy.dropout:g}",
             )
-        if privacy.aggregation != "secure":
+        self._check_noise()
+        if privacy.aggregation != "secure" and privacy.noise == "none":
             return
         smallest = min(round.buffer or round.devices, self.evaluation.cohort or round.devices)
         if smallest < (privacy.cohort_min or MASKED_MIN):
@@ -313,6 +322,26 @@ class Scenario(Table):
             raise conflict(
                 "round.devices",
                 f"{round.at_once} devices at once; masks are for at most {MASKED_MAX}",
+            )
+
+    def _check_noise(self) -> None:
+        """Whether there can be noise, where it is asked for."""
+        privacy = self.privacy
+        if privacy.noise == "none":
+            if privacy.epsilon is not None:
+                raise conflict("privacy.epsilon", "only noise reads it (privacy.noise)")
+            return
+        if privacy.epsilon is None:
+            raise conflict("privacy.noise", "how much noise? Set privacy.epsilon")
+        if privacy.aggregation == "plain":
+            raise conflict(
+                "privacy.noise", "noise is for masked sums (privacy.aggregation = secure)"
+            )
+        if self.round.mode != "synchronous":
+            raise conflict("privacy.noise", 'noise is for rounds (round.mode = "synchronous")')
+        if self.evaluation.federated:
+            raise conflict(
+                "privacy.noise", "a federated evaluation has none (evaluation.federated = false)"
             )
 
     def _check_counts(self, devices: int) -> None:

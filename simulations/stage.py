@@ -22,6 +22,7 @@ from ..core.bundle import Bundle
 from ..core.ir import Array
 from ..core.learn import Algorithm
 from ..core.learn.build import build
+from ..core.privacy.noising import Promise
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime, Score
 from ..core.wire.secure_pb2 import SecurePlan
@@ -89,11 +90,29 @@ class Stage:
             clients_max=self.scenario.round.at_once,
             weight_max=recipes.weight_max(self.scenario, self.data),
             seed=self.scenario.seed,
+            promise=self.promise(),
+        )
+
+    def promise(self) -> Promise | None:
+        """What the noise is for; None: there is none."""
+        asked, cohort = self.scenario.privacy, self.scenario.round
+        if asked.noise == "none":
+            return None
+        masks = self.masks(by_default=True)
+        assert asked.epsilon is not None and masks is not None
+        return Promise(
+            asked.epsilon,
+            asked.delta,
+            releases=self.scenario.rounds,
+            survivors=max(cohort.min_reports, masks.cohort_min),
+            corrupt=asked.corrupt,
+            central=asked.noise == "central",
         )
 
     def masks(self, by_default: bool) -> SecurePlan | None:
         """How updates are masked; None: they are not. by_default: where the scenario is silent."""
         asked, cohort = self.scenario.privacy, self.scenario.round
+        by_default = by_default or asked.noise != "none"
         if not by_default if asked.aggregation is None else asked.aggregation == "plain":
             return None
         judges = self.scenario.evaluation.cohort or cohort.devices
@@ -135,6 +154,7 @@ class Stage:
             patience=judging.patience,
             improvement_min=judging.improvement_min,
             secure=self.masks(masked),
+            promise=self.promise(),
         )
 
     def _judged(self) -> tuple[int, ...]:

@@ -122,6 +122,13 @@ def test_each_sum_is_paid_for_before_devices_give_what_opens_it():
     assert budget.releases == 2 and 0.99 * 4.0 < budget.epsilon_spent <= 4.0
 
 
+def test_the_record_of_a_round_says_what_all_of_them_came_to():
+    bench = Bench().unmasking().opened().updated()
+    said = bench.facts()["privacy"]
+    assert said["releases"] == 1 and said["delta"] == 1e-6
+    assert 0 < said["epsilon"] < 4.0
+
+
 def test_more_devices_than_were_counted_on_make_a_sum_cheaper():
     costs = []
     for survivors in (6, 8):

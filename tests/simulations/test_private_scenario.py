@@ -1,0 +1,79 @@
+"""Scenarios with noise: what they promise, what they learn, and what they may not ask for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.core.errors import DelianError
+from delian.simulations import scenario_file
+from delian.simulations.simulate import simulate
+
+SMALL = [
+    "rounds=2",
+    "fleet.devices=16",
+    "round.devices=12",
+    "round.over_selection=1.0",
+    "round.min_reports=9",
+    "data.held_out_devices=3",
+    "evaluation.every=2",
+]
+
+
+def scenario(*settings):
+    chosen = scenario_file.with_algorithm(scenario_file.load("digits"), "fedavg")
+    return scenario_file.override(chosen, [*SMALL, *settings])
+
+
+@pytest.mark.parametrize("noise", ["distributed", "central"])
+def test_a_scenario_with_noise_runs_through_the_whole_protocol(noise):
+    models = []
+    for epsilon in (100.0, 1.0):
+        result = simulate(
+            scenario(f'privacy.noise="{noise}"', f"privacy.epsilon={epsilon}", "fleet.dropout=0.0"),
+            threads=2,
+        )
+        assert [r.applied for r in result.rounds] == [True, True] and not result.why
+        manifest = result.bundle.manifest
+        assert manifest.noise > 0 and manifest.central == (noise == "central")
+        models.append(result.bundle.weights)
+    # More privacy, more noise.
+    assert 0 < np.std(models[0]) < 0.2 * np.std(models[1])
+
+
+def test_the_default_has_neither_noise_nor_masks():
+    result = simulate(scenario(), threads=2)
+    assert result.bundle.manifest.noise == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (['privacy.noise="central"'], "epsilon"),
+        (["privacy.epsilon=2.0"], "privacy.noise"),
+        (['privacy.noise="central"', "privacy.epsilon=2.0", 'privacy.aggregation="plain"'], "mask"),
+        (['privacy.noise="central"', "privacy.epsilon=2.0", "evaluation.federated=true"], "none"),
+        (
+            ['privacy.noise="central"', "privacy.epsilon=2.0", 'round.mode="buffered"'],
+            "rounds",
+        ),
+        (['privacy.noise="local"', "privacy.epsilon=2.0"], "noise"),
+        (['privacy.noise="central"', "privacy.epsilon=0.0"], "epsilon"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(settings, says):
+    with pytest.raises(DelianError, match=says):
+        scenario(*settings)
+
+
+def test_noise_that_a_few_devices_cannot_make_is_refused_in_words():
+    with pytest.raises(DelianError, match="corrupt"):
+        simulate(
+            scenario(
+                'privacy.noise="distributed"',
+                "privacy.epsilon=2.0",
+                "privacy.corrupt=0.7",
+                "privacy.dropout=0.05",
+                "round.min_reports=3",
+                "privacy.cohort_min=3",
+            )
+        )
