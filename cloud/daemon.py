@@ -36,7 +36,7 @@ from ..core.net.transfer import Intake
 from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver, DriverLimits, StateMachine
 from ..core.node.health import HealthServer
-from ..core.node.heap import keep_freed_memory
+from ..core.node.heap import collect_seldom, keep_freed_memory
 from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
 from ..core.node.once import RecordLog
 from ..core.node.traces import At, Opened, Spans, Traces
@@ -186,6 +186,7 @@ class CloudDaemon:
         """Recovers both nodes and serves. Raises DelianError."""
         settings = self.settings
         keep_freed_memory()
+        collect_seldom()
         settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if settings.insecure:
             for target in filter(None, (settings.listen, settings.broker)):

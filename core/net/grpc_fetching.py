@@ -29,10 +29,7 @@ from ..wire.link_pb2 import (
     Want,
 )
 from .grpc_peer import CALL_ENDED, PART_S, PULL, PUSH, SMALL
-from .limits import (
-    TRANSFERS_PER_PEER,
-    Faults,
-)
+from .limits import TRANSFERS_PER_PEER, Faults
 from .switch import Switch
 from .traffic import Meter
 from .transfer import Asked, Intake, Outbox, Outgoing, Piece, Refused, Spool, part_bytes, read_part

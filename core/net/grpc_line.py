@@ -18,10 +18,7 @@ from ..identity.roles import may_send
 from ..node.codec import address, envelope_bytes, errand_of, message_of, node_of
 from ..ports import RETRY_MS_MAX, Node, ProtocolError
 from ..wire.blob_pb2 import FetchBlob
-from ..wire.link_pb2 import (
-    Envelope,
-    Goodbye,
-)
+from ..wire.link_pb2 import Envelope, Goodbye
 from . import grpc_core
 from .grpc_fetching import Fetching
 from .grpc_guard import claim
@@ -36,8 +33,6 @@ from .transfer import Refused
 
 if TYPE_CHECKING:
     from .grpc_link import GrpcUplink
-
-    pass
 
 log = logging.getLogger("delian.net.grpc")
 

@@ -14,12 +14,7 @@ from ..identity.certificates import PeerIdentity
 from ..node.codec import ERRAND_FIELDS
 from ..ports import Node
 from ..wire.link_pb2 import Goodbye
-from .limits import (
-    QUEUE_BYTES_MAX,
-    QUEUE_ENVELOPES_MAX,
-    RATE_BURST,
-    RATE_PER_S,
-)
+from .limits import QUEUE_BYTES_MAX, QUEUE_ENVELOPES_MAX, RATE_BURST, RATE_PER_S
 from .traffic import Meter
 
 SERVICE = "delian.wire.Link"

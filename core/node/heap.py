@@ -1,13 +1,17 @@
-"""Has the C library keep memory that was freed, for a process through which large messages pass.
+"""How a daemon's process deals with memory: it keeps what was freed, and looks seldom for cycles.
 
 glibc gives a block of a MiB back to the system when it is freed, or soon after, and takes pages for
 the next one. The system must clear them first and put them in one by one, and that costs several
 times what the copy does for which the block was made.
+
+Python's collector looks through all that there is, again and again, for cycles that nobody can
+reach. A coordinator makes few of them, and has much to look through: thousands of streams.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 
 #: Parameters of mallopt(3).
@@ -20,6 +24,8 @@ TRIM_BYTES = 256 * 2**20
 PAD_BYTES = 16 * 2**20
 #: Heaps for threads: few, so that what one has freed is there for the others.
 ARENAS = 2
+#: Objects more than there were before the collector looks; how often it then looks at older ones.
+COLLECT_AFTER = (20_000, 20, 50)
 
 
 def keep_freed_memory() -> bool:
@@ -39,3 +45,8 @@ def keep_freed_memory() -> bool:
     )
     taken = [mallopt(name, value) == 1 for name, value in wanted]
     return all(taken)
+
+
+def collect_seldom() -> None:
+    """For the whole process, from now on."""
+    gc.set_threshold(*COLLECT_AFTER)
