@@ -14,8 +14,8 @@ process, one after the other; a figure is the processor time of their calls.
   given in the ring: rounding it is training's part here, and left out of Flower's figure too.
 - The coordinator: every message, adding up ninety vectors, the secrets, their masks taken out.
 - `first`: a device that meets its neighbours' certificates for the first time verifies the CA's
-  signature on each; afterwards they are remembered. The figures compared are the second session's.
-- `plain`: the same without the compiled kernels.
+  signature on each; afterwards they are remembered, as in the figures that are compared.
+- `plain`: the same without the compiled kernels. Of both, the best of some sessions, by side.
 
 Flower: its own workflow and client mod (flwr.server.workflow.SecAggPlusWorkflow,
 flwr.client.mod.secaggplus_mod) with 43 shares (a device's own among them) and threshold 32, in a
@@ -258,7 +258,7 @@ def main() -> None:
     parser.add_argument("--silent", type=int, default=10)
     parser.add_argument("--dimension", type=int, default=2**20)
     parser.add_argument("--suite", type=int, default=1)
-    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--flower-python", help="a Python that has flwr")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

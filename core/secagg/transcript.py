@@ -80,7 +80,7 @@ class Session:
         return session
 
     def canonical(self) -> bytes:
-        """All fields in order, 150 bytes."""
+        """All fields in order, 142 bytes."""
         head = struct.pack("<QIII", self.run, self.round, self.attempt, self.purpose)
         ring = struct.pack("<dIIQ", self.clip, self.clients_max, self.bits, self.dimension)
         ring += struct.pack("<d??", self.noise, self.central, self.rotated)

@@ -10,8 +10,8 @@ from delian.core.secagg.errors import SecureError
 from delian.core.secagg.params import Graph, parameters
 
 #: (members, corrupt, dropout, degree, threshold): the semi-malicious rows of
-#: graph_parameter_finder_test.cc in google-parfait/federated-compute that a byte's points suffice
-#: for. Its own test asks for the same degree and a threshold that is not above.
+#: graph_parameter_finder_test.cc in google-parfait/federated-compute with 100 clients or more, and
+#: as many neighbours as a byte has points. Its test asks for that degree and no higher threshold.
 PUBLISHED = [
     (100, 0.3, 0.3, 92, 62),
     (100, 0.05, 0.33, 72, 39),
@@ -31,7 +31,12 @@ PUBLISHED = [
     (1_000, 0.0, 0.33, 228, 115),
     (100, 0.0, 0.0, 2, 2),
     (1_000, 0.0, 0.0, 2, 2),
+    (10_000, 0.0, 0.0, 2, 2),
     (100_000, 0.0, 0.0, 2, 2),
+    (1_000_000, 0.33, 0.05, 212, 173),
+    (1_000_000, 0.05, 0.05, 74, 52),
+    (1_000_000, 0.33, 0.0, 50, 49),
+    (1_000_000, 0.0, 0.0, 2, 2),
 ]
 #: A reimplementation in floating point gave these; the first three are what plans use.
 TABLE = [
