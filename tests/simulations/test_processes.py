@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import zlib
 from collections import Counter
@@ -48,20 +49,16 @@ def nobody_left():
 
 
 @pytest.fixture
-def database(tmp_path):
+def database():
     """The URL of a PostgreSQL server of our own."""
     if not SERVERS:
         pytest.skip("PostgreSQL is not installed")
     server = SERVERS[-1]
-    folder = tmp_path / "pg"
+    # Not below pytest's folder, which each session closes to everybody but root.
+    folder = Path(tempfile.mkdtemp(prefix="delian-pg-"))
     user = ["su", "-s", "/bin/sh", "nobody", "-c"] if os.getuid() == 0 else ["sh", "-c"]
-    folder.mkdir()
     if os.getuid() == 0:
         shutil.chown(folder, "nobody")
-        for parent in tmp_path.parents:
-            if parent.name.startswith("pytest-"):
-                parent.chmod(0o755)
-        tmp_path.chmod(0o755)
     data, options = folder / "data", f"-c listen_addresses='' -k {folder}"
 
     def run(command):
@@ -71,6 +68,7 @@ def database(tmp_path):
     run(f'{server}/pg_ctl -D {data} -w -o "{options}" -l {folder}/log start')
     yield f"postgresql+asyncpg://delian@/postgres?host={folder}"
     run(f"{server}/pg_ctl -D {data} -m immediate stop")
+    shutil.rmtree(folder)
 
 
 def check(result, virtual):
