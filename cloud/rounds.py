@@ -426,6 +426,7 @@ class RoundsMachine(RunMachine):
             reported=attempt.reported() if attempt else [],
             refused=dict(sorted(attempt.failures.items())) if attempt else {},
             target_met=attempt is not None and attempt.flushed,
+            sum=self._sum_digest(attempt) if model is not None else b"",
         )
 
     # ------------------------------------------------ evaluation

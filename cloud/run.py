@@ -8,6 +8,7 @@ pool of devices through the `Roster` alone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -374,6 +375,14 @@ class RunMachine(Machine[RunState]):
         vectors = [attempt.updates[device] for device in sorted(attempt.updates)]
         return robust.combine(vectors, plan.ring, plan.aggregation, plan.corrupt)
 
+    def _sum_digest(self, attempt: Attempt | None) -> bytes:
+        """SHA-256 of an opened sum, little-endian u32, for the record; empty where there is none,
+        for updates came one by one or in several sums.
+        """
+        if attempt is None or attempt.total is None or attempt.session is not None:
+            return b""
+        return hashlib.sha256(attempt.total.astype("<u4", copy=False).data).digest()
+
     # ------------------------------------------------ models
 
     def _replace_model(self, weights: BlobRef, memory: BlobRef | None) -> None:
@@ -442,6 +451,7 @@ class RunMachine(Machine[RunState]):
             model=attempt.weights.digest,
             metrics=found,
             devices=len(devices),
+            sum=self._sum_digest(attempt),
         )
         self._compare(found["personalised_loss"], attempt.weights)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -247,6 +248,13 @@ class TestClosing:
         facts = bench.facts()
         assert facts["succeeded"] and facts["round"] == 1
         assert facts["reported"] == facts["selected"] == sorted(bench.one + bench.two)
+
+    def test_the_record_names_the_sum_by_its_hash(self):
+        bench = Bench().aggregating()
+        total = bench.total.tobytes()
+        assert bench.updated().facts()["sum"] == hashlib.sha256(total).digest()
+        short = Bench().collecting().fires("round", after=100 * SECOND)
+        assert short.facts()["sum"] == b""
 
     def test_a_model_that_did_not_change_is_kept(self):
         assert not Bench().aggregating().updated(WEIGHTS).of(DropBlob)
