@@ -117,6 +117,9 @@ def sign(
     cohort_min: Annotated[
         int, typer.Option("--cohort-min", min=0, help="Updates masked among at least so many.")
     ] = 0,
+    corrupt: Annotated[
+        float, typer.Option("--corrupt", min=0.0, max=0.5, help="Masked against this share.")
+    ] = 0.0,
     memory_mib: Annotated[int, typer.Option("--memory-mib", min=0, help="0: the owner's.")] = 0,
     cpu_s: Annotated[int, typer.Option("--cpu-s", min=0, help="0: the owner's.")] = 0,
     wall_s: Annotated[int, typer.Option("--wall-s", min=0, help="0: the owner's.")] = 0,
@@ -143,6 +146,7 @@ def sign(
         clip=built.manifest.clip,
         dimension=built.manifest.dimension,
         cohort_min=cohort_min,
+        corrupt=corrupt,
         targets=tuple(target or (ANY,)),
         limits=ArtifactLimits(memory_mib=memory_mib, cpu_s=cpu_s, wall_s=wall_s),
         valid_s=seconds_of(valid),
@@ -220,6 +224,7 @@ def signed_plan(
         clip=plan.ring.clip,
         dimension=plan.ring.dimension,
         cohort_min=plan.secure.cohort_min,
+        corrupt=plan.secure.corrupt,
         noise=plan.ring.noise,
         central=plan.ring.central,
     )
@@ -280,6 +285,7 @@ def _facts(manifest: ArtifactManifest) -> dict[str, Any]:
         "clip": manifest.clip,
         "dimension": manifest.dimension,
         "cohort_min": manifest.cohort_min,
+        "corrupt": manifest.corrupt,
         "noise": manifest.noise,
         "central": manifest.central,
         "limits": {n: getattr(limits, n) for n in ("memory_mib", "cpu_s", "wall_s")},

@@ -145,6 +145,7 @@ class OnlineFolder:
         clip: float,
         dimension: int,
         cohort_min: int = 0,
+        corrupt: float = 0.0,
         noise: float = 0.0,
         central: bool = False,
         targets: tuple[str, ...] = (m.ANY,),
@@ -170,6 +171,7 @@ class OnlineFolder:
             clip=clip,
             dimension=dimension,
             cohort_min=cohort_min,
+            corrupt=corrupt,
             noise=noise,
             central=central,
         )

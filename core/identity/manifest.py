@@ -246,9 +246,12 @@ def check_task(manifest: ArtifactManifest, task: Task) -> None:
                 if own
                 else "the devices' noise was to be their own",
             )
-    if manifest.cohort_min and task.secure.cohort_min < manifest.cohort_min:
+    secure, least = task.secure, manifest.cohort_min
+    if least and (secure.cohort_min < least or not secure.corrupt >= manifest.corrupt):
         raise ArtifactError(
-            "masks", f"updates were to be masked among at least {manifest.cohort_min} devices"
+            "masks",
+            f"updates were to be masked among at least {least} devices, against"
+            f" {manifest.corrupt:.0%} of them",
         )
 
 
@@ -330,6 +333,7 @@ def _check_manifest(manifest: ArtifactManifest) -> None:
         and all(0 < len(t.encode()) <= TARGET_BYTES_MAX for t in manifest.targets)
         and manifest.clip > 0.0
         and manifest.noise >= 0.0
+        and 0.0 <= manifest.corrupt < 1.0
         and manifest.dimension >= 1
     )
     if not good:

@@ -40,7 +40,7 @@ class ArtifactLimits(_message.Message):
     def __init__(self, memory_mib: _Optional[int] = ..., cpu_s: _Optional[int] = ..., wall_s: _Optional[int] = ...) -> None: ...
 
 class ArtifactManifest(_message.Message):
-    __slots__ = ("federation", "line", "sequence", "bundle", "targets", "issued_s", "expires_s", "limits", "clip", "dimension", "cohort_min", "noise", "central")
+    __slots__ = ("federation", "line", "sequence", "bundle", "targets", "issued_s", "expires_s", "limits", "clip", "dimension", "cohort_min", "noise", "central", "corrupt")
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class ArtifactManifest(_message.Message):
     COHORT_MIN_FIELD_NUMBER: _ClassVar[int]
     NOISE_FIELD_NUMBER: _ClassVar[int]
     CENTRAL_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
     federation: str
     line: str
     sequence: int
@@ -67,7 +68,8 @@ class ArtifactManifest(_message.Message):
     cohort_min: int
     noise: float
     central: bool
-    def __init__(self, federation: _Optional[str] = ..., line: _Optional[str] = ..., sequence: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., issued_s: _Optional[int] = ..., expires_s: _Optional[int] = ..., limits: _Optional[_Union[ArtifactLimits, _Mapping]] = ..., clip: _Optional[float] = ..., dimension: _Optional[int] = ..., cohort_min: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ...) -> None: ...
+    corrupt: float
+    def __init__(self, federation: _Optional[str] = ..., line: _Optional[str] = ..., sequence: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., issued_s: _Optional[int] = ..., expires_s: _Optional[int] = ..., limits: _Optional[_Union[ArtifactLimits, _Mapping]] = ..., clip: _Optional[float] = ..., dimension: _Optional[int] = ..., cohort_min: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., corrupt: _Optional[float] = ...) -> None: ...
 
 class SignedArtifact(_message.Message):
     __slots__ = ("keys", "keys_signature", "manifest", "signer", "signature")

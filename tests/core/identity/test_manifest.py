@@ -161,6 +161,8 @@ def test_fields_that_this_version_does_not_know_are_refused_though_signed():
         {"clip": float("nan")},
         {"noise": -1.0},
         {"noise": float("nan")},
+        {"corrupt": 1.0},
+        {"corrupt": float("nan")},
         {"dimension": 0},
     ],
 )
@@ -189,6 +191,12 @@ def test_a_coordinator_cannot_loosen_the_plan_that_was_signed():
             m.check_task(manifest(), Task(ring=other))
     # An evaluation's ring is of metrics, and everybody computes it.
     m.check_task(manifest(), Task(purpose=EVALUATE, ring=RingPlan(clip=96.0, dimension=4)))
+    strong = manifest(cohort_min=5, corrupt=0.2)
+    m.check_task(strong, Task(ring=ring, secure=SecurePlan(cohort_min=5, corrupt=0.2)))
+    for share in (0.1, float("nan")):
+        weak = Task(ring=ring, secure=SecurePlan(cohort_min=5, corrupt=share))
+        with pytest.raises(m.ArtifactError, match="against 20% of them"):
+            m.check_task(strong, weak)
     masked = manifest(cohort_min=5)
     m.check_task(masked, Task(ring=ring, secure=SecurePlan(cohort_min=5)))
     for task in (Task(ring=ring), Task(ring=ring, secure=SecurePlan(cohort_min=4))):
