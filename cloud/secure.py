@@ -89,8 +89,8 @@ class Sessions:
         elif isinstance(message, Consent):
             requests = session.add_consent(message)
             told = set(requests)
-            for device, request in requests.items():
-                self._send(self._edge_of(attempt, device), request)
+            for ready, request in requests.items():
+                self._send(self._edge_of(attempt, ready), request)
         else:
             assert isinstance(message, UnmaskShares)
             counts = session.add_unmask(message)

@@ -482,14 +482,7 @@ class DeviceMachine(SessionMachine):
     # ------------------------------------------------ ending
 
     def finish(self, message: UploadAck) -> None:
-        self.record(
-            "answered",
-            device=self.state.device,
-            run=message.run,
-            round=message.round,
-            attempt=message.attempt,
-            status=int(message.status),
-        )
+        self._record_answer(message)
         self._end()
 
     def give_up(self, _: object) -> None:

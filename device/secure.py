@@ -14,8 +14,6 @@ silent while it waits for its neighbours, any other home passes its words on.
 
 from __future__ import annotations
 
-from typing import Any
-
 from google.protobuf.message import Message
 
 from ..core.machine import Machine
@@ -27,7 +25,7 @@ from ..core.secagg.client import ClientSession, ClientState
 from ..core.secagg.client import Phase as SessionPhase
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
-from ..core.wire.round_pb2 import NOT_IN_COHORT, Failure, FailureReason, Task
+from ..core.wire.round_pb2 import NOT_IN_COHORT, Failure, FailureReason, Task, UploadAck
 from .state import DevicePolicy, DeviceState, Phase
 from .table import Trigger
 
@@ -81,6 +79,18 @@ class SessionMachine(Machine[DeviceState]):
             attempt=task.attempt,
             device=self.state.device,
             reason=reason,
+        )
+
+    def _record_answer(self, message: UploadAck) -> None:
+        """What became of an answer, and whether it was an update."""
+        self.record(
+            "answered",
+            device=self.state.device,
+            run=message.run,
+            round=message.round,
+            attempt=message.attempt,
+            status=int(message.status),
+            update=self.state.upload is not None,
         )
 
     # ------------------------------------------------ what the device asks
@@ -215,16 +225,9 @@ class SessionMachine(Machine[DeviceState]):
         state.upload, state.failure = None, self._failure(self._task(), NOT_IN_COHORT)
         self.resume_upload(None)
 
-    def stay(self, message: Any) -> None:
+    def stay(self, message: UploadAck) -> None:
         state, task = self.state, self._task()
-        self.record(
-            "answered",
-            device=state.device,
-            run=message.run,
-            round=message.round,
-            attempt=message.attempt,
-            status=int(message.status),
-        )
+        self._record_answer(message)
         state.upload = state.failure = None
         self.cancel_timer("repeat")
         # From the end of its time on: as long again, in which the sums go up, and some more.

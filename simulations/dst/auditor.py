@@ -13,6 +13,8 @@ attempt   Attempts are numbered upwards, ask no more devices than the plan says,
           for again once they are closed. A sum is asked for early only when there is enough.
 again     No device trains again what was answered.
 private   Nothing that a device sends holds its number of examples or its loss.
+ledger    No key serves two attempts, no device signs two sets of survivors, and of no device are
+          shares of both its secrets out. No masked sum is read of fewer devices than its plan says.
 refused   No honest node sends what another refuses.
 """
 
@@ -44,6 +46,7 @@ from ...core.ports import (
     Vector,
 )
 from ...core.privacy import ring
+from ...core.secagg import messages
 from ...core.streams import device_key
 from ...core.wire.admission_pb2 import EdgeHello
 from ...core.wire.journal_pb2 import Drain, DrainEdge
@@ -62,6 +65,7 @@ from ...core.wire.round_pb2 import (
 )
 from .edge_book import EdgeBook, Name, OracleFailure
 from .edge_book import name_of as _name
+from .ledger import Ledger
 from .work import EXAMPLES, LOSS, update_of
 
 if TYPE_CHECKING:
@@ -98,10 +102,13 @@ class AttemptBook:
 
 @dataclass(slots=True)
 class Step:
-    """What a server update was given: the sums, and the round."""
+    """What a server update was given: the sums, and the round. masked: waves whose sums are in and
+    cannot be read yet.
+    """
 
     round: int
     sums: list[tuple[Name, Vector, tuple[int, ...]]]
+    masked: frozenset[Name]
 
 
 @dataclass(slots=True)
@@ -134,6 +141,8 @@ class Auditor:
         self._used: set[tuple[Name, int]] = set()
         self._counted: dict[tuple[int, int, Name], int] = defaultdict(int)  # edge, part
         self.edges = EdgeBook()
+        self._ledger = Ledger()
+        self._whys: set[str] = set()  # why sessions have failed
         self._answered: set[tuple[int, Name]] = set()
         self._lies: dict[tuple[Name, int], list[Vector]] = defaultdict(list)
 
@@ -153,6 +162,7 @@ class Auditor:
         if tier is Tier.CLOUD:
             self._look_for_steps(host, effects)
         elif tier is Tier.DEVICE:
+            self._ledger.handled(host, effects)
             for effect in effects:
                 if type(effect) is RunProgram:
                     key = (host.node.number, _name(host.machine.state.task))
@@ -181,6 +191,7 @@ class Auditor:
         tier, kind = host.node.tier, type(message)
         if tier is Tier.DEVICE:
             self._look_for_secrets(host, message)
+            self._ledger.sent(message)
         elif kind is UploadAck:
             upload = type(event) is Received and type(event.message) is Upload
             if upload and message.status == COUNTED:
@@ -207,6 +218,8 @@ class Auditor:
             key = (_name(message), message.device)
             if len(message.vector) % 4 == 0:
                 self._lies[key].append(np.frombuffer(message.vector, "<u4"))
+        elif type(message) in messages.UP:
+            self._lies[_name(message), message.device] = []
 
     def will_make(self, effect: RunProgram, digest: bytes) -> None:
         """A server update has begun; it makes the model of this digest."""
@@ -224,16 +237,26 @@ class Auditor:
                 sums = [((number, p.round, p.attempt), p.total, tuple(p.unused)) for p in pieces]
                 for one in sums:
                     self._check_sum(*one)
-                step = self._steps[effect.ticket] = Step(run.round, sums)
+                masked = frozenset(
+                    (number, w.round, w.attempt) for w in run.open if w.session is not None
+                )
+                step = self._steps[effect.ticket] = Step(run.round, sums, masked)
                 self._check_step(self.runs[number].plan, step, *effect.arguments)
 
     def _check_sum(self, name: Name, total: Vector, devices: tuple[int, ...]) -> None:
-        book = self.attempts[name]
+        book, plan = self.attempts[name], self.runs[name[0]].plan
         self.check(len(set(devices)) == len(devices) > 0, "sum", f"{name} names {devices}")
+        self.check(len(devices) >= plan.cohort_min, "ledger", f"{name} is of {devices}")
         self.check(len(total) == book.plan.length, "sum", f"{name} has {len(total)} numbers")
         rest = total - self._sum_of(name, devices)
+        if plan.secure is not None and self._twisted(name):
+            return  # a liar's shares may make a wrong mask
         if rest.any() and not any(not (rest - lie).any() for lie in self._lied(name, devices)):
             self.fail("sum", f"{name}: the sum is not that of {sorted(devices)}")
+
+    def _twisted(self, name: Name) -> bool:
+        """Whether a liar has said something in a session, or under masks."""
+        return any(at[0] == name for at in self._lies)
 
     def _sum_of(self, name: Name, devices: Iterable[int]) -> Vector:
         """What the devices meant to say, added up."""
@@ -264,6 +287,8 @@ class Auditor:
         self.check(len(devices) == fields["devices"], "lost", f"{name}: not all have judged")
         plan, total = self.attempts[name].plan, self._sum_of(name, devices)
         if metrics.decode(total, plan) == fields["metrics"]:
+            return
+        if self.runs[run].plan.secure is not None and self._twisted(name):
             return
         for lie in self._lied(name, devices):
             with contextlib.suppress(ring.RingError):
@@ -302,7 +327,7 @@ class Auditor:
                     touched.add(self._tasked(message, effect.to.number))
                 elif isinstance(message, EdgeSumAck):
                     self._acked(event)
-                elif isinstance(message, RoundClosed):
+                elif isinstance(message, RoundClosed) and not message.HasField("device"):
                     self._close(_name(message))
                 elif isinstance(message, Flush):
                     self._flush(message)
@@ -396,6 +421,8 @@ class Auditor:
             if not book.plan.buffered and name not in used:
                 continue
             devices = used.get(name, frozenset())
+            if name in step.masked:
+                continue
             same = devices == attempt.unused
             self.check(same, "lost", f"{name}: {attempt.unused} are here, {devices} are used")
             attempt.unused = set()
@@ -423,6 +450,9 @@ class Auditor:
             for name, attempt in self.attempts.items():
                 if name[0] == fields["run"]:
                     attempt.unused = set()
+        elif kind == "session" and fields["why"]:
+            self._whys.add(fields["why"])
+            self.attempts[fields["run"], fields["round"], fields["attempt"]].unused = set()
         elif kind == "edge_lost":
             for name, attempt in self.attempts.items():
                 if fields["edge"] in attempt.asked and not attempt.closed:
@@ -471,7 +501,7 @@ class Auditor:
         run.weights, run.models, run.batch = fields["model"], run.models + 1, None
 
     def _fell_short(self, run: RunBook, fields: Any) -> None:
-        if fields["why"] not in _HONEST:
+        if fields["why"] not in _HONEST and fields["why"] not in self._whys:
             # Sums that cannot be decoded: only those who lie can make some.
             liars = self.world.weather.liars.intersection(fields["reported"])
             self.check(bool(liars), "sum", f"run {fields['run']}: {fields['why']}")

@@ -97,7 +97,7 @@ def _cloud(state: CoordinatorState, host: Host) -> dict[str, bool]:
     checks: dict[str, Any] = {
         "runs": len(state.runs) <= RUNS_ACTIVE_MAX and len(state.ended) <= RUNS_ENDED_MAX,
         "edges": len(state.edges) <= host.world.shape.edges,
-        "timers": len(host.timers) <= RUN_TIMERS * len(state.runs) + 2 * waves,
+        "timers": len(host.timers) <= RUN_TIMERS * len(state.runs) + 3 * waves,
     }
     for edge, view in state.edges.items():
         checks[f"edge {edge} ready"] = view.ready == sorted(set(view.ready))

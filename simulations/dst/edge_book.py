@@ -63,7 +63,7 @@ class EdgeBook:
             life = (edge, incarnation, name_of(message))
             self._acked[life].add(message.part)
             self._touched.add(life)
-        elif isinstance(message, RoundClosed):
+        elif isinstance(message, RoundClosed) and not message.HasField("device"):
             self._closed.add((edge, incarnation, name_of(message)))
         elif isinstance(message, EdgeTask) and message.alone:
             newest = name_of(message.task)

@@ -6,13 +6,16 @@ another, so each seed leaves out many of them. A tenth of the seeds has none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...core.ports import CLOUD, Node, Tier
 from .dice import Dice
 
 #: Numbers in an update.
 DIMENSION = 64
+#: In one of so many seeds updates are masked; its cohorts have so many devices at least.
+SECURE_EVERY = 4
+COHORT_LEAST = 4
 #: The synchronous run, and the buffered one that some seeds have beside it.
 ROUNDS_RUN, BUFFERED_RUN = 1, 2
 
@@ -94,7 +97,9 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The federation and its work. See `cloud.plan.RunPlan` for a run's part."""
+    """The federation and its work. See `cloud.plan.RunPlan` for a run's part. secure: updates are
+    masked, of cohorts small enough that many seeds can be.
+    """
 
     devices: int
     edges: int
@@ -118,6 +123,7 @@ class Shape:
     devices_max: int
     sum_bytes_max: int
     lease_s: float
+    secure: bool = False
     orders: tuple[Order, ...] = ()
 
 
@@ -125,6 +131,8 @@ def draw(seed: int, devices: int, edges: int) -> tuple[Shape, Weather]:
     """What the seed is about."""
     dice = Dice(seed, "swarm")
     shape = _shape(dice, devices, edges)
+    if seed % SECURE_EVERY == 0 and devices >= COHORT_LEAST:
+        shape = _masked(Dice(seed, "masks"), shape)
     if seed % 10 == 0:
         return shape, Weather(settle=True)
     return shape, _weather(dice, shape)
@@ -165,6 +173,22 @@ def _shape(dice: Dice, devices: int, edges: int) -> Shape:
         sum_bytes_max=3 * 4 * (DIMENSION + 1) if dice.chance(0.1) else 2**30,
         lease_s=dice.choice((20.0, 60.0, 120.0)),
         orders=_orders(dice, devices, edges, buffered),
+    )
+
+
+def _masked(dice: Dice, shape: Shape) -> Shape:
+    """The same with masked updates: rounds and waves of a few devices."""
+    cohort = min(dice.whole(COHORT_LEAST, 9), shape.devices)
+    buffer = min(cohort, 6) if shape.buffer else 0
+    return replace(
+        shape,
+        secure=True,
+        cohort=cohort,
+        reports_min=min(shape.reports_min, COHORT_LEAST),
+        buffer=buffer,
+        concurrency=dice.whole(buffer, 2 * buffer) if buffer else 0,
+        # A session is many messages one after the other.
+        round_s=max(16.0, shape.round_s),
     )
 
 

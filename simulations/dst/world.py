@@ -22,6 +22,7 @@ from ...core.machine import Backoff
 from ...core.node.disk import Disk
 from ...core.node.segments import Segments
 from ...core.ports import CLOUD, MS, SECOND, Event, Node, Ordered, Tier
+from ...core.secagg.identity import SimulatedIdentity
 from ...core.streams import Streams
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ...core.wire.blob_pb2 import BlobRef
@@ -29,6 +30,7 @@ from ...core.wire.journal_pb2 import Conditions, DeniedVersion, Drain, DrainEdge
 from ...core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE, Address
 from ...core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage, RunOrder
 from ...core.wire.round_pb2 import RingPlan
+from ...core.wire.secure_pb2 import SecurePlan
 from ...device.machine import DeviceMachine
 from ...device.machine import restore as restore_device
 from ...device.state import DevicePolicy, DeviceState
@@ -61,6 +63,7 @@ _HEARTBEAT_NS = 10 * SECOND
 _CAPABLE = Eligibility(powered=True, unmetered=True, idle=True, consented=True)
 _UNPLUGGED = Eligibility(powered=False, unmetered=True, idle=True, consented=True)
 _UNWILLING = Eligibility(powered=True, unmetered=True, idle=True, consented=False)
+_MASKS = SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.2)
 _EDGE_BACKOFF = Backoff(2 * SECOND, 20 * SECOND, 64 * 1024)
 _DEVICE_BACKOFF = Backoff(SECOND, 20 * SECOND, 16 * 1024)
 
@@ -193,7 +196,10 @@ class World:
             backoff=_EDGE_BACKOFF,
         )
         state = CoordinatorState() if snapshot is None else restore_cloud(snapshot)
-        return Coordinator(state, None, policy)
+        return Coordinator(state, self._identity(0), policy)
+
+    def _identity(self, device: int) -> SimulatedIdentity | None:
+        return SimulatedIdentity(device, self.seed) if self.shape.secure else None
 
     def _edge_maker(self, edge: int) -> Callable[[bytes | None], EdgeMachine]:
         shape = self.shape
@@ -217,13 +223,19 @@ class World:
         return make
 
     def _device_maker(self, device: int) -> Callable[[bytes | None], DeviceMachine]:
-        policy = DevicePolicy(backoff=_DEVICE_BACKOFF, retry_ms=(4_000, 15_000))
+        policy = DevicePolicy(
+            backoff=_DEVICE_BACKOFF, retry_ms=(4_000, 15_000), unmask_ns=60 * SECOND
+        )
         homes = tuple(Node(Tier.EDGE, e) for e in self.shape.homes[device])
         facts = DeviceFacts(memory_mib=512)
+        secret = hashlib.sha256(f"{self.seed} {device}".encode()).digest()
+        identity = self._identity(device)
 
         def make(snapshot: bytes | None) -> DeviceMachine:
             state = DeviceState(device) if snapshot is None else restore_device(snapshot)
-            return DeviceMachine(state, homes, self.streams, facts, _CAPABLE, policy)
+            return DeviceMachine(
+                state, homes, self.streams, facts, _CAPABLE, policy, secret, identity
+            )
 
         return make
 
@@ -432,6 +444,7 @@ class World:
             concurrency=shape.concurrency if buffered else 0,
             staleness_max=shape.staleness_max,
             seed=self.seed,
+            secure=_MASKS if shape.secure else None,
         )
 
     # ------------------------------------------------ the end

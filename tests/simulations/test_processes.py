@@ -173,7 +173,8 @@ def acknowledged(fleet, attempts):
     for device in range(6):
         for line in (fleet / f"device-{device}.log").read_text().splitlines():
             said = json.loads(line) if line.startswith("{") else {}
-            if said.get("event") == "answered" and said["status"] == COUNTED:
+            counted = said.get("event") == "answered" and said["status"] == COUNTED
+            if counted and said["update"]:
                 at = said["round"], said["attempt"]
                 assert at not in reported or device in reported[at], (device, at)
                 count += 1

@@ -132,7 +132,7 @@ def test_hash_randomisation_does_not_change_the_report(tmp_path: Path) -> None:
 
 
 def test_the_back_ends_tell_the_same_story() -> None:
-    # Plain: last bits of weights differ, so keys do, and signatures are now and then a byte shorter.
+    # Plain: last bits of weights differ, so keys do, and signatures differ by a byte now and then.
     plain = 'privacy.aggregation="plain"'
     native, reference = run(plain), run(plain, backend="reference")
     for a, b in zip(native.rounds, reference.rounds, strict=True):
