@@ -281,7 +281,7 @@ class MasksConfig(Section):
         default=3, ge=3, le=1000, description="Be in no sum of fewer devices than this."
     )
     corrupt: float = Field(
-        default=0.0,
+        default=0.05,
         ge=0.0,
         lt=1.0,
         description="Ask for masks that hold when this share of the devices works with the "

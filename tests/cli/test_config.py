@@ -203,3 +203,10 @@ def test_a_configuration_file_that_is_not_there_is_told(delian, tmp_path):
 
 def test_the_defaults_are_valid(tmp_path):
     assert Config.model_validate(Config().model_dump()) == Config()
+
+
+def test_what_an_owner_asks_of_masks_is_what_the_protocol_asks_where_nobody_does():
+    from delian.core.secagg.client import Policy
+
+    floor, asked = Policy(), Config().device.masks
+    assert (asked.cohort_min, asked.corrupt) == (floor.cohort_min, floor.corrupt)
