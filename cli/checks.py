@@ -317,6 +317,19 @@ def check_artifacts(device: DeviceConfig) -> Iterator[Finding]:
         yield of_error("device bundles", error)
 
 
+def check_masks(device: DeviceConfig) -> Finding:
+    """Whether the device keeps its updates from edges and coordinator."""
+    masks = device.masks
+    if not masks.required:
+        return warning(
+            "device masks",
+            "not required: it takes tasks whose updates edges or coordinator could read",
+            "set device.masks.required = true, unless you trust both",
+        )
+    text = f"required, among {masks.cohort_min} or more, against {masks.corrupt:.0%} of them"
+    return ok("device masks", text)
+
+
 def any_wrong(findings: list[Finding]) -> bool:
     return any(f.state is State.WRONG for f in findings)
 

@@ -106,6 +106,7 @@ def _local(loaded: Loaded, role: str) -> Iterator[Finding]:
     if role == "device":
         yield from checks.check_data(config.device)
         yield from checks.check_artifacts(config.device)
+        yield checks.check_masks(config.device)
     yield from checks.check_identity(config, role)
     if role != "operator":
         yield checks.check_disk(f"{role} disk", getattr(config, role).state)

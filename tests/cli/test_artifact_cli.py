@@ -133,3 +133,13 @@ def test_a_device_joins_with_the_root_key_and_doctor_tells_how_it_stands(
     identity = tmp_path / "state" / "delian" / "device" / "identity"
     (identity / "artifact-root.pub").write_text("damaged")
     assert told()["state"] == "wrong"
+
+
+def test_doctor_tells_whether_updates_must_be_masked(delian, tmp_path):
+    def told(*settings) -> dict[str, str]:
+        _, found, _ = delian("doctor", "device", "--offline", "--json", *settings)
+        return next(f for f in found["findings"] if f["name"] == "device masks")
+
+    assert told()["state"] == "warning" and "could read" in told()["text"]
+    asked = ("--set", "device.masks.required=true", "--set", "device.masks.cohort_min=20")
+    assert told(*asked)["state"] == "ok" and "among 20 or more" in told(*asked)["text"]
