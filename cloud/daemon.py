@@ -52,7 +52,6 @@ from .fleet import Fleet, live
 from .machine import restore
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
 from .operator import Desk, OperatorService, Orders
-from .plan import RunPlan
 from .registry import MODELS_KEPT, NotKnown, Registry
 from .state import CoordinatorPolicy, CoordinatorState
 from .store import records
@@ -422,9 +421,8 @@ class CloudDaemon:
         return None
 
     def _limit(self, sender: Node) -> int:
-        runs = self._state().runs.values()
-        plans = [RunPlan.from_message(run.run, run.plan) for run in runs]
-        return EDGE_BYTES_MAX + max((plan.report_bytes for plan in plans), default=0)
+        machine: Any = self.cloud.machine
+        return EDGE_BYTES_MAX + int(machine.report_bytes_max)
 
     def _edge_limit(self, sender: Node) -> int:
         machine: Any = self.gatherer.machine

@@ -270,6 +270,11 @@ class Coordinator(Machine[CoordinatorState]):
         self._machines[run.run] = machine
         return machine
 
+    @property
+    def report_bytes_max(self) -> int:
+        """Of the largest report that an edge may owe to a run."""
+        return max((m.plan.report_bytes for m in self._active()), default=0)
+
     def _active(self) -> list[RunMachine]:
         return [self._machine(run) for run in self.state.runs.values()]
 

@@ -77,6 +77,13 @@ class TestRules:
         assert bench.records("refused_sum")
         assert Bench().collecting().sum(1, {}).records("refused_sum") == []
 
+    def test_as_much_is_taken_of_an_edge_as_the_largest_run_asks_for(self):
+        assert Bench().machine.report_bytes_max == 0
+        assert Bench().collecting().machine.report_bytes_max == RING.nbytes
+        bench = Apart.by().collecting()
+        assert bench.machine.report_bytes_max == 6 * RING.nbytes
+        assert bench.again().machine.report_bytes_max == 6 * RING.nbytes
+
     def test_what_has_come_survives_a_restart(self):
         bench = Apart.by().collecting()
         one, two = bench.one, bench.two
