@@ -17,9 +17,15 @@ from delian.cloud.buffered import BufferedMachine
 from delian.cloud.machine import Coordinator
 from delian.cloud.roster import Roster
 from delian.cloud.rounds import RoundsMachine
+from delian.cloud.run import RunMachine
 from delian.cloud.state import Attempt, Phase
 from delian.core.ports import ProgramFinished, SetTimer, Started
+from delian.core.secagg import client, kdf, server
+from delian.core.secagg.client import ClientSession
+from delian.core.secagg.client import Phase as ClientPhase
+from delian.core.secagg.server import ServerSession
 from delian.core.wire.round_pb2 import COUNTED, Failure
+from delian.core.wire.secure_pb2 import Survivors
 from delian.device.machine import DeviceMachine
 from delian.device.machine import Trigger as DeviceTrigger
 from delian.edge import collection
@@ -434,6 +440,97 @@ def tells_its_examples(patch: Patch) -> None:
         return found
 
     patch.setattr(DeviceMachine, "read", read_and_tell)
+
+
+# ---------------------------------------------------------------- secure aggregation
+
+
+@mutant("ledger", seed=4)
+def makes_the_same_keys_again(patch: Patch) -> None:
+    """A device makes the keys of every attempt of one secret that never moves on."""
+    patch.setattr(kdf, "session_secret", lambda master, session: kdf.hkdf(master, b"session"))
+    patch.setattr(kdf, "ratchet", lambda master: master)
+
+
+@mutant("sum", "machine", "progress", seed=4)
+def adds_every_mask(patch: Patch) -> None:
+    """A device adds all its masks, also those that it should subtract."""
+    patch.setattr(client, "sign_towards", lambda own, other: 1)
+
+
+@mutant("sum", "machine", "progress", seed=4)
+def gives_the_other_share(patch: Patch) -> None:
+    """A device gives shares of the mask keys of those in the sum, and not of their seeds."""
+    opened = kdf.open_sealed
+
+    def turned(*arguments: Any) -> bytes:
+        plain = opened(*arguments)
+        return plain[32:] + plain[:32]
+
+    patch.setattr(kdf, "open_sealed", turned)
+
+
+@mutant("ledger", seed=4)
+def signs_whatever_it_is_told(patch: Patch) -> None:
+    """A coordinator that asks again names other survivors, and a device signs those too."""
+    answer, hear = ServerSession.answer, ClientSession.take_survivors
+
+    def other(self: Any, device: int) -> Any:
+        message = answer(self, device)
+        if isinstance(message, Survivors):
+            members = bytearray(message.members)
+            for index, member in enumerate(self.state.members):
+                if member != device and members[index >> 3] >> (index & 7) & 1:
+                    members[index >> 3] ^= 1 << (index & 7)
+                    break
+            message.members = bytes(members)
+        return message
+
+    def sign(self: Any, survivors: Any) -> Any:
+        self.state.heard.pop("Survivors", None)
+        if self.state.phase is ClientPhase.CONSENTED:
+            self.state.phase = ClientPhase.MASKED
+        return hear(self, survivors)
+
+    patch.setattr(ServerSession, "answer", other)
+    patch.setattr(ClientSession, "take_survivors", sign)
+
+
+@mutant("sum", "machine", "progress", seed=4)
+def needs_one_share_less(patch: Patch) -> None:
+    """A coordinator makes a secret of one share less than it takes."""
+    recover = server.recover
+
+    def too_early(shares: Any, threshold: int, public: Any) -> Any:
+        few = dict(sorted(shares.items())[: threshold - 1])
+        return recover(few, threshold - 1, None)
+
+    patch.setattr(server, "recover", too_early)
+
+
+@mutant("sum", seed=4)
+def reads_the_sum_with_its_masks(patch: Patch) -> None:
+    """A coordinator takes the masked sum for the sum."""
+    opened = RoundsMachine._opened
+
+    def masked(self: Any, attempt: Any, outcome: Any) -> str:
+        total = attempt.total
+        why = opened(self, attempt, outcome)
+        attempt.total = total
+        return why
+
+    patch.setattr(RunMachine, "_opened", masked)
+
+
+@mutant("sum", "lost", "machine", "progress", seed=4)
+def unmasks_for_others(patch: Patch) -> None:
+    """A coordinator leaves a device of the sum out of the survivors."""
+    survivors = ServerSession.survivors
+
+    def without_one(self: Any, devices: Any) -> Any:
+        return survivors(self, sorted(devices)[1:])
+
+    patch.setattr(ServerSession, "survivors", without_one)
 
 
 # ---------------------------------------------------------------- driver and journal
