@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from delian.core.data.fit import fit
 from delian.core.data.rows import DataSettings, Rows
+from delian.core.identity.artifact_keys import OnlineFolder, RootFolder
 from delian.core.identity.folder import HomeAddress
 from delian.core.identity.roles import Guard
 from delian.core.ir import DType, TensorType
@@ -30,8 +32,9 @@ from delian.core.ports import CLOUD, Node, Received, Tier
 from delian.core.runtime import Runtime
 from delian.core.streams import device_key
 from delian.core.wire.admission_pb2 import EdgeHello, Pace, RetryWindow
-from delian.core.wire.blob_pb2 import FetchBlob
+from delian.core.wire.blob_pb2 import BlobRef, FetchBlob
 from delian.core.wire.round_pb2 import (
+    BAD_BUNDLE,
     EVALUATE,
     TRAIN,
     EdgeProgress,
@@ -148,9 +151,12 @@ class Cloud:
             self.changed.clear()
             await self.changed.wait()
 
-    async def round(self, number: int, purpose=TRAIN) -> EdgeSum:
+    async def round(self, number: int, purpose=TRAIN, manifest=b"", **ring) -> EdgeSum:
+        """ring: what a malicious cloud asks for in place of the bundle's plan."""
+        signed = manifest
         manifest = self.made.manifest
         plan = RingPlan(clip=manifest.clip, clients_max=4, bits=32, dimension=manifest.dimension)
+        plan.MergeFrom(RingPlan(**ring))
         if purpose == EVALUATE:
             plan = RingPlan(clip=metrics.CLIP, clients_max=4, bits=32, dimension=4)
         await self.until(lambda: DEVICE.number in self.ready)
@@ -165,6 +171,7 @@ class Cloud:
                 time_ms=60_000,
                 rng_key=KEY,
                 purpose=purpose,
+                manifest=signed,
             ),
             devices=[DEVICE.number],
             time_ms=70_000,
@@ -287,6 +294,59 @@ def test_rounds_over_sockets_give_the_sums_that_they_must(made, data, tmp_path):
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert b"delian_edge_cloud_up 1\n" in await reader.read()
         writer.close()
+
+    run(scene())
+
+
+def test_a_malicious_cloud_gets_nothing_from_a_device_that_has_a_root_key(made, data, tmp_path):
+    """Unsigned bundles, signed for something else, loosened plans, replayed old ones."""
+    root = RootFolder.create(tmp_path / "root")
+    online = OnlineFolder.create(tmp_path / "online")
+    root.sign(INSECURE, {"online": online.public})
+    shutil.copy(root.folder / "keys", online.folder / "keys")
+    bare = made.bare().to_bytes()
+    ref = BlobRef(digest=hashlib.sha256(bare).digest(), size=len(bare))
+    facts = {"clip": made.manifest.clip, "dimension": made.manifest.dimension}
+    other = BlobRef(digest=bytes(32), size=ref.size)
+    old, new = (online.sign("small", ref, **facts) for _ in range(2))
+    elsewhere = online.sign("elsewhere", other, **facts)
+    masked = online.sign("masked", ref, **facts, cohort_min=3)
+
+    async def scene():
+        cloud = Cloud(tmp_path / "cloud", made)
+        port = await cloud.start()
+        edge = Running(edge_daemon.serve, edge_settings(tmp_path, port))
+        where = (await edge.ready())["grpc"]
+        given = {"artifact_root": root.folder / "root.pub"}
+        device = Running(device_daemon.serve, device_settings(tmp_path, where, data, **given))
+        await device.ready()
+        counted = []
+
+        async def asks(number: int, manifest: bytes, **ring: float) -> bool:
+            total = await cloud.round(number, manifest=manifest, **ring)
+            refused = [(f.device, f.reason) for f in total.failures]
+            assert refused in ([], [(DEVICE.number, BAD_BUNDLE)])
+            counted.append(not refused)
+            return bool(total.count)
+
+        assert not await asks(1, b"")
+        assert not await asks(2, elsewhere)
+        assert not await asks(3, new, clip=2 * facts["clip"])
+        assert not await asks(4, masked)
+        assert await asks(5, new)
+        assert not await asks(6, old)
+        await device.end()
+        status = read_status(tmp_path / "device")
+        assert status["signed_only"] and status["bundles_refused"] == 5
+        # Another start does not make it forget.
+        device = Running(device_daemon.serve, device_settings(tmp_path, where, data, **given))
+        await device.ready()
+        assert not await asks(7, old)
+        assert await asks(8, new)
+        await device.end()
+        await edge.end()
+        await cloud.close()
+        assert counted == [False] * 4 + [True, False, False, True]
 
     run(scene())
 
