@@ -45,6 +45,7 @@ from ..core.ports import (
     window,
     wire_size,
 )
+from ..core.privacy.ring import RingPlan
 from ..core.secagg import messages
 from ..core.secagg.identity import Identity
 from ..core.streams import device_key
@@ -260,7 +261,7 @@ class DeviceMachine(SessionMachine):
             case Outcome(vector, _, _, finite):
                 if not finite:
                     return _T.UNFIT, NON_FINITE
-                if vector is None or len(vector) != self._task().ring.dimension + 1:
+                if vector is None or len(vector) != RingPlan.of(self._task().ring).length:
                     return _T.UNFIT, PROGRAM_FAILED
                 return (_T.TRAINED_EARLY if self._is_early() else _T.TRAINED), vector
             case NewModel():

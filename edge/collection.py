@@ -462,7 +462,7 @@ def name_of(message: Any) -> str:
 
 def sum_bytes(task: Task) -> int:
     """Bytes of an update of the task, and of a sum of them."""
-    return 4 * (task.ring.dimension + 1)
+    return ring.RingPlan.of(task.ring).nbytes
 
 
 def is_apart(message: EdgeTask) -> bool:

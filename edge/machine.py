@@ -176,10 +176,9 @@ class EdgeMachine(Machine[EdgeState]):
         if sender.tier is not Tier.DEVICE:
             return CLOUD_BYTES_MAX
         # A late update is read too, for its device waits for the answer.
-        dimensions = [c.task.ring.dimension for c in self._open.values()]
-        dimensions += [c.dimension for c in self.state.closed.values()]
-        largest = 4 * (max(dimensions, default=0) + 1)
-        return max(SMALL_BYTES_MAX, largest + UPLOAD_HEAD_BYTES)
+        sizes = [sum_bytes(c.task) for c in self._open.values()]
+        sizes += [c.sum_bytes for c in self.state.closed.values()]
+        return max(SMALL_BYTES_MAX, max(sizes, default=0) + UPLOAD_HEAD_BYTES)
 
     # ------------------------------------------------ reading events
 
@@ -480,8 +479,8 @@ class EdgeMachine(Machine[EdgeState]):
         if name not in self.state.closed:
             # The empty sum is its answer for good: who is tasked later would work for nothing.
             at = (task.round, task.attempt)
-            dimension = task.ring.dimension
-            self._remember(name, Closed(task.run, at, dimension=dimension, turned_down=True))
+            size = sum_bytes(task)
+            self._remember(name, Closed(task.run, at, sum_bytes=size, turned_down=True))
         nothing = EdgeSum(
             run=task.run, round=task.round, attempt=task.attempt, edge=self.state.edge
         )
@@ -555,7 +554,7 @@ class EdgeMachine(Machine[EdgeState]):
         del self._open[name], self.state.collections[name]
         weights = task.weights.digest if task.purpose == TRAIN else b""
         answers = collection.state.answers
-        closed = Closed(task.run, collection.at, weights, task.ring.dimension, answers)
+        closed = Closed(task.run, collection.at, weights, sum_bytes(task), answers)
         self._remember(name, closed)
         if not self._missing():
             self.cancel_timer("fetch")

@@ -80,13 +80,13 @@ class Closed:
     """What is remembered of an attempt that is over: who answered what, and the weights that are of
     no use once its round has succeeded (an evaluation leaves none: a round begins from them).
 
-    dimension: zero when its task never came. turned_down: there was no room for it.
+    sum_bytes: of an update; zero when its task never came. turned_down: there was no room for it.
     """
 
     run: int
     at: tuple[int, int]
     weights: bytes = b""
-    dimension: int = 0
+    sum_bytes: int = 0
     answers: dict[int, int] = field(default_factory=dict)
     turned_down: bool = False
 

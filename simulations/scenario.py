@@ -151,6 +151,10 @@ class Privacy(Table):
 
     clip: float = Field(default=10.0, gt=0.0, le=1e6)
     """The largest L2 norm of an update; a longer one is shortened to it."""
+    rotation: bool = False
+    """Whether updates are rotated before they are rounded: steps are up to eight times finer, and
+    uploads whole blocks of up to 4,096 numbers.
+    """
     aggregation: Literal["secure", "plain"] | None = None
     """`secure` (updates are masked: edges and the coordinator read sums alone; SecAgg+, Bell et al.
     2020) or `plain`. Absent: `plain` in virtual time, `secure` by daemons.

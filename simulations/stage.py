@@ -91,6 +91,7 @@ class Stage:
             weight_max=recipes.weight_max(self.scenario, self.data),
             seed=self.scenario.seed,
             promise=self.promise(),
+            rotated=self.scenario.privacy.rotation,
         )
 
     def promise(self) -> Promise | None:

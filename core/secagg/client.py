@@ -299,7 +299,10 @@ class ClientSession:
         if state.phase not in (Phase.MASKING, Phase.MASKED):
             raise SecureError("order", f"nothing can be masked while {state.phase}")
         with self._ending():
-            if vector.dtype != np.uint32 or vector.shape != (self._session.dimension + 1,):
+            # Longer by its weight, and where it is rotated up to a whole block: `RingPlan.length`.
+            if vector.dtype != np.uint32 or vector.ndim != 1:
+                raise SecureError("vector", "an update is u32[L]")
+            if vector.size <= self._session.dimension:
                 raise SecureError("vector", "the update is not as long as the plan says")
             masked = np.array(vector, order="C")
             masks.add(masked, self._mask_keys(), self._session.suite, self._threads)

@@ -77,3 +77,20 @@ def test_noise_that_a_few_devices_cannot_make_is_refused_in_words():
                 "privacy.cohort_min=3",
             )
         )
+
+
+def test_rotated_updates_learn_the_same_through_all_tiers():
+    still = ["fleet.dropout=0.0", "network.device_edge.loss=0.0", 'privacy.aggregation="secure"']
+    plain, rotated = (
+        simulate(scenario(*still, f"privacy.rotation={on}"), threads=2) for on in ("false", "true")
+    )
+    ring = rotated.bundle.manifest.ring
+    assert ring.rotated and ring.length == 8193 and plain.bundle.manifest.ring.length == 4811
+    assert [r.applied for r in rotated.rounds] == [True, True]
+    np.testing.assert_allclose(rotated.bundle.weights, plain.bundle.weights, atol=1e-4)
+
+
+def test_rotation_and_noise_go_together():
+    settings = ['privacy.noise="distributed"', "privacy.epsilon=50.0", "privacy.rotation=true"]
+    result = simulate(scenario(*settings), threads=2)
+    assert any(r.applied for r in result.rounds) and np.all(np.isfinite(result.bundle.weights))
