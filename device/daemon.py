@@ -40,7 +40,7 @@ from ..core.node.uplinks import Transport, Uplinks
 from ..core.ports import Node, Ordered, Record, Tier
 from ..core.secagg import messages
 from ..core.streams import Streams
-from ..core.wire.journal_pb2 import Conditions, Homes
+from ..core.wire.journal_pb2 import Conditions, Connected, Homes
 from .artifacts import SEEN_FILE, Gate, read_root
 from .conditions import ConditionSettings, Watch
 from .limits import WorkerSettings
@@ -176,7 +176,12 @@ class _Agent:
         )
         self.switch.attach(node, self.driver.post, self.blobs, _limit, offer=self.driver.offer)
         self.uplinks = Uplinks(
-            self.switch, self.who, self.homes, settings.transport, settings.broker_authority
+            self.switch,
+            self.who,
+            self.homes,
+            settings.transport,
+            settings.broker_authority,
+            on_connected=self._connected,
         )
         self.uplinks.start()
         self.runner.allow(self.seen.eligibility.consented)
@@ -253,6 +258,9 @@ class _Agent:
                     machine.identity = self.identity
 
     # ------------------------------------------------ what happens
+
+    def _connected(self, home: Node) -> None:
+        self.driver.post(Ordered(Connected(home=address(home))))
 
     def _conditions_changed(self, seen: Conditions) -> None:
         self.seen = seen

@@ -61,8 +61,8 @@ from ..core.wire.admission_pb2 import (
     Reject,
 )
 from ..core.wire.blob_pb2 import Blob, FetchBlob
-from ..core.wire.journal_pb2 import Conditions, Homes
-from ..core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE
+from ..core.wire.journal_pb2 import Conditions, Connected, Homes
+from ..core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE, Address
 from ..core.wire.round_pb2 import (
     COUNTED,
     DEADLINE,
@@ -284,6 +284,9 @@ class DeviceMachine(SessionMachine):
                 return _T.STALE, order
             gone = phase in OFFERED and state.home not in homes
             return (_T.HOME_GONE if gone else _T.HOMES), homes
+        if isinstance(order, Connected):
+            offered = phase in OFFERED and _edge(order.home) == state.home
+            return (_T.CONNECTED if offered else _T.STALE), order
         raise ProtocolError(f"{self.node}: a device takes no {type(order).__name__} as an order")
 
     # ------------------------------------------------ checking in
@@ -548,9 +551,14 @@ def _name(message: Any) -> tuple[int, int, int]:
     return message.run, message.round, message.attempt
 
 
+def _edge(home: Address) -> int:
+    """A home's number. The cloud gathers as edge 0."""
+    return 0 if home.tier == NODE_CLOUD else int(home.number)
+
+
 def _edges(order: Homes) -> list[int]:
-    """The homes' numbers, each once. The cloud gathers as edge 0."""
-    numbers = [0 if h.tier == NODE_CLOUD else h.number for h in order.homes]
+    """The homes' numbers, each once."""
+    numbers = [_edge(h) for h in order.homes]
     known = all(h.tier in (NODE_EDGE, NODE_CLOUD) for h in order.homes)
     return list(dict.fromkeys(numbers)) if known else []
 

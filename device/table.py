@@ -40,6 +40,7 @@ class Trigger(StrEnum):
     CONSENT_LOST = "consent is taken back"
     HOMES = "other homes"
     HOME_GONE = "other homes, without the present one"
+    CONNECTED = "connected to its home again"
     STALE = "late, repeated or of no use"
 
 
@@ -67,6 +68,7 @@ TABLE = (
     row(OFFERED, _T.SENT_AWAY, "leave", IDLE, "try the next home in a moment"),
     row(IDLE, _T.WORK_CAME, "come_back_soon", IDLE, "in this window, not in the one before"),
     row(READY, _T.LEASE_OVER, "check_in", CHECKING_IN, "the edge may have forgotten it"),
+    row(OFFERED, _T.CONNECTED, "check_in", CHECKING_IN, "a task may have come and gone unheard"),
     row(RESTING, _T.TASK, "take", FETCHING, "also when the Accept was lost"),
     row(RESTING, _T.UNWANTED, "decline", None, "it is over already, or not allowed"),
     row(FETCHING, _T.BLOB, "keep", FETCHING, "store it"),

@@ -99,6 +99,7 @@ ORDER_FIELDS: Mapping[type[Message], str] = {
     operator_pb2.RunOrder: "run",
     journal_pb2.DrainEdge: "drain_edge",
     journal_pb2.DeniedVersion: "denied",
+    journal_pb2.Connected: "connected",
 }
 
 _ENVELOPE_FIELDS = {**MESSAGE_FIELDS, **TRANSPORT_FIELDS}

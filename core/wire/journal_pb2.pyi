@@ -76,7 +76,7 @@ class NewModelEvent(_message.Message):
     def __init__(self, weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., memory: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class OrderedEvent(_message.Message):
-    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied")
+    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied", "connected")
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     HOMES_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,7 @@ class OrderedEvent(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     DRAIN_EDGE_FIELD_NUMBER: _ClassVar[int]
     DENIED_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
     conditions: Conditions
     homes: Homes
     drain: Drain
@@ -91,7 +92,8 @@ class OrderedEvent(_message.Message):
     run: _operator_pb2.RunOrder
     drain_edge: DrainEdge
     denied: DeniedVersion
-    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ...) -> None: ...
+    connected: Connected
+    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ...) -> None: ...
 
 class Conditions(_message.Message):
     __slots__ = ("facts", "eligibility")
@@ -106,6 +108,12 @@ class Homes(_message.Message):
     HOMES_FIELD_NUMBER: _ClassVar[int]
     homes: _containers.RepeatedCompositeFieldContainer[_link_pb2.Address]
     def __init__(self, homes: _Optional[_Iterable[_Union[_link_pb2.Address, _Mapping]]] = ...) -> None: ...
+
+class Connected(_message.Message):
+    __slots__ = ("home",)
+    HOME_FIELD_NUMBER: _ClassVar[int]
+    home: _link_pb2.Address
+    def __init__(self, home: _Optional[_Union[_link_pb2.Address, _Mapping]] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ("draining",)

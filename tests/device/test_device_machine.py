@@ -15,6 +15,7 @@ from delian.core.ports import (
     BlobStored,
     CancelProgram,
     DropBlob,
+    Ordered,
     Outcome,
     ProgramFinished,
     ProgramStopped,
@@ -37,6 +38,8 @@ from delian.core.wire.admission_pb2 import (
     RetryWindow,
 )
 from delian.core.wire.blob_pb2 import Blob, FetchBlob
+from delian.core.wire.journal_pb2 import Connected
+from delian.core.wire.link_pb2 import NODE_EDGE, Address
 from delian.core.wire.round_pb2 import (
     COUNTED,
     DEADLINE,
@@ -95,6 +98,21 @@ def test_rejected_it_comes_back_within_the_window():
     assert 3000 * MS <= bench.timer("retry") <= 5000 * MS
     bench.does(TimerFired("retry"), after=bench.timer("retry"))
     assert bench.said[0].sequence == 2
+
+
+def test_connected_anew_it_offers_itself_again():
+    bench = Bench().does(Started())
+    home = Ordered(Connected(home=Address(tier=NODE_EDGE, number=EDGE.number)))
+    bench.does(home)
+    assert bench.phase is Phase.CHECKING_IN and bench.said[0].sequence == 2
+    bench.gets(Accept(sequence=2, lease_ms=60_000))
+    bench.does(home)
+    assert bench.phase is Phase.CHECKING_IN and bench.said[0].sequence == 3
+    bench.gets(Accept(sequence=3, lease_ms=60_000))
+    other = Ordered(Connected(home=Address(tier=NODE_EDGE, number=EDGE.number + 1)))
+    assert bench.does(other).ignored(), "it does not speak to that one"
+    bench.gets(make_task()).does(home)
+    assert bench.ignored() and bench.phase is Phase.FETCHING, "it has work"
 
 
 def test_called_it_comes_back_sooner_than_it_was_told():

@@ -316,6 +316,7 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         "Reject: another home may take it",
         "Reject: but there is work now",
         "blob does not hash to its digest",
+        "connected to its home again",
         "its session cannot go on",
         "message of a session of a run that is over",
         "no answer, too many times",
