@@ -148,8 +148,12 @@ class TestSteps:
         bench.poll(silent)
         assert [device for device, _ in bench.out] == [silent]
 
-    def test_what_is_more_than_a_link_holds_follows_in_a_moment(self, monkeypatch):
-        monkeypatch.setattr(secure, "PUSH_BYTES", 1)
+    def test_what_is_more_than_a_link_holds_follows_in_a_moment(self):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(secure, "PUSH_BYTES", 1)
+            self.in_pieces()
+
+    def in_pieces(self):
         bench = Bench()
         bench.waiting().hello(2, [20, 21, 22, 23])
         bench.one, bench.two = bench.selected[1], bench.selected[2]
