@@ -76,6 +76,8 @@ PATIENCE_S = 0.05
 OBSERVE_S = 30.0
 #: How often it is asked whether another process has revoked somebody.
 DENIED_S = 5.0
+#: How often old models are let go of, at most.
+RETIRE_EVERY_S = 2.0
 #: How often its own certificate is looked at.
 RENEW_S = 3600.0
 #: A device's certificate must still be valid for so long when it gives its keys: its neighbours
@@ -479,13 +481,14 @@ class CloudDaemon:
             await self.fleet.observe(live(self._state(), self.cloud.now, silence))
 
     async def _retire(self) -> None:
-        """Lets go of old models, one run after the other."""
+        """Lets go of old models, one run after the other, and not after each short round."""
         while True:
             runs = {await self._retiring.get()}
             while not self._retiring.empty():
                 runs.add(self._retiring.get_nowait())
             for run in sorted(runs):
                 await self.registry.retire(run)
+            await asyncio.sleep(RETIRE_EVERY_S)
 
     async def _watch_store(self) -> None:
         await self.database.lost.wait()

@@ -43,7 +43,7 @@ from .audit_log import AuditLog
 from .fleet import Fleet, Live, live
 from .machine import Coordinator
 from .plan import RunPlan
-from .registry import NEW, NotKnown, Registry
+from .registry import EVENTS_AT_ONCE, NEW, NotKnown, Registry
 from .state import CoordinatorPolicy
 from .store.database import StoreError
 
@@ -316,12 +316,12 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             while True:
                 # Asked for before looking: what comes in between sets it.
                 change = self._registry.change_of(request.run)
-                over = await self._answer(context, self._registry.is_over(request.run))
-                events = await self._answer(context, self._registry.events(request.run, after))
+                looking = self._registry.events(request.run, after)
+                events, over = await self._answer(context, looking)
                 for event in events:
                     after = event.sequence
                     yield event
-                if not events:
+                if len(events) < EVENTS_AT_ONCE:
                     if over or request.once:
                         return
                     with contextlib.suppress(TimeoutError):

@@ -19,7 +19,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Executable, and_, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Executable,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from ..core.errors import DelianError
 from ..core.node.blobs import BlobStore
@@ -29,7 +39,7 @@ from ..core.wire.operator_pb2 import ModelInfo, PlanMessage, RunEvent
 from ..core.wire.operator_pb2 import RunInfo as RunMessage
 from .state import OVER
 from .store.database import Database
-from .store.engines import Connection
+from .store.engines import Connection, Prepared
 from .store.models import AliasMove, AliasRow, EventRow, ModelRow, RunRow
 
 #: Rows in an answer, unless fewer are asked for; and at most.
@@ -44,6 +54,13 @@ _ALIAS = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 #: The phase of a run of which the coordinator's machine has not heard.
 NEW = "new"
 _OVER = tuple(phase.value for phase in OVER)
+_PHASE = Prepared(select(RunRow.phase).where(RunRow.run == bindparam("of")))
+_EVENTS = Prepared(
+    select(EventRow.sequence, EventRow.time_ms, EventRow.kind, EventRow.facts)
+    .where(EventRow.run == bindparam("of"), EventRow.sequence > bindparam("after"))
+    .order_by(EventRow.sequence)
+    .limit(EVENTS_AT_ONCE)
+)
 
 
 class NotKnown(DelianError):
@@ -145,27 +162,24 @@ class Registry:
             asked = asked.where(RunRow.run < before)
         return [_run_message(row) for row in await self._rows(asked)]
 
-    async def is_over(self, run: int) -> bool:
-        """Raises NotKnown."""
-        rows = await self._rows(select(RunRow.phase).where(RunRow.run == run))
-        if not rows:
-            raise NotKnown(f"there is no run {run}", "`delian run list` shows all runs")
-        return rows[0].phase in _OVER
+    async def events(self, run: int, after: int) -> tuple[list[RunEvent], bool]:
+        """A run's next events, at most EVENTS_AT_ONCE of them, and whether it is over. Raises
+        NotKnown.
+        """
 
-    async def events(self, run: int, after: int) -> list[RunEvent]:
-        """A run's next events, at most EVENTS_AT_ONCE of them."""
-        asked = select(EventRow).where(EventRow.run == run, EventRow.sequence > after)
-        rows = await self._rows(asked.order_by(EventRow.sequence).limit(EVENTS_AT_ONCE))
-        return [
-            RunEvent(
-                run=row.run,
-                sequence=row.sequence,
-                time_ms=row.time_ms,
-                kind=row.kind,
-                facts=row.facts,
-            )
-            for row in rows
+        async def work(connection: Connection) -> tuple[Any, Sequence[Any]]:
+            # In this order: an event is there as soon as the phase that it led to.
+            phase = await connection.scalar_of(_PHASE, of=run)
+            return phase, await connection.rows_of(_EVENTS, of=run, after=after)
+
+        phase, rows = await self._database.read(work)
+        if phase is None:
+            raise NotKnown(f"there is no run {run}", "`delian run list` shows all runs")
+        events = [
+            RunEvent(run=run, sequence=sequence, time_ms=time_ms, kind=kind, facts=facts)
+            for sequence, time_ms, kind, facts in rows
         ]
+        return events, phase in _OVER
 
     def change_of(self, run: int) -> asyncio.Event:
         """Is set at the run's next event. Ask for it before looking what there is."""

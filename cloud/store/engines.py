@@ -9,15 +9,16 @@ does with it. Such a coroutine therefore changes nothing that belongs to the eve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection as PlainConnection
-from sqlalchemy import CursorResult, Engine, Executable, Select, create_engine, event
+from sqlalchemy import CursorResult, Engine, Executable, bindparam, create_engine, event, insert
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.orm import DeclarativeBase
 
 T = TypeVar("T")
 
@@ -26,24 +27,43 @@ BUSY_MS = 30_000
 
 
 class Prepared:
-    """A statement that is always the same but for a row's values, which it names like the columns.
-    SQLAlchemy takes several times as long for a statement as SQLite does; for those of every
-    transaction SQLite gets its own text. Types that need to be translated are not for this.
+    """A statement that is always the same but for values that it names (`bindparam`). SQLAlchemy
+    takes several times as long for a statement as SQLite does; for those of every transaction, and
+    of every round, SQLite gets its own text. What is read comes as SQLite has it: a column whose
+    type is translated (JSON) as text.
     """
 
     def __init__(self, statement: Executable) -> None:
         self.statement = statement
         dialect = sqlite.dialect(paramstyle="named")
-        options = {"literal_binds": True} if isinstance(statement, Select) else {}
-        compiled = statement.compile(dialect=dialect, compile_kwargs=options)  # type: ignore[attr-defined]
+        compiled: Any = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
         self.sql = str(compiled)
+        self._constants: dict[str, Any] = compiled.params
+        makers = {name: bind.type.dialect_impl(dialect) for name, bind in compiled.binds.items()}
+        found = {name: maker.bind_processor(dialect) for name, maker in makers.items()}
+        self._translate = {name: make for name, make in found.items() if make is not None}
+
+    def values(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What SQLite is to be given for `given`."""
+        values = {**self._constants, **given}
+        for name, make in self._translate.items():
+            values[name] = make(values[name])
+        return values
+
+
+def insertion(table: type[DeclarativeBase], *columns: str) -> Prepared:
+    """The insertion of a row, or of several, with these columns."""
+    return Prepared(insert(table).values({name: bindparam(name) for name in columns}))
 
 
 class Connection(Protocol):
     """What there is of a connection in a transaction; of SQLAlchemy's AsyncConnection."""
 
-    async def scalar_of(self, prepared: Prepared, /) -> Any:
+    async def scalar_of(self, prepared: Prepared, /, **values: Any) -> Any:
         """The first value of the first row that it finds, or None."""
+
+    async def rows_of(self, prepared: Prepared, /, **values: Any) -> Sequence[Any]:
+        """What it finds: tuples."""
 
     async def put(self, prepared: Prepared, rows: Sequence[dict[str, Any]], /) -> None:
         """Runs it for each row."""
@@ -122,8 +142,11 @@ class _Waiting:
         self.exec_driver_sql = connection.exec_driver_sql
         self.run_sync = connection.run_sync
 
-    async def scalar_of(self, prepared: Prepared, /) -> Any:
-        return (await self._connection.execute(prepared.statement)).scalar()
+    async def scalar_of(self, prepared: Prepared, /, **values: Any) -> Any:
+        return (await self._connection.execute(prepared.statement, values)).scalar()
+
+    async def rows_of(self, prepared: Prepared, /, **values: Any) -> Sequence[Any]:
+        return (await self._connection.execute(prepared.statement, values)).all()
 
     async def put(self, prepared: Prepared, rows: Sequence[dict[str, Any]], /) -> None:
         await self._connection.execute(prepared.statement, rows)
@@ -136,12 +159,18 @@ class _AtOnce:
         self._connection = connection
         self._sqlite: Any = connection.connection.driver_connection
 
-    async def scalar_of(self, prepared: Prepared, /) -> Any:
-        row = self._sqlite.execute(prepared.sql).fetchone()
+    async def scalar_of(self, prepared: Prepared, /, **values: Any) -> Any:
+        row = self._sqlite.execute(prepared.sql, prepared.values(values)).fetchone()
         return None if row is None else row[0]
 
+    async def rows_of(self, prepared: Prepared, /, **values: Any) -> Sequence[Any]:
+        found: Sequence[Any] = self._sqlite.execute(
+            prepared.sql, prepared.values(values)
+        ).fetchall()
+        return found
+
     async def put(self, prepared: Prepared, rows: Sequence[dict[str, Any]], /) -> None:
-        self._sqlite.executemany(prepared.sql, rows)
+        self._sqlite.executemany(prepared.sql, map(prepared.values, rows))
 
     async def execute(self, statement: Executable, parameters: Any = None, /) -> CursorResult[Any]:
         return self._connection.execute(statement, parameters)

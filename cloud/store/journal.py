@@ -30,14 +30,14 @@ from ...core.errors import DelianError
 from ...core.node.journal import JournalError
 from ...core.ports import Node, Record
 from .database import Database
-from .engines import Connection, Prepared
+from .engines import Connection, insertion
 from .models import EntryRow, SnapshotRow
 from .packs import Packs
 
 #: A larger entry goes into a pack.
 INLINE_MAX = 64 * 1024
 
-_INSERT = Prepared(insert(EntryRow))
+_INSERT = insertion(EntryRow, "node", "sequence", "body", "pack", "start", "length", "crc")
 
 Keep = Callable[[Connection, Sequence[Record], int], Awaitable[None]]
 

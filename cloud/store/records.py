@@ -15,20 +15,52 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from ...core.ports import Record
 from ...core.wire.operator_pb2 import PlanMessage
 from ...core.wire.round_pb2 import FailureReason
 from .. import audit
 from ..state import OVER
-from .engines import Connection
+from .engines import Connection, Prepared, insertion
 from .models import AuditEntryRow, EvaluationRow, EventRow, ModelRow, RoundRow, RunRow
 
 #: An event's facts, as JSON; proto/operator.proto names the limit.
 FACTS_BYTES_MAX = 64 * 1024
 
 _OVER = frozenset(phase.value for phase in OVER)
+
+_OF = RunRow.run == bindparam("of")
+_RUN = Prepared(select(RunRow.phase, RunRow.plan).where(_OF))
+_NEWEST_EVENT = Prepared(select(func.max(EventRow.sequence)).where(EventRow.run == bindparam("of")))
+_ADD_EVENT = insertion(EventRow, "run", "sequence", "time_ms", "kind", "facts")
+_NEWEST_ENTRY = Prepared(
+    select(AuditEntryRow.sequence, AuditEntryRow.hash)
+    .order_by(AuditEntryRow.sequence.desc())
+    .limit(1)
+)
+_ADD_ENTRY = insertion(AuditEntryRow, "sequence", "body", "hash")
+_ADD_ROUND = insertion(
+    RoundRow,
+    *("run", "round", "attempt", "succeeded", "why", "ended_ms", "selected", "reported"),
+    *("weight", "refused", "devices", "parent", "model"),
+)
+_ADD_MODEL = insertion(
+    ModelRow,
+    *("digest", "size", "bundle", "bundle_size", "run", "round", "parent", "created_ms"),
+    *("metrics", "kept"),
+)
+
+
+def _update(*columns: str) -> Prepared:
+    """The update of a run's row; it is named by `of`."""
+    return Prepared(update(RunRow).where(_OF).values({c: bindparam(c) for c in columns}))
+
+
+_NEXT_ATTEMPT = _update("round", "attempt")
+_NEXT_ROUND = _update("round", "attempt", "weights", "weights_size")
+_NEXT_PHASE = _update("phase", "why")
+_LAST_PHASE = _update("phase", "why", "ended_ms")
 
 
 def _round_facts(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,13 +123,14 @@ async def keep(connection: Connection, records: Sequence[Record], now_ms: int) -
             continue
         fields = record.fields
         run = int(fields["run"])
-        row = (await connection.execute(select(RunRow).where(RunRow.run == run))).one_or_none()
-        if row is None:
+        found = await connection.rows_of(_RUN, of=run)
+        if not found:
             continue  # an order that was refused before its run had a row
+        phase, plan = found[0]
         if record.kind in AUDITED:
-            await _keep_audited(connection, record, row, now_ms)
+            await _keep_audited(connection, record, PlanMessage.FromString(plan), now_ms)
         if record.kind == "round":
-            await _keep_round(connection, fields, row, now_ms)
+            await _keep_round(connection, fields, PlanMessage.FromString(plan), now_ms)
         elif record.kind == "evaluation":
             await _keep_evaluation(connection, fields, now_ms)
         elif record.kind == "phase":
@@ -105,88 +138,86 @@ async def keep(connection: Connection, records: Sequence[Record], now_ms: int) -
         elif record.kind == "model_ordered":
             newest = update(RunRow).where(RunRow.run == run).values(weights=fields["model"])
             await connection.execute(newest)
-        elif record.kind == "refused_order" and row.phase == "new":
+        elif record.kind == "refused_order" and phase == "new":
             # The order to begin it: it will never begin.
             why = {"run": run, "phase": "failed", "why": fields["why"]}
             await _keep_phase(connection, why, now_ms)
         if run not in sequences:
-            asked = select(func.max(EventRow.sequence)).where(EventRow.run == run)
-            sequences[run] = (await connection.execute(asked)).scalar() or 0
+            sequences[run] = await connection.scalar_of(_NEWEST_EVENT, of=run) or 0
         sequences[run] += 1
-        await connection.execute(
-            insert(EventRow).values(
-                run=run,
-                sequence=sequences[run],
-                time_ms=now_ms,
-                kind=record.kind,
-                facts=_json(facts(fields)),
-            )
-        )
+        event = {
+            "run": run,
+            "sequence": sequences[run],
+            "time_ms": now_ms,
+            "kind": record.kind,
+            "facts": _json(facts(fields)),
+        }
+        await connection.put(_ADD_EVENT, [event])
 
 
-async def _keep_audited(connection: Connection, record: Record, run: Any, now_ms: int) -> None:
+async def _keep_audited(
+    connection: Connection, record: Record, plan: PlanMessage, now_ms: int
+) -> None:
     """Appends to the chain: whoever calls is the store's one writer."""
-    asked = select(AuditEntryRow.sequence, AuditEntryRow.hash)
-    newest = asked.order_by(AuditEntryRow.sequence.desc()).limit(1)
-    last = (await connection.execute(newest)).one_or_none()
-    sequence, previous = (last.sequence + 1, last.hash) if last else (1, audit.START)
-    bundle = PlanMessage.FromString(run.plan).bundle.digest
-    line = audit.entry(record.kind, record.fields, bundle, sequence, previous, now_ms)
+    last = await connection.rows_of(_NEWEST_ENTRY)
+    sequence, previous = (last[0][0] + 1, last[0][1]) if last else (1, audit.START)
+    digest = plan.bundle.digest
+    line = audit.entry(record.kind, record.fields, digest, sequence, previous, now_ms)
     made = {"sequence": sequence, "body": line, "hash": audit.hash_of(line)}
-    await connection.execute(insert(AuditEntryRow).values(**made))
+    await connection.put(_ADD_ENTRY, [made])
 
 
 async def _keep_round(
-    connection: Connection, fields: Mapping[str, Any], run: Any, now_ms: int
+    connection: Connection, fields: Mapping[str, Any], plan: PlanMessage, now_ms: int
 ) -> None:
     lists = {"selected": list(fields["selected"]), "reported": list(fields["reported"])}
-    await connection.execute(
-        insert(RoundRow).values(
-            run=fields["run"],
-            round=fields["round"],
-            attempt=fields["attempt"],
-            succeeded=fields["succeeded"],
-            why=fields["why"],
-            ended_ms=now_ms,
-            selected=len(lists["selected"]),
-            reported=len(lists["reported"]),
-            weight=float(fields["weight"]),
-            refused={str(device): int(code) for device, code in fields["refused"].items()},
-            devices=zlib.compress(json.dumps(lists, separators=(",", ":")).encode()),
-            parent=fields["parent"] or None,
-            model=fields["model"] or None,
-        )
-    )
-    values: dict[str, Any] = {"round": fields["round"], "attempt": fields["attempt"] + 1}
-    if fields["succeeded"]:
-        values = {
-            "round": fields["round"] + 1,
-            "attempt": 1,
-            "weights": fields["model"],
-            "weights_size": fields["model_size"],
-        }
-        await _keep_model(connection, fields, run, now_ms)
-    await connection.execute(update(RunRow).where(RunRow.run == run.run).values(**values))
+    attempt = {
+        "run": fields["run"],
+        "round": fields["round"],
+        "attempt": fields["attempt"],
+        "succeeded": fields["succeeded"],
+        "why": fields["why"],
+        "ended_ms": now_ms,
+        "selected": len(lists["selected"]),
+        "reported": len(lists["reported"]),
+        "weight": float(fields["weight"]),
+        "refused": {str(device): int(code) for device, code in fields["refused"].items()},
+        "devices": zlib.compress(json.dumps(lists, separators=(",", ":")).encode()),
+        "parent": fields["parent"] or None,
+        "model": fields["model"] or None,
+    }
+    await connection.put(_ADD_ROUND, [attempt])
+    values: dict[str, Any] = {"of": fields["run"]}
+    if not fields["succeeded"]:
+        values |= {"round": fields["round"], "attempt": fields["attempt"] + 1}
+        await connection.put(_NEXT_ATTEMPT, [values])
+        return
+    await _keep_model(connection, fields, plan, now_ms)
+    values |= {
+        "round": fields["round"] + 1,
+        "attempt": 1,
+        "weights": fields["model"],
+        "weights_size": fields["model_size"],
+    }
+    await connection.put(_NEXT_ROUND, [values])
 
 
 async def _keep_model(
-    connection: Connection, fields: Mapping[str, Any], run: Any, now_ms: int
+    connection: Connection, fields: Mapping[str, Any], plan: PlanMessage, now_ms: int
 ) -> None:
-    bundle = PlanMessage.FromString(run.plan).bundle
-    await connection.execute(
-        insert(ModelRow).values(
-            digest=fields["model"],
-            size=fields["model_size"],
-            bundle=bundle.digest,
-            bundle_size=bundle.size,
-            run=run.run,
-            round=fields["round"],
-            parent=fields["parent"] or None,
-            created_ms=now_ms,
-            metrics={},
-            kept=True,
-        )
-    )
+    model = {
+        "digest": fields["model"],
+        "size": fields["model_size"],
+        "bundle": plan.bundle.digest,
+        "bundle_size": plan.bundle.size,
+        "run": fields["run"],
+        "round": fields["round"],
+        "parent": fields["parent"] or None,
+        "created_ms": now_ms,
+        "metrics": {},
+        "kept": True,
+    }
+    await connection.put(_ADD_MODEL, [model])
 
 
 async def _keep_evaluation(connection: Connection, fields: Mapping[str, Any], now_ms: int) -> None:
@@ -206,10 +237,11 @@ async def _keep_evaluation(connection: Connection, fields: Mapping[str, Any], no
 
 
 async def _keep_phase(connection: Connection, fields: Mapping[str, Any], now_ms: int) -> None:
-    values = {"phase": fields["phase"], "why": fields["why"]}
+    values = {"of": fields["run"], "phase": fields["phase"], "why": fields["why"]}
     if fields["phase"] in _OVER:
-        values["ended_ms"] = now_ms
-    await connection.execute(update(RunRow).where(RunRow.run == fields["run"]).values(**values))
+        await connection.put(_LAST_PHASE, [{**values, "ended_ms": now_ms}])
+    else:
+        await connection.put(_NEXT_PHASE, [values])
 
 
 def _metrics(fields: Mapping[str, Any]) -> dict[str, float]:
