@@ -405,7 +405,16 @@ class CloudDaemon:
 
     def _make_desk(self, snapshot: bytes | None) -> Desk:
         state = CoordinatorState() if snapshot is None else restore(snapshot)
-        return Desk(state, self.trust.verifier if self.trust else None, self.settings.policy)
+        desk = Desk(state, policy=self.settings.policy)
+        if self.trust is not None:
+            # By the machine's own time, and no list that changes: a journal that is handled again
+            # takes the keys that it took. Who is revoked is kept out by the doors.
+            desk.identity = CertificateIdentity(
+                self.trust.own.material(),
+                clock=lambda: desk.now / 1e9,
+                margin_s=VERIFY_MARGIN_S,
+            )
+        return desk
 
     def _state(self) -> CoordinatorState:
         state: CoordinatorState = self.cloud.machine.state  # type: ignore[attr-defined]
@@ -526,9 +535,6 @@ class _Trust:
         )[0]
         self._listed = self.authority.denied()
         self.guard = Guard(self.authority.federation, Tier.CLOUD, self.denied)
-        self.verifier = CertificateIdentity(
-            self.own.material(), denied=self.denied, margin_s=VERIFY_MARGIN_S
-        )
 
     def denied(self) -> DenyList:
         """The list as it was a moment ago; quick, for it is asked at each call."""

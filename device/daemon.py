@@ -132,8 +132,7 @@ class _Agent:
             federation=settings.federation,
         )
         self.homes = merge_homes(settings.homes or self.who.homes)
-        self.identity = self._read_identity()
-        if self.identity is None:
+        if self.who.identity is None:
             log.warning("without a certificate it takes no task whose updates are masked")
         self.tasks = Tasks()
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
@@ -228,7 +227,7 @@ class _Agent:
                 f"{self.settings.folder} belongs to device {state.device}, and this is {node}",
                 "give each device a folder of its own",
             )
-        return DeviceMachine(
+        machine = DeviceMachine(
             state,
             tuple(h.node for h in self.homes),
             Streams(node.number),
@@ -236,26 +235,29 @@ class _Agent:
             self.seen.eligibility,
             self.settings.policy,
             os.urandom(SECRET_BYTES),
-            self.identity,
         )
+        machine.identity = self._identity_of(machine)
+        return machine
 
-    def _read_identity(self) -> CertificateIdentity | None:
-        """Signs for the device; None: it has no certificate, and takes no part where updates are
-        masked. Blocks.
+    def _identity_of(self, machine: DeviceMachine) -> CertificateIdentity | None:
+        """Signs for the device, and looks at certificates by the machine's time: a journal that is
+        handled again finds them as valid as they were. None: it has no certificate, and takes no
+        part where updates are masked. Blocks.
         """
         own = self.who.identity
-        return None if own is None else CertificateIdentity(own.material())
+        if own is None:
+            return None
+        return CertificateIdentity(own.material(), clock=lambda: machine.now / 1e9)
 
     async def _keep_signing(self) -> None:
         """Signs with the newest certificate, from one task to the next."""
-        while self.identity is not None:
+        while self.who.identity is not None:
             await asyncio.sleep(SIGN_ANEW_S)
             machine = self.driver.machine
             assert isinstance(machine, DeviceMachine)
+            newest = await asyncio.to_thread(self._identity_of, machine)
             if machine.state.session is None:
-                self.identity = await asyncio.to_thread(self._read_identity)
-                if machine.state.session is None:
-                    machine.identity = self.identity
+                machine.identity = newest
 
     # ------------------------------------------------ what happens
 
