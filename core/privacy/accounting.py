@@ -23,9 +23,8 @@ of the selection.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..errors import DelianError
 
@@ -134,7 +133,8 @@ def _log_expm1(x: float) -> float:
 
 @dataclass(slots=True)
 class Budget:
-    """What a run may spend, and what it has spent: plain data, kept with the run's state.
+    """What a run may spend, and what it has spent: plain data, kept with the run's state. Raises
+    BudgetError for numbers that are none.
 
     epsilon, delta: the promise. failures: the chance, already spent, that something outside the
     divergences went wrong (`privacy.noising`). spent: the releases' divergences added up, at
@@ -191,27 +191,3 @@ class Budget:
     def _epsilon(self, divergences: Divergences, failures: float) -> float:
         delta = self.delta - failures
         return epsilon_of(divergences, delta) if delta > 0.0 else math.inf
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, from which `from_json` makes an equal budget."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "failures": self.failures,
-            "spent": list(self.spent),
-            "releases": self.releases,
-        }
-
-    @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> Budget:
-        """Raises BudgetError for anything that `to_json` did not make."""
-        try:
-            return Budget(
-                float(plain["epsilon"]),
-                float(plain["delta"]),
-                float(plain["failures"]),
-                [float(s) for s in plain["spent"]],
-                int(plain["releases"]),
-            )
-        except (KeyError, TypeError, ValueError) as e:
-            raise BudgetError(f"a budget that cannot be read: {e}") from e
