@@ -43,8 +43,10 @@ from ..core.node.traces import At, Opened, Spans, Traces
 from ..core.ports import CLOUD, Event, Node, Ordered, Received, Record, Tier
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.admission_pb2 import CheckIn
+from ..core.wire.blob_pb2 import FetchBlob
 from ..core.wire.journal_pb2 import DeniedVersion, Forget
 from ..core.wire.operator_pb2 import BUFFERED, RunOrder
+from ..core.wire.round_pb2 import Upload
 from .audit_log import AuditLog
 from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
 from .errands import IdentityErrands
@@ -71,7 +73,11 @@ EDGE_BYTES_MAX = 2 * 2**20
 CHECKPOINT_BYTES = 64 * 2**20
 #: How long a check-in waits for others, to be journaled in one transaction: of ten thousand idle
 #: devices a hundred and more come back each second.
-PATIENCE_S = 0.05
+CHECK_IN_PATIENCE_S = 0.05
+#: How long an update waits for those that are on their way in, likewise; not when it is the last.
+UPLOAD_PATIENCE_S = 0.03
+#: How long a request for a blob waits for others: a task's devices all ask at once.
+FETCH_PATIENCE_S = 0.003
 #: How often it is written down who was seen.
 OBSERVE_S = 30.0
 #: How often it is asked whether another process has revoked somebody.
@@ -174,6 +180,7 @@ class CloudDaemon:
         self.tasks = Tasks()
         self.telemetry = Telemetry()
         self.switch = Switch()
+        self.intake = Intake()  # one, so that its bounds hold for both links together
         self.serving = False
         self.trust: _Trust | None = None
         self._factory = gatherer_factory
@@ -283,9 +290,9 @@ class CloudDaemon:
             edge_blobs,
             self.updates,
             on_record=self._log_record,
-            limits=DriverLimits(checkpoint_bytes=CHECKPOINT_BYTES, patience_s=PATIENCE_S),
+            limits=DriverLimits(checkpoint_bytes=CHECKPOINT_BYTES),
             traces=Traces(EDGE_0, self._spans),
-            patient=_is_check_in,
+            patience=self._patience,
         )
         switch.attach(CLOUD, self.cloud.post, cloud_blobs, self._limit, self.cloud.offer)
         switch.attach(EDGE_0, self.gatherer.post, edge_blobs, self._edge_limit, self.gatherer.offer)
@@ -357,7 +364,7 @@ class CloudDaemon:
     async def _open_hubs(self, servicers: list[Callable[[Any], None]]) -> None:
         settings, trust, sources = self.settings, self.trust, self.telemetry.sources
         guard = trust.guard if trust else Guard(self._federation, Tier.CLOUD)
-        intake = Intake()  # one, so that its bounds hold for both links together
+        intake = self.intake
         self.hub = GrpcHub(
             self.switch,
             settings.listen,
@@ -438,6 +445,19 @@ class CloudDaemon:
     def _edge_limit(self, sender: Node) -> int:
         machine: Any = self.gatherer.machine
         return int(machine.limit(sender))
+
+    def _patience(self, event: Event) -> float:
+        """How long an event of the edge's may wait for others, s."""
+        if not isinstance(event, Received):
+            return 0.0
+        match event.message:
+            case CheckIn():
+                return CHECK_IN_PATIENCE_S
+            case Upload():
+                return UPLOAD_PATIENCE_S if len(self.intake) else 0.0
+            case FetchBlob():
+                return FETCH_PATIENCE_S
+        return 0.0
 
     def _recorded(self, record: Record) -> None:
         self.telemetry.recorded(record)
@@ -567,10 +587,6 @@ def _needed(state: CoordinatorState) -> Iterator[bytes]:
         refs = [run.plan.bundle, run.weights, run.memory, run.ordered, run.best_weights]
         refs += [attempt.weights for attempt in (*run.open, *run.parked, *run.batch)]
         yield from (ref.digest for ref in refs if ref is not None)
-
-
-def _is_check_in(event: Event) -> bool:
-    return isinstance(event, Received) and isinstance(event.message, CheckIn)
 
 
 def _refused(counts: dict[str, int]) -> dict[str, int]:

@@ -80,8 +80,7 @@ class DriverLimits:
 
     batch: events handled, and bytes of their entries, before they are made durable. inbox: events
     and bytes that wait. checkpoint: after so many entries, or bytes of them, a snapshot takes their
-    place; but not while the snapshot before it was larger than all of them. patience_s: how long
-    patient events (see Driver) wait for others, to be made durable together.
+    place; but not while the snapshot before it was larger than all of them.
     """
 
     batch_events_max: int = 256
@@ -90,7 +89,6 @@ class DriverLimits:
     inbox_bytes_max: int = 256 * 2**20
     checkpoint_entries: int = 10_000
     checkpoint_bytes: int = 256 * 2**20
-    patience_s: float = 0.0
 
     def __post_init__(self) -> None:
         assert min(self.batch_events_max, self.batch_bytes_max, self.inbox_events_max) > 0
@@ -116,8 +114,8 @@ class Driver:
     journal: the driver's own from now on; it closes it.
     on_record: called with each Record once it is durable.
     traces: knows which trace an event belongs to; None: effects carry what came with the event.
-    patient: whether an event may wait for `limits.patience_s`. It never waits behind one that may
-        not: that takes along whatever waits.
+    patience: seconds that an event may wait for others, to be made durable together. It never waits
+        behind one that may not, or not so long: that takes along whatever waits.
 
         driver = Driver(make, journal, switch, blobs, executor)
         switch.attach(node, driver.post, blobs, limit)
@@ -139,7 +137,7 @@ class Driver:
         on_record: Callable[[Record], None] | None = None,
         limits: DriverLimits | None = None,
         traces: Traces | None = None,
-        patient: Callable[[Event], bool] = lambda event: False,
+        patience: Callable[[Event], float] = lambda event: 0.0,
     ) -> None:
         self.counters: Counter[str] = Counter()
         self.limits = limits or DriverLimits()
@@ -148,7 +146,7 @@ class Driver:
         self._clock = SteadyClock(clock or WallClock())
         self._first = Once()  # refusals that were logged
         self._inbox = Inbox(self.limits.inbox_events_max, self.limits.inbox_bytes_max)
-        self._traces, self._patient = traces, patient
+        self._traces, self._patience = traces, patience
         self._machine: StateMachine | None = None
         self._effects: Effects | None = None
         self._since = _Since()
@@ -197,7 +195,7 @@ class Driver:
                 log.warning("inbox is full", extra={"sender": str(event.sender)})
             self.counters["dropped"] += 1
             return
-        self._inbox.put(Item(event, traceparent, size, patient=self._patient(event)))
+        self._inbox.put(Item(event, traceparent, size, patience_s=self._patience(event)))
 
     async def offer(self, event: Event, traceparent: str = "", size: int = 0) -> bool:
         """`post` that waits for room: how a link slows down its peers. False: the node ends."""
@@ -219,7 +217,7 @@ class Driver:
             await self._recover()
             while not self._closing:
                 await self._inbox.filled()
-                await self._inbox.gathered(self.limits.patience_s)
+                await self._inbox.gathered()
                 if self._closing:
                     break
                 await self._next_batch()

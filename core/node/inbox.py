@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -19,15 +18,15 @@ class Item:
     """An event on its way to the machine.
 
     traceparent: of the message that it is, or that led to it. size: bytes, where they are known.
-    timer: for TimerFired, the setting of the timer that fired. patient: it may wait a little for
-    others like it.
+    timer: for TimerFired, the setting of the timer that fired. patience_s: how long it may wait for
+    others, to be handled together.
     """
 
     event: Event
     traceparent: str = ""
     size: int = 0
     timer: Any = None
-    patient: bool = False
+    patience_s: float = 0.0
 
 
 class Inbox:
@@ -40,7 +39,8 @@ class Inbox:
         self._items: deque[Item] = deque()
         self._bytes = 0
         self._filled = asyncio.Event()
-        self._pressed = asyncio.Event()  # there is something that is not patient, or a lot
+        self._pressed = asyncio.Event()  # there is something that waits no longer, or a lot
+        self._due: asyncio.TimerHandle | None = None  # when the first to lose patience does
         self._room = asyncio.Event()
         self._room.set()
 
@@ -58,8 +58,10 @@ class Inbox:
             self._items.append(item)
         self._bytes += item.size
         self._filled.set()
-        if not item.patient or len(self._items) >= PATIENT_MAX:
-            self._pressed.set()
+        if item.patience_s <= 0 or len(self._items) >= PATIENT_MAX:
+            self._press()
+        elif not self._pressed.is_set():
+            self._press_in(item.patience_s)
         if self.full:
             self._room.clear()
 
@@ -69,6 +71,7 @@ class Inbox:
         self._bytes -= item.size
         if not self._items:
             self._filled.clear()
+            self._press()
             self._pressed.clear()
         # At half, so that those who wait are not woken for one place each time.
         if 2 * len(self._items) <= self._events_max and 2 * self._bytes <= self._bytes_max:
@@ -79,14 +82,9 @@ class Inbox:
         """Waits for an item, or for `wake`."""
         await self._filled.wait()
 
-    async def gathered(self, patience_s: float) -> None:
-        """Waits for an item that does not wait itself, for PATIENT_MAX of those that do, for
-        `patience_s`, or for `wake`.
-        """
-        if patience_s > 0 and not self._pressed.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience_s):
-                    await self._pressed.wait()
+    async def gathered(self) -> None:
+        """Waits until an item waits no longer, for PATIENT_MAX of them, or for `wake`."""
+        await self._pressed.wait()
 
     async def room(self) -> None:
         """Waits for room, or for `wake`. There may be none again when this returns."""
@@ -95,5 +93,19 @@ class Inbox:
     def wake(self) -> None:
         """Lets everybody who waits go on: the node is ending."""
         self._filled.set()
-        self._pressed.set()
+        self._press()
         self._room.set()
+
+    def _press(self) -> None:
+        self._pressed.set()
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _press_in(self, patience_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time() + patience_s
+        if self._due is None or at < self._due.when():
+            if self._due is not None:
+                self._due.cancel()
+            self._due = loop.call_at(at, self._press)

@@ -169,7 +169,7 @@ class Running:
         script=None,
         limits=None,
         on_record=None,
-        patient=lambda event: False,
+        patience=lambda event: 0.0,
         **changes,
     ) -> None:
         self.parts = parts(**changes)
@@ -180,7 +180,7 @@ class Running:
             **self.parts,
             on_record=on_record,
             limits=limits,
-            patient=patient,
+            patience=patience,
         )
 
     @property

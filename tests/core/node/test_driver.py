@@ -228,9 +228,7 @@ def test_patient_events_wait_for_one_another_and_for_nothing_else():
     async def main():
         slow = SlowJournal(0)
         patient = [check_in(n) for n in range(1, 50)]
-        running = Running(
-            journal=slow, limits=DriverLimits(patience_s=3600.0), patient=patient.__contains__
-        )
+        running = Running(journal=slow, patience=lambda e: 3600.0 if e in patient else 0.0)
         async with running:
             before = slow.appends
             for sequence in range(1, 10):
@@ -243,19 +241,22 @@ def test_patient_events_wait_for_one_another_and_for_nothing_else():
             assert running.switch.accepted[-1] == 100
             await running.driver.close()
 
-        running = Running(limits=DriverLimits(patience_s=0.001), patient=patient.__contains__)
+        running = Running(patience=lambda e: 0.001 if e == check_in(30) else 3600.0)
         async with running:
+            running.driver.post(check_in(20))
+            await asyncio.sleep(0.01)
+            assert running.switch.accepted == []
             running.driver.post(check_in(30))
             while not running.switch.accepted:
                 await asyncio.sleep(0.001)
+            assert running.switch.accepted == [20, 30]
 
     run(main())
 
 
 def test_many_patient_events_wait_no_longer():
     async def main():
-        limits = DriverLimits(patience_s=3600.0)
-        async with Running(limits=limits, patient=lambda event: True) as running:
+        async with Running(patience=lambda event: 3600.0) as running:
             for sequence in range(PATIENT_MAX):
                 running.driver.post(check_in(sequence))
             await running.settle()
