@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Parts of a round's time: what keys and shares may take at most, and unmasking after the sums.
 KEYS_PART, SHARES_PART, UNMASK_PART = 4, 4, 2
+#: Part of the silence that a session bears that is kept for unmasking.
+KEPT_PART = 4
 #: The least that the last few are waited for when all others have answered.
 GRACE_NS = 2 * SECOND
 #: What is said at once, and when more follows: a link's queue is finite, and a Cohort of a thousand
@@ -223,8 +225,8 @@ class Sessions:
 
     def target(self, attempt: Attempt, wanted: int) -> int:
         """Updates that are enough to let the other devices go. Whom it lets go is silent for its
-        neighbours, and so is whoever vanishes after that: half of the silence that the plan bears
-        is kept for them.
+        neighbours, and so is whoever vanishes in the little time after that: a quarter of the
+        silence that the plan bears is kept for them.
         """
         book = attempt.session
         if book is None:
@@ -238,7 +240,8 @@ class Sessions:
             spare = sharers - 1 - place.threshold
         else:
             spare = int(server.session.dropout * place.members) - (place.members - sharers)
-        return max(wanted, sharers - max(0, spare) // 2)
+        kept = max(1, -(-spare // KEPT_PART))
+        return max(wanted, sharers - max(0, spare - kept))
 
     # ------------------------------------------------ messages
 

@@ -226,9 +226,9 @@ class TestSteps:
         bench = Bench(cohort=4, over_selection=2.0).collecting()
         n = len(everybody(bench))
         assert n == 8
-        bench.progress(1, 3).progress(2, 3)
+        bench.progress(1, 3).progress(2, 2)
         assert not bench.said(1, Flush)
-        bench.progress(1, 4)
+        bench.progress(2, 3)
         assert bench.said(1, Flush)
 
 
@@ -416,8 +416,8 @@ class TestWaves:
         bench.started().fires("rest", after=5 * SECOND)
         bench.hello(1, list(range(10, 18))).speak().progress(1, 0)
         n = len(bench.selected[1])
-        assert n == 8 and not bench.progress(1, n - 2).said(1, Flush)
-        (flush,) = bench.progress(1, n - 1).said(1, Flush)
+        assert n == 8 and not bench.progress(1, n - 3).said(1, Flush)
+        (flush,) = bench.progress(1, n - 2).said(1, Flush)
         assert not flush.go_on
 
     def test_none_begins_with_fewer_devices_than_may_be_in_a_sum(self):
