@@ -95,6 +95,8 @@ class Machine(Generic[S]):
         self.now = 0
         # Whether the last event changed the state, as far as the table can tell; see `handle`.
         self.changed = True
+        # Whether it was only handed on, as it was: see `hand_on`.
+        self.passed_on = False
         self._effects: list[Effect] = []
         self._event: Event | None = None
         self._posted: tuple[StrEnum, Any] | None = None
@@ -115,7 +117,7 @@ class Machine(Generic[S]):
         """
         assert now >= 0
         self.now = now
-        self.changed = False
+        self.changed = self.passed_on = False
         self._event = event
         effects: list[Effect] = []
         self._effects, self._posted = effects, None
@@ -158,6 +160,13 @@ class Machine(Generic[S]):
         else:
             what = type(event).__name__
         self.record("ignored", what=what, trigger=trigger.value)
+
+    def hand_on(self, to: Node, message: Message) -> None:
+        """Sends on a message that is of no concern to this node: it changes nothing here, so a
+        driver needs not remember it.
+        """
+        self.send(to, message)
+        self.changed, self.passed_on = False, True
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)

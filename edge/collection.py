@@ -151,10 +151,12 @@ class Collection(Machine[CollectionState]):
         """What is left of the devices' time."""
         return self.task.time_ms - (now - self.state.opened_ns) // MS
 
-    def hear(self, device: int) -> None:
-        """Notes a sign of life."""
-        if device in self.state.waiting:
+    def hear(self, device: int) -> bool:
+        """Notes a sign of life; whether it is the first."""
+        first = self.state.waiting.get(device) is False
+        if first:
             self.state.waiting[device] = True
+        return first
 
     # ------------------------------------------------ reading events
 

@@ -521,16 +521,16 @@ class EdgeMachine(Machine[EdgeState]):
 
     def pass_up(self, message: Any) -> None:
         device, name = message.device, name_of(message)
-        self.send(CLOUD, message)
+        self.hand_on(CLOUD, message)
         if device in self._tasked:
-            self._tasked[device].hear(device)
+            self.changed = self._tasked[device].hear(device)
         known = self.state.collections.get(name) or self.state.closed.get(name)
         if known is not None and known.answers.get(device) == IN_SUM:
             # It waits for its neighbours, maybe for long: somebody is here.
             self.emit(ack(message, COUNTED))
 
     def pass_down(self, message: Any) -> None:
-        self.send(Node(Tier.DEVICE, message.device), message)
+        self.hand_on(Node(Tier.DEVICE, message.device), message)
 
     # ------------------------------------------------ which attempts there are
 

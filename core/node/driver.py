@@ -10,7 +10,8 @@ holds: it sends, sets and runs anew what it still needs.
 What needs not be journaled. An event may be left out when handling it changed nothing that a later
 event could tell: the machine says so (`changed` is false: every row of its table that it went
 through was `ignore` and kept the phase, and reading an event changes no state), and nothing but
-Records came of it. Refused messages (ProtocolError) leave the state as it was by contract.
+Records came of it, or the message that came was only handed on (`passed_on`). Refused messages
+(ProtocolError) leave the state as it was by contract.
 
 Whatever else goes wrong in the machine or the journal stops the node: `run` raises, and no effect
 of the batch was carried out. Starting it again recovers it.
@@ -62,7 +63,8 @@ class StateMachine(Protocol):
     """What a driver runs: a core.machine.Machine, or a coordinator of several.
 
     One that has an attribute `changed: bool` says by it whether the last event that it handled
-    changed its state; True when in doubt.
+    changed its state; True when in doubt. By `passed_on: bool`, that a message was sent on as it
+    came, which no journal needs to know.
     """
 
     @property
@@ -358,7 +360,9 @@ class Driver:
             self._refuse(event, fault)
             return
         changed = getattr(machine, "changed", True)
-        if changed or any(type(effect) is not Record for effect in effects):
+        passed_on = getattr(machine, "passed_on", False)
+        told = not passed_on and any(type(effect) is not Record for effect in effects)
+        if changed or told:
             batch.entries.append(entry)
             batch.size += len(entry)
             batch.records += [e for e in effects if isinstance(e, Record)]

@@ -256,7 +256,8 @@ class Host:
                 continue
             world.auditor.handled(self, event, effects)
             if self.journaled and (
-                machine.changed or any(type(effect) is not Record for effect in effects)
+                machine.changed
+                or (not machine.passed_on and any(type(e) is not Record for e in effects))
             ):
                 batch.entries.append(entry)
             batch.handled.append((event, effects))

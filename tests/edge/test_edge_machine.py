@@ -368,6 +368,17 @@ class TestSessions:
         bench.machine.state.collections["1.1.1"].waiting[1] = False
         assert bench.machine.snapshot() == before
 
+    def test_what_passes_through_needs_no_journal(self):
+        bench = Bench().collecting()
+        for _ in range(2):
+            bench.cloud(Cohort(**ROUND, device=3))
+            assert bench.machine.passed_on and not bench.machine.changed
+        bench.hears(device(1), KeyBundle(**ROUND, device=1))
+        assert bench.machine.changed, "a first sign of life is remembered"
+        bench.hears(device(1), KeyBundle(**ROUND, device=1))
+        assert bench.machine.passed_on and not bench.machine.changed
+        assert not bench.hears(device(2), upload(2)).machine.passed_on
+
     @pytest.mark.parametrize("kind", (*DOWN, RoundClosed))
     def test_a_message_for_a_device_goes_to_it_as_it_is(self, kind):
         message = kind(**ROUND, device=3)

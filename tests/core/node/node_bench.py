@@ -79,15 +79,19 @@ class Toy:
         self.script = script or {}
         self.events = []
         self.changed = True
+        self.passed_on = False
 
     def snapshot(self) -> bytes:
         return json.dumps(self.seen).encode()
 
     def handle(self, event, now):
         self.events.append((event, now))
-        self.changed = True
+        self.changed, self.passed_on = True, False
         match event:
             case Received(sender, CheckIn() as message):
+                if message.sequence == 777:
+                    self.changed, self.passed_on = False, True
+                    return [Send(sender, Accept(sequence=777))]
                 if message.sequence == 666:
                     raise ProtocolError("not a number that one says")
                 assert message.sequence != 999, "a fault of the machine"

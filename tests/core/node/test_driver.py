@@ -127,6 +127,16 @@ def test_what_changes_nothing_is_not_journaled_but_counted():
     run(main())
 
 
+def test_what_is_only_handed_on_is_not_journaled_and_leaves_all_the_same():
+    async def main():
+        async with Running(journal=SlowJournal(0)) as running:
+            await running.tell(check_in(1), check_in(777))
+            assert running.switch.accepted == [1, 777]
+            assert running.journal.durable == [Started(()), check_in(1)]
+
+    run(main())
+
+
 def test_a_peer_that_breaks_the_protocol_is_counted_and_logged_and_ends_nothing(caplog):
     async def main():
         async with Running(journal=SlowJournal(0)) as running:
