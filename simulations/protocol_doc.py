@@ -42,9 +42,9 @@ them out, a daemon or the simulator. This page is made from the machines' own ta
   its weight, scales it, rounds it at random and uploads D + 1 elements, the last of which is the
   weight. An edge keeps one running sum; the coordinator adds the edges' sums and divides. Sums are
   exact: order and grouping do not matter, and masks that cancel in the sum change nothing.
-- **With masks** an attempt is a session of secure aggregation beside the round: keys and shares go up and down while
-  devices train, edges pass them through, and the sums are opened when those who are in them have given their shares.
-  `docs/secure_aggregation.md` has it byte by byte.
+- **With masks** an attempt is a session of secure aggregation beside the round: keys and shares
+  go up and down while devices train, edges pass them through, and the sums are opened when those
+  who are in them have given their shares. `docs/secure_aggregation.md` has it byte by byte.
 - **A round** ends when enough updates are with the edges, when every edge has reported, or when its
   time is over. Too few updates fail the attempt, and the round is tried again from the same
   weights.
