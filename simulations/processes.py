@@ -36,11 +36,12 @@ from ..core.wire import operator_pb2
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.operator_pb2 import PutPart, RunEvent, WatchRequest
 from ..core.wire.operator_pb2_grpc import OperatorStub
+from ..core.wire.round_pb2 import FailureReason
 from ..device.daemon import read_status
 from .fleet_files import FEDERATION, FleetFiles, Layout
 from .host import cores
 from .launcher import Children
-from .records import Evaluation
+from .records import LATE, Evaluation
 from .result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
 from .scenario import MASKED_MIN, Scenario
 from .scenario_file import override
@@ -51,6 +52,8 @@ from .stage import Stage, judgements
 DEVICES, EDGES = 6, 2
 DEVICES_MAX = 64
 PUT_PART_BYTES = 1 << 20
+#: What is said of devices that were too slow: for their task, or for the keys of a masked round.
+LATE_REASONS = tuple(FailureReason.Name(reason).lower() for reason in LATE)
 #: How long a call of the operator may take.
 CALL_S = 30.0
 #: A run that does nothing for so long will do nothing any more.
@@ -299,7 +302,7 @@ def _record(
     """A round as its coordinator tells it, who does not know which of the missing have vanished and
     which are late. moved: what travelled since the round before.
     """
-    refused = sum(facts["refused"].values())
+    refused = sum(n for reason, n in facts["refused"].items() if reason not in LATE_REASONS)
     missing = facts["selected"] - facts["reported"] - refused
     spare = missing if facts["target_met"] else 0
     return RoundRecord(

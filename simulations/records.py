@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.ports import Outcome, Tier
-from ..core.wire.round_pb2 import DEADLINE, FailureReason
+from ..core.wire.round_pb2 import DEADLINE, NOT_IN_COHORT, FailureReason
 
+#: Of a device that was there, and too slow: for its task, or for the keys of a masked round.
+LATE = (DEADLINE, NOT_IN_COHORT)
 #: The keys of `RoundRecord.bytes` and `messages`; up is towards the cloud.
 DEVICE_UP, DEVICE_DOWN = "device_edge_up", "device_edge_down"
 EDGE_UP, EDGE_DOWN = "edge_cloud_up", "edge_cloud_down"
@@ -121,7 +123,7 @@ class Tally:
         selected, reported = fields["selected"], fields["reported"]
         there = set(reported)
         failures: Mapping[int, FailureReason] = fields["refused"]
-        refused = {d: r for d, r in failures.items() if r != DEADLINE}
+        refused = {d: r for d, r in failures.items() if r not in LATE}
         missing = [d for d in selected if d not in there and d not in refused]
         dropped = [d for d in missing if d in self.vanished and d not in failures]
         others = sorted(set(missing).difference(dropped))

@@ -13,8 +13,9 @@ from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import NewModel, ProgramStopped, RunProgram
+from delian.core.ports import NewModel, Outcome, ProgramStopped, RunProgram
 from delian.core.runtime import Runtime
+from delian.core.secagg import masks
 from delian.core.wire.round_pb2 import BAD_BUNDLE, NON_FINITE, PROGRAM_FAILED
 
 
@@ -82,3 +83,23 @@ def test_a_mean_that_does_not_fit_or_is_not_finite_gives_no_model(bundle):
     outcomes, blobs = run(updated(bundle, [short, endless]))
     assert outcomes == [ProgramStopped(PROGRAM_FAILED), ProgramStopped(NON_FINITE)]
     assert len(blobs.contents) == 2
+
+
+@pytest.mark.parametrize("suite", [1, 2])
+def test_it_takes_masks_out_of_a_sum_and_leaves_the_masked_one(suite):
+    plain = np.arange(7, dtype=np.uint32)
+    keys = [(bytes([number]) * 32, sign) for number, sign in ((1, 1), (2, -1), (3, 1))]
+    total = plain.copy()
+    masks.add(total, [(key, -sign) for key, sign in keys], suite)
+    before = total.copy()
+
+    async def unmasked():
+        updates = ServerUpdates(MemoryBlobs(), "reference")
+        outcome = await updates.run(RunProgram(1, "unmask", (), (total, keys, suite)))
+        await updates.close()
+        return outcome
+
+    outcome = asyncio.run(unmasked())
+    assert isinstance(outcome, Outcome)
+    np.testing.assert_array_equal(outcome.vector, plain)
+    np.testing.assert_array_equal(total, before)

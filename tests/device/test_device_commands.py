@@ -139,3 +139,15 @@ def test_a_device_that_does_not_know_who_it_is_says_what_to_do(tmp_path):
             [*command, *arguments], capture_output=True, text=True, timeout=60, cwd=tmp_path
         )
         assert done.returncode == 2 and said in done.stderr, (arguments, done.stderr)
+
+
+def test_an_owner_may_ask_for_masks_and_large_cohorts(tmp_path):
+    asked = {
+        "device.state": tmp_path,
+        "device.masks.required": True,
+        "device.masks.cohort_min": 50,
+        "device.masks.corrupt": 0.25,
+    }
+    policy = device_settings(load(None, asked, (), {}, tmp_path).config.device).policy
+    assert policy.secure_required
+    assert (policy.floor.cohort_min, policy.floor.corrupt) == (50, 0.25)

@@ -203,6 +203,26 @@ def test_what_a_mode_does_not_read_is_refused(tmp_path, settings, message):
         override(load("digits"), settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["privacy.cohort_min=7"], "a sum of 6 devices, of which none under 7 is read"),
+        (["round.devices=2"], "a sum of 2 devices"),
+        (["round.devices=9", "round.over_selection=9.9", "round.mode=synchronous"], None),
+        (["round.mode=buffered", "round.concurrency=2000"], "masks are for at most 1000"),
+        (["privacy.corrupt=0.5", "privacy.dropout=0.3"], "corrupt + 2 dropout <= 0.9"),
+        (["evaluation.federated=true", "evaluation.cohort=2"], "a sum of 2 devices"),
+    ],
+)
+def test_what_cannot_be_masked_is_refused(tmp_path, settings, message):
+    masked = override(write(tmp_path), ["privacy.aggregation=secure", "round.devices=6"])
+    if message is None:
+        assert override(masked, settings).privacy.aggregation == "secure"
+        return
+    with pytest.raises(DelianError, match=re.escape(message)):
+        override(masked, settings)
+
+
 def test_as_many_devices_have_a_task_at_once_as_the_mode_says():
     digits = load("digits")
     assert override(digits, ["round.devices=10", "round.over_selection=1.3"]).round.at_once == 13
