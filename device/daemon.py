@@ -38,7 +38,7 @@ from ..core.node.journal import FileJournal
 from ..core.node.traces import Spans, Traces
 from ..core.node.uplinks import Transport, Uplinks
 from ..core.ports import Node, Ordered, Record, Tier
-from ..core.secagg import messages
+from ..core.secagg import messages, native
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Connected, Homes
 from .artifacts import SEEN_FILE, Gate, read_root
@@ -132,7 +132,9 @@ class _Agent:
             federation=settings.federation,
         )
         self.homes = merge_homes(settings.homes or self.who.homes)
-        if self.who.identity is None:
+        if self.who.identity is not None:
+            native.library()  # on a new machine it compiles: not when the first update is masked
+        else:
             log.warning("without a certificate it takes no task whose updates are masked")
         self.tasks = Tasks()
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
