@@ -68,9 +68,9 @@ log = logging.getLogger("delian.cloud")
 EDGE_0 = Node(Tier.EDGE, 0)
 #: What an edge may send beside a sum: an EdgeHello of 100,000 devices, a sum's lists of them.
 EDGE_BYTES_MAX = 2 * 2**20
-#: Bytes of updates and sums in a journal before a snapshot takes their place: a handful of packs,
-#: which are written over and over.
-CHECKPOINT_BYTES = 64 * 2**20
+#: Bytes of updates and sums in a journal before a snapshot takes their place: no more packs than a
+#: folder keeps spares of, which are written over and over.
+CHECKPOINT_BYTES = 128 * 2**20
 #: How long a check-in waits for others, to be journaled in one transaction: of ten thousand idle
 #: devices a hundred and more come back each second.
 CHECK_IN_PATIENCE_S = 0.05

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ class RingPlan:
     @staticmethod
     def of(message: round_pb2.RingPlan) -> RingPlan:
         """The plan that a message says. Raises RingError, also for one that could overflow."""
-        return RingPlan(
+        return _known(
             message.clip,
             message.clients_max,
             message.dimension,
@@ -195,6 +196,10 @@ class RingPlan:
     def nbytes(self) -> int:
         """Bytes of an encoded update."""
         return 4 * self.length
+
+
+#: Plans that messages say: a run has one, and it is asked for with each update.
+_known = lru_cache(64)(RingPlan)
 
 
 def _power_below(room: float) -> float:

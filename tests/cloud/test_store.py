@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 
@@ -339,6 +340,47 @@ def test_an_append_whose_caller_is_cancelled_is_whole(tmp_path):
                 await task
         async with opened(tmp_path / "s.db", tmp_path) as (journal, _):
             assert await journal.load() == (b"first", [b"one", LARGE])
+
+    run(main())
+
+
+def _no_direct(monkeypatch):
+    """As on a system that knows no such writes."""
+    monkeypatch.setattr(packs_module.sys, "platform", "other")
+
+
+def _direct_refused(monkeypatch):
+    """As on a file system that takes the setting, and then no such write."""
+
+    def refuse(file, content, at):
+        raise OSError(errno.EINVAL, "no")
+
+    monkeypatch.setattr(packs_module.os, "pwrite", refuse)
+
+
+def _one_page_at_a_time(monkeypatch):
+    pwrite = os.pwrite
+    monkeypatch.setattr(packs_module, "_BUFFER_BYTES", 2 * 4096)
+    monkeypatch.setattr(packs_module.os, "pwrite", lambda f, c, at: pwrite(f, c[:4096], at))
+
+
+@pytest.mark.parametrize("where", [_no_direct, _direct_refused, _one_page_at_a_time])
+def test_packs_hold_the_same_whether_or_not_writes_go_past_the_cache(tmp_path, monkeypatch, where):
+    where(monkeypatch)
+    writes = [[LARGE, b"a" * 4096], [b"b" * 9000], [LARGE[::-1] * 3]]
+
+    async def main():
+        packs = FolderPacks(tmp_path / "packs")
+        name = f"edge-0-{1:020d}-{0:016x}"
+        for parts in writes:
+            pack, start = await packs.write(name, parts)
+            content = await packs.read(pack)
+            whole = b"".join(parts)
+            assert pack == name and start % 4096 == 0
+            assert content[start : start + len(whole)] == whole
+            assert not any(content[start + len(whole) :]) and len(content) % 4096 == 0
+        assert content.startswith(LARGE)
+        await packs.close()
 
     run(main())
 
