@@ -24,7 +24,8 @@ own protocol is in `rounds` and `buffered`.
   reported, refused, target_met, weight, opened_ns, parent, model, model_size), "evaluation" (run,
   round, model, metrics, devices), "evaluation_skipped" (run, round, why), "run_failed" (run, why),
   "model_ordered" (run, round, model), "session" (run, round, attempt, why, asked, members,
-  shared, summed, unmasked, refused, seconds: of secure aggregation, without secrets),
+  shared, summed, unmasked, refused, seconds: of secure aggregation, without secrets), "barred"
+  (run, devices: their updates spoilt a masked sum),
   "refused_order" (run, why), "drain" (edge, draining), "unanswered" (edge: its sum was not there
   in time), "edge_lost" and "refused_sum" (edge), "rolled_back" (run, round, model, left, loss,
   best); and what every machine records.

@@ -51,6 +51,8 @@ from .roster import Offer, Roster
 from .secure import Sessions, turned_away
 from .state import Attempt, EndedRun, Phase, RunState, Share
 
+#: Devices that one run keeps out. Each has cost an attempt.
+BARRED_MAX = 1_000
 TICKETS = 2**32  # of one run; a ticket is the run's number and a count
 
 
@@ -179,8 +181,16 @@ class RunMachine(Machine[RunState]):
     def _choose(self, count: int, attempt: int) -> dict[int, list[int]]:
         """So many of the ready devices, uniformly; takes them and gives them by edge."""
         state, ready = self.state, self.roster.ready(self.now)
+        barred = set(state.barred)
+        others = sorted(d for d in ready if d not in barred)
+        # Who has spoilt a sum may be there again when there are too few others.
         chosen = self.rng.sample(
-            sorted(ready), count, "select", self.plan.run, state.round, attempt
+            others if len(others) >= count else sorted(ready),
+            count,
+            "select",
+            self.plan.run,
+            state.round,
+            attempt,
         )
         by_edge: dict[int, list[int]] = {}
         for device in sorted(chosen):
@@ -304,7 +314,13 @@ class RunMachine(Machine[RunState]):
         return ""
 
     def _ask_survivors(self, attempt: Attempt) -> str:
-        """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing."""
+        """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing. A device
+        that has spoilt it is selected no more.
+        """
+        strangers = self.sessions.strangers(attempt)
+        if strangers:
+            self.record("barred", run=self.plan.run, devices=strangers)
+            self.state.barred = sorted({*self.state.barred, *strangers})[:BARRED_MAX]
         try:
             self.sessions.survivors(attempt)
         except SecureError as fault:

@@ -159,6 +159,15 @@ class Sessions:
             self._machine.cancel_timer(_timer(attempt))
             self._push(attempt, session.close_shares())
 
+    def strangers(self, attempt: Attempt) -> list[int]:
+        """Devices whose updates are in the sums and have no part in the session: nobody can take
+        out what they have added.
+        """
+        if attempt.book.server.phase is not Phase.MASKS:
+            return []
+        session = self._of(attempt)
+        return sorted(d for d in attempt.unused if not session.has_part(d))
+
     def survivors(self, attempt: Attempt) -> None:
         """The sums are in: asks those who are in them to sign that. Raises SecureError when the
         masks of so few could not be taken out.

@@ -239,7 +239,8 @@ class RunState:
     took devices last, in turns of all runs. parked, batch: of a buffered run, waves that are over
     and whose sums are in no model yet; and what the server update works on. resolved: devices whose
     part of a wave ended without an update since the last model; stale: devices whose update came
-    too late to be of use; failures: device -> FailureReason. budget: of a run with a promise, what
+    too late to be of use; failures: device -> FailureReason. barred: devices that have
+    spoilt a masked sum. budget: of a run with a promise, what
     its sums have cost so far; None: nothing yet.
     """
 
@@ -274,6 +275,7 @@ class RunState:
     resolved: list[int] = field(default_factory=list)
     stale: list[int] = field(default_factory=list)
     failures: dict[int, int] = field(default_factory=dict)
+    barred: list[int] = field(default_factory=list)
     budget: Budget | None = None
 
 

@@ -262,6 +262,37 @@ class TestStrangers:
         assert isinstance(answer, Cohort) and not answer.leaves and answer.device == 99
 
 
+class TestSpoilers:
+    def spoilt(self):
+        """Device 11 gives no keys, and uploads all the same."""
+        bench = Bench(over_selection=1.0)
+        bench.mute.add(11)
+        bench.collecting()
+        assert 11 in everybody(bench)
+        bench.fires("session/1/1", after=25 * SECOND).speak()
+        for number, devices in ((1, bench.one), (2, bench.two)):
+            updates = {d: bench.masked(d, bench.vector_of(d)) for d in devices if d != 11}
+            if number == 1:
+                updates[11] = bench.vector_of(11)
+            bench.sum(number, updates, at=(1, 1))
+        return bench
+
+    def test_a_sum_with_a_stranger_in_it_is_never_opened(self):
+        bench = self.spoilt()
+        assert "device 11 in the sum without a part" in bench.facts()["why"]
+        assert bench.records("barred") == [{"run": 1, "devices": [11]}] and not bench.programs
+
+    def test_it_is_not_selected_again_where_there_are_others(self):
+        bench = self.spoilt().rested()
+        assert bench.at == (1, 2) and len(bench.state.open[0].selected()) == 6
+        assert 11 not in bench.state.open[0].selected()
+
+    def test_with_too_few_others_it_may_come_again(self):
+        bench = self.spoilt()
+        bench.hello(1, [10, 11, 12]).hello(2, [20, 21, 22]).fires("rest", after=5 * SECOND)
+        assert 11 in bench.state.open[0].selected()
+
+
 class TestCrashes:
     @pytest.mark.parametrize("way", ["collecting", "masks", "survivors", "program"])
     def test_after_a_restart_the_sum_is_the_same(self, way):
