@@ -93,11 +93,13 @@ class Started:
 class Received:
     """A message has come. `sender` is what the transport has authenticated. encoded: the envelope
     that it came in, where the transport has it: a journal keeps that, and encodes nothing again.
+    digest: SHA-256 of `encoded`, where the transport has checked it.
     """
 
     sender: Node
     message: Message
     encoded: bytes = field(default=b"", compare=False, repr=False)
+    digest: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

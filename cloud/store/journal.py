@@ -17,17 +17,18 @@ for neither database leaves half of a transaction.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, insert, select
 
 from ...core.errors import DelianError
-from ...core.node.journal import JournalError
+from ...core.node.journal import NOTHING_HASHED, Hashed, JournalError
 from ...core.ports import Node, Record
 from .database import Database
 from .engines import Connection, insertion
@@ -96,8 +97,13 @@ class DatabaseJournal:
         state = _content(self.name, snapshot, contents, 0) if snapshot else None
         return state, [_content(self.name, row, contents, row.start) for row in rows]
 
-    async def append(self, entries: Sequence[bytes], records: Sequence[Record]) -> None:
-        await self._shielded(self._append(list(entries), list(records)))
+    async def append(
+        self,
+        entries: Sequence[bytes],
+        records: Sequence[Record],
+        hashed: Mapping[int, Hashed] = NOTHING_HASHED,
+    ) -> None:
+        await self._shielded(self._append(list(entries), list(records), dict(hashed)))
 
     async def checkpoint(self, snapshot: bytes) -> None:
         await self._shielded(self._checkpoint(snapshot))
@@ -107,11 +113,13 @@ class DatabaseJournal:
         if self._under_way is not None:
             await asyncio.wait([self._under_way])
 
-    async def _append(self, entries: list[bytes], records: list[Record]) -> None:
+    async def _append(
+        self, entries: list[bytes], records: list[Record], hashed: dict[int, Hashed]
+    ) -> None:
         began = time.perf_counter()
         assert self._sequence is not None, "a journal is loaded first"
         first = self._sequence + 1
-        placed, large = _place(entries)
+        placed, large = _place(entries, hashed)
         pack, begins = await self._write_pack(first, large)
         rows = [
             {
@@ -139,7 +147,7 @@ class DatabaseJournal:
     async def _checkpoint(self, snapshot: bytes) -> None:
         assert self._sequence is not None, "a journal is loaded first"
         sequence = self._sequence
-        (one,), large = _place([snapshot])
+        (one,), large = _place([snapshot], {})
         # A snapshot's row says no place in a pack.
         pack, _ = await self._write_pack(sequence, large, fresh=True)
         values = {
@@ -192,11 +200,13 @@ class DatabaseJournal:
             raise JournalError(fault.message, fault.hint) from fault
 
 
-def _place(entries: Sequence[bytes]) -> tuple[list[_Placed], list[bytes]]:
+def _place(
+    entries: Sequence[bytes], hashed: Mapping[int, Hashed]
+) -> tuple[list[_Placed], list[bytes]]:
     """Where each entry goes, and the entries of the pack."""
     placed, large, start = [], [], 0
-    for entry in entries:
-        crc, length = zlib.crc32(entry), len(entry)
+    for number, entry in enumerate(entries):
+        crc, length = _sum(entry, hashed.get(number)), len(entry)
         if length <= INLINE_MAX:
             placed.append(_Placed(entry, 0, length, crc))
         else:
@@ -208,9 +218,28 @@ def _place(entries: Sequence[bytes]) -> tuple[list[_Placed], list[bytes]]:
 
 def _content(name: str, row: Any, packs: dict[str, bytes], start: int) -> bytes:
     content = row.body if row.pack is None else packs[row.pack][start : start + row.length]
-    if len(content) != row.length or zlib.crc32(content) != row.crc:
+    if len(content) != row.length or not _fits(content, row.crc):
         raise _damaged(f"{name}'s journal: entry or snapshot {row.sequence} is damaged")
     return bytes(content)
+
+
+def _sum(entry: bytes, known: Hashed | None) -> int:
+    """An entry's checksum, as its row has it: CRC-32 of its bytes. Of one that ends with what is
+    hashed: CRC-32 of the bytes before that and of the hash, and above 32 bits how many these are,
+    and one. To read an update once more takes as long as to copy it four times.
+    """
+    if known is None:
+        return zlib.crc32(entry)
+    return (known.start + 1) << 32 | zlib.crc32(known.digest, zlib.crc32(entry[: known.start]))
+
+
+def _fits(entry: bytes, crc: int) -> bool:
+    """Whether a row's checksum is that of an entry."""
+    if crc >> 32 == 0:
+        return _sum(entry, None) == crc
+    start = (crc >> 32) - 1
+    digest = hashlib.sha256(memoryview(entry)[start:]).digest()
+    return _sum(entry, Hashed(start, digest)) == crc
 
 
 def _damaged(message: str) -> JournalError:

@@ -194,7 +194,7 @@ class AliasRow(Base):
 
 
 class EntryRow(Base):
-    """An entry of a node's journal: in `body`, or in a pack. crc: CRC-32 of its bytes."""
+    """An entry of a node's journal: in `body`, or in a pack. crc: see `store.journal`."""
 
     __tablename__ = "journal_entries"
 

@@ -422,13 +422,15 @@ class GrpcHub:
             return None
         return self._deliver(peer.node, to, said, content)
 
-    def _deliver(self, sender: Node, to: Node, said: Envelope, content: bytes) -> Any:
-        message, size = message_of(said), len(content)
+    def _deliver(
+        self, sender: Node, to: Node, said: Envelope, content: bytes, digest: bytes = b""
+    ) -> Any:
+        message, about = message_of(said), (said.traceparent, len(content), content, digest)
         port = self._switch.port(to)
         if port is None or port.offer is None:
-            self._switch.deliver(sender, to, message, said.traceparent, size, content)
+            self._switch.deliver(sender, to, message, *about)
             return None
-        return self._switch.hand_over(sender, to, message, said.traceparent, size, content)
+        return self._switch.hand_over(sender, to, message, *about)
 
     async def _caller(self, context: Any, call: str) -> Node:
         """The node that makes a transfer. It must have its stream. Ends the call otherwise."""

@@ -28,8 +28,9 @@ from .switch import Switch
 from .traffic import Meter
 from .transfer import Intake, Outbox, Outgoing, Refused, Spool, part_length, read_part
 
-#: Gives something to wait for, where the receiver has no room.
-Deliver = Callable[[Node, Node, Envelope, bytes], Awaitable[bool] | None]
+#: Takes an envelope, its bytes and their SHA-256. Gives something to wait for, where the receiver
+#: has no room.
+Deliver = Callable[[Node, Node, Envelope, bytes, bytes], Awaitable[bool] | None]
 
 
 class Serving:
@@ -138,7 +139,7 @@ class Serving:
             raise Refused("not allowed", f"{field} to {to}")
         if port is not None and spool.size > port.limit(node):
             raise Refused("oversized", f"{spool.size} bytes to {to}")
-        waits = self._deliver(node, to, said, content)
+        waits = self._deliver(node, to, said, content, spool.id)
         if waits is not None:
             await waits
 

@@ -184,18 +184,20 @@ class Switch:
         traceparent: str = "",
         size: int = 0,
         encoded: bytes = b"",
+        digest: bytes = b"",
     ) -> bool:
         """Hands over a message whose sender the link has authenticated. False: `to` is not here.
 
         size: its bytes, where the link knows them. encoded: its envelope, if it came in one that
-        says just this.
+        says just this. digest: SHA-256 of `encoded`, where the link has checked it.
         """
         port = self._ports.get(to)
         if port is None:
             self.faults.count("nobody here", sender, to=str(to))
             return False
         self.delivered += 1
-        _post(port, Received(sender, message, encoded), _checked(traceparent), size)
+        event = Received(sender, message, encoded, digest)
+        _post(port, event, _checked(traceparent), size)
         return True
 
     def errand(self, sender: Node, to: Node, message: Message) -> bool:
@@ -215,13 +217,14 @@ class Switch:
         traceparent: str = "",
         size: int = 0,
         encoded: bytes = b"",
+        digest: bytes = b"",
     ) -> bool:
         """`deliver` that waits while the receiver has no room for more."""
         port = self._ports.get(to)
         if port is None or port.offer is None:
-            return self.deliver(sender, to, message, traceparent, size, encoded)
+            return self.deliver(sender, to, message, traceparent, size, encoded, digest)
         self.delivered += 1
-        event = Received(sender, message, encoded)
+        event = Received(sender, message, encoded, digest)
         return await port.offer(event, _checked(traceparent), size)
 
     def deliver_blob(self, sender: Node, to: Node, digest: bytes, size: int) -> bool:

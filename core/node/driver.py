@@ -45,7 +45,7 @@ from .codec import decode, encode, open_snapshot, seal_snapshot
 from .effects import Carrier, Effects
 from .executor import ProgramRunner
 from .inbox import Inbox, Item
-from .journal import Journal
+from .journal import Hashed, Journal
 from .once import Once
 from .traces import Traces, current
 
@@ -102,6 +102,7 @@ class _Batch:
     """Events that were handled, and what is to be done about them once they are durable."""
 
     entries: list[bytes] = field(default_factory=list)
+    hashed: dict[int, Hashed] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     effects: list[tuple[Effect, str]] = field(default_factory=list)  # with their traceparent
     size: int = 0
@@ -326,7 +327,7 @@ class Driver:
             if effects.is_current(item):
                 self._handle(item, batch)
         if batch.entries:
-            await self._journal.append(batch.entries, batch.records)
+            await self._journal.append(batch.entries, batch.records, batch.hashed)
             for entry in batch.entries:
                 self._since.add(entry)
             self.counters["entries"] += len(batch.entries)
@@ -363,6 +364,9 @@ class Driver:
         passed_on = getattr(machine, "passed_on", False)
         told = not passed_on and any(type(effect) is not Record for effect in effects)
         if changed or told:
+            if isinstance(event, Received) and event.digest:
+                start = len(entry) - len(event.encoded)
+                batch.hashed[len(batch.entries)] = Hashed(start, event.digest)
             batch.entries.append(entry)
             batch.size += len(entry)
             batch.records += [e for e in effects if isinstance(e, Record)]

@@ -9,18 +9,29 @@ run, so that no fsync holds up the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol, TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..ports import Record
 from .disk import FolderDisk, FolderLock
 from .segments import JournalError, Segments
 
-__all__ = ["FileJournal", "Journal", "JournalError"]
+__all__ = ["NOTHING_HASHED", "FileJournal", "Hashed", "Journal", "JournalError"]
 
 T = TypeVar("T")
+
+
+class Hashed(NamedTuple):
+    """An entry whose bytes from `start` on are known to have this SHA-256."""
+
+    start: int
+    digest: bytes
+
+
+NOTHING_HASHED: Mapping[int, Hashed] = MappingProxyType({})
 
 
 class Journal(Protocol):
@@ -31,10 +42,16 @@ class Journal(Protocol):
         first. Raises JournalError.
         """
 
-    async def append(self, entries: Sequence[bytes], records: Sequence[Record]) -> None:
+    async def append(
+        self,
+        entries: Sequence[bytes],
+        records: Sequence[Record],
+        hashed: Mapping[int, Hashed] = NOTHING_HASHED,
+    ) -> None:
         """Adds entries; durable when it returns, all or none of them. Raises JournalError.
 
         records: facts that came of these entries, for a journal that keeps tables of them too.
+        hashed: what is known of some entries, by position: a journal needs no sum of its own there.
         """
 
     async def checkpoint(self, snapshot: bytes) -> None:
@@ -62,7 +79,12 @@ class FileJournal:
     async def load(self) -> tuple[bytes | None, list[bytes]]:
         return await self._on_thread(self._open)
 
-    async def append(self, entries: Sequence[bytes], records: Sequence[Record]) -> None:
+    async def append(
+        self,
+        entries: Sequence[bytes],
+        records: Sequence[Record],
+        hashed: Mapping[int, Hashed] = NOTHING_HASHED,
+    ) -> None:
         segments = self._loaded()
         await self._on_thread(lambda: segments.append(entries))
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..ports import Record, Rng
 from ..wire.blob_pb2 import BlobRef
 from .blobs import BlobError, BlobsFull, check_digest
 from .disk import Disk
+from .journal import NOTHING_HASHED, Hashed
 from .segments import Segments
 
 #: What a disk writes as a whole.
@@ -154,7 +155,12 @@ class DiskJournal:
     async def load(self) -> tuple[bytes | None, list[bytes]]:
         return self.segments.load()
 
-    async def append(self, entries: Sequence[bytes], records: Sequence[Record]) -> None:
+    async def append(
+        self,
+        entries: Sequence[bytes],
+        records: Sequence[Record],
+        hashed: Mapping[int, Hashed] = NOTHING_HASHED,
+    ) -> None:
         self.segments.append(entries)
 
     async def checkpoint(self, snapshot: bytes) -> None:

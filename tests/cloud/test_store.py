@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import json
 import os
 
@@ -30,7 +31,7 @@ from delian.cloud.store.models import (
     RunRow,
 )
 from delian.cloud.store.packs import FolderPacks
-from delian.core.node.journal import JournalError
+from delian.core.node.journal import Hashed, JournalError
 from delian.core.ports import CLOUD, Node, Record, Tier
 from delian.core.wire.operator_pb2 import PlanMessage
 from sqlalchemy import insert, select, update
@@ -230,6 +231,32 @@ def test_large_entries_stay_out_of_the_database_and_go_with_the_checkpoint(tmp_p
             assert [p.read_bytes() for p in after] == [LARGE] and after != [pack]
         async with opened(tmp_path / "s.db", tmp_path) as (journal, _):
             assert await journal.load() == (LARGE, [])
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [100, len(LARGE)])
+def test_an_entry_that_came_with_its_hash_is_checked_by_it(store, tmp_path, size):
+    content = LARGE[:size]
+    hashed = {1: Hashed(4, hashlib.sha256(content).digest())}
+
+    async def load():
+        async with opened(store, tmp_path) as (journal, _):
+            return await journal.load()
+
+    async def main():
+        async with opened(store, tmp_path) as (journal, _):
+            await journal.load()
+            await journal.checkpoint(b"first")
+            await journal.append([b"one", b"head" + content, b"two"], [], hashed)
+        assert (await load())[1] == [b"one", b"head" + content, b"two"]
+        for damaged in (b"Head" + content, b"head" + content[:-1] + b"!"):
+            async with opened(store, tmp_path) as (journal, database):
+                second = update(EntryRow).where(EntryRow.sequence == 2)
+                changed = second.values(body=damaged, pack=None)
+                await database.transact(lambda c, change=changed: c.execute(change))
+            with pytest.raises(JournalError, match="damaged"):
+                await load()
 
     run(main())
 
