@@ -43,9 +43,6 @@ from decimal import Context, Decimal, localcontext
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES256
-from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from ..errors import DelianError
 from ..ports import Vector
@@ -150,6 +147,11 @@ class _KeyStream:
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise NoiseError(f"a noise key of {len(key)} bytes", f"it has {KEY_BYTES}")
+        # Here, because every device's machine knows this module, and few runs have noise.
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+        from cryptography.hazmat.primitives.ciphers.modes import CTR
+
         self._cipher = Cipher(AES256(key), CTR(bytes(16))).encryptor()
 
     def words(self, count: int) -> Any:

@@ -9,18 +9,16 @@ for them where a federation is simulated.
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
-from typing import Protocol
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Protocol
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
+if TYPE_CHECKING:  # imported where it is used, as in `kdf`
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 CERTIFICATE_BYTES_MAX = 2 * 1024  # KeyBundle.certificate, DER
 SIGNATURE_BYTES_MAX = 80  # DER of two numbers below 2^256 has at most 72
 #: The order of P-256's group (FIPS 186-5, SP 800-186 section 3.2.1.3).
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-_ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 
 
 class Identity(Protocol):
@@ -41,18 +39,28 @@ class Identity(Protocol):
 
 def sign(key: ec.EllipticCurvePrivateKey, message: bytes) -> bytes:
     """ECDSA with SHA-256 and RFC 6979's nonce: DER."""
-    return key.sign(message, _ALGORITHM)
+    return key.sign(message, _algorithm())
 
 
 def is_signed(key: ec.EllipticCurvePublicKey, message: bytes, signature: bytes) -> bool:
     """Whether `signature` (DER) of the message was made with the key's private half."""
+    from cryptography.exceptions import InvalidSignature
+
     if len(signature) > SIGNATURE_BYTES_MAX:
         return False
     try:
-        key.verify(signature, message, _ALGORITHM)
+        key.verify(signature, message, _algorithm())
     except InvalidSignature:
         return False
     return True
+
+
+@cache
+def _algorithm() -> ec.ECDSA:
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return ec.ECDSA(SHA256(), deterministic_signing=True)
 
 
 class SimulatedIdentity:
@@ -78,6 +86,8 @@ class SimulatedIdentity:
 
 
 def _private_key(device: int, seed: int) -> ec.EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     digest = hashlib.sha512(f"delian simulated identity {seed} {device}".encode()).digest()
     # 512 bits modulo a number of 256: as good as uniform.
     return ec.derive_private_key(int.from_bytes(digest, "big") % (_ORDER - 1) + 1, ec.SECP256R1())

@@ -83,8 +83,9 @@ class World:
         cloud = self.wires.process(CLOUD, EDGE_0)
         self.coordinator = self.new_coordinator(cloud)
         self.up = CLOUD
-        clock = lambda: self.now  # noqa: E731
-        self.edge = n.Errands(self.wires.process(EDGE), EDGE, lambda: self.up, clock=clock)
+        self.edge = n.Errands(
+            self.wires.process(EDGE), EDGE, lambda: self.up, clock=lambda: self.now
+        )
         self.home = EDGE
         self.devices = {
             node: n.Errands(self.wires.process(node), node, lambda: self.home)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from dataclasses import fields
 
 from delian.core.data.rows import RowType
@@ -14,7 +15,8 @@ def test_the_sensors_example_gives_a_source(checkout, tmp_path, monkeypatch):
     page = (checkout / "docs" / "devices.md").read_text()
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "devices.md", "exec"), {})
+    (tmp_path / "example.py").write_text(code)
+    runpy.run_path(str(tmp_path / "example.py"))
     rows = open_source(DataSettings(f"sensor:{tmp_path / 'readings'}")).read(RowType((3,)))
     assert rows.x.shape == (1, 3) and list(rows.y) == [1]
 

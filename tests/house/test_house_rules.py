@@ -164,8 +164,15 @@ def test_the_command_starts_without_what_only_some_commands_need():
     assert not heavy & imported
 
 
-def test_the_main_job_imports_nothing_that_takes_long_and_that_it_does_not_need(tmp_path):
-    arguments = ["simulate", "--set", "rounds=1", "--out", str(tmp_path / "run")]
+@pytest.mark.parametrize(
+    ("aggregation", "needed"), [("secure", {"cryptography"}), ("plain", set())]
+)
+def test_the_main_job_imports_nothing_that_takes_long_and_that_it_does_not_need(
+    tmp_path, aggregation, needed
+):
+    keys = ("rounds=1", f"privacy.aggregation={aggregation}")
+    settings = [word for key in keys for word in ("--set", key)]
+    arguments = ["simulate", *settings, "--out", str(tmp_path / "run")]
     run = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "delian.cli", *arguments],
         capture_output=True,
@@ -174,7 +181,8 @@ def test_the_main_job_imports_nothing_that_takes_long_and_that_it_does_not_need(
     )
     imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
     assert "delian.simulations.simulate" in imported
-    assert not {"torch", "sklearn", "scipy", "grpc", "aiomqtt", "asyncio", "pandas"} & imported
+    heavy = {"torch", "sklearn", "scipy", "grpc", "aiomqtt", "asyncio", "pandas", "cryptography"}
+    assert heavy & imported == needed
 
 
 def test_the_readme_has_two_commands_and_its_links_lead_somewhere():
