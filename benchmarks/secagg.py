@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -262,6 +263,8 @@ def main() -> None:
     parser.add_argument("--flower-python", help="a Python that has flwr")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.flower_python is not None and shutil.which(args.flower_python) is None:
+        parser.error(f"--flower-python {args.flower_python} is no program")
     load = os.getloadavg()[0]
     result = measure(args)
     result["load"] = [round(load, 2), round(os.getloadavg()[0], 2)]

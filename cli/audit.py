@@ -62,7 +62,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a copy of the record: every entry, every link, every signature. Exits with 1 when it
-    does not hold, and says which entry is the first that does not.
+    does not hold, and says which entry is the first that does not; with 2 when it is empty.
 
     Without --ca anybody's signature counts. Without --head nobody can tell whether the end was cut
     off, or the whole record was written anew by whoever has the coordinator's key.
@@ -73,6 +73,8 @@ def verify(
     known = None if head is None else Head.parse(head)
     report = check(_lines(file), _authority(ca), known)
     broken = report.broken
+    if not report.entries and broken is None:
+        raise DelianError(f"{file} has no entries", "there is nothing in it that could be checked")
     facts: dict[str, Any] = {
         "good": report.good,
         "entries": report.entries,

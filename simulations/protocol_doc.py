@@ -151,7 +151,7 @@ def _actor(node: Node) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m delian.simulations.protocol_doc FILE", file=sys.stderr)
         return 2
     Path(arguments[0]).write_text(page())

@@ -53,9 +53,9 @@ CLIP_MAX = 1e12
 NOISE_TAIL = 12.0
 NOISE_MORE = 64.0
 NOISE_MAX = 1e4  # standard deviations in clips: nothing can be learnt through more
+_BLOCK = 1 << 16  # numbers that are decoded at a time
 #: The norm is rounded once to f32 before it divides, so a clipped update may be longer than C by a
 #: few parts in 2^24.
-_BLOCK = 1 << 16  # numbers that are decoded at a time
 _SLACK = 1.0 + 2.0**-20
 
 
@@ -99,9 +99,15 @@ class RingPlan:
         if not 0.0 <= self.noise <= NOISE_MAX:
             raise RingError(f"noise is {self.noise:g}", f"in clips, from 0 to {NOISE_MAX:g}")
         if self.scale * self.clip < 1 or self.weight_scale < 1:
+            what = f"the sum of {self.clients_max} updates of norm {self.clip:g}"
+            if self.noise:
+                raise RingError(
+                    f"{what} and their noise, {self.noise:.3g} times that norm, can overflow"
+                    f" {self.bits} bits",
+                    "promise less (a larger epsilon), or lower clients_max",
+                )
             raise RingError(
-                f"the sum of {self.clients_max} updates of norm {self.clip:g} can overflow"
-                f" {self.bits} bits",
+                f"{what} can overflow {self.bits} bits",
                 f"one update has room for {self._half / self.clients_max:.3g} steps; lower"
                 " clients_max or clip",
             )

@@ -52,8 +52,10 @@ def test_what_is_no_record_no_head_and_no_ca(delian, record, tmp_path):
     (tmp_path / "noise").write_bytes(b"\x00" * 200_000)
     code, told, _ = delian("audit", "verify", "noise", "--json")
     assert code == 1 and told["broken"]["line"] == 1
+    (tmp_path / "empty").write_bytes(b"")
     for arguments, words in (
         (["nothing"], "cannot open nothing"),
+        (["empty"], "empty has no entries"),
         (["record", "--head", "3"], "is no head"),
         (["record", "--head", "3:zz"], "is no head"),
         (["record", "--ca", "record"], "this is no X.509 certificate"),

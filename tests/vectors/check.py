@@ -312,9 +312,15 @@ def check_graphs(cases):
 
 
 def main():
+    if len(sys.argv) == 1:
+        raise SystemExit("usage: check.py TRANSCRIPT.json...")
     for name in sys.argv[1:]:
-        content = json.loads(Path(name).read_text(encoding="utf-8"))
-        check_graphs(content["graphs"]) if "graphs" in content else check(content)
+        try:
+            content = json.loads(Path(name).read_text(encoding="utf-8"))
+            check_graphs(content["graphs"]) if "graphs" in content else check(content)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            kind = type(error).__name__
+            raise SystemExit(f"{name} is no transcript ({kind}: {error})") from None
         print(f"{Path(name).name}: good")
 
 
