@@ -52,7 +52,8 @@ CLIP_MAX = 1e12
 #: rounds: beyond lies less than 2^-70 of a coordinate's mass (Bernstein).
 NOISE_TAIL = 12.0
 NOISE_MORE = 64.0
-NOISE_MAX = 1e4  # standard deviations in clips: nothing can be learnt through more
+NOISE_MIN = 1e-9  # standard deviations in clips: less hides nothing, and no ring has such steps
+NOISE_MAX = 1e4  # nothing can be learnt through more
 _BLOCK = 1 << 16  # numbers that are decoded at a time
 #: The norm is rounded once to f32 before it divides, so a clipped update may be longer than C by a
 #: few parts in 2^24.
@@ -96,8 +97,10 @@ class RingPlan:
             )
         if self.clients_max < 1:
             raise RingError(f"clients_max is {self.clients_max}", "at least one device reports")
-        if not 0.0 <= self.noise <= NOISE_MAX:
-            raise RingError(f"noise is {self.noise:g}", f"in clips, from 0 to {NOISE_MAX:g}")
+        if self.noise and not NOISE_MIN <= self.noise <= NOISE_MAX:
+            raise RingError(
+                f"noise is {self.noise:g}", f"in clips, 0 or from {NOISE_MIN:g} to {NOISE_MAX:g}"
+            )
         if self.scale * self.clip < 1 or self.weight_scale < 1:
             what = f"the sum of {self.clients_max} updates of norm {self.clip:g}"
             if self.noise:

@@ -58,6 +58,9 @@ def test_scales_are_powers_of_two_so_that_scaling_is_exact():
         ({"dimension": 0}, "0 numbers"),
         ({"dimension": 2**28 + 1}, "numbers"),
         ({"bits": 64}, "64 bits"),
+        ({"noise": 5e-324}, "noise is"),
+        ({"noise": -1.0}, "noise is"),
+        ({"noise": float("nan")}, "noise is"),
     ],
 )
 def test_a_plan_that_cannot_work_is_refused(changes, says):
