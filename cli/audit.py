@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import Address, AsJson, ConfigFile, Identity, Insecure, connected, tell
+from .coordinator import Address, AsJson, Identity, Insecure, connected, tell
+from .options import ConfigFile
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from .options import ConfigFile, Settings
 
 if TYPE_CHECKING:
     from ..cloud.daemon import CloudSettings, Gatherer
     from .settings import CloudConfig
 
 app = typer.Typer(help="Run a coordinator.", no_args_is_help=True)
-
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
-]
 
 
 @app.callback()
@@ -63,12 +57,8 @@ def run(
     It makes its own certificate with the CA of `delian ca init`. One line of JSON on standard
     output says where it serves.
     """
-    import asyncio
-
     from ..cloud.daemon import serve
-    from .config import load
-    from .logs import setup
-    from .tracing import open_spans
+    from . import daemons
 
     flags = {
         "cloud.state": state,
@@ -79,21 +69,15 @@ def run(
         "cloud.broker.url": broker,
         "cloud.insecure": insecure or None,
     }
-    loaded = load(config, flags, settings or ())
-    setup(loaded.config.log)
-    spans = open_spans(loaded.config.trace, "delian-cloud")
-    try:
-        asyncio.run(
-            serve(cloud_settings(loaded.config.cloud), gatherer, ready=say_ready, spans=spans)
-        )
-    finally:
-        if spans is not None:
-            spans.close()
-
-
-def say_ready(facts: dict[str, Any]) -> None:
-    """The one line that a daemon says on its standard output."""
-    typer.echo(json.dumps(facts))
+    daemons.run(
+        "delian-cloud",
+        lambda chosen, ready, spans: serve(
+            cloud_settings(chosen.cloud), gatherer, ready=ready, spans=spans
+        ),
+        config,
+        flags,
+        settings,
+    )
 
 
 def gatherer(snapshot: bytes | None) -> Gatherer:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from .options import ConfigFile, Settings
+
 app = typer.Typer(help="Show the configuration and its keys.", no_args_is_help=True)
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -26,9 +26,6 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 BLOB_S = 24 * 3600.0
 PART_BYTES = 2**19
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
-]
 Address = Annotated[
     str | None,
     typer.Option("--coordinator", metavar="HOST:PORT", help="[default: operator.coordinator]"),

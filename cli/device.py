@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import ConfigFile, Settings
+
 if TYPE_CHECKING:
     from ..core.ir import Array
     from ..device.daemon import DeviceSettings
@@ -15,12 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run a device, and ask its personal model.", no_args_is_help=True)
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
-]
 State = Annotated[
     Path | None, typer.Option("--state", help="The device's folder. [default: device.state]")
 ]
@@ -56,12 +52,8 @@ def run(
     It takes part when its owner has agreed (`delian device consent yes`) and its conditions are
     met. Killed and started again it goes on where it was.
     """
-    import asyncio
-
     from ..device.daemon import serve
-    from .config import load
-    from .logs import setup
-    from .tracing import open_spans
+    from . import daemons
 
     flags = {
         "device.state": state,
@@ -72,19 +64,15 @@ def run(
         "device.number": number,
         "device.insecure": insecure or None,
     }
-    loaded = load(config, flags, settings or ())
-    setup(loaded.config.log)
-    spans = open_spans(loaded.config.trace, "delian-device")
-    try:
-        asyncio.run(serve(device_settings(loaded.config.device), ready=say_ready, spans=spans))
-    finally:
-        if spans is not None:
-            spans.close()
-
-
-def say_ready(facts: dict[str, Any]) -> None:
-    """The one line that a daemon says on its standard output."""
-    typer.echo(json.dumps(facts))
+    daemons.run(
+        "delian-device",
+        lambda chosen, ready, spans: serve(
+            device_settings(chosen.device), ready=ready, spans=spans
+        ),
+        config,
+        flags,
+        settings,
+    )
 
 
 def device_settings(config: DeviceConfig) -> DeviceSettings:

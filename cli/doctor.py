@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import ConfigFile, Settings
+
 if TYPE_CHECKING:
     from .checks import Finding
     from .config import Loaded
@@ -36,12 +38,8 @@ def doctor(
         Role | None,
         typer.Argument(help="What this machine is to be. [default: what it is set up for]"),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
-    ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Ask nobody over the network.")
     ] = False,

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from .options import ConfigFile, Settings
 
 if TYPE_CHECKING:
     from ..edge.daemon import EdgeSettings
     from .settings import EdgeConfig
 
 app = typer.Typer(help="Run an edge.", no_args_is_help=True)
-
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
-]
 
 
 @app.callback()
@@ -51,12 +45,8 @@ def run(
     ] = False,
 ) -> None:
     """Run an edge until it is interrupted. Killed and started again it goes on where it was."""
-    import asyncio
-
     from ..edge.daemon import serve
-    from .config import load
-    from .logs import setup
-    from .tracing import open_spans
+    from . import daemons
 
     flags = {
         "edge.state": state,
@@ -66,19 +56,13 @@ def run(
         "edge.number": number,
         "edge.insecure": insecure or None,
     }
-    loaded = load(config, flags, settings or ())
-    setup(loaded.config.log)
-    spans = open_spans(loaded.config.trace, "delian-edge")
-    try:
-        asyncio.run(serve(edge_settings(loaded.config.edge), ready=say_ready, spans=spans))
-    finally:
-        if spans is not None:
-            spans.close()
-
-
-def say_ready(facts: dict[str, Any]) -> None:
-    """The one line that a daemon says on its standard output."""
-    typer.echo(json.dumps(facts))
+    daemons.run(
+        "delian-edge",
+        lambda chosen, ready, spans: serve(edge_settings(chosen.edge), ready=ready, spans=spans),
+        config,
+        flags,
+        settings,
+    )
 
 
 def edge_settings(config: EdgeConfig) -> EdgeSettings:

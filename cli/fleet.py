@@ -12,7 +12,6 @@ from .coordinator import (
     Address,
     AsJson,
     Client,
-    ConfigFile,
     Identity,
     Insecure,
     connected,
@@ -21,6 +20,7 @@ from .coordinator import (
     to_json,
     when,
 )
+from .options import ConfigFile
 
 if TYPE_CHECKING:
     from ..core.wire.operator_pb2 import NodeRequest

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import ConfigFile
+
 if TYPE_CHECKING:
     from ..core.identity.tokens import Token
     from .settings import Config
@@ -30,9 +32,6 @@ Folder = Annotated[Path, typer.Argument(help="The CA's folder.")]
 AuthorityFolder = Annotated[
     Path | None,
     typer.Option("--ca", help="The CA's folder. [default: cloud.authority of the configuration]"),
-]
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

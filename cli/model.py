@@ -11,7 +11,6 @@ import typer
 from .coordinator import (
     Address,
     AsJson,
-    ConfigFile,
     Identity,
     Insecure,
     connected,
@@ -20,6 +19,7 @@ from .coordinator import (
     to_json,
     when,
 )
+from .options import ConfigFile
 
 if TYPE_CHECKING:
     from ..core.wire.operator_pb2 import ModelRequest

@@ -16,7 +16,6 @@ from .coordinator import (
     Address,
     AsJson,
     Client,
-    ConfigFile,
     Identity,
     Insecure,
     connected,
@@ -25,6 +24,7 @@ from .coordinator import (
     to_json,
     when,
 )
+from .options import ConfigFile
 
 if TYPE_CHECKING:
     from ..core.bundle import Bundle
