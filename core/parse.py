@@ -27,6 +27,8 @@ T = TypeVar("T")
 NESTING_MAX = 64
 
 _REGIONS = {"if": ("then", "else"), "while": ("cond", "body"), "for": ("body",)}
+#: Has any number of regions.
+_CASES = "switch"
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+)
@@ -44,6 +46,8 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 
 def region_label(op_name: str, i: int) -> str:
     """What the i-th region of an operation is called in the text."""
+    if op_name == _CASES:
+        return f"case{i}"
     labels = _REGIONS.get(op_name, ())
     return labels[i] if i < len(labels) else f"region{i}"
 
@@ -282,6 +286,10 @@ class _Parser:
         regions = []
         for label in labels:
             self._expect(label)
+            self._expect("(")
+            regions.append(self._region())
+        while name == _CASES and self.token.text == region_label(name, len(regions)):
+            self._next()
             self._expect("(")
             regions.append(self._region())
         return tuple(regions)

@@ -86,6 +86,15 @@ def _if(op: Op) -> _Run:
     return run
 
 
+def _switch(op: Op) -> _Run:
+    cases = [_Plan(region) for region in op.regions]
+
+    def run(args: Sequence[Any], attrs: Attrs) -> Sequence[Any]:
+        return cases[min(max(int(args[0]), 0), len(cases) - 1)].run(args[1:])
+
+    return run
+
+
 def _while(op: Op) -> _Run:
     cond, body = (_Plan(region) for region in op.regions)
 
@@ -111,7 +120,12 @@ def _for(op: Op) -> _Run:
     return run
 
 
-_REGIONS: dict[str, Callable[[Op], _Run]] = {"if": _if, "while": _while, "for": _for}
+_REGIONS: dict[str, Callable[[Op], _Run]] = {
+    "if": _if,
+    "switch": _switch,
+    "while": _while,
+    "for": _for,
+}
 
 
 def run_block(block: Block, args: Sequence[Any]) -> list[Any]:

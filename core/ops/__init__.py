@@ -47,7 +47,7 @@ def infer(
         _refuse_attrs(name, attrs, keys)
     if count is not None and len(operands) != count:
         raise TypeRuleError(f"{name}: takes {count} operands, not {len(operands)}")
-    if len(regions) != region_count:
+    if region_count is not None and len(regions) != region_count:
         raise TypeRuleError(f"{name}: takes {region_count} regions, not {len(regions)}")
     return rule([v.type for v in operands], attrs, regions)
 

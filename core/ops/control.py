@@ -3,8 +3,11 @@
 Interpreters run them and `transforms` differentiates them: their rows hold types and costs.
 
 if(pred, args...)                    then(args...) -> results       else(args...) -> results
+switch(index, args...)               case0(args...) -> results      case1(args...) -> results  ...
 while(consts..., carries...)         cond(all...) -> bool[]         body(all...) -> carries
 for(lo, hi, consts..., carries...)   body(i, consts..., carries...) -> carries
+
+An index of `switch` that is too small takes its first case, one that is too large its last.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from .table import Attrs, Primitive
 _BOOL = TensorType(DType.BOOL)
 _INDEX = TensorType(DType.I64)
 
+#: A `switch` has at most so many cases: each is compiled, whichever is taken.
+CASES_MAX = 1024
+
 
 def _if_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
     if not types:
@@ -29,6 +35,19 @@ def _if_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> t
     params_are("if", otherwise, "else", args)
     results = tuple([r.type for r in then.results])
     results_are("if", otherwise, "else", results)
+    return results
+
+
+def _switch_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    if not types:
+        fail("switch", "needs an index")
+    scalar("switch", types[0], DType.I64, "the index")
+    if not 1 <= len(regions) <= CASES_MAX:
+        fail("switch", f"takes 1 to {CASES_MAX} cases, not {len(regions)}")
+    results = tuple([r.type for r in regions[0].results])
+    for k, region in enumerate(regions):
+        params_are("switch", region, f"case{k}", types[1:])
+        results_are("switch", region, f"case{k}", results)
     return results
 
 
@@ -80,6 +99,7 @@ def _one_round(op: Op) -> int:
 
 ROWS = (
     Primitive("if", _if_type, None, None, None, _dearest, operands=None, regions=2),
+    Primitive("switch", _switch_type, None, None, None, _dearest, operands=None, regions=None),
     Primitive(
         "while",
         _while_type,

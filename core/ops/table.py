@@ -50,7 +50,7 @@ class Primitive:
             so an expression may use one twice; signed integers wrap (-fwrapv).
         attrs: names of the attributes that it must carry, no more and no fewer.
         operands: how many operands it takes; None when that varies.
-        regions: how many regions it takes.
+        regions: how many regions it takes; None when that varies.
         version: raised when the meaning changes; a serialised program names the versions that it
             was made with.
     """
@@ -64,5 +64,5 @@ class Primitive:
     c: str | None = None
     attrs: tuple[str, ...] = ()
     operands: int | None = None
-    regions: int = 0
+    regions: int | None = 0
     version: int = 1

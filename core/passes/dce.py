@@ -1,9 +1,9 @@
 """Dead-code elimination: drops what the results of a block do not need, inside regions too.
 
 It drops operations none of whose results is used; results, arguments and branches' work of an `if`
-that nobody reads; carries of a loop that feed nothing but themselves (a counter, a list of saved
-values); and constants of a loop that its regions do not read. Every primitive is pure, so nothing
-else can matter.
+or `switch` that nobody reads; carries of a loop that feed nothing but themselves (a counter, a list
+of saved values); and constants of a loop that its regions do not read. Every primitive is pure, so
+nothing else can matter.
 
 Which carries of a loop live is a fixed point: a carry lives when its final value is used, when a
 `while`'s condition reads it, or when a living carry's next value depends on it. Dependence is
@@ -26,6 +26,8 @@ from ..ir import Block, Op, Value
 
 #: Operands of a loop that are not the body's constants or carries.
 _BOUNDS = {"while": 0, "for": 2}
+#: Operations of which one region runs, chosen by the first operand.
+_BRANCHES = ("if", "switch")
 
 
 def dce(block: Block) -> Block:
@@ -68,13 +70,13 @@ class _Eliminator:
     def _shrink(self, op: Op, live: set[Value]) -> Op:
         """An operation with regions, without its dead results and arguments."""
         wanted = [r in live for r in op.results]
-        if op.name == "if":
-            return self._shrink_if(op, wanted)
+        if op.name in _BRANCHES:
+            return self._shrink_branch(op, wanted)
         if op.name in _BOUNDS:
             return self._shrink_loop(op, wanted)
         return op
 
-    def _shrink_if(self, op: Op, wanted: list[bool]) -> Op:
+    def _shrink_branch(self, op: Op, wanted: list[bool]) -> Op:
         regions = [self.block(r, wanted) for r in op.regions]
         used = [uses(r) for r in regions]
         arity = len(op.operands) - 1
@@ -173,10 +175,13 @@ class _Eliminator:
 
     def _region_masks(self, op: Op, mask: dict[Value, int]) -> None:
         operands = [mask[v] for v in op.operands]
-        if op.name == "if":
+        if op.name in _BRANCHES:
             branches = [self.masks(r) for r in op.regions]
-            for r, a, b in zip(op.results, *branches, strict=True):
-                mask[r] = operands[0] | _select(a | b, operands[1:])
+            for r, *masks in zip(op.results, *branches, strict=True):
+                either = 0
+                for m in masks:
+                    either |= m
+                mask[r] = operands[0] | _select(either, operands[1:])
             return
         if op.name not in _BOUNDS:
             whole = 0

@@ -232,7 +232,7 @@ class _Planner:
                 self._loop(schedule, step)
             elif step.op.name in ("for", "while"):
                 self._repeat(schedule, step)
-            elif step.op.name == "if":
+            elif step.op.name in ("if", "switch"):
                 self._branch(schedule, step)
             else:
                 self._call(schedule, step)

@@ -1,6 +1,7 @@
 """Rewriting rules for operations with regions, collected in `MULTI_RULES`.
 
     if       a known predicate inlines its branch; what both branches give alike is given outside.
+    switch   a known index inlines its case.
     for      a known trip count of none or one goes away, a few trips of a small body are unrolled.
     loops    a carry that the body gives back as it came is a constant; operations of the body that
              depend on constants alone move out, save those that cost nothing (a broadcast, a
@@ -39,8 +40,26 @@ def _if(r: Rewriter, op: Op) -> Sequence[Value]:
     then, otherwise = op.regions
     if flipped := r.origin(pred, "not"):
         pred, then, otherwise = flipped.operands[0], otherwise, then
-    regions = tuple(_enter(r, region, region.params, args) for region in (then, otherwise))
-    results = list(r.keep(_replaced(r, op, (pred, *args), regions)))
+    return _branches(r, op, (pred, *args), (then, otherwise))
+
+
+def _switch(r: Rewriter, op: Op) -> Sequence[Value]:
+    index, *args = op.operands
+    known = r.splat(index)
+    if known is not None or len(op.regions) == 1:
+        r.changed = True
+        taken = min(max(int(known or 0), 0), len(op.regions) - 1)
+        return r.inline(op.regions[taken], args)
+    return _branches(r, op, op.operands, op.regions)
+
+
+def _branches(
+    r: Rewriter, op: Op, operands: tuple[Value, ...], cases: Sequence[Block]
+) -> Sequence[Value]:
+    """The rewritten branches; what all of them give alike is given outside."""
+    args = operands[1:]
+    regions = tuple(_enter(r, region, region.params, args) for region in cases)
+    results = list(r.keep(_replaced(r, op, operands, regions)))
     for i, value in enumerate(_alike(r, regions, args)):
         if value is not None:
             results[i] = value
@@ -48,19 +67,20 @@ def _if(r: Rewriter, op: Op) -> Sequence[Value]:
 
 
 def _alike(r: Rewriter, regions: Sequence[Block], args: Sequence[Value]) -> list[Value | None]:
-    """For each result of an `if`, what both branches give for it, where it can be told outside."""
+    """For each result, what all branches give for it, where it can be told outside."""
     places = [{p: i for i, p in enumerate(region.params)} for region in regions]
     made = [
         {op.results[0]: op for op in b.ops if op.name in ("constant", "list_empty")}
         for b in regions
     ]
     found: list[Value | None] = []
-    for pair in zip(*(region.results for region in regions), strict=True):
-        one, two = (place.get(v) for place, v in zip(places, pair, strict=True))
-        first, second = (ops.get(v) for ops, v in zip(made, pair, strict=True))
-        if one is not None and two is not None and args[one] is args[two]:
-            found.append(args[one])
-        elif first is not None and second is not None and _equal_leaves(first, second):
+    for given in zip(*(region.results for region in regions), strict=True):
+        at = [place.get(v) for place, v in zip(places, given, strict=True)]
+        outer = {args[i] for i in at if i is not None}
+        first, *others = (ops.get(v) for ops, v in zip(made, given, strict=True))
+        if len(outer) == 1 and None not in at:
+            found.append(outer.pop())
+        elif first is not None and all(o is not None and _equal_leaves(first, o) for o in others):
             found.append(r.add(Op(first.name, (), (Value(first.results[0].type),), first.attrs))[0])
         else:
             found.append(None)
@@ -263,4 +283,9 @@ def _may_move(op: Op, fixed: set[Value]) -> bool:
     ) or (op.name == "list_empty")
 
 
-MULTI_RULES: dict[str, MultiRule] = {"if": _if, "for": _loop, "while": _loop}
+MULTI_RULES: dict[str, MultiRule] = {
+    "if": _if,
+    "switch": _switch,
+    "for": _loop,
+    "while": _loop,
+}

@@ -20,7 +20,10 @@ Flags: TypeAlias = tuple[bool, ...]
 
 #: Operations that hold regions, with what stands before the region's own arguments among the
 #: operands.
-LEADING = {"if": 1, "while": 0, "for": 2}
+LEADING = {"if": 1, "switch": 1, "while": 0, "for": 2}
+
+#: Those of which one region runs, chosen by the first operand.
+BRANCHES = ("if", "switch")
 
 
 def is_differentiable(type: Type) -> bool:
@@ -66,9 +69,9 @@ class Activity:
         """Which results of an operation are varied, given which of its operands are."""
         if not any(operands):
             return (False,) * len(op.results)
-        if op.name == "if":
+        if op.name in BRANCHES:
             branches = [self._block_varied(r, operands[1:]) for r in op.regions]
-            return tuple(a or b for a, b in zip(*branches, strict=True))
+            return tuple(any(flags) for flags in zip(*branches, strict=True))
         if op.name in LEADING:
             return self.varied_carries(op, operands)
         if PRIMITIVES[op.name].vjp is None:
@@ -99,9 +102,9 @@ class Activity:
         """Which operands of an operation are useful, given which of its results are."""
         if not any(results):
             return (False,) * len(op.operands)
-        if op.name == "if":
+        if op.name in BRANCHES:
             branches = [self._block_useful(r, results) for r in op.regions]
-            return (False, *(a or b for a, b in zip(*branches, strict=True)))
+            return (False, *(any(flags) for flags in zip(*branches, strict=True)))
         if op.name in LEADING:
             consts, carries = self.useful_carries(op, results)
             return (False,) * LEADING[op.name] + consts + carries

@@ -6,7 +6,7 @@ with a tangent ẋ for each parameter in `wrt` and ẏ = ∂f/∂x · ẋ for ea
 tensor (or a list of them). Operations are visited once, in order; each asks its primitive's jvp
 rule. A tangent of None is a symbolic zero and builds nothing. A loop carries the tangents of those
 of its carries that vary in some iteration (`activity`), beside the carries themselves, and an `if`
-gives the tangents of what varies in either branch.
+or `switch` gives the tangents of what varies in any branch.
 
 The Hessian of a scalar function times a vector is jvp of vjp: one forward pass over the gradient's
 program, which is smaller than its reverse (Pearlmutter, "Fast exact multiplication by the
@@ -22,6 +22,7 @@ from ..ops import PRIMITIVES
 from ..ops.table import Maybe
 from ..passes.dce import dce
 from .activity import (
+    BRANCHES,
     LEADING,
     Activity,
     Flags,
@@ -90,8 +91,8 @@ class Forward:
     ) -> Sequence[Maybe]:
         """Adds an operation whose result varies; gives the tangents of its results."""
         b = self.b
-        if op.name == "if":
-            return self._push_if(op, mapping, given, varied)
+        if op.name in BRANCHES:
+            return self._push_branch(op, mapping, given, varied)
         if op.name in LEADING:
             return self._push_loop(op, mapping, given, varied)
         b.copy(op, mapping)
@@ -99,7 +100,7 @@ class Forward:
         assert rule is not None, f"{op.name} has a vjp rule but no jvp rule"
         return rule(b, b.ops[-1], given)
 
-    def _push_if(
+    def _push_branch(
         self, op: Op, mapping: dict[Value, Value], given: list[Maybe], varied: Flags
     ) -> list[Maybe]:
         b = self.b
@@ -114,7 +115,7 @@ class Forward:
             results, outs = forward.run(region, inner.params[: len(args)], own)
             wanted = _wanted(inner, op, outs, varied)
             regions.append(inner.finish([*results, *wanted]))
-        made = b.emit("if", (pred, *args, *tangents), {}, regions)
+        made = b.emit(op.name, (pred, *args, *tangents), {}, regions)
         mapping.update(zip(op.results, made, strict=False))
         return _spread(made[len(op.results) :], varied)
 

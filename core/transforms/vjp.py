@@ -15,6 +15,7 @@ Operations with regions:
 
     if      the reverse is an `if` on the same predicate whose branches run the branch again and
             then its reverse.
+    switch  likewise, on the same index.
     for     the loop also pushes each carry, at the start of each iteration, on a list. The reverse
             is a `for` of as many trips that pops them, last first, runs the body again from there,
             and then the body's reverse. It carries the cotangents of the carries, and sums up those
@@ -36,7 +37,7 @@ from ..ir import Block, Builder, DType, ListType, Op, TensorType, Value
 from ..ops import PRIMITIVES
 from ..ops.table import Maybe
 from ..passes.dce import dce
-from .activity import LEADING, Activity, carries_start, check_wrt, is_differentiable
+from .activity import BRANCHES, LEADING, Activity, carries_start, check_wrt, is_differentiable
 
 _I64 = TensorType(DType.I64)
 
@@ -131,16 +132,18 @@ class Reverse:
         self, op: Op, copied: Op, stacks: _Stacks | None, cts: list[Maybe], active: set[Value]
     ) -> Sequence[Maybe]:
         varied = [v in active for v in op.operands]
-        if op.name == "if":
-            return self._reverse_if(copied, cts, varied)
+        if op.name in BRANCHES:
+            return self._reverse_branch(copied, cts, varied)
         if stacks is not None:
             return self._reverse_loop(op, copied, stacks, cts, varied)
         rule = PRIMITIVES[op.name].vjp
         assert rule is not None, f"{op.name} has no vjp rule, yet its result is varied"
         return rule(self.b, copied, cts)
 
-    def _reverse_if(self, op: Op, cts: list[Maybe], varied: list[bool]) -> list[Maybe]:
-        """The reverse of an `if`: one on the same predicate, over the branches' reverses."""
+    def _reverse_branch(self, op: Op, cts: list[Maybe], varied: list[bool]) -> list[Maybe]:
+        """The reverse of an `if` or `switch`: one on the same operand, over the reverses of its
+        branches.
+        """
         pred, *args = op.operands
         given = [ct for ct in cts if ct is not None]
         built = []
@@ -152,13 +155,13 @@ class Reverse:
             built.append(
                 (inner, reverse.run(region, inner.params[: len(args)], outs, varied[1:])[1])
             )
-        # What is zero in both branches stays a symbolic zero.
+        # What is zero in all branches stays a symbolic zero.
         wanted = [i for i in range(len(args)) if any(grads[i] is not None for _, grads in built)]
         regions = []
         for inner, grads in built:
             zero = [g if (g := grads[i]) is not None else inner.zeros(args[i].type) for i in wanted]
             regions.append(inner.finish(zero))
-        made = iter(self.b.emit("if", (pred, *args, *given), {}, regions))
+        made = iter(self.b.emit(op.name, (pred, *args, *given), {}, regions))
         return [None, *(next(made) if i in wanted else None for i in range(len(args)))]
 
     def _save_carries(self, op: Op, mapping: dict[Value, Value]) -> _Stacks:

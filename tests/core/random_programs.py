@@ -1,4 +1,5 @@
-"""Random well-typed programs for property tests: straight lines, `if`, `for`, `while`, lists.
+"""Random well-typed programs for property tests: straight lines, `if`, `switch`, `for`, `while`,
+lists.
 
 Tests reach this module through the fixture `random_programs` (tests/core/conftest.py):
 
@@ -246,7 +247,8 @@ class _Maker:
         ints = self.ints[:1]
         shapes = [self.pick().value.shape for _ in range(self.draw(st.integers(1, 2)))]
         regions, bounds = [], [0.0] * len(shapes)
-        for _ in range(2):
+        cases = self.draw(st.sampled_from([0, 0, 1, 2, 3]))  # 0 stands for an `if`
+        for _ in range(cases or 2):
             inner = self._inner(args, ints)
             args_inside = inner.pool[: len(args)]
             inner._steps(2, 5)
@@ -255,9 +257,16 @@ class _Maker:
             outs = [inner.pick(shape) for shape in shapes]
             bounds = [max(bound, t.bound) for bound, t in zip(bounds, outs, strict=True)]
             regions.append(inner.b.finish([t.value for t in outs]))
-        made = self.b.emit("if", (self._predicate(), *(t.value for t in args), *ints), {}, regions)
+        name, chooser = ("switch", self._index()) if cases else ("if", self._predicate())
+        made = self.b.emit(name, (chooser, *(t.value for t in args), *ints), {}, regions)
         for value, bound in zip(made, bounds, strict=True):
             self.put(value, bound)
+
+    def _index(self) -> Value:
+        """Of a `switch`: perhaps known, perhaps outside of its cases."""
+        if self.ints and self.draw(st.booleans()):
+            return self.b("sub", self.draw(st.sampled_from(self.ints)), self.b.constant(1))
+        return self.b.constant(self.draw(st.integers(-1, 4)))
 
     def _predicate(self) -> Value:
         kind = self.draw(st.sampled_from(["float", "float", "int", "true", "false"]))

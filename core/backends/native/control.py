@@ -152,16 +152,41 @@ def _write_if(w: FunctionWriter, call: Call) -> None:
     for body in call.bodies:
         _bind(w, body.params, args)
     w.lines.append(f"if ({w.scalar(pred)}) {{")
-    for region, body in enumerate(call.bodies):
-        if region:
-            w.lines += ["}", "else {"]
-        w.block(body)
-        w.moves(w.plan.after.get((call.op, region), ()), body)
-        before, w.schedule = w.schedule, body
-        for r, result in zip(body.results, call.op.results, strict=True):
-            if is_variable(result):
-                w.lines.append(f"{w.names[result]} = {expression_of(w, r)};")
-        w.schedule = before
+    _branch(w, call, 0)
+    w.lines += ["}", "else {"]
+    _branch(w, call, 1)
+    w.lines.append("}")
+
+
+def _branch(w: FunctionWriter, call: Call, region: int) -> None:
+    """One branch, its results put where the operation gives them."""
+    body = call.bodies[region]
+    w.block(body)
+    w.moves(w.plan.after.get((call.op, region), ()), body)
+    before, w.schedule = w.schedule, body
+    for r, result in zip(body.results, call.op.results, strict=True):
+        if is_variable(result):
+            w.lines.append(f"{w.names[result]} = {expression_of(w, r)};")
+    w.schedule = before
+
+
+def _write_switch(w: FunctionWriter, call: Call) -> None:
+    """Cases as `switch`; the last one is also the default, and an index below 0 is 0."""
+    index, *args = call.operands
+    for result in call.op.results:
+        if is_variable(result):
+            w.lines.append(f"{variable_type(result)} {w.local(result)};")
+    for body in call.bodies:
+        _bind(w, body.params, args)
+    w.count += 1
+    at = f"case{w.count}"
+    w.lines.append(f"const int64_t {at} = {w.scalar(index)};")
+    w.lines.append(f"switch ({at} < 0 ? 0 : {at}) {{")
+    last = len(call.bodies) - 1
+    for region in range(len(call.bodies)):
+        w.lines.append(f"case {region}: {{" if region < last else "default: {")
+        _branch(w, call, region)
+        w.lines += ["break;", "}"]
     w.lines.append("}")
 
 
@@ -169,4 +194,5 @@ WRITERS: Mapping[str, Callable[[FunctionWriter, Call], None]] = {
     "for": _write_for,
     "while": _write_while,
     "if": _write_if,
+    "switch": _write_switch,
 }

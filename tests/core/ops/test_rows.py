@@ -10,7 +10,7 @@ from delian.core.ir import DType, Op, TensorType, Value
 from delian.core.ops import PRIMITIVES, unary
 
 #: Run by interpreters, differentiated by the transforms: their rows hold types and costs alone.
-REGIONS = {"if", "while", "for"}
+REGIONS = {"if", "switch", "while", "for"}
 #: Flat wherever they have a derivative, or their results or operands are not floats.
 NO_DERIVATIVE = {
     *("sign", "floor", "ceil", "floordiv", "stop_gradient"),
@@ -35,7 +35,7 @@ C_HELPERS = {
 @pytest.mark.parametrize("row", PRIMITIVES.values(), ids=PRIMITIVES)
 def test_row_is_full(row: Any) -> None:
     assert PRIMITIVES[row.name] is row and row.version >= 1
-    assert (row.reference is None) == (row.name in REGIONS) == (row.regions > 0)
+    assert (row.reference is None) == (row.name in REGIONS) == (row.regions != 0)
     derivative = row.name not in NO_DERIVATIVE | REGIONS
     assert (row.vjp is not None) == (row.jvp is not None) == derivative
     assert (row.c is not None) == (row.name in ELEMENTWISE)

@@ -148,6 +148,33 @@ def test_if_refuses(types: list[Type], then: Block, otherwise: Block, words: str
     assert words in str(caught.value)
 
 
+def test_switch_gives_what_all_cases_give() -> None:
+    case = body(f32(2), i64(), gives=[1, 0])
+    for count in (1, 2, 5):
+        assert types_of("switch", [i64(), f32(2), i64()], *[case] * count) == (i64(), f32(2))
+
+
+@pytest.mark.parametrize(
+    ("types", "cases", "words"),
+    [
+        ([], [body()], "needs an index"),
+        ([flag()], [body()], "the index must be i64[], not bool[]"),
+        ([i64()], [], "takes 1 to 1024 cases, not 0"),
+        ([i64()], [body()] * 1025, "takes 1 to 1024 cases, not 1025"),
+        ([i64()], [body(), body(), body(f32())], "the case2 region takes 1 values and is given 0"),
+        (
+            [i64(), f32()],
+            [body(f32(), gives=[0]), body(f32())],
+            "the case1 region gives 0 values where 1 are wanted",
+        ),
+    ],
+)
+def test_switch_refuses(types: list[Type], cases: list[Block], words: str) -> None:
+    with pytest.raises(TypeRuleError) as caught:
+        types_of("switch", types, *cases)
+    assert words in str(caught.value)
+
+
 def test_loops_give_their_carries() -> None:
     types = [f32(3), i64(), LIST]
     cond = body(flag(), *types, gives=[0])

@@ -262,3 +262,23 @@ def test_random_programs_and_their_gradients(
         expected = run_block(functions[name].body, arguments[name])
         for result, wanted in zip(program(*arguments[name]), expected, strict=True):
             np.testing.assert_allclose(result, wanted, rtol=1e-8, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("index", [-3, 0, 1, 2, 9])
+def test_switch_takes_the_nearest_case(toolchain: Toolchain, index: int) -> None:
+    cases = [
+        region([ROW, NUMBER], lambda b, x, y: [x, y]),
+        region([ROW, NUMBER], lambda b, x, y: [b("mul", x, x), b("add", y, y)]),
+        region([ROW, NUMBER], lambda b, x, y: [b("neg", x), b("neg", y)]),
+    ]
+    b = Builder([INDEX, ROW, NUMBER])
+    block = b.finish(b.emit("switch", b.params, {}, cases))
+    agree(toolchain, block, np.int64(index), ROW_B, np.float32(3))
+
+
+def test_switch_within_a_loop(toolchain: Toolchain) -> None:
+    cases = [
+        region([ROW], lambda b, x, k=k: [b("add", x, b.full(ROW, float(k)))]) for k in range(4)
+    ]
+    block = for_block([ROW], lambda b, i, x: list(b.emit("switch", [i, x], {}, cases)))
+    agree(toolchain, block, np.int64(6), ROW_A)
