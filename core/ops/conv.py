@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..ir import Array, Block, Builder, Op, TensorType, Type, Value
+from . import batching
 from .checks import FLOATS, fail, int_tuple, tensor
 from .rules import bilinear, one_result, widen
 from .table import Attrs, CostRule, InferRule, JvpRule, Primitive, ReferenceRule, VjpRule
@@ -194,7 +195,9 @@ def _row(
     *attrs: str,
 ) -> Primitive:
     attrs = ("strides", "padding", *attrs)
-    return Primitive(name, rule, reference, *rules, cost, attrs=attrs, operands=2)
+    # Lanes with one kernel are more images.
+    batch = None if name == "conv_weight_grad" else batching.images(1)
+    return Primitive(name, rule, reference, *rules, cost, attrs=attrs, operands=2, batch=batch)
 
 
 ROWS = (

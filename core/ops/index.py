@@ -11,9 +11,20 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from . import batching
 from .checks import INTS, NUMERIC, axis_of, differ, fail, int_tuple, scalar, tensor
 from .rules import free, linear, one_result, zeros_like
-from .table import Attrs, CostRule, InferRule, JvpRule, Maybe, Primitive, ReferenceRule, VjpRule
+from .table import (
+    Attrs,
+    BatchRule,
+    CostRule,
+    InferRule,
+    JvpRule,
+    Maybe,
+    Primitive,
+    ReferenceRule,
+    VjpRule,
+)
 
 
 def _starts(name: str, x: TensorType, starts: Sequence[Type]) -> None:
@@ -209,8 +220,11 @@ def _row(
     operands: int | None,
     attrs: tuple[str, ...] = ("axis",),
     cost: CostRule = free,
+    batch: BatchRule | None = None,
 ) -> Primitive:
-    return Primitive(name, rule, reference, *rules, cost, attrs=attrs, operands=operands)
+    return Primitive(
+        name, rule, reference, *rules, cost, attrs=attrs, operands=operands, batch=batch
+    )
 
 
 ROWS = (
@@ -221,6 +235,7 @@ ROWS = (
         linear(_dynamic_slice_back, 1),
         None,
         ("sizes",),
+        batch=batching.dynamic_slice,
     ),
     _row(
         "dynamic_update",
@@ -229,10 +244,26 @@ ROWS = (
         linear(_dynamic_update_back, 2),
         None,
         (),
+        batch=batching.dynamic_update,
     ),
-    _row("take", _take_type, one_result(_take), linear(_take_back, 1), 2),
-    _row("put_add", _put_add_type, one_result(_put_add), _adder("take"), 3, cost=_one_each),
-    _row("take_along", _take_along_type, one_result(_take_along), linear(_take_along_back, 1), 2),
+    _row("take", _take_type, one_result(_take), linear(_take_back, 1), 2, batch=batching.take),
+    _row(
+        "put_add",
+        _put_add_type,
+        one_result(_put_add),
+        _adder("take"),
+        3,
+        cost=_one_each,
+        batch=batching.put_add,
+    ),
+    _row(
+        "take_along",
+        _take_along_type,
+        one_result(_take_along),
+        linear(_take_along_back, 1),
+        2,
+        batch=batching.same_attrs(axes=("axis",)),
+    ),
     _row(
         "put_along_add",
         _put_along_add_type,
@@ -240,5 +271,6 @@ ROWS = (
         _adder("take_along"),
         3,
         cost=_one_each,
+        batch=batching.same_attrs(axes=("axis",)),
     ),
 )

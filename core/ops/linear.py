@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ir import Array, Block, Builder, Op, TensorType, Type, Value
+from . import batching
 from .checks import NUMERIC, axes_of, fail, tensor
 from .rules import bilinear, one_result, widen
 from .table import Attrs, Primitive
@@ -133,5 +134,6 @@ ROWS = (
         _cost,
         attrs=("contract_a", "contract_b", "batch_a", "batch_b"),
         operands=2,
+        batch=batching.dot,
     ),
 )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Block, DType, Op, TensorType, Type
+from . import batching
 from .checks import differ, fail, scalar
 from .table import Attrs, Primitive
 
@@ -19,8 +20,10 @@ def _threefry_type(
     types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
 ) -> tuple[Type, ...]:
     k0, k1, c0, c1 = types
-    scalar("threefry", k0, DType.U32, "the first half of the key")
-    scalar("threefry", k1, DType.U32, "the second half of the key")
+    # One key for all counters, or a key for each.
+    if k0 != c0 or k1 != c0:
+        scalar("threefry", k0, DType.U32, "the first half of the key")
+        scalar("threefry", k1, DType.U32, "the second half of the key")
     if type(c0) is not TensorType or c0.dtype is not DType.U32:
         fail("threefry", f"the counters must be u32, not {c0}")
     if c0 != c1:
@@ -61,4 +64,15 @@ def _cost(op: Op) -> int:
     return op.results[0].tensor.size * _OPERATIONS
 
 
-ROWS = (Primitive("threefry", _threefry_type, _threefry, None, None, _cost, operands=4),)
+ROWS = (
+    Primitive(
+        "threefry",
+        _threefry_type,
+        _threefry,
+        None,
+        None,
+        _cost,
+        operands=4,
+        batch=batching.threefry,
+    ),
+)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from .batching import same_attrs
 from .checks import ALL, NUMERIC, axes_of, axis_of, fail, tensor
 from .products import product_back, product_forward
 from .rules import cast, linear, one_result, widen, zeros_like
@@ -156,7 +157,8 @@ def _row(
     cost: CostRule = _one_each,
 ) -> Primitive:
     vjp, jvp = rules or (None, None)
-    return Primitive(name, rule, reference, vjp, jvp, cost, attrs=(attr,), operands=1)
+    batch = same_attrs("axes") if attr == "axes" else same_attrs(axes=(attr,))
+    return Primitive(name, rule, reference, vjp, jvp, cost, attrs=(attr,), operands=1, batch=batch)
 
 
 _EXTREME = (_extreme_back, _extreme_forward)

@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from . import batching
 from .checks import NUMERIC, axes_of, axis_of, differ, dtype_of, fail, int_tuple, shape_text, tensor
 from .rules import free, linear, one_result, zeros_like
-from .table import Attrs, InferRule, JvpRule, Maybe, Primitive, ReferenceRule, VjpRule
+from .table import (
+    Attrs,
+    BatchRule,
+    InferRule,
+    JvpRule,
+    Maybe,
+    Primitive,
+    ReferenceRule,
+    VjpRule,
+)
 
 
 def _constant_type(
@@ -218,9 +228,12 @@ def _row(
     rules: tuple[VjpRule, JvpRule] | None,
     operands: int | None,
     *attrs: str,
+    batch: BatchRule | None = None,
 ) -> Primitive:
     vjp, jvp = rules or (None, None)
-    return Primitive(name, rule, reference, vjp, jvp, free, attrs=attrs, operands=operands)
+    return Primitive(
+        name, rule, reference, vjp, jvp, free, attrs=attrs, operands=operands, batch=batch
+    )
 
 
 def _concat(*args: Any) -> Array:
@@ -237,6 +250,7 @@ ROWS = (
         linear(_reshape_back),
         1,
         "shape",
+        batch=batching.leading(shape="size"),
     ),
     _row(
         "broadcast",
@@ -245,6 +259,7 @@ ROWS = (
         linear(_broadcast_back),
         1,
         *("shape", "dims"),
+        batch=batching.broadcast,
     ),
     _row(
         "transpose",
@@ -253,6 +268,7 @@ ROWS = (
         linear(_transpose_back),
         1,
         "perm",
+        batch=batching.transpose,
     ),
     _row(
         "reverse",
@@ -261,6 +277,7 @@ ROWS = (
         linear(_reverse_back),
         1,
         "axes",
+        batch=batching.same_attrs("axes"),
     ),
     _row(
         "slice",
@@ -269,7 +286,24 @@ ROWS = (
         linear(_slice_back),
         1,
         *("start", "stop", "step"),
+        batch=batching.leading(start=0, stop="size", step=1),
     ),
-    _row("pad", _pad_type, one_result(_pad), linear(_pad_back), 2, "low", "high", "interior"),
-    _row("concat", _concat_type, one_result(_concat), linear(_concat_back), None, "axis"),
+    _row(
+        "pad",
+        _pad_type,
+        one_result(_pad),
+        linear(_pad_back),
+        2,
+        *("low", "high", "interior"),
+        batch=batching.pad,
+    ),
+    _row(
+        "concat",
+        _concat_type,
+        one_result(_concat),
+        linear(_concat_back),
+        None,
+        "axis",
+        batch=batching.same_attrs(axes=("axis",)),
+    ),
 )

@@ -1,7 +1,7 @@
 """What a primitive is: one row with all of its rules beside each other.
 
 Every row lives in the module of its family (`unary`, `binary`, `shape`, `index`, `reduce`,
-`linear`, `conv`, `random`, `lists`, `control`) and is collected, by name, in
+`linear`, `solve`, `conv`, `random`, `lists`, `control`) and is collected, by name, in
 `delian.core.ops.PRIMITIVES`. A test checks that no row has a hole.
 
 The rules of differentiation build IR with a `Builder`. A cotangent or tangent of None is a symbolic
@@ -27,6 +27,11 @@ ReferenceRule: TypeAlias = Callable[[Sequence[Any], Attrs], Sequence[Any]]
 VjpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
 #: (builder, operation in its scope, tangents of the operands) -> tangents of the results.
 JvpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
+#: (builder, operation of one lane, operands, which of them have a leading axis of lanes, how many
+#: lanes) -> results, each with that axis; None where there is nothing better than a loop.
+BatchRule: TypeAlias = Callable[
+    [Builder, Op, Sequence[Value], Sequence[bool], int], "Sequence[Value] | None"
+]
 #: The operation -> floating-point (or integer) operations it does, for the cost model.
 CostRule: TypeAlias = Callable[[Op], int]
 
@@ -53,6 +58,9 @@ class Primitive:
         regions: how many regions it takes; None when that varies.
         version: raised when the meaning changes; a serialised program names the versions that it
             was made with.
+        batch: its rule for many lanes at once (`batching`); None for an elementwise primitive (one
+            with `c`), whose operands are repeated, for one on lists or with regions, which
+            `transforms.vmap` batches itself, and for one that runs lane by lane.
     """
 
     name: str
@@ -66,3 +74,4 @@ class Primitive:
     operands: int | None = None
     regions: int | None = 0
     version: int = 1
+    batch: BatchRule | None = None
