@@ -381,15 +381,15 @@ class RunMachine(Machine[RunState]):
         assert attempt.total is not None and attempt.session is None
         return attempt.total
 
-    def _combined(self, attempt: Attempt) -> tuple[Floats, float]:
-        """The round's update, by the plan's rule, and the weights in it. Raises RingError,
-        RobustError.
+    def _combined(self, attempt: Attempt) -> tuple[Floats | robust.Combination, float]:
+        """The round's update, or the plan's rule and what it is to be used on, and the weights in
+        it. Raises RingError, RobustError.
         """
         plan = self.plan
         if not attempt.apart:
             return ring.decode(self._total(attempt), plan.ring)
         vectors = [attempt.updates[device] for device in sorted(attempt.updates)]
-        return robust.combine(vectors, plan.ring, plan.aggregation, plan.corrupt)
+        return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.corrupt)
 
     def _sum_digest(self, attempt: Attempt | None) -> bytes:
         """SHA-256 of an opened sum, little-endian u32, for the record; empty where there is none,

@@ -23,6 +23,7 @@ from ..core.backends import Backend
 from ..core.bundle import parse
 from ..core.errors import DelianError
 from ..core.ir import Array
+from ..core.learn.robust import Combination, update_of
 from ..core.node.blobs import BlobStore
 from ..core.ports import NewModel, Outcome, ProgramStopped, RunProgram, Vector
 from ..core.privacy import noising
@@ -139,9 +140,12 @@ class ServerUpdates:
 
 
 def _update(
-    runtime: Runtime, state: Array, memory: bytes, mean: Array
+    runtime: Runtime, state: Array, memory: bytes, made: Array | Combination
 ) -> tuple[bytes, bytes] | None:
-    """Weights and memory as they are stored; None: some number is not finite."""
+    """Weights and memory as they are stored; None: some number is not finite. made: the mean, or a
+    rule in its place and what that is to be used on. Raises DelianError.
+    """
+    mean = update_of(made)
     after, remembered = runtime.server_update(state, runtime.memory_from(memory), mean)
     if not np.isfinite(after).all():
         return None

@@ -30,6 +30,7 @@ from ..cloud.machine import restore as restore_cloud
 from ..cloud.run import TICKETS
 from ..cloud.state import CoordinatorState
 from ..cloud.state import Phase as CloudPhase
+from ..core.learn.robust import update_of
 from ..core.machine import Machine
 from ..core.ports import (
     CLOUD,
@@ -352,10 +353,11 @@ class Federation:
             return
         host.updates.remove(effect.ticket)
         _bundle, weights, *memories = (host.store[digest] for digest in effect.blobs)
-        mean, weight = effect.arguments
+        made, weight = effect.arguments
+        mean = update_of(made)
         memory = memories[0].content if memories else b""
-        made, memory = self.training.server_update(self._array(weights), memory, mean, weight)
-        blobs = [self._weights_blob(made, effect.ticket // TICKETS)]
+        after, memory = self.training.server_update(self._array(weights), memory, mean, weight)
+        blobs = [self._weights_blob(after, effect.ticket // TICKETS)]
         blobs += [self._blob(memory)] if memory else []
         host.store.update((blob.digest, blob) for blob in blobs)
         model = NewModel(*map(self._ref, blobs))

@@ -20,6 +20,11 @@ but the rules by coordinate are affine: what they give is sum_i c_i x_i, with c 
 distances alone.
 
 All rules but `mean` treat updates alike: a weight is a device's word.
+
+Where updates are masked, only sums over cohorts can be read. Then the means of cohorts stand in for
+updates, and n is the number of cohorts: a rule holds as long as hostile devices are in at most f of
+them. One hostile device spoils its cohort, so f hostile devices may spoil f cohorts, however large
+those are; and what of each cohort is honest is near the honest mean, so the rule loses less by it.
 """
 
 from __future__ import annotations
@@ -45,6 +50,8 @@ BLOCK_NUMBERS = 1 << 20
 #: Weiszfeld's iterations; and when the point moves less than this share, it is there.
 ITERATIONS_MAX = 200
 TOLERANCE = 1e-9
+#: Cohorts whose means a rule can be used on. Of two, neither is an outlier.
+COHORTS_MIN = 3
 #: Distances below this share of the largest count as this: nu of Pillutla et al. 2022, algorithm 1.
 SMOOTH = 1e-6
 
@@ -94,22 +101,16 @@ class RingUpdates:
     A device may say what it likes, so nothing that an honest one could not have said is used: a
     weight outside (0, 1] leaves the update out, and one that is longer than the plan's clip is
     scaled down to it. Updates that the plan rotates are read rotated: D is `plan.coordinates`.
+    sizes: the vectors are sums over so many devices each, and what is read is their means.
     used: which of the vectors were taken, by place. weights: f64[n], theirs.
     Raises RobustError when none was.
     """
 
-    def __init__(self, vectors: Sequence[Vector], plan: RingPlan) -> None:
-        if any(vector.shape != (plan.length,) for vector in vectors):
-            raise RobustError(f"an update is not {plan.length} elements long")
-        signed = [np.ascontiguousarray(vector).view(np.int32) for vector in vectors]
-        said = np.array([vector[-1] for vector in signed], np.float64) / plan.weight_scale
-        # A weight is rounded at random to the next step.
-        good = (said > 0) & (said <= 1 + 1 / plan.weight_scale)
-        self.used = [place for place, fits in enumerate(good) if fits]
-        if not self.used:
-            raise RobustError("no update has a weight that an honest device could have")
-        self._vectors = [signed[place] for place in self.used]
-        self.weights: Doubles = said[self.used]
+    def __init__(
+        self, vectors: Sequence[Vector], plan: RingPlan, sizes: Sequence[int] = ()
+    ) -> None:
+        self.used, self.weights = usable(vectors, plan, sizes)
+        self._vectors = [np.ascontiguousarray(vectors[i]).view(np.int32) for i in self.used]
         self._dimension = plan.coordinates
         self._factors: Doubles = 1.0 / (plan.scale * self.weights)
         lengths = norms(self)
@@ -129,13 +130,81 @@ class RingUpdates:
         return made
 
 
+def usable(
+    vectors: Sequence[Vector], plan: RingPlan, sizes: Sequence[int] = ()
+) -> tuple[list[int], Doubles]:
+    """Which vectors have a weight that honest devices could have, by place, and f64[n], those
+    weights. Looks at one element of each. Raises RobustError when none has, or one's length is off.
+    """
+    if any(vector.shape != (plan.length,) for vector in vectors):
+        raise RobustError(f"an update is not {plan.length} elements long")
+    signed = np.array([vector[-1] for vector in vectors], np.uint32).view(np.int32)
+    said: Doubles = signed.astype(np.float64) / plan.weight_scale
+    # A weight is rounded at random to the next step.
+    most = np.array(sizes or [1] * len(vectors)) * (1 + 1 / plan.weight_scale)
+    used = [place for place, fits in enumerate((said > 0) & (said <= most)) if fits]
+    if not used:
+        raise RobustError("no update has a weight that an honest device could have")
+    return used, said[used]
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """A rule and what it is to be used on. `of` is quick, and says whether there is enough;
+    `update` is all the arithmetic, for a thread.
+
+    vectors: u32[plan.length] each, a device's, or with `sizes` a cohort's sum over so many devices.
+    corrupt: f = floor(corrupt * n).
+    """
+
+    vectors: tuple[Vector, ...]
+    plan: RingPlan
+    rule: AggregationRule
+    corrupt: float
+    sizes: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(
+        vectors: Sequence[Vector],
+        plan: RingPlan,
+        rule: AggregationRule,
+        corrupt: float,
+        sizes: Sequence[int] = (),
+    ) -> tuple[Combination, float]:
+        """What can be used of them, and the weight that it is said to have in all. Raises
+        RobustError when that is too little for the rule.
+        """
+        used, weights = usable(vectors, plan, sizes)
+        least = max(needed(rule, corrupt, len(used)), COHORTS_MIN if sizes else 1)
+        name = AggregationRule.Name(rule).lower().replace("_", " ")
+        what = "cohorts" if sizes else "updates"
+        _need(len(used), least, name, hostile_of(corrupt, len(used)), what)
+        kept = tuple(vectors[place] for place in used)
+        sized = tuple(sizes[place] for place in used) if sizes else ()
+        return Combination(kept, plan, rule, corrupt, sized), float(weights.sum())
+
+    def update(self) -> Floats:
+        """The one update f32[plan.dimension]. Raises RobustError."""
+        return combine(self.vectors, self.plan, self.rule, self.corrupt, self.sizes)[0]
+
+
+def update_of(made: Floats | Combination) -> Floats:
+    """The update that a server update is made of, f32[D]. Raises RobustError."""
+    return made.update() if isinstance(made, Combination) else made
+
+
 def combine(
-    vectors: Sequence[Vector], plan: RingPlan, rule: AggregationRule, corrupt: float
+    vectors: Sequence[Vector],
+    plan: RingPlan,
+    rule: AggregationRule,
+    corrupt: float,
+    sizes: Sequence[int] = (),
 ) -> tuple[Floats, float]:
     """One update f32[plan.dimension] of devices' vectors u32[plan.length], and the weight that they
-    say they have in all. corrupt: f = floor(corrupt * n). Raises RobustError.
+    say they have in all. corrupt: f = floor(corrupt * n). sizes: as of `RingUpdates`. Raises
+    RobustError.
     """
-    updates = RingUpdates(vectors, plan)
+    updates = RingUpdates(vectors, plan, sizes)
     hostile = hostile_of(corrupt, updates.count)
     match rule:
         case operator_pb2.KRUM:
@@ -161,12 +230,16 @@ def hostile_of(corrupt: float, count: int) -> int:
     return int(corrupt * count + 1e-9)  # 0.2 * 35 is 7, not 6 for want of a last bit
 
 
+def needed(rule: AggregationRule, corrupt: float, count: int) -> int:
+    """How many updates a rule needs where as many may be hostile as of `count`."""
+    hostile = hostile_of(corrupt, count)
+    krums = rule in (operator_pb2.KRUM, operator_pb2.MULTI_KRUM)
+    return 2 * hostile + (3 if krums else 1)
+
+
 def is_enough(rule: AggregationRule, corrupt: float, count: int) -> bool:
     """Whether a rule can be used on `count` updates."""
-    hostile = hostile_of(corrupt, count)
-    if rule in (operator_pb2.KRUM, operator_pb2.MULTI_KRUM):
-        return count >= 2 * hostile + 3
-    return count >= 2 * hostile + 1
+    return count >= needed(rule, corrupt, count)
 
 
 # ---------------------------------------------------------------- affine rules
@@ -339,9 +412,9 @@ def _by_coordinate(updates: Updates, rule: Callable[[Doubles], Doubles]) -> Floa
     return made
 
 
-def _need(count: int, least: int, rule: str, hostile: int) -> None:
+def _need(count: int, least: int, rule: str, hostile: int, what: str = "updates") -> None:
     if hostile < 0 or count < least:
         raise RobustError(
-            f"{rule} needs {least} updates where {hostile} may be hostile; there are {count}",
-            "plan larger cohorts, or fewer hostile devices",
+            f"{rule} needs {least} {what} where {hostile} may be hostile; there are {count}",
+            "plan larger rounds, or fewer hostile devices",
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.learn import robust
 from ...core.ports import (
     MS,
     SECOND,
@@ -116,7 +117,8 @@ class Work:
         due = MS + dice.exponential_ns(0.2)
         if world.faulty and dice.chance(world.weather.update_fails):
             return due, lambda: ProgramStopped(PROGRAM_FAILED)
-        mean, weight = effect.arguments
+        given, weight = effect.arguments
+        mean = robust.update_of(given)
         _, old, *memory = effect.blobs
         made = model(old, mean.tobytes() + repr(weight).encode(), mean.size)
         # The auditor knows by the ticket what is in the mean.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
@@ -11,11 +12,14 @@ from delian.core.bundle import Bundle
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
+from delian.core.learn.robust import Combination
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.node.memory import MemoryBlobs
 from delian.core.ports import NewModel, Outcome, ProgramStopped, RunProgram
+from delian.core.privacy.ring import RingPlan
 from delian.core.runtime import Runtime
 from delian.core.secagg import masks
+from delian.core.wire.operator_pb2 import MEDIAN
 from delian.core.wire.round_pb2 import BAD_BUNDLE, NON_FINITE, PROGRAM_FAILED
 
 
@@ -66,6 +70,26 @@ def test_updates_in_a_row_are_those_of_the_runtime(bundle):
         assert blobs.contents[outcome.memory.digest] == runtime.memory_bytes(memory)
     again, _ = run(updated(bundle, means))
     assert again == outcomes
+
+
+def test_a_rule_in_the_mean_s_place_is_worked_out_on_the_update_s_thread(bundle, monkeypatch):
+    plan, threads = RingPlan(10.0, 8, bundle.manifest.dimension), []
+    vectors = [np.full(plan.length, step, np.uint32) for step in (1000, 2000, 9000)]
+    for vector in vectors:
+        vector[-1] = int(plan.weight_scale)
+    combination, _ = Combination.of(vectors, plan, MEDIAN, 0.0)
+    plain = Combination.update
+
+    def noted(self):
+        threads.append(threading.current_thread())
+        return plain(self)
+
+    monkeypatch.setattr(Combination, "update", noted)
+    mean = np.full(bundle.manifest.dimension, 2000 / plan.scale, np.float32)
+    by_rule, _ = run(updated(bundle, [combination]))
+    by_mean, _ = run(updated(bundle, [mean]))
+    assert by_rule == by_mean
+    assert threads and threading.main_thread() not in threads
 
 
 def test_a_bundle_that_does_not_verify_stops_the_update(bundle):

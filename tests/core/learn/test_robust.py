@@ -345,6 +345,44 @@ def test_what_a_rule_needs_is_known_beforehand():
                 assert works == r.is_enough(rule, corrupt, count), (rule, corrupt, count)
 
 
+def cohorts_of(vectors, count):
+    """Their sums over so many cohorts, and how many are in each."""
+    parts = [vectors[start::count] for start in range(count)]
+    return [np.sum(part, axis=0, dtype=np.uint32) for part in parts], [len(p) for p in parts]
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize("rule", [operator_pb2.MEDIAN, operator_pb2.TRIMMED_MEAN])
+def test_a_rule_over_cohorts_means_holds_where_hostile_devices_are_in_few_of_them(rule, rotated):
+    plan = ring.RingPlan(clip=5.0, clients_max=30, dimension=D, rotated=rotated)
+    good = honest(28) / np.sqrt(D)
+    vectors = in_ring(good, [1.0, 0.5] * 14, plan)
+    vectors[0][: plan.dimension] = 2**30  # nobody sees that it is longer than the clip
+    vectors[5][-1] = np.uint32(2**32 - 2**25)  # and that this one's weight is below zero
+    sums, sizes = cohorts_of(vectors, 5)
+    made = r.Combination.of(sums, plan, rule, 0.2, sizes)[0].update()
+    assert made.shape == (D,) and np.linalg.norm(made - good.mean(axis=0)) < 0.5
+    everything = np.sum(vectors, axis=0, dtype=np.uint32)
+    with pytest.raises(ring.RingError):
+        ring.decode(everything, plan)
+    # A cohort's mean is what its sum says: the weights of those in it count.
+    read = r.RingUpdates(sums[1:], plan, sizes[1:])
+    if not rotated:
+        mean, said = ring.decode(sums[1], plan)
+        assert np.allclose(read.block(0, D)[0], mean, atol=1e-6) and read.weights[0] == said
+
+
+def test_a_cohort_whose_weight_no_honest_devices_could_have_is_left_out():
+    plan = ring.RingPlan(clip=5.0, clients_max=30, dimension=D)
+    vectors = in_ring(honest(12) / np.sqrt(D), [1.0] * 12, plan)
+    vectors[0][-1] = np.uint32(30 * plan.weight_scale)
+    sums, sizes = cohorts_of(vectors, 4)
+    combination, weight = r.Combination.of(sums, plan, operator_pb2.MEDIAN, 0.0, sizes)
+    assert combination.sizes == (3, 3, 3) and weight == pytest.approx(9)
+    with pytest.raises(r.RobustError, match=r"median needs 3 cohorts .* there are 2"):
+        r.Combination.of(sums[:3], plan, operator_pb2.MEDIAN, 0.0, sizes[:3])
+
+
 # ---------------------------------------------------------------- memory
 
 
