@@ -74,6 +74,14 @@ def _pow(b: Builder, op: Op, i: int, g: Value) -> Maybe:
     return b("mul", g, b("mul", op.result, b("log", base)))
 
 
+def _atan2(b: Builder, op: Op, i: int, g: Value) -> Maybe:
+    """The angle of (x, y), taken as atan2(y, x), turns by (x dy - y dx) / (x^2 + y^2)."""
+    y, x = op.operands
+    square = b("add", b("mul", y, y), b("mul", x, x))
+    turned = b("div", b("mul", g, op.operands[1 - i]), square)
+    return b("neg", turned) if i else turned
+
+
 def _select_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
     pred, a, b = types
     if a is not b and a != b:
@@ -148,6 +156,14 @@ ROWS = (
         "min", NUMERIC, each(np.minimum), _extreme, "(({0} <= {1}) | ({0} != {0}) ? {0} : {1})"
     ),
     _smooth("pow", FLOATS, each_in_f64(np.power), _pow, "dl_pow_{s}({0}, {1})", 2 * FUNCTION_COST),
+    _smooth(
+        "atan2",
+        FLOATS,
+        each_in_f64(np.arctan2),
+        _atan2,
+        "dl_atan2_{s}({0}, {1})",
+        2 * FUNCTION_COST,
+    ),
     _flat(
         "floordiv",
         NUMERIC,

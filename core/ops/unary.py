@@ -132,6 +132,8 @@ ROWS = (
     _flat("sign", NUMERIC, each(np.sign), "({0} != {0} ? {0} : ({t})(({0} > 0) - ({0} < 0)))"),
     _flat("floor", FLOATS, each(np.floor), "dl_floor_{s}({0})"),
     _flat("ceil", FLOATS, each(np.ceil), "dl_ceil_{s}({0})"),
+    # To the nearest whole number, a half to the even one.
+    _flat("round", FLOATS, each(np.rint), "dl_round_{s}({0})"),
     _smooth(
         "exp",
         FLOATS,

@@ -5,8 +5,8 @@
  * The f64 functions are those of libm.
  */
 double exp(double), log(double), log1p(double), expm1(double), sin(double), cos(double), tanh(double), erf(double);
-double pow(double, double), fmod(double, double);
-float powf(float, float), fmodf(float, float);
+double pow(double, double), fmod(double, double), atan2(double, double);
+float powf(float, float), fmodf(float, float), atan2f(float, float);
 
 /* x = n ln2 + r with |r| <= ln2 / 2, n rounded by adding 1.5 * 2^23; ln2 is split so that n * high is exact. */
 #define DL_ROUND_F32 12582912.0f
@@ -148,6 +148,8 @@ DL_INLINE float dl_cos_f32(float x) { return dl_sincos_f32(x, 1); }
 
 DL_INLINE float dl_floor_f32(float x) { return __builtin_floorf(x); }
 DL_INLINE float dl_ceil_f32(float x) { return __builtin_ceilf(x); }
+DL_INLINE float dl_round_f32(float x) { return __builtin_rintf(x); } /* half to even */
+DL_INLINE float dl_atan2_f32(float y, float x) { return atan2f(y, x); }
 DL_INLINE float dl_sqrt_f32(float x) { return __builtin_sqrtf(x); }
 DL_INLINE float dl_rsqrt_f32(float x) { return 1.0f / __builtin_sqrtf(x); }
 DL_INLINE float dl_abs_f32(float x) { return __builtin_fabsf(x); }
@@ -167,6 +169,8 @@ DL_INLINE double dl_sigmoid_f64(double x) {
 }
 DL_INLINE double dl_floor_f64(double x) { return __builtin_floor(x); }
 DL_INLINE double dl_ceil_f64(double x) { return __builtin_ceil(x); }
+DL_INLINE double dl_round_f64(double x) { return __builtin_rint(x); }
+DL_INLINE double dl_atan2_f64(double y, double x) { return atan2(y, x); }
 DL_INLINE double dl_sqrt_f64(double x) { return __builtin_sqrt(x); }
 DL_INLINE double dl_rsqrt_f64(double x) { return 1.0 / __builtin_sqrt(x); }
 DL_INLINE double dl_abs_f64(double x) { return __builtin_fabs(x); }

@@ -43,6 +43,7 @@ _HEADERS = {
     "plain": (),
     "conv": ("gemm", "transpose", "plain"),
     "order": (),
+    "solve": (),
     "lists": (),
 }
 

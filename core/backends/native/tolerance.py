@@ -26,6 +26,7 @@ ULPS: Mapping[str, float] = {
     "cos": 2,
     "rsqrt": 2,
     "pow": 2,
+    "atan2": 2,
 }
 
 #: Units of f32 (2^-23) relative to the sum of the magnitudes of what is added or multiplied.

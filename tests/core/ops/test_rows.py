@@ -13,22 +13,35 @@ from delian.core.ops import PRIMITIVES, unary
 REGIONS = {"if", "switch", "while", "for"}
 #: Flat wherever they have a derivative, or their results or operands are not floats.
 NO_DERIVATIVE = {
-    *("sign", "floor", "ceil", "floordiv", "stop_gradient"),
+    *("sign", "floor", "ceil", "round", "floordiv", "stop_gradient"),
     *("not", "and", "or", "xor", "shl", "shr", "bitcast", "threefry"),
     *("is_finite", "eq", "ne", "lt", "le", "argmax", "argmin", "argsort"),
     *("constant", "iota", "list_empty"),
 }
 ELEMENTWISE = {
-    *("neg", "abs", "sign", "floor", "ceil", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt"),
-    *("sin", "cos", "tanh", "sigmoid", "erf", "not", "is_finite", "stop_gradient"),
-    *("convert", "bitcast", "add", "sub", "mul", "div", "max", "min", "pow", "floordiv", "mod"),
-    *("and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le", "select"),
+    *("neg", "abs", "sign", "floor", "ceil", "round", "exp", "log", "log1p", "expm1"),
+    *("sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf", "not", "is_finite"),
+    *(
+        "stop_gradient",
+        "atan2",
+        "convert",
+        "bitcast",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "max",
+        "min",
+        "pow",
+        "floordiv",
+    ),
+    *("mod", "and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le", "select"),
 }
 #: What a back end that writes C has to provide, for each element type that the primitive takes.
 C_HELPERS = {
     *("dl_abs", "dl_floor", "dl_ceil", "dl_exp", "dl_log", "dl_log1p", "dl_expm1", "dl_sqrt"),
     *("dl_sin", "dl_cos", "dl_tanh", "dl_sigmoid", "dl_erf", "dl_not", "dl_to", "dl_bitcast"),
-    *("dl_pow", "dl_floordiv", "dl_mod"),
+    *("dl_pow", "dl_atan2", "dl_round", "dl_floordiv", "dl_mod"),
 }
 
 

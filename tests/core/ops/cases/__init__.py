@@ -15,13 +15,14 @@ from .products import convolutions, products, random_bits
 from .reductions import orders, reductions
 from .shapes import shapes
 from .stacks import stacks
+from .systems import systems
 
 
 def table() -> list[Case]:
     """Every case, and again in f32 wherever there are f64 operands (stacks are typed f64)."""
     families = (
         *(unary, conversions, binary, selections, shapes, indexing, reductions, orders),
-        *(products, convolutions, random_bits),
+        *(products, systems, convolutions, random_bits),
     )
     cases = [case for family in families for case in family()]
     wide = [c for c in cases if any(a.dtype == np.float64 for a in c.args) and c.name != "convert"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -42,6 +43,9 @@ FLAT_UNARY: dict[str, Oracle] = {
     "sign": lambda x: np.where(np.isnan(x), x, (x > 0) * 1.0 - (x < 0) * 1.0),
     "floor": lambda x: -np.ceil(-x),
     "ceil": lambda x: -np.floor(-x),
+    "round": lambda x: np.array(
+        [np.nan if v != v else v if abs(v) == np.inf else round(v) for v in x.ravel().tolist()]
+    ).reshape(x.shape),
     "is_finite": lambda x: np.abs(x) < np.inf,
     "stop_gradient": lambda x: x,
 }
@@ -125,6 +129,7 @@ FLOAT_BINARY: dict[str, Oracle] = {
     "max": lambda x, y: np.where(np.isnan(x) | np.isnan(y), np.nan, np.where(x > y, x, y)),
     "min": lambda x, y: np.where(np.isnan(x) | np.isnan(y), np.nan, np.where(x < y, x, y)),
     "pow": np.power,
+    "atan2": lambda y, x: np.array(list(map(math.atan2, y.ravel(), x.ravel()))).reshape(y.shape),
     "floordiv": np.floor_divide,
     "mod": np.remainder,
 }
@@ -164,6 +169,10 @@ def binary() -> Iterator[Case]:
             yield Case(name, f"{len(shape)}d{x.size}", (x, y), oracle, smooth=smooth)
     x, y = numbers("modx", (9,), -9, 9), numbers("mody", (9,), -3, -1)
     yield Case("mod", "negative", (x, y), lambda x, y: x - y * np.floor(x / y), smooth=(0, 1))
+    y, x = grid([-2.0, -0.5, 0.7], [-1.5, 0.4, 3.0])
+    yield Case("atan2", "quadrants", (y, x), lambda y, x: np.angle(x + 1j * y), smooth=(0, 1))
+    zeros = grid([0.0, -0.0], [1.0, -1.0, 0.0, -0.0])
+    yield Case("atan2", "zeros", zeros, lambda y, x: np.arctan2(y, x))
     bases, exponents = grid([-1.5, -0.7, 2.0], [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0])
     yield Case("pow", "negative", (bases, exponents), np.power, smooth=(0,))
     yield Case("pow", "zero", (np.zeros(4), np.array([1.0, 2, 3, 4])), np.power)
