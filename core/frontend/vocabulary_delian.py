@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import functional, random, tree
+from ..functional import pooling, resizing
 from ..ir import DType
-from . import arithmetic, joins, operators
+from . import arithmetic, joins, operators, shapes
 from .arithmetic import tensor
 from .values import Tensor, describe
 from .vocabulary import Row
@@ -57,6 +58,31 @@ def _conv(s: Specialiser, x: Any, kernel: Any, strides: Any, padding: Any) -> Te
     return Tensor(s.emit("conv", image, weights, strides=strides, padding=padding))
 
 
+def _conv_input_grad(
+    s: Specialiser, y: Any, kernel: Any, strides: Any, padding: Any, input_size: Any
+) -> Tensor:
+    dtype, _ = arithmetic.result_dtype(s, (y, kernel))
+    image, weights = (tensor(s, v, dtype).value for v in (y, kernel))
+    attrs = {"strides": strides, "padding": padding, "input_size": input_size}
+    return Tensor(s.emit("conv_input_grad", image, weights, **attrs))
+
+
+def _put_add(s: Specialiser, x: Any, indices: Any, updates: Any, axis: Any = 0) -> Tensor:
+    value = tensor(s, x)
+    place = shapes.axis_of(s, value, axis)
+    new, at = tensor(s, updates, value.dtype), tensor(s, indices)
+    return Tensor(s.emit("put_add", value.value, at.value, new.value, axis=place))
+
+
+def _known(name: str) -> Any:
+    """What Python itself computes while compiling, from sizes; no sizes of arrays are unknown."""
+
+    def run(s: Specialiser, *args: Any) -> Any:
+        raise s.error("DL119", f"{name} must be known when the program is compiled")
+
+    return run
+
+
 def _dynamic_slice(s: Specialiser, x: Any, starts: Any, sizes: Any) -> Tensor:
     value = tensor(s, x)
     windows = operators.static_ints(s, sizes, "a window's size")
@@ -98,8 +124,16 @@ def rows() -> list[Row]:
         (functional.erf, "ops.erf", _unary("erf")),
         (functional.stop_gradient, "ops.stop_gradient", _stop_gradient),
         (functional.conv, "ops.conv", _conv),
+        (functional.conv_input_grad, "ops.conv_input_grad", _conv_input_grad),
         (functional.dynamic_slice, "ops.dynamic_slice", _dynamic_slice),
         (functional.dynamic_update, "ops.dynamic_update", _dynamic_update),
+        (functional.put_add, "ops.put_add", _put_add),
         (random.threefry2x32, "random.threefry2x32", _threefry),
     )
-    return [Row(f, n, h, False) for f, n, h in known]
+    sizes = (
+        (pooling.window_means, "the sizes of adaptive_avg_pool"),
+        (resizing.nearest_places, "the sizes of resize"),
+        (resizing.linear_weights, "the sizes of resize"),
+    )
+    rows = [Row(f, n, h, False) for f, n, h in known]
+    return rows + [Row(f, n, _known(n), True) for f, n in sizes]

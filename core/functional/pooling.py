@@ -1,0 +1,159 @@
+"""Pooling over the axes between the first and the last, one to three of them: [N, space..., C].
+
+Windows are products of intervals, and a maximum or a sum over a product is one over each axis in
+turn: so a window of k^d elements costs d k operations an output, in any dimension. Elements that
+tie for a maximum share its gradient.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir import Array
+from .convolution import Padding, Sizes, edges_of, sizes_of
+
+
+def max_pool(
+    x: Array, size: Sizes = 2, stride: Sizes | None = None, padding: Padding = "VALID"
+) -> Array:
+    """The largest of each window: [N, space..., C] -> [N, outputs..., C].
+
+    Args:
+        x: with one to three axes between N and C.
+        size: of the window, along every axis or along each.
+        stride: from window to window; None: their size, so that they lie side by side.
+        padding: as of `conv2d`; what is padded is never the largest.
+    """
+    rank = _rank("max_pool", x)
+    sizes = sizes_of("max_pool", size, rank, "size")
+    strides = sizes if stride is None else sizes_of("max_pool", stride, rank, "stride")
+    if strides == sizes and padding == "VALID":
+        return np.max(_side_by_side(x, sizes), axis=tuple(range(2, 2 * rank + 1, 2)))  # type: ignore[no-any-return]
+    edges = edges_of("max_pool", padding, x.shape[1:-1], sizes, strides)
+    least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    for k in _axes(rank):
+        x = np.max(_windows(x, 1 + k, sizes[k], strides[k], edges[k], least), axis=0)
+    return x
+
+
+def avg_pool(
+    x: Array,
+    size: Sizes = 2,
+    stride: Sizes | None = None,
+    padding: Padding = "VALID",
+    count_padding: bool = False,
+) -> Array:
+    """The mean of each window: [N, space..., C] -> [N, outputs..., C].
+
+    Args:
+        x, size, stride, padding: as of `max_pool`.
+        count_padding: what is padded counts as zeros; else a window at the edge has fewer elements.
+    """
+    rank = _rank("avg_pool", x)
+    sizes = sizes_of("avg_pool", size, rank, "size")
+    strides = sizes if stride is None else sizes_of("avg_pool", stride, rank, "stride")
+    if strides == sizes and padding == "VALID":
+        return np.mean(_side_by_side(x, sizes), axis=tuple(range(2, 2 * rank + 1, 2)))  # type: ignore[no-any-return]
+    edges = edges_of("avg_pool", padding, x.shape[1:-1], sizes, strides)
+    for k in _axes(rank):
+        length = x.shape[1 + k]
+        x = np.sum(_windows(x, 1 + k, sizes[k], strides[k], edges[k], 0), axis=0)
+        if count_padding or edges[k] == (0, 0):
+            x = x / float(sizes[k])
+        else:
+            starts = [i * strides[k] - edges[k][0] for i in range(x.shape[1 + k])]
+            counts = [min(a + sizes[k], length) - max(a, 0) for a in starts]
+            over = np.array(counts, np.float32).reshape(-1, *[1] * (rank - k))
+            x = x / over.astype(x.dtype)
+    return x
+
+
+def lp_pool(
+    x: Array, power: float, size: Sizes = 2, stride: Sizes | None = None, padding: Padding = "VALID"
+) -> Array:
+    """(sum |x|^p)^(1/p) of each window: [N, space..., C] -> [N, outputs..., C]; p at least 1.
+
+    Where all of a window is zero the derivative is not defined, as of the norm at zero.
+    """
+    rank = _rank("lp_pool", x)
+    count = float(np.prod(np.array(sizes_of("lp_pool", size, rank, "size"), np.float64)))
+    mean = avg_pool(np.abs(x) ** power, size, stride, padding, count_padding=True)
+    return (mean * count) ** (1.0 / power)
+
+
+def adaptive_avg_pool(x: Array, sizes: Sizes) -> Array:
+    """Means over as many windows as asked for: [N, space..., C] -> [N, sizes..., C].
+
+    Window i of o along an axis of n is floor(i n / o) .. ceil((i + 1) n / o) - 1, so windows may
+    overlap by an element, and every element is in one.
+    """
+    rank = _rank("adaptive_avg_pool", x)
+    wanted = sizes_of("adaptive_avg_pool", sizes, rank, "sizes")
+    for k in _axes(rank):
+        weights = window_means(x.shape[1 + k], wanted[k]).astype(x.dtype)
+        x = along(weights, x, 1 + k)
+    return x
+
+
+def global_avg_pool(x: Array) -> Array:
+    """The mean of every channel: [N, space..., C] -> [N, C]."""
+    return np.mean(x, axis=tuple(range(1, x.ndim - 1)))  # type: ignore[no-any-return]
+
+
+def global_max_pool(x: Array) -> Array:
+    """The largest of every channel: [N, space..., C] -> [N, C]."""
+    return np.max(x, axis=tuple(range(1, x.ndim - 1)))  # type: ignore[no-any-return]
+
+
+def window_means(size: int, windows: int) -> Array:
+    """f64[windows, size]: rows that take `adaptive_avg_pool`'s means; known while compiling."""
+    out = np.zeros((windows, size))
+    for i in range(windows):
+        start, stop = i * size // windows, -(-(i + 1) * size // windows)
+        out[i, start:stop] = 1.0 / (stop - start)
+    return out
+
+
+def along(matrix: Array, x: Array, axis: int) -> Array:
+    """The matrix [m, n] times every column of `x` along an axis of size n, which becomes m."""
+    return np.moveaxis(np.tensordot(matrix, x, axes=((1,), (axis,))), 0, axis)
+
+
+def _axes(rank: int) -> list[int]:
+    """A list: a compiled loop over it is unrolled."""
+    return list(range(rank))
+
+
+def _rank(name: str, x: Array) -> int:
+    rank = x.ndim - 2
+    if not 1 <= rank <= 3:
+        raise ValueError(
+            f"{name} takes images [N, H, W, C], sequences [N, T, C] or volumes [N, D, H, W, C], "
+            f"not shape {list(x.shape)}"
+        )
+    return rank
+
+
+def _side_by_side(x: Array, sizes: tuple[int, ...]) -> Array:
+    """[N, n, ..., C] -> [N, n // size, size, ..., C]; what does not fill a window is left out."""
+    counts = [n // size for n, size in zip(x.shape[1:-1], sizes, strict=True)]
+    parts = [slice(0, m * size) for m, size in zip(counts, sizes, strict=True)]
+    split = [n for pair in zip(counts, sizes, strict=True) for n in pair]
+    return x[(slice(None), *parts)].reshape(x.shape[0], *split, x.shape[-1])
+
+
+def _windows(
+    x: Array, axis: int, size: int, stride: int, edges: tuple[int, int], fill: float
+) -> Array:
+    """The window's elements along one axis, stacked first: [size, N, ..., outputs, ..., C]."""
+    if edges != (0, 0):
+        none = [(0, 0)] * x.ndim
+        widths = (*none[:axis], edges, *none[axis + 1 :])
+        x = np.pad(x, widths, constant_values=fill)
+    if size > x.shape[axis]:
+        raise ValueError(f"a window of {size} does not fit {x.shape[axis]} padded elements")
+    count = (x.shape[axis] - size) // stride + 1
+    whole = (slice(None),) * axis
+    return np.stack(
+        [x[(*whole, slice(i, i + (count - 1) * stride + 1, stride))] for i in range(size)]
+    )
