@@ -174,11 +174,11 @@ MESSAGES: Mapping[tuple[Tier, Tier], frozenset[str]] = {
     | _SESSION_DOWN
     | {"renewal_answer"},
     (Tier.EDGE, Tier.CLOUD): _TRANSPORT
-    | {"edge_hello", "fetch_blob", "edge_progress", "edge_sum"}
+    | {"edge_hello", "fetch_blob", "edge_progress", "edge_sum", "help_sum"}
     | _SESSION_UP
     | {"renewal_ask", "denied_ask"},
     (Tier.CLOUD, Tier.EDGE): _TRANSPORT
-    | {"pace", "edge_task", "blob", "flush", "edge_sum_ack", "round_closed"}
+    | {"pace", "edge_task", "blob", "flush", "edge_sum_ack", "round_closed", "help_request"}
     | _SESSION_DOWN
     | {"renewal_answer", "denied_page"},
 }

@@ -38,7 +38,8 @@ VERIFIED_MAX = 2_048
 class _Verified:
     """What of a certificate is needed again: this federation's CA has signed it."""
 
-    device: int
+    tier: Role
+    number: int
     serial: int
     begins_s: float
     ends_s: float
@@ -82,20 +83,32 @@ class CertificateIdentity:
         """Whether the certificate (DER) is that device's, of this federation, valid now and not
         denied, and the signature of the message was made with its key.
         """
+        return self._verify((Role.DEVICE, device), certificate, message, signature)
+
+    def verify_edge(self, edge: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        """The same of an edge."""
+        return self._verify((Role.EDGE, edge), certificate, message, signature)
+
+    def _verify(
+        self, who: tuple[Role, int], certificate: bytes, message: bytes, signature: bytes
+    ) -> bool:
         try:
             known = self._known(certificate)
         except IdentityError:
             return False
         now = self._clock()
-        if known.device != device or not known.begins_s <= now <= known.ends_s - self._margin_s:
+        if (
+            known.tier,
+            known.number,
+        ) != who or not known.begins_s <= now <= known.ends_s - self._margin_s:
             return False
         if known.serial in self._denied().serials:
             return False
         return is_signed(known.key, message, signature)
 
     def _known(self, der: bytes) -> _Verified:
-        """Reads and remembers a certificate; raises IdentityError unless it is a device's of this
-        federation, signed by its CA.
+        """Reads and remembers a certificate; raises IdentityError unless it is a device's or edge's
+        of this federation, signed by its CA.
         """
         if len(der) > CERTIFICATE_BYTES_MAX:
             raise IdentityError(f"a certificate of {len(der)} bytes is too large")
@@ -112,10 +125,12 @@ class CertificateIdentity:
         certificate = load_certificate(der)
         check_issued(certificate, self._authority)
         identity = identity_of(certificate)
-        if identity.federation != self._federation or identity.tier is not Role.DEVICE:
+        ours = identity.federation == self._federation
+        if not ours or identity.tier not in (Role.DEVICE, Role.EDGE):
             raise IdentityError(f"the certificate is {identity.uri}'s, no device's of ours")
         return _Verified(
-            device=identity.number,
+            tier=identity.tier,
+            number=identity.number,
             serial=identity.serial,
             begins_s=certificate.not_valid_before_utc.timestamp(),
             ends_s=certificate.not_valid_after_utc.timestamp(),

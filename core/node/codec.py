@@ -36,6 +36,7 @@ from ..snapshot import SnapshotError
 from ..wire import (
     admission_pb2,
     blob_pb2,
+    helper_pb2,
     journal_pb2,
     link_pb2,
     operator_pb2,
@@ -72,6 +73,8 @@ MESSAGE_FIELDS: Mapping[type[Message], str] = {
     secure_pb2.Consent: "consent",
     secure_pb2.UnmaskRequest: "unmask_request",
     secure_pb2.UnmaskShares: "unmask_shares",
+    helper_pb2.HelpRequest: "help_request",
+    helper_pb2.HelpSum: "help_sum",
 }
 
 #: What a node asks the coordinator through its links, beside its machine (`core/net/errands.py`).

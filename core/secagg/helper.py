@@ -1,240 +1,414 @@
-"""Helper mode: a device speaks once, and some edges of different operators hold what unmasks.
+"""Helper mode: a device speaks once, and edges of other operators hold what unmasks.
 
 Beside the sessions of `client` and `server`, for sums whose members cannot wait for each other. The
 device adds to its update one mask for each of m helpers and seals each mask's seed for its helper:
 
     y = x + PRG(seed_1) + ... + PRG(seed_m)        one vector up, and m seals of 80 bytes
 
-The coordinator adds up the vectors of whom it likes, names that list once, and each helper that has
-a sealed seed of everybody on it answers with the sum of their masks; what is left is the sum of the
-updates (additive sharing with compressed shares, as in Prio3: Davis et al., VDAF draft, section 7;
-Corrigan-Gibbs and Boneh 2017, "Prio", NSDI). Dropouts cost nothing: who is not named is not in it.
+The coordinator adds up the vectors of whom it likes and shows each helper the seeds of those, a
+batch; the helper answers with the sum of their masks, and what is left is the sum of the updates
+(additive sharing with compressed shares, as in Prio3: Davis et al., VDAF draft, section 7;
+Corrigan-Gibbs and Boneh 2017, "Prio", NSDI). Dropouts cost nothing: who is not in a batch is not in
+its sum. A batch may be of several tasks: of whoever has answered, from whatever model.
 
-The coordinator learns one sum and no other as long as one helper is honest and does not work with
-it. An honest helper answers one list a session, of at least `cohort_min` devices whose seeds were
-signed with certificates of the federation: else the coordinator could fill a list with devices of
-its own, or take the difference of two. Nothing is promised of the sum being right: a helper or a
-device that lies makes noise.
+The coordinator learns sums of disjoint batches of `cohort_min` devices and more, and nothing else,
+as long as one helper is honest and does not work with it, nor with whoever carries the uploads. For
+that an honest helper
 
-A seed is sealed by HPKE (RFC 9180: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM, base mode)
-with the session, the helpers and the device in `info`. HPKE draws its own random number: a device
-that works an event out again seals the same seed in other bytes, and the first to arrive counts.
+- opens a seed in one batch and never in another: two sums that overlap would give their difference
+  away. Which seeds it has opened is in its state (`Ledger`), and durable before an answer leaves;
+- counts devices, not seeds, and only where each seed is signed with the certificate of the device:
+  else the coordinator could fill a batch up with devices of its own.
 
-Not used by any tier yet. Not reviewed by a cryptographer.
+Nothing is promised of the sum being right: a helper or a device that lies makes noise.
+
+A seed is sealed by HPKE (`hpke`) with the session, the helpers and the device in `info`. Nothing is
+drawn: seeds and the sender's keys of the seals follow from the session's secret.
+
+Not reviewed by a cryptographer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from itertools import pairwise
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from . import kdf, masks
+from ..privacy.ring import RingError, RingPlan
+from ..wire.helper_pb2 import (
+    ASKED_BEFORE,
+    BAD_SEEDS,
+    HELP_GIVEN,
+    MALFORMED,
+    TOO_FEW,
+    HelpRefusal,
+    HelpRequest,
+)
+from ..wire.round_pb2 import Task
+from ..wire.secure_pb2 import HelperKey, MaskSeeds, SealedSeed, SecurePlan
+from . import hpke, kdf, masks
 from .cohort import SECRET_BYTES, check_plan, is_increasing
 from .errors import SecureError
-from .identity import Identity
-from .transcript import MEMBERS_MAX, Session
+from .identity import CERTIFICATE_BYTES_MAX, SIGNATURE_BYTES_MAX, Identity
+from .transcript import Session
 
-Words = npt.NDArray[np.uint32]
+Words: TypeAlias = npt.NDArray[np.uint32]
 
-#: With one helper alone, that one and the coordinator would read every update.
-HELPERS_MIN: Final = 2
-HELPERS_MAX: Final = 16
+HELPERS_MAX: Final = 3
+#: Seeds in one batch: with certificates of 2 KiB still a message that an edge takes.
+BATCH_MAX: Final = 800
 #: HPKE's encapsulated key, the seed and a tag.
-SEALED_BYTES: Final = kdf.KEY_BYTES + SECRET_BYTES + kdf.TAG_BYTES
-#: Fields of HelperState that no log, record or trace may show.
-SECRETS: Final = ("seeds",)
-_SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+SEALED_BYTES: Final = SECRET_BYTES + hpke.OVERHEAD_BYTES
+#: Bytes of a device's MaskSeeds, encoded.
+SEEDS_BYTES_MAX: Final = (
+    CERTIFICATE_BYTES_MAX + HELPERS_MAX * (SEALED_BYTES + SIGNATURE_BYTES_MAX + 16) + 32
+)
+#: What a helper remembers: seeds that it has opened, and batches, of one run; and runs. What is
+#: older is refused.
+OPENED_MAX: Final = 200_000
+BATCHES_MAX: Final = 1_000
+RUNS_MAX: Final = 64
 
 
 @dataclass(frozen=True)
 class Helpers:
     """A session and who helps in it: all must name the same. Raises SecureError.
 
-    keys: the helpers' X25519 public keys, 32 bytes each; a helper's place is its number.
+    edges: the helpers' numbers. keys: their X25519 public keys, 32 bytes each. A helper's place is
+    its number here.
     """
 
     session: Session
+    edges: tuple[int, ...]
     keys: tuple[bytes, ...]
+
+    @staticmethod
+    def of(task: Task) -> Helpers:
+        """Of a task that names helpers with their keys."""
+        named = task.secure.helpers
+        return Helpers(Session.of(task), tuple(h.edge for h in named), tuple(h.key for h in named))
 
     def __post_init__(self) -> None:
         check_plan(self.session)
-        if not HELPERS_MIN <= len(self.keys) <= HELPERS_MAX:
-            raise SecureError("helpers", f"{len(self.keys)} helpers, of {HELPERS_MIN} at least")
-        if any(len(key) != kdf.KEY_BYTES for key in self.keys) or len(set(self.keys)) < len(
-            self.keys
-        ):
-            raise SecureError("helpers", "helpers have different X25519 keys, of 32 bytes each")
+        if not 1 <= len(self.keys) == len(self.edges) <= HELPERS_MAX:
+            raise SecureError("helpers", f"{len(self.keys)} helpers, of 1 to {HELPERS_MAX}")
+        if not all(map(kdf.is_usable, self.keys)):
+            raise SecureError("helpers", "a helper's key is not one of X25519")
+        if len(set(self.keys)) < len(self.keys) or len(set(self.edges)) < len(self.edges):
+            raise SecureError("helpers", "helpers are different edges with different keys")
+        if 0 in self.edges:
+            raise SecureError("helpers", "edge 0 is the coordinator's own")
 
     @cached_property
     def binding(self) -> bytes:
         """What all must agree on, 32 bytes: seals, signatures and masks depend on it."""
-        keys = struct.pack("<I", len(self.keys)) + b"".join(self.keys)
-        return hashlib.sha256(b"delian/helpers/v1" + self.session.canonical() + keys).digest()
+        named = b"".join(
+            struct.pack("<Q", edge) + key for edge, key in zip(self.edges, self.keys, strict=True)
+        )
+        count = struct.pack("<I", len(self.keys))
+        said = b"delian/helpers/v1" + self.session.canonical() + count + named
+        return hashlib.sha256(said).digest()
 
     def about(self, what: bytes, number: int, device: int) -> bytes:
         """What is sealed, signed or derived for one helper and device."""
         return b"delian/helper-" + what + b"/v1" + self.binding + struct.pack("<IQ", number, device)
 
 
-@dataclass(frozen=True, slots=True)
-class SealedSeed:
-    """A device's seed for one helper. sealed: 80 bytes. signature: by its certificate's key."""
+def signed_key(edge: int, key: bytes) -> bytes:
+    """What an edge signs of the key that it helps with."""
+    return b"delian/helper-key/v1" + struct.pack("<Q", edge) + key
 
-    device: int
-    certificate: bytes
-    sealed: bytes
-    signature: bytes
+
+def is_card(card: HelperKey) -> bool:
+    """Whether a helper's key has the sizes that it must have."""
+    return (
+        kdf.is_usable(card.key)
+        and len(card.certificate) <= CERTIFICATE_BYTES_MAX
+        and 0 < len(card.signature) <= SIGNATURE_BYTES_MAX
+    )
+
+
+def are_seeds(seeds: MaskSeeds, count: int) -> bool:
+    """Whether there is a seed for each of so many helpers, each of the size that it must have."""
+    return (
+        len(seeds.seeds) == count
+        and len(seeds.certificate) <= CERTIFICATE_BYTES_MAX
+        and all(
+            len(seed.sealed) == SEALED_BYTES and 0 < len(seed.signature) <= SIGNATURE_BYTES_MAX
+            for seed in seeds.seeds
+        )
+    )
 
 
 # ---------------------------------------------------------------- the device
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whom a device's owner lets help, whatever a plan says.
+
+    edges: number -> the X25519 key that it must have; empty: any that is signed with the edge's
+    certificate. least: so many helpers at least.
+    """
+
+    edges: Mapping[int, bytes] = field(default_factory=dict)
+    least: int = 1
+
+    def check(self, plan: SecurePlan, home: int, identity: Identity) -> None:
+        """Raises SecureError where the owner does not want these helpers, or what one of them is
+        said to have signed is not signed by it. home: the edge that will see the update masked.
+        """
+        if len(plan.helpers) < self.least:
+            raise SecureError("helpers", f"{len(plan.helpers)} helpers, of {self.least} at least")
+        if all(card.edge == home for card in plan.helpers):
+            raise SecureError("helpers", "who carries the update would hold what unmasks it")
+        for card in plan.helpers:
+            pinned = self.edges.get(card.edge)
+            if pinned is None or pinned not in (b"", card.key):
+                raise SecureError("helpers", f"edge {card.edge} is nobody that may help")
+            said = signed_key(card.edge, card.key)
+            if not identity.verify_edge(card.edge, card.certificate, said, card.signature):
+                raise SecureError("helpers", f"edge {card.edge} has not signed its key")
 
 
 def mask(
     vector: Words,
     helpers: Helpers,
     device: int,
-    master: bytes,
+    secret: bytes,
     identity: Identity,
     threads: int = 1,
-) -> tuple[Words, list[SealedSeed]]:
-    """The masked update u32[D+1], a new array, and a sealed seed for each helper in order.
+) -> tuple[Words, MaskSeeds]:
+    """The masked update, a new array u32[L], and the seeds of its masks. The same every time.
 
-    master: the device's 32-byte master secret, which it ratchets (`kdf.ratchet`) when the answer is
-    durable: two updates must not be masked alike. Raises SecureError.
+    secret: 32 bytes for this session alone (`kdf.session_secret`): two updates must not be masked
+    alike. Raises SecureError.
     """
-    session = helpers.session
-    if vector.dtype != np.uint32 or vector.shape != (session.dimension + 1,):
+    if vector.dtype != np.uint32 or vector.ndim != 1 or vector.size <= helpers.session.dimension:
         raise SecureError("vector", "the update is not as long as the plan says")
-    assert len(master) == SECRET_BYTES, "a master secret has 32 bytes"
-    secret = kdf.session_secret(master, session.digest())
-    seeds = [
-        kdf.hkdf(secret, helpers.about(b"seed", number, device))
-        for number in range(len(helpers.keys))
-    ]
+    assert len(secret) == SECRET_BYTES, "a session's secret has 32 bytes"
+    numbers = range(len(helpers.keys))
+    seeds = [kdf.hkdf(secret, helpers.about(b"seed", n, device)) for n in numbers]
     masked = np.array(vector, order="C")
-    keys = [(_mask_key(helpers, n, device, seed), 1) for n, seed in enumerate(seeds)]
-    masks.add(masked, keys, session.suite, threads)
-    sealed = [_seal(helpers, n, device, seed, identity) for n, seed in enumerate(seeds)]
-    return masked, sealed
+    keys = [(_mask_key(helpers, n, device, seeds[n]), 1) for n in numbers]
+    masks.add(masked, keys, helpers.session.suite, threads)
+    sealed = []
+    for n in numbers:
+        sender = kdf.hkdf(secret, helpers.about(b"sender", n, device))
+        box = hpke.seal(helpers.keys[n], helpers.about(b"seal", n, device), seeds[n], sender)
+        signature = identity.sign(helpers.about(b"share", n, device) + box)
+        sealed.append(SealedSeed(sealed=box, signature=signature))
+    return masked, MaskSeeds(device=device, certificate=identity.certificate, seeds=sealed)
 
 
 def _mask_key(helpers: Helpers, number: int, device: int, seed: bytes) -> bytes:
     return kdf.hkdf(seed, helpers.about(b"mask", number, device))
 
 
-def _seal(
-    helpers: Helpers, number: int, device: int, seed: bytes, identity: Identity
-) -> SealedSeed:
-    try:
-        key = X25519PublicKey.from_public_bytes(helpers.keys[number])
-        sealed = _SUITE.encrypt(seed, key, helpers.about(b"seal", number, device))
-    except ValueError as error:
-        raise SecureError("key", f"helper {number}'s key is not one of X25519") from error
-    signature = identity.sign(helpers.about(b"share", number, device) + sealed)
-    return SealedSeed(device, identity.certificate, sealed, signature)
-
-
 # ---------------------------------------------------------------- a helper
 
 
 @dataclass(slots=True)
-class HelperState:
-    """What a helper remembers of a session, as plain data. number: its place among the helpers.
-    seeds: by device. named: the list that it has answered for; empty before.
+class RunLedger:
+    """What a helper has opened of a run. opened: round -> attempt -> devices, in increasing order.
+    batches: number -> what was asked for, as a digest. floor: rounds up to this one, and batches up
+    to batch_floor, are not known any more.
     """
 
-    number: int
-    seeds: dict[int, bytes] = field(default_factory=dict, repr=False)
-    named: list[int] = field(default_factory=list)
+    opened: dict[int, dict[int, list[int]]] = field(default_factory=dict)
+    batches: dict[int, bytes] = field(default_factory=dict)
+    floor: int = 0
+    batch_floor: int = 0
+    count: int = 0
 
 
-class HelperSession:
-    """Runs a helper's part over a HelperState, which it changes in place. The caller makes the
-    state durable before an answer leaves: one list a session is the whole promise.
+@dataclass(slots=True)
+class Ledger:
+    """What a helper must never forget, as plain data; no secret is in it. runs: by number; those
+    up to `floor` that are not here are not known any more.
     """
 
-    def __init__(
-        self, state: HelperState, helpers: Helpers, private: bytes, identity: Identity
-    ) -> None:
-        """private: the 32 bytes of the helper's own X25519 key. Raises SecureError."""
-        if not 0 <= state.number < len(helpers.keys):
-            raise SecureError("helpers", f"there is no helper {state.number}")
-        if kdf.public_key(private) != helpers.keys[state.number]:
-            raise SecureError("helpers", "this helper's key is not the one that is named")
-        self.state = state
-        self._helpers = helpers
-        self._key = X25519PrivateKey.from_private_bytes(private)
-        self._identity = identity
+    runs: dict[int, RunLedger] = field(default_factory=dict)
+    floor: int = 0
 
-    def add(self, share: SealedSeed) -> bool:
-        """Takes a device's seed; whether it counts. The first of a device counts; one that is not
-        signed by the device, or was sealed for anything else, does not.
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a helper says to a request. keys: of the masks to be added up, 32 bytes and a sign each;
+    length: of the sum.
+    """
+
+    refusal: HelpRefusal = HELP_GIVEN
+    bad: tuple[int, ...] = ()
+    keys: tuple[tuple[bytes, int], ...] = ()
+    suite: int = 0
+    length: int = 0
+
+
+class Helper:
+    """An edge's part as a helper, over a Ledger, which it changes in place. The caller makes that
+    durable before an answer leaves.
+
+    private: the 32 bytes of its X25519 key. identity: signs as the edge, and knows whose devices'
+    signatures are whose. least: devices in a sum, however few a plan asks for.
+    """
+
+    def __init__(self, edge: int, private: bytes, identity: Identity, least: int = 0) -> None:
+        self.edge, self.identity, self.least = edge, identity, least
+        self._private, self._public = private, kdf.public_key(private)
+
+    def card(self) -> HelperKey:
+        """Its key, as devices will want to see it."""
+        return HelperKey(
+            edge=self.edge,
+            key=self._public,
+            certificate=self.identity.certificate,
+            signature=self.identity.sign(signed_key(self.edge, self._public)),
+        )
+
+    def answer(self, request: HelpRequest, ledger: Ledger) -> Answer:
+        """Opens the seeds of a batch, once and for all; the same request has the same answer.
+
+        What is refused as MALFORMED or TOO_FEW leaves the ledger as it is. Everything else is
+        noted before any seed is opened, also where some seed turns out to be bad: what is in the
+        ledger does not depend on keys or certificates.
         """
-        helpers, number, state = self._helpers, self.state.number, self.state
-        if share.device in state.seeds or len(state.seeds) >= MEMBERS_MAX:
-            return share.device in state.seeds
-        if len(share.sealed) != SEALED_BYTES:
-            return False
-        signed = helpers.about(b"share", number, share.device) + share.sealed
-        if not self._identity.verify(share.device, share.certificate, signed, share.signature):
-            return False
         try:
-            seed = _SUITE.decrypt(
-                share.sealed, self._key, helpers.about(b"seal", number, share.device)
+            batch = _read(request)
+            place = batch.parts[0].keys.index(self._public)
+            fits = all(
+                part.keys[place] == self._public and part.edges[place] == self.edge
+                for part in batch.parts
             )
-        except (InvalidTag, ValueError):
+        except (SecureError, RingError, ValueError, IndexError):
+            return Answer(MALFORMED)
+        if not fits:
+            return Answer(MALFORMED)
+        least = max(self.least, *(part.session.cohort_min for part in batch.parts))
+        if len({one.device for _, one in batch.seeds}) < least:
+            return Answer(TOO_FEW)
+        if not _note(ledger, request.run, request.batch, batch):
+            return Answer(ASKED_BEFORE)
+        keys, bad = [], []
+        for part, one in batch.seeds:
+            try:
+                keys.append((self._open(part, place, one), 1))
+            except SecureError:
+                bad.append(one.device)
+        if bad:
+            return Answer(BAD_SEEDS, tuple(sorted(set(bad))))
+        return Answer(keys=tuple(keys), suite=batch.parts[0].session.suite, length=batch.length)
+
+    def _open(self, helpers: Helpers, place: int, one: MaskSeeds) -> bytes:
+        """The key of a device's mask."""
+        device, seed = one.device, one.seeds[0]
+        said = helpers.about(b"share", place, device) + seed.sealed
+        if not self.identity.verify(device, one.certificate, said, seed.signature):
+            raise SecureError("signature", "a seed that its device has not signed")
+        opened = hpke.open_sealed(self._private, helpers.about(b"seal", place, device), seed.sealed)
+        if len(opened) != SECRET_BYTES:
+            raise SecureError("sealed", "what was sealed is no seed")
+        return _mask_key(helpers, place, device, opened)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A request that makes sense. seeds: each with the part that it belongs to."""
+
+    parts: tuple[Helpers, ...]
+    seeds: tuple[tuple[Helpers, MaskSeeds], ...]
+    length: int
+
+    def digest(self) -> bytes:
+        """Which devices, and which of their seeds."""
+        said = hashlib.sha256(b"delian/helper-batch/v1")
+        for part, one in self.seeds:
+            said.update(part.binding + struct.pack("<Q", one.device) + one.seeds[0].sealed)
+        return said.digest()
+
+
+def _read(request: HelpRequest) -> _Batch:
+    """Raises SecureError or RingError for parts that do not fit together."""
+    count = sum(len(part.devices) for part in request.parts)
+    names = [(part.task.round, part.task.attempt) for part in request.parts]
+    if not 0 < count <= BATCH_MAX or min(request.run, request.batch) < 1:
+        raise SecureError("batch", f"a batch of {count} seeds")
+    if not all(a < b for a, b in pairwise(names)):
+        raise SecureError("batch", "the parts are not in order")
+    parts, seeds, shapes = [], [], set()
+    for part in request.parts:
+        helpers, devices = Helpers.of(part.task), part.devices
+        if part.task.run != request.run or not devices:
+            raise SecureError("batch", "a part of another run, or of nobody")
+        if not is_increasing([one.device for one in devices]):
+            raise SecureError("batch", "devices that are not in order")
+        if not all(are_seeds(one, 1) for one in devices):
+            raise SecureError("batch", "a seed that is none")
+        shapes.add((helpers.session.suite, RingPlan.of(part.task.ring).length))
+        parts.append(helpers)
+        seeds += [(helpers, one) for one in devices]
+    if len(shapes) > 1:
+        raise SecureError("batch", "updates of different lengths")
+    return _Batch(tuple(parts), tuple(seeds), shapes.pop()[1])
+
+
+def _note(ledger: Ledger, run: int, number: int, batch: _Batch) -> bool:
+    """Writes a batch down. False: it, or some of its seeds, was opened as something else, or may
+    have been.
+    """
+    known = ledger.runs.get(run)
+    if known is None:
+        if run <= ledger.floor:
             return False
-        state.seeds[share.device] = seed
-        return True
-
-    def total(self, devices: Sequence[int], threads: int = 1) -> Words:
-        """The sum of the named devices' masks, u32[D+1], for the one list that is ever answered.
-
-        devices: in increasing order. Raises SecureError when they are too few, one's seed is not
-        here (reason `missing`, names it), or another list was answered before.
-        """
-        state, session = self.state, self._helpers.session
-        named = list(devices)
-        if state.named and named != state.named:
-            raise SecureError("equivocation", "a second list, other than the first")
-        if not is_increasing(named):
-            raise SecureError("list", "the devices are not in increasing order")
-        if len(named) < session.cohort_min:
-            raise SecureError(
-                "small", f"a sum of {len(named)} updates, of {session.cohort_min} at least"
-            )
-        missing = [device for device in named if device not in state.seeds]
-        if missing:
-            raise SecureError(
-                "missing", f"no seed of device {missing[0]} and {len(missing) - 1} more"
-            )
-        total = np.zeros(session.dimension + 1, np.uint32)
-        keys = [
-            (_mask_key(self._helpers, state.number, device, state.seeds[device]), 1)
-            for device in named
-        ]
-        masks.add(total, keys, session.suite, threads)
-        state.named = named
-        return total
+        known = ledger.runs[run] = RunLedger()
+        while len(ledger.runs) > RUNS_MAX:
+            oldest = min(ledger.runs)
+            del ledger.runs[oldest]
+            ledger.floor = max(ledger.floor, oldest)
+        if run not in ledger.runs:
+            return False
+    digest = batch.digest()
+    if number in known.batches:
+        return known.batches[number] == digest
+    if number <= known.batch_floor:
+        return False
+    for part, one in batch.seeds:
+        session = part.session
+        there = known.opened.get(session.round, {}).get(session.attempt, ())
+        if session.round <= known.floor or one.device in there:
+            return False
+    for part in batch.parts:
+        session = part.session
+        attempts = known.opened.setdefault(session.round, {})
+        fresh = [one.device for of, one in batch.seeds if of is part]
+        attempts[session.attempt] = sorted([*attempts.get(session.attempt, []), *fresh])
+    known.count += len(batch.seeds)
+    known.batches[number] = digest
+    _forget_oldest(known)
+    return True
 
 
-# ---------------------------------------------------------------- the coordinator
+def _forget_oldest(known: RunLedger) -> None:
+    """Keeps a run's ledger within its limits; what is forgotten is refused from now on."""
+    while len(known.batches) > BATCHES_MAX:
+        oldest = min(known.batches)
+        del known.batches[oldest]
+        known.batch_floor = max(known.batch_floor, oldest)
+    while known.count > OPENED_MAX:
+        round = min(known.opened)
+        known.count -= sum(map(len, known.opened.pop(round).values()))
+        known.floor = max(known.floor, round)
 
 
-def unmask(total: Words, helped: Iterable[Words]) -> Words:
-    """The sum of the updates, in place: the sum of the masked ones without each helper's sum."""
-    for words in helped:
-        if words.shape != total.shape or words.dtype != total.dtype:
-            raise SecureError("vector", "a helper's sum is not as long as the devices'")
-        np.subtract(total, words, out=total)
+def masks_of(keys: Sequence[tuple[bytes, int]], length: int, suite: int, threads: int = 1) -> Words:
+    """The sum of masks, u32[L]."""
+    total = np.zeros(length, np.uint32)
+    masks.add(total, keys, suite, threads)
     return total

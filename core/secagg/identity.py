@@ -36,6 +36,9 @@ class Identity(Protocol):
         message was made with its key. Anything malformed or too large: no.
         """
 
+    def verify_edge(self, edge: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        """The same of an edge."""
+
 
 def sign(key: ec.EllipticCurvePrivateKey, message: bytes) -> bytes:
     """ECDSA with SHA-256 and RFC 6979's nonce: DER."""
@@ -64,7 +67,8 @@ def _algorithm() -> ec.ECDSA:
 
 
 class SimulatedIdentity:
-    """The identity of a simulated device: everybody's key follows from the federation's seed.
+    """The identity of a simulated device or edge: everybody's key follows from the federation's
+    seed.
 
     So it proves nothing to anybody who has the seed, and there are no certificates. Signing and
     verifying cost what they cost in a daemon.
@@ -72,9 +76,10 @@ class SimulatedIdentity:
 
     certificate = b""
 
-    def __init__(self, device: int, seed: int) -> None:
+    def __init__(self, device: int, seed: int, tier: str = "") -> None:
+        """device: the node's number. tier: "edge" of an edge."""
         self._seed = seed
-        self._key = _private_key(device, seed)
+        self._key = _private_key(device, seed, tier)
 
     def sign(self, message: bytes) -> bytes:
         return sign(self._key, message)
@@ -84,15 +89,20 @@ class SimulatedIdentity:
             return False
         return is_signed(_public_key(device, self._seed), message, signature)
 
+    def verify_edge(self, edge: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        if certificate:
+            return False
+        return is_signed(_public_key(edge, self._seed, "edge"), message, signature)
 
-def _private_key(device: int, seed: int) -> ec.EllipticCurvePrivateKey:
+
+def _private_key(device: int, seed: int, tier: str = "") -> ec.EllipticCurvePrivateKey:
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    digest = hashlib.sha512(f"delian simulated identity {seed} {device}".encode()).digest()
+    digest = hashlib.sha512(f"delian simulated {tier}identity {seed} {device}".encode()).digest()
     # 512 bits modulo a number of 256: as good as uniform.
     return ec.derive_private_key(int.from_bytes(digest, "big") % (_ORDER - 1) + 1, ec.SECP256R1())
 
 
 @lru_cache(maxsize=16_384)
-def _public_key(device: int, seed: int) -> ec.EllipticCurvePublicKey:
-    return _private_key(device, seed).public_key()
+def _public_key(device: int, seed: int, tier: str = "") -> ec.EllipticCurvePublicKey:
+    return _private_key(device, seed, tier).public_key()

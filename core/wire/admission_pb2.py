@@ -22,33 +22,34 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from delian.core.wire import secure_pb2 as delian_dot_core_dot_wire_dot_secure__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n delian/core/wire/admission.proto\x12\x0b\x64\x65lian.wire\"\x95\x01\n\x07\x43heckIn\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\'\n\x05\x66\x61\x63ts\x18\x04 \x01(\x0b\x32\x18.delian.wire.DeviceFacts\x12-\n\x0b\x65ligibility\x18\x05 \x01(\x0b\x32\x18.delian.wire.Eligibility\"C\n\x0b\x44\x65viceFacts\x12\x0b\n\x03\x61\x62i\x18\x01 \x01(\t\x12\x12\n\nmemory_mib\x18\x02 \x01(\r\x12\x13\n\x0bstorage_mib\x18\x03 \x01(\r\"a\n\x0b\x45ligibility\x12\x0f\n\x07powered\x18\x01 \x01(\x08\x12\x11\n\tunmetered\x18\x02 \x01(\x08\x12\x0c\n\x04idle\x18\x03 \x01(\x08\x12\x11\n\tconsented\x18\x04 \x01(\x08\x12\r\n\x05\x66resh\x18\x05 \x01(\x08\"-\n\x0bRetryWindow\x12\x0e\n\x06min_ms\x18\x01 \x01(\r\x12\x0e\n\x06max_ms\x18\x02 \x01(\r\"Z\n\x06\x41\x63\x63\x65pt\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08lease_ms\x18\x02 \x01(\r\x12,\n\nafter_task\x18\x03 \x01(\x0b\x32\x18.delian.wire.RetryWindow\"n\n\x06Reject\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12)\n\x06reason\x18\x02 \x01(\x0e\x32\x19.delian.wire.RejectReason\x12\'\n\x05retry\x18\x03 \x01(\x0b\x32\x18.delian.wire.RetryWindow\"\xae\x01\n\tEdgeHello\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x10\n\x08protocol\x18\x04 \x01(\r\x12\r\n\x05ready\x18\x05 \x03(\x04\x12\x13\n\x0b\x64\x65vices_max\x18\x06 \x01(\r\x12\x11\n\tasks_pace\x18\x07 \x01(\x08\x12\x15\n\rtold_draining\x18\x08 \x01(\x08\x12\x0c\n\x04pace\x18\t \x01(\x04\"\xf4\x01\n\x04Pace\x12\x11\n\tready_max\x18\x01 \x01(\r\x12,\n\nafter_task\x18\x02 \x01(\x0b\x32\x18.delian.wire.RetryWindow\x12.\n\x0c\x61\x66ter_reject\x18\x03 \x01(\x0b\x32\x18.delian.wire.RetryWindow\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12/\n\x0crequirements\x18\x05 \x01(\x0b\x32\x19.delian.wire.Requirements\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12\x16\n\x0e\x64\x65nied_version\x18\x07 \x01(\x04\x12\x0e\n\x06number\x18\x08 \x01(\x04\"x\n\x0cRequirements\x12\x0f\n\x07powered\x18\x01 \x01(\x08\x12\x11\n\tunmetered\x18\x02 \x01(\x08\x12\x0c\n\x04idle\x18\x03 \x01(\x08\x12\x12\n\nmemory_mib\x18\x04 \x01(\r\x12\x13\n\x0bstorage_mib\x18\x05 \x01(\r\x12\r\n\x05\x66resh\x18\x06 \x01(\x08*\xa5\x01\n\x0cRejectReason\x12\x16\n\x12REJECT_UNSPECIFIED\x10\x00\x12\x10\n\x0cNOT_ELIGIBLE\x10\x01\x12\r\n\tPOOL_FULL\x10\x02\x12\r\n\tEDGE_FULL\x10\x03\x12\x14\n\x10PROTOCOL_TOO_OLD\x10\x04\x12\r\n\tTOO_SMALL\x10\x05\x12\x0b\n\x07NO_WORK\x10\x06\x12\x0c\n\x08\x44RAINING\x10\x07\x12\r\n\tWORK_CAME\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n delian/core/wire/admission.proto\x12\x0b\x64\x65lian.wire\x1a\x1d\x64\x65lian/core/wire/secure.proto\"\x95\x01\n\x07\x43heckIn\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\'\n\x05\x66\x61\x63ts\x18\x04 \x01(\x0b\x32\x18.delian.wire.DeviceFacts\x12-\n\x0b\x65ligibility\x18\x05 \x01(\x0b\x32\x18.delian.wire.Eligibility\"C\n\x0b\x44\x65viceFacts\x12\x0b\n\x03\x61\x62i\x18\x01 \x01(\t\x12\x12\n\nmemory_mib\x18\x02 \x01(\r\x12\x13\n\x0bstorage_mib\x18\x03 \x01(\r\"a\n\x0b\x45ligibility\x12\x0f\n\x07powered\x18\x01 \x01(\x08\x12\x11\n\tunmetered\x18\x02 \x01(\x08\x12\x0c\n\x04idle\x18\x03 \x01(\x08\x12\x11\n\tconsented\x18\x04 \x01(\x08\x12\r\n\x05\x66resh\x18\x05 \x01(\x08\"-\n\x0bRetryWindow\x12\x0e\n\x06min_ms\x18\x01 \x01(\r\x12\x0e\n\x06max_ms\x18\x02 \x01(\r\"Z\n\x06\x41\x63\x63\x65pt\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08lease_ms\x18\x02 \x01(\r\x12,\n\nafter_task\x18\x03 \x01(\x0b\x32\x18.delian.wire.RetryWindow\"n\n\x06Reject\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12)\n\x06reason\x18\x02 \x01(\x0e\x32\x19.delian.wire.RejectReason\x12\'\n\x05retry\x18\x03 \x01(\x0b\x32\x18.delian.wire.RetryWindow\"\xd6\x01\n\tEdgeHello\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x10\n\x08protocol\x18\x04 \x01(\r\x12\r\n\x05ready\x18\x05 \x03(\x04\x12\x13\n\x0b\x64\x65vices_max\x18\x06 \x01(\r\x12\x11\n\tasks_pace\x18\x07 \x01(\x08\x12\x15\n\rtold_draining\x18\x08 \x01(\x08\x12\x0c\n\x04pace\x18\t \x01(\x04\x12&\n\x06helper\x18\n \x01(\x0b\x32\x16.delian.wire.HelperKey\"\xf4\x01\n\x04Pace\x12\x11\n\tready_max\x18\x01 \x01(\r\x12,\n\nafter_task\x18\x02 \x01(\x0b\x32\x18.delian.wire.RetryWindow\x12.\n\x0c\x61\x66ter_reject\x18\x03 \x01(\x0b\x32\x18.delian.wire.RetryWindow\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12/\n\x0crequirements\x18\x05 \x01(\x0b\x32\x19.delian.wire.Requirements\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12\x16\n\x0e\x64\x65nied_version\x18\x07 \x01(\x04\x12\x0e\n\x06number\x18\x08 \x01(\x04\"x\n\x0cRequirements\x12\x0f\n\x07powered\x18\x01 \x01(\x08\x12\x11\n\tunmetered\x18\x02 \x01(\x08\x12\x0c\n\x04idle\x18\x03 \x01(\x08\x12\x12\n\nmemory_mib\x18\x04 \x01(\r\x12\x13\n\x0bstorage_mib\x18\x05 \x01(\r\x12\r\n\x05\x66resh\x18\x06 \x01(\x08*\xa5\x01\n\x0cRejectReason\x12\x16\n\x12REJECT_UNSPECIFIED\x10\x00\x12\x10\n\x0cNOT_ELIGIBLE\x10\x01\x12\r\n\tPOOL_FULL\x10\x02\x12\r\n\tEDGE_FULL\x10\x03\x12\x14\n\x10PROTOCOL_TOO_OLD\x10\x04\x12\r\n\tTOO_SMALL\x10\x05\x12\x0b\n\x07NO_WORK\x10\x06\x12\x0c\n\x08\x44RAINING\x10\x07\x12\r\n\tWORK_CAME\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'delian.core.wire.admission_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REJECTREASON']._serialized_start=1167
-  _globals['_REJECTREASON']._serialized_end=1332
-  _globals['_CHECKIN']._serialized_start=50
-  _globals['_CHECKIN']._serialized_end=199
-  _globals['_DEVICEFACTS']._serialized_start=201
-  _globals['_DEVICEFACTS']._serialized_end=268
-  _globals['_ELIGIBILITY']._serialized_start=270
-  _globals['_ELIGIBILITY']._serialized_end=367
-  _globals['_RETRYWINDOW']._serialized_start=369
-  _globals['_RETRYWINDOW']._serialized_end=414
-  _globals['_ACCEPT']._serialized_start=416
-  _globals['_ACCEPT']._serialized_end=506
-  _globals['_REJECT']._serialized_start=508
-  _globals['_REJECT']._serialized_end=618
-  _globals['_EDGEHELLO']._serialized_start=621
-  _globals['_EDGEHELLO']._serialized_end=795
-  _globals['_PACE']._serialized_start=798
-  _globals['_PACE']._serialized_end=1042
-  _globals['_REQUIREMENTS']._serialized_start=1044
-  _globals['_REQUIREMENTS']._serialized_end=1164
+  _globals['_REJECTREASON']._serialized_start=1238
+  _globals['_REJECTREASON']._serialized_end=1403
+  _globals['_CHECKIN']._serialized_start=81
+  _globals['_CHECKIN']._serialized_end=230
+  _globals['_DEVICEFACTS']._serialized_start=232
+  _globals['_DEVICEFACTS']._serialized_end=299
+  _globals['_ELIGIBILITY']._serialized_start=301
+  _globals['_ELIGIBILITY']._serialized_end=398
+  _globals['_RETRYWINDOW']._serialized_start=400
+  _globals['_RETRYWINDOW']._serialized_end=445
+  _globals['_ACCEPT']._serialized_start=447
+  _globals['_ACCEPT']._serialized_end=537
+  _globals['_REJECT']._serialized_start=539
+  _globals['_REJECT']._serialized_end=649
+  _globals['_EDGEHELLO']._serialized_start=652
+  _globals['_EDGEHELLO']._serialized_end=866
+  _globals['_PACE']._serialized_start=869
+  _globals['_PACE']._serialized_end=1113
+  _globals['_REQUIREMENTS']._serialized_start=1115
+  _globals['_REQUIREMENTS']._serialized_end=1235
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from delian.core.wire import secure_pb2 as _secure_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -95,7 +96,7 @@ class Reject(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., reason: _Optional[_Union[RejectReason, str]] = ..., retry: _Optional[_Union[RetryWindow, _Mapping]] = ...) -> None: ...
 
 class EdgeHello(_message.Message):
-    __slots__ = ("edge", "incarnation", "sequence", "protocol", "ready", "devices_max", "asks_pace", "told_draining", "pace")
+    __slots__ = ("edge", "incarnation", "sequence", "protocol", "ready", "devices_max", "asks_pace", "told_draining", "pace", "helper")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +106,7 @@ class EdgeHello(_message.Message):
     ASKS_PACE_FIELD_NUMBER: _ClassVar[int]
     TOLD_DRAINING_FIELD_NUMBER: _ClassVar[int]
     PACE_FIELD_NUMBER: _ClassVar[int]
+    HELPER_FIELD_NUMBER: _ClassVar[int]
     edge: int
     incarnation: int
     sequence: int
@@ -114,7 +116,8 @@ class EdgeHello(_message.Message):
     asks_pace: bool
     told_draining: bool
     pace: int
-    def __init__(self, edge: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., protocol: _Optional[int] = ..., ready: _Optional[_Iterable[int]] = ..., devices_max: _Optional[int] = ..., asks_pace: _Optional[bool] = ..., told_draining: _Optional[bool] = ..., pace: _Optional[int] = ...) -> None: ...
+    helper: _secure_pb2.HelperKey
+    def __init__(self, edge: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., protocol: _Optional[int] = ..., ready: _Optional[_Iterable[int]] = ..., devices_max: _Optional[int] = ..., asks_pace: _Optional[bool] = ..., told_draining: _Optional[bool] = ..., pace: _Optional[int] = ..., helper: _Optional[_Union[_secure_pb2.HelperKey, _Mapping]] = ...) -> None: ...
 
 class Pace(_message.Message):
     __slots__ = ("ready_max", "after_task", "after_reject", "lease_ms", "requirements", "draining", "denied_version", "number")

@@ -46,6 +46,8 @@ _DTYPES = {
     DType.U32: pb.U32,
     DType.U8: pb.U8,
     DType.BOOL: pb.BOOL,
+    DType.BF16: pb.BF16,
+    DType.F16: pb.F16,
 }
 _DTYPE_OF: dict[int, DType] = {number: dtype for dtype, number in _DTYPES.items()}
 
@@ -140,6 +142,7 @@ class _Encoder:
         made = self.message.types.add()
         if isinstance(type, ListType):
             made.list_of = self.types.index(type.element)
+            made.lanes.extend(type.lanes)
         else:
             made.tensor.dtype = _DTYPES[type.dtype]
             made.tensor.shape.extend(type.shape)
@@ -244,7 +247,12 @@ class _Decoder:
         for row in self.message.types:
             kind = row.WhichOneof("kind")
             if kind == "list_of":
-                made: Type = ListType(_at(types, row.list_of, "type"))
+                lanes = tuple(row.lanes)
+                if len(lanes) > self.limits.rank_max:
+                    raise ProgramFormatError(
+                        f"a list with {len(lanes)} axes of lanes; at most {self.limits.rank_max}"
+                    )
+                made: Type = ListType(_at(types, row.list_of, "type"), lanes)
             elif kind == "tensor":
                 shape = tuple(row.tensor.shape)
                 # Before the product of its sizes is worked out.

@@ -17,6 +17,8 @@ class DType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     U32: _ClassVar[DType]
     U8: _ClassVar[DType]
     BOOL: _ClassVar[DType]
+    BF16: _ClassVar[DType]
+    F16: _ClassVar[DType]
 DTYPE_UNSPECIFIED: DType
 F64: DType
 F32: DType
@@ -25,6 +27,8 @@ I32: DType
 U32: DType
 U8: DType
 BOOL: DType
+BF16: DType
+F16: DType
 
 class Program(_message.Message):
     __slots__ = ("schema", "name", "primitives", "types", "blocks", "param_names", "result_names", "donated", "files", "spans")
@@ -59,12 +63,14 @@ class Primitive(_message.Message):
     def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Type(_message.Message):
-    __slots__ = ("tensor", "list_of")
+    __slots__ = ("tensor", "list_of", "lanes")
     TENSOR_FIELD_NUMBER: _ClassVar[int]
     LIST_OF_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
     tensor: TensorType
     list_of: int
-    def __init__(self, tensor: _Optional[_Union[TensorType, _Mapping]] = ..., list_of: _Optional[int] = ...) -> None: ...
+    lanes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tensor: _Optional[_Union[TensorType, _Mapping]] = ..., list_of: _Optional[int] = ..., lanes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TensorType(_message.Message):
     __slots__ = ("dtype", "shape")

@@ -1,5 +1,6 @@
 from delian.core.wire import admission_pb2 as _admission_pb2
 from delian.core.wire import blob_pb2 as _blob_pb2
+from delian.core.wire import helper_pb2 as _helper_pb2
 from delian.core.wire import round_pb2 as _round_pb2
 from delian.core.wire import secure_pb2 as _secure_pb2
 from google.protobuf.internal import containers as _containers
@@ -40,7 +41,7 @@ class Address(_message.Message):
     def __init__(self, tier: _Optional[_Union[NodeTier, str]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("sender", "to", "traceparent", "check_in", "accept", "reject", "edge_hello", "pace", "fetch_blob", "blob", "task", "upload", "failure", "upload_ack", "edge_task", "edge_progress", "flush", "edge_sum", "edge_sum_ack", "round_closed", "key_bundle", "cohort", "sealed_shares", "delivery", "survivors", "consent", "unmask_request", "unmask_shares", "offer", "want", "goodbye", "renewal_ask", "renewal_answer", "denied_ask", "denied_page")
+    __slots__ = ("sender", "to", "traceparent", "check_in", "accept", "reject", "edge_hello", "pace", "fetch_blob", "blob", "task", "upload", "failure", "upload_ack", "edge_task", "edge_progress", "flush", "edge_sum", "edge_sum_ack", "round_closed", "key_bundle", "cohort", "sealed_shares", "delivery", "survivors", "consent", "unmask_request", "unmask_shares", "help_request", "help_sum", "offer", "want", "goodbye", "renewal_ask", "renewal_answer", "denied_ask", "denied_page")
     SENDER_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +70,8 @@ class Envelope(_message.Message):
     CONSENT_FIELD_NUMBER: _ClassVar[int]
     UNMASK_REQUEST_FIELD_NUMBER: _ClassVar[int]
     UNMASK_SHARES_FIELD_NUMBER: _ClassVar[int]
+    HELP_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    HELP_SUM_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
     WANT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +107,8 @@ class Envelope(_message.Message):
     consent: _secure_pb2.Consent
     unmask_request: _secure_pb2.UnmaskRequest
     unmask_shares: _secure_pb2.UnmaskShares
+    help_request: _helper_pb2.HelpRequest
+    help_sum: _helper_pb2.HelpSum
     offer: Offer
     want: Want
     goodbye: Goodbye
@@ -111,7 +116,7 @@ class Envelope(_message.Message):
     renewal_answer: RenewalAnswer
     denied_ask: DeniedAsk
     denied_page: DeniedPage
-    def __init__(self, sender: _Optional[_Union[Address, _Mapping]] = ..., to: _Optional[_Union[Address, _Mapping]] = ..., traceparent: _Optional[str] = ..., check_in: _Optional[_Union[_admission_pb2.CheckIn, _Mapping]] = ..., accept: _Optional[_Union[_admission_pb2.Accept, _Mapping]] = ..., reject: _Optional[_Union[_admission_pb2.Reject, _Mapping]] = ..., edge_hello: _Optional[_Union[_admission_pb2.EdgeHello, _Mapping]] = ..., pace: _Optional[_Union[_admission_pb2.Pace, _Mapping]] = ..., fetch_blob: _Optional[_Union[_blob_pb2.FetchBlob, _Mapping]] = ..., blob: _Optional[_Union[_blob_pb2.Blob, _Mapping]] = ..., task: _Optional[_Union[_round_pb2.Task, _Mapping]] = ..., upload: _Optional[_Union[_round_pb2.Upload, _Mapping]] = ..., failure: _Optional[_Union[_round_pb2.Failure, _Mapping]] = ..., upload_ack: _Optional[_Union[_round_pb2.UploadAck, _Mapping]] = ..., edge_task: _Optional[_Union[_round_pb2.EdgeTask, _Mapping]] = ..., edge_progress: _Optional[_Union[_round_pb2.EdgeProgress, _Mapping]] = ..., flush: _Optional[_Union[_round_pb2.Flush, _Mapping]] = ..., edge_sum: _Optional[_Union[_round_pb2.EdgeSum, _Mapping]] = ..., edge_sum_ack: _Optional[_Union[_round_pb2.EdgeSumAck, _Mapping]] = ..., round_closed: _Optional[_Union[_round_pb2.RoundClosed, _Mapping]] = ..., key_bundle: _Optional[_Union[_secure_pb2.KeyBundle, _Mapping]] = ..., cohort: _Optional[_Union[_secure_pb2.Cohort, _Mapping]] = ..., sealed_shares: _Optional[_Union[_secure_pb2.SealedShares, _Mapping]] = ..., delivery: _Optional[_Union[_secure_pb2.Delivery, _Mapping]] = ..., survivors: _Optional[_Union[_secure_pb2.Survivors, _Mapping]] = ..., consent: _Optional[_Union[_secure_pb2.Consent, _Mapping]] = ..., unmask_request: _Optional[_Union[_secure_pb2.UnmaskRequest, _Mapping]] = ..., unmask_shares: _Optional[_Union[_secure_pb2.UnmaskShares, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., want: _Optional[_Union[Want, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., renewal_ask: _Optional[_Union[RenewalAsk, _Mapping]] = ..., renewal_answer: _Optional[_Union[RenewalAnswer, _Mapping]] = ..., denied_ask: _Optional[_Union[DeniedAsk, _Mapping]] = ..., denied_page: _Optional[_Union[DeniedPage, _Mapping]] = ...) -> None: ...
+    def __init__(self, sender: _Optional[_Union[Address, _Mapping]] = ..., to: _Optional[_Union[Address, _Mapping]] = ..., traceparent: _Optional[str] = ..., check_in: _Optional[_Union[_admission_pb2.CheckIn, _Mapping]] = ..., accept: _Optional[_Union[_admission_pb2.Accept, _Mapping]] = ..., reject: _Optional[_Union[_admission_pb2.Reject, _Mapping]] = ..., edge_hello: _Optional[_Union[_admission_pb2.EdgeHello, _Mapping]] = ..., pace: _Optional[_Union[_admission_pb2.Pace, _Mapping]] = ..., fetch_blob: _Optional[_Union[_blob_pb2.FetchBlob, _Mapping]] = ..., blob: _Optional[_Union[_blob_pb2.Blob, _Mapping]] = ..., task: _Optional[_Union[_round_pb2.Task, _Mapping]] = ..., upload: _Optional[_Union[_round_pb2.Upload, _Mapping]] = ..., failure: _Optional[_Union[_round_pb2.Failure, _Mapping]] = ..., upload_ack: _Optional[_Union[_round_pb2.UploadAck, _Mapping]] = ..., edge_task: _Optional[_Union[_round_pb2.EdgeTask, _Mapping]] = ..., edge_progress: _Optional[_Union[_round_pb2.EdgeProgress, _Mapping]] = ..., flush: _Optional[_Union[_round_pb2.Flush, _Mapping]] = ..., edge_sum: _Optional[_Union[_round_pb2.EdgeSum, _Mapping]] = ..., edge_sum_ack: _Optional[_Union[_round_pb2.EdgeSumAck, _Mapping]] = ..., round_closed: _Optional[_Union[_round_pb2.RoundClosed, _Mapping]] = ..., key_bundle: _Optional[_Union[_secure_pb2.KeyBundle, _Mapping]] = ..., cohort: _Optional[_Union[_secure_pb2.Cohort, _Mapping]] = ..., sealed_shares: _Optional[_Union[_secure_pb2.SealedShares, _Mapping]] = ..., delivery: _Optional[_Union[_secure_pb2.Delivery, _Mapping]] = ..., survivors: _Optional[_Union[_secure_pb2.Survivors, _Mapping]] = ..., consent: _Optional[_Union[_secure_pb2.Consent, _Mapping]] = ..., unmask_request: _Optional[_Union[_secure_pb2.UnmaskRequest, _Mapping]] = ..., unmask_shares: _Optional[_Union[_secure_pb2.UnmaskShares, _Mapping]] = ..., help_request: _Optional[_Union[_helper_pb2.HelpRequest, _Mapping]] = ..., help_sum: _Optional[_Union[_helper_pb2.HelpSum, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., want: _Optional[_Union[Want, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., renewal_ask: _Optional[_Union[RenewalAsk, _Mapping]] = ..., renewal_answer: _Optional[_Union[RenewalAnswer, _Mapping]] = ..., denied_ask: _Optional[_Union[DeniedAsk, _Mapping]] = ..., denied_page: _Optional[_Union[DeniedPage, _Mapping]] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("id", "size", "kind")

@@ -91,18 +91,20 @@ class Task(_message.Message):
     def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ...) -> None: ...
 
 class Upload(_message.Message):
-    __slots__ = ("run", "round", "attempt", "device", "vector")
+    __slots__ = ("run", "round", "attempt", "device", "vector", "seeds")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     VECTOR_FIELD_NUMBER: _ClassVar[int]
+    SEEDS_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
     device: int
     vector: bytes
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., vector: _Optional[bytes] = ...) -> None: ...
+    seeds: _secure_pb2.MaskSeeds
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., vector: _Optional[bytes] = ..., seeds: _Optional[_Union[_secure_pb2.MaskSeeds, _Mapping]] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("run", "round", "attempt", "device", "reason")
@@ -185,7 +187,7 @@ class DeviceFailure(_message.Message):
     def __init__(self, device: _Optional[int] = ..., reason: _Optional[_Union[FailureReason, str]] = ...) -> None: ...
 
 class EdgeSum(_message.Message):
-    __slots__ = ("run", "round", "attempt", "edge", "devices", "count", "sum", "failures", "part", "more")
+    __slots__ = ("run", "round", "attempt", "edge", "devices", "count", "sum", "failures", "part", "more", "seeds")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +198,7 @@ class EdgeSum(_message.Message):
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    SEEDS_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -206,7 +209,8 @@ class EdgeSum(_message.Message):
     failures: _containers.RepeatedCompositeFieldContainer[DeviceFailure]
     part: int
     more: bool
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., edge: _Optional[int] = ..., devices: _Optional[_Iterable[int]] = ..., count: _Optional[int] = ..., sum: _Optional[bytes] = ..., failures: _Optional[_Iterable[_Union[DeviceFailure, _Mapping]]] = ..., part: _Optional[int] = ..., more: _Optional[bool] = ...) -> None: ...
+    seeds: _containers.RepeatedCompositeFieldContainer[_secure_pb2.MaskSeeds]
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., edge: _Optional[int] = ..., devices: _Optional[_Iterable[int]] = ..., count: _Optional[int] = ..., sum: _Optional[bytes] = ..., failures: _Optional[_Iterable[_Union[DeviceFailure, _Mapping]]] = ..., part: _Optional[int] = ..., more: _Optional[bool] = ..., seeds: _Optional[_Iterable[_Union[_secure_pb2.MaskSeeds, _Mapping]]] = ...) -> None: ...
 
 class EdgeSumAck(_message.Message):
     __slots__ = ("run", "round", "attempt", "part")

@@ -7,16 +7,48 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SecurePlan(_message.Message):
-    __slots__ = ("suite", "cohort_min", "corrupt", "dropout")
+    __slots__ = ("suite", "cohort_min", "corrupt", "dropout", "helpers")
     SUITE_FIELD_NUMBER: _ClassVar[int]
     COHORT_MIN_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_FIELD_NUMBER: _ClassVar[int]
     DROPOUT_FIELD_NUMBER: _ClassVar[int]
+    HELPERS_FIELD_NUMBER: _ClassVar[int]
     suite: int
     cohort_min: int
     corrupt: float
     dropout: float
-    def __init__(self, suite: _Optional[int] = ..., cohort_min: _Optional[int] = ..., corrupt: _Optional[float] = ..., dropout: _Optional[float] = ...) -> None: ...
+    helpers: _containers.RepeatedCompositeFieldContainer[HelperKey]
+    def __init__(self, suite: _Optional[int] = ..., cohort_min: _Optional[int] = ..., corrupt: _Optional[float] = ..., dropout: _Optional[float] = ..., helpers: _Optional[_Iterable[_Union[HelperKey, _Mapping]]] = ...) -> None: ...
+
+class HelperKey(_message.Message):
+    __slots__ = ("edge", "key", "certificate", "signature")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    edge: int
+    key: bytes
+    certificate: bytes
+    signature: bytes
+    def __init__(self, edge: _Optional[int] = ..., key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class SealedSeed(_message.Message):
+    __slots__ = ("sealed", "signature")
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    sealed: bytes
+    signature: bytes
+    def __init__(self, sealed: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class MaskSeeds(_message.Message):
+    __slots__ = ("device", "certificate", "seeds")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SEEDS_FIELD_NUMBER: _ClassVar[int]
+    device: int
+    certificate: bytes
+    seeds: _containers.RepeatedCompositeFieldContainer[SealedSeed]
+    def __init__(self, device: _Optional[int] = ..., certificate: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[SealedSeed, _Mapping]]] = ...) -> None: ...
 
 class KeyBundle(_message.Message):
     __slots__ = ("run", "round", "attempt", "device", "sealing_key", "mask_key", "certificate", "signature")

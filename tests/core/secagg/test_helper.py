@@ -6,53 +6,74 @@ import dataclasses
 
 import numpy as np
 import pytest
-from delian.core import snapshot
-from delian.core.secagg import helper, kdf
+from delian.core import snapshot, tasks
+from delian.core.privacy.ring import RingPlan
+from delian.core.secagg import helper, hpke, kdf
 from delian.core.secagg.errors import SecureError
-from delian.core.secagg.helper import Helpers, HelperSession, HelperState, SealedSeed
+from delian.core.secagg.helper import Answer, Helper, Helpers, Ledger, Trust
 from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.transcript import Session
+from delian.core.wire.helper_pb2 import (
+    ASKED_BEFORE,
+    BAD_SEEDS,
+    HELP_GIVEN,
+    MALFORMED,
+    TOO_FEW,
+    HelpPart,
+    HelpRequest,
+)
+from delian.core.wire.round_pb2 import Task
+from delian.core.wire.secure_pb2 import MaskSeeds, SealedSeed
 from secure_federation import SEED, make_task, master_of, update_of
 
-DEVICES = [5, 8, 11, 14, 17]
-PRIVATE = [bytes([number + 1]) * 32 for number in range(3)]
+EDGES = (4, 7, 9)
+DEVICES = (5, 8, 11, 14, 17)
 LENGTH = 17
 
 
-def helpers_of(count=3, **changes) -> Helpers:
-    keys = tuple(kdf.public_key(private) for private in PRIVATE[:count])
-    return Helpers(Session.of(make_task(**changes)), keys)
+def private_of(edge: int) -> bytes:
+    return bytes([edge]) * 32
 
 
-def masked(device: int, helpers: Helpers, seed=SEED):
+def helper_at(edge: int, least: int = 0) -> Helper:
+    return Helper(edge, private_of(edge), SimulatedIdentity(edge, SEED, "edge"), least)
+
+
+def task_of(count: int = 2, **changes) -> Task:
+    """A task that names so many helpers."""
+    task = make_task(**changes)
+    task.secure.helpers.extend(helper_at(edge).card() for edge in EDGES[:count])
+    return task
+
+
+def masked(device: int, task: Task) -> tuple[np.ndarray, MaskSeeds]:
+    helpers = Helpers.of(task)
+    secret = kdf.session_secret(master_of(device), helpers.session.digest())
     identity = SimulatedIdentity(device, SEED)
-    return helper.mask(
-        update_of(device, LENGTH), helpers, device, master_of(device, seed), identity
-    )
+    return helper.mask(update_of(device, LENGTH), helpers, device, secret, identity)
 
 
-def session_of(number: int, helpers: Helpers) -> HelperSession:
-    identity = SimulatedIdentity(0, SEED)
-    return HelperSession(HelperState(number), helpers, PRIVATE[number], identity)
+def part_of(task: Task, seeds: dict[int, MaskSeeds], place: int) -> HelpPart:
+    """Of some devices, what one helper is shown."""
+    shown = [
+        MaskSeeds(device=d, certificate=s.certificate, seeds=[s.seeds[place]])
+        for d, s in sorted(seeds.items())
+    ]
+    return HelpPart(task=task, devices=shown)
 
 
-def filled(helpers: Helpers, devices=tuple(DEVICES)):
-    """The masked updates of some devices, and each helper with their seeds."""
-    sessions = [session_of(number, helpers) for number in range(len(helpers.keys))]
-    vectors = {}
-    for device in devices:
-        vectors[device], sealed = masked(device, helpers)
-        assert [s.add(share) for s, share in zip(sessions, sealed, strict=True)] == [True] * len(
-            sessions
-        )
-    return vectors, sessions
+def request(devices=DEVICES, batch=1, place=0, task=None, **changes) -> HelpRequest:
+    task = task or task_of(**changes)
+    seeds = {d: masked(d, task)[1] for d in devices}
+    return HelpRequest(run=task.run, batch=batch, parts=[part_of(task, seeds, place)])
 
 
-def added(vectors) -> np.ndarray:
-    total = np.zeros(LENGTH, np.uint32)
-    for vector in vectors:
-        total += vector
-    return total
+def added(answer: Answer) -> np.ndarray:
+    assert answer.refusal == HELP_GIVEN
+    return helper.masks_of(answer.keys, answer.length, answer.suite)
+
+
+def total(vectors) -> np.ndarray:
+    return np.sum(list(vectors), 0, np.uint32)
 
 
 def refuses(call, reason: str) -> None:
@@ -61,158 +82,371 @@ def refuses(call, reason: str) -> None:
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize("count", [2, 3])
+# ---------------------------------------------------------------- sums
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("suite", [1, 2])
-def test_the_sum_over_any_list_is_exact_whoever_else_has_spoken(count, suite):
-    vectors, sessions = filled(helpers_of(count, suite=suite))
+def test_the_sum_of_a_batch_is_exact_whoever_else_has_spoken(count, suite):
+    task = task_of(count, suite=suite)
+    said = {d: masked(d, task) for d in DEVICES}
     for named in (DEVICES, DEVICES[1:4]):
-        fresh = [
-            HelperSession(
-                HelperState(s.state.number, dict(s.state.seeds)),
-                helpers_of(count, suite=suite),
-                PRIVATE[s.state.number],
-                SimulatedIdentity(0, SEED),
-            )
-            for s in sessions
+        rest = total(said[d][0] for d in named)
+        for place, edge in enumerate(EDGES[:count]):
+            part = part_of(task, {d: said[d][1] for d in named}, place)
+            asked = HelpRequest(run=7, batch=1, parts=[part])
+            rest -= added(helper_at(edge).answer(asked, Ledger()))
+        assert np.array_equal(rest, total(update_of(d, LENGTH) for d in named))
+
+
+def test_a_batch_may_be_of_several_models():
+    """What a buffered run has: devices that began at different times."""
+    tasks_ = [
+        task_of(round=r, attempt=a, weights=w * 32) for r, a, w in [(3, 2, b"v"), (4, 1, b"w")]
+    ]
+    groups = [DEVICES[:2], DEVICES[2:]]
+    said = [{d: masked(d, t) for d in g} for t, g in zip(tasks_, groups, strict=True)]
+    rest = total(vector for group in said for vector, _ in group.values())
+    for place, edge in enumerate(EDGES[:2]):
+        parts = [
+            part_of(t, {d: seeds for d, (_, seeds) in group.items()}, place)
+            for t, group in zip(tasks_, said, strict=True)
         ]
-        total = added(vectors[d] for d in named)
-        helper.unmask(total, [s.total(named) for s in fresh])
-        assert np.array_equal(total, added(update_of(d, LENGTH) for d in named))
+        rest -= added(helper_at(edge).answer(HelpRequest(run=7, batch=1, parts=parts), Ledger()))
+    assert np.array_equal(rest, total(update_of(d, LENGTH) for d in DEVICES))
 
 
 def test_without_one_helper_s_sum_nothing_is_read():
-    vectors, sessions = filled(helpers_of())
-    total = added(vectors.values())
-    helper.unmask(total, [s.total(DEVICES) for s in sessions[:2]])
-    plain = added(update_of(d, LENGTH) for d in DEVICES)
-    assert not np.any(total == plain)
+    task = task_of(2)
+    rest = total(masked(d, task)[0] for d in DEVICES)
+    rest -= added(helper_at(4).answer(request(task=task), Ledger()))
+    assert not np.any(rest == total(update_of(d, LENGTH) for d in DEVICES))
 
 
 def test_a_device_says_one_vector_and_eighty_bytes_a_helper():
-    vector, sealed = masked(5, helpers_of())
+    vector, seeds = masked(5, task_of(3))
     assert vector.shape == (LENGTH,) and vector.dtype == np.uint32
-    assert [len(share.sealed) for share in sealed] == [80] * 3
+    assert [len(seed.sealed) for seed in seeds.seeds] == [80] * 3
+    assert helper.are_seeds(seeds, 3) and not helper.are_seeds(seeds, 2)
+    assert seeds.ByteSize() <= helper.SEEDS_BYTES_MAX
     assert not np.any(vector == update_of(5, LENGTH))
 
 
-def test_worked_out_again_the_vector_and_the_seeds_are_the_same():
-    one, first = masked(5, helpers_of())
-    other, second = masked(5, helpers_of())
-    assert np.array_equal(one, other)
-    assert first != second, "HPKE draws a key for each seal"
-    sessions = [session_of(0, helpers_of()) for _ in range(2)]
-    assert sessions[0].add(first[0]) and sessions[1].add(second[0])
-    assert sessions[0].state.seeds == sessions[1].state.seeds
+def test_worked_out_again_every_byte_is_the_same():
+    one, other = masked(5, task_of()), masked(5, task_of())
+    assert np.array_equal(one[0], other[0]) and one[1] == other[1]
 
 
-def test_other_masters_models_and_devices_give_other_masks():
-    vectors = [
-        masked(5, helpers_of())[0],
-        masked(5, helpers_of(), seed=12)[0],
-        masked(5, helpers_of(weights=b"x" * 32))[0],
-        masked(5, helpers_of(attempt=2))[0],
-        masked(5, helpers_of(2))[0],
+def test_other_masters_models_helpers_and_devices_give_other_masks_and_seals():
+    said = [
+        masked(5, task_of()),
+        masked(5, task_of(weights=b"x" * 32)),
+        masked(5, task_of(attempt=2)),
+        masked(5, task_of(3)),
+        masked(5, task_of(cohort_min=4)),
     ]
-    masks = [tuple(vector - update_of(5, LENGTH)) for vector in vectors]
-    assert len(set(masks)) == len(masks)
+    masks = {tuple(vector - update_of(5, LENGTH)) for vector, _ in said}
+    # Not even the sender's public key is used twice, in the seals of one device or of several.
+    keys = [seed.sealed[:32] for _, seeds in said for seed in seeds.seeds]
+    keys += [seed.sealed[:32] for seed in masked(8, task_of())[1].seeds]
+    assert len(masks) == len(said) and len(set(keys)) == len(keys)
 
 
-def test_a_helper_answers_one_list_only():
-    """Two lists that differ by one device would give that device's update away."""
-    _, sessions = filled(helpers_of())
-    first = sessions[0].total(DEVICES)
-    assert np.array_equal(sessions[0].total(DEVICES), first)
-    refuses(lambda: sessions[0].total(DEVICES[1:]), "equivocation")
-    state = snapshot.load(HelperState, snapshot.dump(sessions[0].state))
-    again = HelperSession(state, helpers_of(), PRIVATE[0], SimulatedIdentity(0, SEED))
-    refuses(lambda: again.total(DEVICES[1:]), "equivocation")
-    assert np.array_equal(again.total(DEVICES), first)
+# ---------------------------------------------------------------- what a helper refuses
+
+
+def test_a_seed_is_opened_in_one_batch_and_in_no_other():
+    """The difference of two sums that overlap is the sum of fewer devices than anybody may read."""
+    one, ledger = helper_at(4), Ledger()
+    first = one.answer(request(), ledger)
+    assert one.answer(request(), ledger) == first and first.refusal == HELP_GIVEN
+    for other in (
+        request(DEVICES[1:], batch=2),  # all but one of them again
+        request((*DEVICES, 20), batch=2),  # and one more
+        request((14, 17, 20, 23, 26), batch=2),
+        request(DEVICES[1:]),  # under the same number
+        request((20, 23, 26)),
+    ):
+        assert one.answer(other, ledger) == Answer(ASKED_BEFORE)
+        ledger = snapshot.load(Ledger, snapshot.dump(ledger))  # a restart changes nothing
+    assert one.answer(request((20, 23, 26), batch=2), ledger).refusal == HELP_GIVEN
+    assert one.answer(request(), ledger) == first
+
+
+def test_a_seed_of_another_attempt_is_another_seed():
+    one, ledger = helper_at(4), Ledger()
+    assert one.answer(request(), ledger).refusal == HELP_GIVEN
+    assert one.answer(request(batch=2, attempt=2), ledger).refusal == HELP_GIVEN
+
+
+def test_devices_are_counted_and_not_seeds():
+    task = task_of(cohort_min=4)
+    twice = task_of(cohort_min=4, attempt=2)
+    three = {d: masked(d, task)[1] for d in DEVICES[:3]}
+    again = {d: masked(d, twice)[1] for d in DEVICES[:3]}
+    asked = HelpRequest(run=7, batch=1, parts=[part_of(task, three, 0), part_of(twice, again, 0)])
+    ledger = Ledger()
+    assert helper_at(4).answer(asked, ledger) == Answer(TOO_FEW)
+    assert ledger == Ledger()
+
+
+@pytest.mark.parametrize(("least", "refusal"), [(0, HELP_GIVEN), (5, HELP_GIVEN), (6, TOO_FEW)])
+def test_a_helper_has_a_least_of_its_own(least, refusal):
+    assert helper_at(4, least).answer(request(), Ledger()).refusal == refusal
+
+
+def test_a_sum_of_fewer_than_the_plan_s_least_is_refused():
+    ledger = Ledger()
+    assert helper_at(4).answer(request(DEVICES[:2]), ledger) == Answer(TOO_FEW)
+    assert ledger == Ledger(), "their seeds can still be opened among others"
+    assert helper_at(4).answer(request(DEVICES[:3], batch=2), ledger).refusal == HELP_GIVEN
+
+
+def malformed() -> dict[str, HelpRequest]:
+    good = request()
+    wrong = {
+        name: HelpRequest.FromString(good.SerializeToString())
+        for name in [
+            "run",
+            "batch",
+            "no_parts",
+            "nobody",
+            "order",
+            "twice",
+            "run_of_part",
+            "sealed",
+            "certificate",
+            "count",
+            "plan",
+            "weights",
+            "ring",
+            "another_key",
+            "nobody_helps",
+            "edge_0",
+        ]
+    }
+    wrong["run"].run = 0
+    wrong["batch"].batch = 0
+    wrong["no_parts"].ClearField("parts")
+    wrong["nobody"].parts[0].ClearField("devices")
+    wrong["order"].parts[0].devices.reverse()
+    wrong["twice"].parts.append(good.parts[0])
+    wrong["run_of_part"].parts[0].task.run = 8
+    wrong["sealed"].parts[0].devices[2].seeds[0].sealed += b"x"
+    wrong["certificate"].parts[0].devices[2].certificate = bytes(3000)
+    wrong["count"].parts[0].devices[2].seeds.append(SealedSeed())
+    wrong["plan"].parts[0].task.secure.cohort_min = 2
+    wrong["weights"].parts[0].task.weights.digest = b"short"
+    wrong["ring"].parts[0].task.ring.clip = -1.0
+    wrong["another_key"].parts[0].task.secure.helpers[0].key = kdf.public_key(bytes([1]) * 32)
+    wrong["nobody_helps"].parts[0].task.secure.ClearField("helpers")
+    wrong["edge_0"].parts[0].task.secure.helpers[1].edge = 0
+    return wrong
+
+
+@pytest.mark.parametrize("name", sorted(malformed()))
+def test_a_request_that_makes_no_sense_is_refused_and_leaves_no_trace(name):
+    ledger = Ledger()
+    assert helper_at(4).answer(malformed()[name], ledger) == Answer(MALFORMED)
+    assert ledger == Ledger()
+
+
+def test_a_key_that_stands_at_another_edge_s_name_is_refused():
+    task = task_of()
+    task.secure.helpers[0].edge = 5
+    assert helper_at(4).answer(request(task=task), Ledger()) == Answer(MALFORMED)
+
+
+def test_updates_of_different_lengths_are_not_added():
+    parts = [request(attempt=1).parts[0], request((20, 23, 26), attempt=2, dimension=15).parts[0]]
+    asked = HelpRequest(run=7, batch=1, parts=parts)
+    assert helper_at(4).answer(asked, Ledger()) == Answer(MALFORMED)
+
+
+def bad_seeds() -> dict[str, MaskSeeds]:
+    """In place of device 8's."""
+    task = task_of()
+    helpers = Helpers.of(task)
+    good = masked(8, task)[1]
+
+    def changed(sealed=good.seeds[0].sealed, signature=good.seeds[0].signature, certificate=b""):
+        return MaskSeeds(
+            device=8,
+            certificate=certificate,
+            seeds=[SealedSeed(sealed=sealed, signature=signature)],
+        )
+
+    def signed(sealed):
+        said = helpers.about(b"share", 0, 8) + sealed
+        return changed(sealed, SimulatedIdentity(8, SEED).sign(said))
+
+    other = masked(8, task_of(attempt=2))[1].seeds[0]
+    stranger = SimulatedIdentity(99, SEED)
+    return {
+        "not signed": changed(signature=b"x"),
+        "signed by another": changed(
+            signature=stranger.sign(helpers.about(b"share", 0, 8) + good.seeds[0].sealed)
+        ),
+        "another certificate": changed(certificate=b"certificate"),
+        "another attempt's": changed(other.sealed, other.signature),
+        "the other helper's": changed(good.seeds[1].sealed, good.seeds[1].signature),
+        "another device's": changed(masked(5, task)[1].seeds[0].sealed),
+        "opens to nothing": signed(bytes(80)),
+        "sealed to another": signed(good.seeds[1].sealed),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(bad_seeds()))
+def test_who_has_sent_a_bad_seed_is_named_and_nothing_is_given(name):
+    """A coordinator that could make devices up would need only one true one in its batch."""
+    asked = request()
+    asked.parts[0].devices[1].CopyFrom(bad_seeds()[name])
+    ledger = Ledger()
+    assert helper_at(4).answer(asked, ledger) == Answer(BAD_SEEDS, (8,))
+    assert helper_at(4).answer(request(batch=2), ledger) == Answer(ASKED_BEFORE)
+
+
+def test_what_a_helper_notes_does_not_depend_on_certificates():
+    """A journal that is handled again, with a newer certificate at hand, gives the same ledger."""
+
+    class Stranger(SimulatedIdentity):
+        def verify(self, *said):
+            return False
+
+    ledgers = [Ledger(), Ledger()]
+    known = helper_at(4)
+    strange = Helper(4, private_of(4), Stranger(4, SEED, "edge"))
+    assert known.answer(request(), ledgers[0]).refusal == HELP_GIVEN
+    assert strange.answer(request(), ledgers[1]) == Answer(BAD_SEEDS, DEVICES)
+    assert ledgers[0] == ledgers[1]
+
+
+def test_what_a_helper_has_forgotten_it_refuses(monkeypatch):
+    monkeypatch.setattr(helper, "OPENED_MAX", 8)
+    monkeypatch.setattr(helper, "BATCHES_MAX", 2)
+    monkeypatch.setattr(helper, "RUNS_MAX", 2)
+    one, ledger = helper_at(4), Ledger()
+    for number, round in enumerate((3, 4, 5), 1):
+        assert one.answer(request(batch=number, round=round), ledger).refusal == HELP_GIVEN
+    known = ledger.runs[7]
+    assert known.floor == 4 and known.count == 5 and list(known.batches) == [2, 3]
+    assert one.answer(request(batch=1, round=3), ledger) == Answer(ASKED_BEFORE)
+    assert one.answer(request((20, 23, 26), batch=4, round=3), ledger) == Answer(ASKED_BEFORE)
+    assert one.answer(request((20, 23, 26), batch=1, round=5), ledger) == Answer(ASKED_BEFORE)
+    assert one.answer(request((20, 23, 26), batch=4, round=5), ledger).refusal == HELP_GIVEN
+    for run in (8, 9):
+        assert one.answer(request(run=run), ledger).refusal == HELP_GIVEN
+    assert ledger.floor == 7 and list(ledger.runs) == [8, 9]
+    assert one.answer(request(batch=9, round=9), ledger) == Answer(ASKED_BEFORE)
+
+
+# ---------------------------------------------------------------- whom a device trusts
+
+PINNED = {4: b"", 7: kdf.public_key(private_of(7))}
+
+
+def test_a_device_takes_helpers_that_its_owner_named_and_that_signed_their_keys():
+    Trust(PINNED, least=2).check(task_of().secure, 1, SimulatedIdentity(5, SEED))
 
 
 @pytest.mark.parametrize(
-    ("devices", "reason"),
+    ("trust", "home", "spoil"),
     [
-        ([5, 8], "small"),
-        ([], "small"),
-        ([5, 5, 8], "list"),
-        ([8, 5, 11], "list"),
-        ([5, 8, 99], "missing"),
+        (Trust(), 1, None),  # nobody is trusted unless somebody says so
+        (Trust({4: b""}), 1, None),  # one of the two is not
+        (Trust(PINNED | {4: b"k" * 32}), 1, None),  # another key than is pinned
+        (Trust(PINNED, least=3), 1, None),
+        (Trust(PINNED), 1, "signature"),
+        (Trust(PINNED), 1, "key"),
+        (Trust(PINNED), 1, "edge"),
+        (Trust(PINNED), 1, "certificate"),
     ],
 )
-def test_a_list_that_cannot_be_is_refused_and_the_right_one_is_still_answered(devices, reason):
-    _, sessions = filled(helpers_of())
-    refuses(lambda: sessions[0].total(devices), reason)
-    assert sessions[0].state.named == []
-    sessions[0].total(DEVICES)
+def test_a_device_refuses_other_helpers(trust, home, spoil):
+    task = task_of()
+    card = task.secure.helpers[0]
+    if spoil == "signature":
+        card.signature = task.secure.helpers[1].signature
+    elif spoil == "key":
+        card.key = kdf.public_key(b"q" * 32)
+    elif spoil == "edge":
+        card.edge = 9
+    elif spoil == "certificate":
+        card.certificate = b"certificate"
+    refuses(lambda: trust.check(task.secure, home, SimulatedIdentity(5, SEED)), "helpers")
 
 
-def test_seeds_that_are_not_a_device_s_own_do_not_count():
-    """A coordinator that could make devices up would need only one true one on its list."""
-    _, sealed = masked(5, helpers_of())
-    _, elsewhere = masked(5, helpers_of(attempt=2))
-    share = sealed[0]
-    forger = SimulatedIdentity(99, SEED)
-    for bad in (
-        dataclasses.replace(share, signature=b""),
-        dataclasses.replace(share, signature=forger.sign(b"x")),
-        dataclasses.replace(share, device=8),
-        dataclasses.replace(share, certificate=b"certificate"),
-        dataclasses.replace(share, sealed=share.sealed[:-1]),
-        dataclasses.replace(share, sealed=bytes(80)),
-        sealed[1],
-        elsewhere[0],
+def test_who_carries_the_update_may_not_be_its_only_helper():
+    """That edge has the masked update in its hands, and would have the seed too."""
+    me, trust = SimulatedIdentity(5, SEED), Trust(PINNED)
+    refuses(lambda: trust.check(task_of(1).secure, 4, me), "helpers")
+    trust.check(task_of(2).secure, 4, me)  # the other helper's mask is still on it
+
+
+def test_a_device_s_signature_is_not_an_edge_s():
+    task = task_of(1)
+    key = task.secure.helpers[0].key
+    signature = SimulatedIdentity(4, SEED).sign(helper.signed_key(4, key))
+    task.secure.helpers[0].signature = signature
+    refuses(lambda: Trust(PINNED).check(task.secure, 1, SimulatedIdentity(5, SEED)), "helpers")
+
+
+# ---------------------------------------------------------------- malformed tasks
+
+
+def test_a_task_s_helpers_keep_the_contract_s_limits():
+    good = task_of(3)
+    for name in ("bundle", "weights"):
+        getattr(good, name).size = 4
+    assert tasks.is_sane(good)
+    for spoil in (
+        lambda t: t.secure.helpers.append(helper_at(12).card()),
+        lambda t: t.secure.helpers[0].ClearField("key"),
+        lambda t: setattr(t.secure.helpers[0], "key", bytes(32)),
+        lambda t: setattr(t.secure.helpers[0], "certificate", bytes(2049)),
+        lambda t: setattr(t.secure.helpers[0], "signature", bytes(81)),
+        lambda t: setattr(t.secure.helpers[0], "edge", 0),
+        lambda t: t.secure.helpers[0].CopyFrom(t.secure.helpers[1]),
+        lambda t: setattr(t.secure.helpers[0], "key", t.secure.helpers[1].key),
     ):
-        session = session_of(0, helpers_of())
-        assert not session.add(bad)
-        assert session.state.seeds == {}
+        task = Task.FromString(good.SerializeToString())
+        spoil(task)
+        assert not tasks.is_sane(task)
 
 
-def test_a_signed_seed_that_does_not_open_does_not_count():
-    helpers = helpers_of()
-    for sealed in (bytes(80), b"\xff" * 80, masked(5, helpers)[1][1].sealed):
-        signed = helpers.about(b"share", 0, 5) + sealed
-        share = SealedSeed(5, b"", sealed, SimulatedIdentity(5, SEED).sign(signed))
-        assert not session_of(0, helpers).add(share)
+def test_an_update_of_another_length_is_not_masked():
+    task = task_of()
+    assert RingPlan.of(task.ring).length == LENGTH
+    me = SimulatedIdentity(5, SEED)
+    for bad in (update_of(5, LENGTH - 1), update_of(5, LENGTH).astype(np.int64)):
+        refuses(lambda v=bad: helper.mask(v, Helpers.of(task), 5, bytes(32), me), "vector")
 
 
-def test_a_device_s_first_seed_counts():
-    session = session_of(0, helpers_of())
-    _, first = masked(5, helpers_of())
-    _, second = masked(5, helpers_of(), seed=12)
-    assert session.add(first[0])
-    seeds = dict(session.state.seeds)
-    assert session.add(second[0]) and session.state.seeds == seeds
+def test_the_ledger_holds_no_secret():
+    ledger = Ledger()
+    answer = helper_at(4).answer(request(), ledger)
+    kept = snapshot.dump(ledger)
+    assert all(key not in kept and key.hex().encode() not in kept for key, _ in answer.keys)
+    assert {f.name for f in dataclasses.fields(Ledger)} == {"runs", "floor"}
 
 
-@pytest.mark.parametrize(
-    "keys", [[], PRIVATE[:1], [PRIVATE[0], PRIVATE[0]], [bytes([i]) * 32 for i in range(1, 18)]]
-)
-def test_helpers_are_at_least_two_and_different(keys):
-    public = tuple(kdf.public_key(key) for key in keys)
-    refuses(lambda: Helpers(Session.of(make_task()), public), "helpers")
+# ---------------------------------------------------------------- seals
 
 
-def test_malformed_helpers_and_vectors_are_refused():
-    session = Session.of(make_task())
-    refuses(lambda: Helpers(session, (b"short", b"k" * 32)), "helpers")
-    for number in (1, 3):  # another's place, and none
-        refuses(lambda n=number: session_with(PRIVATE[0], n), "helpers")
-    weak = Helpers(session, (bytes(32), kdf.public_key(PRIVATE[0])))
-    refuses(lambda: masked(5, weak), "key")
-    identity = SimulatedIdentity(5, SEED)
-    short = update_of(5, LENGTH - 1)
-    refuses(lambda: helper.mask(short, helpers_of(), 5, bytes(32), identity), "vector")
-    total = np.zeros(LENGTH, np.uint32)
-    refuses(lambda: helper.unmask(total, [total[1:]]), "vector")
+def test_a_seal_opens_for_its_key_and_info_alone():
+    sealed = hpke.seal(kdf.public_key(b"r" * 32), b"info", b"a seed", b"s" * 32)
+    assert len(sealed) == len(b"a seed") + hpke.OVERHEAD_BYTES
+    assert hpke.open_sealed(b"r" * 32, b"info", sealed) == b"a seed"
+    for private, info, said in (
+        (b"q" * 32, b"info", sealed),
+        (b"r" * 32, b"else", sealed),
+        (b"r" * 32, b"info", sealed[:-1] + bytes([sealed[-1] ^ 1])),
+        (b"r" * 32, b"info", bytes([sealed[0] ^ 1]) + sealed[1:]),
+        (b"r" * 32, b"info", b"short"),
+        (b"r" * 32, b"info", bytes(38)),
+    ):
+        refuses(lambda p=private, i=info, s=said: hpke.open_sealed(p, i, s), "sealed")
 
 
-def session_with(private: bytes, number: int) -> HelperSession:
-    return HelperSession(HelperState(number), helpers_of(), private, SimulatedIdentity(0, SEED))
-
-
-def test_no_seed_is_shown():
-    _, sessions = filled(helpers_of())
-    hidden = {f.name for f in dataclasses.fields(HelperState) if not f.repr}
-    assert hidden == set(helper.SECRETS)
-    for seed in sessions[0].state.seeds.values():
-        assert repr(seed) not in repr(sessions[0].state)
+def test_nothing_is_sealed_to_a_key_that_gives_everybody_the_same_secret():
+    refuses(lambda: hpke.seal(bytes(32), b"info", b"a seed", b"s" * 32), "key")
