@@ -20,6 +20,7 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -158,6 +159,7 @@ class _Agent:
         self.status = _Status(folder / "status.json", self._status)
         self.began = time.time()
         self.answered = 0
+        self.sessions_failed: Counter[str] = Counter()  # by reason
         self.has_model = asyncio.Event()
         self._slot_at: tuple[int, Slot | None] = (0, None)
 
@@ -281,6 +283,8 @@ class _Agent:
     def _recorded(self, record: Record) -> None:
         if record.kind == "answered":
             self.answered += 1
+        elif record.kind == "session":
+            self.sessions_failed[record.fields["reason"]] += 1
         if record.kind != "ignored":
             log.info(record.kind, extra=dict(record.fields))
         if not self.has_model.is_set() and stamp(self.personal.folder):
@@ -319,6 +323,7 @@ class _Agent:
             "run": state.task.run if state is not None and state.task is not None else None,
             "round": state.task.round if state is not None and state.task is not None else None,
             "answered": self.answered,
+            "sessions_failed": dict(sorted(self.sessions_failed.items())),
             "traffic": {} if switch is None else switch.traffic.to_json(),
             "eligibility": {
                 n: bool(getattr(told, n))

@@ -406,6 +406,7 @@ class DeviceMachine(SessionMachine):
     def decline(self, task: Task) -> None:
         reason = DEADLINE if self.state.eligibility.consented else PROGRAM_FAILED
         if self._lacks_masks(task):
+            self.record("session", device=self.state.device, reason="unmasked")
             reason = NOT_IN_COHORT
         self.send(self.home, self._failure(task, reason))
 

@@ -7,6 +7,7 @@ simulator and TigerBeetle's VOPR). A seed draws which faults there are and how s
     world      nodes, virtual time, faults that are planned, orders of operators
     host       one node: its machine behind a driver without waiting, over a real journal
     network    what becomes of messages
+    plots      what a coordinator or an edge does that is not to be trusted
     work       training that takes whole numbers, so that sums can be checked to the last bit
     auditor    the oracles: what must hold, whatever happens
     edge_book  what it knows of edges

@@ -13,8 +13,9 @@ attempt   Attempts are numbered upwards, ask no more devices than the plan says,
           for again once they are closed. A sum is asked for early only when there is enough.
 again     No device trains again what was answered.
 private   Nothing that a device sends holds its number of examples or its loss.
-ledger    No key serves two attempts, no device signs two sets of survivors, and of no device are
-          shares of both its secrets out. No masked sum is read of fewer devices than its plan says.
+ledger    No key serves two attempts, no device signs two sets of survivors, of no device are shares
+          of both its secrets out, and of no session shares for two sets. No masked sum is read of
+          fewer devices than its plan says, and no update leaves without masks.
 refused   No honest node sends what another refuses.
 """
 
@@ -205,7 +206,9 @@ class Auditor:
 
     def refused(self, host: Host, event: Event, fault: Exception) -> None:
         """A machine refused a message."""
-        liars = self.world.weather.liars
+        liars, scheme = self.world.weather.liars, self.world.weather.scheme
+        if scheme is not None and type(event) is Received and event.sender == scheme.where:
+            return
         if type(event) is Received:
             sender = event.sender
             if sender.tier is Tier.DEVICE and sender.number in liars:
@@ -255,8 +258,10 @@ class Auditor:
             self.fail("sum", f"{name}: the sum is not that of {sorted(devices)}")
 
     def _twisted(self, name: Name) -> bool:
-        """Whether a liar has said something in a session, or under masks."""
-        return any(at[0] == name for at in self._lies)
+        """Whether a liar has said something in a session, or under masks; or somebody plots."""
+        plotter = self.world.plotter
+        plots = plotter is not None and name in plotter.plotted
+        return plots or any(at[0] == name for at in self._lies)
 
     def _sum_of(self, name: Name, devices: Iterable[int]) -> Vector:
         """What the devices meant to say, added up."""
@@ -503,8 +508,10 @@ class Auditor:
     def _fell_short(self, run: RunBook, fields: Any) -> None:
         if fields["why"] not in _HONEST and fields["why"] not in self._whys:
             # Sums that cannot be decoded: only those who lie can make some.
+            name = (fields["run"], fields["round"], fields["attempt"])
             liars = self.world.weather.liars.intersection(fields["reported"])
-            self.check(bool(liars), "sum", f"run {fields['run']}: {fields['why']}")
+            spoilt = bool(liars) or self._twisted(name)
+            self.check(spoilt, "sum", f"run {fields['run']}: {fields['why']}")
             for name, attempt in self.attempts.items():
                 if name[0] == fields["run"]:
                     attempt.unused = set()

@@ -209,6 +209,9 @@ class Host:
             self.world.counts["inbox full"] += 1
             return
         self.answered_ns = self.world.now
+        plotter = self.world.plotter_at(self.node)
+        if plotter is not None:
+            plotter.hears(self, sender, message)
         self.post(Received(sender, message))
 
     def post(self, event: Event, token: int = 0) -> None:
@@ -354,7 +357,10 @@ class Host:
 
     def _send(self, effect: Send, event: Event) -> None:
         self.world.auditor.sent(self, effect.message, event)
-        self.world.network.send(self, effect.to, effect.message)
+        plotter = self.world.plotter_at(self.node)
+        said = (effect.message,) if plotter is None else plotter.says(effect.to, effect.message)
+        for message in said:
+            self.world.network.send(self, effect.to, message)
 
     def _send_blob(self, effect: SendBlob, event: Event) -> None:
         held = effect.digest in self.blobs
@@ -420,6 +426,8 @@ class Host:
 
     def _record(self, effect: Record, event: Event) -> None:
         self.world.counts[effect.kind] += 1
+        if effect.kind == "session" and "reason" in effect.fields:
+            self.world.counts[f"session {effect.fields['reason']}"] += 1
 
     # ------------------------------------------------ what the world asks
 

@@ -1,5 +1,7 @@
 """What is kept of sessions of secure aggregation: which keys were used for what, who signed which
-survivors, and which share of whose secret has left a device.
+survivors, which share of whose secret has left a device, and that no update leaves without masks.
+Members of one session have one binding: what is kept of survivors and shares is kept by it, for a
+coordinator may tell devices of different sessions.
 
 A device decides when it handles a message, and what it says leaves later, or never: so what a
 message means is noted when it is made (`handled`), and counts when it leaves (`sent`).
@@ -10,8 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core.ports import Effect, Send
+from ...core.privacy.ring import RingPlan
+from ...core.secagg.cohort import layout
+from ...core.streams import device_key
+from ...core.wire.round_pb2 import Upload
 from ...core.wire.secure_pb2 import Consent, KeyBundle, UnmaskShares
 from .edge_book import Name, OracleFailure, name_of
+from .work import update_of
 
 if TYPE_CHECKING:
     from .host import Host
@@ -21,17 +28,29 @@ class Ledger:
     """Of all devices. Raises OracleFailure."""
 
     def __init__(self) -> None:
-        self._members: dict[int, tuple[Any, bytes]] = {}  # by a message's identity; it is kept
+        # By a message's identity, which is kept with it: the set, and the session's binding.
+        self._members: dict[int, tuple[Any, bytes, bytes]] = {}
+        self._bindings: dict[tuple[Name, int], bytes] = {}
         self._keys: dict[bytes, tuple[int, Name]] = {}
         self._signed: dict[tuple[Name, int], bytes] = {}
-        self._given: dict[tuple[Name, int], bool] = {}  # owner: its self-mask seed, not its key
+        self._given: dict[tuple[bytes, int], bool] = {}  # owner: its self-mask seed, not its key
+        self._opened: dict[bytes, bytes] = {}  # by binding: the set that shares were given for
 
     def handled(self, host: Host, effects: list[Effect]) -> None:
         """A device has handled an event; nothing of it is durable yet."""
         for effect in effects:
-            if type(effect) is Send and type(effect.message) in (Consent, UnmaskShares):
-                session = host.machine.state.session
-                self._members[id(effect.message)] = (effect.message, session.members)
+            if type(effect) is not Send:
+                continue
+            message: Any = effect.message
+            session = host.machine.state.session
+            if type(message) is Upload and host.world.shape.secure:
+                _check_masks(host, message)
+            if type(message) not in (Consent, UnmaskShares):
+                continue
+            at = (name_of(message), message.device)
+            if session.cohort is not None:  # gone when its shares are given
+                self._bindings[at] = layout(session.session, session.cohort.leaves).binding
+            self._members[id(message)] = (message, session.members, self._bindings[at])
 
     def sent(self, message: Any) -> None:
         """A message leaves a device."""
@@ -46,12 +65,23 @@ class Ledger:
             same = self._signed.setdefault(at, members) == members
             _check(same, f"{at} signs two sets of survivors")
         elif kind is UnmaskShares:
-            members = self._members[id(message)][1]
+            _, members, binding = self._members[id(message)]
+            same = self._opened.setdefault(binding, members) == members
+            _check(same, f"shares of {name_of(message)} are out for two sets of survivors")
             for share in message.shares:
                 alive = bool(members[share.index >> 3] >> (share.index & 7) & 1)
-                owner = (name_of(message), share.index)
+                owner = (binding, share.index)
                 both = self._given.setdefault(owner, alive) != alive
                 _check(not both, f"shares of both secrets of {owner} are out")
+
+
+def _check_masks(host: Host, upload: Upload) -> None:
+    """Where all are to be masked, no update leaves as it is."""
+    task, device = host.machine.state.task, host.node.number
+    key = device_key(task.rng_key, device)
+    plain = update_of(device, key, RingPlan.of(task.ring), name_of(upload)).astype("<u4")
+    bare = host.machine.state.session is None or upload.vector == plain.tobytes()
+    _check(not bare, f"{host.node} shows its update of {name_of(upload)}")
 
 
 def _check(holds: bool, what: str) -> None:

@@ -10,12 +10,17 @@ from dataclasses import dataclass, field, replace
 
 from ...core.ports import CLOUD, Node, Tier
 from .dice import Dice
+from .plots import Plot, Scheme
 
 #: Numbers in an update.
 DIMENSION = 64
 #: In one of so many seeds updates are masked; its cohorts have so many devices at least.
 SECURE_EVERY = 4
 COHORT_LEAST = 4
+#: In every second of those somebody plots. Then a cohort has so many at least, a sum so many, and
+#: this share of them may be conspirators.
+PLOT_EVERY, PLOT_AT = 8, 4
+PLOT_COHORT, PLOT_SUM, PLOT_CORRUPT = 7, 6, 0.34
 #: The synchronous run, and the buffered one that some seeds have beside it.
 ROUNDS_RUN, BUFFERED_RUN = 1, 2
 
@@ -54,7 +59,8 @@ class Weather:
     node, until), its journal's disk is full. append_s: what an append takes, on average. offset_s,
     drift_ppm: bounds of clocks' errors. clock_set: how likely a restart finds the clock set. slow:
     node -> factor. liars: devices whose damaged messages arrive. brokers: when it restarts. inbox:
-    events that wait, at most. loose: a cancelled timer may fire all the same.
+    events that wait, at most. scheme: what a coordinator or an edge plots. loose: a
+    cancelled timer may fire all the same.
     """
 
     heal_s: float = 0.0
@@ -91,6 +97,7 @@ class Weather:
     liars: frozenset[int] = frozenset()
     brokers: tuple[float, ...] = ()
     inbox: int = 4_096
+    scheme: Scheme | None = None
     loose: bool = False
     settle: bool = False
 
@@ -98,7 +105,8 @@ class Weather:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The federation and its work. See `cloud.plan.RunPlan` for a run's part. secure: updates are
-    masked, of cohorts small enough that many seeds can be.
+    masked, of cohorts small enough that many seeds can be. sum_min: the devices of a sum at least,
+    as plan and owners have it. corrupt: the share that a plan bears.
     """
 
     devices: int
@@ -124,6 +132,8 @@ class Shape:
     sum_bytes_max: int
     lease_s: float
     secure: bool = False
+    sum_min: int = 3
+    corrupt: float = 0.1
     orders: tuple[Order, ...] = ()
 
 
@@ -133,9 +143,48 @@ def draw(seed: int, devices: int, edges: int) -> tuple[Shape, Weather]:
     shape = _shape(dice, devices, edges)
     if seed % SECURE_EVERY == 0 and devices >= COHORT_LEAST:
         shape = _masked(Dice(seed, "masks"), shape)
-    if seed % 10 == 0:
-        return shape, Weather(settle=True)
-    return shape, _weather(dice, shape)
+    weather = Weather(settle=True) if seed % 10 == 0 else None
+    if seed % PLOT_EVERY == PLOT_AT and devices >= 2 * PLOT_COHORT:
+        plots = Dice(seed, "plots")
+        shape = plotted(plots, shape)
+        weather = weather or _weather(dice, shape)
+        # Liars would be corrupt devices beside those that are counted.
+        weather = replace(weather, scheme=_scheme(plots, shape), liars=frozenset())
+        return shape, replace(weather, heal_s=weather.heal_s or 30.0)
+    return shape, weather or _weather(dice, shape)
+
+
+def plotted(dice: Dice, shape: Shape) -> Shape:
+    """A masked federation in which a share of each cohort may plot."""
+    cohort = dice.whole(PLOT_COHORT, PLOT_COHORT + 3)
+    return replace(
+        shape,
+        cohort=cohort,
+        over_selection=1.0,
+        reports_min=PLOT_SUM,
+        buffer=PLOT_SUM if shape.buffer else 0,
+        concurrency=dice.whole(cohort, 2 * cohort) if shape.buffer else 0,
+        ready_per_edge_max=shape.devices,
+        sum_min=PLOT_SUM,
+        corrupt=PLOT_CORRUPT,
+    )
+
+
+def _scheme(dice: Dice, shape: Shape) -> Scheme:
+    edge = dice.below(shape.edges)
+    return Scheme(
+        plot=dice.choice(tuple(Plot)),
+        where=CLOUD if dice.chance(0.6) else Node(Tier.EDGE, edge),
+        sessions=dice.whole(1, 3),
+        conspirators=conspirators(dice, shape),
+    )
+
+
+def conspirators(dice: Dice, shape: Shape) -> frozenset[int]:
+    """As many devices as the smallest sum bears."""
+    numbers = list(range(shape.devices))
+    dice.shuffle(numbers)
+    return frozenset(numbers[: int(shape.corrupt * shape.sum_min)])
 
 
 def _shape(dice: Dice, devices: int, edges: int) -> Shape:

@@ -22,6 +22,7 @@ from ...core.machine import Backoff
 from ...core.node.disk import Disk
 from ...core.node.segments import Segments
 from ...core.ports import CLOUD, MS, SECOND, Event, Node, Ordered, Tier
+from ...core.secagg.client import Policy
 from ...core.secagg.identity import SimulatedIdentity
 from ...core.streams import Streams
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
@@ -44,6 +45,7 @@ from .dice import Dice
 from .edge_book import OracleFailure
 from .host import Host, Process
 from .network import Network
+from .plots import Credulous, Plotter
 from .swarm import BUFFERED_RUN, DIMENSION, ROUNDS_RUN, Order, Shape, Weather
 from .work import Work
 
@@ -63,7 +65,6 @@ _HEARTBEAT_NS = 10 * SECOND
 _CAPABLE = Eligibility(powered=True, unmetered=True, idle=True, consented=True)
 _UNPLUGGED = Eligibility(powered=False, unmetered=True, idle=True, consented=True)
 _UNWILLING = Eligibility(powered=True, unmetered=True, idle=True, consented=False)
-_MASKS = SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.2)
 _EDGE_BACKOFF = Backoff(2 * SECOND, 20 * SECOND, 64 * 1024)
 _DEVICE_BACKOFF = Backoff(SECOND, 20 * SECOND, 16 * 1024)
 
@@ -88,6 +89,7 @@ class World:
         self._number = 0
         self._tie = Dice(seed, "ties").unit
         self._salt = 0
+        self.plotter = None if weather.scheme is None else Plotter(self, weather.scheme)
         self.network = Network(self, seed)
         self.hosts: dict[Node, Host] = {}
         self._orders: dict[Node, list[Any]] = {}
@@ -196,7 +198,15 @@ class World:
             backoff=_EDGE_BACKOFF,
         )
         state = CoordinatorState() if snapshot is None else restore_cloud(snapshot)
-        return Coordinator(state, self._identity(0), policy)
+        identity = self._identity(0)
+        if identity is not None and self.plotter_at(CLOUD) is not None:
+            return Coordinator(state, Credulous(identity), policy)
+        return Coordinator(state, identity, policy)
+
+    def plotter_at(self, node: Node) -> Plotter | None:
+        """Who stands between a node and the network."""
+        scheme = self.weather.scheme
+        return self.plotter if scheme is not None and scheme.where == node else None
 
     def _identity(self, device: int) -> SimulatedIdentity | None:
         return SimulatedIdentity(device, self.seed) if self.shape.secure else None
@@ -224,7 +234,11 @@ class World:
 
     def _device_maker(self, device: int) -> Callable[[bytes | None], DeviceMachine]:
         policy = DevicePolicy(
-            backoff=_DEVICE_BACKOFF, retry_ms=(4_000, 15_000), unmask_ns=60 * SECOND
+            backoff=_DEVICE_BACKOFF,
+            retry_ms=(4_000, 15_000),
+            unmask_ns=60 * SECOND,
+            secure_required=self.shape.secure,
+            floor=Policy(cohort_min=self.shape.sum_min),
         )
         homes = tuple(Node(Tier.EDGE, e) for e in self.shape.homes[device])
         facts = DeviceFacts(memory_mib=512)
@@ -444,8 +458,12 @@ class World:
             concurrency=shape.concurrency if buffered else 0,
             staleness_max=shape.staleness_max,
             seed=self.seed,
-            secure=_MASKS if shape.secure else None,
+            secure=self._masks() if shape.secure else None,
         )
+
+    def _masks(self) -> SecurePlan:
+        shape = self.shape
+        return SecurePlan(suite=1, cohort_min=shape.sum_min, corrupt=shape.corrupt, dropout=0.2)
 
     # ------------------------------------------------ the end
 

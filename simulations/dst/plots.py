@@ -1,0 +1,394 @@
+"""Plots: what a coordinator or an edge that is not to be trusted does with what it sends.
+
+The node's own machine goes on as ever; the plotter stands between it and the network, as whoever
+runs the node could. It reads all that comes and goes, and changes what leaves for devices in the
+first few sessions that it sees, in one way: so each seed shows what one behaviour leads to, and
+that honest devices go on when it is over. It has the keys of some devices too (`conspirators`), no
+more than the plan bears.
+
+A coordinator that plots believes every signature (`Credulous`): what ends a session must be what
+honest devices check. Whatever it does, an honest device gives shares for one set of survivors, one
+share a neighbour, and no update without masks: that is the auditor's to see.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ...core.ports import CLOUD, Node
+from ...core.secagg import messages, transcript
+from ...core.secagg.cohort import Layout, layout
+from ...core.secagg.errors import SecureError
+from ...core.secagg.identity import SimulatedIdentity
+from ...core.secagg.transcript import Session
+from ...core.wire.round_pb2 import EdgeTask, Task
+from ...core.wire.secure_pb2 import (
+    Cohort,
+    Consent,
+    KeyBundle,
+    Signed,
+    Survivors,
+    UnmaskRequest,
+)
+from .edge_book import Name, name_of
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .world import World
+
+#: Messages to one device that are kept for being said again later.
+_KEPT = 12
+
+
+class Plot(StrEnum):
+    """What is done. A test says of each what honest devices answer."""
+
+    NO_MASKS = "the plan without masks"
+    SMALL_PLAN = "a plan for smaller sums than the owner allows"
+    OTHER_MODEL = "another model for some"
+    OTHER_PLAN = "another plan for some"
+    UNSIGNED_KEYS = "keys that nobody has signed"
+    FOREIGN_KEYS = "a conspirator's keys under another device's number"
+    OLD_KEYS = "keys of an earlier attempt"
+    SMALL_COHORT = "a cohort of three"
+    SECOND_ROSTER = "another list of members after the first"
+    TWO_ROSTERS = "another list of members for some"
+    WITHHELD_SHARES = "shares of few neighbours"
+    TWO_SURVIVORS = "different survivors for different devices"
+    SECOND_SURVIVORS = "two sets of survivors for one device"
+    BOTH_SHARES = "shares for one set, and then for another"
+    SMALL_SUM = "survivors too few"
+    FORGED_CONSENTS = "consents that neighbours did not sign"
+    REPLAY = "what was said in earlier attempts, again"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Who plots what. sessions: in so many, the first that the node has a part in. conspirators:
+    devices whose keys it has.
+    """
+
+    plot: Plot
+    where: Node = CLOUD
+    sessions: int = 2
+    conspirators: frozenset[int] = frozenset()
+
+
+class Credulous:
+    """An identity that believes every signature."""
+
+    def __init__(self, own: SimulatedIdentity) -> None:
+        self.certificate = own.certificate
+        self.sign = own.sign
+
+    def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        return True
+
+
+@dataclass(slots=True)
+class _Talk:
+    """What has passed of one session. cohorts, bundles: by device. consents: by
+    set, then index. told: which set a device was told. heard: from where.
+    """
+
+    session: Session
+    cohorts: dict[int, Cohort] = field(default_factory=dict)
+    bundles: dict[int, KeyBundle] = field(default_factory=dict)
+    consents: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
+    told: dict[int, bytes] = field(default_factory=dict)
+    heard: dict[int, Node] = field(default_factory=dict)
+
+    def layout(self, device: int) -> Layout:
+        return layout(self.session, self.cohorts[device].leaves)
+
+
+class Plotter:
+    """Of one node. `says` and `hears` are all that passes it."""
+
+    def __init__(self, world: World, scheme: Scheme) -> None:
+        self._world, self._scheme = world, scheme
+        self._talks: dict[Name, _Talk] = {}
+        self._before: dict[int, list[Any]] = {}
+        self._old_bundles: dict[int, KeyBundle] = {}
+        self.plotted: set[Name] = set()
+        plot = scheme.plot
+        self._ways: dict[type, Callable[[_Talk, Any], list[Any]]] = {
+            Cohort: getattr(self, f"_cohort_{plot.name.lower()}", _as_it_is),
+            Survivors: getattr(self, f"_survivors_{plot.name.lower()}", _as_it_is),
+            UnmaskRequest: getattr(self, f"_request_{plot.name.lower()}", _as_it_is),
+        }
+
+    # ------------------------------------------------ what passes
+
+    def hears(self, host: Host, sender: Node, message: Any) -> None:
+        """A message comes in; the machine gets it too."""
+        if type(message) in messages.UP and name_of(message) in self._talks:
+            talk = self._talks[name_of(message)]
+            talk.heard[message.device] = sender
+            if type(message) is KeyBundle:
+                talk.bundles[message.device] = message
+            elif type(message) is Consent:
+                self._add_consent(host, talk, message)
+
+    def says(self, to: Node, message: Any) -> list[Any]:
+        """What leaves in the place of a message."""
+        kind = type(message)
+        if kind is EdgeTask and message.task.HasField("secure"):
+            return self._task_for_edge(to, message)
+        if kind is Task and message.HasField("secure"):
+            return self._replayed(to.number, self._task(message, to.number % 2))
+        if kind not in messages.DOWN or name_of(message) not in self._talks:
+            return [message]
+        talk = self._talks[name_of(message)]
+        if kind is Cohort and message.leaves:
+            talk.cohorts.setdefault(message.device, message)
+        said = [message]
+        if name_of(message) in self.plotted and message.device in talk.cohorts:
+            said = self._ways.get(kind, _as_it_is)(talk, message)
+            if kind is not Cohort and self._scheme.plot is Plot.WITHHELD_SHARES:
+                said = _few_shares(message)
+        return self._replayed(message.device, said)
+
+    def _task_for_edge(self, to: Node, message: EdgeTask) -> list[Any]:
+        changed = EdgeTask()
+        changed.CopyFrom(message)
+        changed.task.CopyFrom(self._task(message.task, to.number % 2)[0])
+        return [changed]
+
+    def _replayed(self, device: int, said: list[Any]) -> list[Any]:
+        """With what this device was told in earlier attempts."""
+        if self._scheme.plot is not Plot.REPLAY or not self._world.faulty:
+            return said
+        before = self._before.setdefault(device, [])
+        old = [m for m in before if name_of(m) != name_of(said[0])]
+        before.extend(said)
+        del before[:-_KEPT]
+        self.plotted.update(name_of(m) for m in said)
+        return [*old, *said]
+
+    # ------------------------------------------------ tasks
+
+    def _task(self, task: Task, other: int) -> list[Any]:
+        """other: whether this one is to get something else, where some do."""
+        name = name_of(task)
+        if name not in self._talks:
+            self._talks[name] = _Talk(Session.of(task))
+            if len(self.plotted) < self._scheme.sessions and self._world.faulty:
+                self.plotted.add(name)
+        if name not in self.plotted:
+            return [task]
+        said = Task()
+        said.CopyFrom(task)
+        match self._scheme.plot:
+            case Plot.NO_MASKS:
+                said.ClearField("secure")
+            case Plot.SMALL_PLAN:
+                said.secure.cohort_min = 3
+            case Plot.OTHER_MODEL if other:
+                said.weights.CopyFrom(task.bundle)  # something that every store has
+            case Plot.OTHER_PLAN if other:
+                said.secure.dropout = task.secure.dropout / 2
+        return [said]
+
+    # ------------------------------------------------ cohorts
+
+    def _forged(self, talk: _Talk, message: Cohort, bundles: list[KeyBundle]) -> list[Any]:
+        """The cohort that these bundles make, in order, as the receiver is told; as it is where
+        that cannot be.
+        """
+        leaves = b"".join(transcript.leaf(b) for b in bundles)
+        order = [b.device for b in bundles]
+        if message.device not in order:
+            return [message]
+        index = order.index(message.device)
+        try:
+            near = layout(talk.session, leaves).neighbours(index)
+        except SecureError:
+            return [message]  # of so few no cohort can be made
+        forged = Cohort(
+            run=message.run,
+            round=message.round,
+            attempt=message.attempt,
+            device=message.device,
+            leaves=leaves,
+            index=index,
+            indices=near,
+        )
+        forged.neighbours.extend(bundles[i] for i in near)
+        return [forged]
+
+    def _members(self, talk: _Talk, message: Cohort) -> list[KeyBundle]:
+        """The bundles of the whole cohort, by what the receiver is told: of a complete graph."""
+        own = talk.bundles.get(message.device)
+        rest = {int(i): b for i, b in zip(message.indices, message.neighbours, strict=True)}
+        if own is None or len(rest) + 1 != len(message.leaves) // transcript.DIGEST_BYTES:
+            return []
+        rest[int(message.index)] = own
+        return [rest[index] for index in sorted(rest)]
+
+    def _with_victim(
+        self, talk: _Talk, message: Cohort, change: Callable[[KeyBundle], KeyBundle]
+    ) -> list[Any]:
+        """With the keys of the first honest member but the receiver changed."""
+        bundles = self._members(talk, message)
+        corrupt = self._scheme.conspirators
+        for place, bundle in enumerate(bundles):
+            if bundle.device != message.device and bundle.device not in corrupt:
+                bundles[place] = change(bundle)
+                return self._forged(talk, message, bundles)
+        return [message]
+
+    def _cohort_unsigned_keys(self, talk: _Talk, message: Cohort) -> list[Any]:
+        def change(bundle: KeyBundle) -> KeyBundle:
+            forged = copy.deepcopy(bundle)
+            forged.mask_key = bytes(reversed(bundle.mask_key))
+            return forged
+
+        return self._with_victim(talk, message, change)
+
+    def _cohort_foreign_keys(self, talk: _Talk, message: Cohort) -> list[Any]:
+        own = SimulatedIdentity(min(self._scheme.conspirators, default=0), self._world.seed)
+
+        def change(bundle: KeyBundle) -> KeyBundle:
+            forged = copy.deepcopy(bundle)
+            forged.sealing_key, forged.mask_key = bundle.mask_key, bundle.sealing_key
+            signed = transcript.signed_bundle(
+                talk.session, bundle.device, forged.sealing_key, forged.mask_key
+            )
+            forged.signature = own.sign(signed)
+            return forged
+
+        return self._with_victim(talk, message, change)
+
+    def _cohort_old_keys(self, talk: _Talk, message: Cohort) -> list[Any]:
+        """With keys that the victim gave for another attempt, under this one's name."""
+
+        def change(bundle: KeyBundle) -> KeyBundle:
+            old = copy.deepcopy(self._old_bundles.get(bundle.device, bundle))
+            if old == bundle:
+                old.attempt = bundle.attempt + 1
+            else:
+                old.run, old.round, old.attempt = bundle.run, bundle.round, bundle.attempt
+            return old
+
+        said = self._with_victim(talk, message, change)
+        for bundle in message.neighbours:
+            self._old_bundles.setdefault(bundle.device, bundle)
+        return said
+
+    def _cohort_small_cohort(self, talk: _Talk, message: Cohort) -> list[Any]:
+        bundles = self._members(talk, message)
+        others = [b for b in bundles if b.device != message.device][:2]
+        few = sorted((b for b in bundles if b in others or b.device == message.device), key=_device)
+        return self._forged(talk, message, few) if len(few) == 3 else [message]
+
+    def _cohort_second_roster(self, talk: _Talk, message: Cohort) -> list[Any]:
+        return [message, *self._without_last(talk, message)]
+
+    def _cohort_two_rosters(self, talk: _Talk, message: Cohort) -> list[Any]:
+        return self._without_last(talk, message) if message.device % 2 else [message]
+
+    def _without_last(self, talk: _Talk, message: Cohort) -> list[Any]:
+        """A cohort without its last member but the receiver."""
+        bundles = self._members(talk, message)
+        last = [b for b in bundles if b.device != message.device][-1:]
+        return self._forged(talk, message, [b for b in bundles if b not in last])
+
+    # ------------------------------------------------ survivors
+
+    def _victim(self, talk: _Talk, message: Survivors) -> int:
+        """The first survivor that does not work with the plotter; -1: there is none."""
+        corrupt = {c.index for d, c in talk.cohorts.items() if d in self._scheme.conspirators}
+        alive = transcript.indices(message.members, talk.layout(message.device).members)
+        return next((i for i in alive if i not in corrupt), -1)
+
+    def _without(self, talk: _Talk, message: Survivors) -> Survivors:
+        victim, changed = self._victim(talk, message), copy.deepcopy(message)
+        if victim >= 0 and talk.cohorts[message.device].index != victim:
+            members = bytearray(message.members)
+            members[victim >> 3] &= ~(1 << (victim & 7))
+            changed.members = bytes(members)
+        return changed
+
+    def _survivors_two_survivors(self, talk: _Talk, message: Survivors) -> list[Any]:
+        """Half of the devices hear that the victim has dropped out."""
+        said = self._without(talk, message) if message.device % 2 else message
+        talk.told[message.device] = said.members
+        self._sign_as_conspirators(talk, message.device, said.members)
+        return [said]
+
+    def _survivors_second_survivors(self, talk: _Talk, message: Survivors) -> list[Any]:
+        return [message, self._without(talk, message)]
+
+    def _request_both_shares(self, talk: _Talk, message: UnmaskRequest) -> list[Any]:
+        """When a device has given its shares for one set, it is asked for those for another."""
+        place = talk.layout(message.device)
+        every = Survivors(
+            run=message.run,
+            round=message.round,
+            attempt=message.attempt,
+            device=message.device,
+            members=transcript.bitmap(range(place.members), place.members),
+        )
+        return [message, self._without(talk, every), message]
+
+    def _survivors_small_sum(self, talk: _Talk, message: Survivors) -> list[Any]:
+        own, changed = talk.cohorts[message.device].index, copy.deepcopy(message)
+        place = talk.layout(message.device)
+        few = sorted({own, *place.neighbours(own)[:2]})
+        changed.members = transcript.bitmap(few, place.members)
+        return [changed]
+
+    def _request_forged_consents(self, talk: _Talk, message: UnmaskRequest) -> list[Any]:
+        own = SimulatedIdentity(min(self._scheme.conspirators, default=0), self._world.seed)
+        forged = copy.deepcopy(message)
+        for consent in forged.consents[:1]:
+            consent.signature = own.sign(b"whatever")
+        return [forged]
+
+    def _add_consent(self, host: Host, talk: _Talk, message: Consent) -> None:
+        """Gathers who has signed which set; whoever was told the other one is asked for its shares
+        as soon as enough have signed that.
+        """
+        members = talk.told.get(message.device)
+        if members is None:
+            return
+        signed = talk.consents.setdefault(members, {})
+        signed[talk.cohorts[message.device].index] = message.signature
+        for device, told in talk.told.items():
+            place, own = talk.layout(device), talk.cohorts[device].index
+            near = [i for i in place.neighbours(own) if i in signed]
+            if told != members or own not in signed or len(near) < place.threshold:
+                continue
+            request = UnmaskRequest(
+                run=message.run, round=message.round, attempt=message.attempt, device=device
+            )
+            request.consents.extend(Signed(index=i, signature=signed[i]) for i in near)
+            self._world.network.send(host, talk.heard[device], request)
+
+    def _sign_as_conspirators(self, talk: _Talk, device: int, members: bytes) -> None:
+        binding, signed = talk.layout(device).binding, talk.consents.setdefault(members, {})
+        for one in self._scheme.conspirators & talk.cohorts.keys():
+            text = transcript.signed_consent(binding, one, members)
+            identity = SimulatedIdentity(one, self._world.seed)
+            signed.setdefault(talk.cohorts[one].index, identity.sign(text))
+
+
+def _as_it_is(talk: _Talk, message: Any) -> list[Any]:
+    return [message]
+
+
+def _few_shares(message: Any) -> list[Any]:
+    """A Delivery with one share alone."""
+    changed = copy.deepcopy(message)
+    if hasattr(changed, "shares"):
+        del changed.shares[1:]
+    return [changed]
+
+
+def _device(bundle: KeyBundle) -> int:
+    return bundle.device
