@@ -68,6 +68,7 @@ from ..core.wire.journal_pb2 import DeniedVersion, DrainEdge
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum, EdgeSumAck
 from .buffered import BufferedMachine
+from .cohorts import CohortsMachine
 from .plan import DIGEST_BYTES, PlanError, RunPlan
 from .roster import Offer, Roster
 from .rounds import RoundsMachine
@@ -264,7 +265,8 @@ class Coordinator(Machine[CoordinatorState]):
         if known is not None and known.state is run and known.roster.edges is self.state.edges:
             return known
         plan = RunPlan.from_message(run.run, run.plan)
-        kind = BufferedMachine if plan.buffered else RoundsMachine
+        several = CohortsMachine if plan.cohorts > 1 else RoundsMachine
+        kind = BufferedMachine if plan.buffered else several
         rng, backoff = Streams(plan.seed), self.policy.backoff
         elsewhere = partial(self._busy_elsewhere, run.run)
         machine = kind(run, plan, self._roster(), rng, self.identity, backoff, elsewhere)

@@ -35,8 +35,10 @@ from ..core.wire.operator_pb2 import (
 )
 from ..core.wire.secure_pb2 import SecurePlan
 
-#: Devices in one attempt; with masks at most 1,000.
+#: Devices in one attempt; with masks at most 1,000 in each cohort.
 SELECTED_MAX = 100_000
+#: Cohorts of a masked round: of no more attempts of a run does an edge remember the end.
+COHORTS_MAX = 16
 #: Of a round whose updates are not added up on their way: they are kept until it is over.
 APART_BYTES_MAX = 2**27
 ROLLBACK_MAX = 100.0
@@ -77,8 +79,10 @@ class RunPlan:
     staleness_max: see `buffered`. secure: how updates are masked; None: they are not. promise:
     what the ring's noise is for; None: there is none. manifest: lets devices run the bundle; empty:
     nobody signed it. aggregation, corrupt: how updates become one, and against which share of
-    hostile ones. rollback_worse: an evaluation that is so much worse than the best one brings the
-    best model back, zero: none does.
+    hostile ones; with masks, of hostile cohorts. rollback_worse: an evaluation whose loss is above
+    the best one by more than this share of it brings the best model back; so does one whose
+    accuracy is below that model's by more than rollback_accuracy; zero: none does. cohorts: masked
+    sums that a round's devices are cut into.
     """
 
     run: int
@@ -112,13 +116,16 @@ class RunPlan:
     aggregation: AggregationRule = WEIGHTED_MEAN
     corrupt: float = 0.0
     rollback_worse: float = 0.0
+    rollback_accuracy: float = 0.0
+    cohorts: int = 1
 
     @staticmethod
     def from_message(run: int, message: PlanMessage) -> RunPlan:
         """The plan of run number `run`. Raises PlanError, which names the field."""
         _check_names(message)
         buffered = message.mode == BUFFERED
-        reports_min = max(message.reports_min or 1, message.secure.cohort_min)
+        cohorts = _cohorts(message)
+        reports_min = max(message.reports_min or 1, _reports_min(message, cohorts))
         plan = RunPlan(
             run=run,
             rounds=message.rounds,
@@ -138,7 +145,8 @@ class RunPlan:
             after_task_ms=window(message.after_task) if message.HasField("after_task") else None,
             requirements=message.requirements,
             evaluate_every=message.evaluate_every,
-            evaluate_cohort=message.evaluate_cohort or message.cohort or message.buffer,
+            evaluate_cohort=message.evaluate_cohort
+            or -(-(message.cohort or message.buffer) // cohorts),
             patience=message.patience,
             improvement_min=message.improvement_min,
             buffer=message.buffer,
@@ -151,6 +159,8 @@ class RunPlan:
             aggregation=message.aggregation.rule,
             corrupt=message.aggregation.corrupt,
             rollback_worse=message.rollback_worse,
+            rollback_accuracy=message.rollback_accuracy,
+            cohorts=cohorts,
         )
         plan._check()
         return plan
@@ -164,6 +174,7 @@ class RunPlan:
             raise PlanError(
                 "over_selection", f"{self.over_selection:g}", f"from 1 to {OVER_SELECTION_MAX:g}"
             )
+        self._check_cohorts()
         if self.secure is not None:
             self._check_masks(self.secure)
         _between("reports_min", self.reports_min, 1, self.cohort)
@@ -238,34 +249,38 @@ class RunPlan:
                 f"{self.rollback_worse:g}",
                 f"a share of the best loss, above 0 and at most {ROLLBACK_MAX:g}; 0: never",
             )
-        if self.rollback_worse and (self.buffered or not self.evaluate_every):
+        if not 0.0 <= self.rollback_accuracy <= 1.0:
             raise PlanError(
-                "rollback_worse",
-                "models are compared in rounds that are evaluated",
-                "set evaluate_every in a SYNCHRONOUS run, or leave rollback_worse at 0",
+                "rollback_accuracy", f"{self.rollback_accuracy:g}", "from 0 (never) to 1"
             )
+        for name in ("rollback_worse", "rollback_accuracy"):
+            if getattr(self, name) and (self.buffered or not self.evaluate_every):
+                raise PlanError(
+                    name,
+                    "models are compared in rounds that are evaluated",
+                    f"set evaluate_every in a SYNCHRONOUS run, or leave {name} at 0",
+                )
 
     def _check_aggregation(self) -> None:
-        """A rule in place of the mean: it must see each update, and have enough of them."""
+        """A rule in place of the mean: it must see each update, or each cohort's mean where updates
+        are masked, and have enough of them.
+        """
         if self.aggregation not in AggregationRule.values():
             raise PlanError("aggregation.rule", f"{self.aggregation} is not known here")
         if not 0.0 <= self.corrupt < 0.5:
             raise PlanError("aggregation.corrupt", f"{self.corrupt:g}", "a share, 0 to below 0.5")
-        if not self.apart:
+        if self.aggregation == WEIGHTED_MEAN:
             if self.corrupt:
                 raise PlanError(
                     "aggregation.corrupt", "the mean holds against nobody", "choose another rule"
                 )
             return
         name = AggregationRule.Name(self.aggregation)
-        if self.secure is not None:
-            raise PlanError(
-                "aggregation.rule",
-                f"{name} needs each update, and masked ones can only be added",
-                "WEIGHTED_MEAN; or leave `secure` out, and coordinator and edges can read updates",
-            )
         if self.buffered:
             raise PlanError("aggregation.rule", f"{name} is for SYNCHRONOUS runs")
+        if self.secure is not None:
+            self._check_rule_over_cohorts(name)
+            return
         if not robust.is_enough(self.aggregation, self.corrupt, self.cohort):
             raise PlanError(
                 "aggregation.corrupt",
@@ -281,10 +296,47 @@ class RunPlan:
                 f"at most {APART_BYTES_MAX}: a smaller cohort",
             )
 
+    def _check_rule_over_cohorts(self, name: str) -> None:
+        """Masked updates can only be added, so a rule is used on the means of cohorts."""
+        if self.cohorts < robust.COHORTS_MIN:
+            raise PlanError(
+                "aggregation.rule",
+                f"{name} cannot read masked updates, only means of cohorts, and of those the round"
+                f" has {self.cohorts}",
+                f"cohorts={robust.COHORTS_MIN} at least, of secure.cohort_min devices each;"
+                " WEIGHTED_MEAN; or leave `secure` out, and coordinator and edges can read updates",
+            )
+        if not robust.is_enough(self.aggregation, self.corrupt, self.cohorts):
+            raise PlanError(
+                "aggregation.corrupt",
+                f"{name} cannot do with {self.cohorts} cohorts of which"
+                f" {robust.hostile_of(self.corrupt, self.cohorts)} may be hostile",
+                "more cohorts, or a smaller share",
+            )
+
+    def _check_cohorts(self) -> None:
+        """Several cohorts: of masked rounds, each as large as a sum must be to be read."""
+        _between("cohorts", self.cohorts, 1, COHORTS_MAX)
+        if self.cohorts == 1:
+            return
+        if self.secure is None or self.buffered:
+            raise PlanError(
+                "cohorts",
+                "only masked rounds are cut into cohorts",
+                "leave it at 0, or submit a SYNCHRONOUS run with `secure`",
+            )
+        if self.promise is not None:
+            raise PlanError(
+                "cohorts",
+                "the noise of a run is counted for one sum a round",
+                f"leave it at 0, with {MEMBERS_MAX} devices at once at most",
+            )
+
     def _check_masks(self, secure: SecurePlan) -> None:
         """Masks: suites and shares that are spoken, and cohorts that they can be made for."""
+        parts = (self.cohort // self.cohorts, -(-self.selected // self.cohorts))
         evaluated = (self.evaluate_cohort, self.evaluate_selected) if self.evaluate_every else ()
-        sizes = (self.cohort, self.selected, *evaluated)
+        sizes = (*parts, *evaluated)
         if secure.suite not in SUITES:
             raise PlanError("secure.suite", f"{secure.suite} is not known here", "1 or 2")
         _between("secure.cohort_min", secure.cohort_min, COHORT_MIN, min(sizes))
@@ -292,11 +344,17 @@ class RunPlan:
             if not 0.0 <= share < 1.0:
                 raise PlanError(f"secure.{name}", f"{share:g}", "a share, 0 to below 1")
         if max(sizes) > MEMBERS_MAX:
-            asked = "concurrency" if self.buffered else "cohort times over_selection"
+            asked = f"bring cohort times over_selection down to {COHORTS_MAX * MEMBERS_MAX}"
+            if self.buffered:
+                asked = f"bring concurrency down to {MEMBERS_MAX}"
+            elif max(parts) <= MEMBERS_MAX:
+                asked = f"bring evaluate_cohort times over_selection down to {MEMBERS_MAX}"
+            elif self.selected <= COHORTS_MAX * MEMBERS_MAX:
+                asked = f"cut rounds into {-(-self.selected // MEMBERS_MAX)} cohorts"
             raise PlanError(
                 "secure",
-                f"{max(sizes)} devices at once, and masks are for at most {MEMBERS_MAX}",
-                f"bring {asked} down to {MEMBERS_MAX}, or submit the run with --plain",
+                f"{max(sizes)} devices in one sum, and masks are for at most {MEMBERS_MAX}",
+                f"{asked}, or submit the run with --plain",
             )
         for size in sizes:
             try:
@@ -314,9 +372,19 @@ class RunPlan:
         return self.mode == BUFFERED
 
     @property
+    def by_rule(self) -> bool:
+        """Whether a round's update is another than the weighted mean."""
+        return self.aggregation != WEIGHTED_MEAN
+
+    @property
     def apart(self) -> bool:
         """Whether updates come one by one, and not as sums."""
-        return self.aggregation != WEIGHTED_MEAN
+        return self.by_rule and self.secure is None
+
+    @property
+    def cohorts_min(self) -> int:
+        """Cohorts whose sums a round needs."""
+        return robust.COHORTS_MIN if self.by_rule and self.secure is not None else 1
 
     @property
     def report_bytes(self) -> int:
@@ -347,6 +415,23 @@ class RunPlan:
     def metrics(self) -> RingPlan:
         """How evaluations are summed."""
         return metrics_plan(self.evaluate_selected)
+
+
+def _cohorts(message: PlanMessage) -> int:
+    """How many cohorts a round is cut into, also where the plan does not say."""
+    if message.cohorts or message.mode == BUFFERED or not message.HasField("secure"):
+        return message.cohorts or 1
+    factor = message.over_selection or 1.3
+    if not 1.0 <= factor <= OVER_SELECTION_MAX:
+        return 1  # refused where it is checked
+    needed = -(-over(message.cohort, factor) // MEMBERS_MAX)
+    return min(max(1, needed), COHORTS_MAX)
+
+
+def _reports_min(message: PlanMessage, cohorts: int) -> int:
+    """No attempt of fewer updates can succeed, whatever the plan says."""
+    by_rule = cohorts > 1 and message.aggregation.rule != WEIGHTED_MEAN
+    return message.secure.cohort_min * (robust.COHORTS_MIN if by_rule else 1)
 
 
 def over(cohort: int, factor: float) -> int:

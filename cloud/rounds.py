@@ -1,6 +1,6 @@
-"""A synchronous run. Everything that decides what such a run does next lives in this file; it sees
-sums of updates and never one device's, and it does not know which algorithm makes the next model of
-a mean.
+"""A synchronous run. Everything that decides what such a run does next lives in this file, but for
+rounds that are cut into several masked cohorts (`cohorts`); it sees sums of updates and never one
+device's, and it does not know which algorithm makes the next model of a mean.
 
 A round waits until enough devices are ready, selects some uniformly, tasks them through their
 edges, adds the edges' sums as they come, and closes when it has enough updates, when all edges have
@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.learn.robust import RobustError
+from ..core.learn.robust import Combination, RobustError
 from ..core.machine import index
 from ..core.ports import (
     CancelProgram,
+    Floats,
     NewModel,
     Outcome,
     ProgramFinished,
@@ -375,11 +376,15 @@ class RoundsMachine(RunMachine):
     def aggregate(self, _: object) -> None:
         state = self.state
         try:
-            mean, state.weight = self._combined(self._at_hand())
+            made, state.weight = self._made()
         except (ring.RingError, RobustError) as fault:
             self.fall_short(fault.message)
             return
-        self._run_program("server_update", (mean, state.weight))
+        self._run_program("server_update", (made, state.weight))
+
+    def _made(self) -> tuple[Floats | Combination, float]:
+        """The round's update and the weights in it, as `_combined` says."""
+        return self._combined(self._at_hand())
 
     def fall_short(self, why: str) -> None:
         state = self.state
@@ -418,16 +423,21 @@ class RoundsMachine(RunMachine):
         self.record("run_failed", run=self.plan.run, why=self.state.stopped_by)
 
     def _record_round(self, why: str, model: NewModel | None) -> None:
-        attempt = self.state.open[0] if self.state.open else None
+        attempts = self.state.open
+        failures = {device: why for a in attempts for device, why in a.failures.items()}
         self._record_attempt(
             why,
             model,
-            selected=attempt.selected() if attempt else [],
-            reported=attempt.reported() if attempt else [],
-            refused=dict(sorted(attempt.failures.items())) if attempt else {},
-            target_met=attempt is not None and attempt.flushed,
-            sum=self._sum_digest(attempt) if model is not None else b"",
+            selected=sorted(d for a in attempts for d in a.selected()),
+            reported=sorted(d for a in attempts for d in a.reported()),
+            refused=dict(sorted(failures.items())),
+            target_met=any(a.flushed for a in attempts),
+            sum=self._opened_digest() if model is not None else b"",
         )
+
+    def _opened_digest(self) -> bytes:
+        """Of the sum that the new model was made of; see `_sum_digest`."""
+        return self._sum_digest(self._at_hand())
 
     # ------------------------------------------------ evaluation
 

@@ -98,7 +98,7 @@ TABLE = (
     row(IN_SESSION, _T.STEP_OVER, "step", None, "keys, shares, consents"),
     row(OUT, _T.UNMASK, "unmask", UNMASKING, "whose updates are in the sum?"),
     row(UNMASKING, _T.SHARES_IN, "open_sum", UNMASKING, "a program takes the masks out"),
-    row(UNMASKING, _T.OPENED, "use_sum", UNMASKING, "as if there had been none"),
+    row((COLLECTING, UNMASKING), _T.OPENED, "use_sum", None, "as if there had been no masks"),
     row(IN_SESSION, _T.SESSION_FAILED, "fail_session", None, "the sum cannot be read"),
     row((COLLECTING, UNMASKING), _T.CLOSE, "aggregate", AGGREGATING, "decode, update the model"),
     row(_FALLIBLE, _T.SHORT, "try_again", WAITING, "a further attempt"),

@@ -71,6 +71,11 @@ class Fetched:
     digest: bytes
 
 
+def digest_of(total: Vector) -> bytes:
+    """SHA-256 of a sum, little-endian u32."""
+    return hashlib.sha256(total.astype("<u4", copy=False).data).digest()
+
+
 def prefix(run: int) -> str:
     """What the names of a run's timers begin with."""
     return f"run/{run}/"
@@ -201,6 +206,10 @@ class RunMachine(Machine[RunState]):
 
     def _open(self, count: int, evaluates: bool) -> Attempt:
         """A new attempt, with its devices; nothing is sent yet."""
+        return self._open_with(self._choose(count, self.state.attempt), evaluates)
+
+    def _open_with(self, chosen: dict[int, list[int]], evaluates: bool) -> Attempt:
+        """A new attempt with these devices, by edge."""
         state = self.state
         attempt = Attempt(
             round=state.round,
@@ -209,7 +218,7 @@ class RunMachine(Machine[RunState]):
             weights=state.weights,
             opened_ns=self.now,
             ends_ns=self.now + self.plan.round_ns,
-            shares={e: Share(d) for e, d in self._choose(count, state.attempt).items()},
+            shares={e: Share(d) for e, d in chosen.items()},
             apart=self.plan.apart and not evaluates,
         )
         state.open.append(attempt)
@@ -397,7 +406,7 @@ class RunMachine(Machine[RunState]):
         """
         if attempt is None or attempt.total is None or attempt.session is not None:
             return b""
-        return hashlib.sha256(attempt.total.astype("<u4", copy=False).data).digest()
+        return digest_of(attempt.total)
 
     # ------------------------------------------------ models
 

@@ -118,7 +118,7 @@ class Attempt:
     in and not yet in a model. apart: updates are not added up; then they stand in `updates`, by
     device, and there is no total. flushed: all sums were asked for. tries: how often edges were
     asked since then, or since it began. session: of secure aggregation, while there is one: then
-    the total is masked.
+    the total is masked. why: nothing comes of it, in words; the others of its round go on.
     """
 
     round: int
@@ -136,6 +136,7 @@ class Attempt:
     flushed: bool = False
     tries: int = 0
     session: SessionBook | None = None
+    why: str = ""
 
     @property
     def book(self) -> SessionBook:
@@ -229,7 +230,8 @@ class RunState:
 
     weights: the newest model. memory: the server optimiser's. round: the one at hand; it makes
     model number `round` of `weights`. attempt: the newest of it. failed: attempts in a row that
-    gave nothing. open: what is out; of a synchronous run at most one. evaluates: devices are wanted
+    gave nothing. open: what is out; of a synchronous run at most one, or the cohorts of a round
+    that is cut. evaluates: devices are wanted
     for an evaluation, not for training. rested, settling: the pause before selecting is over; so is
     the time to wait for enough. cooling: nobody is selected before the pause is over. tickets:
     given out; ticket: the server update's. ordered:

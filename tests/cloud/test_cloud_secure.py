@@ -548,10 +548,13 @@ class TestPlans:
         assert caught.value.field == field
 
     def test_more_than_a_thousand_devices_are_too_many_and_it_says_what_to_do(self):
-        numbers = _run.round_pb2.RingPlan(clip=1.0, clients_max=1300, bits=32, dimension=3)
+        numbers = _run.round_pb2.RingPlan(clip=1.0, clients_max=20_000, bits=32, dimension=3)
         with pytest.raises(PlanError, match="at most 1000") as caught:
-            self.check(cohort=900, over_selection=1.2, ring=numbers)
-        assert "over_selection" in caught.value.hint and "--plain" in caught.value.hint
+            self.check(cohort=900, over_selection=1.2, cohorts=1, ring=numbers)
+        assert "cohorts" in caught.value.hint and "--plain" in caught.value.hint
+        with pytest.raises(PlanError, match="at most 1000") as caught:
+            self.check(cohort=16_001, over_selection=1.0, ring=numbers)
+        assert "over_selection" in caught.value.hint
 
     def test_a_coordinator_without_certificates_refuses_masks(self):
         bench = _run.Bench(secure=SECURE).does(Started())
