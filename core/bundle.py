@@ -3,7 +3,8 @@
     manifest.json      what the programs take and give, by name; the ring plan; the hash of
                        every other part
     programs/NAME.ir   serialised IR, one program each: init, client_update, server_update,
-                       evaluate, personalise, infer
+                       evaluate, personalise, infer; client_state where devices remember
+                       something from round to round
     weights.f32        the first state, f32 little-endian, the leaves as the manifest lists them;
                        absent in what is sent to devices
 
@@ -34,6 +35,8 @@ from .wire.ir_codec import decode_function, encode_function
 
 FORMAT = 1
 PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise", "infer")
+#: Of algorithms whose devices keep a state of their own.
+CLIENT_STATE = "client_state"
 #: A bundle larger than this is refused before it is read: ten times the largest model a device is
 #: meant for.
 BYTES_MAX = 1 << 30
@@ -76,6 +79,7 @@ class Manifest:
         clients_max: how many updates one ring sum may hold.
         weight_max: what a device's weight is divided by, so that it lies in (0, 1].
         noise, central, rotated: of the ring plan, whose steps the programs know.
+        client_state: the leaves of what a device keeps from round to round; it never leaves it.
     """
 
     task: str
@@ -90,6 +94,12 @@ class Manifest:
     noise: float = 0.0
     central: bool = False
     rotated: bool = False
+    client_state: tuple[Leaf, ...] = ()
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of the bundle's programs."""
+        return (*PROGRAMS, CLIENT_STATE) if self.client_state else PROGRAMS
 
     @property
     def ring(self) -> RingPlan:
@@ -125,7 +135,10 @@ class Bundle:
 
     def parts(self) -> dict[str, bytes]:
         """The files inside, but for the manifest."""
-        files = {f"programs/{name}.ir": encode_function(self.programs[name]) for name in PROGRAMS}
+        files = {
+            f"programs/{name}.ir": encode_function(self.programs[name])
+            for name in self.manifest.programs
+        }
         if self.weights.size:
             files["weights.f32"] = np.ascontiguousarray(self.weights, "<f4").tobytes()
         return files
@@ -156,7 +169,7 @@ class Bundle:
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
         body = {
             "format": FORMAT,
-            **asdict(self.manifest),
+            **{k: v for k, v in asdict(self.manifest).items() if k != CLIENT_STATE or v},
             "parts": {n: hashlib.sha256(c).hexdigest() for n, c in sorted(parts.items())},
         }
         return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
@@ -192,11 +205,11 @@ def parse(data: bytes, where: str = "bundle") -> Bundle:
             f"{where}: not a bundle, or a damaged one: {e}", hint="fetch or build it again"
         ) from e
     manifest = _manifest_from(body, where)
-    missing = [n for n in PROGRAMS if f"programs/{n}.ir" not in parts]
+    missing = [n for n in manifest.programs if f"programs/{n}.ir" not in parts]
     if missing:
         raise DelianError(f"{where}: the bundle lacks {', '.join(missing)}")
     programs = {}
-    for name in PROGRAMS:
+    for name in manifest.programs:
         function = decode_function(parts[f"programs/{name}.ir"], Limits())
         verify(function, Limits())
         programs[name] = function
@@ -248,7 +261,7 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
     def leaves(key: str) -> tuple[Leaf, ...]:
         return tuple(
             Leaf(str(x["name"]), str(x["dtype"]), tuple(int(d) for d in x["shape"]))
-            for x in body[key]
+            for x in body.get(key, () if key == CLIENT_STATE else None)
         )
 
     try:
@@ -266,6 +279,7 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             noise=float(body.get("noise", 0.0)),
             central=bool(body.get("central", False)),
             rotated=bool(body.get("rotated", False)),
+            client_state=leaves(CLIENT_STATE),
         )
     except (KeyError, TypeError, ValueError) as e:
         raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

@@ -27,13 +27,14 @@ def run_once(function: Function, args: Sequence[Any]) -> tuple[Array, ...]:
 
 @dataclass(frozen=True)
 class Update:
-    """What a local training gives: the ring vector u32[L], the mean loss, and whether all of it
-    is finite.
+    """What a local training gives: the ring vector u32[L], the mean loss, whether all of it is
+    finite, and the next client state, one f32 vector.
     """
 
     vector: Array
     loss: float
     finite: bool
+    kept: Array
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Runtime:
         self.ring = self.manifest.ring
         self._state = self.manifest.state
         self._model = tuple(self._state[i] for i in self.manifest.model)
+        self._kept = self.manifest.client_state
+        self.kept_size = sum(leaf.size for leaf in self._kept)
 
     def views(self, vector: Array, leaves: Sequence[Leaf]) -> list[Array]:
         """The leaves of a flat f32 vector, as views."""
@@ -114,16 +117,37 @@ class Runtime:
             offset += m.nbytes
         return out
 
-    def client_update(self, state: Array, data: Any, key: Array) -> Update:
+    def client_state(self, state: Array) -> Array:
+        """What a device remembers before it first takes part, one f32 vector; empty where its
+        algorithm keeps nothing.
+        """
+        kept = np.empty(self.kept_size, np.float32)
+        if self._kept:
+            self.programs["client_state"](
+                *self.views(state, self._state), out=self.views(kept, self._kept)
+            )
+        return kept
+
+    def client_update(
+        self, state: Array, data: Any, key: Array, kept: Array | None = None
+    ) -> Update:
         """A device's local training. `data` is the tree of arrays that the bundle was built for,
-        `key` u32[2].
+        `key` u32[2]; `kept` the client state, None for a device that has none yet.
         """
         vector = np.empty(self.ring.length, np.uint32)
         loss, finite = np.empty((), np.float32), np.empty((), np.bool_)
+        after = np.empty(self.kept_size, np.float32)
         self.programs["client_update"](
-            *self.views(state, self._state), *tree.flatten(data)[0], key, out=[vector, loss, finite]
+            *self.views(state, self._state),
+            *tree.flatten(data)[0],
+            key,
+            *self._kept_views(state, kept),
+            out=[vector, loss, finite, *self.views(after, self._kept)],
         )
-        return Update(vector, float(loss), bool(finite))
+        return Update(vector, float(loss), bool(finite), after)
+
+    def _kept_views(self, state: Array, kept: Array | None) -> list[Array]:
+        return self.views(self.client_state(state) if kept is None else kept, self._kept)
 
     def server_update(
         self, state: Array, memory: Sequence[Array], mean: Array
@@ -146,13 +170,14 @@ class Runtime:
         )
         return Score(float(loss), float(correct), float(count))
 
-    def personalise(self, state: Array, data: Any, key: Array) -> Array:
-        """The device's own model, f32[M]."""
+    def personalise(self, state: Array, data: Any, key: Array, kept: Array | None = None) -> Array:
+        """The device's own model, f32[M]. `kept`: as in `client_update`."""
         model = np.empty(sum(leaf.size for leaf in self._model), np.float32)
         self.programs["personalise"](
             *self.views(state, self._state),
             *tree.flatten(data)[0],
             key,
+            *self._kept_views(state, kept),
             out=self.views(model, self._model),
         )
         return model

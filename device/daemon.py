@@ -151,6 +151,7 @@ class _Agent:
             self.personal,
             folder / "trained.json",
             gate=self.gate,
+            kept=folder / "kept",
         )
         self.watch = Watch(settings.conditions, folder, settings.worker.memory_mib, self._is_fresh)
         seen = self.watch.changed()

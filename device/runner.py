@@ -81,7 +81,8 @@ class WorkerRunner:
 
     path_of: the file of a whole blob, by digest. personal: where EVALUATE leaves the personal
     model; None: nowhere. memory: a file that remembers, over restarts, what was trained on. gate:
-    says which bundles may run, before anything opens them; None: all.
+    says which bundles may run, before anything opens them; None: all. kept: the folder of
+    algorithms' client states; None: those that have one are not run.
     """
 
     def __init__(
@@ -92,9 +93,11 @@ class WorkerRunner:
         memory: Path | None = None,
         command: Sequence[str] = COMMAND,
         gate: Gate | None = None,
+        kept: Path | None = None,
     ) -> None:
         self._settings, self._path_of, self._personal = settings, path_of, personal
         self._memory, self._command, self._gate = memory, tuple(command), gate
+        self._kept = kept
         self._turn = asyncio.Lock()
         self._running: _Running | None = None
         self._tasks: dict[int, asyncio.Task[Any]] = {}
@@ -214,6 +217,8 @@ class WorkerRunner:
             "ring": list(astuple(ring)),
             "limits": [limits.memory_mib, limits.cpu_s],
         }
+        if self._kept is not None:
+            job["kept"] = str(self._kept)
         if program.program == "evaluate" and self._personal is not None:
             self._personal.prepare()
             present = self._personal.current()

@@ -2,13 +2,14 @@
 
 It reads jobs as frames on its standard input, and answers each by one frame. A job names a program,
 the files of a bundle and of weights, and a key; the data it takes from the device's own source.
-What it has compiled it keeps for the next job. It is expendable: the agent kills it to cancel a
-job, and a program that takes too much of anything takes only this process with it.
+What it has compiled it keeps for the next job. An algorithm's client state it keeps in the folder
+`kept`, a file a bundle, and writes before it answers. It is expendable: the agent kills it to
+cancel a job, and a program that takes too much of anything takes only this process with it.
 
     first frame   {"parent": pid, "settings": WorkerSettings}
     job           {"ticket", "program", "bundle", "weights", "key": [u32, u32],
                    "ring": [clip, clients_max, dimension], "limits": [memory MiB, seconds],
-                   "personal"?: {"draft", "present"?}}
+                   "kept"?, "personal"?: {"draft", "present"?}}
     answer        {"ticket", "done": true, "examples", "loss", "finite", "version", ...} + vector
                   {"ticket", "done": false, "reason": FailureReason, "why": text}
 """
@@ -30,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core import bundle as bundles
-from ..core import random
+from ..core import kept, random
 from ..core.data.fit import examples, fit, row_type
 from ..core.data.sources import NoDataError, Source, open_source
 from ..core.errors import DelianError
@@ -51,6 +52,8 @@ from .limits import Limits, WorkerSettings, die_with
 
 #: Compiled bundles that are kept. A device works on few runs at a time.
 RUNTIMES_KEPT = 2
+#: Client states that are kept: one a bundle, and the last trained ones.
+STATES_KEPT = 8
 #: Characters of an explanation that goes to the agent's log.
 WHY_CHARS_MAX = 500
 Array = NDArray[Any]
@@ -169,11 +172,32 @@ class Worker:
                 raise Stopped(PROGRAM_FAILED, f"a device runs no {job['program']}")
             if plan != runtime.ring:
                 raise Stopped(BAD_BUNDLE, f"the task's ring {plan} is not the bundle's")
-            update = runtime.client_update(state, data, key)
+            return self._train(runtime, state, data, key, job)
         except DelianError as error:
             # The arguments were checked: what a program can still say is that its lists outgrew
             # the memory that they may have.
             raise Stopped(OUT_OF_MEMORY, str(error)) from error
+
+    def _train(
+        self,
+        runtime: Runtime,
+        state: Array,
+        data: list[Array],
+        key: Array,
+        job: Mapping[str, Any],
+    ) -> Answer:
+        """The update; and the client state, where the algorithm has one, begun at the one before
+        and put in its place before the update leaves.
+        """
+        if not runtime.kept_size:
+            update = runtime.client_update(state, data, key)
+        else:
+            file, on = _kept_file(job), kept.digest_of(state)
+            before = _kept(file, runtime)
+            own = runtime.client_state(state) if before is None else before.base(on)
+            update = runtime.client_update(state, data, key, own)
+            if update.finite:
+                _keep(file, kept.Kept(on, own, update.kept))
         return Answer({"loss": update.loss, "finite": update.finite}, update.vector)
 
     def _evaluate(
@@ -186,7 +210,9 @@ class Worker:
         job: Mapping[str, Any],
     ) -> Answer:
         """The metrics for the sum; and the personal model, judged against the one in use."""
-        own, outcome = metrics.judge(runtime, state, data, key, plan)
+        before = _kept(_kept_file(job), runtime) if runtime.kept_size else None
+        after = before.after if before is not None else None
+        own, outcome = metrics.judge(runtime, state, data, key, plan, after)
         head: dict[str, Any] = {"loss": outcome.loss, "finite": outcome.finite}
         if outcome.vector is None and outcome.finite:
             raise Stopped(NO_DATA, "there are no rows to judge by")
@@ -197,6 +223,36 @@ class Worker:
             head["judgement"] = _judgement(runtime, state, own, data, key, wanted.get("present"))
         vector = outcome.vector if outcome.vector is not None else np.empty(0, np.uint32)
         return Answer(head, vector)
+
+
+def _kept_file(job: Mapping[str, Any]) -> Path:
+    """Blobs are named by their content, so a bundle's name names its state too."""
+    if "kept" not in job:
+        raise Stopped(BAD_BUNDLE, "its algorithm keeps a client state, and this device keeps none")
+    return Path(job["kept"]) / f"{Path(job['bundle']).name}.kept"
+
+
+def _kept(file: Path, runtime: Runtime) -> kept.Kept | None:
+    """What was kept; a damaged file is lost, and the device begins anew, as after a new join."""
+    try:
+        return kept.read(file, runtime.kept_size)
+    except DelianError as error:
+        logging.getLogger(__name__).warning("%s: %s", file.name, error)
+        return None
+    except OSError as error:
+        raise Stopped(PROGRAM_FAILED, f"the client state cannot be read: {error}") from error
+
+
+def _keep(file: Path, state: kept.Kept) -> None:
+    """Writes it, and drops those of bundles that were not trained for longest."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept.write(file, state)
+        others = sorted(file.parent.glob("*.kept"), key=lambda f: f.stat().st_mtime_ns)
+        for old in others[:-STATES_KEPT]:
+            old.unlink()
+    except OSError as error:
+        raise Stopped(PROGRAM_FAILED, f"the client state cannot be kept: {error}") from error
 
 
 def _judgement(

@@ -75,7 +75,7 @@ from .network import OVERHEAD_BYTES, Channel, LinkProfile
 from .plan import FederationPlan
 from .records import HOP, UPWARDS, Evaluation, Result, RoundRecord, Tally, count
 from .trace import Trace
-from .training import Job, Jobs, Training
+from .training import Job, Jobs, Trained, Training
 
 #: The number of the run that is simulated.
 RUN = 1
@@ -346,6 +346,8 @@ class Federation:
         if trained:
             self.updates += 1
             self._tally.trained(host.node.number, outcome)
+            if isinstance(outcome, Trained):
+                outcome.put_down()
         self._dispatch(host, ProgramFinished(ticket, outcome))
 
     def _update(self, _: int, host: Host, effect: RunProgram) -> None:

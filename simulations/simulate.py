@@ -19,12 +19,14 @@ from typing import Any
 from ..core.backends import Backend
 from ..core.errors import DelianError
 from ..core.ir import Array
+from ..core.kept import Kept
 from ..core.learn import Algorithm, metrics
 from ..core.ops.control import block_cost
 from ..core.ports import SECOND, Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime, Score
 from . import recipes
+from .client_states import ClientStates
 from .federation import Federation
 from .host import cores
 from .records import RoundRecord as Attempt
@@ -38,6 +40,7 @@ from .result import (
 )
 from .scenario import Scenario
 from .stage import Stage, judgements
+from .training import Trained
 
 GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
 
@@ -86,6 +89,7 @@ class _Simulation:
         self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
         self.applied = 0
+        self._member = {d: i for i, d in enumerate(self.stage.data.training)}
         self.rounds_of = [0] * len(self.stage.data.devices)
 
     def run(self) -> SimulationResult:
@@ -135,7 +139,9 @@ class _Simulation:
             self.rounds_of[members[device]] += 1
         due = attempt.succeeded and stage.due(attempt.round) and not self.stop()
         state = self.training.state
-        scores = stage.evaluate(attempt.round, state, self.pool, self.stop) if due else None
+        scores = (
+            stage.evaluate(attempt.round, state, self.pool, self.stop, self._own) if due else None
+        )
         record = _record(attempt, scores)
         self.rounds.append(record)
         self.applied += record.applied
@@ -145,6 +151,11 @@ class _Simulation:
         self._say(RoundFinished(record))
         if self.stop():
             self.federation.stop()
+
+    def _own(self, device: int) -> Array | None:
+        """The client state of a device, by its number in the data: held-out ones have none."""
+        member = self._member.get(device)
+        return None if member is None else self.training.own(member)
 
     def _say(self, event: Event) -> None:
         with self._telling:
@@ -174,6 +185,7 @@ class CompiledTraining:
         judged = cost["personalise"] + 2 * cost["evaluate"]
         self._flops = {"client_update": cost["client_update"], "evaluate": judged}
         self._done, self._counting = 0, threading.Lock()
+        self.kept = ClientStates(runtime.kept_size) if runtime.kept_size else None
 
     @property
     def bundle(self) -> bytes:
@@ -190,13 +202,19 @@ class CompiledTraining:
     def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
         return self.pool.submit(self._train, device, weights, key)
 
+    def own(self, device: int) -> Array | None:
+        """The client state that a device would be judged with; None before it has one."""
+        kept = self.kept.of(device) if self.kept is not None else None
+        return kept.after if kept is not None else None
+
     def evaluate(
         self, device: int, weights: Floats, key: Vector, plan: RingPlan
     ) -> Future[Outcome]:
         return self.pool.submit(self._judge, device, weights, key, plan)
 
     def _judge(self, device: int, weights: Floats, key: Vector, plan: RingPlan) -> Outcome:
-        return metrics.judge(self.runtime, weights, self.arrays[device], key, plan)[1]
+        kept = self.own(device)
+        return metrics.judge(self.runtime, weights, self.arrays[device], key, plan, kept)[1]
 
     def server_update(
         self, weights: Floats, memory: bytes, mean: Floats, weight: float
@@ -211,17 +229,19 @@ class CompiledTraining:
             self._done = 0
 
     def _train(self, device: int, weights: Floats, key: Vector) -> Outcome:
-        update = self.runtime.client_update(weights, self.arrays[device], key)
+        own, data = None, self.arrays[device]
+        if self.kept is not None:
+            on, before = self.kept.name(weights), self.kept.of(device)
+            own = self.runtime.client_state(weights) if before is None else before.base(on)
+        update = self.runtime.client_update(weights, data, key, own)
         with self._counting:
             self._done += 1
             done = self._done
         self.on_update(done, self.runtime.manifest.clients_max)
-        return Outcome(
-            vector=update.vector,
-            examples=recipes.examples(self.arrays[device]),
-            loss=update.loss,
-            finite=update.finite,
-        )
+        facts = (update.vector, recipes.examples(data), update.loss, update.finite)
+        if self.kept is None or own is None or not update.finite:
+            return Outcome(*facts)
+        return Trained(*facts, partial(self.kept.put, device, Kept(on, own, update.kept)))
 
 
 def _record(attempt: Attempt, scores: list[tuple[Score, Score]] | None) -> RoundRecord:

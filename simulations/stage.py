@@ -172,12 +172,19 @@ class Stage:
         return round == self.scenario.rounds or round % self.scenario.evaluation.every == 0
 
     def evaluate(
-        self, round: int, state: Array, pool: ThreadPoolExecutor, stop: Callable[[], bool]
+        self,
+        round: int,
+        state: Array,
+        pool: ThreadPoolExecutor,
+        stop: Callable[[], bool],
+        kept: Callable[[int], Array | None] = lambda device: None,
     ) -> list[tuple[Score, Score]] | None:
-        """Every judged device before and after personalisation; None when stopped on the way."""
+        """Every judged device before and after personalisation; None when stopped on the way.
+        kept: the client state of a device of the data, None where it has none yet.
+        """
         start = time.perf_counter()
         model = self.runtime.model_of(state)
-        futures = [pool.submit(self._judge, d, state, model) for d in self.judged]
+        futures = [pool.submit(self._judge, d, state, model, kept(d)) for d in self.judged]
         scores = []
         for done, future in enumerate(futures):
             if stop():
@@ -190,13 +197,15 @@ class Stage:
         self.walls["evaluation_seconds"] += time.perf_counter() - start
         return scores
 
-    def _judge(self, device: int, state: Array, model: Array) -> tuple[Score, Score]:
+    def _judge(
+        self, device: int, state: Array, model: Array, kept: Array | None
+    ) -> tuple[Score, Score]:
         few_shot = isinstance(self.scenario.data, settings.OmniglotData)
         before, after = [], []
         for episode in range(EPISODES_JUDGED if few_shot else 1):
             # The same key each round: curves then differ by what was learnt, not by what was drawn.
             key = _key(self.scenario.seed, EVALUATION_STREAM, device, episode)
-            own = self.runtime.personalise(state, self.arrays[device], key)
+            own = self.runtime.personalise(state, self.arrays[device], key, kept)
             before.append(self.runtime.evaluate(model, self.arrays[device], key))
             after.append(self.runtime.evaluate(own, self.arrays[device], key))
         return _total(before), _total(after)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -20,6 +21,15 @@ from ..core.privacy.ring import RingPlan
 #: Updates in flight beside the one that each thread runs: ready to follow, or done and not yet
 #: needed. Each is a vector as long as the model.
 AHEAD = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Trained(Outcome):
+    """The outcome of a training that leaves a client state. put_down: keeps that, once virtual time
+    has come to the training's end.
+    """
+
+    put_down: Callable[[], None] = lambda: None
 
 
 class Training(Protocol):

@@ -1,28 +1,54 @@
 """Federated algorithms and personalisation, each one small file beside its paper."""
 
 from .algorithm import Algorithm, ClientResult, evaluate
+from .anil import Anil
+from .apfl import Apfl
+from .ditto import Ditto
 from .fedavg import FedAvg
+from .feddyn import FedDyn
 from .fedmeta import Maml, MetaSgd, MetaSgdState
+from .fednova import FedNova
 from .fedprox import FedProx
+from .fedsgd import FedSgd
+from .heads import FedBabu, FedPer, FedRep
+from .ifca import Ifca
+from .perfedavg import PerFedAvg
+from .pfedme import PFedMe
+from .protonet import ProtoNet
 from .reptile import Reptile
 from .sampling import Batch, Episodes, EpisodeTable, Samples, SampleSet
+from .scaffold import Scaffold
 from .task import Classification, Metrics
 
 __all__ = [
     "Algorithm",
+    "Anil",
+    "Apfl",
     "Batch",
     "Classification",
     "ClientResult",
+    "Ditto",
     "EpisodeTable",
     "Episodes",
     "FedAvg",
+    "FedBabu",
+    "FedDyn",
+    "FedNova",
+    "FedPer",
     "FedProx",
+    "FedRep",
+    "FedSgd",
+    "Ifca",
     "Maml",
     "MetaSgd",
     "MetaSgdState",
     "Metrics",
+    "PFedMe",
+    "PerFedAvg",
+    "ProtoNet",
     "Reptile",
     "SampleSet",
     "Samples",
+    "Scaffold",
     "evaluate",
 ]

@@ -22,8 +22,9 @@ has, what a device weighs, where the model lies in the state, or how it is made 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,15 +35,19 @@ from ..nn.optim import Optimizer, apply, sgd
 from .sampling import SampleSet
 from .task import Classification, Metrics
 
+#: (task, current, state, data, order, step) -> (loss f32[], what to descend on, like `current`).
+Gradient: TypeAlias = Callable[[Classification, Any, Any, Any, Tensor, Any], Any]
+
 
 class ClientResult(NamedTuple):
     """`update`: a tree like the state; `weight`: f32[], what the mean weighs it by; `loss`: f32[],
-    mean over steps.
+    mean over steps; `kept`: the next client state, like the one before.
     """
 
     update: Any
     weight: Tensor
     loss: Tensor
+    kept: Any = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,10 @@ class Algorithm:
         """The model in the state."""
         return state
 
+    def client_state(self, task: Classification, state: Any) -> Any:
+        """What a device remembers before it first takes part, given the state that it then sees."""
+        return ()
+
     def steps(self, task: Classification, data: Any) -> Any:
         """Local steps a pass."""
         return task.source.steps(data)
@@ -92,20 +101,37 @@ class Algorithm:
         return value_and_grad(task.loss)(current, batch)
 
     def client_update(
-        self, task: Classification, state: Any, data: Any, key: Tensor
+        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
-        """A device's whole local training."""
-        current, memory = state, self.local.init(state)
+        """A device's whole local training. kept: its client state."""
+        current, loss = self.descend(task, state, state, data, key)
+        return ClientResult(tree.map(np.subtract, current, state), self.weight(data), loss, kept)
+
+    def descend(
+        self,
+        task: Classification,
+        start: Any,
+        state: Any,
+        data: Any,
+        key: Tensor,
+        gradient: Gradient | None = None,
+        epochs: int | None = None,
+    ) -> tuple[Any, Tensor]:
+        """The shared loop: (where it ends, the mean loss over steps, f32[]). start: where it
+        begins; state: what `gradient` is told that it did, where the two are not one. gradient,
+        epochs: in place of the algorithm's own.
+        """
+        gradient = gradient or self.gradient
+        current, memory = start, self.local.init(start)
         total, count = np.float32(0.0), np.float32(0.0)
-        for epoch in range(self.epochs):
+        for epoch in range(self.epochs if epochs is None else epochs):
             order = task.source.order(data, random.fold_in(key, epoch))
             for step in range(self.steps(task, data)):
-                loss, gradient = self.gradient(task, current, state, data, order, step)
-                change, memory = self.local.update(gradient, memory, current)
+                loss, slope = gradient(task, current, state, data, order, step)
+                change, memory = self.local.update(slope, memory, current)
                 current = apply(current, change)
                 total, count = total + loss, count + 1.0
-        update = tree.map(np.subtract, current, state)
-        return ClientResult(update, self.weight(data), total / np.maximum(count, 1.0))
+        return current, total / np.maximum(count, 1.0)
 
     def memory(self, state: Any) -> Any:
         """What the server remembers before the first round."""
@@ -116,10 +142,15 @@ class Algorithm:
         step, memory = self.server.update(tree.map(np.negative, mean), memory, state)
         return apply(state, step), memory
 
-    def personalise(self, task: Classification, state: Any, data: Any, key: Tensor) -> Any:
-        """The device's own model: fine-tuned on its support set."""
+    def personalise(
+        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+    ) -> Any:
+        """The device's own model: the shared one, fine-tuned on its support set."""
+        return self.fine_tuned(task, self.model(state), data, key)
+
+    def fine_tuned(self, task: Classification, model: Any, data: Any, key: Tensor) -> Any:
+        """The model after `personal_steps` gradient steps on the support set."""
         order = task.source.order(data, key)
-        model = self.model(state)
         for step in range(self.personal_steps):
             batch = task.source.adaptation(data, order, step)
             _, gradient = value_and_grad(task.loss)(model, batch)

@@ -1,11 +1,12 @@
 """From a task and an algorithm to a bundle: traces the programs that every tier runs.
 
-    init(key)                          -> state, memory
-    client_update(state, data, key)    -> vector u32[L], loss f32[], finite bool[]
-    server_update(state, memory, mean) -> state, memory
-    evaluate(model, data, key)         -> loss, correct, count (sums over the query set)
-    personalise(state, data, key)      -> model
-    infer(model, x)                    -> logits; x is raw, as the rows of a device's data are
+    init(key)                            -> state, memory
+    client_state(state)                  -> kept; where devices remember anything at all
+    client_update(state, data, key, kept) -> vector u32[L], loss f32[], finite bool[], kept
+    server_update(state, memory, mean)   -> state, memory
+    evaluate(model, data, key)           -> loss, correct, count (sums over the query set)
+    personalise(state, data, key, kept)  -> model
+    infer(model, x)                      -> logits; x is raw, as the rows of a device's data are
 
 `client_update` is a device's whole work in one program: every pass over its data, and at the end
 the update clipped, rounded into the ring and laid out as the vector that is uploaded. `mean` is a
@@ -74,6 +75,11 @@ def build(
     state = tree.unflatten(state_structure, types[:cut])
     memory = tree.unflatten(memory_structure, types[cut:])
     model, positions = _model(algorithm, state_structure, types[:cut])
+    first_kept = trace(_client_state(task, algorithm), state, name="client_state")
+    kept_types = _results(first_kept)
+    kept_names = list(first_kept.out_structure.paths("kept"))
+    _check_kept(kept_names, kept_types)
+    kept = tree.unflatten(first_kept.out_structure, kept_types)
     dimension = sum(t.size for t in types[:cut])
     plan = ring.RingPlan(clip, clients_max, dimension, rotated=rotated)
     if promise is not None:
@@ -87,15 +93,20 @@ def build(
             state,
             data,
             KEY,
+            kept,
             name="client_update",
         ),
         "server_update": trace(
             _server_update(algorithm), state, memory, state, name="server_update"
         ),
         "evaluate": trace(_evaluate(task), model, data, KEY, name="evaluate"),
-        "personalise": trace(_personalise(task, algorithm), state, data, KEY, name="personalise"),
+        "personalise": trace(
+            _personalise(task, algorithm), state, data, KEY, kept, name="personalise"
+        ),
         "infer": trace(_infer(task), model, example, name="infer"),
     }
+    if kept_types:
+        traced["client_state"] = first_kept
     manifest = Manifest(
         task=task.name,
         algorithm=type(algorithm).__name__,
@@ -112,6 +123,7 @@ def build(
         noise=plan.noise,
         central=plan.central,
         rotated=plan.rotated,
+        client_state=tuple(Leaf.of(n, t) for n, t in zip(kept_names, kept_types, strict=True)),
     )
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
@@ -135,6 +147,21 @@ def _check_state(names: Sequence[str], types: Sequence[TensorType]) -> None:
         raise DelianError(
             f"the model has {count} numbers to learn; from 1 to {DIMENSION_MAX} can be sent",
             "its init function gives a tree of f32 arrays",
+        )
+
+
+def _check_kept(names: Sequence[str], types: Sequence[TensorType]) -> None:
+    """What devices remember is f32, and bounded: each keeps two of it on its disk."""
+    for name, found in zip(names, types, strict=True):
+        if found.dtype is not DType.F32:
+            raise DelianError(
+                f"the client state's `{name}` is {found}, and it is made of f32 arrays",
+                "make it with .astype(np.float32)",
+            )
+    count = sum(t.size for t in types)
+    if count > DIMENSION_MAX:
+        raise DelianError(
+            f"the client state has {count} numbers; a device keeps {DIMENSION_MAX} at most"
         )
 
 
@@ -163,19 +190,28 @@ def _init(task: Classification, algorithm: Algorithm) -> Any:
     return init
 
 
+def _client_state(task: Classification, algorithm: Algorithm) -> Any:
+    def client_state(state: Any) -> Any:
+        return algorithm.client_state(task, state)
+
+    return client_state
+
+
 def _client_update(
     task: Classification, algorithm: Algorithm, plan: ring.RingPlan, weight_max: float
 ) -> Any:
-    def client_update(state: Any, data: Any, key: Tensor) -> Any:
+    def client_update(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
         keys = random.split(key, 2)
-        result = algorithm.client_update(task, state, data, keys[0])
+        result = algorithm.client_update(task, state, data, keys[0], kept)
         leaves = [leaf.reshape(-1) for leaf in tree.leaves(result.update)]
         update = np.concatenate(leaves)
         # A share of the largest weight, so that the ring's bound on one update holds for every
         # device.
         weight = np.minimum(result.weight / weight_max, 1.0)
         finite = np.isfinite(result.loss) & np.isfinite(np.sum(update))
-        return ring.encode(update, weight, keys[1], plan), result.loss, finite
+        for leaf in tree.leaves(result.kept):
+            finite = finite & np.isfinite(np.sum(leaf))
+        return ring.encode(update, weight, keys[1], plan), result.loss, finite, result.kept
 
     return client_update
 
@@ -195,8 +231,8 @@ def _evaluate(task: Classification) -> Any:
 
 
 def _personalise(task: Classification, algorithm: Algorithm) -> Any:
-    def personalise(state: Any, data: Any, key: Tensor) -> Any:
-        return algorithm.personalise(task, state, data, key)
+    def personalise(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
+        return algorithm.personalise(task, state, data, key, kept)
 
     return personalise
 

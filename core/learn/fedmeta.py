@@ -97,7 +97,9 @@ class MetaSgd(Maml):
             model = tree.map(lambda p, a, g: p - a * g, model, state.rates, gradient)
         return model
 
-    def personalise(self, task: Classification, state: MetaSgdState, data: Any, key: Tensor) -> Any:
+    def personalise(
+        self, task: Classification, state: MetaSgdState, data: Any, key: Tensor, kept: Any = ()
+    ) -> Any:
         order = task.source.order(data, key)
         model = state.model
         for step in range(self.personal_steps):

@@ -73,15 +73,20 @@ def decode(total: Vector, plan: ring.RingPlan) -> dict[str, float]:
 
 
 def judge(
-    runtime: Runtime, state: Any, data: Any, key: Vector, plan: ring.RingPlan
+    runtime: Runtime,
+    state: Any,
+    data: Any,
+    key: Vector,
+    plan: ring.RingPlan,
+    kept: Any | None = None,
 ) -> tuple[Any, Outcome]:
     """A device's part in an evaluation: its own model f32[M], and the outcome to upload.
 
-    state: f32[D], the shared model's. Without a query set the outcome has no vector; where a metric
-    is infinite or no number, `finite` is False.
+    state: f32[D], the shared model's; kept: f32[K], its client state, if it has one. Without a
+    query set the outcome has no vector; where a metric is infinite or no number, `finite` is False.
     """
     keys = random.split(key, 2)
-    own = runtime.personalise(state, data, keys[0])
+    own = runtime.personalise(state, data, keys[0], kept)
     before = runtime.evaluate(runtime.model_of(state), data, keys[0])
     after = runtime.evaluate(own, data, keys[0])
     count = int(before.count)

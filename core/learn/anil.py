@@ -1,0 +1,48 @@
+"""ANIL: almost no inner loop.
+
+Raghu, Raghu, Bengio and Vinyals, "Rapid Learning or Feature Reuse? Towards Understanding the
+Effectiveness of MAML", ICLR 2020, section 4: MAML whose inner steps, in training and after, move
+the head alone; the outer step moves everything. An adaptation costs one layer's gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import functional, tree
+from ..api import grad
+from ..ir import Tensor
+from .fedmeta import Maml
+from .heads import head_only
+from .sampling import Batch
+from .task import Classification
+
+
+@dataclass(frozen=True)
+class Anil(Maml):
+    """`head_leaves`: how many of the model's last leaves are its head."""
+
+    head_leaves: int = 2
+
+    def inner(self, task: Classification, model: Any, batch: Batch) -> Any:
+        """One inner step."""
+        gradient = head_only(grad(task.loss)(model, batch), self.head_leaves)
+        if self.first_order:
+            gradient = tree.map(functional.stop_gradient, gradient)
+        return tree.map(lambda p, g: p - self.inner_learning_rate * g, model, gradient)
+
+    def adapt(self, task: Classification, state: Any, batch: Batch) -> Any:
+        model = state
+        for _ in range(self.inner_steps):
+            model = self.inner(task, model, batch)
+        return model
+
+    def personalise(
+        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+    ) -> Any:
+        order = task.source.order(data, key)
+        model = state
+        for step in range(self.personal_steps):
+            model = self.inner(task, model, task.source.adaptation(data, order, step))
+        return model

@@ -1,0 +1,61 @@
+"""Ditto.
+
+Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML
+2021, algorithm 1: beside its part in the shared model w, here by federated averaging, each device
+trains a model v_k of its own, held near w:
+
+    v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w_t))
+
+v_k is the client state and never leaves the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import random, tree
+from ..ir import Tensor
+from .algorithm import Algorithm, ClientResult
+from .task import Classification
+
+
+@dataclass(frozen=True)
+class Ditto(Algorithm):
+    """`attraction` is the paper's lambda; v_k is trained by as many passes as w, by the same local
+    optimiser. The device's own model is v_k itself, or near the shared model where a device was
+    never trained.
+    """
+
+    attraction: float = 0.1
+
+    def client_state(self, task: Classification, state: Any) -> Any:
+        return state
+
+    def client_update(
+        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+    ) -> ClientResult:
+        keys = random.split(key, 2)
+        shared = Algorithm.client_update(self, task, state, data, keys[0])
+        own, _ = self.descend(task, kept, state, data, keys[1], self.attracted)
+        return shared._replace(kept=own)
+
+    def attracted(
+        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+    ) -> Any:
+        """grad F_k(v_k) + lambda (v_k - w_t), and F_k."""
+        loss, gradient = self.gradient(task, current, state, data, order, step)
+        return loss, tree.map(
+            lambda g, v, w: g + self.attraction * (v - w), gradient, current, state
+        )
+
+    def personalise(
+        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+    ) -> Any:
+        """v_k after `personal_steps` more."""
+        order = task.source.order(data, key)
+        own = kept
+        for step in range(self.personal_steps):
+            _, gradient = self.attracted(task, own, state, data, order, step)
+            own = tree.map(lambda v, g: v - self.personal_learning_rate * g, own, gradient)
+        return own

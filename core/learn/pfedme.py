@@ -1,0 +1,68 @@
+"""pFedMe.
+
+Dinh, Tran and Nguyen, "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020,
+algorithm 1: a device's loss is the Moreau envelope of its own, F_i(w) = min_theta f_i(theta) +
+lambda/2 |theta - w|^2. The minimiser theta_i(w) is its personal model, the envelope's gradient
+lambda (w - theta_i(w)) what it descends on:
+
+    theta ~ argmin f(theta; batch) + lambda/2 |theta - w|^2           K gradient steps, equation 7
+    w <- w - eta lambda (w - theta)                                                 R of these
+    w_{t+1} = (1 - beta) w_t + beta mean w_i                     the rate of the server's SGD: beta
+
+theta_i is found anew from w whenever it is asked for, so a device keeps nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import tree
+from ..api import value_and_grad
+from ..ir import Tensor
+from .algorithm import Algorithm
+from .sampling import Batch
+from .task import Classification
+
+
+@dataclass(frozen=True)
+class PFedMe(Algorithm):
+    """`inner_steps` is the paper's K, `inner_learning_rate` the rate of those steps, `penalty` its
+    lambda, the rate of the local SGD its eta.
+    """
+
+    inner_steps: int = 5
+    inner_learning_rate: float = 0.05
+    penalty: float = 15.0
+
+    def nearby(self, task: Classification, model: Any, centre: Any, batch: Batch) -> Any:
+        """(f at the start, theta): K steps from `model` on the batch, held near `centre`."""
+        first = None
+        for _ in range(self.inner_steps):
+            loss, gradient = value_and_grad(task.loss)(model, batch)
+            first = loss if first is None else first
+            model = tree.map(
+                lambda t, g, w: t - self.inner_learning_rate * (g + self.penalty * (t - w)),
+                model,
+                gradient,
+                centre,
+            )
+        return first, model
+
+    def gradient(
+        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+    ) -> Any:
+        batch = task.source.batch(data, order, step)
+        loss, theta = self.nearby(task, current, current, batch)
+        return loss, tree.map(lambda w, t: self.penalty * (w - t), current, theta)
+
+    def personalise(
+        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+    ) -> Any:
+        """theta_i(w): `personal_steps` batches, K steps on each."""
+        order = task.source.order(data, key)
+        model = state
+        for step in range(self.personal_steps):
+            batch = task.source.adaptation(data, order, step)
+            _, model = self.nearby(task, model, state, batch)
+        return model

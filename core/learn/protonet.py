@@ -1,0 +1,71 @@
+"""Prototypical networks.
+
+Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017, algorithm 1:
+a class is the mean c_k of its support rows in the space of the features f, and a row belongs to the
+nearest class (equations 1 and 2):
+
+    c_k = mean of f(x) over the support rows of class k
+    p(y = k | x) = softmax_k(-|f(x) - c_k|^2)
+
+The squared length of f(x) is the same for every class, so this is a linear layer on the features,
+with weights 2 c_k and biases -|c_k|^2 (their section 2.4): an adaptation is a head put in place,
+and the device's own model is of the same form as the shared one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import functional
+from ..ir import Tensor
+from .fedmeta import Maml
+from .heads import head_of, with_head
+from .sampling import Batch
+from .task import Classification
+
+#: The bias of a class without support rows: it is nobody's nearest.
+NOBODY = -1e4
+
+
+@dataclass(frozen=True)
+class ProtoNet(Maml):
+    """For models whose last two leaves are a dense layer's weight f32[F, C] and bias f32[C]; what
+    is before it makes the features. That layer itself is not learnt.
+    """
+
+    def features(self, state: Any, batch: Batch) -> Tensor:
+        """f(x), f32[B, F]: the model with an identity for its last layer."""
+        weight, _ = head_of(state, 2)
+        width = weight.shape[0]
+        identity = [np.eye(width, dtype=np.float32), np.zeros(width, np.float32)]
+        return with_head(state, identity)(batch.x, batch.weight)
+
+    def adapt(self, task: Classification, state: Any, batch: Batch) -> Any:
+        """The model with the prototypes of one support batch for its head."""
+        return self.classifier(state, *self.sums(state, batch))
+
+    def sums(self, state: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        """By class, the sum of features f32[C, F] and the number of rows f32[C]."""
+        classes = head_of(state, 2)[1].shape[0]
+        member = functional.one_hot(batch.y, classes) * batch.weight[:, None]
+        return np.transpose(member) @ self.features(state, batch), np.sum(member, axis=0)
+
+    def classifier(self, state: Any, sums: Tensor, counts: Tensor) -> Any:
+        """The model with these prototypes for its head."""
+        prototypes = sums / np.maximum(counts, 1.0)[:, None]
+        biases = np.where(counts > 0.0, -np.sum(prototypes * prototypes, axis=1), NOBODY)
+        return with_head(state, [2.0 * np.transpose(prototypes), biases])
+
+    def personalise(
+        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+    ) -> Any:
+        """Prototypes of `personal_steps` batches of the support set."""
+        order = task.source.order(data, key)
+        sums, counts = self.sums(state, task.source.adaptation(data, order, 0))
+        for step in range(1, self.personal_steps):
+            more, others = self.sums(state, task.source.adaptation(data, order, step))
+            sums, counts = sums + more, counts + others
+        return self.classifier(state, sums, counts)

@@ -1,0 +1,85 @@
+"""SCAFFOLD.
+
+Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, "SCAFFOLD: Stochastic Controlled Averaging for
+Federated Learning", ICML 2020, algorithm 1. Devices with different data pull the model apart; a
+control variate c_i on each, and their mean c at the server, take that drift out of every step:
+
+    y_i <- y_i - eta_l (g_i(y_i) - c_i + c)                                            line 10
+    c_i+ = c_i - c + (x - y_i) / (K eta_l)                                 line 12, option II
+    upload (y_i - x, c_i+ - c_i); c_i <- c_i+                                    lines 13, 14
+    x <- x + eta_g mean (y_i - x);  c <- c + |S|/N mean (c_i+ - c_i)             lines 16, 17
+
+The state is (x, eta_l c) and the client state eta_l c_i: so scaled, both halves of an upload, twice
+the model, have about the same size, and one clip and one step of the ring serve them both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import tree
+from ..ir import Tensor
+from ..nn.optim import apply
+from .algorithm import Algorithm, ClientResult
+from .task import Classification
+
+
+class Controlled(NamedTuple):
+    """`model`: x; `control`: eta_l c, like it."""
+
+    model: Any
+    control: Any
+
+
+@dataclass(frozen=True)
+class Scaffold(Algorithm):
+    """`local_learning_rate` is eta_l, the rate of the local SGD; the rate of the server's is eta_g.
+    `share` is |S|/N, the share of the fleet that a round takes. All devices weigh alike.
+    """
+
+    local_learning_rate: float = 0.1
+    share: float = 1.0
+
+    def init(self, task: Classification, key: Tensor) -> Controlled:
+        model = task.init(key)
+        return Controlled(model, tree.map(np.zeros_like, model))
+
+    def model(self, state: Controlled) -> Any:
+        return state.model
+
+    def client_state(self, task: Classification, state: Controlled) -> Any:
+        return tree.map(np.zeros_like, state.model)
+
+    def weight(self, data: Any) -> Tensor:
+        return np.float32(1.0)
+
+    def gradient(
+        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+    ) -> Any:
+        """`state` is c - c_i, which stays the same all through a round."""
+        loss, gradient = Algorithm.gradient(self, task, current, state, data, order, step)
+        return loss, tree.map(np.add, gradient, state)
+
+    def client_update(
+        self, task: Classification, state: Controlled, data: Any, key: Tensor, kept: Any = ()
+    ) -> ClientResult:
+        drift = tree.map(lambda c, own: (c - own) / self.local_learning_rate, state.control, kept)
+        end, loss = self.descend(task, state.model, drift, data, key)
+        moved = tree.map(np.subtract, end, state.model)
+        steps = np.maximum(np.float32(self.epochs * self.steps(task, data)), 1.0)
+        control = tree.map(lambda c, d: -c - d / steps, state.control, moved)
+        update = Controlled(moved, control)
+        return ClientResult(update, self.weight(data), loss, apply(kept, control))
+
+    def memory(self, state: Controlled) -> Any:
+        return self.server.init(state.model)
+
+    def server_update(
+        self, state: Controlled, memory: Any, mean: Controlled
+    ) -> tuple[Controlled, Any]:
+        model, memory = Algorithm.server_update(self, state.model, memory, mean.model)
+        control = tree.map(lambda c, d: c + self.share * d, state.control, mean.control)
+        return Controlled(model, control), memory
