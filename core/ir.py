@@ -20,6 +20,7 @@ new block.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .errors import Loc
+from .errors import DelianError, Loc
 
 Array: TypeAlias = npt.NDArray[Any]
 #: A tensor of the compiled language: NumPy's array or scalar where a function runs as plain Python,
@@ -44,6 +45,8 @@ class DType(Enum):
 
     F64 = "f64"
     F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
     I64 = "i64"
     I32 = "i32"
     U32 = "u32"
@@ -52,16 +55,25 @@ class DType(Enum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        return _NUMPY[self]
+        """NumPy's; for bf16, which NumPy has not, that of the package ml_dtypes.
+
+        Raises DelianError for bf16 where that package is not installed.
+        """
+        return _bfloat16() if self is DType.BF16 else _NUMPY[self]
 
     @property
     def itemsize(self) -> int:
         """Bytes an element."""
-        return _NUMPY[self].itemsize
+        return _ITEMSIZE[self]
 
     @property
     def is_float(self) -> bool:
-        return self in (DType.F64, DType.F32)
+        return self in _FLOATS
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a float of 16 bits: arithmetic on it is done in f32, and rounded."""
+        return self is DType.F16 or self is DType.BF16
 
     @property
     def is_int(self) -> bool:
@@ -70,12 +82,16 @@ class DType(Enum):
     @classmethod
     def of(cls, dtype: npt.DTypeLike) -> DType:
         """The element type of a NumPy dtype; raises KeyError for one that the IR has not."""
-        return _FROM_NUMPY[np.dtype(dtype)]
+        made = np.dtype(dtype)
+        if made.name == "bfloat16":
+            return cls.BF16
+        return _FROM_NUMPY[made]
 
 
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F64: np.dtype(np.float64),
     DType.F32: np.dtype(np.float32),
+    DType.F16: np.dtype(np.float16),
     DType.I64: np.dtype(np.int64),
     DType.I32: np.dtype(np.int32),
     DType.U32: np.dtype(np.uint32),
@@ -83,6 +99,20 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.BOOL: np.dtype(np.bool_),
 }
 _FROM_NUMPY: dict[np.dtype[Any], DType] = {n: d for d, n in _NUMPY.items()}
+_ITEMSIZE = {DType.BF16: 2, **{d: n.itemsize for d, n in _NUMPY.items()}}
+_FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
+
+
+@functools.cache
+def _bfloat16() -> np.dtype[Any]:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise DelianError(
+            "arrays of bf16 need the package ml_dtypes, which is not installed",
+            "install delian[bf16], or use f16 or f32",
+        ) from None
+    return np.dtype(ml_dtypes.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +155,31 @@ class ListType:
     The empty list stands for "all zeros" of unknown length: popping it gives zeros and the empty
     list again, and adding it to a list gives that list. With that, push and pop are each other's
     adjoints, and reverse mode through a loop of unknown trip count is closed under reverse mode.
+
+    With `lanes` it is an array of such stacks, each of a length of its own: what `vmap` makes of a
+    list that a masked loop carries. A push or pop does one to every lane at once.
     """
 
     element: Type
+    lanes: tuple[int, ...] = ()
+
+    @property
+    def item(self) -> Type:
+        """What is pushed and popped: the element, for each lane."""
+        return in_lanes(self.element, self.lanes)
 
     def __str__(self) -> str:
-        return f"list<{self.element}>"
+        lanes = f"[{','.join(map(str, self.lanes))}]" if self.lanes else ""
+        return f"list<{self.element}>{lanes}"
+
+
+def in_lanes(type: Type, lanes: tuple[int, ...]) -> Type:
+    """The type of one value of a type for each lane: more axes in front."""
+    if not lanes:
+        return type
+    if isinstance(type, ListType):
+        return ListType(type.element, (*lanes, *type.lanes))
+    return TensorType(type.dtype, (*lanes, *type.shape))
 
 
 Type: TypeAlias = TensorType | ListType

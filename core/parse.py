@@ -401,7 +401,9 @@ class _Parser:
         kind: Type = TensorType(self._dtype(), self._shape())
         for _ in range(depth):
             self._expect(">")
-            kind = ListType(kind)
+            # A `[` here begins the lanes: after a type, nothing else does.
+            at_lanes = self.token.kind == "mark" and self.token.text == "["
+            kind = ListType(kind, self._shape() if at_lanes else ())
         return kind
 
 

@@ -15,6 +15,7 @@ How often a loop runs cannot be told from the program; who runs it sets a deadli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,8 +65,11 @@ def verify(program: Function | Block, limits: Limits | None = None) -> None:
 
 def verify_type(type: Type, limits: Limits) -> None:
     """Raises VerifyError when a type goes beyond the limits."""
-    depth = 0
+    depth, lanes = 0, 1
     while isinstance(type, ListType):
+        if len(type.lanes) > limits.rank_max or any(size < 1 for size in type.lanes):
+            raise VerifyError(f"a list has lanes {list(type.lanes)[: limits.rank_max]}")
+        lanes *= math.prod(type.lanes)
         type, depth = type.element, depth + 1
         if depth > limits.list_nesting_max:
             raise VerifyError(f"lists nest more than {limits.list_nesting_max} deep")
@@ -73,8 +77,12 @@ def verify_type(type: Type, limits: Limits) -> None:
         raise VerifyError(f"a tensor of rank {len(type.shape)}; at most {limits.rank_max}")
     if any(size < 0 for size in type.shape):
         raise VerifyError(f"{type} has a negative size")
-    if type.nbytes > limits.tensor_bytes_max:
-        raise VerifyError(f"{type} takes {type.nbytes} bytes; at most {limits.tensor_bytes_max}")
+    if lanes * type.nbytes > limits.tensor_bytes_max:
+        lanes_text = f", {lanes} times," if lanes > 1 else ""
+        raise VerifyError(
+            f"{type}{lanes_text} takes {lanes * type.nbytes} bytes; at most"
+            f" {limits.tensor_bytes_max}"
+        )
 
 
 def _verify_names(fn: Function, limits: Limits | None) -> None:

@@ -7,16 +7,20 @@ The adjoint of push is pop, and that of pop is push:
 
 A stack is a chain of cells that share what is below them, so keeping every version of one costs no
 copies: second order does keep them.
+
+Where a list has lanes, each is a stack of its own; `list_select` chooses between two lists lane by
+lane, and `list_take` picks lanes. Only `transforms.vmap` makes these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..ir import Block, Builder, ListType, Op, Type
+from ..ir import Array, Block, Builder, DType, ListType, Op, TensorType, Type
 from .checks import NUMERIC, differ, fail, list_of, tensor
 from .rules import filled
 from .table import Attrs, Maybe, Primitive
@@ -57,13 +61,56 @@ class Stack:
             a, b = a.below, b.below
         result = b if a.below is None else a
         for value in reversed(sums):
-            result = result.push(value if isinstance(value, Stack) else np.asarray(value))
+            is_list = isinstance(value, Stack | Lanes)
+            result = result.push(value if is_list else np.asarray(value))
         return result
+
+
+class Lanes:
+    """The run-time value of a list with lanes: an array of stacks."""
+
+    __slots__ = ("stacks",)
+
+    def __init__(self, stacks: Array) -> None:
+        self.stacks = stacks
+
+    @classmethod
+    def each(cls, shape: tuple[int, ...], make: Callable[[tuple[int, ...]], Stack]) -> Lanes:
+        stacks = np.empty(shape, dtype=object)
+        for at in np.ndindex(shape):
+            stacks[at] = make(at)
+        return cls(stacks)
+
+    def __getitem__(self, at: tuple[int, ...]) -> Any:
+        """One lane, or the lanes within it."""
+        found = self.stacks[at]
+        return found if isinstance(found, Stack) else Lanes(found)
+
+    def push(self, value: Any) -> Lanes:
+        return self.each(self.stacks.shape, lambda at: self.stacks[at].push(value[at]))
+
+    def pop(self) -> tuple[Lanes, Any]:
+        shape = self.stacks.shape
+        pairs = {at: self.stacks[at].pop() for at in np.ndindex(shape)}
+        tops = [top for _, top in pairs.values()]
+        if isinstance(tops[0], Stack):
+            value: Any = self.each(shape, lambda at: pairs[at][1])
+        elif isinstance(tops[0], Lanes):
+            whole = np.array([t.stacks for t in tops], dtype=object)
+            value = Lanes(whole.reshape(*shape, *tops[0].stacks.shape))
+        else:
+            value = np.stack(tops).reshape(*shape, *np.shape(tops[0]))
+        return self.each(shape, lambda at: pairs[at][0]), value
+
+    def __add__(self, other: Lanes) -> Lanes:
+        return self.each(self.stacks.shape, lambda at: self.stacks[at] + other.stacks[at])
 
 
 def zero_of(type_: Type) -> Any:
     """The zero of a type: an array of zeros, or the empty stack."""
     if isinstance(type_, ListType):
+        if type_.lanes:
+            return Lanes.each(type_.lanes, lambda at: Stack(type_.element))
         return Stack(type_.element)
     return np.zeros(type_.shape, type_.dtype.numpy)
 
@@ -77,14 +124,14 @@ def _empty_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -
 
 def _push_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
     stack = list_of("list_push", types[0])
-    if types[1] != stack.element:
+    if types[1] != stack.item:
         fail("list_push", f"{stack} cannot hold {types[1]}")
     return (stack,)
 
 
 def _pop_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
     stack = list_of("list_pop", types[0])
-    return (stack, stack.element)
+    return (stack, stack.item)
 
 
 def _add_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
@@ -98,8 +145,28 @@ def _add_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> 
     return (stack,)
 
 
+def _select_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    pred, a, b = types
+    stack = list_of("list_select", a)
+    if a != b:
+        differ("list_select", a, b)
+    wanted = TensorType(DType.BOOL, stack.lanes)
+    if pred != wanted:
+        fail("list_select", f"the predicate for {stack} must be {wanted}, not {pred}")
+    return (stack,)
+
+
+def _take_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    stack, at = list_of("list_take", types[0]), types[1]
+    if type(at) is not TensorType or at.dtype is not DType.I64:
+        fail("list_take", f"the lanes must be i64, not {at}")
+    if math.prod(stack.lanes) == 0 or not at.shape:
+        fail("list_take", f"{stack} and the lanes {at} must both have lanes")
+    return (ListType(stack.element, at.shape),)
+
+
 def _empty(args: Sequence[Any], attrs: Attrs) -> Sequence[Any]:
-    return (Stack(attrs["type"].element),)
+    return (zero_of(attrs["type"]),)
 
 
 def _push(args: Sequence[Any], attrs: Attrs) -> Sequence[Any]:
@@ -114,6 +181,37 @@ def _pop(args: Sequence[Any], attrs: Attrs) -> Sequence[Any]:
 def _add(args: Sequence[Any], attrs: Attrs) -> Sequence[Any]:
     with np.errstate(all="ignore"):
         return (args[0] + args[1],)
+
+
+def _select(args: Sequence[Any], attrs: Attrs) -> Sequence[Any]:
+    pred, a, b = args
+    if isinstance(a, Stack):
+        return (a if pred else b,)
+    return (Lanes(np.where(pred, a.stacks, b.stacks)),)
+
+
+def _take(args: Sequence[Any], attrs: Attrs) -> Sequence[Any]:
+    stack, at = args
+    if isinstance(stack, Stack):
+        return (Lanes.each(at.shape, lambda _: stack),)
+    flat = stack.stacks.reshape(-1)
+    return (Lanes(flat[np.clip(at, 0, flat.size - 1)]),)
+
+
+def _select_back(b: Builder, op: Op, cotangents: Sequence[Maybe]) -> Sequence[Maybe]:
+    (g,), pred = cotangents, op.operands[0]
+    if g is None:
+        return (None, None, None)
+    zero = b.zeros(g.type)
+    return (None, b("list_select", pred, g, zero), b("list_select", pred, zero, g))
+
+
+def _select_forward(b: Builder, op: Op, tangents: Sequence[Maybe]) -> Sequence[Maybe]:
+    if tangents[1] is None and tangents[2] is None:
+        return (None,)
+    pred = op.operands[0]
+    _, if_true, if_false = filled(b, op, (pred, *tangents[1:]))
+    return (b("list_select", pred, if_true, if_false),)
 
 
 def _push_back(b: Builder, op: Op, cotangents: Sequence[Maybe]) -> Sequence[Maybe]:
@@ -165,4 +263,15 @@ ROWS = (
     Primitive("list_push", _push_type, _push, _push_back, _push_forward, lambda op: 0, operands=2),
     Primitive("list_pop", _pop_type, _pop, _pop_back, _pop_forward, lambda op: 0, operands=1),
     Primitive("list_add", _add_type, _add, _add_back, _add_forward, _cost, operands=2),
+    Primitive(
+        "list_select",
+        _select_type,
+        _select,
+        _select_back,
+        _select_forward,
+        lambda op: 0,
+        operands=3,
+    ),
+    # What is taken stands in for lanes that are masked out: no derivative flows through it.
+    Primitive("list_take", _take_type, _take, None, None, lambda op: 0, operands=2),
 )

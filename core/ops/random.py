@@ -21,7 +21,7 @@ def _threefry_type(
 ) -> tuple[Type, ...]:
     k0, k1, c0, c1 = types
     # One key for all counters, or a key for each.
-    if k0 != c0 or k1 != c0:
+    if k0 != c0 or k1 != c0 or k0 != TensorType(DType.U32, getattr(c0, "shape", ())):
         scalar("threefry", k0, DType.U32, "the first half of the key")
         scalar("threefry", k1, DType.U32, "the second half of the key")
     if type(c0) is not TensorType or c0.dtype is not DType.U32:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .emit import FunctionWriter
 
 #: Operations that take list memory.
-_TAKES_MEMORY = frozenset(["list_push", "list_add"])
+_TAKES_MEMORY = frozenset(["list_push", "list_pop", "list_add", "list_select", "list_take"])
 
 
 def variable_type(value: Value) -> str:

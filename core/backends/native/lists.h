@@ -137,3 +137,106 @@ DL_FUNCTION const dl_node *dl_list_add(dl_heap *h, const dl_node *a, const dl_no
   *link = a ? a : b;
   return sum;
 }
+
+/* A list with lanes: an array of stacks in the heap, each a list as above; 0 when all are empty. Such arrays are never
+ * changed either. */
+typedef const dl_node *const *dl_lanes;
+
+DL_INLINE dl_lanes dl_lanes_of(const dl_node *list) { return (dl_lanes)(const void *)list; }
+DL_INLINE const dl_node *dl_lane(dl_lanes l, int64_t i) { return l ? l[i] : 0; }
+
+/* Each lane with one more on top; `x` holds `bytes` bytes for each. */
+DL_FUNCTION const dl_node *dl_push_lanes(dl_heap *h, const dl_node *list, const void *x, int64_t lanes, size_t bytes) {
+  const dl_lanes from = dl_lanes_of(list);
+  const dl_node **made = dl_take_memory(h, sizeof(*made) * (size_t)lanes);
+  if (!made) return 0;
+  for (int64_t i = 0; i < lanes; i++)
+    if (!(made[i] = dl_push(h, dl_lane(from, i), (const char *)x + (size_t)i * bytes, bytes))) return 0;
+  return (const dl_node *)(const void *)made;
+}
+
+/* Each lane without its top; the tops are copied to x. */
+DL_FUNCTION const dl_node *dl_pop_lanes(dl_heap *h, const dl_node *list, void *x, int64_t lanes, size_t bytes) {
+  const dl_lanes from = dl_lanes_of(list);
+  const dl_node **made = dl_take_memory(h, sizeof(*made) * (size_t)lanes);
+  if (!made) return 0;
+  for (int64_t i = 0; i < lanes; i++) made[i] = dl_pop(dl_lane(from, i), (char *)x + (size_t)i * bytes, bytes);
+  return (const dl_node *)(const void *)made;
+}
+
+DL_FUNCTION const dl_node *dl_select_lanes(dl_heap *h, const uint8_t *pred, const dl_node *a, const dl_node *b,
+                                           int64_t lanes) {
+  const dl_lanes x = dl_lanes_of(a), y = dl_lanes_of(b);
+  const dl_node **made = dl_take_memory(h, sizeof(*made) * (size_t)lanes);
+  if (!made) return 0;
+  for (int64_t i = 0; i < lanes; i++) made[i] = pred[i] ? dl_lane(x, i) : dl_lane(y, i);
+  return (const dl_node *)(const void *)made;
+}
+
+/* Lanes at[0], at[1], ... of a list; `lanes` is 0 for a list without, which every lane becomes. */
+DL_FUNCTION const dl_node *dl_take_lanes(dl_heap *h, const dl_node *list, const int64_t *at, int64_t count, int64_t lanes) {
+  const dl_node **made = dl_take_memory(h, sizeof(*made) * (size_t)count);
+  if (!made) return 0;
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t k = at[i] < 0 ? 0 : at[i] >= lanes ? lanes - 1 : at[i];
+    made[i] = lanes ? dl_lane(dl_lanes_of(list), k) : list;
+  }
+  return (const dl_node *)(const void *)made;
+}
+
+/* The same for lists of lists. `inner` is how many lanes an element has, 0 for one stack: an element of several is kept
+ * as the address of its part of x. */
+DL_FUNCTION const dl_node *dl_push_lists(dl_heap *h, const dl_node *list, const dl_node *x, int64_t lanes, int64_t inner) {
+  const dl_lanes from = dl_lanes_of(list), given = dl_lanes_of(x);
+  const dl_node **made = dl_take_memory(h, sizeof(*made) * (size_t)lanes);
+  if (!made) return 0;
+  for (int64_t i = 0; i < lanes; i++) {
+    const dl_node *element = !given ? 0 : inner ? (const dl_node *)(const void *)(given + i * inner) : given[i];
+    if (!(made[i] = dl_push(h, dl_lane(from, i), &element, sizeof element))) return 0;
+  }
+  return (const dl_node *)(const void *)made;
+}
+
+DL_FUNCTION const dl_node *dl_pop_lists(dl_heap *h, const dl_node *list, const dl_node **x, int64_t lanes, int64_t inner) {
+  const dl_lanes from = dl_lanes_of(list);
+  const int64_t each = inner ? inner : 1;
+  const dl_node **made = dl_take_memory(h, sizeof(*made) * (size_t)lanes);
+  const dl_node **tops = dl_take_memory(h, sizeof(*tops) * (size_t)(lanes * each));
+  if (!made || !tops) return 0;
+  for (int64_t i = 0; i < lanes; i++) {
+    const dl_node *top;
+    made[i] = dl_pop(dl_lane(from, i), &top, sizeof top);
+    for (int64_t j = 0; j < each; j++) tops[i * each + j] = inner ? dl_lane(dl_lanes_of(top), j) : top;
+  }
+  *x = (const dl_node *)(const void *)tops;
+  return (const dl_node *)(const void *)made;
+}
+
+/* dl_list_add where lists have lanes: lanes[k] of the lists k deep, 0 for one stack. */
+DL_FUNCTION const dl_node *dl_list_add_lanes(dl_heap *h, const dl_node *a, const dl_node *b, int depth,
+                                             const int64_t *lanes, dl_adder *add, size_t count, size_t bytes) {
+  if (!a || !b) return a ? a : b;
+  const int64_t n = lanes[0] ? lanes[0] : 1;
+  const dl_node **made = dl_take_memory(h, sizeof(*made) * (size_t)n);
+  if (!made) return 0;
+  for (int64_t i = 0; i < n; i++) {
+    const dl_node *x = lanes[0] ? dl_lanes_of(a)[i] : a, *y = lanes[0] ? dl_lanes_of(b)[i] : b, **link = &made[i];
+    for (; x && y; x = x->below, y = y->below) {
+      dl_node *node = dl_take_memory(h, sizeof(dl_node) + (depth ? sizeof(void *) : bytes));
+      if (!node) return 0;
+      if (depth) {
+        const dl_node *u, *v, *both;
+        memcpy(&u, x->payload, sizeof u);
+        memcpy(&v, y->payload, sizeof v);
+        both = dl_list_add_lanes(h, u, v, depth - 1, lanes + 1, add, count, bytes);
+        memcpy(node->payload, &both, sizeof both);
+      } else {
+        add(node->payload, x->payload, y->payload, count);
+      }
+      *link = node;
+      link = &node->below;
+    }
+    *link = x ? x : y;
+  }
+  return lanes[0] ? (const dl_node *)(const void *)made : made[0];
+}

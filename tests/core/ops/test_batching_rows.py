@@ -1,4 +1,4 @@
-"""Every primitive runs over many lanes: by a rule, element by element, or lane by lane on purpose."""
+"""Every primitive runs over many lanes: by a rule, elementwise, or lane by lane on purpose."""
 
 from __future__ import annotations
 

@@ -45,6 +45,24 @@ def stacks() -> Iterator[Case]:
         rest, top = b.emit("list_pop", (both,))
         return top, b.emit("list_pop", (rest,))[1]
 
+    lanes = ListType(TensorType(DType.F64), (2,))
+
+    def chosen(b: Builder) -> Sequence[Value]:
+        """Lane 0 gets one more, lane 1 does not: their tops are of different pushes."""
+        short = b("list_push", b("list_empty", type=lanes), b.params[0])
+        long = b("list_push", short, b.params[1])
+        both = b("list_select", b.constant([True, False], DType.BOOL), long, short)
+        rest, top = b.emit("list_pop", (both,))
+        rest, below = b.emit("list_pop", (rest,))
+        return top, below
+
+    def lanes_taken(b: Builder) -> Sequence[Value]:
+        stack = b("list_push", b("list_empty", type=lanes), b.params[0])
+        turned = b("list_take", stack, b.constant([1, 0, 9], DType.I64))
+        plain = b("list_push", b("list_empty", type=kind), b.params[0])
+        spread = b("list_take", plain, b.constant([0, 0], DType.I64))
+        return b.emit("list_pop", (turned,))[1], b.emit("list_pop", (spread,))[1]
+
     all_ = (0, 1, 2)
     args = (x, y, z)
     nothing = np.zeros(2)
@@ -52,3 +70,21 @@ def stacks() -> Iterator[Case]:
     yield Case("list_empty", "zeros", (x,), lambda x: (x, nothing, nothing), {}, (0,), below_empty)
     yield Case("list_push", "shared", args, lambda x, y, z: (y, z, x), {}, all_, persistent)
     yield Case("list_add", "from-top", args, lambda x, y, z: (y + z, x), {}, all_, summed)
+    yield Case(
+        "list_select",
+        "lanes",
+        (x, y),
+        lambda x, y: (np.stack([y[0], x[1]]), np.stack([x[0], 0])),
+        {},
+        (0, 1),
+        chosen,
+    )
+    yield Case(
+        "list_take",
+        "lanes",
+        (x,),
+        lambda x: (np.stack([x[1], x[0], x[1]]), np.stack([x, x])),
+        {},
+        (),
+        lanes_taken,
+    )
