@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core.errors import DelianError
 from .options import ConfigFile, Settings
 
 if TYPE_CHECKING:
     from ..core.ir import Array
+    from ..core.secagg.helper import Trust
     from ..device.daemon import DeviceSettings
-    from .settings import DeviceConfig
+    from .settings import DeviceConfig, MasksConfig
 
 app = typer.Typer(help="Run a device, and ask its personal model.", no_args_is_help=True)
 
@@ -98,6 +100,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         policy=DevicePolicy(
             secure_required=config.masks.required,
             floor=Policy(cohort_min=config.masks.cohort_min, corrupt=config.masks.corrupt),
+            helpers=trust_of(config.masks),
         ),
         transport=config.transport,
         broker_authority=config.broker_authority,
@@ -109,6 +112,24 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         number=config.number,
         federation=config.federation,
     )
+
+
+def trust_of(masks: MasksConfig) -> Trust:
+    """Whom the owner lets help. Raises DelianError."""
+    from ..core.secagg.helper import Trust
+
+    edges: dict[int, bytes] = {}
+    for said in masks.helpers:
+        number, _, key = said.partition(":")
+        try:
+            edges[int(number)] = pin = bytes.fromhex(key)
+        except ValueError:
+            pin = b"?"
+        if len(pin) not in (0, 32):
+            raise DelianError(
+                f"{said!r} names no helper", "the number of an edge, or number:KEY in hexadecimal"
+            )
+    return Trust(edges, masks.helpers_min)
 
 
 def artifact_root(config: DeviceConfig) -> Path | None:
@@ -180,7 +201,6 @@ def consent(
     state: State = None,
 ) -> None:
     """Agree that this device takes part, or take it back; it counts within seconds."""
-    from ..core.errors import DelianError
     from ..device.conditions import write_consent
     from .config import load
 
@@ -225,7 +245,6 @@ def _batch(file: Path) -> Array:
     import numpy as np
 
     from ..core.data.files import read_npz
-    from ..core.errors import DelianError
 
     if file.suffix == ".npz":
         return read_npz(file, ["x"])["x"]

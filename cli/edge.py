@@ -85,6 +85,8 @@ def edge_settings(config: EdgeConfig) -> EdgeSettings:
         policy=EdgePolicy(devices_max=config.devices_max),
         blobs_bytes_max=config.blobs_mib << 20,
         outbox_bytes_max=config.outbox_mib << 20,
+        helps=config.helps,
+        helps_min=config.helps_min,
         insecure=config.insecure,
         number=config.number,
         federation=config.federation,

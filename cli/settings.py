@@ -188,6 +188,14 @@ class EdgeConfig(Section):
     outbox_mib: int = Field(
         default=256, ge=1, le=2**20, description="What waits for the coordinator while it is gone."
     )
+    helps: bool = Field(
+        default=False,
+        description="Hold what unmasks for runs that name this edge. Its operator is not the "
+        "coordinator's.",
+    )
+    helps_min: int = Field(
+        default=3, ge=3, le=800, description="Help with no sum of fewer devices than this."
+    )
     number: int | None = Field(
         default=None, ge=1, description="Which edge it is; only with `insecure`."
     )
@@ -286,6 +294,14 @@ class MasksConfig(Section):
         lt=1.0,
         description="Ask for masks that hold when this share of the devices works with the "
         "coordinator.",
+    )
+    helpers: Texts = Field(
+        default=(),
+        description="Edges that may hold what unmasks, in runs that have helpers: 4, or 4:KEY with "
+        "the 64 hexadecimal digits of the one key that it may have. Empty: none.",
+    )
+    helpers_min: int = Field(
+        default=1, ge=1, le=3, description="Take helpers only where there are so many at least."
     )
 
 

@@ -236,6 +236,8 @@ class RunProgram:
     unmask: no blobs, arguments (sum u32[L], [(32-byte key, +1 or -1), ...], suite), and the ring
         plan where its noise is to be added as well, under a key that nobody else has -> Outcome,
         whose vector is the sum with the masks of these keys added
+    masks: no blobs, arguments ([(32-byte key, +1 or -1), ...], L, suite) -> Outcome, whose vector
+        is the sum of these masks, u32[L]
 
     task: of a device's programs, the task that they are run for: it carries what lets them run.
     """

@@ -76,7 +76,8 @@ from ..core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
-from .secure import SECRET_BYTES, SessionMachine
+from .helped import HelpedMachine
+from .secure import SECRET_BYTES
 from .state import BUNDLES_KEPT, HOMES_MAX, LEASE_MS_MIN, RUNS_REMEMBERED
 from .state import DevicePolicy as DevicePolicy
 from .state import DeviceState as DeviceState
@@ -100,7 +101,7 @@ from .table import Trigger as Trigger
 _T = Trigger
 
 
-class DeviceMachine(SessionMachine):
+class DeviceMachine(HelpedMachine):
     """One device.
 
     homes, facts, eligibility, secret: what a device that has never run begins with; one that has
@@ -447,13 +448,14 @@ class DeviceMachine(SessionMachine):
         self.emit(RunProgram(state.ticket, program, blobs, (key, task.ring), task))
 
     def upload(self, vector: Any) -> None:
-        task, masked = self._task(), self._masked(vector)
-        if masked is None:
-            self.post(_T.SESSION_FAILED)
-            return
+        task = self._task()
         upload = Upload(
             run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
         )
+        masked = self._mask_into(upload, vector)
+        if masked is None:
+            self.post(_T.SESSION_FAILED)
+            return
         content = masked.astype("<u4", copy=False).tobytes()
         self.state.upload_size = wire_size(upload, len(content))
         upload.vector = content
@@ -520,7 +522,7 @@ class DeviceMachine(SessionMachine):
             state.have.remove(weights)
             self.emit(DropBlob(weights))
         state.task = state.upload = state.failure = None
-        if state.session is not None:
+        if state.session is not None or state.helped:
             self._forget_session()
         self.cancel_timer("repeat")
         self.cancel_timer("task")

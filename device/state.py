@@ -8,6 +8,7 @@ from enum import StrEnum
 from ..core.machine import Backoff
 from ..core.ports import SECOND, Vector
 from ..core.secagg.client import ClientState, Policy
+from ..core.secagg.helper import Trust
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.round_pb2 import Failure, Task, Upload
 
@@ -20,7 +21,7 @@ HOMES_MAX = 64
 #: A lease that ends at once would make a device check in without end.
 LEASE_MS_MIN = 1_000
 #: Fields of DeviceState that no log, record or trace may show.
-SECRETS = ("secret", "trained")
+SECRETS = ("secret", "trained", "helped")
 
 
 class Phase(StrEnum):
@@ -46,7 +47,8 @@ class DeviceState:
     for each run the last (round, attempt) taken; neither it nor an earlier one is taken again.
     secret: of which the next session's keys are made. session: the task's, where its updates are
     masked. trained: the update that waits to be masked. polls: sendings of what the session waits
-    for now; unheard: sendings since its home was last heard of it.
+    for now; unheard: sendings since its home was last heard of it. helped: of which the masks of
+    the task at hand are made, where helpers unmask it.
     """
 
     device: int
@@ -75,6 +77,7 @@ class DeviceState:
     trained: Vector | None = field(default=None, repr=False)
     polls: int = 0
     unheard: int = 0
+    helped: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,9 @@ class DevicePolicy:
     retry_ms: the window where the edge gives none. rehome_tries: check-ins without an answer after
     which it tries its next home. rehome_ms: the window in which it goes there when it was sent on.
     secure_required: whether a task whose updates are not masked is declined. floor: what its
-    sessions may not go below. unmask_ns: how long it waits to be asked for its shares, when as much
-    time again as its task had is over.
+    sessions may not go below. helpers: who may hold what unmasks it; nobody, unless it says so.
+    unmask_ns: how long it waits to be asked for its shares, when as much time again as its task had
+    is over.
     """
 
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 16 * 1024))
@@ -94,6 +98,7 @@ class DevicePolicy:
     rehome_ms: tuple[int, int] = (100, 2_000)
     secure_required: bool = False
     floor: Policy = field(default_factory=Policy)
+    helpers: Trust = field(default_factory=Trust)
     unmask_ns: int = 600 * SECOND
 
     def __post_init__(self) -> None:

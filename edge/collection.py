@@ -34,6 +34,7 @@ from ..core.ports import (
     wire_size,
 )
 from ..core.privacy import ring
+from ..core.secagg.helper import SEEDS_BYTES_MAX, are_seeds
 from ..core.tasks import is_sane as is_sane_task
 from ..core.wire.admission_pb2 import CheckIn
 from ..core.wire.journal_pb2 import Forget
@@ -269,7 +270,7 @@ class Collection(Machine[CollectionState]):
         if isinstance(message, Failure):
             known = message.reason in FailureReason.values() and message.reason
             state.answers[device] = message.reason if known else PROGRAM_FAILED
-        elif self._take(device, message.vector):
+        elif self._take(message):
             state.answers[device] = IN_SUM
             state.counted += 1
         else:
@@ -282,26 +283,32 @@ class Collection(Machine[CollectionState]):
             state.progress_due = True
             self._set("progress", self.now + self.policy.progress_delay_ns)
 
-    def _take(self, device: int, content: bytes) -> bool:
-        """Adds an update to the others, or lays it beside them; False: it has another length."""
-        if not is_apart(self.state.task):
-            return self._add(content)
+    def _take(self, message: Upload) -> bool:
+        """Adds an update to the others, or lays it beside them; False: it has another length, or
+        the seeds of its masks are not there.
+        """
+        device, content, helpers = message.device, message.vector, self.task.secure.helpers
+        if helpers and not (
+            message.seeds.device == device and are_seeds(message.seeds, len(helpers))
+        ):
+            return False
         fits = len(content) == sum_bytes(self.task)
-        if fits:
+        if fits and is_apart(self.state.task):
             self.state.apart[device] = content
+        elif fits:
+            self._add(content)
+        if fits and helpers:
+            self.state.seeds[device] = message.seeds
         return fits
 
-    def _add(self, content: bytes) -> bool:
-        """Adds an update to the running sum; False when it has another length."""
+    def _add(self, content: bytes) -> None:
+        """Adds an update to the running sum."""
         state = self.state
-        if len(content) != sum_bytes(self.task):
-            return False
         vector = np.frombuffer(content, "<u4")
         if state.total is None:
             state.total = vector.astype(np.uint32)
         else:
             ring.add(state.total, vector)
-        return True
 
     def drop_device(self, order: Forget) -> None:
         self._wait_no_more(order.device)
@@ -376,11 +383,12 @@ class Collection(Machine[CollectionState]):
             ],
             part=state.part,
             more=more,
+            seeds=[state.seeds[d] for d in devices if d in state.seeds],
         )
         total = b"" if state.total is None else state.total.astype("<u4", copy=False).tobytes()
         if state.apart:
             total = b"".join(state.apart[d] for d in devices)
-        state.total, state.apart = None, {}
+        state.total, state.apart, state.seeds = None, {}, {}
         state.sizes[state.part] = wire_size(outgoing, len(total))
         outgoing.sum = total
         state.outgoing[state.part] = outgoing
@@ -419,7 +427,7 @@ class Collection(Machine[CollectionState]):
 
     def end(self, _: object) -> None:
         state = self.state
-        state.total, state.apart = None, {}
+        state.total, state.apart, state.seeds = None, {}, {}
         state.outgoing, state.sizes = {}, {}
         for name in ("round", "progress", "repeat", "sum"):
             self._cancel(name)
@@ -465,6 +473,11 @@ def name_of(message: Any) -> str:
 def sum_bytes(task: Task) -> int:
     """Bytes of an update of the task, and of a sum of them."""
     return ring.RingPlan.of(task.ring).nbytes
+
+
+def upload_bytes(task: Task) -> int:
+    """Bytes of what an Upload carries, at most."""
+    return sum_bytes(task) + (SEEDS_BYTES_MAX if task.secure.helpers else 0)
 
 
 def is_apart(message: EdgeTask) -> bool:

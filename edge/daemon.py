@@ -8,6 +8,7 @@ once when the coordinator's Pace names another list than it has.
 
     FOLDER/journal    what the edge has promised       FOLDER/blobs    the cache
     FOLDER/outbox.db  what waits for the cloud         FOLDER/holders  whose certificate is whose
+    FOLDER/helper.key what devices seal their seeds to, where it helps
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from ..core.identity.authority import DenyList
 from ..core.identity.certificates import PeerIdentity
 from ..core.identity.denied import KnownDenied
 from ..core.identity.folder import HomeAddress
+from ..core.identity.ledger import write_file
 from ..core.identity.roles import Guard
+from ..core.identity.signing import CertificateIdentity
 from ..core.net.switch import Switch
 from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver
@@ -49,17 +52,16 @@ from ..core.ports import (
     Event,
     Node,
     Ordered,
-    Outcome,
-    ProgramStopped,
     Received,
-    RunProgram,
     Tier,
 )
+from ..core.secagg.helper import Helper
+from ..core.secagg.kdf import KEY_BYTES
 from ..core.wire.admission_pb2 import Pace
 from ..core.wire.journal_pb2 import Drain, Forget
-from ..core.wire.round_pb2 import PROGRAM_FAILED
 from .holders import Holders
 from .machine import EdgeMachine, restore
+from .masks import MaskSums
 from .outbox import Outbox
 from .outlink import OutboxLink
 from .state import EdgePolicy, EdgeState
@@ -75,7 +77,9 @@ class EdgeSettings:
     for its devices over gRPC; empty: none. broker: "mqtts://host:port" for devices over MQTT;
     empty: none. broker_authority: PEM of whom to trust for the broker, where that is not the
     federation's CA. cloud: where the coordinator is; None: where enrolment said. health: host:port
-    for HTTP; empty: none. insecure, number, federation: without an identity, on loopback alone.
+    for HTTP; empty: none. helps: whether it holds what unmasks for runs that name it, of sums of
+    `helps_min` devices or more. insecure, number, federation: without an identity, on loopback
+    alone.
     """
 
     folder: Path
@@ -89,6 +93,8 @@ class EdgeSettings:
     policy: EdgePolicy = field(default_factory=EdgePolicy)
     blobs_bytes_max: int = 4 << 30
     outbox_bytes_max: int = 256 << 20
+    helps: bool = False
+    helps_min: int = 0
     insecure: bool = False
     number: int | None = None
     federation: str = ""
@@ -113,16 +119,6 @@ async def serve(
             await edge.tasks.wait(stop)
         finally:
             await edge.close()
-
-
-class NoPrograms:
-    """The ProgramRunner of a tier that runs none."""
-
-    async def run(self, program: RunProgram) -> Outcome | ProgramStopped:
-        return ProgramStopped(PROGRAM_FAILED)
-
-    async def cancel(self, ticket: int) -> None:
-        """There is nothing to stop."""
 
 
 class Trust:
@@ -182,10 +178,16 @@ class EdgeDaemon:
         if self.who.identity is None:
             for target in filter(None, (settings.listen, settings.broker)):
                 check_loopback(target, "the address")
+        if settings.helps and self.who.identity is None:
+            raise DelianError(
+                "an edge without a certificate cannot help: nobody could tell its key from another",
+                "leave edge.helps out, or edge.insecure",
+            )
         self.cloud = settings.cloud or _cloud_of(self.who)
         self.tasks = Tasks()
         self.blobs = FolderBlobs(settings.folder / "blobs", settings.blobs_bytes_max)
         self.outbox = Outbox(settings.folder / "outbox.db", settings.outbox_bytes_max)
+        self._masks = MaskSums()
         self.driver: Driver | None = None
         self.hubs: Hubs | None = None
         self.uplinks: Uplinks | None = None
@@ -205,7 +207,7 @@ class EdgeDaemon:
             FileJournal(settings.folder / "journal"),
             self.switch,
             self.blobs,
-            NoPrograms(),
+            self._masks,
             on_record=RecordLog(log),
             traces=Traces(node, self._spans),
         )
@@ -265,6 +267,7 @@ class EdgeDaemon:
             await self.out.close()
         else:
             self.outbox.close()
+        await self._masks.close()
         await self.switch.close()
         await self.blobs.close()
 
@@ -278,14 +281,28 @@ class EdgeDaemon:
         if snapshot is None:
             # A disk that was wiped must not look like the one before it, or an older one: what the
             # cloud holds of that edge is lost. TLS needs a clock that is set anyway.
-            return EdgeMachine(EdgeState(node.number, time.time_ns() // 1_000_000), policy)
-        state = restore(snapshot)
+            state = EdgeState(node.number, time.time_ns() // 1_000_000)
+        else:
+            state = restore(snapshot)
         if state.edge != node.number:
             raise DelianError(
                 f"{self.settings.folder} belongs to edge {state.edge}, and this is {node}",
                 "give each edge a folder of its own",
             )
-        return EdgeMachine(state, policy)
+        machine = EdgeMachine(state, policy)
+        machine.helper = self._helper_of(machine)
+        return machine
+
+    def _helper_of(self, machine: EdgeMachine) -> Helper | None:
+        """Its part as a helper; None: it does not help. Looks at certificates by the machine's
+        time, as devices do. Blocks.
+        """
+        own, settings = self.who.identity, self.settings
+        if own is None or not settings.helps:
+            return None
+        identity = CertificateIdentity(own.material(), clock=lambda: machine.now / 1e9)
+        private = _helper_key(settings.folder / "helper.key")
+        return Helper(self.who.node.number, private, identity, settings.helps_min)
 
     # ------------------------------------------------ what happens
 
@@ -316,7 +333,10 @@ class EdgeDaemon:
         self._denied_asked.set()
 
     def _renewed(self) -> None:
-        assert self.hubs is not None
+        assert self.hubs is not None and self.driver is not None
+        machine = self.driver.machine
+        assert isinstance(machine, EdgeMachine)
+        machine.helper = self._helper_of(machine)  # signed with the newest certificate
         self.hubs.redial()
 
     def _limit(self, sender: Node) -> int:
@@ -384,6 +404,18 @@ class EdgeDaemon:
             "Messages for a cloud that was away.",
             [({"fate": fate}, count) for fate, count in fates.items()],
         )
+
+
+def _helper_key(path: Path) -> bytes:
+    """The edge's X25519 key, made when it is asked for the first time."""
+    if not path.exists():
+        write_file(path, os.urandom(KEY_BYTES), 0o600)
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise DelianError(
+            f"{path} is no key of {KEY_BYTES} bytes", "restore it, or remove it for a new one"
+        )
+    return key
 
 
 def _cloud_of(who: Who) -> HomeAddress:

@@ -20,11 +20,10 @@ became of it. Nothing that is done for one device takes longer in a larger pool.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 from ..core import snapshot
-from ..core.machine import IGNORE, Machine, index, row
+from ..core.machine import index
 from ..core.ports import (
     CLOUD,
     PROTOCOL,
@@ -33,6 +32,7 @@ from ..core.ports import (
     Event,
     Node,
     Ordered,
+    ProgramFinished,
     ProtocolError,
     Received,
     SendBlob,
@@ -42,9 +42,11 @@ from ..core.ports import (
     TimerFired,
 )
 from ..core.secagg import messages
+from ..core.secagg.helper import Helper
 from ..core.wire.admission_pb2 import DRAINING as SENT_ON
 from ..core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject
 from ..core.wire.blob_pb2 import Blob, FetchBlob
+from ..core.wire.helper_pb2 import HelpRequest
 from ..core.wire.journal_pb2 import Drain, Forget
 from ..core.wire.round_pb2 import (
     COUNTED,
@@ -59,7 +61,17 @@ from ..core.wire.round_pb2 import (
     Upload,
 )
 from . import pool
-from .collection import Collection, ack, is_sane, name_of, needed_bytes, status_of, sum_bytes
+from .collection import (
+    Collection,
+    ack,
+    is_sane,
+    name_of,
+    needed_bytes,
+    status_of,
+    sum_bytes,
+    upload_bytes,
+)
+from .helper import HelperMachine
 from .state import (
     ANSWERS_REMEMBERED,
     BUNDLES_KEPT,
@@ -73,9 +85,10 @@ from .state import (
     CollectionState,
     EdgePolicy,
     EdgeState,
-    Phase,
     Stage,
 )
+from .table import DRAINING, OFFLINE, SERVING, TABLE
+from .table import Trigger as Trigger
 
 #: Largest message that an edge takes: from a device that owes no update (a session's are smaller),
 #: and from the cloud, whose EdgeTask names up to 100,000 devices.
@@ -84,74 +97,22 @@ CLOUD_BYTES_MAX = 2 * 2**20
 #: What an Upload in its envelope, with a trace's context, is longer than its vector, at most.
 UPLOAD_HEAD_BYTES = 256
 
-
-class Trigger(StrEnum):
-    STARTED = "started"
-    CHECK_IN = "CheckIn"
-    PACE = "Pace"
-    PACE_DRAINS = "Pace that drains it"
-    PACE_OPENS = "Pace that drains it no more"
-    HELLO_DUE = "time for an EdgeHello"
-    FETCH = "FetchBlob"
-    BLOB = "Blob that is missing"
-    STORED = "blob stored"
-    CORRUPT = "blob does not hash to its digest"
-    FETCH_DUE = "blob still missing"
-    TASK = "EdgeTask, new"
-    NO_ROOM = "EdgeTask, new, beyond the limits"
-    ATTEMPT = "of an open attempt"
-    ANSWER_AGAIN = "answer of a closed attempt again"
-    LATE_ANSWER = "answer to no attempt that it knows"
-    CLOSED = "RoundClosed"
-    SESSION_UP = "KeyBundle, SealedShares, Consent or UnmaskShares"
-    SESSION_DOWN = "Cohort, Delivery, Survivors, UnmaskRequest, or RoundClosed for a device"
-    DRAIN = "order to drain"
-    OPEN_AGAIN = "order to drain no more"
-    DRAIN_TOO = "order about draining, which goes on"
-    FORGET = "a device is revoked"
-    STALE = "late, repeated or of no use"
-
-
-OFFLINE, SERVING, DRAINING = Phase
 _T = Trigger
-_ON = (SERVING, DRAINING)
-
-TABLE = (
-    row(OFFLINE, _T.STARTED, "start", SERVING, "say hello"),
-    row(_ON, _T.STARTED, "restart", None, "the state survived: set the timers again"),
-    row(_ON, _T.CHECK_IN, "admit", None, "Accept or Reject"),
-    row(_ON, _T.PACE, "keep_pace", None, "how many devices, and when they come back"),
-    row(SERVING, _T.PACE_DRAINS, "drain_by_pace", DRAINING, "send the pool away, as by an order"),
-    row(DRAINING, _T.PACE_OPENS, "keep_pace", SERVING, "take devices again"),
-    row(_ON, _T.HELLO_DUE, "hello", None, "the pool changed, or a heartbeat"),
-    row(_ON, _T.FETCH, "serve", None, "send it, or when it is here"),
-    row(_ON, _T.BLOB, "keep", None, "store it"),
-    row(_ON, _T.STORED, "serve_waiting", None, "send it to all who asked"),
-    row(_ON, _T.CORRUPT, IGNORE, None, "the next repetition asks again"),
-    row(_ON, _T.FETCH_DUE, "fetch_again", None, "request or blob was lost"),
-    row(_ON, _T.TASK, "open", None, "a collection of its own, beside the others"),
-    row(_ON, _T.NO_ROOM, "turn_down", None, "an empty sum, so that nobody waits"),
-    row(_ON, _T.ATTEMPT, "pass_on", None, "its collection knows what to do"),
-    row(_ON, _T.ANSWER_AGAIN, "ack_again", None, "the UploadAck was lost"),
-    row(_ON, _T.LATE_ANSWER, "ack_late", None, "it is in no sum"),
-    row(_ON, _T.CLOSED, "close", None, "its weights may be of no use any more"),
-    row(_ON, _T.SESSION_UP, "pass_up", None, "to the cloud, from whichever device"),
-    row(_ON, _T.SESSION_DOWN, "pass_down", None, "to the device that it names"),
-    row(SERVING, _T.DRAIN, "drain", DRAINING, "send the pool away; what was begun goes on"),
-    row(DRAINING, _T.OPEN_AGAIN, "serve_again", SERVING, "take devices again"),
-    row(DRAINING, _T.DRAIN_TOO, "keep_order", None, "the cloud's pace says so too, or still"),
-    row(_ON, _T.FORGET, "forget", None, "nobody waits for it"),
-    row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
-)
 
 
-class EdgeMachine(Machine[EdgeState]):
-    """One edge. Number 0 is the coordinator's own, for devices that speak to the cloud directly."""
+class EdgeMachine(HelperMachine):
+    """One edge. Number 0 is the coordinator's own, for devices that speak to the cloud directly.
+
+    helper: holds what unmasks for runs that name this edge; None: it does not help.
+    """
 
     rows = index(TABLE)
 
-    def __init__(self, state: EdgeState, policy: EdgePolicy | None = None) -> None:
+    def __init__(
+        self, state: EdgeState, policy: EdgePolicy | None = None, helper: Helper | None = None
+    ) -> None:
         super().__init__(state)
+        self.helper = helper
         self.node = Node(Tier.EDGE, state.edge)
         self.policy = policy or EdgePolicy()
         self._tasked: dict[int, Collection] = {}
@@ -176,8 +137,8 @@ class EdgeMachine(Machine[EdgeState]):
         if sender.tier is not Tier.DEVICE:
             return CLOUD_BYTES_MAX
         # A late update is read too, for its device waits for the answer.
-        sizes = [sum_bytes(c.task) for c in self._open.values()]
-        sizes += [c.sum_bytes for c in self.state.closed.values()]
+        sizes = [upload_bytes(c.task) for c in self._open.values()]
+        sizes += [c.upload_bytes for c in self.state.closed.values()]
         return max(SMALL_BYTES_MAX, max(sizes, default=0) + UPLOAD_HEAD_BYTES)
 
     # ------------------------------------------------ reading events
@@ -200,7 +161,8 @@ class EdgeMachine(Machine[EdgeState]):
                 return _T.STARTED, stored
             case Ordered(order):
                 return self._read_order(order)
-        raise AssertionError(f"an edge runs no programs: {event}")
+            case ProgramFinished(ticket, outcome):
+                return self._read_masks(ticket, outcome)
 
     def _read_device(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
         kind, device = type(message), sender.number
@@ -238,6 +200,8 @@ class EdgeMachine(Machine[EdgeState]):
             return (_T.BLOB if message.digest in self._missing() else _T.STALE), message
         if kind in messages.DOWN or (kind is RoundClosed and message.HasField("device")):
             return _T.SESSION_DOWN, message
+        if kind is HelpRequest:
+            return self._read_help(message), message
         if kind not in (EdgeTask, Flush, EdgeSumAck, RoundClosed):
             raise ProtocolError(f"{self.node}: the cloud sends no {kind.__name__}")
         about = message.task if kind is EdgeTask else message
@@ -288,6 +252,7 @@ class EdgeMachine(Machine[EdgeState]):
         self.hello(None)
 
     def restart(self, stored: tuple[bytes, ...]) -> None:
+        self.state.helping = {}  # the cloud asks again
         self.start(stored)
         for collection in list(self._open.values()):
             self.pass_on(collection)
@@ -313,6 +278,7 @@ class EdgeMachine(Machine[EdgeState]):
                 asks_pace=state.pace is None,
                 told_draining=self._told_draining(),
                 pace=0 if state.pace is None else state.pace.number,
+                helper=None if self.helper is None else self.helper.card(),
             ),
         )
         self._hello_at(self.policy.heartbeat_ns)
@@ -479,8 +445,8 @@ class EdgeMachine(Machine[EdgeState]):
         if name not in self.state.closed:
             # The empty sum is its answer for good: who is tasked later would work for nothing.
             at = (task.round, task.attempt)
-            size = sum_bytes(task)
-            self._remember(name, Closed(task.run, at, sum_bytes=size, turned_down=True))
+            size = upload_bytes(task)
+            self._remember(name, Closed(task.run, at, upload_bytes=size, turned_down=True))
         nothing = EdgeSum(
             run=task.run, round=task.round, attempt=task.attempt, edge=self.state.edge
         )
@@ -554,7 +520,7 @@ class EdgeMachine(Machine[EdgeState]):
         del self._open[name], self.state.collections[name]
         weights = task.weights.digest if task.purpose == TRAIN else b""
         answers = collection.state.answers
-        closed = Closed(task.run, collection.at, weights, sum_bytes(task), answers)
+        closed = Closed(task.run, collection.at, weights, upload_bytes(task), answers)
         self._remember(name, closed)
         if not self._missing():
             self.cancel_timer("fetch")

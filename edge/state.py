@@ -7,8 +7,10 @@ from enum import StrEnum
 
 from ..core.machine import Backoff
 from ..core.ports import DEVICES_PER_EDGE_MAX, MS, SECOND, Vector
+from ..core.secagg.helper import Ledger
 from ..core.wire.admission_pb2 import Pace
 from ..core.wire.round_pb2 import EdgeSum, EdgeTask
+from ..core.wire.secure_pb2 import MaskSeeds
 
 #: In `answers`: the update is in a sum; or it did not fit. All that is above zero is a
 #: FailureReason.
@@ -26,6 +28,8 @@ BUNDLES_KEPT = 16
 CLOSED_PER_RUN = 16
 CLOSED_MAX = 256
 ANSWERS_REMEMBERED = 200_000
+#: Batches whose masks an edge adds up at once.
+HELPING_MAX = 8
 #: Runs of which an edge remembers how far they were, and of which it keeps the newest weights.
 RUNS_REMEMBERED = 256
 WEIGHTS_KEPT = 16
@@ -52,9 +56,9 @@ class CollectionState:
 
     waiting: device -> whether it gave a sign of life. answers: device -> IN_SUM, MISFIT or a
     FailureReason, in all parts. Of the part at hand: its number, who answered in it, how many of
-    them are in the sum, and the running sum, or the updates apart, by device. outgoing: part -> its
-    sum, until it is acknowledged; sizes: those messages' encoded bytes. tries: sendings of the task
-    to silent devices; sum_tries: of the sums.
+    them are in the sum, and the running sum, or the updates apart, by device; where helpers unmask,
+    the seeds of those in the sum. outgoing: part -> its sum, until it is acknowledged; sizes: those
+    messages' encoded bytes. tries: sendings of the task to silent devices; sum_tries: of the sums.
     """
 
     task: EdgeTask
@@ -69,6 +73,7 @@ class CollectionState:
     counted: int = 0
     total: Vector | None = None
     apart: dict[int, bytes] = field(default_factory=dict)
+    seeds: dict[int, MaskSeeds] = field(default_factory=dict)
     progress_due: bool = False
     outgoing: dict[int, EdgeSum] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
@@ -80,15 +85,25 @@ class Closed:
     """What is remembered of an attempt that is over: who answered what, and the weights that are of
     no use once its round has succeeded (an evaluation leaves none: a round begins from them).
 
-    sum_bytes: of an update; zero when its task never came. turned_down: there was no room for it.
+    upload_bytes: of an update; zero when its task never came. turned_down: there was no room for
+    it.
     """
 
     run: int
     at: tuple[int, int]
     weights: bytes = b""
-    sum_bytes: int = 0
+    upload_bytes: int = 0
     answers: dict[int, int] = field(default_factory=dict)
     turned_down: bool = False
+
+
+@dataclass(slots=True)
+class Helping:
+    """A batch of a run whose masks are being added up. nbytes: of their sum."""
+
+    run: int
+    batch: int
+    nbytes: int
 
 
 @dataclass(slots=True)
@@ -101,6 +116,8 @@ class EdgeState:
     from there has succeeded. collections: open attempts by name. closed: those that are over, the
     oldest first. floor: run -> (round, attempt), up to which tasks that are not remembered are old.
     drained: its own side has ordered it to drain; it drains as well while the cloud's pace says so.
+    ledger: whose seeds it has opened as a helper. helping: ticket -> the batch whose masks are
+    being added up; tickets: given out.
     """
 
     edge: int
@@ -120,6 +137,9 @@ class EdgeState:
     closed: dict[str, Closed] = field(default_factory=dict)
     floor: dict[int, tuple[int, int]] = field(default_factory=dict)
     drained: bool = False
+    ledger: Ledger = field(default_factory=Ledger)
+    helping: dict[int, Helping] = field(default_factory=dict)
+    tickets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,14 +264,16 @@ class Helper:
         self.edge, self.identity, self.least = edge, identity, least
         self._private, self._public = private, kdf.public_key(private)
 
+        self._card = HelperKey(
+            edge=edge,
+            key=self._public,
+            certificate=identity.certificate,
+            signature=identity.sign(signed_key(edge, self._public)),
+        )
+
     def card(self) -> HelperKey:
         """Its key, as devices will want to see it."""
-        return HelperKey(
-            edge=self.edge,
-            key=self._public,
-            certificate=self.identity.certificate,
-            signature=self.identity.sign(signed_key(self.edge, self._public)),
-        )
+        return self._card
 
     def answer(self, request: HelpRequest, ledger: Ledger) -> Answer:
         """Opens the seeds of a batch, once and for all; the same request has the same answer.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from delian.core.ports import (
     CLOUD,
@@ -15,8 +17,11 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
+from delian.core.secagg.helper import Helper, Helpers, mask
+from delian.core.secagg.identity import SimulatedIdentity
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility, Pace
 from delian.core.wire.blob_pb2 import BlobRef
+from delian.core.wire.helper_pb2 import HelpPart, HelpRequest
 from delian.core.wire.round_pb2 import (
     NON_FINITE,
     TRAIN,
@@ -29,6 +34,7 @@ from delian.core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
+from delian.core.wire.secure_pb2 import MaskSeeds
 from delian.edge.machine import EdgeMachine
 from delian.edge.state import EdgePolicy, EdgeState, Stage
 
@@ -78,6 +84,37 @@ def edge_task(
     return EdgeTask(task=task, devices=devices, time_ms=edge_ms, alone=alone, apart=apart)
 
 
+def helper(edge=4, least=0):
+    """An edge's part as a helper."""
+    return Helper(edge, bytes([edge]) * 32, SimulatedIdentity(edge, 1, "edge"), least)
+
+
+def helped_task(helpers=(4,), **changes):
+    """A task of updates that helpers unmask."""
+    task = edge_task([1], **changes).task
+    task.secure.suite, task.secure.cohort_min = 1, 3
+    task.secure.helpers.extend(helper(edge).card() for edge in helpers)
+    return task
+
+
+@cache
+def masked(task_bytes, number):
+    """A device's masked update and its seeds."""
+    helpers, me = Helpers.of(Task.FromString(task_bytes)), SimulatedIdentity(number, 1)
+    return mask(vector(number), helpers, number, bytes([number]) * 32, me)
+
+
+def help_request(devices=(1, 2, 3), batch=1, place=0, **changes):
+    """What a helper is asked about devices that had one task."""
+    task = helped_task(**changes)
+    seeds = [masked(task.SerializeToString(), d)[1] for d in devices]
+    shown = [
+        MaskSeeds(device=s.device, certificate=s.certificate, seeds=[s.seeds[place]]) for s in seeds
+    ]
+    part = HelpPart(task=task, devices=shown)
+    return HelpRequest(run=task.run, batch=batch, parts=[part])
+
+
 def vector(number):
     return np.array([number, 2**32 - number, 7, 1], np.uint32)
 
@@ -94,8 +131,9 @@ def failure(number, reason=NON_FINITE):
 class Bench:
     """An edge and a clock."""
 
-    def __init__(self, state=None, **policy):
-        self.machine = EdgeMachine(state or EdgeState(4, incarnation=1), EdgePolicy(**policy))
+    def __init__(self, state=None, helper=None, **policy):
+        state = state or EdgeState(4, incarnation=1)
+        self.machine = EdgeMachine(state, EdgePolicy(**policy), helper)
         self.now = 0
         self.effects = []
 

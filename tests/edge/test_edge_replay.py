@@ -18,6 +18,9 @@ from delian.core.ports import (
     BlobStored,
     Node,
     Ordered,
+    Outcome,
+    ProgramFinished,
+    ProgramStopped,
     ProtocolError,
     Received,
     Send,
@@ -30,6 +33,7 @@ from delian.core.wire.blob_pb2 import Blob, FetchBlob
 from delian.core.wire.journal_pb2 import Drain, Forget
 from delian.core.wire.round_pb2 import (
     EVALUATE,
+    OUT_OF_MEMORY,
     TRAIN,
     EdgeSum,
     EdgeSumAck,
@@ -51,10 +55,12 @@ WEIGHTS = _bench.WEIGHTS
 check_in = _bench.check_in
 device = _bench.device
 edge_task = _bench.edge_task
+help_request = _bench.help_request
 upload = _bench.upload
 vector = _bench.vector
 
 DEVICES = range(1, 9)
+HELPER = _bench.helper()
 # Room for two sums of 16 bytes: limits are met often. A sum is kept for a few seconds.
 POLICY = EdgePolicy(devices_max=6, sum_bytes_max=32, sum_keep_ns=4 * SECOND)
 
@@ -145,12 +151,23 @@ def _check_in(machine, pick):
     )
 
 
+def _help(machine, pick):
+    """A batch, some of it asked for before; or the sum of one's masks, or of none that is made."""
+    if pick([True, False]):
+        ticket = pick([*machine.state.helping, *machine.state.helping, 999])
+        outcome = pick([Outcome(vector(9))] * 3 + [ProgramStopped(OUT_OF_MEMORY)])
+        return ProgramFinished(ticket, outcome)
+    devices = pick([(1, 2, 3), (4, 5, 6), (2, 3, 4), (7, 8)])
+    return Received(CLOUD, help_request(devices, batch=pick([1, 2, 3]), round=pick([1, 1, 2])))
+
+
 MOVES = (
     *(_check_in,) * 5,
     *(_task,) * 3,
     *(_cloud,) * 4,
     *(_answer,) * 5,
     *(_timer,) * 4,
+    _help,
     lambda m, pick: Received(device(pick(DEVICES)), FetchBlob(digest=_digest(m, pick))),
     lambda m, pick: Received(CLOUD, Blob(digest=_digest(m, pick))),
     lambda m, pick: BlobStored(_digest(m, pick), pick([True, True, True, False])),
@@ -167,8 +184,8 @@ MOVES = (
 )
 
 
-def new():
-    return EdgeMachine(EdgeState(4, incarnation=1), POLICY)
+def new(state=None):
+    return EdgeMachine(state or EdgeState(4, incarnation=1), POLICY, HELPER)
 
 
 def live(machine, pick, length, seen=None):
@@ -241,9 +258,9 @@ def test_replayed_it_is_the_same_and_does_the_same(seed, length, cut):
     beginning = first.snapshot()
     events, done = live(first, random.Random(seed).choice, length)
     for keep in (0, min(cut, length)):
-        again = EdgeMachine(restore(beginning), POLICY)
+        again = new(restore(beginning))
         did = [handled(again, event, now) for event, now in events[:keep]]
-        again = EdgeMachine(restore(again.snapshot()), POLICY)
+        again = new(restore(again.snapshot()))
         did += [handled(again, event, now) for event, now in events[keep:]]
         assert did == done
         assert again.snapshot() == first.snapshot()

@@ -1,0 +1,73 @@
+"""A task whose helpers hold what unmasks: the device masks and seals in one go, and says one thing.
+
+`core.secagg.helper` has what is masked and sealed. Which edges may help is the owner's word
+(`DevicePolicy.helpers`): a coordinator that could name any would name one of its own.
+
+The secret of the task's masks is made when the task is taken, and the master secret moves on with
+it; it is forgotten when the update is masked. What was masked stays in the state until it is
+answered, so that a repetition is the same bytes.
+"""
+
+from __future__ import annotations
+
+from ..core.ports import Vector
+from ..core.secagg import helper, kdf
+from ..core.secagg.errors import SecureError
+from ..core.secagg.helper import Helpers
+from ..core.secagg.transcript import Session
+from ..core.wire.round_pb2 import Task, Upload
+from .secure import SessionMachine
+
+
+class HelpedMachine(SessionMachine):
+    """What differs from a session. `DeviceMachine` is the rest of the device."""
+
+    def _begin_session(self, task: Task) -> bool:
+        """Looks at who helps, and makes the masks' secret. False: not with this device."""
+        state = self.state
+        state.helped = b""
+        if not task.secure.helpers:
+            return super()._begin_session(task)
+        state.session, state.trained = None, None
+        if self.identity is None:
+            self.record("session", device=state.device, reason="identity")
+            return False
+        try:
+            session = Helpers.of(task).session
+            self._check_floor(session)
+            self.policy.helpers.check(task.secure, state.home, self.identity)
+        except SecureError as fault:
+            self._note(fault)
+            return False
+        state.helped = kdf.session_secret(state.secret, session.digest())
+        state.secret = kdf.ratchet(state.secret)
+        return True
+
+    def _check_floor(self, session: Session) -> None:
+        floor = self.policy.floor
+        if session.cohort_min < floor.cohort_min or session.suite not in floor.suites:
+            raise SecureError("policy", "a plan below what the device's owner asks for")
+        if session.noise:
+            raise SecureError("policy", "noise is for sessions")
+
+    def _mask_into(self, upload: Upload, vector: Vector) -> Vector | None:
+        """The update as it leaves the device, and in `upload` the seeds of its masks where helpers
+        unmask it; None: it cannot be masked. That ends the secret.
+        """
+        state = self.state
+        if not state.helped:
+            return self._masked(vector)
+        assert self.identity is not None
+        helpers = Helpers.of(self._task())
+        try:
+            masked, seeds = helper.mask(vector, helpers, state.device, state.helped, self.identity)
+        except SecureError as fault:
+            self._note(fault)
+            return None
+        upload.seeds.CopyFrom(seeds)
+        state.helped = b""
+        return masked
+
+    def _forget_session(self) -> None:
+        self.state.helped = b""
+        super()._forget_session()
