@@ -16,7 +16,20 @@ if TYPE_CHECKING:
     from . import device
     from .core import functional as ops
     from .core import learn, nn, random, tree
-    from .core.api import compile, debug, grad, jvp, module, value_and_grad, vjp
+    from .core.api import (
+        compile,
+        debug,
+        grad,
+        hessian,
+        hvp,
+        jacfwd,
+        jacrev,
+        jvp,
+        module,
+        value_and_grad,
+        vjp,
+        vmap,
+    )
     from .core.data import sources as data
     from .core.errors import DelianError
     from .core.frontend import trace
@@ -32,6 +45,10 @@ _PUBLIC = {
     "debug": (".core.api", "debug"),
     "device": (".device", None),
     "grad": (".core.api", "grad"),
+    "hessian": (".core.api", "hessian"),
+    "hvp": (".core.api", "hvp"),
+    "jacfwd": (".core.api", "jacfwd"),
+    "jacrev": (".core.api", "jacrev"),
     "jvp": (".core.api", "jvp"),
     "learn": (".core.learn", None),
     "module": (".core.api", "module"),
@@ -43,6 +60,7 @@ _PUBLIC = {
     "tree": (".core.tree", None),
     "value_and_grad": (".core.api", "value_and_grad"),
     "vjp": (".core.api", "vjp"),
+    "vmap": (".core.api", "vmap"),
 }
 
 __all__ = [
@@ -53,6 +71,10 @@ __all__ = [
     "debug",
     "device",
     "grad",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacrev",
     "jvp",
     "learn",
     "module",
@@ -64,6 +86,7 @@ __all__ = [
     "tree",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]
 
 

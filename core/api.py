@@ -112,7 +112,8 @@ class Compiled:
         return Traced(function, *outside)
 
     def _entry(self, args: Sequence[Any], leaves: Sequence[Any], structure: Any) -> _Entry:
-        key = structure, tuple([_key(v) for v in leaves])
+        # A function may go through a dict in its order.
+        key = structure, tuple(structure.orders()), tuple([_key(v) for v in leaves])
         try:
             found = self._entries.get(key)
         except TypeError as e:
@@ -208,9 +209,14 @@ class Derivative(Transform):
     __slots__ = ("_compiled", "_pull")
 
     def __init__(
-        self, kind: Kind, f: Any, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+        self,
+        kind: Kind,
+        f: Any,
+        argnums: int | tuple[int, ...] = 0,
+        has_aux: bool = False,
+        axes: tuple[Any, Any] = (0, 0),
     ) -> None:
-        super().__init__(kind, f, argnums, has_aux)
+        super().__init__(kind, f, argnums, has_aux, axes)
         # What a call runs; a pullback cannot leave a program, so a vjp's value and pullback are
         # two.
         self._compiled = Compiled(f if kind == "vjp" else self, "reference", ())
@@ -262,4 +268,56 @@ def vjp(f: Callable[..., Any], *primals: Any) -> Any:
     return Derivative("vjp", f)(*primals)
 
 
-__all__ += ["Derivative", "tree"]
+def jacfwd(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
+    """The Jacobian by forward mode: best where the arguments are fewer numbers than the result.
+
+    Returns:
+        a function of the same arguments that gives a tree like the result of f, each leaf of which
+        is a tree like the argument (a tuple of them for a tuple of argnums) of arrays
+        [*result's shape, *argument's shape].
+    """
+    return Derivative("jacfwd", f, argnums)
+
+
+def jacrev(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
+    """Like `jacfwd`, by reverse mode: best where the result is fewer numbers than the arguments."""
+    return Derivative("jacrev", f, argnums)
+
+
+def hessian(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
+    """The second derivative of a function, jacfwd of jacrev: for a float[] and an array argument
+    [*shape, *shape].
+    """
+    return Derivative("jacfwd", Derivative("jacrev", f, argnums), argnums)
+
+
+def hvp(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+    """The Hessian of a function whose result is one float, times `tangents`: a tuple of trees like
+    the primals.
+
+    Forward over reverse mode (Pearlmutter 1994): about the work of two gradients, and no Hessian.
+    """
+    places = tuple(range(len(primals)))
+    return Derivative("jvp", Derivative("grad", f, places))(primals, tangents)[1]
+
+
+def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
+    """The function over many lanes at once: f of each row of its arguments, in one program.
+
+    Branches become choices and loops run until all lanes are done; a lane that is out of a branch
+    or done does no harm (no NaN reaches its gradient, its loops end).
+
+    Args:
+        f: of one lane.
+        in_axes: the axis of the lanes in each argument, None for one that all lanes share: one for
+            all arguments, or a tuple with one each, any of which may be a tree that is a prefix of
+            its argument. Keyword arguments are mapped over their first axis.
+        out_axes: where the lanes go in the result, likewise; None for what is the same in all.
+
+    Returns:
+        a function of arguments with these axes.
+    """
+    return Derivative("vmap", f, axes=(in_axes, out_axes))
+
+
+__all__ += ["Derivative", "hessian", "hvp", "jacfwd", "jacrev", "tree", "vmap"]

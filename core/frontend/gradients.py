@@ -16,28 +16,38 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .. import tree
 from ..ir import Block, Builder, TensorType, Value
-from . import arithmetic, calls, joins, operators
+from . import arithmetic, calls, joins, lanes, operators
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
 
-Kind = Literal["grad", "value_and_grad", "vjp", "jvp"]
+Kind = Literal["grad", "value_and_grad", "vjp", "jvp", "jacfwd", "jacrev", "vmap"]
 
 
 class Transform:
-    """A derivative of a function. `delian.core.api` makes them callable outside a program."""
+    """A derivative of a function, or the function over many lanes. `delian.core.api` makes them
+    callable outside a program.
 
-    __slots__ = ("argnums", "f", "has_aux", "kind")
+    `axes` are the (in_axes, out_axes) of a vmap.
+    """
+
+    __slots__ = ("argnums", "axes", "f", "has_aux", "kind")
 
     def __init__(
-        self, kind: Kind, f: Any, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+        self,
+        kind: Kind,
+        f: Any,
+        argnums: int | tuple[int, ...] = 0,
+        has_aux: bool = False,
+        axes: tuple[Any, Any] = (0, 0),
     ) -> None:
         self.kind = kind
         self.f = f
         self.argnums = argnums
         self.has_aux = has_aux
+        self.axes = axes
 
 
 class Pullback:
@@ -45,7 +55,7 @@ class Pullback:
 
     __slots__ = ("closed",)
 
-    def __init__(self, closed: _Closed) -> None:
+    def __init__(self, closed: Closed) -> None:
         self.closed = closed
 
     def __call__(self, *args: Any) -> Any:
@@ -54,7 +64,7 @@ class Pullback:
 
 
 @dataclass(frozen=True, slots=True)
-class _Closed:
+class Closed:
     """A function at given arguments, as a closed block.
 
     Attributes:
@@ -84,29 +94,30 @@ class _Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     index: int
     weak: bool
 
 
 def _from(leaf: Any, values: Sequence[Value]) -> Any:
-    return Tensor(values[leaf.index], leaf.weak) if type(leaf) is _Place else leaf
+    return Tensor(values[leaf.index], leaf.weak) if type(leaf) is Place else leaf
 
 
 def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if t.kind == "vmap":
+        return lanes.call(s, t, args, kwargs)
     if t.kind == "jvp":
         return _jvp(s, t, args)
+    if t.kind in ("jacfwd", "jacrev"):
+        from . import jacobians
+
+        return jacobians.call(s, t, args, kwargs)
     if t.kind == "vjp":
-        closed = _close(s, t.f, args, tuple(range(len(args))), kwargs, False)
+        closed = close_over(s, t.f, args, tuple(range(len(args))), kwargs, False)
         values = s.scope.inline(closed.block, closed.operands)
         return closed.result(s, values), Pullback(closed)
-    argnums = (t.argnums,) if isinstance(t.argnums, int) else tuple(t.argnums)
-    for k in argnums:
-        if not -len(args) <= k < len(args):
-            text = f"argnums names argument {k}, and the call has {len(args)}"
-            raise s.error("DL117", text, "the differentiated arguments are given by position")
-    places = tuple(k % len(args) for k in argnums)
-    closed = _close(s, t.f, args, places, kwargs, True, t.has_aux)
+    places = places_of(s, t, args)
+    closed = close_over(s, t.f, args, places, kwargs, True, t.has_aux)
     block = _with_unit_cotangent(s, closed.block, len(closed.wrt))
     values = s.scope.inline(block, closed.operands)
     count = len(closed.block.results)
@@ -118,7 +129,17 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     return (wanted, result[1]) if t.has_aux else wanted
 
 
-def _close(
+def places_of(s: Specialiser, t: Transform, args: Sequence[Any]) -> tuple[int, ...]:
+    """The arguments that `argnums` names, counted from the first."""
+    argnums = (t.argnums,) if isinstance(t.argnums, int) else tuple(t.argnums)
+    for k in argnums:
+        if not -len(args) <= k < len(args):
+            text = f"argnums names argument {k}, and the call has {len(args)}"
+            raise s.error("DL117", text, "the differentiated arguments are given by position")
+    return tuple(k % len(args) for k in argnums)
+
+
+def close_over(
     s: Specialiser,
     f: Any,
     args: Sequence[Any],
@@ -126,7 +147,7 @@ def _close(
     kwargs: Mapping[str, Any],
     scalar: bool,
     has_aux: bool = False,
-) -> _Closed:
+) -> Closed:
     """Specialises `f` with the leaves of args[places] as parameters."""
     at = s.loc
     leaves, structure = tree.flatten(tuple(args[k] for k in places))
@@ -150,14 +171,14 @@ def _close(
         kept: list[Any] = []
         for leaf in out:
             if type(leaf) is Tensor:
-                kept.append(_Place(len(results), leaf.weak))
+                kept.append(Place(len(results), leaf.weak))
                 results.append(leaf.value)
             else:
                 kept.append(leaf)
     free = free_values(scope.ops, params, results)
     block = close(scope, params, free, (), results)
     operands = (*(x.value for x in wrt), *free)
-    return _Closed(block, operands, wrt, structure, tuple(kept), out_structure)
+    return Closed(block, operands, wrt, structure, tuple(kept), out_structure)
 
 
 def _differentiable(s: Specialiser, leaf: Any, name: str, places: Sequence[int]) -> Tensor:
@@ -224,7 +245,7 @@ def pull(s: Specialiser, pullback: Pullback, args: Sequence[Any]) -> Any:
         raise s.error("DL117", f"the cotangent {describe(args[0])} is not shaped like the result")
     cotangents = []
     for leaf, place in zip(leaves, closed.leaves, strict=True):
-        if type(place) is not _Place:
+        if type(place) is not Place:
             continue
         want = closed.block.results[place.index].tensor
         if want.dtype.is_float:
@@ -247,7 +268,7 @@ def _jvp(s: Specialiser, t: Transform, args: Sequence[Any]) -> Any:
     if len(args) != 2 or not all(isinstance(a, tuple | list) for a in args):
         raise s.error("DL105", "jvp takes (f, primals, tangents), the latter two as tuples")
     primals, tangents = args
-    closed = _close(s, t.f, primals, tuple(range(len(primals))), {}, False)
+    closed = close_over(s, t.f, primals, tuple(range(len(primals))), {}, False)
     leaves, structure = tree.flatten(tuple(tangents))
     if structure != closed.arguments:
         raise s.error("DL117", "the tangents are not shaped like the primals")
@@ -258,12 +279,12 @@ def _jvp(s: Specialiser, t: Transform, args: Sequence[Any]) -> Any:
     return closed.result(s, values[:count]), _tangents(s, closed, values[count:])
 
 
-def _tangents(s: Specialiser, closed: _Closed, values: Sequence[Value]) -> Any:
+def _tangents(s: Specialiser, closed: Closed, values: Sequence[Value]) -> Any:
     """Tangents of the result: zeros where it is no float."""
     supply = iter(values)
     leaves = []
     for leaf in closed.leaves:
-        if type(leaf) is not _Place:
+        if type(leaf) is not Place:
             leaves.append(arithmetic.tensor(s, 0.0) if is_number(leaf) else leaf)
             continue
         type_ = closed.block.results[leaf.index].tensor

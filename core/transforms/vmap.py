@@ -62,7 +62,8 @@ def vmap(block: Block, batched: Sequence[bool], size: int) -> tuple[Block, tuple
 
     >>> from delian.core.ir import Builder, DType, TensorType
     >>> b = Builder([TensorType(DType.F32, (3,)), TensorType(DType.F32)])
-    >>> many, flags = vmap(b.finish([b("reduce_sum", b.params[0], axes=(0,)), b.params[1]]), [1, 0], 8)
+    >>> block = b.finish([b("reduce_sum", b.params[0], axes=(0,)), b.params[1]])
+    >>> many, flags = vmap(block, [True, False], 8)
     >>> many.ops[0].attrs["axes"], many.results[0].type, flags
     ((1,), TensorType(dtype=<DType.F32: 'f32'>, shape=(8,)), (True, False))
 
@@ -415,7 +416,10 @@ class _Lanes:
     ) -> Sequence[Value]:
         """(0, most trips, lo, trips, consts..., carries...): round j is lane's own lo + j."""
         b, split = self.b, carries_start(op)
-        lo, hi = (batching.spread(b, v, f, self.kinds.size) for v, f in zip(operands, given[:2]))
+        lo, hi = (
+            batching.spread(b, v, f, self.kinds.size)
+            for v, f in zip(operands[:2], given[:2], strict=True)
+        )
         trips = b("sub", hi, lo)
         most = b("reduce_max", trips, axes=(0,))
         consts = operands[2:split]

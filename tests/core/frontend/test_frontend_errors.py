@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from delian.core import functional, random, tree
-from delian.core.api import grad, module, value_and_grad
+from delian.core.api import grad, jvp, module, value_and_grad, vjp
 from delian.core.frontend import vocabulary
 from delian.core.frontend.codes import CODES
 
@@ -270,10 +270,10 @@ def loop_else(x, v, n):
     return v
 
 
-def match_statement(x, v, n):
-    match n:
-        case 1:
-            return v
+def match_pattern(x, v, n):
+    match {"a": v}:
+        case {"a": y, **rest}:
+            return y, rest
     return x
 
 
@@ -310,7 +310,101 @@ def never_ends(x, v, n):
 
 
 def recursion(x, v, n):
-    return recursion(x, v, n - 1) if n > 0 else v
+    return v + recursion(x, v, n - 1) if n > 0 else v
+
+
+def tail_recursion_that_grows(x, v, n):
+    if n == 0:
+        return v
+    return tail_recursion_that_grows(x, np.concatenate([v, v]), n - 1)
+
+
+def function_or_array(x, v, n):
+    if n > 2:
+        f = np.tanh
+    else:
+        f = v
+    return f
+
+
+def functions_that_disagree(x, v, n):
+    functions = (np.sum, np.tanh)
+    return functions[n](v)
+
+
+def function_made_in_a_loop(x, v, n):
+    f = np.tanh
+    for _ in range(n):
+        f = lambda y, f=f: f(y) + v  # noqa: E731
+    return f(v)
+
+
+def result_that_is_a_function(x, v, n):
+    return np.tanh if n > 2 else np.sin
+
+
+def range_of_floats(x, v, n):
+    for _ in range(v[0]):
+        x = x + 1
+    return x
+
+
+def range_without_step(x, v, n):
+    for _ in range(0, 5, 0):
+        x = x + 1
+    return x
+
+
+def sorted_tensors(x, v, n):
+    return sorted([v[0], v[1]])
+
+
+def tensor_as_key(x, v, n):
+    return {n: v}
+
+
+def membership(x, v, n):
+    return n in [1, 2, 3]
+
+
+def maximum_of_arrays(x, v, n):
+    return max(v, v + 1)
+
+
+def reduce_of_nothing(x, v, n):
+    return functools.reduce(np.add, [])
+
+
+def zip_of_lengths(x, v, n):
+    return [a * b for a, b in zip(x, v, strict=True)]
+
+
+def missing_field(x, v, n):
+    return Dense(weight=x)
+
+
+def iterating_a_number(x, v, n):
+    return [y * 2 for y in n]
+
+
+def filtering(x, v, n):
+    return list(filter(lambda y: y > 0, v))
+
+
+def cotangent_shape(x, v, n):
+    _, back = vjp(np.tanh, v)
+    return back(x)
+
+
+def tangents_alone(x, v, n):
+    return jvp(np.tanh, v, v)
+
+
+def late_type(x, v, n):
+    total = 0
+    while total < 10:
+        total = total + v
+    return total
 
 
 def unrolling(x, v, n):
@@ -358,7 +452,7 @@ def integer_range(x, v, n):
 
 
 def unknown_dtype(x, v, n):
-    return v.astype(np.float16)
+    return v.astype(np.complex64)
 
 
 def result_type(x, v, n):
