@@ -248,7 +248,7 @@ class WorkerRunner:
         log.info(
             "%s done",
             program.program,
-            extra={n: head[n] for n in ("ticket", "examples", "load_s", "run_s") if n in head},
+            extra={n: head[n] for n in ("ticket", "load_s", "run_s") if n in head},
         )
         return Outcome(
             vector=np.frombuffer(frame.body, "<u4").astype(np.uint32, copy=False),
