@@ -282,9 +282,18 @@ def power(s: Specialiser, a: Any, b: Any) -> Tensor:
             return _repeated(s, base, int(exponent))
     dtype, _ = result_dtype(s, (a, b))
     if not dtype.is_float:
-        hint = "convert the base to float first: x.astype(np.float32)"
-        raise s.error("DL116", "integers have no general power in a compiled program", hint)
+        return _int_power(s, a, b, dtype)
     return elementwise(s, "pow", a, b)
+
+
+def _int_power(s: Specialiser, a: Any, b: Any, dtype: DType) -> Tensor:
+    if dtype is DType.BOOL or (type(b) is int and b < 0):
+        hint = "convert the base to float first: x.astype(np.float32)"
+        raise s.error("DL116", "integers have no power by a negative number or a bool", hint)
+    from .definitions import numbers
+
+    wide = [tensor(s, v, dtype) for v in (a, b)]
+    return s.call(numbers.int_power, *wide)  # type: ignore[no-any-return]
 
 
 def _repeated(s: Specialiser, base: Tensor, exponent: int) -> Tensor:

@@ -230,8 +230,11 @@ def run_handler(
         try:
             inspect.signature(handler).bind(s, *args, **kwargs)
         except TypeError as misfit:
-            hint = f"the compiler knows {name}{_signature(handler)}"
-            raise s.error("DL105", f"`{name}`: {misfit}", hint) from None
+            from .vocabulary import refused_keyword
+
+            usual = str(misfit), f"the compiler knows {name}{_signature(handler)}"
+            message, hint = refused_keyword(kwargs) or usual
+            raise s.error("DL105", f"`{name}`: {message}", hint) from None
         raise e
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ir import DType, Value
 from . import arithmetic
-from .values import Tensor, describe
+from .values import Tensor, describe, is_static
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -65,7 +65,7 @@ def _expanded(s: Specialiser, x: Tensor, index: Any) -> list[Any]:
     """The index as one entry an axis (None is an extra axis), whatever was left out filled up with
     whole slices.
     """
-    items = [_entry(s, i) for i in (index if isinstance(index, tuple) else (index,))]
+    items = [_entry(s, i) for i in _without_masks(s, x, index)]
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
     if used > len(x.shape):
         raise s.error("DL114", f"{used} indices for {describe(x)}, which has rank {len(x.shape)}")
@@ -76,6 +76,25 @@ def _expanded(s: Specialiser, x: Tensor, index: Any) -> list[Any]:
     if dots:
         return [*items[: dots[0]], *missing, *items[dots[0] + 1 :]]
     return [*items, *missing]
+
+
+def _without_masks(s: Specialiser, x: Tensor, index: Any) -> list[Any]:
+    """Masks that are known now, as the places where they are true: an array for each axis."""
+    items: list[Any] = []
+    axis, dots = 0, False
+    for item in index if isinstance(index, tuple) else (index,):
+        mask = np.asarray(item) if isinstance(item, list) and is_static(item) else item
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.ndim == 0:
+            items.append(item)
+            dots = dots or item is Ellipsis
+            axis += item is not None
+            continue
+        if not dots and mask.shape != x.shape[axis : axis + mask.ndim]:
+            text = f"a mask of shape {list(mask.shape)} does not fit {describe(x)} at axis {axis}"
+            raise s.error("DL114", text)
+        items += mask.nonzero()
+        axis += mask.ndim
+    return items
 
 
 def _entry(s: Specialiser, item: Any) -> Any:
@@ -127,6 +146,12 @@ def whole(s: Specialiser, index: int, size: int, axis: int, x: Tensor) -> int:
 
 def wrapped(s: Specialiser, index: Any, size: int) -> Value:
     """An index array as i64, negative entries counted from the end."""
+    if isinstance(index, np.ndarray) and index.size:
+        far = int(index.max() if index.max() >= size else index.min())
+        if not -size <= far < size:
+            message = f"index {far} is out of range for an axis of {size}"
+            raise s.error("DL114", message, f"it has {size} entries: {-size} to {size - 1}")
+        index = np.where(index < 0, index + size, index) if index.min() < 0 else index
     value = arithmetic.tensor(s, index, DType.I64).value
     if value in s.scope.natural:
         return value

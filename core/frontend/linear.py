@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ..ir import Value
 from . import arithmetic, reductions, shapes
 from .arithmetic import tensor
-from .operators import static_ints
+from .definitions import arrays
+from .operators import static_int, static_ints
 from .values import Tensor, describe
 
 if TYPE_CHECKING:
@@ -118,23 +119,23 @@ def tensordot(s: Specialiser, a: Any, b: Any, axes: Any = 2) -> Tensor:
     return Tensor(_dot(s, x, y, (left, right)), weak)
 
 
-def einsum(s: Specialiser, subscripts: Any, *operands: Any) -> Tensor:
-    """Any number of operands, from the left; no ellipsis."""
-    if not isinstance(subscripts, str) or "." in subscripts:
-        raise s.error("DL119", "np.einsum takes its subscripts as a string without an ellipsis")
+def einsum(s: Specialiser, subscripts: Any, *operands: Any, optimize: Any = False) -> Tensor:
+    """Any subscripts and any number of operands, which are multiplied from the left."""
+    if not isinstance(subscripts, str):
+        subscripts, operands = _from_lists(s, (subscripts, *operands))
     left, arrow, output = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
         raise s.error("DL119", f"np.einsum: {len(terms)} terms and {len(operands)} operands")
-    if not arrow:
-        letters = sorted(set(left) - {","})
-        output = "".join(c for c in letters if left.count(c) == 1)
     values = [tensor(s, v) for v in operands]
-    for term, value in zip(terms, values, strict=True):
-        if len(term) != len(value.shape) or len(set(term)) != len(term):
-            raise s.error(
-                "DL115", f"np.einsum: `{term}` does not name the axes of {describe(value)}"
-            )
+    terms, dots = _without_dots(s, terms, values)
+    if not arrow:
+        letters = sorted(set("".join(terms)) - set(dots))
+        output = dots + "".join(c for c in letters if "".join(terms).count(c) == 1)
+    output = output.replace("...", dots)
+    if "." in output or len(set(output)) != len(output):
+        raise s.error("DL119", f"np.einsum: `{output}` is no output: each letter once")
+    terms, values = _plain_terms(s, terms, values, output)
     term, value = terms[0], values[0]
     for k in range(1, len(terms)):
         wanted = set(output).union(*terms[k + 1 :])
@@ -144,6 +145,82 @@ def einsum(s: Specialiser, subscripts: Any, *operands: Any) -> Tensor:
     value = _summed(s, term, value, set(output))
     kept = [c for c in term if c in output]
     return shapes.permuted(s, value, [kept.index(c) for c in output])
+
+
+def _from_lists(s: Specialiser, items: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """`einsum(a, [0, 1], b, [1, 2], [0, 2])` in letters."""
+
+    def letters(axes: Any) -> str:
+        if not isinstance(axes, list | tuple):
+            text = f"np.einsum takes subscripts as text or as lists of axes, not {describe(axes)}"
+            raise s.error("DL119", text)
+        return "".join(
+            "..." if k is Ellipsis else chr(_FIRST_LETTER + static_int(s, k, "an axis"))
+            for k in axes
+        )
+
+    count = len(items) // 2
+    terms = [letters(items[2 * k + 1]) for k in range(count)]
+    text = ",".join(terms)
+    if len(items) % 2:
+        text += "->" + letters(items[-1])
+    return text, tuple(items[2 * k] for k in range(count))
+
+
+_FIRST_LETTER = ord("A")
+#: Letters for the axes that an ellipsis stands for: no keyboard has them.
+_FIRST_DOT = 0x1000
+
+
+def _without_dots(
+    s: Specialiser, terms: Sequence[str], values: Sequence[Tensor]
+) -> tuple[list[str], str]:
+    """Terms whose ellipses are letters, counted from the last, and the longest ellipsis."""
+    out, longest = [], 0
+    for term, value in zip(terms, values, strict=True):
+        free = len(value.shape) - len(term.replace("...", ""))
+        strange = "." in term.replace("...", "", 1)
+        if strange or free < 0 or (free > 0 and "..." not in term):
+            text = f"np.einsum: `{term}` does not name the axes of {describe(value)}"
+            raise s.error("DL115", text)
+        longest = max(longest, free)
+        out.append(term.replace("...", _dots(free)))
+    return out, _dots(longest)
+
+
+def _dots(count: int) -> str:
+    return "".join(chr(_FIRST_DOT + k) for k in reversed(range(count)))
+
+
+def _plain_terms(
+    s: Specialiser, terms: Sequence[str], values: Sequence[Tensor], output: str
+) -> tuple[list[str], list[Tensor]]:
+    """Terms that name each letter once, and axes of size 1 only where a letter has that size.
+
+    A letter that stands twice is a diagonal; an axis of size 1 broadcasts, so it is dropped.
+    """
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, values, strict=True):
+        for c, n in zip(term, value.shape, strict=True):
+            if n != 1 and sizes.get(c, 1) not in (1, n):
+                text = f"np.einsum: `{c}` has two sizes, {sizes[c]} and {n}"
+                raise s.error("DL115", text)
+            sizes[c] = n if sizes.get(c, 1) == 1 else sizes[c]
+    out_terms, out_values = [], []
+    for term, value in zip(terms, values, strict=True):
+        thin = [k for k, c in enumerate(term) if value.shape[k] == 1 and sizes[c] != 1]
+        if thin:
+            value = shapes.squeeze(s, value, tuple(thin))
+            term = "".join(c for k, c in enumerate(term) if k not in thin)
+        while len(set(term)) != len(term):
+            c = next(c for c in term if term.count(c) > 1)
+            i = term.index(c)
+            j = term.index(c, i + 1)
+            value = s.call(arrays.diagonal, value, 0, i, j)
+            term = "".join(x for k, x in enumerate(term) if k not in (i, j)) + c
+        out_terms.append(term)
+        out_values.append(value)
+    return out_terms, out_values
 
 
 def _summed(s: Specialiser, term: str, value: Tensor, keep: set[str]) -> Tensor:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..ir import DType, Value
 from . import arithmetic, indexing
 from .arithmetic import numpy_dtype, tensor
+from .definitions import numbers
+from .operators import static_int
 from .shapes import axes_of, axis_of, ravel
 from .values import Tensor, describe
 
@@ -103,10 +107,22 @@ def mean(
 
 
 def average(
-    s: Specialiser, a: Any, axis: Any = None, weights: Any = None, keepdims: Any = False
-) -> Tensor:
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    weights: Any = None,
+    returned: Any = False,
+    *,
+    keepdims: Any = False,
+) -> Any:
     if weights is None:
-        return mean(s, a, axis, None, keepdims)
+        result = mean(s, a, axis, None, keepdims)
+        count = _count(tensor(s, a), axes_of(s, tensor(s, a), axis))
+        return (
+            (result, Tensor(s.scope.number(count, result.dtype, result.shape)))
+            if returned
+            else result
+        )
     x = _floating(s, a, None)
     w = tensor(s, weights)
     if len(w.shape) == 1 and len(x.shape) > 1 and axis is not None:
@@ -115,7 +131,9 @@ def average(
         w = Tensor(indexing.reshape(s, w.value, shape))
     total = sum_(s, arithmetic.multiply(s, x, w), axis, None, keepdims)
     spread = arithmetic.broadcast(s, w.value, arithmetic.broadcast_shapes(s, (x, w)))
-    return arithmetic.divide(s, total, sum_(s, Tensor(spread), axis, None, keepdims))
+    heavy = sum_(s, Tensor(spread), axis, None, keepdims)
+    result = arithmetic.divide(s, total, heavy)
+    return (result, tensor(s, heavy, result.dtype)) if returned else result
 
 
 def var(
@@ -191,27 +209,24 @@ def cumsum(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tenso
     return Tensor(s.emit("cumsum", x.value, axis=axis_of(s, x, axis)))
 
 
-def median(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
-    x = _floating(s, a, None)
+def cumprod(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
+    x = Tensor(_accumulated(s, a, dtype))
     if axis is None:
-        shape = (1,) * len(x.shape)
-        flat = median(s, ravel(s, x), 0)
-        return Tensor(indexing.reshape(s, flat.value, shape)) if keepdims else flat
-    k = axis_of(s, x, axis)
-    ordered = sort(s, x, k)
-    size = x.shape[k]
-    if size == 0:
-        raise s.error("DL115", f"{describe(x)} has no median: it is empty")
-    middle = (slice(None),) * k + (slice((size - 1) // 2, size // 2 + 1),)
-    return mean(s, indexing.subscript(s, ordered, middle), k, None, keepdims)
+        x, axis = ravel(s, x), 0
+    return s.call(numbers.running, np.multiply, x, axis_of(s, x, axis))  # type: ignore[no-any-return]
 
 
-def norm(
-    s: Specialiser, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False
-) -> Tensor:
-    """The 2-norm of a vector, or of a matrix's elements."""
-    if ord not in (None, 2, "fro"):
-        raise s.error("DL119", f"np.linalg.norm knows the 2-norm alone, not ord={ord!r}")
-    value = _floating(s, x, None)
-    squares = arithmetic.multiply(s, value, value)
-    return Tensor(s.emit("sqrt", sum_(s, squares, axis, None, keepdims).value))
+def bincount(s: Specialiser, x: Any, /, weights: Any = None, minlength: Any = 0) -> Tensor:
+    """As long as `minlength`, which must be given; larger numbers are not counted."""
+    length = static_int(s, minlength, "minlength")
+    index = tensor(s, x)
+    if length <= 0 or len(index.shape) != 1 or index.dtype.is_float:
+        text = f"np.bincount counts a vector of whole numbers below minlength, not {describe(x)}"
+        raise s.error("DL119", text, "np.bincount(x, minlength=n): the result's length is n")
+    kind = DType.I64 if weights is None else DType.F64
+    weight = tensor(s, 1 if weights is None else weights, kind)
+    inside = arithmetic.less(s, index, length)
+    heavy = arithmetic.select(s, inside, weight, Tensor(s.scope.number(0, kind)))
+    counts = s.scope.number(0, kind, (length,))
+    spread = arithmetic.broadcast(s, heavy.value, index.shape)
+    return Tensor(s.emit("put_add", counts, index.value, spread, axis=0))

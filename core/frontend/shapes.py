@@ -122,16 +122,43 @@ def iota(s: Specialiser, length: int, kind: DType = DType.I64) -> Value:
     return s.emit("iota", dtype=kind, shape=(length,), axis=0)
 
 
-def linspace(s: Specialiser, start: Any, stop: Any, num: Any = 50, *, dtype: Any = None) -> Any:
+def linspace(
+    s: Specialiser,
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: Any = True,
+    retstep: Any = False,
+    dtype: Any = None,
+    axis: Any = 0,
+) -> Any:
     count = static_int(s, num, "the number of points")
+    if count < 0:
+        raise s.error("DL119", f"np.linspace: there are no {count} points")
     if is_static((start, stop)):
-        return tensor(s, np.linspace(start, stop, count, dtype=dtype))
-    ramp = tensor(s, np.linspace(0.0, 1.0, count))
-    kind = arithmetic.result_dtype(s, (start, stop, 1.0))[0]
-    span = arithmetic.subtract(s, stop, start)
+        made = operators.python(
+            s,
+            lambda: np.linspace(start, stop, count, endpoint, retstep, dtype, axis),
+            "`np.linspace`",
+        )
+        return (tensor(s, made[0]), made[1]) if retstep else tensor(s, made)
+    first, last = (tensor(s, strong_sequence(s, v)) for v in (start, stop))
+    kind = arithmetic.result_dtype(s, (first, last, 1.0))[0]
+    span = arithmetic.subtract(s, last, first)
+    gaps = count - 1 if endpoint else count
+    ramp = tensor(s, np.linspace(0.0, 1.0, count, endpoint=bool(endpoint)))
     ramp = Tensor(arithmetic.convert(s, ramp.value, kind))
-    made = arithmetic.add(s, start, arithmetic.multiply(s, ramp, span))
-    return made if dtype is None else tensor(s, made, numpy_dtype(s, dtype))
+    if rank := len(span.shape):
+        ramp = expand_dims(s, ramp, tuple(range(1, rank + 1)))
+    points = arithmetic.add(s, first, arithmetic.multiply(s, ramp, span))
+    if axis != 0:
+        points = moveaxis(s, points, 0, axis)
+    made = points if dtype is None else tensor(s, points, numpy_dtype(s, dtype))
+    return (made, arithmetic.divide(s, span, gaps)) if retstep else made
+
+
+def strong_sequence(s: Specialiser, value: Any) -> Any:
+    return array(s, value) if isinstance(value, tuple | list) else value
 
 
 def _rows_and_columns(s: Specialiser, rows: int, columns: int, k: int) -> tuple[Value, Value]:
@@ -149,6 +176,10 @@ def eye(s: Specialiser, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -
     columns = rows if M is None else static_int(s, M, "a size")
     i, j = _rows_and_columns(s, rows, columns, static_int(s, k, "a diagonal"))
     return Tensor(arithmetic.convert(s, s.emit("eq", i, j), numpy_dtype(s, dtype)))
+
+
+def identity(s: Specialiser, n: Any, dtype: Any = float) -> Tensor:
+    return eye(s, n, None, 0, dtype)
 
 
 def _triangle(s: Specialiser, m: Any, k: Any, lower: bool) -> Tensor:
@@ -286,9 +317,10 @@ def broadcast_to(s: Specialiser, array: Any, shape: Any) -> Tensor:
     return same(x, arithmetic.broadcast(s, x.value, sizes))
 
 
-def atleast_1d(s: Specialiser, a: Any) -> Tensor:
-    x = tensor(s, a)
-    return x if x.shape else reshape(s, x, 1)
+def atleast_1d(s: Specialiser, *arys: Any) -> Any:
+    values = [tensor(s, a) for a in arys]
+    wide = tuple(x if x.shape else reshape(s, x, 1) for x in values)
+    return wide[0] if len(wide) == 1 else wide
 
 
 # Joining and splitting
@@ -345,7 +377,7 @@ def split(s: Specialiser, ary: Any, indices_or_sections: Any, axis: Any = 0) -> 
     x = tensor(s, ary)
     k = axis_of(s, x, axis)
     size = x.shape[k]
-    if isinstance(indices_or_sections, tuple | list):
+    if isinstance(indices_or_sections, tuple | list) or np.ndim(indices_or_sections) == 1:
         cuts = list(static_ints(s, indices_or_sections, "where to split"))
     else:
         count = static_int(s, indices_or_sections, "the number of parts")
@@ -364,8 +396,15 @@ def split(s: Specialiser, ary: Any, indices_or_sections: Any, axis: Any = 0) -> 
 def repeat(s: Specialiser, a: Any, repeats: Any, axis: Any = None) -> Tensor:
     x = tensor(s, a) if axis is not None else ravel(s, a)
     k = axis_of(s, x, 0 if axis is None else axis)
-    count = static_int(s, repeats, "the number of repeats")
+    counts = static_ints(s, repeats, "the number of repeats")
+    if min(counts, default=0) < 0:
+        raise s.error("DL119", f"nothing is repeated {min(counts)} times")
     shape = x.shape
+    if len(counts) > 1:
+        if len(counts) != shape[k]:
+            raise s.error("DL115", f"{len(counts)} repeats for axis {k} of {describe(x)}")
+        return take(s, x, np.repeat(np.arange(shape[k]), counts), k)
+    (count,) = counts or (0,)
     spread = broadcast_to(s, expand_dims(s, x, k + 1), (*shape[: k + 1], count, *shape[k + 1 :]))
     return reshape(s, spread, (*shape[:k], shape[k] * count, *shape[k + 1 :]))
 
@@ -411,12 +450,20 @@ def roll(s: Specialiser, a: Any, shift: Any, axis: Any = None) -> Tensor:
     return x
 
 
+#: np.pad's modes that repeat elements of the array.
+_REPEATING = ("edge", "reflect", "symmetric", "wrap")
+
+
 def pad(
-    s: Specialiser, array: Any, pad_width: Any, mode: Any = "constant", constant_values: Any = 0
+    s: Specialiser,
+    array: Any,
+    pad_width: Any,
+    mode: Any = "constant",
+    *,
+    constant_values: Any = 0,
+    reflect_type: Any = "even",
 ) -> Tensor:
     x = tensor(s, array)
-    if mode != "constant":
-        raise s.error("DL119", f"np.pad knows mode='constant' alone, not {mode!r}")
     rank = len(x.shape)
     try:
         widths = np.broadcast_to(np.asarray(pad_width), (rank, 2)).tolist()
@@ -427,18 +474,52 @@ def pad(
     low, high = (tuple(static_int(s, w[k], "a pad width") for w in widths) for k in (0, 1))
     if min((*low, *high), default=0) < 0:
         raise s.error("DL115", "a pad width cannot be negative", "slice instead")
-    value = arithmetic.materialise(s, constant_values, x.dtype, ())
-    return same(x, s.emit("pad", x.value, value, low=low, high=high, interior=(0,) * rank))
+    if mode in _REPEATING and reflect_type == "even":
+        for k, ends in enumerate(zip(low, high, strict=True)):
+            if any(ends):  # NumPy says which element stands where.
+                x = take(s, x, _padded_places(s, x.shape[k], ends, mode), k)
+        return x
+    if mode not in ("constant", "empty"):
+        known = ", ".join(("constant", "empty", *_REPEATING))
+        raise s.error("DL119", f"np.pad knows the modes {known}, not {describe(mode)}")
+    return _pad_numbers(s, x, low, high, constant_values)
+
+
+def _padded_places(s: Specialiser, size: int, ends: tuple[int, int], mode: str) -> Any:
+    return operators.python(s, lambda: np.pad(np.arange(size), ends, mode), "`np.pad`")  # type: ignore[call-overload]
+
+
+def _pad_numbers(
+    s: Specialiser, x: Tensor, low: tuple[int, ...], high: tuple[int, ...], values: Any
+) -> Tensor:
+    """One number, or one for each end of each axis, the later axes over the earlier."""
+    rank = len(x.shape)
+    if arithmetic.shape_of(values) == () and not isinstance(values, tuple | list):
+        value = arithmetic.materialise(s, values, x.dtype, ())
+        return same(x, s.emit("pad", x.value, value, low=low, high=high, interior=(0,) * rank))
+    ends = broadcast_to(s, strong_sequence(s, values), (rank, 2))
+    for k, sides in enumerate(zip(low, high, strict=True)):
+        for side, width in enumerate(sides):
+            only = tuple(width if d == k else 0 for d in range(rank))
+            edges = (only, (0,) * rank) if side == 0 else ((0,) * rank, only)
+            x = _pad_numbers(s, x, *edges, indexing.subscript(s, ends, (k, side)))
+    return x
 
 
 # Taking
 
 
-def take(s: Specialiser, a: Any, indices: Any, axis: Any = None) -> Tensor:
+def take(s: Specialiser, a: Any, indices: Any, axis: Any = None, *, mode: Any = "raise") -> Tensor:
+    """An index out of range is moved to the end that is near, as `mode="clip"` says."""
     x = tensor(s, a) if axis is not None else ravel(s, a)
     k = axis_of(s, x, 0 if axis is None else axis)
     index = whole_numbers(s, indices, "np.take")
-    value = indexing.wrapped(s, index, x.shape[k])
+    if mode == "wrap":
+        value = arithmetic.remainder(s, tensor(s, index, DType.I64), x.shape[k]).value
+    elif mode == "clip":
+        value = tensor(s, index, DType.I64).value
+    else:
+        value = indexing.wrapped(s, index, x.shape[k])
     return same(x, s.emit("take", x.value, value, axis=k))
 
 
@@ -480,17 +561,31 @@ def view(s: Specialiser, x: Any, dtype: Any) -> Tensor:
     return Tensor(s.emit("bitcast", value, dtype=numpy_dtype(s, dtype)))
 
 
-def diff(s: Specialiser, a: Any, n: Any = 1, axis: Any = -1) -> Tensor:
+def diff(
+    s: Specialiser, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = None
+) -> Tensor:
     x = tensor(s, a)
     k = axis_of(s, x, axis)
     before = (slice(None),) * k
     order = static_int(s, n, "the order of a difference")
     if order < 0:
         raise s.error("DL119", f"the order of a difference cannot be {order}")
+    if prepend is not None or append is not None:
+        ends = [None if v is None else _one_row(s, x, k, v) for v in (prepend, append)]
+        x = concatenate(s, [v for v in (ends[0], x, ends[1]) if v is not None], k)
     for _ in range(min(order, x.shape[k])):  # After that many nothing is left to subtract.
         later = indexing.subscript(s, x, (*before, slice(1, None)))
-        x = arithmetic.subtract(s, later, indexing.subscript(s, x, (*before, slice(None, -1))))
+        sooner = indexing.subscript(s, x, (*before, slice(None, -1)))
+        minus = arithmetic.not_equal if x.dtype is DType.BOOL else arithmetic.subtract
+        x = minus(s, later, sooner)
     return x
+
+
+def _one_row(s: Specialiser, x: Tensor, axis: int, value: Any) -> Any:
+    """A number as long as the other axes are."""
+    if arithmetic.shape_of(value) or isinstance(value, tuple | list):
+        return value
+    return broadcast_to(s, value, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
 
 
 def copy(s: Specialiser, a: Any) -> Tensor:

@@ -5,20 +5,24 @@ known is made by Python itself while compiling, so `np.sqrt(2.0)` is the very nu
 gives. Functions that make arrays of a given size do not fold: a million zeros are one operation,
 not a constant.
 
-NumPy's functions are below; Python's in `vocabulary_python`, Delian's own in `vocabulary_delian`.
+NumPy's functions are in `vocabulary_numpy`, Python's in `vocabulary_python`, Delian's own in
+`vocabulary_delian`. Here is what a row is, how one is found, and what an array's attributes mean.
 """
 
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir import DType
-from . import arithmetic, indexing, linear, operators, reductions, shapes
-from .arithmetic import tensor
+from ..errors import ProgramError
+from . import arithmetic, elementwise, indexing, linear, operators, reductions, shapes
+from .definitions import arrays, orders
 from .values import Method, Tensor, describe, is_static
 
 if TYPE_CHECKING:
@@ -43,363 +47,51 @@ class Row:
     ) -> Any:
         from .calls import run_handler
 
+        if kwargs and (words := refused_keyword(kwargs)):
+            raise s.error("DL105", f"`{self.name}`: {words[0]}", words[1])
         if self.fold and is_static((tuple(args), dict(kwargs))):
             return operators.python(s, lambda: f(*args, **kwargs), f"`{self.name}`")
         return run_handler(s, self.name, self.handler, args, kwargs)
 
 
-# Elementwise
+def defined(function: Callable[..., Any]) -> Handler:
+    """The handler of a function that is written in NumPy (`definitions`): it is inlined.
 
+    An error within it is one of the user's call.
+    """
 
-def _binary(handler: Handler) -> Handler:
-    def run(s: Specialiser, x1: Any, x2: Any) -> Any:
-        return handler(s, _array(s, x1), _array(s, x2))
+    def run(s: Specialiser, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return s.call(function, *args, **kwargs)
+        except ProgramError as e:
+            kept = [loc for loc in e.locs if not loc.file.startswith(_DEFINITIONS)]
+            raise type(e)(e.code, e.message, kept or e.locs, e.hint) from e.__cause__
 
+    signature = inspect.signature(function)
+    own = inspect.Parameter("s", inspect.Parameter.POSITIONAL_ONLY)
+    run.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
+    run.__doc__ = function.__doc__
     return run
 
 
-def _array(s: Specialiser, value: Any) -> Any:
-    """NumPy's functions take nested sequences for arrays."""
-    return shapes.array(s, value) if isinstance(value, tuple | list) else value
-
-
-def _floats(name: str) -> Handler:
-    def run(s: Specialiser, x: Any) -> Tensor:
-        return arithmetic.floating(s, name, _array(s, x))
-
-    return run
-
-
-def _numbers(name: str) -> Handler:
-    def run(s: Specialiser, x: Any) -> Tensor:
-        return arithmetic.elementwise(s, name, _array(s, x))
-
-    return run
-
-
-def _whole(name: str) -> Handler:
-    """floor and ceil leave integers alone."""
-
-    def run(s: Specialiser, x: Any) -> Tensor:
-        value = tensor(s, x)
-        return value if not value.dtype.is_float else arithmetic.elementwise(s, name, value)
-
-    return run
-
-
-def _absolute(s: Specialiser, x: Any) -> Tensor:
-    value = tensor(s, x)
-    return value if value.dtype is DType.BOOL else arithmetic.elementwise(s, "abs", value)
-
-
-def _square(s: Specialiser, x: Any) -> Tensor:
-    return arithmetic.multiply(s, x, x)
-
-
-def _reciprocal(s: Specialiser, x: Any) -> Tensor:
-    return arithmetic.divide(s, 1, x)
-
-
-def _tan(s: Specialiser, x: Any) -> Tensor:
-    return arithmetic.divide(s, _floats("sin")(s, x), _floats("cos")(s, x))
-
-
-def _log_base(base: float) -> Handler:
-    def run(s: Specialiser, x: Any) -> Tensor:
-        return arithmetic.divide(s, _floats("log")(s, x), float(np.log(base)))
-
-    return run
-
-
-def _exp2(s: Specialiser, x: Any) -> Tensor:
-    return _floats("exp")(s, arithmetic.multiply(s, x, float(np.log(2.0))))  # type: ignore[no-any-return]
-
-
-def _hyperbolic(sign: int) -> Handler:
-    def run(s: Specialiser, x: Any) -> Tensor:
-        up, down = _floats("exp")(s, x), _floats("exp")(s, arithmetic.negative(s, x))
-        both = arithmetic.add(s, up, down) if sign > 0 else arithmetic.subtract(s, up, down)
-        return arithmetic.divide(s, both, 2)
-
-    return run
-
-
-def _logaddexp(s: Specialiser, x1: Any, x2: Any) -> Tensor:
-    top = arithmetic.maximum(s, x1, x2)
-    gap = arithmetic.negative(s, _absolute(s, arithmetic.subtract(s, x1, x2)))
-    return arithmetic.add(s, top, _floats("log1p")(s, _floats("exp")(s, gap)))
-
-
-def _hypot(s: Specialiser, x1: Any, x2: Any) -> Tensor:
-    return _floats("sqrt")(s, arithmetic.add(s, _square(s, x1), _square(s, x2)))  # type: ignore[no-any-return]
-
-
-def _logical(handler: Handler) -> Handler:
-    def run(s: Specialiser, x1: Any, x2: Any) -> Any:
-        return handler(s, tensor(s, x1, DType.BOOL), tensor(s, x2, DType.BOOL))
-
-    return run
-
-
-def _logical_not(s: Specialiser, x: Any) -> Tensor:
-    return Tensor(s.emit("not", tensor(s, x, DType.BOOL).value))
-
-
-def _isnan(s: Specialiser, x: Any) -> Tensor:
-    value = tensor(s, x)
-    return arithmetic.not_equal(s, value, value)
-
-
-def _isfinite(s: Specialiser, x: Any) -> Tensor:
-    value = tensor(s, x)
-    if not value.dtype.is_float:
-        return Tensor(s.scope.number(True, DType.BOOL, value.shape))
-    return Tensor(s.emit("is_finite", value.value))
-
-
-def _isinf(s: Specialiser, x: Any) -> Tensor:
-    value = tensor(s, x)
-    lost = _logical_not(s, _isfinite(s, value))
-    return arithmetic.bitwise_and(s, lost, arithmetic.equal(s, value, value))
-
-
-def _where(s: Specialiser, condition: Any, x: Any = None, y: Any = None) -> Tensor:
-    if x is None or y is None:
-        raise s.error(
-            "DL115",
-            "np.where(condition) alone has a shape that depends on the data",
-            "give both values: np.where(condition, x, y)",
-        )
-    return arithmetic.select(s, _array(s, condition), _array(s, x), _array(s, y))
-
-
-def _clip(
-    s: Specialiser,
-    a: Any,
-    a_min: Any = None,
-    a_max: Any = None,
-    *,
-    min: Any = None,
-    max: Any = None,
-) -> Any:
-    low, high = a_min if a_min is not None else min, a_max if a_max is not None else max
-    out: Any = a if low is None else arithmetic.maximum(s, a, low)
-    return out if high is None else arithmetic.minimum(s, out, high)
-
-
-#: Powers of ten beyond are no floats.
-_DECIMALS_MAX = 300
-
-
-def _round(s: Specialiser, a: Any, decimals: Any = 0) -> Tensor:
-    """Half to even, as NumPy rounds."""
-    places = operators.static_int(s, decimals, "the number of decimals")
-    if abs(places) > _DECIMALS_MAX:
-        raise s.error("DL119", f"no float has {places} decimals")
-    x = tensor(s, a)
-    if not x.dtype.is_float:
-        return x
-    scaled = x if places == 0 else arithmetic.multiply(s, x, 10.0**places)
-    low = arithmetic.elementwise(s, "floor", scaled)
-    gap = arithmetic.subtract(s, scaled, low)
-    odd = arithmetic.not_equal(s, arithmetic.remainder(s, low, 2), 0)
-    tie = arithmetic.bitwise_and(s, arithmetic.equal(s, gap, 0.5), odd)
-    up = arithmetic.bitwise_or(s, arithmetic.greater(s, gap, 0.5), tie)
-    whole = arithmetic.add(s, low, Tensor(arithmetic.convert(s, up.value, low.dtype)))
-    return whole if places == 0 else arithmetic.divide(s, whole, 10.0**places)
-
-
-def _nan_to_num(s: Specialiser, x: Any, copy: Any = True, nan: Any = 0.0) -> Tensor:
-    """NaN to `nan`; infinities to the largest numbers."""
-    value = tensor(s, x)
-    if not value.dtype.is_float:
-        return value
-    limit = float(np.finfo(value.dtype.numpy).max)
-    kept = _clip(s, value, -limit, limit)
-    return arithmetic.select(s, _isnan(s, value), nan, kept)
-
-
-_ELEMENTWISE: tuple[tuple[Any, Handler], ...] = (
-    (np.add, _binary(arithmetic.add)),
-    (np.subtract, _binary(arithmetic.subtract)),
-    (np.multiply, _binary(arithmetic.multiply)),
-    (np.divide, _binary(arithmetic.divide)),
-    (np.floor_divide, _binary(arithmetic.floor_divide)),
-    (np.remainder, _binary(arithmetic.remainder)),
-    (np.power, _binary(arithmetic.power)),
-    (np.float_power, _binary(arithmetic.power)),
-    (np.maximum, _binary(arithmetic.maximum)),
-    (np.minimum, _binary(arithmetic.minimum)),
-    (np.equal, _binary(arithmetic.equal)),
-    (np.not_equal, _binary(arithmetic.not_equal)),
-    (np.less, _binary(arithmetic.less)),
-    (np.less_equal, _binary(arithmetic.less_equal)),
-    (np.greater, _binary(arithmetic.greater)),
-    (np.greater_equal, _binary(arithmetic.greater_equal)),
-    (np.bitwise_and, _binary(arithmetic.bitwise_and)),
-    (np.bitwise_or, _binary(arithmetic.bitwise_or)),
-    (np.bitwise_xor, _binary(arithmetic.bitwise_xor)),
-    (np.left_shift, _binary(arithmetic.left_shift)),
-    (np.right_shift, _binary(arithmetic.right_shift)),
-    (np.logical_and, _logical(arithmetic.bitwise_and)),
-    (np.logical_or, _logical(arithmetic.bitwise_or)),
-    (np.logical_xor, _logical(arithmetic.bitwise_xor)),
-    (np.logical_not, _logical_not),
-    (np.logaddexp, _logaddexp),
-    (np.hypot, _hypot),
-    (np.negative, arithmetic.negative),
-    (np.positive, arithmetic.positive),
-    (np.invert, arithmetic.invert),
-    (np.absolute, _absolute),
-    (np.fabs, _floats("abs")),
-    (np.sign, _numbers("sign")),
-    (np.floor, _whole("floor")),
-    (np.ceil, _whole("ceil")),
-    (np.rint, _round),
-    (np.round, _round),
-    (np.exp, _floats("exp")),
-    (np.exp2, _exp2),
-    (np.expm1, _floats("expm1")),
-    (np.log, _floats("log")),
-    (np.log2, _log_base(2.0)),
-    (np.log10, _log_base(10.0)),
-    (np.log1p, _floats("log1p")),
-    (np.sqrt, _floats("sqrt")),
-    (np.sin, _floats("sin")),
-    (np.cos, _floats("cos")),
-    (np.tan, _tan),
-    (np.sinh, _hyperbolic(-1)),
-    (np.cosh, _hyperbolic(1)),
-    (np.tanh, _floats("tanh")),
-    (np.square, _square),
-    (np.reciprocal, _reciprocal),
-    (np.isnan, _isnan),
-    (np.isinf, _isinf),
-    (np.isfinite, _isfinite),
-    (np.where, _where),
-    (np.clip, _clip),
-    (np.nan_to_num, _nan_to_num),
-)
-
-_ALONG_AXES: tuple[tuple[Any, Handler], ...] = (
-    (np.sum, reductions.sum_),
-    (np.prod, reductions.prod),
-    (np.mean, reductions.mean),
-    (np.average, reductions.average),
-    (np.var, reductions.var),
-    (np.std, reductions.std),
-    (np.max, reductions.max_),
-    (np.amax, reductions.max_),
-    (np.min, reductions.min_),
-    (np.amin, reductions.min_),
-    (np.any, reductions.any_),
-    (np.all, reductions.all_),
-    (np.argmax, reductions.argmax),
-    (np.argmin, reductions.argmin),
-    (np.argsort, reductions.argsort),
-    (np.sort, reductions.sort),
-    (np.cumsum, reductions.cumsum),
-    (np.median, reductions.median),
-    (np.count_nonzero, reductions.count_nonzero),
-    (np.linalg.norm, reductions.norm),
-)
-
-_SHAPES: tuple[tuple[Any, Handler], ...] = (
-    (np.reshape, shapes.reshape),
-    (np.ravel, shapes.ravel),
-    (np.transpose, shapes.transpose),
-    (np.swapaxes, shapes.swapaxes),
-    (np.moveaxis, shapes.moveaxis),
-    (np.expand_dims, shapes.expand_dims),
-    (np.squeeze, shapes.squeeze),
-    (np.broadcast_to, shapes.broadcast_to),
-    (np.atleast_1d, shapes.atleast_1d),
-    (np.concatenate, shapes.concatenate),
-    (np.stack, shapes.stack),
-    (np.vstack, shapes.vstack),
-    (np.hstack, shapes.hstack),
-    (np.split, shapes.split),
-    (np.repeat, shapes.repeat),
-    (np.tile, shapes.tile),
-    (np.flip, shapes.flip),
-    (np.roll, shapes.roll),
-    (np.pad, shapes.pad),
-    (np.take, shapes.take),
-    (np.take_along_axis, shapes.take_along_axis),
-    (np.tril, shapes.tril),
-    (np.triu, shapes.triu),
-    (np.diff, shapes.diff),
-    (np.copy, shapes.copy),
-    (np.array, shapes.array),
-    (np.asarray, shapes.array),
-    (np.ascontiguousarray, shapes.array),
-    (np.matmul, linear.matmul),
-    (np.dot, linear.dot),
-    (np.inner, linear.inner),
-    (np.vdot, linear.vdot),
-    (np.outer, linear.outer),
-    (np.tensordot, linear.tensordot),
-    (np.einsum, linear.einsum),
-)
-
-#: Not folded: their result may be large though their arguments are small.
-_MAKING: tuple[tuple[Any, Handler], ...] = (
-    (np.zeros, shapes.zeros),
-    (np.ones, shapes.ones),
-    (np.empty, shapes.zeros),
-    (np.full, shapes.full),
-    (np.zeros_like, shapes.zeros_like),
-    (np.ones_like, shapes.ones_like),
-    (np.empty_like, shapes.zeros_like),
-    (np.full_like, shapes.full_like),
-    (np.arange, shapes.arange),
-    (np.linspace, shapes.linspace),
-    (np.eye, shapes.eye),
-    (np.identity, shapes.eye),
-)
-
-
-def _shape(s: Specialiser, a: Any) -> tuple[int, ...]:
-    return arithmetic.shape_of(_array(s, a))
-
-
-def _ndim(s: Specialiser, a: Any) -> int:
-    return len(_shape(s, a))
-
-
-def _size(s: Specialiser, a: Any, axis: Any = None) -> int:
-    shape = _shape(s, a)
-    return tensor(s, a).type.size if axis is None else shape[shapes.axis_of(s, a, axis)]
-
-
-def _result_type(s: Specialiser, *values: Any) -> np.dtype[Any]:
-    return arithmetic.result_dtype(s, values)[0].numpy
-
-
-_ASKING: tuple[tuple[Any, Handler], ...] = (
-    (np.shape, _shape),
-    (np.ndim, _ndim),
-    (np.size, _size),
-    (np.result_type, _result_type),
-)
-
-
-def _constructor(dtype: DType) -> Handler:
-    def run(s: Specialiser, x: Any = 0) -> Tensor:
-        return tensor(s, _array(s, x), dtype)
-
-    return run
-
-
-def _numpy_rows() -> list[Row]:
-    rows = [
-        Row(f, f"np.{f.__name__}", h, True)
-        for group in (_ELEMENTWISE, _ALONG_AXES, _SHAPES, _ASKING)
-        for f, h in group
-    ]
-    rows += [Row(f, f"np.{f.__name__}", h, False) for f, h in _MAKING]
-    rows += [Row(d.numpy.type, f"np.{d.numpy.name}", _constructor(d), True) for d in DType]
-    return rows
+_DEFINITIONS = str(Path(__file__).parent / "definitions")
+
+#: Keywords that NumPy's functions have and a program without changes of memory cannot.
+_REFUSED = {
+    "out": ("`out` would change an array", "take the result: y = np.add(a, b)"),
+    "where": (
+        "`where` leaves elements unset",
+        "choose from the whole result: np.where(mask, np.add(a, b), other)",
+    ),
+}
+
+
+def refused_keyword(kwargs: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What is wrong with a call that has one of them, and a hint."""
+    for name in kwargs:
+        if name in _REFUSED and kwargs[name] is not None:
+            return _REFUSED[name]
+    return None
 
 
 # Attributes of tensors
@@ -435,9 +127,16 @@ METHODS: dict[str, Handler] = {
     "argmin": reductions.argmin,
     "argsort": reductions.argsort,
     "cumsum": reductions.cumsum,
+    "cumprod": reductions.cumprod,
+    "argpartition": defined(orders.argpartition),
+    "searchsorted": defined(orders.searchsorted),
+    "diagonal": defined(arrays.diagonal),
+    "trace": defined(arrays.trace),
+    "conj": arithmetic.positive,
+    "conjugate": arithmetic.positive,
     "dot": linear.dot,
-    "clip": _clip,
-    "round": _round,
+    "clip": elementwise.clip,
+    "round": elementwise.round_,
     "item": _item,
 }
 
@@ -458,6 +157,7 @@ _INSTEAD = {
     "fill": "an array cannot be changed; use np.full_like(x, value)",
     "tolist": "the numbers are not known while compiling; index the array",
     "nonzero": "its shape depends on the data; weigh with a mask, or use np.argsort",
+    "partition": "x.partition() changes x; use np.partition(x, k)",
     "put": "an array cannot be changed; use np.where or dl.ops.dynamic_update",
     "resize": "an array cannot be changed; use np.reshape or np.pad",
 }
@@ -480,9 +180,23 @@ def tensor_attribute(s: Specialiser, x: Tensor, name: str) -> Any:
 _TABLE: dict[int, Row] = {}
 #: NumPy functions whose absence needs a word: name -> hint.
 _NUMPY_HINTS = {
-    "nonzero": "its shape depends on the data; weigh with a mask instead",
-    "argwhere": "its shape depends on the data; weigh with a mask instead",
-    "unique": "its shape depends on the data; use np.sort and compare neighbours",
+    **dict.fromkeys(
+        ("nonzero", "argwhere", "flatnonzero"),
+        "its shape depends on the data; weigh with a mask instead",
+    ),
+    **dict.fromkeys(
+        ("place", "put", "putmask", "copyto"),
+        "an array cannot be changed; use np.where(mask, new, old)",
+    ),
+    **dict.fromkeys(
+        ("unique", "unique_values", "union1d", "intersect1d", "setdiff1d", "setxor1d"),
+        "its shape depends on the data; use np.sort and compare neighbours",
+    ),
+    **dict.fromkeys(
+        ("svd", "eig", "eigh", "eigvals", "eigvalsh", "qr", "pinv", "lstsq", "matrix_rank"),
+        "solve, inv, det, slogdet and cholesky are there; factor outside the compiled function",
+    ),
+    "vectorize": "use dl.vmap, or write it on whole arrays",
     "put_along_axis": "an array cannot be changed; use np.where",
     "fill_diagonal": "an array cannot be changed; use np.where(np.eye(n, dtype=bool), value, x)",
     "erf": "use dl.ops.erf",
@@ -491,15 +205,20 @@ _NUMPY_HINTS = {
 
 def _table() -> dict[int, Row]:
     if not _TABLE:
-        from . import vocabulary_delian, vocabulary_python
+        from . import vocabulary_delian, vocabulary_numpy, vocabulary_python
 
-        for row in (*_numpy_rows(), *vocabulary_python.rows(), *vocabulary_delian.rows()):
+        modules = (vocabulary_numpy, vocabulary_python, vocabulary_delian)
+        for row in (row for module in modules for row in module.rows()):
             _TABLE[id(row.function)] = row
     return _TABLE
 
 
 def find(f: Any) -> Row | None:
     """The row of a function, if it has one."""
+    if type(f) is BuiltinFunctionType and isinstance(f.__self__, np.ufunc):
+        from . import vocabulary_numpy
+
+        return vocabulary_numpy.ufunc_method(f.__self__, f.__name__)
     row = (_TABLE or _table()).get(id(f))
     return row if row is not None and row.function is f else None
 

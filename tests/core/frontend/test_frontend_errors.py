@@ -70,11 +70,11 @@ def reshape(x, v, n):
 
 
 def unknown_numpy_function(x, v, n):
-    return np.convolve(x, v)
+    return np.i0(x)
 
 
 def near_numpy_function(x, v, n):
-    return np.nanmax(x)
+    return np.frexp(x)
 
 
 def misspelt_attribute(x, v, n):

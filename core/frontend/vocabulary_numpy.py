@@ -1,0 +1,393 @@
+"""NumPy's functions: one row each, under NumPy's own names and with its semantics.
+
+A handler builds operations; a `defined` one is written in NumPy itself (`definitions`). What a row
+leaves out of NumPy's is a note beside it: docs/vocabulary.md is made from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir import DType
+from . import arithmetic, elementwise, linear, reductions, shapes, systems
+from .arithmetic import tensor
+from .definitions import arrays, matrices, numbers, orders, signals, statistics
+from .elementwise import array, binary, floats, logical, whole
+from .elementwise import numbers as of_numbers
+from .values import Tensor, is_static
+from .vocabulary import Handler, Row, defined
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+Named = tuple[Any, Handler]
+
+
+def _definitions(module: Any, names: str, source: Any = np) -> Iterator[Named]:
+    """NumPy's functions of these names, as a module of `definitions` defines them."""
+    for name in names.split():
+        if hasattr(source, name):  # A few are not in every NumPy 2.
+            yield getattr(source, name), defined(getattr(module, name))
+
+
+def _some(source: Any, **handlers: Handler) -> Iterator[Named]:
+    for name, handler in handlers.items():
+        if hasattr(source, name):
+            yield getattr(source, name), handler
+
+
+_ARITHMETIC: tuple[Named, ...] = (
+    (np.add, binary(arithmetic.add)),
+    (np.subtract, binary(arithmetic.subtract)),
+    (np.multiply, binary(arithmetic.multiply)),
+    (np.divide, binary(arithmetic.divide)),
+    (np.floor_divide, binary(arithmetic.floor_divide)),
+    (np.remainder, binary(arithmetic.remainder)),
+    *_definitions(numbers, "fmod divmod modf ldexp gcd lcm"),
+    (np.power, binary(arithmetic.power)),
+    (np.float_power, elementwise.float_power),
+    (np.negative, arithmetic.negative),
+    (np.positive, arithmetic.positive),
+    (np.absolute, elementwise.absolute),
+    (np.fabs, floats("abs")),
+    (np.sign, of_numbers("sign")),
+    *_definitions(numbers, "copysign heaviside real imag"),
+    (np.conjugate, arithmetic.positive),
+    (np.square, elementwise.square),
+    (np.sqrt, floats("sqrt")),
+    *_definitions(numbers, "cbrt"),
+    (np.reciprocal, elementwise.reciprocal),
+    (np.hypot, elementwise.hypot),
+    (np.floor, whole("floor")),
+    (np.ceil, whole("ceil")),
+    (np.trunc, elementwise.trunc),
+    (np.fix, elementwise.trunc),
+    (np.rint, elementwise.rint),
+    (np.round, elementwise.round_),
+    (np.around, elementwise.round_),
+    (np.clip, elementwise.clip),
+    (np.maximum, binary(arithmetic.maximum)),
+    (np.minimum, binary(arithmetic.minimum)),
+    *_definitions(numbers, "fmax fmin"),
+    (np.nan_to_num, elementwise.nan_to_num),
+)
+
+_TRANSCENDENTAL: tuple[Named, ...] = (
+    (np.exp, floats("exp")),
+    (np.exp2, elementwise.exp2),
+    (np.expm1, floats("expm1")),
+    (np.log, floats("log")),
+    (np.log2, elementwise.log_base(2.0)),
+    (np.log10, elementwise.log_base(10.0)),
+    (np.log1p, floats("log1p")),
+    (np.logaddexp, elementwise.logaddexp),
+    *_definitions(numbers, "logaddexp2"),
+    (np.sin, floats("sin")),
+    (np.cos, floats("cos")),
+    (np.tan, elementwise.tan),
+    (np.arcsin, elementwise.arcsin),
+    (np.arccos, elementwise.arccos),
+    (np.arctan, elementwise.arctan),
+    (np.arctan2, elementwise.arctan2),
+    (np.sinh, elementwise.sinh),
+    (np.cosh, elementwise.cosh),
+    (np.tanh, floats("tanh")),
+    *_definitions(numbers, "arcsinh arccosh arctanh sinc deg2rad rad2deg unwrap"),
+    (np.radians, defined(numbers.deg2rad)),
+    (np.degrees, defined(numbers.rad2deg)),
+)
+
+_LOGIC: tuple[Named, ...] = (
+    (np.equal, binary(arithmetic.equal)),
+    (np.not_equal, binary(arithmetic.not_equal)),
+    (np.less, binary(arithmetic.less)),
+    (np.less_equal, binary(arithmetic.less_equal)),
+    (np.greater, binary(arithmetic.greater)),
+    (np.greater_equal, binary(arithmetic.greater_equal)),
+    *_definitions(numbers, "isclose allclose array_equal array_equiv"),
+    (np.isnan, elementwise.isnan),
+    (np.isinf, elementwise.isinf),
+    (np.isfinite, elementwise.isfinite),
+    *_definitions(numbers, "isposinf isneginf"),
+    (np.signbit, elementwise.signbit),
+    (np.logical_and, logical(arithmetic.bitwise_and)),
+    (np.logical_or, logical(arithmetic.bitwise_or)),
+    (np.logical_xor, logical(arithmetic.bitwise_xor)),
+    (np.logical_not, elementwise.logical_not),
+    (np.bitwise_and, binary(arithmetic.bitwise_and)),
+    (np.bitwise_or, binary(arithmetic.bitwise_or)),
+    (np.bitwise_xor, binary(arithmetic.bitwise_xor)),
+    (np.invert, arithmetic.invert),
+    (np.left_shift, binary(arithmetic.left_shift)),
+    (np.right_shift, binary(arithmetic.right_shift)),
+    (np.where, elementwise.where),
+    *_definitions(numbers, "select choose piecewise"),
+)
+
+_REDUCTIONS: tuple[Named, ...] = (
+    (np.sum, reductions.sum_),
+    (np.prod, reductions.prod),
+    (np.mean, reductions.mean),
+    (np.average, reductions.average),
+    (np.var, reductions.var),
+    (np.std, reductions.std),
+    (np.max, reductions.max_),
+    (np.amax, reductions.max_),
+    (np.min, reductions.min_),
+    (np.amin, reductions.min_),
+    (np.any, reductions.any_),
+    (np.all, reductions.all_),
+    (np.count_nonzero, reductions.count_nonzero),
+    (np.argmax, reductions.argmax),
+    (np.argmin, reductions.argmin),
+    (np.cumsum, reductions.cumsum),
+    (np.cumprod, reductions.cumprod),
+    *_definitions(statistics, "ptp median quantile percentile cov corrcoef"),
+    *_definitions(statistics, "nansum nanprod nanmean nanvar nanstd nanmax nanmin nanmedian"),
+    *_definitions(statistics, "nanargmax nanargmin nancumsum nancumprod"),
+    *_definitions(statistics, "nanquantile nanpercentile cumulative_sum cumulative_prod"),
+)
+
+
+def _digitize(s: Specialiser, x: Any, bins: Any, right: Any = False) -> Any:
+    """Bins that are not known now must grow."""
+    falls = False
+    if is_static(bins) and np.ndim(edges := np.asarray(bins)) == 1 and edges.dtype.kind in "biuf":
+        falls = bool(edges.size > 1 and edges[-1] < edges[0])
+    return s.call(orders.digitize_downwards if falls else orders.digitize, x, bins, right)
+
+
+_ORDER: tuple[Named, ...] = (
+    (np.sort, reductions.sort),
+    (np.argsort, reductions.argsort),
+    *_definitions(orders, "lexsort partition argpartition searchsorted isin interp"),
+    (np.digitize, _digitize),
+    (np.bincount, reductions.bincount),
+    *_definitions(orders, "histogram histogram_bin_edges"),
+)
+
+_SHAPES: tuple[Named, ...] = (
+    (np.reshape, shapes.reshape),
+    (np.ravel, shapes.ravel),
+    (np.transpose, shapes.transpose),
+    (np.swapaxes, shapes.swapaxes),
+    (np.moveaxis, shapes.moveaxis),
+    (np.expand_dims, shapes.expand_dims),
+    (np.squeeze, shapes.squeeze),
+    (np.broadcast_to, shapes.broadcast_to),
+    (np.atleast_1d, shapes.atleast_1d),
+    *_definitions(arrays, "atleast_2d atleast_3d broadcast_arrays rollaxis matrix_transpose"),
+    (np.concatenate, shapes.concatenate),
+    (np.stack, shapes.stack),
+    (np.vstack, shapes.vstack),
+    (np.hstack, shapes.hstack),
+    *_definitions(arrays, "dstack column_stack block append insert delete"),
+    (np.split, shapes.split),
+    *_definitions(arrays, "array_split vsplit hsplit dsplit unstack"),
+    (np.repeat, shapes.repeat),
+    (np.tile, shapes.tile),
+    *_definitions(arrays, "resize"),
+    (np.flip, shapes.flip),
+    *_definitions(arrays, "flipud fliplr rot90"),
+    (np.roll, shapes.roll),
+    (np.pad, shapes.pad),
+    (np.take, shapes.take),
+    (np.take_along_axis, shapes.take_along_axis),
+    *_definitions(arrays, "compress extract ix_ unravel_index ravel_multi_index"),
+    (np.tril, shapes.tril),
+    (np.triu, shapes.triu),
+    *_definitions(arrays, "diagonal diag diagflat trace vander"),
+    (np.copy, shapes.copy),
+    (np.array, shapes.array),
+    (np.asarray, shapes.array),
+    (np.ascontiguousarray, shapes.array),
+)
+
+_SIGNALS: tuple[Named, ...] = (
+    (np.diff, shapes.diff),
+    *_definitions(signals, "ediff1d gradient trapezoid convolve correlate"),
+    *_definitions(signals, "polyval polyadd polysub polymul polyder polyint"),
+)
+
+_PRODUCTS: tuple[Named, ...] = (
+    (np.matmul, linear.matmul),
+    (np.dot, linear.dot),
+    (np.inner, linear.inner),
+    (np.vdot, linear.vdot),
+    (np.outer, linear.outer),
+    (np.tensordot, linear.tensordot),
+    (np.einsum, linear.einsum),
+    *_definitions(arrays, "kron"),
+    *_definitions(matrices, "cross vecdot matvec vecmat"),
+)
+
+_LINALG: tuple[Named, ...] = (
+    (np.linalg.cholesky, systems.cholesky),
+    (np.linalg.solve, systems.solve),
+    (np.linalg.inv, systems.inv),
+    (np.linalg.det, systems.det),
+    (np.linalg.slogdet, systems.slogdet),
+    (np.linalg.multi_dot, systems.multi_dot),
+    *_definitions(matrices, "norm matrix_power tensorsolve tensorinv", np.linalg),
+    *_definitions(matrices, "vector_norm matrix_norm cross vecdot", np.linalg),
+    *_definitions(arrays, "matrix_transpose", np.linalg),
+    *_some(np.linalg, matmul=linear.matmul, outer=linear.outer, tensordot=linear.tensordot),
+    *_some(
+        np.linalg,
+        diagonal=lambda s, x, offset=0: s.call(arrays.diagonal, x, offset, -2, -1),
+        trace=lambda s, x, offset=0, dtype=None: s.call(arrays.trace, x, offset, -2, -1, dtype),
+    ),
+)
+
+#: Not folded: their result may be large though their arguments are small.
+_MAKING: tuple[Named, ...] = (
+    (np.zeros, shapes.zeros),
+    (np.ones, shapes.ones),
+    (np.empty, shapes.zeros),
+    (np.full, shapes.full),
+    (np.zeros_like, shapes.zeros_like),
+    (np.ones_like, shapes.ones_like),
+    (np.empty_like, shapes.zeros_like),
+    (np.full_like, shapes.full_like),
+    (np.arange, shapes.arange),
+    (np.linspace, shapes.linspace),
+    *_definitions(arrays, "logspace geomspace"),
+    (np.eye, shapes.eye),
+    (np.identity, shapes.identity),
+    *_definitions(arrays, "tri meshgrid indices fromfunction"),
+)
+
+
+def _shape(s: Specialiser, a: Any) -> tuple[int, ...]:
+    return arithmetic.shape_of(array(s, a))
+
+
+def _ndim(s: Specialiser, a: Any) -> int:
+    return len(_shape(s, a))
+
+
+def _size(s: Specialiser, a: Any, axis: Any = None) -> int:
+    shape = _shape(s, a)
+    return tensor(s, a).type.size if axis is None else shape[shapes.axis_of(s, a, axis)]
+
+
+def _result_type(s: Specialiser, *values: Any) -> np.dtype[Any]:
+    kinds = [np.empty(0, v) if isinstance(v, type | np.dtype) else array(s, v) for v in values]
+    return arithmetic.result_dtype(s, kinds)[0].numpy
+
+
+def _isscalar(s: Specialiser, element: Any) -> bool:
+    return type(element) is Tensor and element.weak and element.shape == ()
+
+
+def _astype(s: Specialiser, x: Any, dtype: Any, /, *, copy: Any = True) -> Tensor:
+    return shapes.astype(s, x, dtype)
+
+
+_ASKING: tuple[Named, ...] = (
+    (np.shape, _shape),
+    (np.ndim, _ndim),
+    (np.size, _size),
+    (np.isscalar, _isscalar),
+    (np.result_type, _result_type),
+    *_some(np, astype=_astype),
+)
+
+#: The chapters of docs/vocabulary.md.
+GROUPS: tuple[tuple[str, tuple[Named, ...]], ...] = (
+    ("Arithmetic and rounding", _ARITHMETIC),
+    ("Exponentials, logarithms, trigonometry", _TRANSCENDENTAL),
+    ("Comparison, logic, bits, choice", _LOGIC),
+    ("Reductions and statistics", _REDUCTIONS),
+    ("Order, search, counting", _ORDER),
+    ("Shape, joining, taking", _SHAPES),
+    ("Making arrays", _MAKING),
+    ("Sequences and polynomials", _SIGNALS),
+    ("Products", _PRODUCTS),
+    ("Linear algebra", _LINALG),
+    ("Types and sizes", _ASKING),
+)
+
+
+def _name(function: Any, group: Iterable[Named]) -> str:
+    prefix = "np.linalg." if group is _LINALG else "np."
+    return f"{prefix}{function.__name__}"
+
+
+def rows() -> list[Row]:
+    made: dict[int, Row] = {}
+    for _, group in GROUPS:
+        for f, handler in group:
+            # Two names of one function (np.max is np.amax) are one row, by its own name.
+            made.setdefault(id(f), Row(f, _name(f, group), handler, group is not _MAKING))
+    out = list(made.values())
+    for d in DType:
+        # Types from outside NumPy (bfloat16) may crash on what is no number.
+        builtin = d.numpy.isbuiltin == 1
+        out.append(Row(d.numpy.type, f"np.{d.numpy.name}", elementwise.constructor(d), builtin))
+    return out
+
+
+# Methods of ufuncs: np.add.reduce, np.maximum.accumulate, np.multiply.outer
+
+_REDUCE: dict[Any, Callable[..., Any]] = {
+    np.add: reductions.sum_,
+    np.multiply: reductions.prod,
+    np.maximum: reductions.max_,
+    np.minimum: reductions.min_,
+    np.logical_and: reductions.all_,
+    np.logical_or: reductions.any_,
+}
+#: Associative, so that a running one may be made by doubling.
+_ASSOCIATIVE = (
+    *(np.multiply, np.maximum, np.minimum, np.fmax, np.fmin, np.logical_and, np.logical_or),
+    *(np.logical_xor, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logaddexp, np.hypot),
+    *(np.gcd, np.lcm),
+)
+
+
+def ufunc_method(ufunc: np.ufunc, name: str) -> Row | None:
+    """The row of a ufunc's method, if there is one."""
+    handler: Handler | None = None
+    if name == "outer" and ufunc.nin == 2:
+        handler = _outer(ufunc)
+    elif name == "reduce" and ufunc in _REDUCE:
+        handler = _reduce(_REDUCE[ufunc])
+    elif name == "accumulate" and ufunc is np.add:
+        handler = _accumulate_sum
+    elif name == "accumulate" and ufunc in _ASSOCIATIVE:
+        handler = _accumulate(ufunc)
+    if handler is None:
+        return None
+    return Row(getattr(ufunc, name), f"np.{ufunc.__name__}.{name}", handler, True)
+
+
+def _outer(ufunc: np.ufunc) -> Handler:
+    def run(s: Specialiser, A: Any, B: Any) -> Any:
+        x, y = tensor(s, A), tensor(s, B)
+        last = tuple(range(len(x.shape), len(x.shape) + len(y.shape)))
+        return s.call(ufunc, shapes.expand_dims(s, x, last), y)
+
+    return run
+
+
+def _reduce(reduction: Callable[..., Any]) -> Handler:
+    def run(s: Specialiser, array: Any, axis: Any = 0, *, keepdims: Any = False) -> Any:
+        return reduction(s, array, axis, keepdims=keepdims)
+
+    return run
+
+
+def _accumulate_sum(s: Specialiser, array: Any, axis: Any = 0) -> Any:
+    return reductions.cumsum(s, array, axis)
+
+
+def _accumulate(ufunc: np.ufunc) -> Handler:
+    def run(s: Specialiser, array: Any, axis: Any = 0) -> Any:
+        x = tensor(s, array)
+        return s.call(numbers.running, ufunc, x, shapes.axis_of(s, x, axis))
+
+    return run
