@@ -4,33 +4,23 @@ device.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core import data as datasets
+from ..core import learn
 from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
-from ..core.learn import (
-    Algorithm,
-    Classification,
-    Episodes,
-    EpisodeTable,
-    FedAvg,
-    FedProx,
-    Maml,
-    MetaSgd,
-    Reptile,
-    Samples,
-    SampleSet,
-)
+from ..core.learn import Algorithm, Classification, Episodes, EpisodeTable, Samples, SampleSet
 from ..core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, Optimizer, adam, sgd
-from . import settings
+from . import algorithms, settings
 from .scenario import Scenario
 
 #: What raw values are multiplied by so that the largest is one: digits are 0 to 16, images 0 to
@@ -141,45 +131,62 @@ def load_function(file: Path, name: str) -> Callable[..., Any]:
     return found
 
 
-def algorithm(chosen: settings.Algorithm) -> Algorithm:
-    """The algorithm of a scenario's settings."""
-    local = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
-    server = _optimizer(chosen.server_optimizer, chosen.server_learning_rate)
-    common: dict[str, Any] = {
-        "local": local,
-        "server": server,
-        "personal_steps": chosen.personal_steps,
+#: The catalogue by the names that scenarios have for it.
+KINDS: Mapping[str, type[Algorithm]] = {
+    "fomaml": learn.Maml,
+    **{
+        kind.__name__.lower(): kind
+        for kind in (
+            learn.Anil,
+            learn.Apfl,
+            learn.Ditto,
+            learn.FedAvg,
+            learn.FedBabu,
+            learn.FedDyn,
+            learn.FedNova,
+            learn.FedPer,
+            learn.FedProx,
+            learn.FedRep,
+            learn.FedSgd,
+            learn.Ifca,
+            learn.Maml,
+            learn.MetaSgd,
+            learn.PFedMe,
+            learn.PerFedAvg,
+            learn.ProtoNet,
+            learn.Reptile,
+            learn.Scaffold,
+        )
+    },
+}
+
+
+def algorithm(scenario: Scenario, data: datasets.FederatedData) -> Algorithm:
+    """The algorithm of a scenario: its table's keys are the algorithm's fields."""
+    chosen = scenario.algorithm
+    kind = KINDS[chosen.name]
+    facts: dict[str, Any] = {
+        "local": _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum),
+        "server": _optimizer(chosen.server_optimizer, chosen.server_learning_rate),
     }
-    if isinstance(chosen, settings.MetaLearning):
-        common |= {
-            "epochs": chosen.epochs,
-            "inner_steps": chosen.inner_steps,
-            "inner_learning_rate": chosen.inner_learning_rate,
-            # A device adapts as the meta-gradient saw it adapt.
-            "personal_learning_rate": chosen.inner_learning_rate,
-        }
-        if isinstance(chosen, settings.MetaSgd):
-            return MetaSgd(**common)
-        return Maml(first_order=isinstance(chosen, settings.Fomaml), **common)
-    common["personal_learning_rate"] = chosen.personal_learning_rate
-    if isinstance(chosen, settings.Reptile):
-        return Reptile(inner_steps=chosen.inner_steps, **common)
-    common["epochs"] = chosen.epochs
-    if isinstance(chosen, settings.FedProx):
-        return FedProx(proximal=chosen.proximal_mu, **common)
-    return FedAvg(**common)
+    if kind in (learn.Scaffold, learn.FedDyn):
+        facts["share"] = min(1.0, scenario.round.devices / len(data.training))
+    for field in dataclasses.fields(kind):
+        if field.name not in facts and hasattr(chosen, field.name):
+            facts[field.name] = getattr(chosen, field.name)
+    return kind(**facts)
 
 
 def _optimizer(name: str, learning_rate: float, momentum: float = 0.0) -> Optimizer:
     return adam(learning_rate) if name == "adam" else sgd(learning_rate, momentum)
 
 
-def weight_max(scenario: Scenario, data: datasets.FederatedData) -> float:
+def weight_max(algorithm: Algorithm, data: datasets.FederatedData) -> float:
     """The largest weight that a device of this federation has in the mean."""
-    if isinstance(scenario.algorithm, settings.Reptile):
-        return 1.0
-    supports = [d.support for d in data.devices if isinstance(d, datasets.DeviceData)]
-    return float(max(supports, default=1))
+    supports = {d.support for d in data.devices if isinstance(d, datasets.DeviceData)}
+    nothing = np.array(0)
+    sizes = [SampleSet(nothing, nothing, np.array(s), nothing) for s in supports]
+    return max((float(algorithm.weight(rows)) for rows in sizes), default=1.0)
 
 
 def examples(arrays: Any) -> int:
@@ -190,13 +197,13 @@ def examples(arrays: Any) -> int:
 def local_steps(scenario: Scenario, arrays: Any) -> int:
     """Gradient steps in one local update."""
     chosen = scenario.algorithm
-    if isinstance(chosen, settings.Reptile):
+    if isinstance(chosen, algorithms.Reptile):
         return chosen.inner_steps
-    assert isinstance(chosen, settings.FedAvg | settings.FedProx | settings.MetaLearning)
+    epochs = getattr(chosen, "epochs", 1)
     if isinstance(arrays, EpisodeTable):
         assert isinstance(scenario.data, settings.OmniglotData)
-        return chosen.epochs * scenario.data.episodes
+        return int(epochs * scenario.data.episodes)
     rows = examples(arrays)
-    if isinstance(chosen, settings.MetaLearning):
+    if isinstance(chosen, algorithms.MetaLearning | algorithms.ProtoNet):
         rows -= rows // 2
-    return chosen.epochs * max(1, -(-rows // chosen.batch_size))
+    return int(epochs * max(1, -(-rows // chosen.batch_size)))

@@ -21,11 +21,25 @@ TABLE_ROWS_MAX = 500
 
 NAMES = {
     "fedavg": "FedAvg",
+    "fedsgd": "FedSGD",
     "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "fednova": "FedNova",
+    "feddyn": "FedDyn",
+    "ditto": "Ditto",
+    "pfedme": "pFedMe",
+    "apfl": "APFL",
+    "fedper": "FedPer",
+    "fedrep": "FedRep",
+    "fedbabu": "FedBABU",
+    "ifca": "IFCA",
     "reptile": "Reptile",
     "fomaml": "first-order MAML",
     "maml": "MAML",
+    "perfedavg": "Per-FedAvg",
     "metasgd": "Meta-SGD",
+    "anil": "ANIL",
+    "protonet": "ProtoNet",
 }
 
 TIMES = {

@@ -13,17 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from . import algorithms
 from .settings import (
     DEVICES_MAX,
-    Algorithm,
     Data,
-    FedAvg,
-    FedProx,
-    Fomaml,
-    Maml,
-    MetaSgd,
     Model,
-    Reptile,
     Table,
     conflict,
 )
@@ -45,18 +39,46 @@ class Alternatives(Table):
     unfair.
     """
 
-    fedavg: FedAvg | None = None
+    fedavg: algorithms.FedAvg | None = None
     """Settings of FedAvg."""
-    fedprox: FedProx | None = None
+    fedsgd: algorithms.FedSgd | None = None
+    """Settings of FedSGD."""
+    fedprox: algorithms.FedProx | None = None
     """Settings of FedProx."""
-    reptile: Reptile | None = None
+    scaffold: algorithms.Scaffold | None = None
+    """Settings of SCAFFOLD."""
+    fednova: algorithms.FedNova | None = None
+    """Settings of FedNova."""
+    feddyn: algorithms.FedDyn | None = None
+    """Settings of FedDyn."""
+    ditto: algorithms.Ditto | None = None
+    """Settings of Ditto."""
+    pfedme: algorithms.PFedMe | None = None
+    """Settings of pFedMe."""
+    apfl: algorithms.Apfl | None = None
+    """Settings of APFL."""
+    fedper: algorithms.FedPer | None = None
+    """Settings of FedPer."""
+    fedrep: algorithms.FedRep | None = None
+    """Settings of FedRep."""
+    fedbabu: algorithms.FedBabu | None = None
+    """Settings of FedBABU."""
+    ifca: algorithms.Ifca | None = None
+    """Settings of IFCA."""
+    reptile: algorithms.Reptile | None = None
     """Settings of Reptile."""
-    fomaml: Fomaml | None = None
+    fomaml: algorithms.Fomaml | None = None
     """Settings of first-order MAML."""
-    maml: Maml | None = None
+    maml: algorithms.Maml | None = None
     """Settings of MAML."""
-    metasgd: MetaSgd | None = None
+    perfedavg: algorithms.PerFedAvg | None = None
+    """Settings of Per-FedAvg."""
+    metasgd: algorithms.MetaSgd | None = None
     """Settings of Meta-SGD."""
+    anil: algorithms.Anil | None = None
+    """Settings of ANIL."""
+    protonet: algorithms.ProtoNet | None = None
+    """Settings of ProtoNet."""
 
 
 class Mix(Table):
@@ -209,7 +231,7 @@ class Scenario(Table):
     """What the devices hold."""
     model: Model
     """What they learn."""
-    algorithm: Algorithm
+    algorithm: algorithms.Algorithm
     """How they learn it."""
     alternatives: Alternatives = Alternatives()
     """Settings for `--algorithm` and `--compare`."""

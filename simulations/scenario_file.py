@@ -18,9 +18,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ..core.errors import DelianError, Loc
+from .algorithms import ALGORITHMS
 from .scenario import Scenario
 from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
-from .settings import ALGORITHMS
 from .toml_lines import KeyPath, key_locations
 
 BUNDLED = Path(__file__).parent / "scenarios"

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from . import settings
+from . import algorithms, settings
 from .scenario import Scenario
 from .settings import Table
 from .toml_lines import KeyPath
@@ -23,7 +23,7 @@ from .toml_lines import KeyPath
 CHOICES: dict[str, tuple[str, Any]] = {
     "data": ("source", settings.Data),
     "model": ("name", settings.Model),
-    "algorithm": ("name", settings.Algorithm),
+    "algorithm": ("name", algorithms.Algorithm),
 }
 
 

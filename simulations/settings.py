@@ -1,4 +1,4 @@
-"""A scenario's data, model and algorithm: each a choice among tables that know their own keys.
+"""A scenario's data and model: each a choice among tables that know their own keys.
 
 A key that the chosen algorithm does not know is refused, so that nobody tunes what nothing reads.
 """
@@ -11,10 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 DEVICES_MAX = 1_000_000
-
-Rate = Annotated[float, Field(gt=0.0, le=100.0)]
-Momentum = Annotated[float, Field(ge=0.0, lt=1.0)]
-Steps = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class Table(BaseModel):
@@ -205,104 +201,3 @@ Model = Annotated[
     MlpModel | CnnModel | OmniglotModel | LstmModel | PythonModel,
     Field(discriminator="name"),
 ]
-
-
-class LocalTraining(Table):
-    """What all algorithms share."""
-
-    batch_size: int = Field(default=10, ge=1, le=65_536)
-    """Examples in a local step (episodes bring their own size)."""
-    learning_rate: Rate = 0.1
-    """The device's learning rate (beta of MAML, where it is taken on the adapted model)."""
-    momentum: Momentum = 0.0
-    """The device's momentum; begins at zero each round."""
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    """The device's optimiser; begins anew each round."""
-    server_learning_rate: Rate = 1.0
-    """How far the server goes along the mean update. 1 with sgd is plain averaging."""
-    server_optimizer: Literal["sgd", "adam"] = "sgd"
-    """The server's optimiser (FedOpt)."""
-    personal_steps: Steps = 5
-    """Gradient steps that make a device's model personal."""
-
-
-class FedAvg(LocalTraining):
-    """Federated averaging (McMahan et al. 2017), personal by fine-tuning."""
-
-    name: Literal["fedavg"] = "fedavg"
-    """Which algorithm."""
-    epochs: Steps = 1
-    """Passes over a device's data in a round."""
-    personal_learning_rate: Rate = 0.1
-    """The learning rate of the personal steps."""
-
-
-class FedProx(LocalTraining):
-    """FedAvg with a pull towards the global model (Li et al. 2020)."""
-
-    name: Literal["fedprox"] = "fedprox"
-    """Which algorithm."""
-    epochs: Steps = 1
-    """Passes over a device's data in a round."""
-    proximal_mu: float = Field(default=0.01, ge=0.0, le=1e3)
-    """Strength of the pull."""
-    personal_learning_rate: Rate = 0.1
-    """The learning rate of the personal steps."""
-
-
-class Reptile(LocalTraining):
-    """Reptile (Nichol, Achiam, Schulman 2018); epsilon is `server_learning_rate`."""
-
-    name: Literal["reptile"] = "reptile"
-    """Which algorithm."""
-    inner_steps: Steps = 5
-    """Local steps in a round, however much data a device has (k)."""
-    personal_learning_rate: Rate = 0.1
-    """The learning rate of the personal steps."""
-
-
-class MetaLearning(LocalTraining):
-    """What MAML and its kin share; the personal steps are the inner steps."""
-
-    epochs: Steps = 1
-    """Passes over a device's data in a round."""
-    inner_steps: int = Field(default=1, ge=1, le=100)
-    """Steps of adaptation that the meta-gradient looks through."""
-    inner_learning_rate: Rate = 0.1
-    """The rate of adaptation (alpha); Meta-SGD starts from it and learns it."""
-
-
-class Fomaml(MetaLearning):
-    """First-order MAML in a federation (Finn et al. 2017; FedMeta, Chen et al. 2018)."""
-
-    name: Literal["fomaml"] = "fomaml"
-    """Which algorithm."""
-
-
-class Maml(MetaLearning):
-    """MAML with its exact second-order gradient (Finn et al. 2017; FedMeta, Chen et al. 2018)."""
-
-    name: Literal["maml"] = "maml"
-    """Which algorithm."""
-
-
-class MetaSgd(MetaLearning):
-    """Meta-SGD: learns a rate for each parameter as well (Li et al. 2017)."""
-
-    name: Literal["metasgd"] = "metasgd"
-    """Which algorithm."""
-
-
-Algorithm = Annotated[
-    FedAvg | FedProx | Reptile | Fomaml | Maml | MetaSgd,
-    Field(discriminator="name"),
-]
-
-ALGORITHMS: dict[str, type[LocalTraining]] = {
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "reptile": Reptile,
-    "fomaml": Fomaml,
-    "maml": Maml,
-    "metasgd": MetaSgd,
-}

@@ -81,14 +81,15 @@ class Stage:
 
     def _build(self) -> Bundle:
         task, example = recipes.task(self.scenario, self.data)
+        chosen = self.own_algorithm or recipes.algorithm(self.scenario, self.data)
         return build(
             task,
-            self.own_algorithm or recipes.algorithm(self.scenario.algorithm),
+            chosen,
             self.arrays[0],
             example=example,
             clip=self.scenario.privacy.clip,
             clients_max=self.scenario.round.at_once,
-            weight_max=recipes.weight_max(self.scenario, self.data),
+            weight_max=recipes.weight_max(chosen, self.data),
             seed=self.scenario.seed,
             promise=self.promise(),
             rotated=self.scenario.privacy.rotation,

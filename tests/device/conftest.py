@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from delian.core.bundle import Bundle
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn import Algorithm, Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
 from delian.core.nn import Mlp, sgd
 from delian.core.ports import RunProgram
@@ -50,7 +51,7 @@ class Blobs:
         return RunProgram(ticket, name, (self.bundle, self.weights), (key, ring))
 
 
-def make_bundle(*, batch: int = 4, epochs: int = 1) -> Bundle:
+def make_bundle(algorithm: Algorithm | None = None, *, batch: int = 4, epochs: int = 1) -> Bundle:
     task = Classification(
         "small", lambda key: Mlp.init(key, FEATURES, (16,), CLASSES), Samples(batch, 1.0)
     )
@@ -62,7 +63,7 @@ def make_bundle(*, batch: int = 4, epochs: int = 1) -> Bundle:
     )
     return build(
         task,
-        FedAvg(local=sgd(0.1), server=sgd(1.0), personal_steps=4, epochs=epochs),
+        algorithm or FedAvg(local=sgd(0.1), server=sgd(1.0), personal_steps=4, epochs=epochs),
         rows,
         example=TensorType(DType.F32, (2, FEATURES)),
         clip=5.0,
@@ -75,6 +76,12 @@ def make_bundle(*, batch: int = 4, epochs: int = 1) -> Bundle:
 @pytest.fixture(scope="session")
 def small_bundle() -> Bundle:
     return make_bundle()
+
+
+@pytest.fixture
+def make_small_bundle() -> Callable[[Algorithm], Bundle]:
+    """The small bundle under another algorithm."""
+    return make_bundle
 
 
 @pytest.fixture

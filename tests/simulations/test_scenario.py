@@ -9,7 +9,7 @@ from delian.core.errors import DelianError
 from delian.simulations.datasets import load_data, with_data
 from delian.simulations.scenario_file import bundled, load, override, with_algorithm
 from delian.simulations.scenario_keys import reference
-from delian.simulations.settings import ALGORITHMS
+from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.toml_lines import key_locations
 
 GOOD = """\

@@ -1,0 +1,91 @@
+"""Every algorithm of the catalogue in a scenario: masks change nothing, threads change nothing, and
+daemons keep a client state as simulated devices do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.simulations import scenario_file
+from delian.simulations.algorithms import ALGORITHMS
+from delian.simulations.processes import Shape, fitted, simulate_processes
+from delian.simulations.recipes import KINDS
+from delian.simulations.simulate import simulate
+
+SMALL = [
+    "rounds=3",
+    "fleet.devices=9",
+    "fleet.dropout=0.2",
+    "round.devices=5",
+    "round.over_selection=1.2",
+    "round.min_reports=3",
+    "data.held_out_devices=2",
+    "model.hidden=[8]",
+    "evaluation.every=3",
+]
+#: Everybody selected reports.
+ALL = ("fleet.dropout=0.0", "round.over_selection=1.0", "round.min_reports=5")
+#: Those whose devices remember something, in the different ways that there are.
+REMEMBERING = ("scaffold", "fedrep")
+
+
+def scenario(algorithm, *settings):
+    chosen = scenario_file.with_algorithm(scenario_file.load("digits"), algorithm)
+    return scenario_file.override(chosen, [*SMALL, *settings])
+
+
+def test_the_scenarios_know_the_whole_catalogue():
+    assert set(ALGORITHMS) == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(name, marks=[] if name in REMEMBERING else pytest.mark.slow)
+        for name in ALGORITHMS
+    ],
+)
+def test_masks_change_nothing(algorithm):
+    """What every algorithm uploads adds up under masks: the models are equal to the bit."""
+    masked, plain = (
+        simulate(scenario(algorithm, *ALL, f'privacy.aggregation="{how}"'), threads=2)
+        for how in ("secure", "plain")
+    )
+    for result in (masked, plain):
+        assert [r.reported for r in result.rounds] == [5, 5, 5]
+    assert np.all(np.isfinite(masked.bundle.weights)) and np.any(masked.bundle.weights)
+    np.testing.assert_array_equal(masked.bundle.weights, plain.bundle.weights)
+
+
+def test_threads_that_compute_ahead_change_no_client_state():
+    one, three = (simulate(scenario("scaffold"), threads=n) for n in (1, 3))
+    assert one.trace_hash == three.trace_hash
+    np.testing.assert_array_equal(one.bundle.weights, three.bundle.weights)
+    judged = [[d.accuracy_after for d in result.devices] for result in (one, three)]
+    assert judged[0] == judged[1]
+
+
+def test_what_a_device_remembers_makes_the_next_round_another():
+    """Without its control variates SCAFFOLD would be federated averaging of equal weights."""
+    kept = simulate(scenario("scaffold", "fleet.dropout=0.0"), threads=2)
+    manifest = kept.bundle.manifest
+    sizes = [
+        sum(leaf.size for leaf in leaves) for leaves in (manifest.client_state, manifest.state)
+    ]
+    assert sizes[1] == 2 * sizes[0] > 0
+    model = kept.bundle.weights[: sizes[0]]
+    control = kept.bundle.weights[sizes[0] :]
+    assert np.linalg.norm(control) > 1e-3 * np.linalg.norm(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", REMEMBERING)
+def test_daemons_keep_what_simulated_devices_keep(algorithm):
+    asked = scenario_file.override(
+        scenario_file.with_algorithm(scenario_file.load("digits"), algorithm),
+        ["rounds=3", "evaluation.every=3"],
+    )
+    real = simulate_processes(asked, Shape(), threads=1)
+    virtual = simulate(fitted(asked, Shape()))
+    assert real.stopped_by is None
+    np.testing.assert_array_equal(real.bundle.weights, virtual.bundle.weights)
