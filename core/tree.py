@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -34,18 +34,27 @@ class Structure:
     """The shape of a tree. `kind` is the node's class, or None at a leaf; `keys` names its children
     in order.
 
-    `fixed` holds a dataclass's static fields as (name, value) pairs.
+    `fixed` holds a dataclass's static fields as (name, value) pairs. `order` is that of a dict's
+    keys: its leaves come sorted, whatever the order, and the dict itself is put back as it was.
     """
 
     kind: type | None
     keys: tuple[Any, ...] = ()
     children: tuple[Structure, ...] = ()
     fixed: tuple[tuple[str, Any], ...] = ()
+    order: tuple[Any, ...] = field(default=(), compare=False)
 
     @property
     def leaves(self) -> int:
         """How many leaves a tree of this structure has."""
         return 1 if self.kind is None else sum(c.leaves for c in self.children)
+
+    def orders(self) -> Iterator[tuple[Any, ...]]:
+        """The orders of the dicts in the tree, which equality does not look at."""
+        if self.order:
+            yield self.order
+        for child in self.children:
+            yield from child.orders()
 
     def paths(self, prefix: str = "") -> Iterator[str]:
         """The leaves' dotted names in order."""
@@ -97,7 +106,8 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
             leaves.append(node)
             return LEAF
         keys, nodes, fixed = parts
-        return Structure(type(node), keys, tuple(visit(n) for n in nodes), fixed)
+        order = tuple(node) if isinstance(node, dict) else ()
+        return Structure(type(node), keys, tuple(visit(n) for n in nodes), fixed, order)
 
     return leaves, visit(tree)
 
@@ -114,7 +124,8 @@ def build(structure: Structure, nodes: Iterable[Any]) -> Any:
         return None
     values = list(nodes)
     if kind is dict:
-        return dict(zip(structure.keys, values, strict=True))
+        given = dict(zip(structure.keys, values, strict=True))
+        return {k: given[k] for k in structure.order} if structure.order else given
     if kind is list:
         return values
     if kind is tuple:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import ProgramError
 from . import hir, liveness, operators, statements, syntax
-from .values import Closure, Frame, Method, Tensor, describe, is_static
+from .values import Activation, Choice, Closure, Frame, Method, Tensor, describe, is_static
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -60,6 +60,10 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         if special is not _NO:
             return special
         return call(s, f.__func__, (f.__self__, *args), kwargs)
+    if kind is Choice:
+        from . import choices
+
+        return choices.call(s, f, args, kwargs)
     row = _row(f)
     if row is not None:
         return row(s, f, args, kwargs)
@@ -138,21 +142,71 @@ def _run(s: Specialiser, key: object, function: hir.FunctionDef, frame: Frame) -
         _enter(s)
         s.refuse(function.refused, frame)
     if len(s.calls) >= DEPTH_MAX:
-        again = " (it calls itself)" if s.calls.count(key) > 1 else ""
+        again = " (it calls itself)" if any(c.key is key for c in s.calls) else ""
         raise s.error(
             "DL110",
             f"calls are nested {DEPTH_MAX} deep in `{function.name}`{again}",
-            "a recursion must end on a value known when the program is compiled; else use a loop",
+            "a recursion must end on a value known when the program is compiled, or end in the call"
+            " of itself; else use a loop",
         )
     chain, loc = s.chain, s.loc
     _enter(s)
-    s.calls.append(key)
-    statements.run(s, function.body, frame)
-    s.calls.pop()
+    _body(s, key, function, frame)
     s.chain = chain
     if loc is not None:
         s.at(loc)
     return s.lookup(frame, hir.RESULT)
+
+
+class _TailCall(Exception):
+    """A function calls itself where only the running program knows whether: its loop is wanted."""
+
+    def __init__(self, first: Activation) -> None:
+        super().__init__()
+        self.first = first
+
+
+def _body(s: Specialiser, key: object, function: hir.FunctionDef, frame: Frame) -> None:
+    """Runs a body; as the loop that it can be written as, where it calls itself under a condition
+    that is not known.
+    """
+    mine = Activation(key, s.region, frame)
+    first = mine
+    for before in reversed(s.calls):
+        if not before.is_of(mine):
+            break
+        first = before
+    again = first is not mine and s.region is not first.region
+    if again and function.loop is not None and not first.settled:
+        raise _TailCall(first)
+    if function.loop is None or first is not mine:
+        _inline(s, mine, function.body)
+        return
+    state, names = s.state(), dict(frame.vars)
+    try:
+        _inline(s, mine, function.body)
+        return
+    except _TailCall as e:
+        if e.first is not mine:
+            raise
+    mine.settled = True
+    s.restore(state)
+    frame.vars = dict(names)
+    try:
+        _inline(s, mine, function.loop.body)
+    except ProgramError as e:
+        s.restore(state)
+        frame.vars = names
+        try:  # As a known recursion after all, whose arguments may change their types.
+            _inline(s, mine, function.body)
+        except ProgramError:
+            raise e from None
+
+
+def _inline(s: Specialiser, activation: Activation, body: hir.Block) -> None:
+    s.calls.append(activation)
+    statements.run(s, body, activation.frame)
+    s.calls.pop()
 
 
 def _enter(s: Specialiser) -> None:

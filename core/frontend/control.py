@@ -7,16 +7,16 @@ A condition that is known is taken as Python would. One that belongs to the runn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..errors import Loc
-from ..ir import DType, Value
-from . import arithmetic, hir, joins, operators, statements
+from ..ir import DType, TensorType, Value
+from . import arithmetic, choices, hir, joins, operators, statements
 from .joins import Slot
 from .scope import Scope, close, free_values, union
-from .values import Frame, Tensor, Unbound, is_number
+from .values import Choice, Frame, Tensor, Unbound, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -64,12 +64,11 @@ def branch(
     frame.vars = before
     s.at(node.loc)
     where = _paths(node)
-    join = _Join(s, scopes)
+    join = _Join(s, scopes, frame, ends, names)
     after = {}
     for name in names:
-        a, b = (end.get(name, _ABSENT) for end in ends)
-        after[name] = join.name(name, a, b, where(name))
-    results = join.emit(test)
+        after[name] = join.name(name, [end.get(name, _ABSENT) for end in ends], where(name))
+    results = join.emit("if", test)
     for name, value in after.items():
         if value is not _ABSENT:
             frame.vars[name] = value(results) if type(value) is _Later else value
@@ -108,111 +107,198 @@ class _Later:
         return self.build(results)
 
 
-class _Join:
-    """Joins values of two scopes and emits the `if`."""
+class _Misfit(Exception):
+    """A leaf that does not join with the first path's."""
 
-    def __init__(self, s: Specialiser, scopes: Sequence[Scope]) -> None:
+    def __init__(self, path: int) -> None:
+        super().__init__()
+        self.path = path
+
+
+class _Join:
+    """Joins what the paths leave and emits the operation that gives it."""
+
+    def __init__(
+        self,
+        s: Specialiser,
+        scopes: Sequence[Scope],
+        frame: Frame | None = None,
+        ends: Sequence[Mapping[str, Any]] = (),
+        names: Sequence[str] = (),
+    ) -> None:
         self.s = s
         self.scopes = scopes
-        self.results: tuple[list[Value], list[Value]] = ([], [])
+        self.results: list[list[Value]] = [[] for _ in scopes]
         self.slots: list[Slot] = []
+        kept = frozenset(n for n in names if all(type(e.get(n)) is not Unbound for e in ends))
+        kept = frozenset(n for n in kept if all(n in e for e in ends))
+        self.paths = [
+            choices.Path(scope, frame, ends[k] if ends else {}, kept)
+            for k, scope in enumerate(scopes)
+        ]
 
-    def name(self, name: str, a: Any, b: Any, where: tuple[str, str]) -> Any:
+    def name(self, name: str, values: Sequence[Any], where: Sequence[str]) -> Any:
         """What a name is afterwards: a value, a `_Later`, or an Unbound that says why not."""
-        missing = [v is _ABSENT or type(v) is Unbound for v in (a, b)]
+        missing = [v is _ABSENT or type(v) is Unbound for v in values]
         if all(missing):
-            return b if a is _ABSENT else a
+            return next((v for v in values if v is not _ABSENT), _ABSENT)
         if any(missing):
-            if name.startswith("$"):
-                return self.placeholder(b if missing[0] else a, 1 if missing[0] else 0)
-            for value in (a, b):
-                if type(value) is Unbound:
+            there, hidden = missing.index(False), name.startswith("$")
+            for value in values:
+                # A hidden name that is not set yet is guarded by a flag; one whose paths disagree
+                # is an error like any other.
+                if type(value) is Unbound and not (hidden and value.code == "DL103"):
                     return value
-            line = where[1] if missing[0] else where[0]
+            if hidden:
+                return self.placeholder(values[there], there)
             return Unbound(
                 "DL103",
-                f"{joins.called(name)} has a value {line} of an `if` and none on the other path",
+                f"{joins.called(name)} has a value {where[there]} of an `if` and none on the other"
+                " path",
                 "assign it before the `if`, or on both paths",
             )
-        return self.value(name, a, b, where)
+        return self.value(name, values, where)
 
-    def value(self, name: str, a: Any, b: Any, where: tuple[str, str]) -> Any:
-        s = self.s
-        leaves_a, leaves_b, structure = joins.structures(a, b)
-        hint = "both paths must leave the same type and shape; convert with .astype or np.zeros"
-        if structure is None:
-            text = joins.mismatch(name, "", a, b, where)
-            return Unbound("DL108", text, hint, s.locs())
+    def value(self, name: str, values: Sequence[Any], where: Sequence[str]) -> Any:
+        flat = [tree.flatten(v) for v in values]
+        structure = flat[0][1]
+        for k, (_, other) in enumerate(flat):
+            if other != structure:
+                return self.mismatch(name, "", (values[0], values[k]), (where[0], where[k]))
         plan: list[Any] = []
         first = len(self.slots)
-        for k, (x, y) in enumerate(zip(leaves_a, leaves_b, strict=True)):
-            fits, joined = joins.join_leaf(s, x, y)
-            if not fits:
+        for place, column in enumerate(zip(*(leaves for leaves, _ in flat), strict=True)):
+            try:
+                plan.append(self.leaf(column))
+            except _Misfit as e:
                 self.shorten(first)
-                path = list(structure.paths())[k]
-                text = joins.mismatch(name, path, x, y, where)
-                return Unbound("DL108", text, hint, s.locs())
-            if type(joined) is Slot:
-                plan.append((len(self.slots), joined))
-                self.add(joined, x, y)
-            else:
-                plan.append((-1, joined))
-        if len(self.slots) == first:
-            leaves = [p[1] for p in plan]
-            return joins.rebuilt(s, structure, leaves)
+                path = list(structure.paths())[place]
+                pair, at = (column[0], column[e.path]), (where[0], where[e.path])
+                return self.mismatch(name, path, pair, at)
         return self.later(structure, plan)
 
-    def later(self, structure: tree.Structure, plan: list[Any]) -> _Later:
+    def leaf(self, column: Sequence[Any]) -> Any:
+        joined = column[0]
+        for k, leaf in enumerate(column[1:], start=1):
+            fits, joined = joins.join_leaf(self.s, joined, leaf)
+            if not fits:
+                if all(map(choices.is_function, column)):
+                    return self.functions(column)
+                raise _Misfit(k)
+        return self.add(joined, column) if type(joined) is Slot else joined
+
+    def mismatch(
+        self, name: str, path: str, pair: tuple[Any, Any], where: tuple[str, str]
+    ) -> Unbound:
+        text = joins.mismatch(name, path, *pair, where)
+        hint = "both paths must leave the same type and shape; convert with .astype or np.zeros"
+        if any(map(choices.is_function, pair)):
+            hint = "both paths must leave a function, or both an array"
+        return Unbound("DL108", text, hint, self.s.locs())
+
+    def later(self, structure: tree.Structure, plan: list[Any]) -> Any:
+        if not any(type(p) is _Later for p in plan):
+            return joins.rebuilt(self.s, structure, plan)
+
         def build(results: Sequence[Value]) -> Any:
-            leaves = [leaf if k < 0 else Tensor(results[k], leaf.weak) for k, leaf in plan]
+            leaves = [p(results) if type(p) is _Later else p for p in plan]
             return joins.rebuilt(self.s, structure, leaves)
 
         return _Later(build)
 
     def shorten(self, length: int) -> None:
-        del self.slots[length:], self.results[0][length:], self.results[1][length:]
+        del self.slots[length:]
+        for results in self.results:
+            del results[length:]
 
-    def add(self, slot: Slot, *leaves: Any) -> None:
+    def add(self, slot: Slot, leaves: Sequence[Any]) -> _Later:
+        """A value of the program; `_ABSENT` stands for a path on which it is zeros."""
+        place = len(self.slots)
         self.slots.append(slot)
         for scope, out, leaf in zip(self.scopes, self.results, leaves, strict=True):
             with self.s.inside(scope):
-                out.append(joins.fill(self.s, leaf, slot))
+                absent = leaf is _ABSENT
+                made = joins.zeros(self.s, slot) if absent else joins.fill(self.s, leaf, slot)
+                out.append(made)
+        return _Later(lambda results: Tensor(results[place], slot.weak))
 
     def placeholder(self, given: Any, path: int) -> Any:
-        """A hidden name that one path sets, guarded by a flag: on the other path it is zeros that
+        """A hidden name that one path sets, guarded by a flag: on the other paths it is zeros that
         nobody looks at.
         """
         leaves, structure = tree.flatten(given)
         plan: list[Any] = []
         for leaf in leaves:
-            if not is_number(leaf):
-                plan.append((-1, leaf))
-                continue
-            slot = joins.slot_of(self.s, leaf)
-            plan.append((len(self.slots), slot))
-            self.slots.append(slot)
-            for k, scope in enumerate(self.scopes):
-                with self.s.inside(scope):
-                    made = (
-                        joins.fill(self.s, leaf, slot) if k == path else joins.zeros(self.s, slot)
-                    )
-                    self.results[k].append(made)
+            column = self.only(path, leaf)
+            if is_number(leaf):
+                plan.append(self.add(joins.slot_of(self.s, leaf), column))
+            else:
+                plan.append(self.functions(column) if choices.is_function(leaf) else leaf)
         return self.later(structure, plan)
 
-    def emit(self, test: Value) -> Sequence[Value]:
+    def only(self, path: int, leaf: Any) -> list[Any]:
+        return [leaf if k == path else _ABSENT for k in range(len(self.scopes))]
+
+    def functions(self, column: Sequence[Any]) -> Any:
+        """A choice among functions, with what they hold."""
+        found: list[Any] = []
+        tags: list[Any] = []
+        for path, scope, function in zip(self.paths, self.scopes, column, strict=True):
+            if function is _ABSENT:
+                tags.append(_ABSENT)
+                continue
+            chosen = type(function) is Choice
+            functions = function.functions if chosen else (function,)
+            moved = [self.carried(path, f) for f in functions]
+            same = [k for k, f in enumerate(found) if f is moved[0]]
+            if same and not chosen:
+                tags.append(same[0])
+                continue
+            with self.s.inside(scope):
+                first = len(found)
+                tags.append(arithmetic.add(self.s, function.tag, first) if chosen else first)
+            found += moved
+        if len(found) == 1:
+            return found[0]
+        tag = self.add(Slot(TensorType(DType.I64), False), tags)
+
+        def build(results: Sequence[Value]) -> Any:
+            given = tuple(f(results) if type(f) is _Later else f for f in found)
+            return Choice(tag(results), given)
+
+        return _Later(build)
+
+    def carried(self, path: choices.Path, function: Any) -> Any:
+        """A function that a path made, to be called outside of it."""
+        carrier = choices.Carrier(path)
+        if not carrier.collect(function):
+            return function
+        k = next(k for k, p in enumerate(self.paths) if p is path)
+        outs = {
+            value: self.add(joins.slot_of(self.s, tensor), self.only(k, tensor))
+            for value, tensor in carrier.needed.items()
+        }
+
+        def build(results: Sequence[Value]) -> Any:
+            return carrier.replaced(function, {v: out(results) for v, out in outs.items()}, {})
+
+        return _Later(build)
+
+    def emit(self, name: str, test: Value) -> Sequence[Value]:
         if not self.slots:
             return ()
-        free = union(
-            *(free_values(c.ops, (), r) for c, r in zip(self.scopes, self.results, strict=True))
-        )
-        blocks = [close(c, (), free, (), r) for c, r in zip(self.scopes, self.results, strict=True)]
-        return self.s.scope.emit("if", (test, *free), {}, blocks)
+        pairs = list(zip(self.scopes, self.results, strict=True))
+        free = union(*(free_values(c.ops, (), r) for c, r in pairs))
+        blocks = [close(c, (), free, (), r) for c, r in pairs]
+        return self.s.scope.emit(name, (test, *free), {}, blocks)
 
 
 def choose(
-    s: Specialiser, test: Value, runs: Sequence[Run], loc: Loc, spans: tuple[Loc, Loc]
+    s: Specialiser, name: str, test: Value, runs: Sequence[Run], loc: Loc, where: Sequence[str]
 ) -> Any:
-    """A conditional expression whose condition belongs to the running program."""
+    """An expression of several paths, of which the running program takes one: by an `if` on a
+    condition or a `switch` on an index.
+    """
     scopes, values = [], []
     for run in runs:
         with s.inside(s.new_scope()) as scope:
@@ -220,12 +306,15 @@ def choose(
         scopes.append(scope)
     s.at(loc)
     join = _Join(s, scopes)
-    where = (f"on one path (line {spans[0].line})", f"on the other (line {spans[1].line})")
-    joined = join.value("this expression", values[0], values[1], where)
+    return _taken(s, join, join.value("this expression", values, where), name, test)
+
+
+def _taken(s: Specialiser, join: _Join, joined: Any, name: str, test: Value) -> Any:
+    """The value of an expression that was joined."""
     if type(joined) is Unbound:
         message = joined.message.replace("`this expression`", "this expression")
         raise s.error(joined.code, message, joined.hint)
-    results = join.emit(test)
+    results = join.emit(name, test)
     return joined(results) if type(joined) is _Later else joined
 
 
@@ -254,11 +343,8 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
     scopes = (scope, other) if op == "and" else (other, scope)
     join = _Join(s, scopes)
     pair = (rest, value) if op == "and" else (value, rest)
-    joined = join.value("this expression", *pair, ("on one side", "on the other"))
-    if type(joined) is Unbound:
-        raise s.error(joined.code, joined.message.replace("`", ""), joined.hint)
-    results = join.emit(test)
-    return joined(results) if type(joined) is _Later else joined
+    joined = join.value("this expression", pair, ("on one side", "on the other"))
+    return _taken(s, join, joined, "if", test)
 
 
 def _is_bool(value: Any) -> bool:

@@ -69,6 +69,8 @@ class _Lowering:
                 out.append(self.branches(statement, statement.then, statement.otherwise, loop))
             elif isinstance(statement, hir.While | hir.For):
                 out += self.loop(statement, loop)
+                if _endless(statement):
+                    return tuple(out)  # Nothing reaches what follows.
                 if rest and _contains(statement.body, ("return",)):
                     return (*out, self.guarded(statement.loc, [RETURNED], rest, loop))
             else:
@@ -131,7 +133,7 @@ class _Lowering:
 def _always(block: hir.Block) -> bool:
     """Whether no path falls off the block's end."""
     for statement in block:
-        if isinstance(statement, hir.Escape | hir.Raise):
+        if isinstance(statement, hir.Escape | hir.Raise) or _endless(statement):
             return True
         if (
             isinstance(statement, hir.If)
@@ -140,6 +142,16 @@ def _always(block: hir.Block) -> bool:
         ):
             return True
     return False
+
+
+def _endless(node: hir.Statement) -> bool:
+    """Whether a loop is left by `return` alone: `while True` without a `break`."""
+    return (
+        isinstance(node, hir.While)
+        and isinstance(node.test, hir.Constant)
+        and bool(node.test.value)
+        and not _contains(node.body, ("break",), into_loops=False)
+    )
 
 
 def _leaves(node: hir.If) -> bool:

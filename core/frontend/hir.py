@@ -377,6 +377,7 @@ class FunctionDef:
         assigned: the names that are local to it.
         reads: the names that it takes from around it.
         refused: set when no call of it can be compiled (a generator, `async`).
+        loop: the same function as a loop, where it ends in calls of itself.
     """
 
     loc: Loc
@@ -386,3 +387,4 @@ class FunctionDef:
     assigned: frozenset[str]
     reads: frozenset[str]
     refused: Refused | None = None
+    loop: FunctionDef | None = None

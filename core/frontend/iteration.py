@@ -66,7 +66,8 @@ def as_indexed(s: Specialiser, value: Any) -> Indexed | None:
     if type(value) is Tensor or isinstance(value, np.ndarray):
         shape = arithmetic.shape_of(value)
         if not shape:
-            raise s.error("DL119", f"{describe(value)} has no axis to iterate over")
+            hint = "range(n) counts up to a number"
+            raise s.error("DL119", f"{describe(value)} has no axis to iterate over", hint)
         return Indexed(shape[0], lambda s, i: row(s, value, i))
     return None
 
@@ -101,7 +102,8 @@ def zipped(s: Specialiser, values: list[Any], strict: bool) -> Any:
 
 def _check_strict(s: Specialiser, lengths: list[int], strict: bool) -> None:
     if strict and len(set(lengths)) > 1:
-        raise s.error("DL113", f"zip(strict=True) of different lengths: {lengths}")
+        hint = "cut the longer ones, or leave strict=True out"
+        raise s.error("DL113", f"zip(strict=True) of different lengths: {lengths}", hint)
 
 
 def enumerated(s: Specialiser, value: Any, start: int) -> Any:

@@ -39,6 +39,13 @@ def annotate(
     return annotated, assigned, frozenset(walk.reads | walk.captured) - assigned
 
 
+def captures(body: hir.Block) -> frozenset[str]:
+    """The names that functions defined in a body read."""
+    walk = _Walk()
+    walk.nodes(body)
+    return frozenset(walk.captured)
+
+
 def names_of(target: Any) -> Iterator[str]:
     """The names that a target binds."""
     if isinstance(target, hir.Name):

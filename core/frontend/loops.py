@@ -5,8 +5,8 @@ from the types before the loop, specialise the body, join with what it leaves (`
 if that changed anything. Static values stay static while the body leaves them as they are. A weak
 number may become a strong one and nothing else changes, so two or three rounds settle it.
 
-A loop of known length is first tried as a region. When its body needs the index, or something
-computed from it, at compile time, or changes the shape of what it carries, it is unrolled.
+A loop of known length is first tried as a region. When its body does not compile that way, because
+it needs the index at compile time or changes the shape of what it carries, it is unrolled.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .. import tree
 from ..errors import ProgramError
 from ..ir import DType, Value
 from . import arithmetic, hir, iteration, joins, operators, statements
+from .choices import is_function
 from .control import Run, boolean, branch
 from .joins import Slot
 from .scope import Scope, close, free_values, union
@@ -57,8 +58,11 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
         zero = s.scope.number(0, DType.I64)
         bound = s.scope.number(indexed.length, DType.I64)
         _index_region(s, node, frame, zero, bound, lambda i: indexed.item(s, i), True)
-    except (StaticNeeded, LoopMismatch) as e:
+    except ProgramError as e:
+        # The index known, the body may well compile; if not, its first round says the same.
         if indexed.length > iteration.UNROLL_MAX:
+            if not isinstance(e, StaticNeeded | LoopMismatch):
+                raise
             note = f"the loop could be unrolled, but for its {indexed.length} rounds"
             hint = f"{e.hint}; {note}" if e.hint else note
             raise ProgramError(e.code, e.message, e.locs, hint) from None
@@ -237,6 +241,8 @@ class _Loop:
         self.late = []  # Live names without a value before the loop.
         self.structures: dict[str, tree.Structure] = {}
         self.leaves: dict[str, list[Any]] = {}
+        #: Late names that the body leaves without a value, and why.
+        self.unset: dict[str, Unbound] = {}
         for name in carried:
             value = self.before.get(name)
             if name in self.before and type(value) is not Unbound:
@@ -279,7 +285,8 @@ class _Loop:
                 values.append(leaf)
             variables[name] = joins.rebuilt(self.s, self.structures[name], values)
         for name in self.late:
-            variables.pop(name, None)
+            if type(variables.get(name)) is not Unbound:  # That says more of why it has no value.
+                variables.pop(name, None)
         self.frame.vars = variables
         return params
 
@@ -289,7 +296,10 @@ class _Loop:
         self.s.at(self.node.loc)
         for name in self.names:
             end = self.frame.vars.get(name)
-            if name not in self.frame.vars or (type(end) is Unbound and name not in self.leaves):
+            if name not in self.frame.vars:
+                continue
+            if type(end) is Unbound and name not in self.leaves:
+                self.unset[name] = end
                 continue
             if type(end) is Unbound:
                 raise LoopMismatch(end.code, end.message, end.locs or self.s.locs(), end.hint)
@@ -310,7 +320,7 @@ class _Loop:
                 if not fits or (type(old) is Slot and old.type != joined.type and not old.weak):
                     raise self.differs(name, list(structure.paths())[k], old, leaf)
                 if type(old) is Slot or type(joined) is Slot:
-                    settled = settled and old == joined
+                    settled = settled and type(old) is Slot and old == joined
                     self.leaves[name][k] = joined
         return settled
 
@@ -321,6 +331,8 @@ class _Loop:
         hint = (
             "a loop must leave the type and shape that it found; start with np.zeros(shape, dtype)"
         )
+        if is_function(start) and is_function(end):
+            hint = "a loop must leave the function that it found; choose one where it is called"
         return LoopMismatch("DL109", text, self.s.locs(), hint)
 
     def ends(self, scope: Scope) -> list[Value]:
@@ -364,6 +376,10 @@ class _Loop:
         line = self.node.loc.line
         for name in self.late:
             if name in self.leaves:
+                continue
+            known = self.before.get(name) if name in self.before else self.unset.get(name)
+            if type(known) is Unbound and known.code != "DL103":
+                self.before[name] = known
                 continue
             self.before[name] = Unbound(
                 "DL103",

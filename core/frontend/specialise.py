@@ -24,9 +24,9 @@ import numpy as np
 
 from ..errors import Loc, ProgramError
 from ..ir import Value
-from . import arithmetic, calls, control, hir, indexing, iteration, operators, statements
+from . import arithmetic, calls, choices, control, hir, indexing, iteration, operators, statements
 from .scope import Scope
-from .values import Closure, Frame, Tensor, Unbound, describe, is_static
+from .values import Activation, Closure, Frame, Tensor, Unbound, describe, is_static
 
 
 class StaticNeeded(ProgramError):
@@ -47,7 +47,8 @@ class Specialiser:
         #: The function that the program is made of, for errors about the call of it.
         self.entry: Loc | None = None
         self.region: object = object()
-        self.calls: list[object] = []
+        #: The calls whose bodies are being run, innermost last.
+        self.calls: list[Activation] = []
         #: Lists and dicts that this program made, by id: (the object, the region it was made in).
         self.owned: dict[int, tuple[Any, object]] = {}
         #: Loops that a first attempt showed to need unrolling, by node identity.
@@ -235,8 +236,9 @@ class Specialiser:
         if isinstance(test, bool):
             return self.eval(node.then if test else node.otherwise, frame)
         runs = (lambda: self.eval(node.then, frame), lambda: self.eval(node.otherwise, frame))
-        spans = (node.then.loc, node.otherwise.loc)
-        return control.choose(self, test, runs, node.loc, spans)
+        lines = node.then.loc.line, node.otherwise.loc.line
+        where = (f"on one path (line {lines[0]})", f"on the other (line {lines[1]})")
+        return control.choose(self, "if", test, runs, node.loc, where)
 
     def eval_subscript(self, node: hir.Subscript, frame: Frame) -> Any:
         value = self.eval(node.value, frame)
@@ -255,6 +257,9 @@ class Specialiser:
             return calls.item(self, value, index)
         if isinstance(value, np.ndarray):
             return indexing.subscript(self, arithmetic.tensor(self, value), index)
+        functions = isinstance(value, tuple | list) and all(map(choices.is_function, value))
+        if functions and value and choices.is_index(index):
+            return choices.picked(self, value, index)
         what = f"an index into {describe(value)}"
         hint = "stack the items with np.stack to index them in the running program"
         raise self.needs_static(index, what, hint)

@@ -1,5 +1,5 @@
-"""Python source to HIR. The only file that knows `ast`, so the only one that a new Python can
-break.
+"""Python source to HIR. With `syntax_patterns` the only file that knows `ast`, so the only one that
+a new Python can break.
 
 A function's source file is parsed whole (so spans need no correction), its node is found by line
 and name, and it is converted once: the result is cached by the code object. A lambda is told from
@@ -13,11 +13,13 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 from ..errors import Loc, ProgramError
-from . import escapes, hir, liveness
+from . import escapes, hir, liveness, tail_calls
+from .syntax_patterns import Pattern
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -70,7 +72,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
     "Import": ("import inside a function", "import at the top of the module"),
     "ImportFrom": ("import inside a function", "import at the top of the module"),
     "ClassDef": ("a class inside a function", "define the class at the top of the module"),
-    "Match": ("match", "use `if` and `elif`"),
+    "Match": ("this pattern", "match on values, tuples, dicts or classes, or use `if`"),
     "TypeAlias": ("a type alias inside a function", "move it to the top of the module"),
     "TemplateStr": ("a template string", "use an f-string"),
 }
@@ -168,7 +170,7 @@ class _Converter:
 
     # Spans and refusals
 
-    def loc(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> Loc:
+    def loc(self, node: ast.expr | ast.stmt | ast.pattern) -> Loc:
         end_line = node.end_lineno or node.lineno
         start = self.column(node.lineno, node.col_offset)
         end = self.column(end_line, node.end_col_offset or node.col_offset + 1)
@@ -198,19 +200,20 @@ class _Converter:
 
     def function(self, node: _Function) -> hir.FunctionDef:
         loc = self.loc(node)
-        name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
         parameters = self.parameters(node.args)
-        body: hir.Block
+        refused = self.unfit(node)
         if isinstance(node, ast.Lambda):
             value = self.expr(node.body)
-            body = (hir.Assign(value.loc, (hir.Name(value.loc, hir.RESULT),), value),)
-        else:
-            end = Loc(loc.file, loc.end_line, 0, loc.end_line, loc.end_column)
-            body = escapes.lower(self.block(node.body), end)
-        params = {*parameters.positional, *parameters.keyword_only}
-        params |= {n for n in (parameters.rest, parameters.keywords) if n is not None}
-        body, assigned, reads = liveness.annotate(body, params)
-        return hir.FunctionDef(loc, name, parameters, body, assigned, reads, self.unfit(node))
+            block: hir.Block = (hir.Escape(value.loc, "return", value),)
+            return _annotated(loc, "<lambda>", parameters, escapes.lower(block, loc), refused)
+        end = Loc(loc.file, loc.end_line, 0, loc.end_line, loc.end_column)
+        block = self.block(node.body)
+        made = _annotated(loc, node.name, parameters, escapes.lower(block, end), refused)
+        looped = tail_calls.as_loop(block, node.name, parameters, end)
+        if looped is None or liveness.captures(block) & made.assigned:
+            return made  # A function made in a round would see the next round's names.
+        lowered = escapes.lower(looped, end)
+        return replace(made, loop=_annotated(loc, node.name, parameters, lowered, None))
 
     def unfit(self, node: _Function) -> hir.Refused | None:
         """Why no call of this function can be compiled, if so."""
@@ -240,15 +243,17 @@ class _Converter:
         out: list[hir.Statement] = []
         for statement in statements:
             converted = self.statement(statement)
-            if converted is not None:
+            if isinstance(converted, tuple):
+                out += converted
+            elif converted is not None:
                 out.append(converted)
         return tuple(out)
 
-    def statement(self, node: ast.stmt) -> hir.Statement | None:
+    def statement(self, node: ast.stmt) -> hir.Statement | hir.Block | None:
         method = getattr(self, f"statement_{type(node).__name__}", None)
         if method is None:
             return self.refuse(node)
-        result: hir.Statement | None = method(node)
+        result: hir.Statement | hir.Block | None = method(node)
         return result
 
     def statement_Assign(self, node: ast.Assign) -> hir.Statement:
@@ -316,6 +321,23 @@ class _Converter:
 
     def statement_Raise(self, node: ast.Raise) -> hir.Statement:
         return hir.Raise(self.loc(node), None if node.exc is None else self.expr(node.exc))
+
+    def statement_Match(self, node: ast.Match) -> hir.Block | hir.Refused:
+        """A chain of `if`s over the subject, kept under a name of its own."""
+        loc = self.loc(node.subject)
+        subject = hir.Name(loc, f"$match{node.lineno}.{node.col_offset}")
+        rest: hir.Block = ()
+        for case in reversed(node.cases):
+            pattern = Pattern(self)
+            if not pattern.read(case.pattern, subject):
+                return self.refuse(node)
+            tests = pattern.tests
+            if case.guard is not None:
+                tests.append(self.expr(case.guard))
+            at = self.loc(case.pattern)
+            test = hir.Boolean(at, "and", tuple(tests)) if tests else hir.Constant(at, True)
+            rest = (hir.If(at, test, self.block(case.body), rest),)
+        return (hir.Assign(loc, (subject,), self.expr(node.subject)), *rest)
 
     def target(self, node: ast.expr) -> hir.Target:
         loc = self.loc(node)
@@ -448,6 +470,19 @@ class _Converter:
 
     def expr_NamedExpr(self, node: ast.NamedExpr) -> hir.Expr:
         return hir.Named(self.loc(node), node.target.id, self.expr(node.value))
+
+
+def _annotated(
+    loc: Loc,
+    name: str,
+    parameters: hir.Parameters,
+    body: hir.Block,
+    refused: hir.Refused | None,
+) -> hir.FunctionDef:
+    params = {*parameters.positional, *parameters.keyword_only}
+    params |= {n for n in (parameters.rest, parameters.keywords) if n is not None}
+    body, assigned, reads = liveness.annotate(body, params)
+    return hir.FunctionDef(loc, name, parameters, body, assigned, reads, refused)
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.expr | ast.stmt]:

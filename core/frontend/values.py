@@ -14,6 +14,7 @@ so structures need no abstract double, and everything static is computed by Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,6 +96,34 @@ class Frame:
         self.cells = cells
 
 
+class Activation:
+    """A call whose body is being run.
+
+    Attributes:
+        key: the function's code.
+        region: the region that it was called in.
+        settled: whether it was decided how the function's calls of itself are taken.
+    """
+
+    __slots__ = ("frame", "key", "region", "settled")
+
+    def __init__(self, key: object, region: object, frame: Frame) -> None:
+        self.key = key
+        self.region = region
+        self.frame = frame
+        self.settled = False
+
+    def is_of(self, other: Activation) -> bool:
+        """Whether both are calls of one function: the same code over the same outer names."""
+        a, b = self.frame, other.frame
+        return (
+            self.key is other.key
+            and a.parent is b.parent
+            and len(a.cells) == len(b.cells)
+            and all(x is y for x, y in zip(a.cells.values(), b.cells.values(), strict=True))
+        )
+
+
 class Closure:
     """A nested function or lambda; `defaults` were evaluated where it was defined."""
 
@@ -115,6 +144,20 @@ class Closure:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """There so that `callable` and `partial` take it; only a specialiser can run it."""
         raise TypeError(f"`{self.function.name}` belongs to a program that is being compiled")
+
+
+class Choice:
+    """One of several functions: the running program knows which, by `tag`, an i64[] (`choices`)."""
+
+    __slots__ = ("functions", "tag")
+
+    def __init__(self, tag: Tensor, functions: tuple[Any, ...]) -> None:
+        self.tag = tag
+        self.functions = functions
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """There so that `callable` and `partial` take it; only a specialiser can run it."""
+        raise TypeError("this choice belongs to a program that is being compiled")
 
 
 class Method:
@@ -168,7 +211,7 @@ def is_static(value: Any) -> bool:
     Functions are static: they are looked into when called.
     """
     kind = type(value)
-    if kind is Tensor or kind is TensorRange or kind is Indexed:
+    if kind in (Tensor, TensorRange, Indexed, Choice):
         return False
     if kind in _ATOMS:
         return True
@@ -219,6 +262,10 @@ def describe(value: Any) -> str:
         return f"the function `{value.function.name}`"
     if isinstance(value, Method):
         return f"the method `{value.name}`"
+    if isinstance(value, partial):
+        return f"a partial of {describe(value.func)}"
+    if isinstance(value, Choice):
+        return _cut(f"one of {', '.join(map(describe, value.functions))}")
     if isinstance(value, TensorRange | Indexed):
         return "a range of the running program"
     if isinstance(value, tuple) and hasattr(value, "_fields"):

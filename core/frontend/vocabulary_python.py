@@ -260,7 +260,7 @@ def _reduce(s: Specialiser, function: Any, sequence: Any, initial: Any = _MISSIN
     if initial is not _MISSING:
         values.insert(0, initial)
     if not values:
-        raise s.error("DL113", "`reduce` of nothing")
+        raise s.error("DL113", "`reduce` of nothing", "give it an initial value to start from")
     result = values[0]
     for value in values[1:]:
         result = s.call(function, result, value)

@@ -546,3 +546,38 @@ def test_what_only_some_rounds_set_has_no_value_after_the_loop(refusal):
         return last
 
     assert "`last`" in refusal(f, X)
+
+
+def test_results_of_different_types_are_refused_however_many_paths_there_are(refusal):
+    """Were one of them taken for a name that is not set, zeros would come back."""
+
+    def chain(x, n):
+        if n == 0:
+            return x * 2
+        elif n > 5:
+            return x.astype(np.float64)
+        return x
+
+    def from_a_loop(x, n):
+        for i in range(n):
+            if x[0] > i:
+                return x
+            elif x[1] > i:
+                return x.astype(np.float64)
+        return x
+
+    def after_a_loop(x, n):
+        if n == 7:
+            return x.astype(np.float64)
+        if n > 3:
+            return x
+        while x[0] < n:
+            if x[1] > 3:
+                return x
+            x = x + 1
+        return x
+
+    for f in (chain, from_a_loop, after_a_loop):
+        text = refusal(f, X, np.int64(3))
+        assert text.startswith("DL108: the result is"), text
+        assert "f64[3]" in text and "f32[3]" in text

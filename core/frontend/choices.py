@@ -1,0 +1,179 @@
+"""A choice among finitely many functions that only the running program makes.
+
+    f = np.tanh if n > 3 else (lambda v: v * k)          tag: i64[] = if(n > 3) 0 else 1
+    f(x)                                           ->    switch(tag, x, k)  case0 tanh  case1 mul
+
+Where paths meet with different functions, the name holds a `Choice` of them and its tag becomes a
+value of the program (defunctionalisation: Reynolds, "Definitional interpreters", 1972). What a
+function captured from within its path goes along as values of the program too; on the other paths
+they are zeros that nobody looks at.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import tree
+from ..ir import DType, Value
+from . import arithmetic
+from .scope import Scope
+from .values import Choice, Closure, Frame, Method, Tensor, Unbound, describe
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+
+def is_function(value: Any) -> bool:
+    """Whether it can be one of a choice."""
+    from .gradients import Pullback
+
+    return callable(value) and not isinstance(value, Pullback)
+
+
+def is_index(value: Any) -> bool:
+    return type(value) is Tensor and value.shape == () and value.dtype.is_int
+
+
+def picked(s: Specialiser, functions: Sequence[Any], index: Tensor) -> Choice:
+    """`functions[index]`, from the end where the index is negative."""
+    place = arithmetic.tensor(s, index, DType.I64)
+    if place.value not in s.natural:
+        negative = s.emit("lt", place.value, s.scope.number(0, DType.I64))
+        count = s.scope.number(len(functions), DType.I64)
+        wrapped = s.emit("add", place.value, count)
+        place = Tensor(s.emit("select", negative, wrapped, place.value))
+    return Choice(place, tuple(functions))
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One of the paths that meet.
+
+    Attributes:
+        scope: what the path computed, which nothing outside of it may use.
+        frame, names: the branch's own frame, and its names at the path's end.
+        kept: of those, the names that the branch gives on: a function may read them afterwards.
+    """
+
+    scope: Scope
+    frame: Frame | None
+    names: Mapping[str, Any]
+    kept: frozenset[str]
+
+    def look(self, frame: Frame, name: str) -> tuple[bool, Any]:
+        """What a function that reads from a frame finds there; whether it is to be carried out."""
+        at: Frame | None = frame
+        while at is not None:
+            names = self.names if at is self.frame else at.vars
+            if name in names:
+                return not (at is self.frame and name in self.kept), names[name]
+            at = at.parent
+        return False, None
+
+
+class Carrier:
+    """Takes the functions that a path chose out of it: which values go along, and the functions
+    with other values in their places.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.made = {r for op in path.scope.ops for r in op.results}
+        self.needed: dict[Value, Tensor] = {}
+        self.seen: set[int] = set()
+
+    def collect(self, value: Any) -> bool:
+        """Notes the path's values in a value; whether there are any."""
+        if type(value) is Tensor:
+            if value.value in self.made:
+                self.needed[value.value] = value
+                return True
+            return False
+        if id(value) in self.seen or type(value) is Unbound:
+            return False
+        found = False
+        if callable(value):
+            self.seen.add(id(value))
+        for part in self.parts(value):
+            found = self.collect(part) or found
+        return found
+
+    def parts(self, value: Any) -> Iterator[Any]:
+        kind = type(value)
+        if kind is Closure:
+            yield from value.defaults
+            yield from value.keyword_defaults.values()
+            for name in value.function.reads:
+                carried, inner = self.path.look(value.frame, name)
+                if carried:
+                    yield inner
+        elif kind is Choice:
+            yield value.tag
+            yield from value.functions
+        elif kind is functools.partial:
+            yield from (value.func, *value.args, *value.keywords.values())
+        elif kind is Method:
+            yield value.owner
+        elif kind is types.MethodType:
+            yield value.__self__
+        elif not callable(value):
+            parts = tree.children(value)
+            yield from parts[1] if parts is not None else ()
+
+    def replaced(self, value: Any, by: Mapping[Value, Tensor], made: dict[int, Any]) -> Any:
+        """The value with the path's values replaced; the very same one where it has none."""
+        if type(value) is Tensor:
+            return by.get(value.value, value)
+        if id(value) in made:
+            return made[id(value)]
+        if not Carrier(self.path).collect(value):
+            return value
+
+        def swap(part: Any) -> Any:
+            return self.replaced(part, by, made)
+
+        kind = type(value)
+        if kind is Closure:
+            return self.closure(value, swap, made)
+        if kind is Choice:
+            return Choice(swap(value.tag), tuple(map(swap, value.functions)))
+        if kind is functools.partial:
+            keywords = {k: swap(v) for k, v in value.keywords.items()}
+            return functools.partial(swap(value.func), *map(swap, value.args), **keywords)
+        if kind is Method:
+            return Method(value.name, swap(value.owner), value.handler)
+        if kind is types.MethodType:
+            return types.MethodType(value.__func__, swap(value.__self__))
+        leaves, structure = tree.flatten(value)
+        return tree.unflatten(structure, [swap(v) for v in leaves])
+
+    def closure(self, value: Closure, swap: Callable[[Any], Any], made: dict[int, Any]) -> Closure:
+        """What it carries out shadows the names that it reads; the others are still read late."""
+        frame = value.frame
+        names: dict[str, Any] = {}
+        shadow = Frame(names, frozenset(), frame, frame.module, frame.cells)
+        defaults = tuple(swap(v) for v in value.defaults)
+        keywords = {k: swap(v) for k, v in value.keyword_defaults.items()}
+        result = made[id(value)] = Closure(value.function, shadow, defaults, keywords)
+        for name in value.function.reads:
+            carried, inner = self.path.look(frame, name)
+            if carried and type(inner) is not Unbound and self.carries(inner):
+                names[name] = swap(inner)
+        return result
+
+    def carries(self, value: Any) -> bool:
+        return Carrier(self.path).collect(value)
+
+
+def call(s: Specialiser, choice: Choice, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A call of one of them: a `switch` over all."""
+    from . import calls, control
+
+    runs = [functools.partial(calls.call, s, f, args, kwargs) for f in choice.functions]
+    words = [f"from {describe(f)}" for f in choice.functions]
+    assert s.loc is not None
+    return control.choose(s, "switch", choice.tag.value, runs, s.loc, words)
