@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from .core.errors import DelianError
     from .core.frontend import trace
     from .core.ir import Tensor
+    from .core.low_precision import bfloat16
     from .core.tree import static
 
 #: Public name -> (module, name in it); no second name where the module itself is meant.
 _PUBLIC = {
     "Tensor": (".core.ir", "Tensor"),
     "DelianError": (".core.errors", "DelianError"),
+    "bfloat16": (".core.low_precision", "bfloat16"),
     "compile": (".core.api", "compile"),
     "data": (".core.data.sources", None),
     "debug": (".core.api", "debug"),
@@ -66,6 +68,7 @@ _PUBLIC = {
 __all__ = [
     "DelianError",
     "Tensor",
+    "bfloat16",
     "compile",
     "data",
     "debug",

@@ -80,6 +80,20 @@ class DType(Enum):
         return self in (DType.I64, DType.I32, DType.U32, DType.U8)
 
     @classmethod
+    def names(cls) -> list[str]:
+        """NumPy's names of all of them."""
+        return ["bfloat16" if d is cls.BF16 else d.numpy.name for d in cls]
+
+    @classmethod
+    def here(cls) -> list[DType]:
+        """Those whose arrays NumPy can hold here: bf16 needs the package ml_dtypes."""
+        try:
+            _bfloat16()
+        except DelianError:
+            return [d for d in cls if d is not cls.BF16]
+        return list(cls)
+
+    @classmethod
     def of(cls, dtype: npt.DTypeLike) -> DType:
         """The element type of a NumPy dtype; raises KeyError for one that the IR has not."""
         made = np.dtype(dtype)

@@ -166,7 +166,7 @@ def _array(array: Array) -> str:
 def _number(x: np.generic) -> str:
     if x.dtype == np.bool_:
         return "true" if x else "false"
-    if not np.issubdtype(x.dtype, np.floating):
+    if not DType.of(x.dtype).is_float:
         return str(int(x))
     short = str(x)  # the shortest that reads back in its own width
     return _float(float(short)) if float(short) == float(x) else short

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import DelianError
 from ..ir import Array, Block, Function, ListType, Op, TensorType, Value
 from ..ops import PRIMITIVES
+from ..ops.halves import reference_of
 from ..ops.lists import Stack
 from ..ops.table import Attrs
 
@@ -74,7 +75,7 @@ def _runner(op: Op) -> _Run:
         return _REGIONS[op.name](op)
     reference = PRIMITIVES[op.name].reference
     assert reference is not None, op.name
-    return reference
+    return reference_of(op, reference)
 
 
 def _if(op: Op) -> _Run:

@@ -28,6 +28,15 @@ def _join(a: DType, b: DType) -> DType:
     return DType.of(np.result_type(a.numpy, b.numpy))
 
 
+def joined(s: Specialiser, a: DType, b: DType) -> DType:
+    """What two element types promote to, by NumPy's rules; for bf16 by those of ml_dtypes."""
+    try:
+        return _join(a, b)
+    except TypeError:
+        text = f"{a.value} and {b.value} have no common type"
+        raise s.error("DL116", text, "convert one of them: x.astype(np.float32)") from None
+
+
 def dtype_of(s: Specialiser, value: Any) -> tuple[DType, bool]:
     """A number's element type, and whether it is weak."""
     kind = type(value)
@@ -53,7 +62,7 @@ def numpy_dtype(s: Specialiser, dtype: Any) -> DType:
     try:
         return DType.of(dtype)
     except (KeyError, TypeError, ValueError):
-        names = ", ".join(d.numpy.name for d in DType)
+        names = ", ".join(DType.names())
         raise s.error(
             "DL116", f"there is no element type {describe(dtype)}", f"there are {names}"
         ) from None
@@ -68,7 +77,7 @@ def result_dtype(s: Specialiser, values: Sequence[Any]) -> tuple[DType, bool]:
         if is_weak:
             weak = max(weak, _RANK.get(dtype, 2))
         else:
-            strong = dtype if strong is None or strong is dtype else _join(strong, dtype)
+            strong = dtype if strong is None or strong is dtype else joined(s, strong, dtype)
     if strong is None:
         return _WEAK[max(weak, 0)], True
     if weak > _RANK.get(strong, 2):

@@ -166,7 +166,7 @@ def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, bool]:
         try:
             return TensorType(DType.of(leaf.dtype), leaf.shape), False
         except KeyError:
-            known = ", ".join(d.numpy.name for d in DType)
+            known = ", ".join(DType.names())
             raise ProgramError(
                 "DL118",
                 f"the argument `{name}` is an array of {leaf.dtype}, which the compiler has not",

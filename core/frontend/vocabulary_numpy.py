@@ -324,7 +324,7 @@ def rows() -> list[Row]:
             # Two names of one function (np.max is np.amax) are one row, by its own name.
             made.setdefault(id(f), Row(f, _name(f, group), handler, group is not _MAKING))
     out = list(made.values())
-    for d in DType:
+    for d in DType.here():
         # Types from outside NumPy (bfloat16) may crash on what is no number.
         builtin = d.numpy.isbuiltin == 1
         out.append(Row(d.numpy.type, f"np.{d.numpy.name}", elementwise.constructor(d), builtin))

@@ -13,7 +13,7 @@ from ..errors import TypeRuleError
 from ..ir import Block, DType, ListType, TensorType, Type
 from .table import Attrs, InferRule
 
-FLOATS = (DType.F32, DType.F64)
+FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
 INTS = (DType.I64, DType.I32, DType.U32, DType.U8)
 NUMERIC = FLOATS + INTS
 BITS = (*INTS, DType.BOOL)

@@ -40,6 +40,8 @@ _LOSSLESS = {
     DType.I32: frozenset({DType.I64, DType.F64}),
     DType.U32: frozenset({DType.I64, DType.F64}),
     DType.F32: frozenset({DType.F64}),
+    DType.F16: frozenset({DType.F32, DType.F64}),
+    DType.BF16: frozenset({DType.F32, DType.F64}),
 }
 
 

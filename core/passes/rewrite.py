@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import Loc
 from ..ir import Array, Block, Op, TensorType, Value
 from ..ops import PRIMITIVES, infer
+from ..ops.halves import reference_of
 
 #: The largest tensor, in elements, that is computed while compiling.
 FOLD_SIZE_MAX = 64
@@ -264,7 +265,8 @@ class Rewriter:
         if reference is None:
             return None
         with np.errstate(all="ignore"):
-            result = np.asarray(reference(arrays, op.attrs)[0], out.dtype.numpy)
+            rule = reference_of(op, reference)
+            result = np.asarray(rule(arrays, op.attrs)[0], out.dtype.numpy)
         return self.constant(result.reshape(out.shape))
 
 

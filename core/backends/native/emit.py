@@ -45,6 +45,7 @@ _HEADERS = {
     "order": (),
     "solve": (),
     "lists": (),
+    "halves": (),
 }
 
 
@@ -163,6 +164,8 @@ class FunctionWriter:
     def write(self) -> str:
         if self.uses_lists:
             self.unit.need("lists")
+        if any(_is_half(t) for t in (*self.function.param_types, *_types(self.function))):
+            self.unit.need("halves")
         for i, param in enumerate(self.function.body.params):
             if is_scalar(param):
                 kind = local_type(param.dtype)
@@ -444,6 +447,12 @@ def _plain(text: str) -> str:
 
 def _is_empty(value: Value) -> bool:
     return not isinstance(value.type, ListType) and value.tensor.size == 0
+
+
+def _is_half(type_: Type) -> bool:
+    while isinstance(type_, ListType):
+        type_ = type_.element
+    return type_.dtype.is_half
 
 
 def _types(function: Function) -> list[Type]:

@@ -18,6 +18,8 @@ _LOCAL = {
     DType.U32: "uint32_t",
     DType.U8: "uint8_t",
     DType.BOOL: "_Bool",
+    DType.F16: "uint16_t",  # their bits: they are moved and converted, no more
+    DType.BF16: "uint16_t",
 }
 
 
@@ -38,6 +40,8 @@ def from_memory(dtype: DType, expression: str) -> str:
 
 def literal(value: Any, dtype: DType) -> str:
     """A number, exactly."""
+    if dtype.is_half:
+        return f"{int(np.asarray(value, dtype.numpy).view(np.uint16))}u"
     if dtype.is_float:
         suffix = "f" if dtype is DType.F32 else ""
         x = float(value)
@@ -63,6 +67,10 @@ def expression(op: Op, operands: list[str]) -> str:
         # Compilers vectorise a choice where they do not vectorise the conversion of a bool.
         one, zero = (literal(x, op.result.dtype) for x in (1, 0))
         return f"({operands[0]} ? {one} : {zero})"
+    if op.name == "convert" and op.result.dtype.is_half:
+        return f"dl_{op.result.dtype.value}_of_f32({operands[0]})"
+    if op.name == "convert" and op.operands[0].dtype.is_half:
+        return f"dl_f32_of_{op.operands[0].dtype.value}({operands[0]})"
     template = PRIMITIVES[op.name].c
     assert template is not None, op.name
     dtype = op.result.dtype

@@ -20,6 +20,7 @@ import numpy as np
 
 from ...errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
+from ...passes.halves import widen_halves
 from ...passes.memory import ALIGNMENT, donations
 from ...wire.ir_codec import content_hash
 from ..reference import check_arguments, check_out
@@ -194,7 +195,7 @@ def _is_buffer(array: Any, layout: tuple[np.dtype[Any], tuple[int, ...]]) -> boo
 
 def _address(array: Array) -> int:
     """Where an array's memory begins."""
-    if array.flags.writeable and array.size:
+    if array.flags.writeable and array.size and array.dtype.isbuiltin == 1:
         # A third of the time of `array.ctypes.data`.
         return ctypes.addressof(_BYTE.from_buffer(array))  # type: ignore[arg-type]
     return int(array.ctypes.data)
@@ -213,6 +214,7 @@ def compile_native(
                 f"{name} takes or gives a list, which stays within a native program",
                 'run it with backend="reference"',
             )
+    functions = {name: widen_halves(function) for name, function in functions.items()}
     entries = {f"dl_entry_{i}": function for i, function in enumerate(functions.values())}
     key = cache.key_of(toolchain, [(e, content_hash(f)) for e, f in entries.items()])
     path = cache.shared_object(key, toolchain, lambda: emit.emit(entries)[0])
