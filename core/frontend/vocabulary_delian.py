@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import functional, random, tree
 from ..functional import pooling, resizing
 from ..ir import DType
+from ..nn.norms import within
 from . import arithmetic, joins, operators, shapes
 from .arithmetic import tensor
 from .values import Tensor, describe
@@ -83,6 +84,10 @@ def _known(name: str) -> Any:
     return run
 
 
+def _within(s: Specialiser, model: Any, *kinds: Any) -> Any:
+    return s.own(within(model, *kinds))
+
+
 def _dynamic_slice(s: Specialiser, x: Any, starts: Any, sizes: Any) -> Tensor:
     value = tensor(s, x)
     windows = operators.static_ints(s, sizes, "a window's size")
@@ -128,6 +133,7 @@ def rows() -> list[Row]:
         (functional.dynamic_slice, "ops.dynamic_slice", _dynamic_slice),
         (functional.dynamic_update, "ops.dynamic_update", _dynamic_update),
         (functional.put_add, "ops.put_add", _put_add),
+        (within, "nn.within", _within),
         (random.threefry2x32, "random.threefry2x32", _threefry),
     )
     sizes = (

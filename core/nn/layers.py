@@ -1,27 +1,23 @@
 """Layers: frozen dataclasses of arrays. A layer is its parameters; calling it is a pure function.
 
 Written in the NumPy vocabulary, so each runs as plain Python and compiles. Images are [N, H, W, C],
-sequences [N, T].
+sequences [N, T]. What a layer's `init` needs to know beside sizes it takes by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import functional, random
 from ..api import module
+from ..functional.convolution import Padding, Sizes
 from ..ir import Tensor
-
-#: Added to a variance before its square root, as in the batch normalisation paper's experiments.
-VARIANCE_FLOOR = 1e-5
-
-
-def glorot_uniform(key: Tensor, shape: Sequence[int], inputs: int, outputs: int) -> Tensor:
-    """f32 of `shape`, uniform in +-sqrt(6 / (inputs + outputs)) (Glorot, Bengio 2010, eq. 16)."""
-    limit = float(np.sqrt(6.0 / (inputs + outputs)))
-    return (random.uniform(key, shape) * 2.0 - 1.0) * limit
+from ..tree import static
+from .initialise import Weights, glorot_uniform
+from .norms import BatchNorm
+from .recurrent import LstmCell
 
 
 @module
@@ -32,8 +28,8 @@ class Dense:
     bias: Tensor  # f32[outputs]
 
     @staticmethod
-    def init(key: Tensor, inputs: int, outputs: int) -> Dense:
-        weight = glorot_uniform(key, (inputs, outputs), inputs, outputs)
+    def init(key: Tensor, inputs: int, outputs: int, weights: Weights = glorot_uniform) -> Dense:
+        weight = weights(key, (inputs, outputs), inputs, outputs)
         return Dense(weight, np.zeros(outputs, np.float32))
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -43,48 +39,130 @@ class Dense:
 
 @module
 class Conv:
-    """Two-dimensional cross-correlation over [N, H, W, C], with a bias."""
+    """Cross-correlation over one to three axes, two where `rank` is not given.
 
-    kernel: Tensor  # f32[height, width, inputs, outputs]
-    bias: Tensor  # f32[outputs]
+    It has a bias unless `biased=False`, as before a normalisation, which would take it out again.
+    """
+
+    kernel: Tensor  # f32[space..., inputs / groups, outputs]
+    bias: Tensor | None  # f32[outputs]
+    stride: Sizes = static(default=1)
+    padding: Padding = static(default="SAME")
+    dilation: Sizes = static(default=1)
+    groups: int = static(default=1)
 
     @staticmethod
-    def init(key: Tensor, size: int, inputs: int, outputs: int) -> Conv:
-        area = size * size
-        kernel = glorot_uniform(key, (size, size, inputs, outputs), area * inputs, area * outputs)
-        return Conv(kernel, np.zeros(outputs, np.float32))
+    def init(
+        key: Tensor,
+        size: Sizes,
+        inputs: int,
+        outputs: int,
+        *,
+        rank: int = 2,
+        stride: Sizes = 1,
+        padding: Padding = "SAME",
+        dilation: Sizes = 1,
+        groups: int = 1,
+        weights: Weights = glorot_uniform,
+        biased: bool = True,
+    ) -> Conv:
+        sizes = (size,) * rank if isinstance(size, int) else tuple(size)
+        area = _product(sizes)
+        shape = (*sizes, inputs // groups, outputs)
+        kernel = weights(key, shape, area * (inputs // groups), area * (outputs // groups))
+        bias = np.zeros(outputs, np.float32) if biased else None
+        return Conv(kernel, bias, stride, padding, dilation, groups)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """f32[N, H, W, inputs] -> f32[N, H, W, outputs]; zeros around the image keep its size."""
-        return functional.conv2d(x, self.kernel) + self.bias
+        """f32[N, space..., inputs] -> f32[N, space..., outputs]; zeros around the image keep its
+        size, if nothing else is asked for.
+        """
+        options = self.stride, self.padding, self.dilation, self.groups
+        if self.kernel.ndim == 3:
+            return _plus(functional.conv1d(x, self.kernel, *options), self.bias)
+        if self.kernel.ndim == 5:
+            return _plus(functional.conv3d(x, self.kernel, *options), self.bias)
+        return _plus(functional.conv2d(x, self.kernel, *options), self.bias)
 
 
 @module
-class BatchNorm:
-    """Batch normalisation (Ioffe and Szegedy 2015) by the statistics of the batch itself, in
-    training and after.
-
-    Meta-learning normalises so (Finn et al. 2017): a task brings its own statistics and nothing is
-    carried between devices. Rows of weight zero, which only fill up a last partial batch, count for
-    nothing.
+class ConvTranspose:
+    """Transposed convolution over one to three axes, two where `rank` is not given, with a bias:
+    with a stride it makes images larger.
     """
 
-    scale: Tensor  # f32[channels]
-    shift: Tensor  # f32[channels]
+    kernel: Tensor  # f32[space..., inputs, outputs / groups]
+    bias: Tensor  # f32[outputs]
+    stride: Sizes = static(default=1)
+    padding: Padding = static(default="SAME")
+    dilation: Sizes = static(default=1)
+    groups: int = static(default=1)
+    output_padding: Sizes = static(default=0)
 
     @staticmethod
-    def init(channels: int) -> BatchNorm:
-        return BatchNorm(np.ones(channels, np.float32), np.zeros(channels, np.float32))
+    def init(
+        key: Tensor,
+        size: Sizes,
+        inputs: int,
+        outputs: int,
+        *,
+        rank: int = 2,
+        stride: Sizes = 1,
+        padding: Padding = "SAME",
+        dilation: Sizes = 1,
+        groups: int = 1,
+        output_padding: Sizes = 0,
+        weights: Weights = glorot_uniform,
+    ) -> ConvTranspose:
+        sizes = (size,) * rank if isinstance(size, int) else tuple(size)
+        area = _product(sizes)
+        shape = (*sizes, inputs, outputs // groups)
+        kernel = weights(key, shape, area * (inputs // groups), area * (outputs // groups))
+        bias = np.zeros(outputs, np.float32)
+        return ConvTranspose(kernel, bias, stride, padding, dilation, groups, output_padding)
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        """f32[N, H, W, channels] normalised over N, H, W; `weight` is f32[N], one or zero a row."""
-        rows = weight[:, None, None, None]
-        count = np.sum(weight) * (x.shape[1] * x.shape[2])
-        mean = np.sum(x * rows, axis=(0, 1, 2)) / count
-        centred = x - mean
-        # Two passes: E[x^2] - E[x]^2 loses the variance of data that lies far from zero.
-        variance = np.sum(centred * centred * rows, axis=(0, 1, 2)) / count
-        return centred * (self.scale / np.sqrt(variance + VARIANCE_FLOOR)) + self.shift
+    def __call__(self, x: Tensor) -> Tensor:
+        """f32[N, space..., inputs] -> f32[N, space * stride..., outputs]."""
+        options = self.stride, self.padding, self.dilation, self.groups, self.output_padding
+        if self.kernel.ndim == 3:
+            return functional.conv_transpose1d(x, self.kernel, *options) + self.bias
+        if self.kernel.ndim == 5:
+            return functional.conv_transpose3d(x, self.kernel, *options) + self.bias
+        return functional.conv_transpose2d(x, self.kernel, *options) + self.bias
+
+
+@module
+class DepthwiseConv:
+    """A kernel for each channel of an image, with a bias (Chollet 2017)."""
+
+    kernel: Tensor  # f32[height, width, channels, multiplier]
+    bias: Tensor | None  # f32[channels * multiplier]
+    stride: Sizes = static(default=1)
+    padding: Padding = static(default="SAME")
+    dilation: Sizes = static(default=1)
+
+    @staticmethod
+    def init(
+        key: Tensor,
+        size: int,
+        channels: int,
+        multiplier: int = 1,
+        *,
+        stride: Sizes = 1,
+        padding: Padding = "SAME",
+        dilation: Sizes = 1,
+        weights: Weights = glorot_uniform,
+        biased: bool = True,
+    ) -> DepthwiseConv:
+        area = size * size
+        kernel = weights(key, (size, size, channels, multiplier), area, area * multiplier)
+        bias = np.zeros(channels * multiplier, np.float32) if biased else None
+        return DepthwiseConv(kernel, bias, stride, padding, dilation)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """f32[N, H, W, channels] -> f32[N, OH, OW, channels * multiplier]."""
+        options = self.stride, self.padding, self.dilation
+        return _plus(functional.depthwise_conv2d(x, self.kernel, *options), self.bias)
 
 
 @module
@@ -103,48 +181,131 @@ class Embedding:
 
 
 @module
-class LstmCell:
-    """One step of a long short-term memory (Hochreiter and Schmidhuber 1997, with forget gates).
+class Dropout:
+    """Elements zero with probability `rate`, in training; without a key nothing happens."""
 
-    The gates lie side by side in the order input, forget, cell, output.
+    rate: float = static(default=0.5)
+
+    def __call__(self, x: Tensor, key: Tensor | None = None) -> Tensor:
+        """f32[...], u32[2] or None -> f32[...]."""
+        return x if key is None else functional.dropout(x, self.rate, key)
+
+
+# What holds no parameters, for `Sequential`
+
+
+@module
+class Function:
+    """Any function of one array, such as `delian.ops.relu`, as a layer."""
+
+    function: Any = static()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+@module
+class Flatten:
+    """All axes but the first as one."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, ...] -> [N, the product]."""
+        return x.reshape(x.shape[0], -1)
+
+
+@module
+class MaxPool:
+    """`delian.ops.max_pool` as a layer."""
+
+    size: Sizes = static(default=2)
+    stride: Sizes | None = static(default=None)
+    padding: Padding = static(default="VALID")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, space..., C] -> [N, outputs..., C]."""
+        return functional.max_pool(x, self.size, self.stride, self.padding)
+
+
+@module
+class AvgPool:
+    """`delian.ops.avg_pool` as a layer."""
+
+    size: Sizes = static(default=2)
+    stride: Sizes | None = static(default=None)
+    padding: Padding = static(default="VALID")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, space..., C] -> [N, outputs..., C]."""
+        return functional.avg_pool(x, self.size, self.stride, self.padding)
+
+
+@module
+class GlobalAvgPool:
+    """`delian.ops.global_avg_pool` as a layer."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, space..., C] -> [N, C]."""
+        return functional.global_avg_pool(x)
+
+
+@module
+class Sequential:
+    """Layers one after another. `weight`, f32[N] with zero for rows that do not count, goes to
+    those that normalise over rows.
     """
 
-    weight: Tensor  # f32[inputs, 4 * width]
-    recurrent: Tensor  # f32[width, 4 * width]
-    bias: Tensor  # f32[4 * width]
+    layers: tuple[Any, ...]
 
-    @staticmethod
-    def init(key: Tensor, inputs: int, width: int) -> LstmCell:
-        keys = random.split(key, 2)
-        weight = glorot_uniform(keys[0], (inputs, 4 * width), inputs, width)
-        recurrent = glorot_uniform(keys[1], (width, 4 * width), width, width)
-        # A forget gate that starts open lets gradients through from the first step (Jozefowicz et
-        # al. 2015).
-        open_forget = np.concatenate(
-            [
-                np.zeros(width, np.float32),
-                np.ones(width, np.float32),
-                np.zeros(2 * width, np.float32),
-            ]
-        )
-        return LstmCell(weight, recurrent, open_forget)
-
-    def project(self, x: Tensor) -> Tensor:
-        """The inputs' share of the gates, for a whole sequence at once: f32[..., inputs] ->
-        f32[..., 4 * width].
-        """
-        return x @ self.weight + self.bias
-
-    def __call__(self, projected: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """(f32[N, 4 * width], f32[N, width], f32[N, width]) -> the next hidden and cell state."""
-        width = self.recurrent.shape[0]
-        gates = projected + hidden @ self.recurrent
-        admit = functional.sigmoid(gates[:, :width])
-        forget = functional.sigmoid(gates[:, width : 2 * width])
-        candidate = np.tanh(gates[:, 2 * width : 3 * width])
-        emit = functional.sigmoid(gates[:, 3 * width :])
-        cell = forget * cell + admit * candidate
-        return emit * np.tanh(cell), cell
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = _called(layer, x, weight)
+        return x
 
 
-__all__ = ["BatchNorm", "Conv", "Dense", "Embedding", "LstmCell", "glorot_uniform"]
+@module
+class Residual:
+    """shortcut(x) + body(x), or x + body(x) (He et al. 2016)."""
+
+    body: Any
+    shortcut: Any = None
+
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
+        across = x if self.shortcut is None else _called(self.shortcut, x, weight)
+        return across + _called(self.body, x, weight)
+
+
+def _called(layer: Any, x: Tensor, weight: Tensor | None) -> Tensor:
+    if isinstance(layer, BatchNorm | Sequential | Residual):
+        return layer(x, weight)
+    return layer(x)
+
+
+def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    product = 1
+    for size in sizes:
+        product = product * size
+    return product
+
+
+__all__ = [
+    "AvgPool",
+    "BatchNorm",
+    "Conv",
+    "ConvTranspose",
+    "Dense",
+    "DepthwiseConv",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "Function",
+    "GlobalAvgPool",
+    "LstmCell",
+    "MaxPool",
+    "Residual",
+    "Sequential",
+    "glorot_uniform",
+]
