@@ -17,7 +17,7 @@ to a device through the edge from which it was last heard.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -152,12 +152,12 @@ class Sessions:
             raise SecureError("few", session.explain())
         book.ended_ns.append(self._machine.now)
         if book.server.phase is Phase.KEYS:
-            said = session.close_keys()
+            told = list(session.close_keys())
             self._wait(attempt, SHARES_PART)
-            self._push(attempt, said)
         else:
             self._machine.cancel_timer(_timer(attempt))
-            self._push(attempt, session.close_shares())
+            told = list(session.close_shares())
+        self._push(attempt, told)
 
     def strangers(self, attempt: Attempt) -> list[int]:
         """Devices whose updates are in the sums and have no part in the session: nobody can take
@@ -176,11 +176,11 @@ class Sessions:
         if book.server.phase is not Phase.MASKS:
             raise SecureError("few", session.explain())
         book.ended_ns.append(self._machine.now)
-        said = session.survivors(attempt.unused)
+        told = session.survivors(attempt.unused)
         book.tries = 0
         book.step_ends_ns = self._machine.now + self._machine.plan.round_ns // UNMASK_PART
         self._repeat(attempt)
-        self._push(attempt, said)
+        self._push(attempt, list(told))
 
     def program(self, attempt: Attempt) -> tuple[Any, ...]:
         """What `unmask` is run with: the sum, keys of masks, their suite and, where the sum gets
@@ -254,23 +254,26 @@ class Sessions:
 
     # ------------------------------------------------ messages
 
-    def _push(self, attempt: Attempt, said: Mapping[int, Message]) -> None:
-        """Tells devices what comes next: so many bytes at once, and the others a moment later."""
-        room, untold = PUSH_BYTES, list[int]()
-        for device, message in said.items():
-            if room > 0:
+    def _push(self, attempt: Attempt, devices: Sequence[int]) -> None:
+        """Tells devices what comes next: so many bytes at once, and the others a moment later. A
+        message is made when it is sent, for those of a thousand are many MiB.
+        """
+        session, room, told = self._of(attempt), PUSH_BYTES, 0
+        for device in devices:
+            if room <= 0:
+                break
+            told += 1
+            message = session.answer(device)
+            if message is not None:
                 room -= message.ByteSize()
                 self._send(self._edge_of(attempt, device), message)
-            else:
-                untold.append(device)
-        attempt.book.untold = untold
-        if untold:
+        attempt.book.untold = list(devices[told:])
+        if attempt.book.untold:
             self._set_timer(attempt, self._machine.now + PUSH_EVERY_NS)
 
     def _push_rest(self, attempt: Attempt) -> None:
-        session, book = self._of(attempt), attempt.book
-        answers = ((device, session.answer(device)) for device in book.untold)
-        self._push(attempt, {device: answer for device, answer in answers if answer is not None})
+        book = attempt.book
+        self._push(attempt, book.untold)
         if book.untold or book.server.phase is Phase.MASKS:
             return
         if book.server.phase is Phase.UNMASKING:
@@ -279,10 +282,8 @@ class Sessions:
             self._set_timer(attempt, book.step_ends_ns)
 
     def _push_again(self, attempt: Attempt) -> None:
-        session = self._of(attempt)
         self._repeat(attempt)
-        answers = ((device, session.answer(device)) for device in session.missing())
-        self._push(attempt, {device: answer for device, answer in answers if answer is not None})
+        self._push(attempt, self._of(attempt).missing())
 
     def _repeat(self, attempt: Attempt) -> None:
         book = attempt.book

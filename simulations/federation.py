@@ -59,7 +59,7 @@ from ..core.ports import (
 )
 from ..core.privacy import noising
 from ..core.privacy.ring import RingPlan
-from ..core.secagg import masks
+from ..core.secagg import masks, native
 from ..core.secagg.identity import Identity, SimulatedIdentity
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
@@ -220,6 +220,8 @@ class Federation:
 
     def _build(self) -> None:
         plan, fleet = self.plan, self.plan.fleet
+        if plan.secure is not None:
+            native.library()  # shares are made before masks, by then it is there
         bundle = self._blob(self.training.bundle)
         self._bundle = bundle.digest
         weights = self._weights_blob(self.training.initial())

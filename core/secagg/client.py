@@ -58,7 +58,7 @@ from .cohort import (
     sign_towards,
 )
 from .errors import SecureError
-from .identity import Identity
+from .identity import Identity, agree
 from .transcript import Session
 
 #: With a plan that counts on no corrupt device, a large cohort's devices would have two neighbours.
@@ -254,9 +254,8 @@ class ClientSession:
         random = kdf.share_randomness(secret, place.binding, 2 * each)
         seeds = shamir.split(kdf.self_seed(secret), len(near), threshold, random[:each])
         keys = shamir.split(kdf.mask_secret(secret), len(near), threshold, random[each:])
-        shared = kdf.agree(
-            kdf.sealing_secret(secret), [bundle.sealing_key for bundle in cohort.neighbours]
-        )
+        peers = [bundle.sealing_key for bundle in cohort.neighbours]
+        shared = agree(self._identity, kdf.sealing_secret(secret), peers)
         answer = SealedShares(**names(self._session, self.state.device))
         answer.shares.extend(
             SealedShare(
@@ -323,7 +322,8 @@ class ClientSession:
         delivered = self._delivered()
         peers = [b.mask_key for i, b in self._neighbours() if i in delivered]
         keys = [(kdf.self_mask_key(kdf.self_seed(secret), place.binding), 1)]
-        for index, shared in zip(delivered, kdf.agree(kdf.mask_secret(secret), peers), strict=True):
+        agreed = agree(self._identity, kdf.mask_secret(secret), peers)
+        for index, shared in zip(delivered, agreed, strict=True):
             key = kdf.pair_mask_key(shared, place.binding, own, index)
             keys.append((key, sign_towards(own, index)))
         return keys
@@ -347,7 +347,7 @@ class ClientSession:
 
     def _check_survivors(self, members: bytes) -> None:
         place, own = self._layout, self._cohort.index
-        alive = set(transcript.indices(members, place.members))
+        alive = transcript.members(members, place.members)
         least = max(self._session.cohort_min, self._policy.cohort_min)
         if len(alive) < least:
             raise SecureError("small", f"a sum of {len(alive)} updates, of {least} at least")
@@ -377,7 +377,7 @@ class ClientSession:
 
     def _check_consents(self, request: UnmaskRequest) -> None:
         place, members = self._layout, self.state.members
-        alive = set(transcript.indices(members, place.members))
+        alive = transcript.members(members, place.members)
         known = {i: b for i, b in self._neighbours() if i in alive}
         given = [consent.index for consent in request.consents]
         if not is_increasing(given) or not known.keys() >= set(given):
@@ -397,10 +397,10 @@ class ClientSession:
     def _open_shares(self) -> UnmaskShares:
         place, own = self._layout, self._cohort.index
         assert self.state.delivery is not None
-        alive = set(transcript.indices(self.state.members, place.members))
+        alive = transcript.members(self.state.members, place.members)
         delivered = self._delivered()
         peers = [b.sealing_key for i, b in self._neighbours() if i in delivered]
-        shared = kdf.agree(kdf.sealing_secret(self.state.secret), peers)
+        shared = agree(self._identity, kdf.sealing_secret(self.state.secret), peers)
         answer = UnmaskShares(**names(self._session, self.state.device))
         for share, common in zip(self.state.delivery.shares, shared, strict=True):
             try:

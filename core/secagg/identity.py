@@ -9,14 +9,21 @@ for them where a federation is simulated.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from . import kdf
 
 if TYPE_CHECKING:  # imported where it is used, as in `kdf`
     from cryptography.hazmat.primitives.asymmetric import ec
 
 CERTIFICATE_BYTES_MAX = 2 * 1024  # KeyBundle.certificate, DER
 SIGNATURE_BYTES_MAX = 80  # DER of two numbers below 2^256 has at most 72
+#: Pairs of keys whose secret is remembered while a federation is simulated: those of two sessions
+#: of a thousand, some tens of MiB.
+AGREED_MAX = 2**18
+_agreed: dict[bytes, bytes] = {}
 #: The order of P-256's group (FIPS 186-5, SP 800-186 section 3.2.1.3).
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
@@ -38,6 +45,21 @@ class Identity(Protocol):
 
     def verify_edge(self, edge: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
         """The same of an edge."""
+
+
+@runtime_checkable
+class Agreeing(Protocol):
+    """An identity that does its device's X25519 as well."""
+
+    def agree(self, secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
+        """As `kdf.agree`."""
+
+
+def agree(identity: Identity, secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
+    """The secret that is shared with each of some public keys; `kdf.agree` says more."""
+    if isinstance(identity, Agreeing):
+        return identity.agree(secret, peers)
+    return kdf.agree(secret, peers)
 
 
 def sign(key: ec.EllipticCurvePrivateKey, message: bytes) -> bytes:
@@ -70,8 +92,11 @@ class SimulatedIdentity:
     """The identity of a simulated device or edge: everybody's key follows from the federation's
     seed.
 
-    So it proves nothing to anybody who has the seed, and there are no certificates. Signing and
-    verifying cost what they cost in a daemon.
+    So it proves nothing to anybody who has the seed, and there are no certificates. All devices of
+    a simulation are one process, and in a session of a thousand each signature is verified by some
+    hundred and forty of them, and each shared secret is worked out by both ends, twice by some.
+    What one has found is remembered for the others; it follows from the keys and the message, so
+    a session says what it would say anyway.
     """
 
     certificate = b""
@@ -85,9 +110,22 @@ class SimulatedIdentity:
         return sign(self._key, message)
 
     def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
-        if certificate:
+        if certificate or len(signature) > SIGNATURE_BYTES_MAX:
             return False
-        return is_signed(_public_key(device, self._seed), message, signature)
+        return _is_signed_by(device, self._seed, message, signature)
+
+    def agree(self, secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
+        own = kdf.public_key(secret)
+        pairs = [min(own, peer) + max(own, peer) for peer in peers]
+        unknown = {
+            pair: peer for pair, peer in zip(pairs, peers, strict=True) if pair not in _agreed
+        }
+        found = dict(zip(unknown, kdf.agree(secret, list(unknown.values())), strict=True))
+        if len(_agreed) + len(found) > AGREED_MAX:
+            found = {pair: _agreed.get(pair) or found[pair] for pair in pairs}
+            _agreed.clear()
+        _agreed.update(found)
+        return [_agreed[pair] for pair in pairs]
 
     def verify_edge(self, edge: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
         if certificate:
@@ -101,6 +139,11 @@ def _private_key(device: int, seed: int, tier: str = "") -> ec.EllipticCurvePriv
     digest = hashlib.sha512(f"delian simulated {tier}identity {seed} {device}".encode()).digest()
     # 512 bits modulo a number of 256: as good as uniform.
     return ec.derive_private_key(int.from_bytes(digest, "big") % (_ORDER - 1) + 1, ec.SECP256R1())
+
+
+@lru_cache(maxsize=8_192)  # keys and consents of a few thousand: some MiB
+def _is_signed_by(device: int, seed: int, message: bytes, signature: bytes) -> bool:
+    return is_signed(_public_key(device, seed), message, signature)
 
 
 @lru_cache(maxsize=16_384)

@@ -17,10 +17,10 @@ plan, or when a member's neighbours are too few to give its secret. Source: Bell
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -96,6 +96,29 @@ class ServerState:
     refused: dict[str, int] = field(default_factory=dict)
 
 
+M = TypeVar("M", bound=Message)
+
+
+class Told(Mapping[int, M]):
+    """What devices are told at the end of a step, by device, in increasing order. Each message is
+    made when it is read: those of a thousand devices are many MiB.
+    """
+
+    def __init__(self, devices: Sequence[int], make: Callable[[int], M]) -> None:
+        self._devices, self._make = devices, make
+
+    def __getitem__(self, device: int) -> M:
+        if _place(self._devices, device) is None:
+            raise KeyError(device)
+        return self._make(device)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._devices)
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+
 class ServerSession:
     """Runs a session over a ServerState, which it changes in place. Making one costs nothing."""
 
@@ -142,7 +165,7 @@ class ServerSession:
         state.bundles[bundle.device] = bundle
         return True
 
-    def close_keys(self) -> dict[int, Cohort]:
+    def close_keys(self) -> Told[Cohort]:
         """Goes on with those who have given keys: what each is told, by device. Raises SecureError
         when they are too few.
         """
@@ -154,7 +177,7 @@ class ServerSession:
         layout(self._session, leaves)  # raises where there are no parameters for so many
         state.members, state.leaves = members, leaves
         state.phase = Phase.SHARES
-        return {device: self._cohort(index) for index, device in enumerate(members)}
+        return Told(members, lambda device: self._cohort(self._index(device)))
 
     def _cohort(self, index: int) -> Cohort:
         state, near = self.state, self._layout.neighbours(index)
@@ -187,7 +210,7 @@ class ServerSession:
         state.shares[shares.device] = shares
         return True
 
-    def close_shares(self) -> dict[int, Delivery]:
+    def close_shares(self) -> Told[Delivery]:
         """Goes on with those who have sent shares: what each is told, by device. Raises SecureError
         when they are too few, or too few of one member's neighbours. On a ring there is no going on
         without that member: the next on the ring would then have too few, and so on around it.
@@ -206,7 +229,8 @@ class ServerSession:
                 )
         state.sharers = transcript.bitmap(sorted(sharers), place.members)
         state.phase = Phase.MASKS
-        return {state.members[index]: self._delivery(index) for index in sorted(sharers)}
+        told = [state.members[index] for index in sorted(sharers)]
+        return Told(told, lambda device: self._delivery(self._index(device)))
 
     def _delivery(self, index: int) -> Delivery:
         state, place = self.state, self._layout
@@ -220,7 +244,7 @@ class ServerSession:
 
     # ------------------------------------------------------------ survivors
 
-    def survivors(self, devices: Iterable[int]) -> dict[int, Survivors]:
+    def survivors(self, devices: Iterable[int]) -> Told[Survivors]:
         """The sums are in, and these devices' updates are in them: what each is told, by device.
         Raises SecureError when masks would remain in the sum.
         """
@@ -251,7 +275,7 @@ class ServerSession:
         state.consenting = [0] * place.members
         state.shares = {}
         state.phase = Phase.UNMASKING
-        return {device: self._survivors(device) for device in named}
+        return Told(named, self._survivors)
 
     def _survivors(self, device: int) -> Survivors:
         return Survivors(**names(self._session, device), members=self.state.survivors)

@@ -17,6 +17,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..wire.round_pb2 import Task
 from ..wire.secure_pb2 import KeyBundle
@@ -158,3 +159,9 @@ def indices(bitmap: bytes, members: int) -> list[int]:
     if bits >> members:
         raise SecureError("bitmap", "a bitmap names members that are not there")
     return [index for index in range(members) if bits >> index & 1]
+
+
+@lru_cache(maxsize=16)
+def members(bitmap: bytes, count: int) -> frozenset[int]:
+    """`indices` as a set; the last few are remembered, as every step of a device asks again."""
+    return frozenset(indices(bitmap, count))

@@ -389,7 +389,7 @@ def test_a_neighbour_whose_shares_were_withheld_cannot_be_a_survivor():
     in the sum.
     """
     federation = Federation([5 + 3 * i for i in range(9)])
-    deliveries = federation.give_shares(federation.give_keys())
+    deliveries = dict(federation.give_shares(federation.give_keys()))
     deliveries[ME] = changed(deliveries[ME], shares=list(deliveries[ME].shares)[1:])
     survivors = federation.give_updates(deliveries)
     client = federation.clients[ME]
