@@ -27,6 +27,7 @@ and the cloud sees no single update. Updates older than `staleness_max` are drop
 - A wave is over when all its devices have answered or its time is over. What came of it before that
   stays. A model's weights are kept while a wave from it is open.
 - With masks a wave is taken whole, and counts once they are out of its sum; `waves` has more.
+  Where helpers hold what unmasks, nothing waits for anybody: see `helpers`.
 - No update for as long as a round and a wait take together is a failed attempt; after too many in a
   row the run gives up.
 - An evaluation is a wave beside the others, from the newest model; there is one at a time. After
@@ -52,6 +53,7 @@ from ..core.ports import (
 )
 from ..core.privacy import ring
 from ..core.secagg import messages
+from ..core.wire.helper_pb2 import HelpSum
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum
 from . import staleness
@@ -64,10 +66,11 @@ from .buffered_table import (
     TABLE,
     Trigger,
 )
+from .helpers import TIMER, HelpedMachine
 from .roster import Offer
 from .run import EdgeRestarted
 from .state import Attempt
-from .waves import WaveMachine, can_flush, heard
+from .waves import can_flush, heard
 
 #: Open waves of a run. An edge keeps a running sum for each.
 WAVES_MAX = 16
@@ -78,7 +81,7 @@ WAVE_SHARE = 8
 _T = Trigger
 
 
-class BufferedMachine(WaveMachine):
+class BufferedMachine(HelpedMachine):
     """A run without rounds; `RunState.round` is t + 1, the model that is being made."""
 
     rows = index(TABLE)
@@ -91,7 +94,7 @@ class BufferedMachine(WaveMachine):
             return 0
         if state.evaluates:
             return self.plan.evaluate_selected
-        if state.phase is EVALUATING or len(state.open) >= WAVES_MAX:
+        if state.phase is EVALUATING or len(state.open) >= WAVES_MAX or self.missing_helper():
             return 0
         return self._places()
 
@@ -117,7 +120,9 @@ class BufferedMachine(WaveMachine):
         else:
             count = min(self._places(), offer.devices, offer.part)
             share = -(-plan.concurrency // WAVE_SHARE)
-            least = max(1 if state.rested else share, plan.cohort_min)
+            least = 1 if state.rested else share
+            if not self.helped:
+                least = max(least, plan.cohort_min)
         return count if count >= least and not (state.cooling and not state.rested) else 0
 
     # ------------------------------------------------ reading events
@@ -149,6 +154,8 @@ class BufferedMachine(WaveMachine):
         raise AssertionError(f"no event of a run: {event}")
 
     def _read_message(self, message: Any) -> tuple[Trigger, Any]:
+        if type(message) is HelpSum:
+            return self._read_help(message)
         wave = self._wave(message.round, message.attempt)
         if type(message) is EdgeProgress:
             if wave is None or not wave.owes(message.edge):
@@ -162,7 +169,14 @@ class BufferedMachine(WaveMachine):
         if message.part > share.part:
             # It overtook the part before it: it is not acknowledged, so it comes again.
             return _T.STALE, message
-        return (_T.SUM if wave.fits(message, self._ring(wave)) else _T.BAD_SUM), message
+        fits = wave.fits(message, self._ring(wave)) and self._has_seeds(wave, message)
+        return (_T.SUM if fits else _T.BAD_SUM), message
+
+    def _read_help(self, message: HelpSum) -> tuple[Trigger, Any]:
+        if self.state.phase is not AGGREGATING or self._batch_of(message) is None:
+            return _T.STALE, message
+        why = self.refusal(message)
+        return (_T.NOT_UNMASKED, (message, why)) if why else (_T.UNMASKED, message)
 
     def _read_session(self, edge: int, message: Any) -> tuple[Trigger, Any]:
         wave = self._wave(message.round, message.attempt)
@@ -182,6 +196,10 @@ class BufferedMachine(WaveMachine):
             if kind == "session":
                 return (_T.STALE if wave.session is None else _T.STEP_OVER), wave
             return (_T.WAVE_OVER if self.now >= wave.ends_ns else _T.STALE), wave
+        if name == TIMER and state.phase is AGGREGATING and state.opening:
+            if self.now < state.help_ends_ns:
+                return _T.HELP_DUE, None
+            return _T.HELP_OVER, f"edge {self._owing_helpers()[0]} does not unmask"
         out = state.phase in OUT and not state.pausing
         if name == "rest" and out and self.now >= state.rest_ends_ns:
             return _T.REST_OVER, None
@@ -234,12 +252,12 @@ class BufferedMachine(WaveMachine):
             here = sum(len(w.usable) for w in self._training())
             plain = [w for w in self._training() if w.session is None]
             at_edges = [s for w in plain for _, s in w.owing()]
-            if here >= plan.buffer:
+            if here >= plan.buffer and self._can_be_read():
                 self.post(_T.FULL)
                 return
-            if here + sum(s.counted for s in at_edges) >= plan.buffer:
-                if any(can_flush(s) for s in at_edges):
-                    self.post(_T.AT_EDGES)
+            enough = here + sum(s.counted for s in at_edges) >= plan.buffer
+            if enough and any(can_flush(s) for s in at_edges):
+                self.post(_T.AT_EDGES)
                 return
         if state.pausing and not state.open and state.phase in (COLLECTING, EVALUATING):
             self.post(_T.HOLD)
@@ -257,29 +275,44 @@ class BufferedMachine(WaveMachine):
         """Waves with updates that are in no model, or to come."""
         return (w for w in (*self.state.parked, *self.state.open) if not w.evaluates)
 
+    def _can_be_read(self) -> bool:
+        """Whether a sum of what is here may be read: with helpers, one of enough devices."""
+        return not self.helped or bool(self._groups(w for w in self._training() if w.usable))
+
     def _drop_stale(self) -> None:
         state = self.state
         for wave in self._training():
-            if wave.usable and state.round - wave.round > self.plan.staleness_max:
+            old = state.round - wave.round > self.plan.staleness_max
+            if wave.usable and (old or self._is_outdated(wave)):
                 self.record("stale", round=wave.round, attempt=wave.attempt, count=len(wave.unused))
                 state.stale.extend(wave.unused)
-                wave.total, wave.unused = None, []
+                staleness.drop(wave)
         state.parked = [w for w in state.parked if w.unused]
 
     # ------------------------------------------------ the next model
 
     def fill(self, _: object) -> None:
-        """Takes all that is here for the next model."""
+        """Takes all that is here for the next model; with helpers, all that may be read."""
         state = self.state
-        state.batch = [staleness.take(w) for w in self._training() if w.usable]
-        state.parked = []
+        usable = [w for w in self._training() if w.usable]
+        groups = self._groups(usable) if self.helped else [usable]
+        taken = [[staleness.take(w) for w in group] for group in groups]
+        state.batch = [piece for pieces in taken for piece in pieces]
+        state.opening = [self._batch(pieces) for pieces in taken] if self.helped else []
+        state.parked = [w for w in state.parked if w.unused]
         self.cancel_timer("wait")
         self._aggregate()
 
     def _aggregate(self) -> None:
         state = self.state
+        if self._owing_helpers():
+            self._ask_helpers()
+            return
         try:
-            step, state.weight = staleness.delta(state.batch, state.round, self.plan.ring)
+            if state.opening:
+                step, state.weight = staleness.step_of(self._opened_sums(), self.plan.ring)
+            else:
+                step, state.weight = staleness.delta(state.batch, state.round, self.plan.ring)
         except ring.RingError as fault:
             self.post(_T.UPDATE_STOPPED, fault.message)
             return
@@ -318,7 +351,7 @@ class BufferedMachine(WaveMachine):
     def _take(self, model: NewModel) -> None:
         state = self.state
         self._record_round("", model)
-        state.batch = []
+        state.batch, state.opening = [], []
         self._replace_model(model.weights, model.memory)
         state.round += 1
         state.attempt = 0
@@ -328,6 +361,7 @@ class BufferedMachine(WaveMachine):
     def fall_short(self, why: str) -> None:
         state = self.state
         self._record_round(why, None)
+        self._forget_batches()
         state.batch = []
         state.stopped_by = why
         state.failed += 1
@@ -381,6 +415,7 @@ class BufferedMachine(WaveMachine):
         if state.phase is AGGREGATING:
             self.emit(CancelProgram(state.ticket))
         self._end_waves("the run is over")
+        self._forget_batches()
         state.batch = []
 
     def _end_waves(self, why: str) -> None:

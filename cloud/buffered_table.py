@@ -26,6 +26,10 @@ class Trigger(StrEnum):
     SESSION_OVER = "message of a session that is over"
     STEP_OVER = "time to go on without who is silent, or to ask them again"
     OPENED = "sum without masks"
+    UNMASKED = "HelpSum"
+    NOT_UNMASKED = "HelpSum that is none"
+    HELP_DUE = "helpers still silent"
+    HELP_OVER = "helpers silent for too long"
     AT_EDGES = "K updates are here and with the edges"
     FULL = "K updates are here"
     AGAIN = "what came meanwhile"
@@ -69,6 +73,10 @@ TABLE = (
     row(_ON, _T.SESSION_OVER, "turn_away", None, "nobody waits for the device"),
     row(OUT, _T.STEP_OVER, "step", None, "keys, shares, consents"),
     row(OUT, _T.OPENED, "use_sum", None, "as if there had been no masks"),
+    row(AGGREGATING, _T.UNMASKED, "unmask", None, "take these masks out of the batch"),
+    row(AGGREGATING, _T.NOT_UNMASKED, "note_refusal", COLLECTING, "these updates are lost"),
+    row(AGGREGATING, _T.HELP_DUE, "ask_helpers", None, "request or answer was lost"),
+    row(AGGREGATING, _T.HELP_OVER, "fall_short", COLLECTING, "these updates are lost"),
     row(COLLECTING, _T.AT_EDGES, "flush", COLLECTING, "ask those that have some"),
     row(COLLECTING, _T.FULL, "fill", AGGREGATING, "decode, weigh by staleness, update the model"),
     row((COLLECTING, EVALUATING), _T.AGAIN, "see", None, "is there enough already?"),

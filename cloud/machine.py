@@ -64,6 +64,7 @@ from ..core.secagg.identity import Identity
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import EdgeHello, Pace, Requirements, RetryWindow
 from ..core.wire.blob_pb2 import FetchBlob
+from ..core.wire.helper_pb2 import HelpSum
 from ..core.wire.journal_pb2 import DeniedVersion, DrainEdge
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum, EdgeSumAck
@@ -219,7 +220,7 @@ class Coordinator(Machine[CoordinatorState]):
             if message.run in state.runs:
                 return _T.OF_RUN, (message.run, self._event)
             return _T.LATE_SESSION, (sender, message)
-        if kind not in (EdgeHello, EdgeProgress, EdgeSum):
+        if kind not in (EdgeHello, EdgeProgress, EdgeSum, HelpSum):
             raise ProtocolError(f"{self.node}: an edge sends no {kind.__name__}")
         edge = sender.number
         if message.edge != edge:
@@ -232,6 +233,10 @@ class Coordinator(Machine[CoordinatorState]):
             room = edge in state.edges or len(state.edges) < EDGES_MAX
             fresh = fits and room and self._roster().is_new(message)
             return (_T.HELLO if fresh else _T.STALE), message
+        if kind is HelpSum:
+            secure = state.runs[message.run].plan.secure if message.run in state.runs else None
+            asked = secure is not None and len(secure.helpers) > 0
+            return (_T.OF_RUN if asked else _T.STALE), (message.run, self._event)
         if message.run in state.runs:
             return _T.OF_RUN, (message.run, self._event)
         return (_T.LATE_SUM if kind is EdgeSum else _T.STALE), message

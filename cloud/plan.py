@@ -19,6 +19,7 @@ from ..core.privacy.noising import Promise
 from ..core.privacy.ring import RingError, RingPlan
 from ..core.secagg.cohort import COHORT_MIN, SUITES
 from ..core.secagg.errors import SecureError
+from ..core.secagg.helper import BATCH_MAX, HELPERS_MAX, SEEDS_BYTES_MAX
 from ..core.secagg.params import parameters
 from ..core.secagg.transcript import MEMBERS_MAX
 from ..core.tasks import MANIFEST_BYTES_MAX
@@ -33,7 +34,7 @@ from ..core.wire.operator_pb2 import (
     PlanMessage,
     RunMode,
 )
-from ..core.wire.secure_pb2 import SecurePlan
+from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 
 #: Devices in one attempt; with masks at most 1,000 in each cohort.
 SELECTED_MAX = 100_000
@@ -334,16 +335,23 @@ class RunPlan:
 
     def _check_masks(self, secure: SecurePlan) -> None:
         """Masks: suites and shares that are spoken, and cohorts that they can be made for."""
-        parts = (self.cohort // self.cohorts, -(-self.selected // self.cohorts))
+        parts: tuple[int, ...] = (
+            self.cohort // self.cohorts,
+            -(-self.selected // self.cohorts),
+        )
         evaluated = (self.evaluate_cohort, self.evaluate_selected) if self.evaluate_every else ()
+        if secure.helpers:
+            self._check_helpers(secure)
+            parts = ()
         sizes = (*parts, *evaluated)
         if secure.suite not in SUITES:
             raise PlanError("secure.suite", f"{secure.suite} is not known here", "1 or 2")
-        _between("secure.cohort_min", secure.cohort_min, COHORT_MIN, min(sizes))
+        least = min((self.buffer, *evaluated) if secure.helpers else sizes)
+        _between("secure.cohort_min", secure.cohort_min, COHORT_MIN, least)
         for name, share in (("corrupt", secure.corrupt), ("dropout", secure.dropout)):
             if not 0.0 <= share < 1.0:
                 raise PlanError(f"secure.{name}", f"{share:g}", "a share, 0 to below 1")
-        if max(sizes) > MEMBERS_MAX:
+        if max(sizes, default=0) > MEMBERS_MAX:
             asked = f"bring cohort times over_selection down to {COHORTS_MAX * MEMBERS_MAX}"
             if self.buffered:
                 asked = f"bring concurrency down to {MEMBERS_MAX}"
@@ -361,6 +369,21 @@ class RunPlan:
                 parameters(size, secure.corrupt, secure.dropout)
             except SecureError as fault:
                 raise PlanError("secure", fault.message, fault.hint) from fault
+
+    def _check_helpers(self, secure: SecurePlan) -> None:
+        """Helpers: a few edges, named by their numbers, of a run whose devices do not wait."""
+        edges = [card.edge for card in secure.helpers]
+        if not self.buffered:
+            raise PlanError("secure.helpers", "they are for BUFFERED runs", "a round has a session")
+        if len(edges) > HELPERS_MAX or len(set(edges)) < len(edges) or 0 in edges:
+            raise PlanError(
+                "secure.helpers",
+                f"{', '.join(map(str, edges[:9]))}",
+                f"1 to {HELPERS_MAX} different edges; 0 is the coordinator's own",
+            )
+        if any(card != HelperKey(edge=card.edge) for card in secure.helpers):
+            raise PlanError("secure.helpers", "keys in a plan", "edges publish their own")
+        _between("concurrency", self.concurrency, self.buffer, BATCH_MAX)
 
     @property
     def cohort_min(self) -> int:
@@ -389,7 +412,8 @@ class RunPlan:
     @property
     def report_bytes(self) -> int:
         """Of the largest sum, or updates one by one, that an edge may send."""
-        return self.ring.nbytes * (self.selected if self.apart else 1)
+        seeds = 0 if self.secure is None or not self.secure.helpers else SEEDS_BYTES_MAX
+        return self.ring.nbytes * (self.selected if self.apart else 1) + seeds * self.selected
 
     @property
     def selected(self) -> int:

@@ -21,6 +21,7 @@ from bisect import bisect_left
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
+from ..core.secagg.helper import is_card
 from ..core.wire.admission_pb2 import EdgeHello
 from .state import EdgeView
 
@@ -63,6 +64,9 @@ class Roster:
         ready = list(message.ready)
         view = EdgeView(message.incarnation, message.sequence, now, ready)
         view.told_draining = message.told_draining
+        card = message.helper
+        if message.HasField("helper") and card.edge == message.edge and is_card(card):
+            view.helper = card
         self.edges[message.edge] = view
         if before is None:
             return False

@@ -46,6 +46,7 @@ from ..core.wire.round_pb2 import (
     RoundClosed,
     Task,
 )
+from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 from .plan import RunPlan
 from .roster import Offer, Roster
 from .secure import Sessions, turned_away
@@ -220,12 +221,27 @@ class RunMachine(Machine[RunState]):
             ends_ns=self.now + self.plan.round_ns,
             shares={e: Share(d) for e, d in chosen.items()},
             apart=self.plan.apart and not evaluates,
+            helpers=self._helpers(evaluates),
         )
         state.open.append(attempt)
         state.stopped_by = ""
-        if self.plan.secure is not None:
+        if self.plan.secure is not None and not attempt.helpers:
             self.sessions.begin(attempt, self._task(attempt))
         return attempt
+
+    def _helpers(self, evaluates: bool) -> list[HelperKey]:
+        """Who unmasks a new attempt's updates in place of a session."""
+        return []
+
+    def _secure(self, attempt: Attempt) -> SecurePlan | None:
+        """How an attempt's updates are masked: as the plan says, but for who helps in it."""
+        plan = self.plan.secure
+        if plan is None or not plan.helpers:
+            return plan
+        secure = SecurePlan(helpers=attempt.helpers)
+        secure.suite, secure.cohort_min = plan.suite, plan.cohort_min
+        secure.corrupt, secure.dropout = plan.corrupt, plan.dropout
+        return secure
 
     def _ring(self, attempt: Attempt) -> ring.RingPlan:
         return self.plan.metrics if attempt.evaluates else self.plan.ring
@@ -251,7 +267,7 @@ class RunMachine(Machine[RunState]):
             time_ms=max(0, left_ms - plan.margin_ns // MS),
             rng_key=self._key(attempt).to_bytes(8, "little"),
             purpose=EVALUATE if attempt.evaluates else TRAIN,
-            secure=plan.secure,
+            secure=self._secure(attempt),
             manifest=plan.manifest,
         )
 

@@ -24,11 +24,19 @@ def delta(pieces: Iterable[Attempt], round: int, plan: ring.RingPlan) -> tuple[F
 
     pieces: of waves, each with a sum. Raises RingError where no honest devices made one of them.
     """
-    means = [(t, *ring.decode(total, plan)) for t, total in _totals(pieces, round, plan)]
+    totals = _totals(pieces, round, plan)
+    return step_of([(staleness_weight(tau), total) for tau, total in totals], plan)
+
+
+def step_of(sums: Iterable[tuple[float, Vector]], plan: ring.RingPlan) -> tuple[Floats, float]:
+    """The step f32[D] of sums u32[L], and the sum of weights behind it. Each sum comes with what
+    its updates count. Raises RingError.
+    """
+    means = [(factor, *ring.decode(total, plan)) for factor, total in sums]
     weight = sum(w for _, _, w in means)
     step = np.zeros(plan.dimension, np.float32)
-    for tau, mean, share in means:
-        mean *= np.float32(staleness_weight(tau) * share / weight)
+    for factor, mean, share in means:
+        mean *= np.float32(factor * share / weight)
         step += mean
     return step, weight
 
@@ -60,6 +68,13 @@ def take(wave: Attempt) -> Attempt:
         ends_ns=wave.ends_ns,
         total=wave.total,
         unused=wave.unused,
+        helpers=wave.helpers,
+        seeds=wave.seeds,
     )
-    wave.total, wave.unused = None, []
+    drop(wave)
     return piece
+
+
+def drop(wave: Attempt) -> None:
+    """Forgets what is here of a wave."""
+    wave.total, wave.unused, wave.seeds = None, [], []

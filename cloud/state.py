@@ -19,8 +19,10 @@ from ..core.privacy.accounting import Budget
 from ..core.secagg.server import ServerState
 from ..core.wire.admission_pb2 import Pace
 from ..core.wire.blob_pb2 import BlobRef
+from ..core.wire.helper_pb2 import HelpRequest
 from ..core.wire.operator_pb2 import PlanMessage
 from ..core.wire.round_pb2 import EdgeSum
+from ..core.wire.secure_pb2 import HelperKey, MaskSeeds
 
 #: Runs side by side. Each holds a few vectors as long as its model.
 RUNS_ACTIVE_MAX = 16
@@ -58,7 +60,8 @@ class EdgeView:
     """What the coordinator knows of an edge: its newest EdgeHello.
 
     taken: device -> the run that tasked it, since when no hello came without the device: that it
-    stands in `ready` says nothing. told_draining: whether it has heard that it is to drain.
+    stands in `ready` says nothing. told_draining: whether it has heard that it is to drain. helper:
+    the key that it helps with.
     """
 
     incarnation: int
@@ -67,6 +70,7 @@ class EdgeView:
     ready: list[int]
     taken: dict[int, int] = field(default_factory=dict)
     told_draining: bool = False
+    helper: HelperKey | None = None
 
 
 @dataclass(slots=True)
@@ -118,7 +122,9 @@ class Attempt:
     in and not yet in a model. apart: updates are not added up; then they stand in `updates`, by
     device, and there is no total. flushed: all sums were asked for. tries: how often edges were
     asked since then, or since it began. session: of secure aggregation, while there is one: then
-    the total is masked. why: nothing comes of it, in words; the others of its round go on.
+    the total is masked. why: nothing comes of it, in words; the others of its round go on. helpers:
+    who unmasks it, where there is no session; seeds: of the masks in the total, for each of
+    `unused`.
     """
 
     round: int
@@ -137,6 +143,8 @@ class Attempt:
     tries: int = 0
     session: SessionBook | None = None
     why: str = ""
+    helpers: list[HelperKey] = field(default_factory=list)
+    seeds: list[MaskSeeds] = field(default_factory=list)
 
     @property
     def book(self) -> SessionBook:
@@ -202,6 +210,7 @@ class Attempt:
             self.failures[failure.device] = failure.reason
         share.reported.extend(message.devices)
         self.unused.extend(message.devices)
+        self.seeds.extend(message.seeds)
         share.part = message.part + 1
         share.counted, share.later, share.flushed = share.later, 0, False
         share.over = not message.more
@@ -225,6 +234,20 @@ class Attempt:
 
 
 @dataclass(slots=True)
+class Batch:
+    """Updates of a buffered run that helpers unmask together.
+
+    factor: what each counts. total: their sum, without the masks of those helpers that have
+    answered. requests: edge -> what it was shown, of those that have not.
+    """
+
+    number: int
+    factor: float
+    total: Vector
+    requests: dict[int, HelpRequest] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class RunState:
     """All that the coordinator remembers of a run that is not over.
 
@@ -242,8 +265,9 @@ class RunState:
     and whose sums are in no model yet; and what the server update works on. resolved: devices whose
     part of a wave ended without an update since the last model; stale: devices whose update came
     too late to be of use; failures: device -> FailureReason. barred: devices that have
-    spoilt a masked sum. budget: of a run with a promise, what
-    its sums have cost so far; None: nothing yet.
+    spoilt a masked sum. budget: of a run with a promise, what its sums have cost so far; None:
+    nothing yet. opening: of `batch`, what helpers unmask together; batches: shown to them so far;
+    help_tries: how often these were; help_ends_ns: how long they are waited for.
     """
 
     run: int
@@ -274,6 +298,10 @@ class RunState:
     stopped_by: str = ""
     parked: list[Attempt] = field(default_factory=list)
     batch: list[Attempt] = field(default_factory=list)
+    opening: list[Batch] = field(default_factory=list)
+    batches: int = 0
+    help_tries: int = 0
+    help_ends_ns: int = 0
     resolved: list[int] = field(default_factory=list)
     stale: list[int] = field(default_factory=list)
     failures: dict[int, int] = field(default_factory=dict)

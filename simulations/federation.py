@@ -20,6 +20,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -60,16 +61,17 @@ from ..core.ports import (
 from ..core.privacy import noising
 from ..core.privacy.ring import RingPlan
 from ..core.secagg import masks, native
+from ..core.secagg.helper import masks_of
 from ..core.secagg.identity import Identity, SimulatedIdentity
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.blob_pb2 import Blob, BlobRef
 from ..core.wire.operator_pb2 import RunOrder
 from ..device.machine import DeviceMachine, DeviceState
-from ..edge.machine import EdgeMachine
 from ..edge.state import EdgeState
 from .clock import Schedule
 from .fleet import DeviceProfile
+from .helping import edge_of, helpers_of, trust_in
 from .memory import keep_freed_memory
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
 from .plan import FederationPlan
@@ -81,6 +83,8 @@ from .training import Job, Jobs, Trained, Training
 RUN = 1
 #: What a server update takes in virtual time.
 SERVER_UPDATE_NS = SECOND // 10
+#: What a helper takes to add a batch's masks up, likewise.
+MASKS_NS = SECOND // 20
 #: In the first so many seconds of virtual time all devices come up.
 START_SPREAD_S = 2.0
 
@@ -112,7 +116,7 @@ class Host:
         self.timers: dict[str, int] = {}
         self.store: dict[bytes, Blob] = {}
         self.job: tuple[int, Job] | None = None  # a device's
-        self.updates: set[int] = set()  # the cloud's: tickets of server updates
+        self.updates: set[int] = set()  # tickets of the cloud's programs, or an edge's
         self.profile: DeviceProfile | None = None
 
 
@@ -231,8 +235,9 @@ class Federation:
         self._at(0, self._come_up, host)
         self.message = plan.message(self._ref(bundle), self._ref(weights), self.seed)
         self.order(0, RunOrder(run=RUN, submit=self.message))
-        for edge in range(fleet.edges):
-            machine = EdgeMachine(EdgeState(edge, incarnation=1), plan.edge_policy)
+        for edge in sorted({*range(fleet.edges), *helpers_of(plan.secure)}):
+            state = EdgeState(edge, incarnation=1)
+            machine = edge_of(state, plan.edge_policy, plan.secure, self.seed)
             self._at(0, self._come_up, self._add(machine, machine.node, plan.edge_link, 1))
         for device in range(fleet.devices):
             self._add_device(device)
@@ -258,7 +263,7 @@ class Federation:
             streams,
             DeviceFacts(memory_mib=profile.traits.memory_mib),
             Eligibility(powered=True, unmetered=True, idle=True, consented=True),
-            self.plan.device_policy,
+            replace(self.plan.device_policy, helpers=trust_in(self.plan.secure)),
             self._secret(device),
             SimulatedIdentity(device, self.seed) if self.plan.secure is not None else None,
         )
@@ -379,6 +384,12 @@ class Federation:
             noising.add(plain, plan, struct.pack("<4Q", *words))
         self._dispatch(host, ProgramFinished(effect.ticket, Outcome(plain)))
 
+    def _masks(self, _: int, host: Host, effect: RunProgram) -> None:
+        if effect.ticket in host.updates:
+            host.updates.remove(effect.ticket)
+            total = masks_of(*effect.arguments)
+            self._dispatch(host, ProgramFinished(effect.ticket, Outcome(total)))
+
     def _order(self, _: int, host: Host, order: RunOrder) -> None:
         self._dispatch(host, Ordered(order))
 
@@ -451,7 +462,7 @@ class Federation:
         host.store.clear()
         old: EdgeState = host.machine.state
         state = EdgeState(old.edge, incarnation=old.incarnation + 1)
-        host.machine = EdgeMachine(state, self.plan.edge_policy)
+        host.machine = edge_of(state, self.plan.edge_policy, self.plan.secure, self.seed)
 
     def _restart_cloud(self, number: int) -> None:
         host = self.hosts[CLOUD]
@@ -505,10 +516,12 @@ class Federation:
         host.timers.pop(effect.name, None)
 
     def _on_run_program(self, host: Host, effect: RunProgram) -> None:
-        if effect.program in ("server_update", "unmask"):
+        works = {"server_update": self._update, "unmask": self._unmask, "masks": self._masks}
+        work = works.get(effect.program)
+        if work is not None:
             host.updates.add(effect.ticket)
-            work = self._update if effect.program == "server_update" else self._unmask
-            self._at(self.schedule.now + SERVER_UPDATE_NS, work, host, effect)
+            takes = MASKS_NS if effect.program == "masks" else SERVER_UPDATE_NS
+            self._at(self.schedule.now + takes, work, host, effect)
             return
         assert host.profile is not None
         device, now, profile = host.node.number, self.schedule.now, host.profile

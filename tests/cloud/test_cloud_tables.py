@@ -44,7 +44,7 @@ def run_all(*files):
     [
         (Coordinator, machine.TABLE, ("machine", "secure"), 12),
         (RoundsMachine, rounds.TABLE, ("rounds", "evaluation", "orders", "machine", "secure"), 47),
-        (BufferedMachine, buffered_table.TABLE, ("buffered", "secure"), 36),
+        (BufferedMachine, buffered_table.TABLE, ("buffered", "secure", "helpers"), 40),
     ],
 )
 def test_every_row_is_taken(owner, table, files, rows, monkeypatch):
