@@ -24,7 +24,8 @@ from .activations import (
     softplus,
     softsign,
 )
-from .attention import attention, causal_mask
+from .aligning import ctc
+from .attending import attention, causal_mask
 from .convolution import (
     conv1d,
     conv2d,
@@ -34,8 +35,7 @@ from .convolution import (
     conv_transpose3d,
     depthwise_conv2d,
 )
-from .ctc import ctc
-from .dropout import dropout
+from .dropping import dropout
 from .gathering import (
     embedding,
     one_hot,

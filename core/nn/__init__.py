@@ -55,7 +55,7 @@ from .optim import (
     yogi,
 )
 from .recurrent import GruCell, LstmCell, Recurrent, RnnCell
-from .transformer import MultiHeadAttention, TransformerBlock, sinusoids
+from .transformers import MultiHeadAttention, TransformerBlock, sinusoids
 from .zoo import (
     CharLstm,
     FedAvgCnn,

@@ -31,7 +31,7 @@ from .layers import (
 )
 from .norms import BatchNorm, GroupNorm, LayerNorm
 from .recurrent import LstmCell, Recurrent, run
-from .transformer import TransformerBlock, sinusoids
+from .transformers import TransformerBlock, sinusoids
 
 
 @module
