@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ProgramError
-from . import arithmetic, elementwise, indexing, linear, operators, reductions, shapes
+from . import arithmetic, elementwise, indexing, linear, operators, reductions, shapes, taking
 from .definitions import arrays, orders
 from .values import Method, Tensor, describe, is_static
 
@@ -112,7 +112,7 @@ METHODS: dict[str, Handler] = {
     "swapaxes": shapes.swapaxes,
     "squeeze": shapes.squeeze,
     "repeat": shapes.repeat,
-    "take": shapes.take,
+    "take": taking.take,
     "copy": shapes.copy,
     "sum": reductions.sum_,
     "prod": reductions.prod,

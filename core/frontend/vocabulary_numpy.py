@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType
-from . import arithmetic, elementwise, linear, reductions, shapes, systems
+from . import arithmetic, elementwise, linear, reductions, shapes, systems, taking
 from .arithmetic import tensor
 from .definitions import arrays, matrices, numbers, orders, signals, statistics
 from .elementwise import array, binary, floats, logical, whole
@@ -193,9 +193,9 @@ _SHAPES: tuple[Named, ...] = (
     (np.flip, shapes.flip),
     *_definitions(arrays, "flipud fliplr rot90"),
     (np.roll, shapes.roll),
-    (np.pad, shapes.pad),
-    (np.take, shapes.take),
-    (np.take_along_axis, shapes.take_along_axis),
+    (np.pad, taking.pad),
+    (np.take, taking.take),
+    (np.take_along_axis, taking.take_along_axis),
     *_definitions(arrays, "compress extract ix_ unravel_index ravel_multi_index"),
     (np.tril, shapes.tril),
     (np.triu, shapes.triu),
@@ -207,7 +207,7 @@ _SHAPES: tuple[Named, ...] = (
 )
 
 _SIGNALS: tuple[Named, ...] = (
-    (np.diff, shapes.diff),
+    (np.diff, taking.diff),
     *_definitions(signals, "ediff1d gradient trapezoid convolve correlate"),
     *_definitions(signals, "polyval polyadd polysub polymul polyder polyint"),
 )

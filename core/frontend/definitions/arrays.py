@@ -235,6 +235,7 @@ def kron(a: Tensor, b: Tensor) -> Tensor:
 
 def vander(x: Tensor, N: Any = None, increasing: bool = False) -> Tensor:
     count = np.shape(x)[0] if N is None else N
+    x = np.asarray(x, np.promote_types(np.result_type(x), np.int64))
     powers = [x**k if k else np.ones_like(x) for k in range(count)]
     return np.stack(powers if increasing else powers[::-1], axis=-1)
 
@@ -252,7 +253,7 @@ def extract(condition: Any, arr: Tensor) -> Tensor:
 
 def unravel_index(indices: Tensor, shape: Any) -> Any:
     sizes = shape if isinstance(shape, tuple | list) else (shape,)
-    at, rest = [], np.asarray(indices)
+    at, rest = [], np.asarray(indices, np.int64)
     for n in reversed(sizes):
         at.append(rest % n)
         rest = rest // n
@@ -260,7 +261,7 @@ def unravel_index(indices: Tensor, shape: Any) -> Any:
 
 
 def ravel_multi_index(multi_index: Sequence[Tensor], dims: Sequence[int]) -> Tensor:
-    total = multi_index[0]
+    total = np.asarray(multi_index[0], np.int64)
     for index, n in zip(multi_index[1:], dims[1:], strict=True):
         total = total * n + index
     return total

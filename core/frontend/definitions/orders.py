@@ -72,7 +72,8 @@ def histogram_bin_edges(
     if isinstance(bins, str):
         raise ProgramError("DL119", f"np.histogram: bins={bins!r} depends on the data")
     a = np.asarray(a) * 1.0
-    first, last = (np.min(a), np.max(a)) if range is None else (range[0], range[1])
+    ends = (np.min(a), np.max(a)) if range is None else range
+    first, last = np.asarray(ends[0], a.dtype), np.asarray(ends[1], a.dtype)
     same = np.equal(first, last)
     first, last = np.where(same, first - 0.5, first), np.where(same, last + 0.5, last)
     return np.linspace(first, last, bins + 1)
@@ -84,11 +85,12 @@ def histogram(
     a = np.ravel(a)
     edges = np.histogram_bin_edges(a, bins, range)
     n = edges.shape[0] - 1
-    index = np.searchsorted(edges, a, side="right") - 1
+    index: Tensor = np.searchsorted(edges, a, side="right") - 1
     index = np.where(a == edges[-1], n - 1, index)
     index = np.where((a >= edges[0]) & (a <= edges[-1]), index, n)
     heavy = None if weights is None else np.ravel(weights)
     counts = np.bincount(index, heavy, minlength=n + 1)[:n]
+    counts = counts if heavy is None else counts.astype(heavy.dtype)
     if density:
         return counts / np.diff(edges) / np.sum(counts), edges
     return counts, edges

@@ -79,7 +79,7 @@ def _end_weights(h: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return -(2 * h + k) / (h * (h + k)), (h + k) / (h * k), -h / (k * (h + k))
 
 
-def convolve(a: Tensor, v: Tensor, mode: str = "full") -> Tensor:
+def convolve(a: Tensor, v: Tensor, mode: Any = "full") -> Tensor:
     """The sequences shifted past each other as a matrix, times the shorter."""
     a, v = np.asarray(a), np.asarray(v)
     a, v = (v, a) if v.shape[0] > a.shape[0] else (a, v)
@@ -98,7 +98,7 @@ def convolve(a: Tensor, v: Tensor, mode: str = "full") -> Tensor:
     return whole[m - 1 : n]
 
 
-def correlate(a: Tensor, v: Tensor, mode: str = "valid") -> Tensor:
+def correlate(a: Tensor, v: Tensor, mode: Any = "valid") -> Tensor:
     if np.shape(v)[0] > np.shape(a)[0]:
         return np.flip(np.convolve(v, np.flip(a), mode))
     return np.convolve(a, np.flip(v), mode)
@@ -131,15 +131,15 @@ def polyder(p: Tensor, m: int = 1) -> Tensor:
     p = np.asarray(p)
     for _ in range(m):
         n = p.shape[0]
-        p = p[:-1] * np.asarray(list(range(n - 1, 0, -1)), p.dtype)
+        p = p[:-1] * np.asarray(list(range(n - 1, 0, -1)))
     return p
 
 
 def polyint(p: Tensor, m: int = 1, k: Any = None) -> Tensor:
-    p = np.asarray(p) * 1.0
+    p = np.asarray(p)
     for i in range(m):
         n = p.shape[0]
-        p = p / np.asarray(list(range(n, 0, -1)), p.dtype)
+        p = p / np.asarray(list(range(n, 0, -1)))
         constant = 0.0 if k is None else k if np.ndim(k) == 0 else k[i]
         p = np.append(p, np.asarray(constant, p.dtype))
     return p

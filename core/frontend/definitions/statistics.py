@@ -65,7 +65,7 @@ _METHODS = {
 }
 
 
-def _position(q: Tensor, n: Tensor, method: str) -> tuple[Tensor, Tensor]:
+def _position(q: Tensor, n: Tensor, method: Any) -> tuple[Tensor, Tensor]:
     """Where a quantile lies among n sorted elements: a whole number, and how far to the next."""
     if method in _METHODS:
         alpha, beta = _METHODS[method]
@@ -81,7 +81,7 @@ def _position(q: Tensor, n: Tensor, method: str) -> tuple[Tensor, Tensor]:
     if method == "nearest":
         return np.rint(exact), part * 0
     if method == "midpoint":
-        return below, np.where(part > 0, 0.5, 0.0)
+        return below, np.ceil(part) / 2
     if method != "linear" and method not in _METHODS:
         known = ["linear", "lower", "higher", "nearest", "midpoint", *_METHODS]
         raise ProgramError("DL119", f"np.quantile knows the methods {', '.join(known)}")
@@ -95,11 +95,11 @@ def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
 
 
 def _q(q: Any, a: Tensor) -> Tensor:
-    return np.asarray(q, a.dtype) if isinstance(q, int | float) else np.asarray(q, np.float64)
+    return np.asarray(q, a.dtype) if isinstance(q, int | float) else np.asarray(q) * 1.0
 
 
 def quantile(
-    a: Tensor, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+    a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
     values = _floating(a)
     lanes, q = _lanes(values, axis), _q(q, values)
@@ -115,13 +115,13 @@ def quantile(
 
 
 def percentile(
-    a: Tensor, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+    a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
     return np.quantile(a, _q(q, _floating(a)) / 100, axis, method=method, keepdims=keepdims)
 
 
 def nanquantile(
-    a: Tensor, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+    a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
     """Each lane has as many elements as are not NaN."""
     values = _floating(a)
@@ -139,7 +139,7 @@ def nanquantile(
 
 
 def nanpercentile(
-    a: Tensor, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+    a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
     q = _q(q, _floating(a)) / 100
     return np.nanquantile(a, q, axis, method=method, keepdims=keepdims)
