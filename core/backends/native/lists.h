@@ -7,7 +7,7 @@
  */
 typedef struct dl_node {
   const struct dl_node *below;
-  char DL_ALIGN payload[];
+  char payload[]; /* copied in and out: as aligned as the pointer before it, not for vectors */
 } dl_node;
 
 typedef struct dl_chunk {
@@ -28,30 +28,39 @@ typedef struct {
 
 #define DL_CHUNK_BYTES ((size_t)1 << 20)
 
-DL_FUNCTION void *dl_take_memory(dl_heap *h, size_t bytes) {
-  const size_t size = (bytes + 63) & ~(size_t)63;
-  dl_chunk *c = h->top;
-  if (!c || c->size - c->used < size + 64) {
-    size_t wanted = size + sizeof(dl_chunk) + 128;
-    if (wanted < DL_CHUNK_BYTES) wanted = DL_CHUNK_BYTES;
-    if (h->spare && h->spare->size >= wanted) {
-      c = h->spare;
-      h->spare = 0;
-    } else {
-      if (wanted > h->limit - h->taken || !(c = malloc(wanted))) {
-        h->full = 1;
-        return 0;
-      }
-      c->size = wanted;
-      h->taken += wanted;
+/* What a node takes is a multiple of this, which is malloc's own alignment: a number's node takes it once. */
+#define DL_GRAIN ((size_t)16)
+#define DL_CHUNK_START ((sizeof(dl_chunk) + DL_GRAIN - 1) & ~(DL_GRAIN - 1))
+
+/* A new chunk with room for `size` bytes. */
+DL_FUNCTION dl_chunk *dl_take_chunk(dl_heap *h, size_t size) {
+  dl_chunk *c;
+  size_t wanted = size + DL_CHUNK_START;
+  if (wanted < DL_CHUNK_BYTES) wanted = DL_CHUNK_BYTES;
+  if (h->spare && h->spare->size >= wanted) {
+    c = h->spare;
+    h->spare = 0;
+  } else {
+    if (wanted > h->limit - h->taken || !(c = malloc(wanted))) {
+      h->full = 1;
+      return 0;
     }
-    c->used = sizeof(dl_chunk);
-    c->older = h->top;
-    h->top = c;
+    c->size = wanted;
+    h->taken += wanted;
   }
-  const uintptr_t at = ((uintptr_t)c + c->used + 63) & ~(uintptr_t)63;
-  c->used = (size_t)(at - (uintptr_t)c) + size;
-  return (void *)at;
+  c->used = DL_CHUNK_START;
+  c->older = h->top;
+  h->top = c;
+  return c;
+}
+
+DL_INLINE void *dl_take_memory(dl_heap *h, size_t bytes) {
+  const size_t size = (bytes + DL_GRAIN - 1) & ~(DL_GRAIN - 1);
+  dl_chunk *c = h->top;
+  if ((!c || c->size - c->used < size) && !(c = dl_take_chunk(h, size))) return 0;
+  void *at = (char *)c + c->used;
+  c->used += size;
+  return at;
 }
 
 DL_INLINE dl_mark dl_mark_of(const dl_heap *h) { return (dl_mark){h->top, h->top ? h->top->used : 0}; }
@@ -82,7 +91,7 @@ DL_FUNCTION void dl_free_all(dl_heap *h) {
 }
 
 /* A list with one more on top; 0 when the heap is full. */
-DL_FUNCTION const dl_node *dl_push(dl_heap *h, const dl_node *list, const void *x, size_t bytes) {
+DL_INLINE const dl_node *dl_push(dl_heap *h, const dl_node *list, const void *x, size_t bytes) {
   dl_node *n = dl_take_memory(h, sizeof(dl_node) + bytes);
   if (!n) return 0;
   n->below = list;
@@ -91,7 +100,7 @@ DL_FUNCTION const dl_node *dl_push(dl_heap *h, const dl_node *list, const void *
 }
 
 /* The list without its top, which is copied to x: zeros when the list is empty. */
-DL_FUNCTION const dl_node *dl_pop(const dl_node *list, void *x, size_t bytes) {
+DL_INLINE const dl_node *dl_pop(const dl_node *list, void *x, size_t bytes) {
   if (!list) {
     memset(x, 0, bytes);
     return 0;
