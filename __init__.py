@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from .core import functional as ops
     from .core import learn, nn, random, tree
     from .core.api import (
+        checkpoint,
         compile,
+        custom_vjp,
         debug,
         grad,
         hessian,
@@ -42,7 +44,9 @@ _PUBLIC = {
     "Tensor": (".core.ir", "Tensor"),
     "DelianError": (".core.errors", "DelianError"),
     "bfloat16": (".core.low_precision", "bfloat16"),
+    "checkpoint": (".core.api", "checkpoint"),
     "compile": (".core.api", "compile"),
+    "custom_vjp": (".core.api", "custom_vjp"),
     "data": (".core.data.sources", None),
     "debug": (".core.api", "debug"),
     "device": (".device", None),
@@ -69,7 +73,9 @@ __all__ = [
     "DelianError",
     "Tensor",
     "bfloat16",
+    "checkpoint",
     "compile",
+    "custom_vjp",
     "data",
     "debug",
     "device",

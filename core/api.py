@@ -214,9 +214,9 @@ class Derivative(Transform):
         f: Any,
         argnums: int | tuple[int, ...] = 0,
         has_aux: bool = False,
-        axes: tuple[Any, Any] = (0, 0),
+        extra: tuple[Any, Any] = (0, 0),
     ) -> None:
-        super().__init__(kind, f, argnums, has_aux, axes)
+        super().__init__(kind, f, argnums, has_aux, extra)
         # What a call runs; a pullback cannot leave a program, so a vjp's value and pullback are
         # two.
         self._compiled = Compiled(f if kind == "vjp" else self, "reference", ())
@@ -317,7 +317,45 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
     Returns:
         a function of arguments with these axes.
     """
-    return Derivative("vmap", f, axes=(in_axes, out_axes))
+    return Derivative("vmap", f, extra=(in_axes, out_axes))
 
 
-__all__ += ["Derivative", "hessian", "hvp", "jacfwd", "jacrev", "tree", "vmap"]
+def checkpoint(f: Callable[..., Any]) -> Any:
+    """The function, of which a derivative saves the arguments alone: what is inside is run again
+    when the reverse gets there.
+
+    Its loops are cut into segments, so that the derivative of one of T trips needs memory for about
+    2 sqrt(T) of its carries instead of T, also where T is not known: one more run of the body.
+    """
+    return Derivative("checkpoint", f)
+
+
+def custom_vjp(
+    f: Callable[..., Any], forward: Callable[..., Any], reverse: Callable[..., Any]
+) -> Any:
+    """The function with a reverse rule of its own.
+
+    Args:
+        f: of arguments by position.
+        forward: of the same arguments, gives (what f gives, what to keep): trees.
+        reverse: of (what was kept, cotangents like the result), gives a tuple of cotangents like
+            the arguments; None for one that is zero. Static arguments and integers get none.
+
+    Returns:
+        a function like f. It has no forward derivative; the functions may use no tensor of the
+        program but their arguments.
+    """
+    return Derivative("custom_vjp", f, extra=(forward, reverse))
+
+
+__all__ += [
+    "Derivative",
+    "checkpoint",
+    "custom_vjp",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacrev",
+    "tree",
+    "vmap",
+]

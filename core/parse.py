@@ -26,7 +26,12 @@ T = TypeVar("T")
 #: Regions, tuples and lists may nest so deep: a recursive parser must stop before Python does.
 NESTING_MAX = 64
 
-_REGIONS = {"if": ("then", "else"), "while": ("cond", "body"), "for": ("body",)}
+_REGIONS = {
+    "if": ("then", "else"),
+    "while": ("cond", "body"),
+    "for": ("body",),
+    "custom_vjp": ("primal", "forward", "reverse"),
+}
 #: Has any number of regions.
 _CASES = "switch"
 

@@ -121,11 +121,17 @@ def _for(op: Op) -> _Run:
     return run
 
 
+def _custom_vjp(op: Op) -> _Run:
+    primal = _Plan(op.regions[0])
+    return lambda args, attrs: primal.run(args)
+
+
 _REGIONS: dict[str, Callable[[Op], _Run]] = {
     "if": _if,
     "switch": _switch,
     "while": _while,
     "for": _for,
+    "custom_vjp": _custom_vjp,
 }
 
 

@@ -16,24 +16,34 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .. import tree
 from ..ir import Block, Builder, TensorType, Value
-from . import arithmetic, calls, joins, lanes, operators
+from . import arithmetic, calls, custom, joins, lanes, operators
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
 
-Kind = Literal["grad", "value_and_grad", "vjp", "jvp", "jacfwd", "jacrev", "vmap"]
+Kind = Literal[
+    "grad",
+    "value_and_grad",
+    "vjp",
+    "jvp",
+    "jacfwd",
+    "jacrev",
+    "vmap",
+    "checkpoint",
+    "custom_vjp",
+]
 
 
 class Transform:
     """A derivative of a function, or the function over many lanes. `delian.core.api` makes them
     callable outside a program.
 
-    `axes` are the (in_axes, out_axes) of a vmap.
+    `extra` are the (in_axes, out_axes) of a vmap, the (forward, reverse) of a custom_vjp.
     """
 
-    __slots__ = ("argnums", "axes", "f", "has_aux", "kind")
+    __slots__ = ("argnums", "extra", "f", "has_aux", "kind")
 
     def __init__(
         self,
@@ -41,13 +51,13 @@ class Transform:
         f: Any,
         argnums: int | tuple[int, ...] = 0,
         has_aux: bool = False,
-        axes: tuple[Any, Any] = (0, 0),
+        extra: tuple[Any, Any] = (0, 0),
     ) -> None:
         self.kind = kind
         self.f = f
         self.argnums = argnums
         self.has_aux = has_aux
-        self.axes = axes
+        self.extra = extra
 
 
 class Pullback:
@@ -106,6 +116,10 @@ def _from(leaf: Any, values: Sequence[Value]) -> Any:
 def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if t.kind == "vmap":
         return lanes.call(s, t, args, kwargs)
+    if t.kind == "checkpoint":
+        return custom.checkpoint(s, t, args, kwargs)
+    if t.kind == "custom_vjp":
+        return custom.call(s, t, args, kwargs)
     if t.kind == "jvp":
         return _jvp(s, t, args)
     if t.kind in ("jacfwd", "jacrev"):

@@ -27,7 +27,7 @@ Axes: TypeAlias = Any
 
 def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Calls a vmapped function: keyword arguments are mapped over their first axes."""
-    in_axes, out_axes = t.axes
+    in_axes, out_axes = t.extra
     if isinstance(in_axes, tuple | list) and len(in_axes) != len(args):
         text = f"in_axes has {len(in_axes)} entries for {len(args)} arguments"
         raise s.error("DL105", text, "one axis (or tree of axes) an argument, or one for all")

@@ -149,7 +149,9 @@ def trace(f: Callable[..., Any], *specs: Any, name: str | None = None) -> Traced
     s.scope.params = tuple(params)
     from ..passes.simplify import simplify
 
-    body = simplify(s.scope.finish(results))
+    from ..transforms.custom import expand
+
+    body = simplify(expand(s.scope.finish(results)))
     function = Function(
         name or name_of(f), body, tuple(param_names), tuple(p or "result" for p in paths)
     )

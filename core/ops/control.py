@@ -7,6 +7,10 @@ switch(index, args...)               case0(args...) -> results      case1(args..
 while(consts..., carries...)         cond(all...) -> bool[]         body(all...) -> carries
 for(lo, hi, consts..., carries...)   body(i, consts..., carries...) -> carries
 
+custom_vjp(args...)                  primal(args...) -> results      forward(args...) -> results, residuals
+                                     reverse(residuals..., cotangents of float results...)
+                                       -> cotangents of float arguments
+
 An index of `switch` that is too small takes its first case, one that is too large its last.
 """
 
@@ -15,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Block, DType, Op, TensorType, Type
-from .checks import fail, params_are, results_are, scalar
+from .checks import fail, params_are, results_are, scalar, tensor
 from .table import Attrs, Primitive
 
 _BOOL = TensorType(DType.BOOL)
@@ -82,6 +86,29 @@ def _for_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> 
     return carries
 
 
+def _floats(types: Sequence[Type]) -> tuple[Type, ...]:
+    """Those that have cotangents."""
+    return tuple([t for t in types if isinstance(t, TensorType) and t.dtype.is_float])
+
+
+def _custom_vjp_type(
+    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
+) -> tuple[Type, ...]:
+    name = "custom_vjp"
+    for i, type_ in enumerate(types):
+        tensor(name, type_, what=f"operand {i}")
+    primal, forward, reverse = regions
+    params_are(name, primal, "primal", types)
+    params_are(name, forward, "forward", types)
+    results = tuple([r.type for r in primal.results])
+    made = [r.type for r in forward.results]
+    residuals = made[len(results) :]
+    results_are(name, forward, "forward", (*results, *residuals))
+    params_are(name, reverse, "reverse", (*residuals, *_floats(results)))
+    results_are(name, reverse, "reverse", _floats(types))
+    return results
+
+
 def block_cost(block: Block) -> int:
     """What one run of a block costs. Trip counts are not in the types: a loop counts one round."""
     from . import PRIMITIVES
@@ -113,5 +140,15 @@ ROWS = (
     ),
     Primitive(
         "for", _for_type, None, None, None, _one_round, attrs=("consts",), operands=None, regions=1
+    ),
+    Primitive(
+        "custom_vjp",
+        _custom_vjp_type,
+        None,
+        None,
+        None,
+        lambda op: block_cost(op.regions[0]),
+        operands=None,
+        regions=3,
     ),
 )

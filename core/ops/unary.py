@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
-from .checks import ALL, BITS, FLOATS, NUMERIC, dtype_of, fail, same, tensor
+from .checks import ALL, BITS, FLOATS, INTS, NUMERIC, dtype_of, fail, same, tensor
 from .rules import Partial, cast, diagonal, each, each_in_f64, number, one_result, per_element
 from .table import Attrs, CostRule, Maybe, Primitive, ReferenceRule
 
@@ -207,6 +207,8 @@ ROWS = (
         "{0}",
         operands=1,
     ),
+    # The number itself, which no pass looks through: what must stay apart hangs on it.
+    _flat("opaque", INTS, each(np.asarray), "{0}"),
     # A float that the integer type cannot hold gives some integer, not the same one everywhere.
     Primitive(
         "convert",

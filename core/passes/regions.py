@@ -117,7 +117,10 @@ def _loop(r: Rewriter, op: Op) -> Sequence[Value]:
         r.changed = True
         return op.operands[start:]
     regions.append(_enter(r, body, body.params[index:first], consts))
-    return r.keep(_hoist(r, _replaced(r, op, op.operands, tuple(regions))))
+    replaced = _replaced(r, op, op.operands, tuple(regions))
+    if op.name == "for" and r.origin(op.operands[1], "opaque"):
+        return r.keep(replaced)  # a loop that is there to keep its body together
+    return r.keep(_hoist(r, replaced))
 
 
 def _short_for(r: Rewriter, op: Op, start: int) -> Sequence[Value] | None:
@@ -276,7 +279,7 @@ def _hoist(r: Rewriter, op: Op) -> Op:
 
 
 def _may_move(op: Op, fixed: set[Value]) -> bool:
-    if op.regions or not all(v in fixed for v in op.operands):
+    if op.regions or op.name == "opaque" or not all(v in fixed for v in op.operands):
         return False
     return all(
         isinstance(v.type, TensorType) and v.type.nbytes <= HOIST_BYTES_MAX for v in op.results

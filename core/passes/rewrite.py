@@ -35,7 +35,7 @@ MultiRule: TypeAlias = "Callable[[Rewriter, Op], Sequence[Value] | None]"
 #: order.
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne", "list_add"})
 #: Not computed while compiling: they cost nothing to keep, and are what constants are written with.
-_NOT_FOLDED = frozenset({"constant", "broadcast", "iota", "list_empty"})
+_NOT_FOLDED = frozenset({"constant", "broadcast", "iota", "list_empty", "opaque"})
 
 
 class Shared:

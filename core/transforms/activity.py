@@ -74,7 +74,7 @@ class Activity:
             return tuple(any(flags) for flags in zip(*branches, strict=True))
         if op.name in LEADING:
             return self.varied_carries(op, operands)
-        if PRIMITIVES[op.name].vjp is None:
+        if PRIMITIVES[op.name].vjp is None and op.name != "custom_vjp":
             return (False,) * len(op.results)
         return tuple(is_differentiable(r.type) for r in op.results)
 
@@ -108,7 +108,7 @@ class Activity:
         if op.name in LEADING:
             consts, carries = self.useful_carries(op, results)
             return (False,) * LEADING[op.name] + consts + carries
-        if PRIMITIVES[op.name].vjp is None:
+        if PRIMITIVES[op.name].vjp is None and op.name != "custom_vjp":
             return (False,) * len(op.operands)
         return tuple(is_differentiable(v.type) for v in op.operands)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..errors import DelianError
 from ..ir import Block, Builder, Op, Value
 from ..ops import PRIMITIVES
 from ..ops.table import Maybe
@@ -95,6 +96,11 @@ class Forward:
             return self._push_branch(op, mapping, given, varied)
         if op.name in LEADING:
             return self._push_loop(op, mapping, given, varied)
+        if op.name == "custom_vjp":
+            raise DelianError(
+                "a function with dl.custom_vjp has no forward derivative (jvp, jacfwd, hessian)",
+                "take the gradient first (dl.hvp of a gradient works), or leave its rule away",
+            )
         b.copy(op, mapping)
         rule = PRIMITIVES[op.name].jvp
         assert rule is not None, f"{op.name} has a vjp rule but no jvp rule"

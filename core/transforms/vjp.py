@@ -20,6 +20,7 @@ Operations with regions:
             is a `for` of as many trips that pops them, last first, runs the body again from there,
             and then the body's reverse. It carries the cotangents of the carries, and sums up those
             of the loop's constants.
+    custom_vjp  its forward region stands in its place, its reverse region is the reverse.
     while   the loop also counts its trips; the reverse is the `for` above.
 
 A list is a persistent stack, push and pop are each other's adjoints, and the empty list is zero:
@@ -68,7 +69,9 @@ def vjp(block: Block, wrt: Sequence[int]) -> Block:
 
 @dataclass(slots=True)
 class _Stacks:
-    """What the forward loop kept for its reverse: its number of trips and each carry's values."""
+    """What the forward loop kept for its reverse: its number of trips and each carry's values; of a
+    custom function, its residuals.
+    """
 
     trips: Value | None
     lists: tuple[Value, ...]
@@ -98,6 +101,8 @@ class Reverse:
                 with b.at(op.locs):
                     stacks = self._save_carries(op, mapping)
                 tape.append((op, b.ops[-1], stacks))
+            elif followed and op.name == "custom_vjp":
+                tape.append((op, op, self._run_forward(op, mapping)))
             else:
                 b.copy(op, mapping)
                 if followed:
@@ -134,6 +139,9 @@ class Reverse:
         varied = [v in active for v in op.operands]
         if op.name in BRANCHES:
             return self._reverse_branch(copied, cts, varied)
+        if op.name == "custom_vjp":
+            assert stacks is not None
+            return self._reverse_custom(op, stacks.lists, cts)
         if stacks is not None:
             return self._reverse_loop(op, copied, stacks, cts, varied)
         rule = PRIMITIVES[op.name].vjp
@@ -163,6 +171,24 @@ class Reverse:
             regions.append(inner.finish(zero))
         made = iter(self.b.emit(op.name, (pred, *args, *given), {}, regions))
         return [None, *(next(made) if i in wanted else None for i in range(len(args)))]
+
+    def _run_forward(self, op: Op, mapping: dict[Value, Value]) -> _Stacks:
+        """A custom function's forward part; keeps its residuals."""
+        args = [mapping[v] for v in op.operands]
+        made = self.b.inline(op.regions[1], args)
+        mapping.update(zip(op.results, made, strict=False))
+        return _Stacks(None, tuple(made[len(op.results) :]))
+
+    def _reverse_custom(
+        self, op: Op, residuals: Sequence[Value], cts: Sequence[Maybe]
+    ) -> list[Maybe]:
+        given = [
+            self.b.zeros(r.type) if ct is None else ct
+            for r, ct in zip(op.results, cts, strict=True)
+            if is_differentiable(r.type)
+        ]
+        made = iter(self.b.inline(op.regions[2], [*residuals, *given]))
+        return [next(made) if is_differentiable(v.type) else None for v in op.operands]
 
     def _save_carries(self, op: Op, mapping: dict[Value, Value]) -> _Stacks:
         """The forward loop, with a list for each carry and, for a `while`, a count of its trips."""

@@ -206,6 +206,8 @@ class _Lanes:
             if not any(made) and masked:
                 return operands[carries_start(op) :]  # all its carries stay as they were
             return (self._masked if masked else self._loop)(op, operands, given, made)
+        if op.name == "custom_vjp":
+            return self._custom(op, operands, given)
         if any(isinstance(v.type, ListType) for v in (*op.operands, *op.results)):
             return self._on_lists(op, operands, given)
         row, b, size = PRIMITIVES[op.name], self.b, self.kinds.size
@@ -274,6 +276,25 @@ class _Lanes:
         have = self.spread.results(block, tuple(flags))
         rows = zip(block.results, results, have, made, strict=True)
         return [v if h or not m else self._widen(v, self.kinds.of(o.type)) for o, v, h, m in rows]
+
+    def _custom(self, op: Op, operands: list[Value], given: Flags) -> Sequence[Value]:
+        """All three regions over the lanes; what all lanes share gets the sum of their cotangents."""
+        primal, forward, reverse = op.regions
+        types = [v.type for v in operands]
+        results = (True,) * len(op.results)
+        first = self._region(primal, types, given, results)
+        kept = self.spread.results(forward, given)[len(op.results) :]
+        second = self._region(forward, types, given, (*results, *kept))
+        flags = [*kept, *(True for _ in reverse.params[len(kept) :])]
+        kinds = [self.kinds.of(p.type, f) for p, f in zip(reverse.params, flags, strict=True)]
+        inner = self._inner(kinds)
+        wide = (True,) * len(reverse.results)
+        made = inner._run_wide(reverse, inner.b.params, flags, wide)
+        own = [f for v, f in zip(op.operands, given, strict=True) if v.dtype.is_float]
+        outs = [
+            v if f else inner.b("reduce_sum", v, axes=(0,)) for v, f in zip(made, own, strict=True)
+        ]
+        return self.b.emit("custom_vjp", operands, {}, (first, second, inner.b.finish(outs)))
 
     def _branch(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Sequence[Value]:
         """All lanes take one branch."""

@@ -2,8 +2,8 @@
 
 Tensor carries lie where the plan put them, and the copies that it could not avoid are written at
 the start of a loop and at the end of each round. Rank-0 and list carries are variables that are
-assigned together at the end of a round. A round that carries no list out gives its list memory
-back.
+assigned together at the end of a round. A round of whose lists none is carried
+on gives its list memory back.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...ir import ListType, Value
+from ...ir import Block, ListType, Value
 from ...passes.steps import Call, Schedule, is_scalar
 from .names import local_type
 
 if TYPE_CHECKING:
     from .emit import FunctionWriter
 
-#: Operations that take list memory.
-_TAKES_MEMORY = frozenset(["list_push", "list_pop", "list_add", "list_select", "list_take"])
+#: Operations that take list memory; what makes a list with lanes does, too.
+_TAKES_MEMORY = frozenset(["list_push", "list_add"])
 
 
 def variable_type(value: Value) -> str:
@@ -91,9 +91,26 @@ def _end_round(w: FunctionWriter, call: Call, region: int, params: Sequence[Valu
 
 
 def _releases(call: Call) -> bool:
-    """Whether a round may give back the list memory that it took."""
-    takes = any(op.name in _TAKES_MEMORY for region in call.op.regions for op in region.walk())
-    return takes and not any(isinstance(r.type, ListType) for r in call.op.results)
+    """Whether a round may give back the list memory that it took: none of it is carried on."""
+    takes = any(
+        op.name in _TAKES_MEMORY
+        or any(isinstance(r.type, ListType) and r.type.lanes for r in op.results)
+        for region in call.op.regions
+        for op in region.walk()
+    )
+    return takes and all(_is_older(call.op.regions[-1], r) for r in call.op.regions[-1].results)
+
+
+def _is_older(body: Block, value: Value) -> bool:
+    """Whether a round's result holds no memory that the round took: no list, or what is left of a
+    list that it was given.
+    """
+    while isinstance(value.type, ListType) and value not in body.params:
+        made = next(op for op in body.ops if value in op.results)
+        if made.name != "list_pop" or value is not made.results[0] or value.type.lanes:
+            return made.name == "list_empty"
+        value = made.operands[0]
+    return True
 
 
 def _write_for(w: FunctionWriter, call: Call) -> None:

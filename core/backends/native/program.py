@@ -22,6 +22,7 @@ from ...errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
 from ...passes.halves import widen_halves
 from ...passes.memory import ALIGNMENT, donations
+from ...transforms.custom import expanded
 from ...wire.ir_codec import content_hash
 from ..reference import check_arguments, check_out
 from . import cache, emit
@@ -214,7 +215,7 @@ def compile_native(
                 f"{name} takes or gives a list, which stays within a native program",
                 'run it with backend="reference"',
             )
-    functions = {name: widen_halves(function) for name, function in functions.items()}
+    functions = {name: widen_halves(expanded(function)) for name, function in functions.items()}
     entries = {f"dl_entry_{i}": function for i, function in enumerate(functions.values())}
     key = cache.key_of(toolchain, [(e, content_hash(f)) for e, f in entries.items()])
     path = cache.shared_object(key, toolchain, lambda: emit.emit(entries)[0])

@@ -138,7 +138,7 @@ def test_per_example_gradients(compiled):
         lambda w, m: (vmap(grad(loss), (None, 0))(w, m), grad(lambda v: loss(v, m))(w)), w, MANY
     )
     np.testing.assert_allclose(each.mean(0), mean)
-    values, grads = value_and_grad(lambda w: np.sum(vmap(loss, (None, 0))(w, MANY)))(w)
+    _, grads = value_and_grad(lambda w: np.sum(vmap(loss, (None, 0))(w, MANY)))(w)
     np.testing.assert_allclose(grads, each.sum(0))
 
 

@@ -10,10 +10,10 @@ from delian.core.ir import DType, Op, TensorType, Value
 from delian.core.ops import PRIMITIVES, unary
 
 #: Run by interpreters, differentiated by the transforms: their rows hold types and costs alone.
-REGIONS = {"if", "switch", "while", "for"}
+REGIONS = {"if", "switch", "while", "for", "custom_vjp"}
 #: Flat wherever they have a derivative, or their results or operands are not floats.
 NO_DERIVATIVE = {
-    *("sign", "floor", "ceil", "round", "floordiv", "stop_gradient"),
+    *("sign", "floor", "ceil", "round", "floordiv", "stop_gradient", "opaque"),
     *("not", "and", "or", "xor", "shl", "shr", "bitcast", "threefry"),
     *("is_finite", "eq", "ne", "lt", "le", "argmax", "argmin", "argsort"),
     *("constant", "iota", "list_empty", "list_take"),
@@ -23,6 +23,7 @@ ELEMENTWISE = {
     *("sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf", "not", "is_finite"),
     *(
         "stop_gradient",
+        "opaque",
         "atan2",
         "convert",
         "bitcast",

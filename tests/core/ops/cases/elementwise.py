@@ -82,6 +82,7 @@ def unary() -> Iterator[Case]:
         yield Case("not", label, (x,), wrapped(lambda a: ~a, dtype))
     yield Case("not", "bool", (np.array([True, False]),), lambda x: ~x)
     yield Case("stop_gradient", "bool", (np.array([True, False]),), lambda x: x)
+    yield Case("opaque", "integers", (np.array([3, -1]),), lambda x: x)
 
 
 def conversions() -> Iterator[Case]:

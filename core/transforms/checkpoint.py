@@ -1,0 +1,113 @@
+"""Checkpointing: less memory for a derivative, for more work (Griewank and Walther, "Revolve",
+ACM TOMS 26, 2000; here in two levels).
+
+Reverse mode saves a loop's carries for every trip. A nested loop saves those of the outer loop, and
+runs the inner one again, saving its own, when the reverse gets there. So a loop of T trips is cut
+into about sqrt(T) segments of about sqrt(T) trips, and its derivative needs memory for 2 sqrt(T)
+carries instead of T, for one more run of the body:
+
+    for      the number of trips is known when it starts: segments of sqrt(T) trips each.
+    while    it is not: segments of 1, 2, 3... trips, until the condition says stop.
+
+`once` wraps a block into a loop of one trip that no pass can see through: reverse mode then keeps
+the block's arguments alone, and runs it again when it needs what is inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir import Block, Builder, DType, Op, TensorType, Value
+from .activity import LEADING, carries_start
+
+_I64 = TensorType(DType.I64)
+
+
+def checkpoint(block: Block) -> Block:
+    """The block whose derivative keeps its arguments alone, and of its loops the square root of
+    what they would keep.
+    """
+    return once(nest_loops(block))
+
+
+def once(block: Block) -> Block:
+    """The block as the body of a loop of one trip."""
+    b = Builder([p.type for p in block.params])
+    count = len(block.params)
+    body = Builder([_I64, *(p.type for p in block.params), *(r.type for r in block.results)])
+    inner = body.finish(body.inline(block, body.params[1 : 1 + count]))
+    zeros = [b.zeros(r.type) for r in block.results]
+    bounds = b.constant(0, DType.I64), b("opaque", b.constant(1, DType.I64))
+    return b.finish(b.emit("for", (*bounds, *b.params, *zeros), {"consts": count}, (inner,)))
+
+
+def nest_loops(block: Block) -> Block:
+    """The block with every loop cut into segments, loops within loops too."""
+    b = Builder(block.params)
+    mapping: dict[Value, Value] = {p: p for p in block.params}
+    for op in block.ops:
+        if not op.regions:
+            b.copy(op, mapping)
+            continue
+        regions = tuple(nest_loops(r) for r in op.regions)
+        op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+        if op.name not in ("for", "while"):
+            b.copy(op, mapping)
+            continue
+        operands = [mapping[v] for v in op.operands]
+        with b.at(op.locs):
+            made = (_nest_for if op.name == "for" else _nest_while)(b, op, operands)
+        mapping.update(zip(op.results, made, strict=True))
+    return b.finish([mapping[r] for r in block.results])
+
+
+def _nest_for(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    """for s in 0..segments: for i in lo + s * length .. min(lo + (s + 1) * length, hi)."""
+    lo, hi, *rest = operands
+    split = int(op.attrs["consts"])
+    one = b.constant(1, DType.I64)
+    trips = b("max", b("sub", hi, lo), one)
+    root = b("sqrt", b("convert", trips, dtype=DType.F64))
+    length = b("convert", b("ceil", root), dtype=DType.I64)
+    last = b("sub", b("add", trips, length), one)
+    segments = b("floordiv", last, length)
+    outside = (lo, hi, length, *rest)
+    outer = Builder([_I64, *(v.type for v in outside)], op.locs)
+    s, own_lo, own_hi, own_length, *own = outer.params
+    start = outer("add", own_lo, outer("mul", s, own_length))
+    stop = outer("min", outer("add", start, own_length), own_hi)
+    made = outer.emit("for", (start, stop, *own), op.attrs, op.regions)
+    bounds = b.constant(0, DType.I64), segments
+    return b.emit("for", (*bounds, *outside), {"consts": 3 + split}, (outer.finish(made),))
+
+
+def _nest_while(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    """while cond: i = 0; while i < length and cond: body; length = length + 1."""
+    split = carries_start(op) - LEADING[op.name]
+    cond, body = op.regions
+    consts, carries = operands[:split], operands[split:]
+    one = b.constant(1, DType.I64)
+    kinds = [v.type for v in (*consts, one, *carries)]
+
+    test = Builder(kinds, op.locs)
+    going = test.finish(test.inline(cond, (*test.params[:split], *test.params[split + 1 :])))
+
+    # The inner loop: (consts..., length, i, carries...).
+    inner_kinds = [*kinds[: split + 1], _I64, *kinds[split + 1 :]]
+    check = Builder(inner_kinds, op.locs)
+    fixed, (length, i, *now) = check.params[:split], check.params[split:]
+    (more,) = check.inline(cond, (*fixed, *now))
+    still = check.finish([check("and", check("lt", i, length), more)])
+    step = Builder(inner_kinds, op.locs)
+    fixed, (length, i, *now) = step.params[:split], step.params[split:]
+    then = step.inline(body, (*fixed, *now))
+    advance = step.finish([step("add", i, step.constant(1, DType.I64)), *then])
+
+    segment = Builder(kinds, op.locs)
+    fixed, (length, *now) = segment.params[:split], segment.params[split:]
+    zero = segment.constant(0, DType.I64)
+    attrs = {"consts": split + 1}
+    _, *done = segment.emit("while", (*fixed, length, zero, *now), attrs, (still, advance))
+    longer = segment("add", length, segment.constant(1, DType.I64))
+    regions = (going, segment.finish([longer, *done]))
+    return b.emit("while", (*consts, one, *carries), {"consts": split}, regions)[1:]

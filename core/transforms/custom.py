@@ -1,0 +1,39 @@
+"""Functions with a reverse rule of their own: the operation `custom_vjp`.
+
+    custom_vjp(args...)     primal(args...)           -> results
+                            forward(args...)          -> results, residuals
+                            reverse(residuals, cts)   -> cotangents of the float arguments
+
+Reverse mode puts `forward` in the operation's place and `reverse` where the cotangents flow back.
+Where nothing is differentiated any more, `expand` puts `primal` there: no back end needs to know
+the operation. There is no forward rule, as the reverse one need not be the transpose of anything.
+"""
+
+from __future__ import annotations
+
+from ..ir import Block, Builder, Function, Op, Value
+
+NAME = "custom_vjp"
+
+
+def expand(block: Block) -> Block:
+    """The block with each custom function as its primal; the very same one when there is none."""
+    if not any(op.name == NAME for op in block.walk()):
+        return block
+    b = Builder(block.params)
+    mapping: dict[Value, Value] = {p: p for p in block.params}
+    for op in block.ops:
+        if op.name == NAME:
+            made = b.inline(expand(op.regions[0]), [mapping[v] for v in op.operands])
+            mapping.update(zip(op.results, made, strict=True))
+            continue
+        if op.regions:
+            regions = tuple(expand(r) for r in op.regions)
+            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+        b.copy(op, mapping)
+    return b.finish([mapping[r] for r in block.results])
+
+
+def expanded(function: Function) -> Function:
+    body = expand(function.body)
+    return function if body is function.body else function.with_body(body)
