@@ -75,6 +75,12 @@ def submit(
         bool,
         typer.Option("--plain", help="Do not mask updates: edges and coordinator can read them."),
     ] = False,
+    helper: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--helper", help="An edge that holds what unmasks (buffered runs); again: more."
+        ),
+    ] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress.")] = False,
     coordinator: Address = None,
     identity: Identity = None,
@@ -92,7 +98,7 @@ def submit(
     read sums alone. The scenario's [privacy] table, or --plan secure.cohort_min=20, says how.
     """
     message, built = _prepare(scenario, bundle, model, settings or [], data)
-    _mask(message, plain)
+    _mask(message, plain, helper or [])
     _change(message, plan or [])
     if name is not None:
         message.name = name
@@ -326,14 +332,26 @@ def _prepare(
     return message, built
 
 
-def _mask(message: PlanMessage, plain: bool) -> None:
-    """Masks the run's updates unless that is not wanted. What the scenario says of it stays."""
+def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
+    """Masks the run's updates unless that is not wanted. What the scenario says of it stays, but
+    for who helps: a fleet has edges of its own.
+    """
+    if message.secure.helpers and not helpers and not plain:
+        raise DelianError(
+            "which edges help?", "name each by --helper; a scenario only says how many"
+        )
+    if plain and helpers:
+        raise DelianError("--plain and --helper", "helpers unmask what is masked; leave one out")
+    if message.secure.helpers:
+        message.secure.ClearField("helpers")
     if plain:
         message.ClearField("secure")
         typer.echo("warning: --plain: edges and the coordinator can read every update", err=True)
     elif not message.HasField("secure"):
         message.secure.suite, message.secure.cohort_min = SUITE, COHORT_MIN
         message.secure.corrupt, message.secure.dropout = CORRUPT, DROPOUT
+    for edge in helpers:
+        message.secure.helpers.add(edge=edge)
 
 
 def _of_scenario(

@@ -34,7 +34,8 @@ LOOPBACK = "127.0.0.1"
 @dataclass(frozen=True)
 class Layout:
     """Who there is, and where. Edges are numbered from 1; device i goes to edge 1 + i % edges, and
-    speaks MQTT where its number is in `by_mqtt`.
+    speaks MQTT where its number is in `by_mqtt`. helpers: further edges, which gather no devices
+    and hold what unmasks.
     """
 
     folder: Path
@@ -42,6 +43,17 @@ class Layout:
     devices: int
     by_mqtt: frozenset[int]
     store: str = ""
+    helpers: int = 0
+
+    @property
+    def all_edges(self) -> range:
+        """Numbers of the edges, the helpers last."""
+        return range(1, self.edges + self.helpers + 1)
+
+    @property
+    def helping(self) -> range:
+        """Numbers of the helpers."""
+        return self.all_edges[self.edges :]
 
     def edge_of(self, device: int) -> int:
         return 1 + device % self.edges
@@ -57,7 +69,7 @@ class FleetFiles:
     def __init__(self, layout: Layout) -> None:
         self.layout, self.folder = layout, layout.folder
         names = ["cloud", "enrolment", "cloud health", "broker"]
-        for edge in range(1, layout.edges + 1):
+        for edge in layout.all_edges:
             names += [f"edge-{edge}", f"edge-{edge} health"]
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
 
@@ -78,7 +90,7 @@ class FleetFiles:
         authority = Authority.create(self.folder / "ca", FEDERATION)
         self._issue(authority, "cloud", Role.CLOUD, 0, [LOOPBACK])
         self._issue(authority, "operator", Role.OPERATOR, 1)
-        for edge in range(1, self.layout.edges + 1):
+        for edge in self.layout.all_edges:
             self._issue(authority, f"edge-{edge}", Role.EDGE, edge, [LOOPBACK])
         for device in range(self.layout.devices):
             self._issue(authority, f"device-{device}", Role.DEVICE, device)
@@ -134,6 +146,8 @@ class FleetFiles:
         }
         if self.broker:
             section["broker"] = {"url": self.broker}
+        if edge in self.layout.helping:
+            section["helps"] = True
         self._write(name, {"edge": section})
 
     def write_device(self, device: int, arrays: Mapping[str, Any], backend: str) -> None:
@@ -154,6 +168,8 @@ class FleetFiles:
             "conditions": have,
             "worker": {"nice": 0, "backend": backend},
         }
+        if self.layout.helpers:
+            section["masks"] = {"helpers": [str(edge) for edge in self.layout.helping]}
         self._write(name, {"device": section})
 
     def _at(self, *names: str) -> str:

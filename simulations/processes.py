@@ -93,7 +93,7 @@ def fitted(scenario: Scenario, shape: Shape) -> Scenario:
         f"round.devices={cohort}",
         f"round.min_reports={min(scenario.round.min_reports, cohort)}",
     ]
-    if scenario.privacy.aggregation == "secure":
+    if scenario.privacy.aggregation == "secure" or scenario.privacy.helpers:
         least = scenario.privacy.cohort_min or cohort // 2
         changes.append(f"privacy.cohort_min={max(MASKED_MIN, min(least, cohort // 2))}")
     if cohort == shape.devices:
@@ -187,7 +187,12 @@ class _Processes:
         # The odd ones, so that each edge has devices of both kinds where it has two.
         odd_first = [*range(1, devices, 2), *range(0, devices, 2)]
         return Layout(
-            folder, self.shape.edges, devices, frozenset(odd_first[:by_mqtt]), self.shape.store
+            folder,
+            self.shape.edges,
+            devices,
+            frozenset(odd_first[:by_mqtt]),
+            self.shape.store,
+            helpers=self.scenario.privacy.helpers,
         )
 
     # ------------------------------------------------ starting
@@ -195,7 +200,8 @@ class _Processes:
     def _start_cloud(self, files: FleetFiles, children: Children) -> None:
         """The coordinator, and before it the broker."""
         layout = files.layout
-        self.say(Phase(f"starting {1 + layout.edges + layout.devices} daemons"))
+        count = 1 + len(layout.all_edges) + layout.devices
+        self.say(Phase(f"starting {count} daemons"))
         files.make_identities()
         if layout.uses_broker:
             port, folder = str(files.ports["broker"]), str(files.folder / "broker")
@@ -210,7 +216,7 @@ class _Processes:
         """The edges, then all devices at once."""
         layout, manifest = files.layout, self.stage.bundle.manifest
         names = [leaf.name.rpartition(".")[2] for leaf in manifest.data]
-        edges = [f"edge-{e}" for e in range(1, layout.edges + 1)]
+        edges = [f"edge-{e}" for e in layout.all_edges]
         for number, name in enumerate(edges, 1):
             files.write_edge(number)
             children.add(name, ["edge", "run", "--config", str(files.config(name))])
@@ -235,6 +241,8 @@ class _Processes:
         masked = self.scenario.round.devices >= MASKED_MIN
         plan = replace(stage.plan(stage.runtime.ring, masked), rest_s=0.0, pool_share=1.0)
         message = plan.message(bundle, weights, self.scenario.seed)
+        for card in message.secure.helpers:
+            card.edge += 1  # edges are numbered from 1 here
         message.name = self.scenario.name
         message.after_task.min_ms, message.after_task.max_ms = 20, 100
         return operator.submit(message)

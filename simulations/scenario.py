@@ -27,7 +27,7 @@ EDGES_MAX = 4_096  # as many as a coordinator serves
 SEED_MAX = 2**63 - 1
 #: Devices that a masked sum may be of, and the silence that masks bear (`core.secagg`, which takes
 #: long to import).
-MASKED_MIN, MASKED_MAX = 3, 1_000
+MASKED_MIN, MASKED_MAX, HELPED_MAX = 3, 1_000, 800
 MASKS_BEAR = 0.9
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -189,6 +189,11 @@ class Privacy(Table):
     """Secure: the share of devices that may work together with the coordinator and all edges."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Secure: the share of devices that may fall silent between their keys and the sum."""
+    helpers: int = Field(default=0, ge=0, le=3)
+    """Secure and buffered: so many further edges, each with an operator of its own, hold what
+    unmasks; devices need not wait for each other. Updates are hidden from the coordinator as long
+    as one of them does not work with it. 0: none; waves of devices have sessions.
+    """
     noise: Literal["none", "distributed", "central"] = "none"
     """Differential privacy of a device's updates (docs/privacy.md), for which updates are masked:
     `distributed` (each device adds its part of the noise) or `central` (the coordinator adds it).
@@ -335,7 +340,8 @@ class Scenario(Table):
                 f" {privacy.corrupt:g} + 2 * {privacy.dropout:g}",
             )
         self._check_noise()
-        if privacy.aggregation != "secure" and privacy.noise == "none":
+        self._check_helpers()
+        if privacy.aggregation != "secure" and privacy.noise == "none" and not privacy.helpers:
             return
         smallest = min(round.buffer or round.devices, self.evaluation.cohort or round.devices)
         if smallest < (privacy.cohort_min or MASKED_MIN):
@@ -344,10 +350,23 @@ class Scenario(Table):
                 f"a sum of {smallest} devices, of which none under"
                 f" {privacy.cohort_min or MASKED_MIN} is read (privacy.cohort_min)",
             )
-        if round.at_once > MASKED_MAX:
+        most = HELPED_MAX if privacy.helpers else MASKED_MAX
+        if round.at_once > most:
             raise conflict(
-                "round.devices",
-                f"{round.at_once} devices at once; masks are for at most {MASKED_MAX}",
+                "round.devices", f"{round.at_once} devices at once; masks are for at most {most}"
+            )
+
+    def _check_helpers(self) -> None:
+        """Whether there can be helpers, where they are asked for."""
+        if not self.privacy.helpers:
+            return
+        if self.privacy.aggregation == "plain":
+            raise conflict(
+                "privacy.helpers", "they unmask masked sums (privacy.aggregation = secure)"
+            )
+        if self.round.mode != "buffered":
+            raise conflict(
+                "privacy.helpers", 'they are for a buffered run (round.mode = "buffered")'
             )
 
     def _check_noise(self) -> None:

@@ -25,7 +25,7 @@ from ..core.learn.build import build
 from ..core.privacy.noising import Promise
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime, Score
-from ..core.wire.secure_pb2 import SecurePlan
+from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 from . import recipes, settings
 from .datasets import load_data
 from .fleet import Fleet
@@ -114,7 +114,7 @@ class Stage:
     def masks(self, by_default: bool) -> SecurePlan | None:
         """How updates are masked; None: they are not. by_default: where the scenario is silent."""
         asked, cohort = self.scenario.privacy, self.scenario.round
-        by_default = by_default or asked.noise != "none"
+        by_default = by_default or asked.noise != "none" or asked.helpers > 0
         if not by_default if asked.aggregation is None else asked.aggregation == "plain":
             return None
         judges = self.scenario.evaluation.cohort or cohort.devices
@@ -124,7 +124,13 @@ class Stage:
             cohort_min=asked.cohort_min or max(MASKED_MIN, smallest // 2),
             corrupt=asked.corrupt,
             dropout=asked.dropout,
+            helpers=[HelperKey(edge=self.edges + i) for i in range(asked.helpers)],
         )
+
+    @property
+    def edges(self) -> int:
+        """Edges that gather devices; helpers have the numbers after theirs."""
+        return min(self.scenario.fleet.edges, len(self.data.training))
 
     def plan(self, ring: RingPlan, masked: bool = False) -> FederationPlan:
         """The federation of the scenario's training devices. masked: whether updates are, where the
@@ -134,7 +140,7 @@ class Stage:
         mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
         fleet = Fleet(
             devices=len(self.data.training),
-            edges=min(scenario.fleet.edges, len(self.data.training)),
+            edges=self.edges,
             shares={"phone": mix.phone, "laptop": mix.laptop, "board": mix.board},
             link=_link(scenario.network.device_edge),
             dropout=scenario.fleet.dropout,
@@ -266,6 +272,7 @@ def judgements(scores: list[tuple[Score, Score]] | None) -> dict[str, Any]:
             counted = [pair[column] for pair in scores if pair[column].count]
             accuracies = [s.accuracy for s in counted]
             judged[f"{name}_accuracy"] = sum(accuracies) / len(accuracies)
+            judged[f"{name}_pooled_accuracy"] = _total(counted).accuracy
             judged[f"{name}_loss"] = sum(s.loss / s.count for s in counted) / len(counted)
             judged[f"{name}_spread"] = Spread(*spread_of(accuracies))
     return judged

@@ -223,6 +223,28 @@ def test_what_cannot_be_masked_is_refused(tmp_path, settings, message):
         override(masked, settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["round.mode=synchronous"], "they are for a buffered run"),
+        (["privacy.aggregation=plain"], "they unmask masked sums"),
+        (["privacy.cohort_min=7"], "none under 7 is read"),
+        (["round.concurrency=801"], "masks are for at most 800"),
+        (["privacy.helpers=4"], "privacy.helpers"),
+        (["privacy.aggregation=secure"], None),
+    ],
+)
+def test_what_helpers_cannot_unmask_is_refused(tmp_path, settings, message):
+    helped = override(
+        write(tmp_path), ["round.mode=buffered", "round.devices=6", "privacy.helpers=2"]
+    )
+    if message is None:
+        assert override(helped, settings).privacy.helpers == 2
+        return
+    with pytest.raises(DelianError, match=re.escape(message)):
+        override(helped, settings)
+
+
 def test_as_many_devices_have_a_task_at_once_as_the_mode_says():
     digits = load("digits")
     assert override(digits, ["round.devices=10", "round.over_selection=1.3"]).round.at_once == 13
