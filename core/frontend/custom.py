@@ -166,7 +166,7 @@ def _cotangents(
 
 
 def _pairs(s: Specialiser, arg: Any, ct: Any, k: int) -> Iterator[tuple[Any, Any]]:
-    """An argument's leaves, each with its cotangent; None for a whole tree is one for its leaves."""
+    """An argument's leaves, each with its cotangent; None for a tree is one for its leaves."""
     parts = tree.children(arg)
     if parts is None or ct is None:
         yield from ((leaf, ct) for leaf in tree.leaves(arg))

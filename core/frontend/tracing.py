@@ -148,7 +148,6 @@ def trace(f: Callable[..., Any], *specs: Any, name: str | None = None) -> Traced
             raise s.error("DL119", "a function made inside a derivative is called outside it", hint)
     s.scope.params = tuple(params)
     from ..passes.simplify import simplify
-
     from ..transforms.custom import expand
 
     body = simplify(expand(s.scope.finish(results)))

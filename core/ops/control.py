@@ -7,7 +7,8 @@ switch(index, args...)               case0(args...) -> results      case1(args..
 while(consts..., carries...)         cond(all...) -> bool[]         body(all...) -> carries
 for(lo, hi, consts..., carries...)   body(i, consts..., carries...) -> carries
 
-custom_vjp(args...)                  primal(args...) -> results      forward(args...) -> results, residuals
+custom_vjp(args...)                  primal(args...) -> results
+                                     forward(args...) -> results, residuals
                                      reverse(residuals..., cotangents of float results...)
                                        -> cotangents of float arguments
 

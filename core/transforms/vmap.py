@@ -278,7 +278,7 @@ class _Lanes:
         return [v if h or not m else self._widen(v, self.kinds.of(o.type)) for o, v, h, m in rows]
 
     def _custom(self, op: Op, operands: list[Value], given: Flags) -> Sequence[Value]:
-        """All three regions over the lanes; what all lanes share gets the sum of their cotangents."""
+        """All regions over the lanes; what all lanes share gets the sum of their cotangents."""
         primal, forward, reverse = op.regions
         types = [v.type for v in operands]
         results = (True,) * len(op.results)
