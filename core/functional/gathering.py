@@ -37,7 +37,7 @@ def top_k(x: Array, k: int) -> tuple[Array, Array]:
     """
     if not 1 <= k <= x.shape[-1]:
         raise ValueError(f"top_k: k is from 1 to {x.shape[-1]}, not {k}")
-    falling = -x if x.dtype.kind == "f" else ~x
+    falling = ~x if x.dtype.kind in "iu" else -x
     places = np.argsort(falling, axis=-1, kind="stable")[..., :k]
     return np.take_along_axis(x, places, axis=-1), places
 

@@ -23,7 +23,7 @@ def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0) -> Array
         smoothing: this share of each target is spread over all classes evenly (Szegedy et al. 2016,
         section 7).
     """
-    if labels.shape == logits.shape and labels.dtype.kind == "f":
+    if labels.shape == logits.shape and labels.dtype.kind not in "biu":
         losses = -np.sum(labels * log_softmax(logits), axis=-1)
         if smoothing == 0.0:
             return losses  # type: ignore[no-any-return]

@@ -30,7 +30,7 @@ def max_pool(
     if strides == sizes and padding == "VALID":
         return np.max(_side_by_side(x, sizes), axis=tuple(range(2, 2 * rank + 1, 2)))  # type: ignore[no-any-return]
     edges = edges_of("max_pool", padding, x.shape[1:-1], sizes, strides)
-    least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     for k in _axes(rank):
         x = np.max(_windows(x, 1 + k, sizes[k], strides[k], edges[k], least), axis=0)
     return x
