@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import tree
-from ..ir import DType, Value
+from ..ir import DType, TensorType, Value
 from . import arithmetic
 from .scope import Scope
 from .values import Choice, Closure, Frame, Method, Tensor, Unbound, describe
@@ -50,6 +52,61 @@ def picked(s: Specialiser, functions: Sequence[Any], index: Tensor) -> Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Functions:
+    """A leaf of what a loop carries that is one of some functions: its tag is carried."""
+
+    functions: tuple[Any, ...]
+
+    def widened(self, value: Any) -> Functions:
+        """With those functions of a value that are not among them yet."""
+        given = value.functions if isinstance(value, Choice | Functions) else (value,)
+        return Functions((*self.functions, *(f for f in given if self.place(f) is None)))
+
+    def place(self, function: Any) -> int | None:
+        return next((k for k, f in enumerate(self.functions) if _same(f, function)), None)
+
+    def tag(self, s: Specialiser, value: Any) -> Value:
+        """Which of them a function or a choice among them is, as i64[]."""
+        if type(value) is not Choice:
+            return s.scope.number(self.place(value), DType.I64)
+        table = [self.place(f) for f in value.functions]
+        if table == list(range(len(table))):
+            return value.tag.value
+        rows = s.scope.array(np.array(table), DType.I64)
+        return s.emit("take", rows, value.tag.value, axis=0)
+
+    def __str__(self) -> str:
+        return describe(Choice(_NO_TAG, self.functions))
+
+
+_NO_TAG = Tensor(Value(TensorType(DType.I64)))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two functions are one, perhaps defined twice at the same place."""
+    if a is b or type(a) is not Closure or type(b) is not Closure:
+        return a is b
+    defaults = [
+        ((*c.defaults, *c.keyword_defaults.values()), (*c.keyword_defaults,)) for c in (a, b)
+    ]
+    (one, names), (other, others) = defaults
+    return (
+        a.function is b.function
+        and a.frame is b.frame
+        and names == others
+        and all(x is y for x, y in zip(one, other, strict=True))
+    )
+
+
+def may_be_carried(functions: Any, path: Path) -> bool:
+    """Whether functions hold nothing that a loop's round made: then they are the same ones in each
+    round.
+    """
+    given = functions.functions if type(functions) is Choice else (functions,)
+    return not any(Carrier(path).collect(f) for f in given)
+
+
+@dataclass(frozen=True, slots=True)
 class Path:
     """One of the paths that meet.
 
@@ -57,12 +114,14 @@ class Path:
         scope: what the path computed, which nothing outside of it may use.
         frame, names: the branch's own frame, and its names at the path's end.
         kept: of those, the names that the branch gives on: a function may read them afterwards.
+        params: the parameters of the path's own region.
     """
 
     scope: Scope
     frame: Frame | None
     names: Mapping[str, Any]
     kept: frozenset[str]
+    params: tuple[Value, ...] = ()
 
     def look(self, frame: Frame, name: str) -> tuple[bool, Any]:
         """What a function that reads from a frame finds there; whether it is to be carried out."""
@@ -82,7 +141,7 @@ class Carrier:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.made = {r for op in path.scope.ops for r in op.results}
+        self.made = {r for op in path.scope.ops for r in op.results} | set(path.params)
         self.needed: dict[Value, Tensor] = {}
         self.seen: set[int] = set()
 

@@ -15,6 +15,7 @@ from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
 from . import arithmetic, hir, liveness
+from .choices import Functions
 from .values import Tensor, describe, is_number, same_static
 
 if TYPE_CHECKING:
@@ -162,4 +163,4 @@ def mismatch(name: str, path: str, a: Any, b: Any, where: tuple[str, str]) -> st
 
 
 def _kind(value: Any) -> str:
-    return str(value) if type(value) is Slot else describe(value)
+    return str(value) if type(value) in (Slot, Functions) else describe(value)

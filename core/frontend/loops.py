@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..errors import ProgramError
-from ..ir import DType, Value
+from ..ir import DType, TensorType, Value
 from . import arithmetic, hir, iteration, joins, operators, statements
-from .choices import is_function
+from .choices import Functions, Path, is_function, may_be_carried
 from .control import Run, boolean, branch
 from .joins import Slot
 from .scope import Scope, close, free_values, union
-from .values import Frame, Indexed, Tensor, TensorRange, Unbound, describe, is_number
+from .values import Choice, Frame, Indexed, Tensor, TensorRange, Unbound, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -248,9 +248,7 @@ class _Loop:
             if name in self.before and type(value) is not Unbound:
                 self.names.append(name)
                 leaves, self.structures[name] = tree.flatten(value)
-                self.leaves[name] = [
-                    joins.slot_of(s, v) if type(v) is Tensor else v for v in leaves
-                ]
+                self.leaves[name] = [self.leaf(v) for v in leaves]
             else:
                 self.late.append(name)
         if surely:
@@ -266,8 +264,24 @@ class _Loop:
         """
         self.names += [n for n in self.late if n not in self.names]
 
-    def slots(self) -> list[Slot]:
-        return [v for n in self.names for v in self.leaves.get(n, ()) if type(v) is Slot]
+    def first(self, name: str, value: Any, path: Path) -> Any:
+        """What a leaf is carried as that a round is the first to set."""
+        if is_function(value):
+            self.check_made(name, value, path)
+        return joins.slot_of(self.s, value) if is_number(value) else self.leaf(value)
+
+    def check_made(self, name: str, function: Any, path: Path) -> None:
+        """A function that holds what a round computed is another one in each round."""
+        if not may_be_carried(function, path):
+            text = f"{joins.called(name)} holds a function that a round of the loop made"
+            hint = "make it after the loop, of what the loop carries"
+            raise LoopMismatch("DL109", text, self.s.locs(), hint)
+
+    def leaf(self, value: Any) -> Any:
+        """What a leaf is carried as: a value of the program in a slot, anything else as it is."""
+        if type(value) is Choice:
+            return Functions(value.functions)
+        return joins.slot_of(self.s, value) if type(value) is Tensor else value
 
     def enter(self) -> list[Value]:
         """Names as the body finds them, at a round's start; gives the carries' parameters."""
@@ -279,9 +293,9 @@ class _Loop:
                 continue
             values = []
             for leaf in self.leaves[name]:
-                if type(leaf) is Slot:
-                    params.append(Value(leaf.type))
-                    leaf = Tensor(params[-1], leaf.weak)
+                if type(leaf) in _CARRIED:
+                    params.append(Value(_type_of(leaf)))
+                    leaf = _holding(leaf, params[-1])
                 values.append(leaf)
             variables[name] = joins.rebuilt(self.s, self.structures[name], values)
         for name in self.late:
@@ -290,8 +304,10 @@ class _Loop:
         self.frame.vars = variables
         return params
 
-    def join(self) -> bool:
+    def join(self, scope: Scope, params: Sequence[Value]) -> bool:
         """Joins what the names were with what the body leaves; whether that changed nothing."""
+        kept = frozenset(self.names)
+        path = Path(scope, self.frame, self.frame.vars, kept, tuple(params))
         settled = True
         self.s.at(self.node.loc)
         for name in self.names:
@@ -306,9 +322,7 @@ class _Loop:
             leaves, structure = tree.flatten(end)
             if name not in self.leaves:  # A hidden name that the body is the first to set.
                 self.structures[name] = structure
-                self.leaves[name] = [
-                    joins.slot_of(self.s, v) if is_number(v) else v for v in leaves
-                ]
+                self.leaves[name] = [self.first(name, v, path) for v in leaves]
                 settled = False
                 continue
             if structure != self.structures[name]:
@@ -316,6 +330,16 @@ class _Loop:
                 raise self.differs(name, "", start, end)
             for k, leaf in enumerate(leaves):
                 old = self.leaves[name][k]
+                if (
+                    old is not leaf
+                    and is_function(leaf)
+                    and (type(old) is Functions or is_function(old))
+                ):
+                    self.check_made(name, leaf, path)
+                    one = old if type(old) is Functions else Functions((old,))
+                    self.leaves[name][k] = one.widened(leaf)
+                    settled = settled and old == self.leaves[name][k]
+                    continue
                 fits, joined = joins.join_leaf(self.s, old, leaf)
                 if not fits or (type(old) is Slot and old.type != joined.type and not old.weak):
                     raise self.differs(name, list(structure.paths())[k], old, leaf)
@@ -331,8 +355,6 @@ class _Loop:
         hint = (
             "a loop must leave the type and shape that it found; start with np.zeros(shape, dtype)"
         )
-        if is_function(start) and is_function(end):
-            hint = "a loop must leave the function that it found; choose one where it is called"
         return LoopMismatch("DL109", text, self.s.locs(), hint)
 
     def ends(self, scope: Scope) -> list[Value]:
@@ -344,9 +366,14 @@ class _Loop:
                     continue
                 leaves = tree.flatten(self.frame.vars[name])[0]
                 for slot, leaf in zip(self.leaves[name], leaves, strict=True):
-                    if type(slot) is Slot:
-                        out.append(joins.fill(self.s, leaf, slot))
+                    if type(slot) in _CARRIED:
+                        out.append(self.filled(leaf, slot))
         return out
+
+    def filled(self, leaf: Any, slot: Any) -> Value:
+        if type(slot) is Functions:
+            return slot.tag(self.s, leaf)
+        return joins.fill(self.s, leaf, slot)
 
     def starts(self) -> list[Value]:
         """What each slot holds before the loop."""
@@ -355,11 +382,12 @@ class _Loop:
             value = self.before.get(name, _NONE)
             known = None if value is _NONE or type(value) is Unbound else tree.flatten(value)[0]
             for k, slot in enumerate(self.leaves.get(name, ())):
-                if type(slot) is Slot:
-                    start = joins.zeros(self.s, slot)
-                    if known is not None:
-                        start = joins.fill(self.s, known[k], slot)
-                    out.append(start)
+                if type(slot) not in _CARRIED:
+                    continue
+                if known is not None:
+                    out.append(self.filled(known[k], slot))
+                else:
+                    out.append(self.s.scope.number(0, _type_of(slot).dtype, _type_of(slot).shape))
         return out
 
     def leave(self, results: Sequence[Value]) -> None:
@@ -370,7 +398,7 @@ class _Loop:
             if name not in self.leaves:
                 continue
             values = [
-                Tensor(next(supply), v.weak) if type(v) is Slot else v for v in self.leaves[name]
+                _holding(v, next(supply)) if type(v) in _CARRIED else v for v in self.leaves[name]
             ]
             self.before[name] = joins.rebuilt(self.s, self.structures[name], values)
         line = self.node.loc.line
@@ -389,6 +417,21 @@ class _Loop:
 
     def unsettled(self) -> ProgramError:
         return self.s.error("DL109", "the types that the loop carries do not settle")
+
+
+_CARRIED = (Slot, Functions)
+
+
+def _type_of(leaf: Any) -> TensorType:
+    """The type of a carry."""
+    return leaf.type if type(leaf) is Slot else TensorType(DType.I64)
+
+
+def _holding(leaf: Any, value: Value) -> Any:
+    """A carried leaf in a round, or after the loop."""
+    if type(leaf) is Functions:
+        return Choice(Tensor(value), leaf.functions)
+    return Tensor(value, leaf.weak)
 
 
 class _For(_Loop):
@@ -418,7 +461,7 @@ class _For(_Loop):
             with s.inside(s.new_scope()) as scope:
                 params = self.enter()
                 self.body(Tensor(index, True))
-            if self.join():
+            if self.join(scope, (index, *params)):
                 break
         else:
             raise self.unsettled()
@@ -466,7 +509,7 @@ class _While(_Loop):
             with s.inside(s.new_scope()) as scope:
                 params = self.enter()
                 self.body()
-            if self.join():
+            if self.join(scope, params):
                 break
         else:
             raise self.unsettled()

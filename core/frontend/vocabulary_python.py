@@ -294,6 +294,11 @@ def _wraps(s: Specialiser, wrapped: Any, *args: Any, **kwargs: Any) -> Any:
     return Method("wraps", None, lambda s, owner, value: value)
 
 
+def _cache(s: Specialiser, function: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`functools.cache` and `lru_cache`: a call is inlined anyway, and the program is pure."""
+    return function if callable(function) else _wraps(s, None)
+
+
 def _operator(symbol: str) -> Callable[..., Any]:
     def run(s: Specialiser, a: Any, b: Any) -> Any:
         return operators.binary(s, symbol, a, b)
@@ -358,6 +363,8 @@ def rows() -> list[Row]:
         (functools.reduce, "functools.reduce", _reduce),
         (functools.partial, "functools.partial", _partial),
         (functools.wraps, "functools.wraps", _wraps),
+        (functools.cache, "functools.cache", _cache),
+        (functools.lru_cache, "functools.lru_cache", _cache),
         (dataclasses.replace, "dataclasses.replace", _replace),
         (bool, "bool", _bool),
         (str, "str", _str),

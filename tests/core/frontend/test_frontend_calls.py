@@ -538,3 +538,62 @@ def test_match(agree):
     for shape in shapes:
         for n in (0, 3, 7):
             agree(lambda x, n, shape=shape: f(x, shape, n), X, np.int64(n), dtypes=False)
+
+
+def test_a_loop_carries_a_choice_of_functions(agree):
+    """A machine whose states are functions that give the next one."""
+
+    def up(x):
+        return x + 1.0, (down if x[0] > 4 else up)
+
+    def down(x):
+        return x * 0.5, (stop if x[0] < 1 else down)
+
+    def stop(x):
+        return x, stop
+
+    def f(x, n):
+        step, last = up, np.sin
+        for i in range(n):
+
+            def third(v):
+                return v - 1.0
+
+            x, step = step(x)
+            if i % 3 == 1:
+                last = np.cos
+            elif i % 3 == 2:
+                last = third
+        return last(x), step(x)[0]
+
+    for n in (0, 1, 5, 12):
+        agree(f, X, np.int64(n))
+    ops = [op.name for op in trace(f, X, np.int64(1)).function.body.walk()]
+    assert "switch" in ops
+
+
+def test_a_function_that_a_round_made_does_not_leave_the_loop(refusal):
+    def f(x, n):
+        for i in range(n):
+            if x[0] > i:
+                y = x * i
+                return lambda v: v + y
+        return np.sin
+
+    text = refusal(lambda x, n: f(x, n)(x), X, np.int64(3))
+    assert "DL109: the result holds a function that a round of the loop made" in text
+
+
+def test_caches_within_a_program_are_taken_off(agree):
+    def f(x):
+        @functools.lru_cache(maxsize=64)
+        def power(k):
+            return x if k == 0 else power(k - 1) * x
+
+        @functools.cache
+        def double(k):
+            return 2 * k
+
+        return power(5) * double(2)
+
+    agree(f, X)
