@@ -182,7 +182,7 @@ class CohortsMachine(RoundsMachine):
         if self.state.evaluates:
             super().add(message)
             return
-        self._of(message).add(message)
+        self._of(message).add(message, self.plan.ring)
         self.ack(message)
         self._free(self._of(message), message.edge)
         self._look()
@@ -345,7 +345,9 @@ class CohortsMachine(RoundsMachine):
         return [cohort for cohort in self.state.open if not cohort.why]
 
     def _opened_digest(self) -> bytes:
-        return b"" if self.plan.by_rule else digest_of(self._everything())
+        if self.plan.by_rule:
+            return b""
+        return digest_of(ring.settled(self._everything(), self.plan.ring))
 
     # ------------------------------------------------ orders
 

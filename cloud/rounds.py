@@ -274,7 +274,8 @@ class RoundsMachine(RunMachine):
             self._send_flush(attempt, edge, go_on=False)
 
     def add(self, message: EdgeSum) -> None:
-        self._at_hand().add(message)
+        attempt = self._at_hand()
+        attempt.add(message, self._ring(attempt))
         self.ack(message)
         self._after_report(message.edge)
 

@@ -422,7 +422,7 @@ class RunMachine(Machine[RunState]):
         """
         if attempt is None or attempt.total is None or attempt.session is not None:
             return b""
-        return digest_of(attempt.total)
+        return digest_of(ring.settled(attempt.total, self._ring(attempt)))
 
     # ------------------------------------------------ models
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
-import numpy as np
-
 from ..core.machine import Backoff
 from ..core.ports import SECOND, Vector
 from ..core.privacy import ring
@@ -192,7 +190,7 @@ class Attempt:
         devices = list(message.devices)
         failed = [f.device for f in message.failures]
         open_still = set(share.devices).difference(share.reported, self.failures)
-        length = plan.nbytes * (len(devices) if self.apart else bool(devices))
+        length = plan.wire_bytes * (len(devices) if self.apart else bool(devices))
         return (
             message.count == len(devices)
             and all(a < b for a, b in pairwise(devices))
@@ -201,9 +199,10 @@ class Attempt:
             and open_still.issuperset(failed)
             and not set(devices).intersection(failed)
             and len(message.sum) == length
+            and all(ring.is_packed(one, plan) for one in _rows(message, plan))
         )
 
-    def add(self, message: EdgeSum) -> None:
+    def add(self, message: EdgeSum, plan: ring.RingPlan) -> None:
         """Takes in a sum that fits."""
         share = self.shares[message.edge]
         for failure in message.failures:
@@ -215,13 +214,12 @@ class Attempt:
         share.counted, share.later, share.flushed = share.later, 0, False
         share.over = not message.more
         if message.count and self.apart:
-            rows = np.frombuffer(message.sum, "<u4").astype(np.uint32)
-            each = rows.reshape(message.count, -1)
-            self.updates.update(zip(message.devices, each, strict=True))
+            for device, content in zip(message.devices, _rows(message, plan), strict=True):
+                self.updates[device] = ring.unpacked(content, plan)
         elif message.count:
-            vector = np.frombuffer(message.sum, "<u4")
+            vector = ring.unpacked(message.sum, plan)
             if self.total is None:
-                self.total = vector.astype(np.uint32)
+                self.total = vector
             else:
                 ring.add(self.total, vector)
 
@@ -231,6 +229,12 @@ class Attempt:
         share.counted = share.later = 0
         share.flushed = False
         share.over = True
+
+
+def _rows(message: EdgeSum, plan: ring.RingPlan) -> Iterator[bytes]:
+    """The vectors that a sum carries, each as it travels."""
+    size = plan.wire_bytes
+    return (message.sum[at : at + size] for at in range(0, len(message.sum), size))
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ import numpy as np
 
 from .errors import DelianError
 from .ir import Array, Function, TensorType
-from .privacy.ring import RingPlan
+from .privacy.ring import BITS, RingPlan
 from .verify import Limits, verify
 from .wire.ir_codec import decode_function, encode_function
 
@@ -78,7 +78,7 @@ class Manifest:
         clip: the L2 norm that a device's update is clipped to.
         clients_max: how many updates one ring sum may hold.
         weight_max: what a device's weight is divided by, so that it lies in (0, 1].
-        noise, central, rotated: of the ring plan, whose steps the programs know.
+        noise, central, rotated, bits: of the ring plan, whose steps the programs know.
         client_state: the leaves of what a device keeps from round to round; it never leaves it.
     """
 
@@ -94,6 +94,7 @@ class Manifest:
     noise: float = 0.0
     central: bool = False
     rotated: bool = False
+    bits: int = BITS
     client_state: tuple[Leaf, ...] = ()
 
     @property
@@ -113,6 +114,7 @@ class Manifest:
             noise=self.noise,
             central=self.central,
             rotated=self.rotated,
+            bits=self.bits,
         )
 
     @property
@@ -279,6 +281,8 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             noise=float(body.get("noise", 0.0)),
             central=bool(body.get("central", False)),
             rotated=bool(body.get("rotated", False)),
+            # Absent in bundles of before rings could be narrower.
+            bits=int(body.get("bits", BITS)),
             client_state=leaves(CLIENT_STATE),
         )
     except (KeyError, TypeError, ValueError) as e:

@@ -45,7 +45,7 @@ from ..core.ports import (
     window,
     wire_size,
 )
-from ..core.privacy.ring import RingPlan
+from ..core.privacy.ring import RingPlan, packed
 from ..core.secagg import messages
 from ..core.secagg.identity import Identity
 from ..core.streams import device_key
@@ -456,7 +456,7 @@ class DeviceMachine(HelpedMachine):
         if masked is None:
             self.post(_T.SESSION_FAILED)
             return
-        content = masked.astype("<u4", copy=False).tobytes()
+        content = packed(masked, RingPlan.of(task.ring))
         self.state.upload_size = wire_size(upload, len(content))
         upload.vector = content
         self.state.upload = upload

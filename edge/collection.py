@@ -16,8 +16,6 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from ..core.machine import IGNORE, Machine, index, row
 from ..core.ports import (
     CLOUD,
@@ -292,7 +290,7 @@ class Collection(Machine[CollectionState]):
             message.seeds.device == device and are_seeds(message.seeds, len(helpers))
         ):
             return False
-        fits = len(content) == sum_bytes(self.task)
+        fits = ring.is_packed(content, ring.RingPlan.of(self.task.ring))
         if fits and is_apart(self.state.task):
             self.state.apart[device] = content
         elif fits:
@@ -304,9 +302,9 @@ class Collection(Machine[CollectionState]):
     def _add(self, content: bytes) -> None:
         """Adds an update to the running sum."""
         state = self.state
-        vector = np.frombuffer(content, "<u4")
+        vector = ring.unpacked(content, ring.RingPlan.of(self.task.ring))
         if state.total is None:
-            state.total = vector.astype(np.uint32)
+            state.total = vector
         else:
             ring.add(state.total, vector)
 
@@ -385,7 +383,9 @@ class Collection(Machine[CollectionState]):
             more=more,
             seeds=[state.seeds[d] for d in devices if d in state.seeds],
         )
-        total = b"" if state.total is None else state.total.astype("<u4", copy=False).tobytes()
+        total = b""
+        if state.total is not None:
+            total = ring.packed(state.total, ring.RingPlan.of(task.ring))
         if state.apart:
             total = b"".join(state.apart[d] for d in devices)
         state.total, state.apart, state.seeds = None, {}, {}
@@ -471,13 +471,18 @@ def name_of(message: Any) -> str:
 
 
 def sum_bytes(task: Task) -> int:
-    """Bytes of an update of the task, and of a sum of them."""
+    """Bytes of a running sum of the task's updates."""
     return ring.RingPlan.of(task.ring).nbytes
+
+
+def wire_bytes(task: Task) -> int:
+    """Bytes of an update of the task, and of a sum of them, as they travel."""
+    return ring.RingPlan.of(task.ring).wire_bytes
 
 
 def upload_bytes(task: Task) -> int:
     """Bytes of what an Upload carries, at most."""
-    return sum_bytes(task) + (SEEDS_BYTES_MAX if task.secure.helpers else 0)
+    return wire_bytes(task) + (SEEDS_BYTES_MAX if task.secure.helpers else 0)
 
 
 def is_apart(message: EdgeTask) -> bool:

@@ -177,6 +177,11 @@ class Privacy(Table):
     """Whether updates are rotated before they are rounded: steps are up to eight times finer, and
     uploads whole blocks of up to 4,096 numbers.
     """
+    bits: int | None = Field(default=None, ge=8, le=32)
+    """Width of a sum of updates, and of the numbers that travel: fewer are fewer bytes and coarser
+    steps (with `rotation` they stay eight times finer). Absent: 32, or with noise as few as its
+    steps need.
+    """
     aggregation: Literal["secure", "plain"] | None = None
     """`secure` (updates are masked: edges and the coordinator read sums alone; SecAgg+, Bell et al.
     2020) or `plain`. Absent: `plain` in virtual time, `secure` by daemons.

@@ -93,6 +93,7 @@ class Stage:
             seed=self.scenario.seed,
             promise=self.promise(),
             rotated=self.scenario.privacy.rotation,
+            bits=self.scenario.privacy.bits,
         )
 
     def promise(self) -> Promise | None:

@@ -48,6 +48,7 @@ def build(
     seed: int,
     promise: noising.Promise | None = None,
     rotated: bool = False,
+    bits: int | None = None,
 ) -> Bundle:
     """Compiles a task and an algorithm.
 
@@ -57,8 +58,8 @@ def build(
         clip, clients_max: of the ring plan; refused when the sum of `clients_max` updates could
         overflow. weight_max: the largest weight a device can have; weights are sent divided by it.
         seed: of the first state. promise: the ring plan gets the noise that keeps it, and all
-        devices weigh alike, whatever `weight_max` is: a weight would tell of the data. rotated: of
-        the ring plan.
+        devices weigh alike, whatever `weight_max` is: a weight would tell of the data. rotated,
+        bits: of the ring plan; None: as few as its steps need where noise decides on them, else 32.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
@@ -81,10 +82,12 @@ def build(
     _check_kept(kept_names, kept_types)
     kept = tree.unflatten(first_kept.out_structure, kept_types)
     dimension = sum(t.size for t in types[:cut])
-    plan = ring.RingPlan(clip, clients_max, dimension, rotated=rotated)
+    plan = ring.RingPlan(clip, clients_max, dimension, bits or ring.BITS, rotated=rotated)
     if promise is not None:
         plan = noising.planned(plan, promise)
         weight_max = WEIGHT_LEAST
+        if bits is None:
+            plan = ring.narrowed(plan)
 
     traced = {
         "init": init,
@@ -123,6 +126,7 @@ def build(
         noise=plan.noise,
         central=plan.central,
         rotated=plan.rotated,
+        bits=plan.bits,
         client_state=tuple(Leaf.of(n, t) for n, t in zip(kept_names, kept_types, strict=True)),
     )
     first = run_once(init.function, [random.key(seed)])[:cut]

@@ -39,7 +39,7 @@ import numpy.typing as npt
 from ..errors import DelianError
 from ..ports import Floats, Vector
 from ..privacy import rotation
-from ..privacy.ring import RingPlan
+from ..privacy.ring import RingPlan, settled
 from ..wire import operator_pb2
 from ..wire.operator_pb2 import AggregationRule
 
@@ -110,7 +110,8 @@ class RingUpdates:
         self, vectors: Sequence[Vector], plan: RingPlan, sizes: Sequence[int] = ()
     ) -> None:
         self.used, self.weights = usable(vectors, plan, sizes)
-        self._vectors = [np.ascontiguousarray(vectors[i]).view(np.int32) for i in self.used]
+        own = (np.ascontiguousarray(vectors[i]) for i in self.used)
+        self._vectors = [settled(vector, plan).view(np.int32) for vector in own]
         self._dimension = plan.coordinates
         self._factors: Doubles = 1.0 / (plan.scale * self.weights)
         lengths = norms(self)
@@ -138,7 +139,8 @@ def usable(
     """
     if any(vector.shape != (plan.length,) for vector in vectors):
         raise RobustError(f"an update is not {plan.length} elements long")
-    signed = np.array([vector[-1] for vector in vectors], np.uint32).view(np.int32)
+    last = np.array([vector[-1] for vector in vectors], np.uint32)
+    signed = settled(last, plan).view(np.int32)
     said: Doubles = signed.astype(np.float64) / plan.weight_scale
     # A weight is rounded at random to the next step.
     most = np.array(sizes or [1] * len(vectors)) * (1 + 1 / plan.weight_scale)

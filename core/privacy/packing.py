@@ -46,6 +46,13 @@ def pack(vector: Vector, bits: int) -> bytes:
     return out.reshape(-1)[: packed_bytes(len(vector), bits)].tobytes()
 
 
+def is_packed(content: bytes, length: int, bits: int) -> bool:
+    """Whether `unpack` takes it."""
+    unused = -length * bits % 8
+    fits = len(content) == packed_bytes(length, bits)
+    return fits and not (content and content[-1] >> (8 - unused))
+
+
 def unpack(content: bytes, length: int, bits: int) -> Vector:
     """The reverse of `pack`: u32[length], each below 2^bits. Raises PackingError when `content` is
     of another length, or has bits after the last element.
@@ -55,8 +62,7 @@ def unpack(content: bytes, length: int, bits: int) -> Vector:
             f"{len(content)} bytes, where {length} elements of {bits} bits take"
             f" {packed_bytes(length, bits)}"
         )
-    unused = -length * bits % 8
-    if content and content[-1] >> (8 - unused):
+    if not is_packed(content, length, bits):
         raise PackingError("there are bits after the last element")
     groups = -(-length // _GROUP)
     padded = np.zeros(groups * bits, np.uint8)

@@ -1,18 +1,18 @@
-"""Real vectors in the ring Z_2^32, so that adding elements adds numbers exactly, in any order, with
-masks or without.
+"""Real vectors in the ring Z_2^bits, so that adding elements adds numbers exactly, in any order,
+with masks or without.
 
 A device's update delta (f32[D]) of weight w in (0, 1] becomes D+1 elements
 
     clip      d = delta * min(1, C / |delta|)          the L2 norm is at most C
     scale     v = (w*d_1*s, ..., w*d_D*s, w*t)         s, t powers of two: exact in f32
     round     k = floor(v + u),  u uniform in (0, 1)   E[k] = v: unbiased
-    wrap      k mod 2^32                               two's complement
+    wrap      k mod 2^bits                             two's complement
 
 and the sum of n such vectors, read as signed, is n rounding steps away from (sum w*d*s, sum w*t):
 the weighted mean is their quotient, and no message carries a weight in the clear. It can be read
-as signed as long as n*(C*s + 1) < 2^31, which a plan checks when it is made (Bonawitz et al. 2019,
-"Federated learning with autotuned communication-efficient secure aggregation", section 3; the extra
-coordinate as in `docs/protocol.md`).
+as signed as long as n*(C*s + 1) < 2^(bits-1), which a plan checks when it is made (Bonawitz et al.
+2019, "Federated learning with autotuned communication-efficient secure aggregation", section 3; the
+extra coordinate as in `docs/protocol.md`).
 
 A plan may rotate updates before they are scaled (`privacy.rotation`), which makes the steps finer,
 and it may have noise added to the elements (`privacy.noising`), for which it keeps room. Then the
@@ -23,6 +23,10 @@ condition is
 p: the largest coordinate of a rotated update of length 1; 1 without rotation. z: the standard
 deviation of one vector of noise, as a multiple of C; m: how many such vectors are in a sum.
 
+Nodes hold and add elements as u32, on whose upper bits nothing depends, and pack them to `bits`
+where they travel (`packed`, `unpacked`); masks and noise are added modulo 2^32, which is also
+modulo 2^bits.
+
 `encode` is written in the compiled language's vocabulary: it is traced into `client_update` and
 runs as plain NumPy.
 """
@@ -30,7 +34,7 @@ runs as plain NumPy.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -40,7 +44,7 @@ from .. import random
 from ..errors import DelianError
 from ..ports import DIMENSION_MAX, Floats, Vector
 from ..wire import round_pb2
-from . import rotation
+from . import packing, rotation
 from .noise import GAUSSIAN_VARIANCE_MAX, VARIANCE_MAX, VARIANCE_MIN
 
 BITS = 32
@@ -69,9 +73,9 @@ class RingPlan:
     """How updates of one run become ring elements. Raises RingError when a sum could overflow.
 
     clip: largest L2 norm of an update, C above. clients_max: largest number of updates in one sum,
-    n above. dimension: numbers in an update, D above. bits: a sum's width; elements travel and are
-    added as 32 bits whatever it is. noise: z above; zero: none. central: one vector of noise is
-    added to a sum, and not one by each device. rotated: whether updates are rotated.
+    n above. dimension: numbers in an update, D above. bits: a sum's width, and that of what
+    travels. noise: z above; zero: none. central: one vector of noise is added to a sum, and not one
+    by each device. rotated: whether updates are rotated.
     """
 
     clip: float
@@ -203,8 +207,18 @@ class RingPlan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of an encoded update."""
+        """Bytes of an encoded update in memory."""
         return 4 * self.length
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes of an encoded update, or of a sum, as it travels."""
+        return packing.packed_bytes(self.length, self.bits)
+
+
+def narrowed(plan: RingPlan) -> RingPlan:
+    """The plan in the narrowest ring that has the same steps."""
+    return replace(plan, bits=min(plan.bits, plan.width))
 
 
 #: Plans that messages say: a run has one, and it is asked for with each update.
@@ -276,6 +290,37 @@ def add(total: Vector, vector: Vector) -> None:
     np.add(total, vector, out=total)
 
 
+def settled(total: Vector, plan: RingPlan) -> Vector:
+    """The elements' lower `bits`, read as signed: u32[n], two's complement in 32 bits. The same
+    array where the ring has 32 bits.
+    """
+    spare = BITS - plan.bits
+    if not spare:
+        return total
+    moved = (total << np.uint32(spare)).view(np.int32)
+    moved >>= np.int32(spare)
+    return moved.view(np.uint32)
+
+
+def packed(vector: Vector, plan: RingPlan) -> bytes:
+    """Elements as they travel: `plan.wire_bytes` bytes, see `privacy.packing`."""
+    if plan.bits == BITS:
+        return vector.astype("<u4", copy=False).tobytes()
+    return packing.pack(vector, plan.bits)
+
+
+def is_packed(content: bytes, plan: RingPlan) -> bool:
+    """Whether `unpacked` takes it."""
+    return packing.is_packed(content, plan.length, plan.bits)
+
+
+def unpacked(content: bytes, plan: RingPlan) -> Vector:
+    """The reverse of `packed`, settled: a new array. Raises PackingError for what is none."""
+    if plan.bits == BITS:
+        return np.frombuffer(content, "<u4").astype(np.uint32)
+    return settled(packing.unpack(content, plan.length, plan.bits), plan)
+
+
 def decode(total: Vector, plan: RingPlan) -> tuple[Floats, float]:
     """The weighted mean f32[D] and the sum of weights of the updates in a sum u32[L].
 
@@ -284,7 +329,7 @@ def decode(total: Vector, plan: RingPlan) -> tuple[Floats, float]:
     """
     if total.shape != (plan.length,):
         raise RingError(f"a sum of {total.shape} elements, where the plan says {plan.length}")
-    signed = total.view(np.int32)
+    signed = settled(total, plan).view(np.int32)
     weight = float(signed[-1]) / plan.weight_scale
     if weight <= 0:
         raise RingError(f"the weights of a sum are {weight:g} in all")

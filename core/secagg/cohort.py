@@ -25,7 +25,8 @@ SEALED_BYTES: Final = 2 * SECRET_BYTES + kdf.TAG_BYTES
 #: A KeyBundle's fields and their tags; the rest of it would be nothing that anybody reads.
 _BUNDLE_BYTES_MAX: Final = CERTIFICATE_BYTES_MAX + SIGNATURE_BYTES_MAX + 2 * kdf.KEY_BYTES + 64
 _DIMENSION_MAX: Final = 2**28  # core.ports.DIMENSION_MAX
-_BITS: Final = 32
+_BITS_MIN: Final = 8  # core.privacy.ring.BITS_MIN
+_BITS_MAX: Final = 32
 
 
 class Named(Protocol):
@@ -74,8 +75,8 @@ def check_plan(session: Session) -> None:
         )
     if not all(math.isfinite(share) and 0 <= share < 1 for share in shares):
         raise SecureError("plan", "the shares of corrupt and of silent devices lie in [0, 1)")
-    if session.bits != _BITS or not 0 < session.dimension <= _DIMENSION_MAX:
-        raise SecureError("plan", "masks are for 1 to 2^28 numbers in a ring of 32 bits")
+    if not _BITS_MIN <= session.bits <= _BITS_MAX or not 0 < session.dimension <= _DIMENSION_MAX:
+        raise SecureError("plan", "masks are for 1 to 2^28 numbers in a ring of 8 to 32 bits")
 
 
 def is_well_formed(bundle: KeyBundle) -> bool:

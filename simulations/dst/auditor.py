@@ -219,8 +219,9 @@ class Auditor:
         """A device has said something that it did not mean."""
         if type(message) is Upload:
             key = (_name(message), message.device)
-            if len(message.vector) % 4 == 0:
-                self._lies[key].append(np.frombuffer(message.vector, "<u4"))
+            book = self.attempts.get(key[0])
+            if book is not None and ring.is_packed(message.vector, book.plan):
+                self._lies[key].append(ring.unpacked(message.vector, book.plan))
         elif type(message) in messages.UP:
             self._lies[_name(message), message.device] = []
 
@@ -251,10 +252,12 @@ class Auditor:
         self.check(len(set(devices)) == len(devices) > 0, "sum", f"{name} names {devices}")
         self.check(len(devices) >= plan.cohort_min, "ledger", f"{name} is of {devices}")
         self.check(len(total) == book.plan.length, "sum", f"{name} has {len(total)} numbers")
-        rest = total - self._sum_of(name, devices)
+        rest = ring.settled(total - self._sum_of(name, devices), book.plan)
         if plan.secure is not None and self._twisted(name):
             return  # a liar's shares may make a wrong mask
-        if rest.any() and not any(not (rest - lie).any() for lie in self._lied(name, devices)):
+        if rest.any() and not any(
+            not ring.settled(rest - lie, book.plan).any() for lie in self._lied(name, devices)
+        ):
             self.fail("sum", f"{name}: the sum is not that of {sorted(devices)}")
 
     def _twisted(self, name: Name) -> bool:
@@ -305,7 +308,7 @@ class Auditor:
         """Whether the step follows from the sums: the mean, or FedBuff's sum over ages."""
         total, expected = 0.0, np.zeros(plan.ring.dimension)
         for name, plain, _ in step.sums:
-            signed = plain.view(np.int32).astype(np.float64)
+            signed = ring.settled(plain, plan.ring).view(np.int32).astype(np.float64)
             tau = step.round - name[1]
             self.check(tau == 0 or plan.buffered, "sum", f"round {step.round} uses {name}")
             self.check(tau <= plan.staleness_max, "sum", f"an update of age {tau} is used")

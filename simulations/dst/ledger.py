@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core.ports import Effect, Send
-from ...core.privacy.ring import RingPlan
+from ...core.privacy.ring import RingPlan, packed
 from ...core.secagg.cohort import layout
 from ...core.streams import device_key
 from ...core.wire.round_pb2 import Upload
@@ -79,8 +79,9 @@ def _check_masks(host: Host, upload: Upload) -> None:
     """Where all are to be masked, no update leaves as it is."""
     task, device = host.machine.state.task, host.node.number
     key = device_key(task.rng_key, device)
-    plain = update_of(device, key, RingPlan.of(task.ring), name_of(upload)).astype("<u4")
-    bare = host.machine.state.session is None or upload.vector == plain.tobytes()
+    plan = RingPlan.of(task.ring)
+    plain = packed(update_of(device, key, plan, name_of(upload)), plan)
+    bare = host.machine.state.session is None or upload.vector == plain
     _check(not bare, f"{host.node} shows its update of {name_of(upload)}")
 
 

@@ -17,6 +17,8 @@ DIMENSION = 64
 #: In one of so many seeds updates are masked; its cohorts have so many devices at least.
 SECURE_EVERY = 4
 COHORT_LEAST = 4
+#: The share of seeds whose ring is narrower than 32 bits; and the fewest that hold a sum.
+NARROW, BITS_LEAST = 0.4, 24
 #: In every second of those somebody plots. Then a cohort has so many at least, a sum so many, and
 #: this share of them may be conspirators.
 PLOT_EVERY, PLOT_AT = 8, 4
@@ -106,7 +108,7 @@ class Weather:
 class Shape:
     """The federation and its work. See `cloud.plan.RunPlan` for a run's part. secure: updates are
     masked, of cohorts small enough that many seeds can be. sum_min: the devices of a sum at least,
-    as plan and owners have it. corrupt: the share that a plan bears.
+    as plan and owners have it. corrupt: the share that a plan bears. bits: of the ring.
     """
 
     devices: int
@@ -134,6 +136,7 @@ class Shape:
     secure: bool = False
     sum_min: int = 3
     corrupt: float = 0.1
+    bits: int = 32
     orders: tuple[Order, ...] = ()
 
 
@@ -141,6 +144,9 @@ def draw(seed: int, devices: int, edges: int) -> tuple[Shape, Weather]:
     """What the seed is about."""
     dice = Dice(seed, "swarm")
     shape = _shape(dice, devices, edges)
+    narrow = Dice(seed, "ring")
+    if narrow.chance(NARROW):
+        shape = replace(shape, bits=narrow.whole(BITS_LEAST, 31))
     if seed % SECURE_EVERY == 0 and devices >= COHORT_LEAST:
         shape = _masked(Dice(seed, "masks"), shape)
     weather = Weather(settle=True) if seed % 10 == 0 else None

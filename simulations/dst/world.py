@@ -443,7 +443,7 @@ class World:
             cohort=0 if buffered else shape.cohort,
             bundle=BlobRef(digest=bundle, size=len(self._bundle)),
             weights=BlobRef(digest=digest, size=len(first)),
-            ring=RingPlan(clip=1.0, clients_max=256, bits=32, dimension=DIMENSION),
+            ring=RingPlan(clip=1.0, clients_max=256, bits=shape.bits, dimension=DIMENSION),
             over_selection=shape.over_selection,
             reports_min=min(shape.reports_min, shape.buffer) if buffered else shape.reports_min,
             attempts_max=shape.attempts_max,

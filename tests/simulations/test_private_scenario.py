@@ -35,6 +35,7 @@ def test_a_scenario_with_noise_runs_through_the_whole_protocol(noise):
         )
         assert [r.applied for r in result.rounds] == [True, True] and not result.why
         manifest = result.bundle.manifest
+        assert manifest.bits < (32 if manifest.central else 28), "as wide as noise needs"
         assert manifest.noise > 0 and manifest.central == (noise == "central")
         models.append(result.bundle.weights)
     # More privacy, more noise.
@@ -120,3 +121,21 @@ def test_rotation_and_noise_go_together():
     settings = ['privacy.noise="distributed"', "privacy.epsilon=50.0", "privacy.rotation=true"]
     result = simulate(scenario(*settings), threads=2)
     assert any(r.applied for r in result.rounds) and np.all(np.isfinite(result.bundle.weights))
+
+
+def test_narrow_rings_are_fewer_bytes_on_both_hops_and_learn_nearly_the_same():
+    still = ["fleet.dropout=0.0", 'privacy.aggregation="secure"']
+    wide, narrow = (
+        simulate(scenario(*still, f"privacy.bits={bits}"), threads=2) for bits in (32, 20)
+    )
+    assert (
+        narrow.bundle.manifest.ring.bits == 20 and [r.applied for r in narrow.rounds] == [True] * 2
+    )
+    for hop in ("device_edge_up", "edge_cloud_up"):
+        saved = sum(
+            w.bytes[hop] - n.bytes[hop] for w, n in zip(wide.rounds, narrow.rounds, strict=True)
+        )
+        vectors = sum(r.reported if hop == "device_edge_up" else 3 for r in narrow.rounds)
+        assert saved >= 0.9 * vectors * (4 - 20 / 8) * 4_811
+    error = np.linalg.norm(narrow.bundle.weights - wide.bundle.weights)
+    assert 0 < error < 0.05 * np.linalg.norm(wide.bundle.weights)

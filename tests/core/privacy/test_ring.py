@@ -202,3 +202,49 @@ def test_a_sum_of_another_length_is_refused():
     plan = RingPlan(clip=1.0, clients_max=4, dimension=10)
     with pytest.raises(RingError, match="elements"):
         ring.decode(np.zeros(10, np.uint32), plan)
+
+
+class TestNarrowRings:
+    @given(st.integers(8, 32), st.integers(1, 40), st.integers(0, 2**32 - 1))
+    def test_masks_and_sums_of_packed_vectors_are_those_of_the_integers(
+        self, bits, dimension, seed
+    ):
+        plan = RingPlan(1.0, 3, dimension, bits)
+        draw = np.random.default_rng(seed)
+        most = 2 ** (bits - 1) // 3
+        plain = draw.integers(-most, most, (3, plan.length))
+        masks = draw.integers(0, 2**32, (3, plan.length), np.uint32)
+        total = np.zeros(plan.length, np.uint32)
+        for vector, mask in zip(plain, masks, strict=True):
+            sent = ring.packed(vector.astype(np.int32).view(np.uint32) + mask, plan)
+            assert len(sent) == plan.wire_bytes == -(-plan.length * bits // 8)
+            assert ring.is_packed(sent, plan)
+            ring.add(total, ring.unpacked(sent, plan))
+        # An edge's sum goes up packed too.
+        total = ring.unpacked(ring.packed(total, plan), plan) - masks.sum(0, dtype=np.uint32)
+        assert ring.settled(total, plan).view(np.int32).tolist() == plain.sum(0).tolist()
+
+    @pytest.mark.parametrize("bits", [12, 20, 31])
+    def test_a_mean_is_read_whatever_stands_above_the_ring(self, bits):
+        plan = RingPlan(2.0, 4, 33, bits)
+        delta = np.linspace(-0.2, 0.2, 33, dtype=np.float32)
+        vector = ring.encode(delta, np.float32(1), random.key(3), plan)
+        mean, weight = ring.decode(vector, plan)
+        above = vector + (np.arange(34, dtype=np.uint32) << np.uint32(bits))
+        same, also = ring.decode(above, plan)
+        assert np.array_equal(mean, same) and weight == also == 1.0
+        np.testing.assert_allclose(mean, delta, atol=1.01 / plan.scale)
+
+    def test_what_is_not_packed_is_known(self):
+        plan = RingPlan(1.0, 2, 2, 27)  # 81 bits: seven of the last byte are unused
+        sent = ring.packed(np.arange(3, dtype=np.uint32), plan)
+        assert ring.is_packed(sent, plan)
+        assert not ring.is_packed(sent[:-1], plan) and not ring.is_packed(sent + b"\0", plan)
+        assert not ring.is_packed(sent[:-1] + b"\x80", plan)
+
+    def test_a_ring_that_noise_has_made_coarse_loses_its_empty_bits_and_no_step(self):
+        plan = RingPlan(1.0, 300, 1_000, noise=0.05)
+        narrow = ring.narrowed(plan)
+        assert narrow.bits < 28 and narrow.scale == plan.scale
+        assert narrow.wire_bytes < 0.88 * plan.wire_bytes
+        assert RingPlan(1.0, 300, 1_000, narrow.bits - 1, noise=0.05).scale < plan.scale

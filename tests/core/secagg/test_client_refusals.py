@@ -72,7 +72,7 @@ def leaves_alone(client: ClientSession, call, reason: str) -> None:
         {"corrupt": -0.1},
         {"corrupt": float("nan")},
         {"dropout": float("inf")},
-        {"bits": 16},
+        {"bits": 7},
         {"purpose": -1},
         {"dimension": 0},
         {"dimension": 2**28 + 1},
