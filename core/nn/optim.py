@@ -128,16 +128,19 @@ def weight_decay(rate: float, mask: Any = None) -> Optimizer:
     return _stateless(decayed)
 
 
-def add_noise(seed: int, deviation: float, decay: float = 0.55) -> Optimizer:
+def add_noise(key: Tensor, deviation: float, decay: float = 0.55) -> Optimizer:
     """Adds normal noise whose variance is deviation^2 / (1 + t)^decay at step t (Neelakantan et al.
-    2015, equation 1). The state is t; the noise follows from it and the seed. It is no privacy.
+    2015, equation 1). The state is t.
+
+    The noise follows from t and the key, u32[2]: devices that are to differ need keys that do, and
+    a device whose state begins anew a new one. It is no privacy.
     """
 
     def update(gradient: Any, steps: Any, params: Any) -> tuple[Any, Any]:
-        key = random.fold_in(random.key(seed), steps.astype(np.int64))
+        drawn = random.fold_in(key, steps.astype(np.int64))
         size = deviation * (1.0 + steps) ** (-0.5 * decay)
         leaves, structure = tree.flatten(gradient)
-        keys = random.split(key, len(leaves))
+        keys = random.split(drawn, len(leaves))
         noisy = [
             leaf + (size * random.normal(keys[i], leaf.shape)).astype(leaf.dtype)
             for i, leaf in enumerate(leaves)

@@ -118,9 +118,9 @@ def test_decay_leaves_alone_what_is_masked():
     np.testing.assert_allclose(decayed["a"], GRADIENTS[0]["a"] + 0.5 * PARAMS["a"])
 
 
-def test_noise_falls_and_follows_from_seed_and_step():
+def test_noise_falls_and_follows_from_key_and_step():
     still = {"a": np.zeros((300, 10), np.float32), "b": np.zeros(500, np.float32)}
-    part = nn.add_noise(3, 2.0, decay=1.0)
+    part = nn.add_noise(dl.random.key(3), 2.0, decay=1.0)
     first, state = part.update(still, part.init(still), still)
     second, _ = part.update(still, state, still)
     again, _ = part.update(still, part.init(still), still)
@@ -190,7 +190,7 @@ def test_a_schedule_stands_where_a_rate_does_and_everything_compiles():
             nn.clip_by_global_norm(1.0),
             nn.momentum(0.9),
             nn.scale_by_schedule(falling),
-            nn.add_noise(1, 0.01),
+            nn.add_noise(dl.random.key(1), 0.01),
             nn.scale(-1.0),
         ),
         "yogi": nn.yogi(0.1),
