@@ -23,6 +23,7 @@ from .errors import DelianError
 from .frontend.gradients import Kind, Transform
 from .frontend.tracing import Static, Traced, flatten, name_of, trace
 from .ir import Function, TensorType
+from .passes.profiles import Profile
 from .tree import static
 
 __all__ = [
@@ -79,11 +80,18 @@ class Compiled:
     and it is compiled anew when they were rebound.
     """
 
-    def __init__(self, f: Callable[..., Any], backend: Backend, donate: Sequence[int]) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        backend: Backend,
+        donate: Sequence[int],
+        profile: Profile = "fast",
+    ) -> None:
         self.__wrapped__ = f
         self.__name__ = name_of(f)
         self.__doc__ = getattr(f, "__doc__", None)
         self.backend: Backend = backend
+        self.profile: Profile = profile
         self.donate = tuple(donate)
         self._entries: dict[Any, _Entry] = {}
         self._lock = Lock()
@@ -127,7 +135,7 @@ class Compiled:
             found = self._entries.get(key)
             if found is None or not found.traced.current():
                 traced = self.trace(*args)
-                run = compile_function(traced.function, self.backend)
+                run = compile_function(traced.function, self.backend, self.profile)
                 found = self._entries[key] = _Entry(traced, run)
         return found
 
@@ -175,29 +183,41 @@ def _donated(traced: Traced, donate: Sequence[int]) -> frozenset[int]:
 
 @overload
 def compile(
-    f: Callable[..., Any], *, backend: Backend = ..., donate: Sequence[int] = ...
+    f: Callable[..., Any],
+    *,
+    backend: Backend = ...,
+    donate: Sequence[int] = ...,
+    profile: Profile = ...,
 ) -> Compiled: ...
 @overload
 def compile(
-    f: None = None, *, backend: Backend = ..., donate: Sequence[int] = ...
+    f: None = None,
+    *,
+    backend: Backend = ...,
+    donate: Sequence[int] = ...,
+    profile: Profile = ...,
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
 def compile(
     f: Callable[..., Any] | None = None,
     *,
     backend: Backend = "native",
     donate: Sequence[int] = (),
+    profile: Profile = "fast",
 ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compiles a function; also a decorator, with or without arguments.
 
     Args:
         f: written in NumPy's vocabulary; its arguments and result are trees of arrays.
         backend: "native" (generated C; the reference one where there is no compiler) or "reference"
-        (NumPy, slow). donate: arguments whose memory the results may take; their arrays must not be
-        used afterwards.
+            (NumPy, slow).
+        donate: arguments whose memory the results may take; their arrays must not be used
+            afterwards.
+        profile: "fast", "reproducible" (f32 gives the same bits on every back end, at about the
+            cost of f64) or "exact" (integers and random bits; float arithmetic is refused).
     """
     if f is None:
-        return lambda g: Compiled(g, backend, donate)
-    return Compiled(f, backend, donate)
+        return lambda g: Compiled(g, backend, donate, profile)
+    return Compiled(f, backend, donate, profile)
 
 
 # Derivatives

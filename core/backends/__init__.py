@@ -9,10 +9,13 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ..errors import DelianError
 from ..ir import Array, Function
+
+if TYPE_CHECKING:
+    from ..passes.profiles import Profile
 
 Backend: TypeAlias = Literal["native", "reference"]
 
@@ -30,22 +33,31 @@ class Executable(Protocol):
     def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]: ...
 
 
-def compile_function(function: Function, backend: Backend = "native") -> Executable:
-    """A function ready to be called. Raises DelianError when the back end is unknown or fails."""
-    return compile_module({function.name: function}, backend)[function.name]
+def compile_function(
+    function: Function, backend: Backend = "native", profile: Profile = "fast"
+) -> Executable:
+    """A function ready to be called, its arithmetic as the profile says (`passes.profiles`).
+
+    Raises DelianError when the back end is unknown or fails, or the profile refuses the function.
+    """
+    return compile_module({function.name: function}, backend, profile)[function.name]
 
 
 def compile_module(
-    functions: Mapping[str, Function], backend: Backend = "native"
+    functions: Mapping[str, Function], backend: Backend = "native", profile: Profile = "fast"
 ) -> Mapping[str, Executable]:
     """Several functions ready to be called; natively they are one C file and one shared object."""
+    if profile != "fast":
+        from ..passes.profiles import in_profile
+
+        functions = {name: in_profile(f, profile) for name, f in functions.items()}
     if backend == "native":
         from .native.program import compile_native
         from .native.toolchain import find
 
         toolchain = find()
         if toolchain is not None:
-            return compile_native(functions, toolchain)
+            return compile_native(functions, toolchain, strict=profile != "fast")
         _warn_once()
     elif backend != "reference":
         raise DelianError(

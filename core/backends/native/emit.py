@@ -459,8 +459,17 @@ def _types(function: Function) -> list[Type]:
     return [r.type for op in function.body.walk() for r in op.results]
 
 
-def emit(functions: Mapping[str, Function]) -> tuple[str, dict[str, Program]]:
+#: Every operation is rounded: compilers would make one instruction of a product and a sum.
+_STRICT = """#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#else
+#pragma GCC optimize ("fp-contract=off")
+#endif
+"""
+
+
+def emit(functions: Mapping[str, Function], strict: bool = False) -> tuple[str, dict[str, Program]]:
     """The C file of several functions, entries named by the keys, and the facts of each."""
     unit = Unit()
     programs = {name: unit.add(name, function) for name, function in functions.items()}
-    return unit.text(), programs
+    return (_STRICT if strict else "") + unit.text(), programs

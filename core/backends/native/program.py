@@ -203,10 +203,11 @@ def _address(array: Array) -> int:
 
 
 def compile_native(
-    functions: Mapping[str, Function], toolchain: Toolchain
+    functions: Mapping[str, Function], toolchain: Toolchain, strict: bool = False
 ) -> dict[str, NativeProgram]:
     """Compiles functions into one shared object, or finds it in the cache, and loads it.
 
+    `strict`: every operation is rounded, so that no product and sum become one instruction.
     Raises DelianError when a function takes or gives a list, or the compiler fails.
     """
     for name, function in functions.items():
@@ -217,8 +218,9 @@ def compile_native(
             )
     functions = {name: widen_halves(expanded(function)) for name, function in functions.items()}
     entries = {f"dl_entry_{i}": function for i, function in enumerate(functions.values())}
-    key = cache.key_of(toolchain, [(e, content_hash(f)) for e, f in entries.items()])
-    path = cache.shared_object(key, toolchain, lambda: emit.emit(entries)[0])
+    rows = [(e, content_hash(f)) for e, f in entries.items()]
+    key = cache.key_of(toolchain, [*rows, ("strict", "")] if strict else rows)
+    path = cache.shared_object(key, toolchain, lambda: emit.emit(entries, strict)[0])
     library = _load(str(path))
     programs = zip(functions.items(), entries, strict=True)
     return {

@@ -1,0 +1,130 @@
+"""Profiles: how much of a program's arithmetic is the same everywhere.
+
+    fast           each back end computes as it does best; `native.tolerance` says how far a result
+                   may be from the exact one.
+    reproducible   f32 and halves give the same bits on every tier: what back ends compute each in
+                   its own way (functions, sums, products of matrices) is done in f64 and rounded
+                   once, one operation on numbers at a time is rounded by IEEE 754 as it is.
+    exact          integers, random bits, moves and comparisons alone: floating-point arithmetic is
+                   refused.
+
+    %1: f32[] = reduce_sum(%0) {axes=[0]}     =>    %1: f64[8] = convert(%0) {dtype=f64}
+                                                    %2: f64[] = reduce_sum(%1) {axes=[0]}
+                                                    %3: f32[] = convert(%2) {dtype=f32}
+
+That the order of a sum, or which library's function it is, does not show after rounding f64 to f32
+is an observation, not a theorem: of ten million values of each function none differed. f64 has
+nothing wider to be computed in, so in this profile its functions and sums are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from ..errors import DelianError
+from ..ir import Block, Builder, DType, Function, Op, TensorType, Type, Value
+from .halves import widen_halves
+
+Profile: TypeAlias = Literal["fast", "reproducible", "exact"]
+
+PROFILES: tuple[Profile, ...] = ("fast", "reproducible", "exact")
+
+#: What back ends compute each in its own way.
+_OWN_WAY = frozenset(
+    (
+        *("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sigmoid", "erf", "rsqrt", "pow"),
+        *("atan2", "mod", "floordiv", "dot", "conv", "conv_input_grad", "conv_weight_grad"),
+        *("reduce_sum", "reduce_prod", "cumsum", "put_add", "put_along_add"),
+        *("cholesky", "solve", "triangular_solve", "slogdet"),
+    )
+)
+#: On floats, exact or a choice: nothing is rounded. Comparisons give bools.
+_EXACT = frozenset(
+    (
+        *("constant", "iota", "reshape", "broadcast", "transpose", "reverse", "slice", "pad"),
+        *("concat", "dynamic_slice", "dynamic_update", "take", "take_along", "select"),
+        *("stop_gradient", "neg", "abs", "sign", "max", "min", "floor", "ceil", "round"),
+        *("eq", "ne", "lt", "le", "is_finite", "reduce_max", "reduce_min", "argmax", "argmin"),
+        *("argsort", "bitcast", "list_empty", "list_push", "list_pop", "list_select", "list_take"),
+    )
+)
+
+
+def in_profile(function: Function, profile: Profile) -> Function:
+    """The function as this profile computes it.
+
+    Raises DelianError when there is no such profile, or an operation that it refuses; says where.
+    """
+    if profile not in PROFILES:
+        names = ", ".join(f'"{p}"' for p in PROFILES)
+        raise DelianError(f"there is no profile {profile!r}", f"the profiles are {names}")
+    if profile == "fast":
+        return function
+    if profile == "exact":
+        for op in function.body.walk():
+            _check_exact(function, op)
+        return function
+    narrow = widen_halves(function)
+    return narrow.with_body(_reproducible(narrow, narrow.body))
+
+
+def _floats(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.dtype.is_float
+
+
+def _is_float(op: Op) -> bool:
+    return any(_floats(v.type) for v in (*op.operands, *op.results))
+
+
+def _where(op: Op) -> str:
+    return f" at {op.locs[0]}" if op.locs else ""
+
+
+def _check_exact(function: Function, op: Op) -> None:
+    if op.regions or op.name in _EXACT or not _is_float(op):
+        return
+    if op.name == "convert" and _keeps_all(op.operands[0].dtype, op.results[0].dtype):
+        return
+    raise DelianError(
+        f"{function.name}: {op.name}{_where(op)} is floating-point arithmetic, which the profile"
+        " exact refuses",
+        'compute in integers, or compile with profile="reproducible"',
+    )
+
+
+def _keeps_all(source: DType, target: DType) -> bool:
+    """Whether a conversion to a float loses nothing."""
+    if not target.is_float:
+        return False
+    if source.is_float:
+        return source.itemsize < target.itemsize or source is target
+    return source is DType.BOOL or 2 * source.itemsize <= target.itemsize
+
+
+def _reproducible(function: Function, block: Block) -> Block:
+    b = Builder(block.params)
+    mapping: dict[Value, Value] = {p: p for p in block.params}
+    for op in block.ops:
+        if op.regions:
+            regions = tuple(_reproducible(function, r) for r in op.regions)
+            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+        if op.name not in _OWN_WAY or not _is_float(op):
+            b.copy(op, mapping)
+            continue
+        if any(_floats(v.type) and v.dtype is DType.F64 for v in (*op.operands, *op.results)):
+            raise DelianError(
+                f"{function.name}: {op.name}{_where(op)} is on f64, which the profile reproducible"
+                " cannot compute in anything wider",
+                "use f32: x.astype(np.float32)",
+            )
+        with b.at(op.locs):
+            wide = [
+                b("convert", mapping[v], dtype=DType.F64) if _floats(v.type) else mapping[v]
+                for v in op.operands
+            ]
+            made = b.emit(op.name, wide, op.attrs)
+            mapping.update(
+                (r, b("convert", m, dtype=r.dtype) if _floats(r.type) else m)
+                for r, m in zip(op.results, made, strict=True)
+            )
+    return b.finish([mapping[r] for r in block.results])
