@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .specialise import Specialiser
 
 #: Calls within calls; a program is inlined, so a recursion must end while it is compiled.
-DEPTH_MAX = 200
+DEPTH_MAX = 1000
 
 #: Modules whose functions are pure: with known arguments they are simply called.
 _PURE_MODULES = frozenset(("math", "operator", "_operator", "numpy"))

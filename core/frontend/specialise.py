@@ -29,6 +29,10 @@ from .scope import Scope
 from .values import Activation, Closure, Frame, Tensor, Unbound, describe, is_static
 
 
+#: Of a long chain of calls, how many an operation keeps at either end.
+_CHAIN_ENDS = 16
+
+
 class StaticNeeded(ProgramError):
     """A value of the running program stands where one known at compile time is needed.
 
@@ -61,7 +65,10 @@ class Specialiser:
     def at(self, loc: Loc) -> None:
         """What follows comes from this span."""
         self.loc = loc
-        self.scope.locs = (*self.chain, loc)
+        chain = self.chain
+        if len(chain) > 2 * _CHAIN_ENDS:  # An operation need not know every call of a recursion.
+            chain = (*chain[:_CHAIN_ENDS], *chain[-_CHAIN_ENDS:])
+        self.scope.locs = (*chain, loc)
 
     def locs(self) -> tuple[Loc, ...]:
         """The present span and the calls that led to it, innermost first."""

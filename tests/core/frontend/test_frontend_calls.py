@@ -415,7 +415,7 @@ def test_what_stands_between_a_function_and_itself_is_kept(refusal):
 
 def test_a_function_made_in_a_recursion_keeps_its_own_names(agree, refusal):
     def build(n, k):
-        return k(1.0) if n == 0 else build(n - 1, lambda v: k(v * n))
+        return k(1.0) if n == 0 else build(n - 1, lambda v: v * n)
 
     agree(lambda x: build(4, lambda v: v * x), X)
     assert "it calls itself" in refusal(lambda n: build(n, lambda v: v), np.int64(3))
