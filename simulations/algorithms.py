@@ -15,6 +15,7 @@ from .settings import Table
 Rate = Annotated[float, Field(gt=0.0, le=100.0)]
 Momentum = Annotated[float, Field(ge=0.0, lt=1.0)]
 Steps = Annotated[int, Field(ge=1, le=10_000)]
+LocalSteps = Annotated[int, Field(ge=0, le=10_000)]
 Strength = Annotated[float, Field(ge=0.0, le=1e3)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 HeadLeaves = Annotated[int, Field(ge=1, le=64)]
@@ -44,6 +45,8 @@ class Passes(LocalTraining):
 
     epochs: Steps = 1
     """Passes over a device's data in a round."""
+    local_steps: LocalSteps = 0
+    """Steps a pass, however much data a device has. 0: as many as it has batches."""
     personal_learning_rate: Rate = 0.1
     """The learning rate of the personal steps."""
 
@@ -201,6 +204,8 @@ class MetaLearning(LocalTraining):
 
     epochs: Steps = 1
     """Passes over a device's data in a round."""
+    local_steps: LocalSteps = 0
+    """Steps a pass, however much data a device has. 0: as many as it has episodes."""
     inner_steps: int = Field(default=1, ge=1, le=100)
     """Steps of adaptation that the meta-gradient looks through."""
     inner_learning_rate: Rate = 0.1

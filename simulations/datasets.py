@@ -9,7 +9,7 @@ from ..core.data.files import npz_keys
 from ..core.errors import DelianError
 from .scenario import Scenario
 from .scenario_file import with_npz
-from .settings import DigitsData, NpzData, OmniglotData, ShakespeareData
+from .settings import DigitsData, LogisticData, NpzData, OmniglotData, ShakespeareData
 
 
 def with_data(scenario: Scenario, path: Path | None) -> Scenario:
@@ -36,6 +36,25 @@ def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedDat
 
 def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
     source, fleet = scenario.data, scenario.fleet
+    if isinstance(source, LogisticData):
+        assert fleet.devices is not None, "the scenario checked it"
+        return data.federate(
+            data.logistic(
+                devices=fleet.devices,
+                alpha=source.alpha,
+                beta=source.beta,
+                multiple=source.multiple,
+                seed=source.draw,
+            ),
+            partition="natural",
+            devices=None,
+            alpha=0.0,
+            min_examples=2,
+            query_fraction=source.query_fraction,
+            held_out_devices=source.held_out_devices,
+            seed=scenario.seed,
+            classes=getattr(scenario.model, "classes", None),
+        )
     if isinstance(source, DigitsData | NpzData):
         labelled = (
             data.digits() if isinstance(source, DigitsData) else data.npz(_need(scenario, path))

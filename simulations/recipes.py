@@ -200,6 +200,8 @@ def local_steps(scenario: Scenario, arrays: Any) -> int:
     if isinstance(chosen, algorithms.Reptile):
         return chosen.inner_steps
     epochs = getattr(chosen, "epochs", 1)
+    if steps := getattr(chosen, "local_steps", 0):
+        return int(epochs * steps)
     if isinstance(arrays, EpisodeTable):
         assert isinstance(scenario.data, settings.OmniglotData)
         return int(epochs * scenario.data.episodes)

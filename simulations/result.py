@@ -39,7 +39,8 @@ class RoundRecord:
     update is not finite), `dropped` (vanished), `late` (after the deadline) or `spare` (the round
     had its target without it). `applied` is False when too few reported and nothing changed.
     `seconds` sums over devices, `virtual_seconds` is how long the round took; of real daemons both
-    are zero, and `wall_seconds` says how long.
+    are zero, and `wall_seconds` says how long. An accuracy is the mean over devices; pooled, it is
+    the share of right answers over all their examples.
     """
 
     round: int
@@ -61,6 +62,8 @@ class RoundRecord:
     personalised_loss: float | None = None
     global_spread: Spread | None = None
     personalised_spread: Spread | None = None
+    global_pooled_accuracy: float | None = None
+    personalised_pooled_accuracy: float | None = None
 
     @property
     def took_seconds(self) -> float:

@@ -132,8 +132,29 @@ class SyntheticData(Table):
     """Devices that never train."""
 
 
+class LogisticData(Table):
+    """Synthetic(alpha, beta) (Li et al. 2020): 60 features, ten labels, devices whose data and
+    whose models differ. Needs no file.
+    """
+
+    source: Literal["logistic"] = "logistic"
+    """Where the data comes from."""
+    alpha: float = Field(default=0.5, ge=0.0, le=100.0)
+    """How much the devices' true models differ."""
+    beta: float = Field(default=0.5, ge=0.0, le=100.0)
+    """How much their data do."""
+    multiple: int = Field(default=1, ge=1, le=1000)
+    """Rows are this many times those of the paper."""
+    draw: int = Field(default=0, ge=0, le=2**32 - 1)
+    """Which data are drawn; the scenario's seed does not change them."""
+    query_fraction: float = Field(default=0.1, gt=0.0, lt=1.0)
+    """The share of a device's examples that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train and show how the model serves newcomers."""
+
+
 Data = Annotated[
-    DigitsData | NpzData | OmniglotData | ShakespeareData | SyntheticData,
+    DigitsData | NpzData | OmniglotData | ShakespeareData | SyntheticData | LogisticData,
     Field(discriminator="source"),
 ]
 
@@ -146,7 +167,7 @@ class MlpModel(Table):
     hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(
         default=(64,), strict=False, max_length=16
     )
-    """Units of each hidden layer."""
+    """Units of each hidden layer; none: softmax regression."""
     classes: int | None = Field(default=None, ge=2, le=65_536)
     """Labels to tell apart. Absent: as many as the data has."""
 

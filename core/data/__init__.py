@@ -4,6 +4,7 @@ so.
 
 from .arrays import Labelled, Partition, digits, federate, npz
 from .federated import DataCard, DeviceData, EpisodeData, FederatedData
+from .logistic import logistic
 from .omniglot import omniglot
 from .shakespeare import shakespeare
 from .synthetic import synthetic
@@ -17,6 +18,7 @@ __all__ = [
     "Partition",
     "digits",
     "federate",
+    "logistic",
     "npz",
     "omniglot",
     "shakespeare",

@@ -55,13 +55,15 @@ class Algorithm:
     """Local descent. `data` is a SampleSet or an EpisodeTable, `key` u32[2].
 
     Attributes:
-        epochs: passes over the device's data before it uploads. local: the device's optimiser; it
-        starts anew each round. server: the server's optimiser, on the negative mean update. A unit
-        step of SGD is plain averaging. personal_steps: gradient steps that make the model personal.
-        personal_learning_rate: their rate.
+        epochs: passes over the device's data before it uploads. local_steps: steps a pass, however
+        much data there is, taken round and round; 0: as many as the data has batches. local: the
+        device's optimiser; it starts anew each round. server: the server's optimiser, on the
+        negative mean update. A unit step of SGD is plain averaging. personal_steps: gradient steps
+        that make the model personal. personal_learning_rate: their rate.
     """
 
     epochs: int = 1
+    local_steps: int = 0
     local: Optimizer = field(default_factory=lambda: sgd(0.1))
     server: Optimizer = field(default_factory=lambda: sgd(1.0))
     personal_steps: int = 5
@@ -81,7 +83,13 @@ class Algorithm:
 
     def steps(self, task: Classification, data: Any) -> Any:
         """Local steps a pass."""
-        return task.source.steps(data)
+        return self.local_steps or task.source.steps(data)
+
+    def batch(self, task: Classification, data: Any, order: Tensor, step: Any) -> Any:
+        """The batch of a step of a pass."""
+        if self.local_steps:
+            return task.source.cyclic(data, order, step)
+        return task.source.batch(data, order, step)
 
     def weight(self, data: Any) -> Tensor:
         """What the device counts for in the mean, f32[]: its examples, or one where all hold
@@ -97,8 +105,7 @@ class Algorithm:
         """(loss f32[], what to descend on, a tree like the state) at `current`; `state` is where
         the device began.
         """
-        batch = task.source.batch(data, order, step)
-        return value_and_grad(task.loss)(current, batch)
+        return value_and_grad(task.loss)(current, self.batch(task, data, order, step))
 
     def client_update(
         self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()

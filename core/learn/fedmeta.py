@@ -42,7 +42,15 @@ class Maml(Algorithm):
     inner_learning_rate: float = 0.1
 
     def steps(self, task: Classification, data: Any) -> Any:
-        return task.source.episodes(data)
+        return self.local_steps or task.source.episodes(data)
+
+    def episode(
+        self, task: Classification, data: Any, order: Tensor, step: Any
+    ) -> tuple[Batch, Batch]:
+        """(what a step adapts on, what it judges by)."""
+        if self.local_steps:
+            step = step % task.source.episodes(data)
+        return task.source.episode(data, order, step)
 
     def adapt(self, task: Classification, state: Any, batch: Batch) -> Any:
         """theta': the inner steps on one support batch."""
@@ -57,7 +65,7 @@ class Maml(Algorithm):
     def gradient(
         self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
-        support, query = task.source.episode(data, order, step)
+        support, query = self.episode(task, data, order, step)
 
         def meta_loss(at: Any) -> Tensor:
             return task.loss(self.adapt(task, at, support), query)

@@ -33,7 +33,7 @@ class FedSgd(Algorithm):
         order = task.source.order(data, key)
         summed, total = tree.map(np.zeros_like, state), np.float32(0.0)
         rows = np.float32(0.0)
-        for step in range(self.steps(task, data)):
+        for step in range(task.source.steps(data)):
             loss, gradient, count = self._summed(task, state, task.source.batch(data, order, step))
             summed = tree.map(np.add, summed, gradient)
             total, rows = total + loss, rows + count

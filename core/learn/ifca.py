@@ -57,7 +57,7 @@ class Ifca(Algorithm):
         losses = []
         for model in state.models:
             total = np.float32(0.0)
-            for step in range(self.steps(task, data)):
+            for step in range(task.source.steps(data)):
                 batch = task.source.batch(data, order, step)
                 total = total + task.loss(model, batch) * np.sum(batch.weight)
             losses.append(total)

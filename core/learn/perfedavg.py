@@ -39,7 +39,7 @@ class PerFedAvg(Maml):
     def gradient(
         self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
-        support, query = task.source.episode(data, order, step)
+        support, query = self.episode(task, data, order, step)
         loss, v = value_and_grad(task.loss)(self.adapt(task, current, support), query)
         above = tree.map(lambda w, d: w + self.delta * d, current, v)
         below = tree.map(lambda w, d: w - self.delta * d, current, v)

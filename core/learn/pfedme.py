@@ -20,6 +20,7 @@ from typing import Any
 from .. import tree
 from ..api import value_and_grad
 from ..ir import Tensor
+from ..nn.optim import apply
 from .algorithm import Algorithm
 from .sampling import Batch
 from .task import Classification
@@ -52,17 +53,22 @@ class PFedMe(Algorithm):
     def gradient(
         self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
-        batch = task.source.batch(data, order, step)
+        batch = self.batch(task, data, order, step)
         loss, theta = self.nearby(task, current, current, batch)
         return loss, tree.map(lambda w, t: self.penalty * (w - t), current, theta)
 
     def personalise(
         self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> Any:
-        """theta_i(w): `personal_steps` batches, K steps on each."""
+        """theta_i(w_i), where the device's own w_i goes on from the shared one for `personal_steps`
+        batches, as in training.
+        """
         order = task.source.order(data, key)
-        model = state
+        centre, theta, memory = state, state, self.local.init(state)
         for step in range(self.personal_steps):
             batch = task.source.adaptation(data, order, step)
-            _, model = self.nearby(task, model, state, batch)
-        return model
+            _, theta = self.nearby(task, theta, centre, batch)
+            slope = tree.map(lambda w, t: self.penalty * (w - t), centre, theta)
+            change, memory = self.local.update(slope, memory, centre)
+            centre = apply(centre, change)
+        return theta

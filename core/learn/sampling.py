@@ -4,7 +4,7 @@ A source answers the same questions for every algorithm, so that an algorithm is
 
 - `order(data, key)`: the random plan of one pass;
 - `steps(data)`, `batch(data, order, step)`: plain training on the support set, every row once a
-  pass;
+  pass; `cyclic(data, order, step)`: the same for any number of steps, round and round;
 - `episodes(data)`, `episode(data, order, step)`: meta-training, a batch to adapt on and a batch to
   judge by, disjoint;
 - `adaptation(data, order, step)`: personalisation on the support set;
@@ -106,6 +106,9 @@ class Samples:
         adapt = self.rows(data, order[inner], column < half)
         return adapt, self.rows(data, picked, outer < data.support)
 
+    def cyclic(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
+        return self.adaptation(data, order, step)
+
     def adaptation(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         column = np.arange(self.batch_size)
         taken = (step * self.batch_size + column) % np.maximum(data.support, 1)
@@ -173,6 +176,10 @@ class Episodes:
             np.concatenate([adapt.y, judge.y]),
             np.concatenate([adapt.weight, judge.weight]),
         )
+
+    def cyclic(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
+        """Another episode for every step."""
+        return self.batch(data, order, step)
 
     def adaptation(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """The support set of the one episode that this order stands for."""

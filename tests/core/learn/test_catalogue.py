@@ -316,7 +316,9 @@ def test_pfedme() -> None:
     )
     federated = run(algorithm)
     close(federated.state, x)
-    close(federated.personal(0), nearby(0, nearby(0, x, x), x))
+    theta = nearby(0, x, x)
+    centre = x - ETA * penalty * (x - theta)
+    close(federated.personal(0), nearby(0, theta, centre))
 
 
 def test_apfl() -> None:
@@ -473,3 +475,12 @@ def test_a_prototype_head_gives_the_nearest_class() -> None:
 def test_federated_averaging_of_one_full_step_is_fedsgd() -> None:
     averaged = run(FedAvg(local=sgd(0.5)))
     close(averaged.state, vector(run(FedSgd(server=sgd(0.5))).state))
+
+
+def test_local_steps_go_round_and_round() -> None:
+    """Five full batches a round, whatever a pass would be."""
+    x = start()
+    ends = [descend(x, SLOPES[i], 5) for i in range(2)]
+    federated = Federated(FedAvg(local=sgd(ETA), local_steps=5), task(), DATA)
+    federated.round(0)
+    close(federated.state, SHARES[0] * ends[0] + SHARES[1] * ends[1])
