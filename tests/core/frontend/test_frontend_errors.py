@@ -543,6 +543,15 @@ def test_every_code_is_explained_and_used():
     assert used == set(CODES)
 
 
+def test_the_page_explains_every_code_and_shows_messages_as_they_are():
+    page = GOLDEN.parents[3].joinpath("docs", "errors.md").read_text()
+    heads = dict(re.findall(r"(?m)^## (DL\d+): (.*)$", page))
+    assert heads == dict(CODES)
+    kept = GOLDEN.read_text()
+    for shown in re.findall(r"(?s)```text\n(.*?)```", page):
+        assert shown in kept
+
+
 def odd_arguments(x):
     i = x.astype(np.int32)
     return [
