@@ -142,7 +142,7 @@ def conv_transpose2d(
         padding: what is cut off the result: "SAME" (it has size times stride), "VALID" (nothing), a
         number, or for each axis a number or (before, after).
         dilation, groups: as of `conv2d`.
-        output_padding: columns added at the end, fewer than the stride.
+        output_padding: columns added at the end, fewer than the stride or the dilation.
 
     Returns:
         f32[N, OH, OW, O] with OH = (H - 1) stride + dilation (height - 1) + 1 - before - after +
@@ -388,10 +388,11 @@ def _transposed(
         (x.shape[1 + k] - 1) * strides[k] + windows[k] - sum(edges[k]) + more[k]
         for k in range(rank)
     )
-    if any(n < 1 for n in sizes) or any(more[k] >= strides[k] > 0 for k in range(rank) if more[k]):
+    beyond = [more[k] > 0 and more[k] >= max(strides[k], apart[k]) for k in range(rank)]
+    if any(n < 1 for n in sizes) or any(beyond):
         raise ValueError(
             f"{name}: padding {padding!r} and output_padding {output_padding!r} leave a result of "
-            f"{list(sizes)}, or add a whole stride ({list(strides)})"
+            f"{list(sizes)}, or add as much as a stride ({list(strides)})"
         )
     if groups == 1 and rank < 3 and all(d == 1 for d in apart):
         turned = np.swapaxes(kernel, -1, -2)
