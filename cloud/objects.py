@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..core.errors import DelianError
 from ..core.node.blobs import BlobError, BlobStore, FolderBlobs, Partial, check_digest
 from ..core.node.journal import JournalError
+from ..core.ports import Content
 from ..core.wire.blob_pb2 import BlobRef
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class ObjectPacks:
         self._store = store
 
     async def write(
-        self, name: str, parts: Sequence[bytes], fresh: bool = False
+        self, name: str, parts: Sequence[Content], fresh: bool = False
     ) -> tuple[str, int]:
         content = b"".join(parts)
         done = self._store.put_async(f"packs/{name}", content, chunk_size=UPLOAD_PART_BYTES)

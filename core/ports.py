@@ -32,6 +32,8 @@ from .wire import admission_pb2, blob_pb2, round_pb2
 
 Vector: TypeAlias = npt.NDArray[np.uint32]
 Floats: TypeAlias = npt.NDArray[np.float32]
+#: Bytes that nobody changes, or a part of such.
+Content: TypeAlias = bytes | memoryview
 
 PROTOCOL = 1  # CheckIn.protocol and EdgeHello.protocol: the version of the messages spoken here
 
@@ -93,13 +95,15 @@ class Started:
 class Received:
     """A message has come. `sender` is what the transport has authenticated. encoded: the envelope
     that it came in, where the transport has it: a journal keeps that, and encodes nothing again.
-    digest: SHA-256 of `encoded`, where the transport has checked it.
+    digest: SHA-256 of `encoded`, where the transport has checked it. vector: of an Upload whose
+    vector was left out of `message`, where it is in `encoded`: a model is not copied to be read.
     """
 
     sender: Node
     message: Message
-    encoded: bytes = field(default=b"", compare=False, repr=False)
+    encoded: Content = field(default=b"", compare=False, repr=False)
     digest: bytes = field(default=b"", compare=False, repr=False)
+    vector: memoryview | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ..core.ports import (
     CLOUD,
     DEVICES_PER_EDGE_MAX,
     MS,
+    Content,
     Event,
     Node,
     Ordered,
@@ -268,12 +269,12 @@ class Collection(Machine[CollectionState]):
         if isinstance(message, Failure):
             known = message.reason in FailureReason.values() and message.reason
             state.answers[device] = message.reason if known else PROGRAM_FAILED
-        elif self._take(message):
+        elif self._take(message, vector := self._vector(message)):
             state.answers[device] = IN_SUM
             state.counted += 1
         else:
             state.answers[device] = MISFIT
-            self.record("misfit", device=device, bytes=len(message.vector))
+            self.record("misfit", device=device, bytes=len(vector))
         state.in_part.append(device)
         self.emit(ack(message, status_of(state.answers[device], message)))
         self._wait_no_more(device)
@@ -281,32 +282,37 @@ class Collection(Machine[CollectionState]):
             state.progress_due = True
             self._set("progress", self.now + self.policy.progress_delay_ns)
 
-    def _take(self, message: Upload) -> bool:
+    def _vector(self, message: Upload) -> Content:
+        """What the Upload at hand brings, in itself or beside it."""
+        event = self._event
+        beside = event.vector if isinstance(event, Received) else None
+        return message.vector if beside is None else beside
+
+    def _take(self, message: Upload, content: Content) -> bool:
         """Adds an update to the others, or lays it beside them; False: it has another length, or
         the seeds of its masks are not there.
         """
-        device, content, helpers = message.device, message.vector, self.task.secure.helpers
+        device, helpers = message.device, self.task.secure.helpers
         if helpers and not (
             message.seeds.device == device and are_seeds(message.seeds, len(helpers))
         ):
             return False
         fits = ring.is_packed(content, ring.RingPlan.of(self.task.ring))
         if fits and is_apart(self.state.task):
-            self.state.apart[device] = content
+            self.state.apart[device] = bytes(content)
         elif fits:
             self._add(content)
         if fits and helpers:
             self.state.seeds[device] = message.seeds
         return fits
 
-    def _add(self, content: bytes) -> None:
+    def _add(self, content: Content) -> None:
         """Adds an update to the running sum."""
-        state = self.state
-        vector = ring.unpacked(content, ring.RingPlan.of(self.task.ring))
+        state, plan = self.state, ring.RingPlan.of(self.task.ring)
         if state.total is None:
-            state.total = vector
+            state.total = ring.unpacked(content, plan)
         else:
-            ring.add(state.total, vector)
+            ring.add_packed(state.total, content, plan)
 
     def drop_device(self, order: Forget) -> None:
         self._wait_no_more(order.device)

@@ -9,6 +9,7 @@ does with it. Such a coroutine therefore changes nothing that belongs to the eve
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
@@ -111,25 +112,42 @@ class LoopEngine:
 
 
 class SqliteEngine:
-    """Runs transactions on threads, one for each connection. begin: the statement for it."""
+    """Runs transactions on threads, one for each connection. begin: the statement for it.
+
+    A thread keeps its connection: to take one out of a pool, and SQLAlchemy's own beginning and end
+    of a transaction, take longer than most transactions do.
+    """
 
     def __init__(self, url: URL, connections: int, begin: str) -> None:
-        self._engine = _sqlite(url, connections, begin)
+        self._engine = _sqlite(url, connections)
+        self._begin = begin
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="store")
+        self._mine = threading.local()
+        self._held: list[_AtOnce] = []
 
     async def run(self, work: Work[T], *, commit: bool) -> T:
         def transact() -> T:
-            with self._engine.connect() as connection:
-                connection.begin()
-                result = _at_once(work(_AtOnce(connection)))
-                if commit:
-                    connection.commit()
-                return result
+            held: _AtOnce | None = getattr(self._mine, "held", None)
+            if held is None:
+                held = self._mine.held = _AtOnce(self._engine.connect())
+                self._held.append(held)
+            try:
+                held.begin(self._begin)
+                result = _at_once(work(held))
+                held.end(commit)
+            except BaseException:
+                self._mine.held = None
+                self._held.remove(held)
+                held.close()  # takes back what was done
+                raise
+            return result
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, transact)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
+        while self._held:
+            self._held.pop().close()
         self._engine.dispose()
 
 
@@ -153,11 +171,34 @@ class _Waiting:
 
 
 class _AtOnce:
-    """A Connection whose coroutines never wait."""
+    """A Connection whose coroutines never wait. SQLAlchemy's part of it is asked where it is needed
+    only; it has a transaction then, of which SQLite hears nothing.
+    """
 
     def __init__(self, connection: PlainConnection) -> None:
         self._connection = connection
         self._sqlite: Any = connection.connection.driver_connection
+
+    def begin(self, statement: str) -> None:
+        self._sqlite.execute(statement)
+
+    def end(self, commit: bool) -> None:
+        """Commits, or takes back."""
+        if commit:
+            self._sqlite.commit()
+        else:
+            self._sqlite.rollback()
+        if self._connection.in_transaction():
+            self._connection.rollback()
+
+    def close(self) -> None:
+        self._sqlite.rollback()
+        self._connection.close()
+
+    def _asked(self) -> PlainConnection:
+        if not self._connection.in_transaction():
+            self._connection.begin()
+        return self._connection
 
     async def scalar_of(self, prepared: Prepared, /, **values: Any) -> Any:
         row = self._sqlite.execute(prepared.sql, prepared.values(values)).fetchone()
@@ -173,13 +214,13 @@ class _AtOnce:
         self._sqlite.executemany(prepared.sql, map(prepared.values, rows))
 
     async def execute(self, statement: Executable, parameters: Any = None, /) -> CursorResult[Any]:
-        return self._connection.execute(statement, parameters)
+        return self._asked().execute(statement, parameters)
 
     async def exec_driver_sql(self, statement: str, /) -> CursorResult[Any]:
-        return self._connection.exec_driver_sql(statement)
+        return self._asked().exec_driver_sql(statement)
 
     async def run_sync(self, work: Callable[[PlainConnection], T], /) -> T:
-        return work(self._connection)
+        return work(self._asked())
 
 
 def _at_once(work: Coroutine[Any, Any, T]) -> T:
@@ -193,7 +234,7 @@ def _at_once(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a transaction awaits its connection, and nothing else")
 
 
-def _sqlite(url: URL, connections: int, begin: str) -> Engine:
+def _sqlite(url: URL, connections: int) -> Engine:
     engine = create_engine(
         url,
         pool_size=connections,
@@ -214,9 +255,5 @@ def _sqlite(url: URL, connections: int, begin: str) -> Engine:
         ):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def _on_begin(connection: Any) -> None:
-        connection.connection.driver_connection.execute(begin)
 
     return engine

@@ -28,8 +28,8 @@ from typing import Any
 from sqlalchemy import delete, insert, select
 
 from ...core.errors import DelianError
-from ...core.node.journal import NOTHING_HASHED, Hashed, JournalError
-from ...core.ports import Node, Record
+from ...core.node.journal import NO_TAILS, JournalError, Tail
+from ...core.ports import Content, Node, Record
 from .database import Database
 from .engines import Connection, insertion
 from .models import EntryRow, SnapshotRow
@@ -101,9 +101,9 @@ class DatabaseJournal:
         self,
         entries: Sequence[bytes],
         records: Sequence[Record],
-        hashed: Mapping[int, Hashed] = NOTHING_HASHED,
+        tails: Mapping[int, Tail] = NO_TAILS,
     ) -> None:
-        await self._shielded(self._append(list(entries), list(records), dict(hashed)))
+        await self._shielded(self._append(list(entries), list(records), dict(tails)))
 
     async def checkpoint(self, snapshot: bytes) -> None:
         await self._shielded(self._checkpoint(snapshot))
@@ -114,12 +114,12 @@ class DatabaseJournal:
             await asyncio.wait([self._under_way])
 
     async def _append(
-        self, entries: list[bytes], records: list[Record], hashed: dict[int, Hashed]
+        self, entries: list[bytes], records: list[Record], tails: dict[int, Tail]
     ) -> None:
         began = time.perf_counter()
         assert self._sequence is not None, "a journal is loaded first"
         first = self._sequence + 1
-        placed, large = _place(entries, hashed)
+        placed, large = _place(entries, tails)
         pack, begins = await self._write_pack(first, large)
         rows = [
             {
@@ -172,7 +172,7 @@ class DatabaseJournal:
         await self._packs.remove(await self._database.transact(work))
 
     async def _write_pack(
-        self, first: int, parts: Sequence[bytes], fresh: bool = False
+        self, first: int, parts: Sequence[Content], fresh: bool = False
     ) -> tuple[str | None, int]:
         """The pack and where in it the parts begin."""
         if not parts:
@@ -201,17 +201,21 @@ class DatabaseJournal:
 
 
 def _place(
-    entries: Sequence[bytes], hashed: Mapping[int, Hashed]
-) -> tuple[list[_Placed], list[bytes]]:
-    """Where each entry goes, and the entries of the pack."""
-    placed, large, start = [], [], 0
+    entries: Sequence[bytes], tails: Mapping[int, Tail]
+) -> tuple[list[_Placed], list[Content]]:
+    """Where each entry goes, and the content of the pack: nothing is copied for it."""
+    placed: list[_Placed] = []
+    large: list[Content] = []
+    start = 0
     for number, entry in enumerate(entries):
-        crc, length = _sum(entry, hashed.get(number)), len(entry)
+        tail = tails.get(number)
+        content: Content = b"" if tail is None else tail.content
+        crc, length = _sum(entry, tail and tail.digest), len(entry) + len(content)
         if length <= INLINE_MAX:
-            placed.append(_Placed(entry, 0, length, crc))
+            placed.append(_Placed(b"".join((entry, content)), 0, length, crc))
         else:
             placed.append(_Placed(None, start, length, crc))
-            large.append(entry)
+            large += (entry, content)
             start += length
     return placed, large
 
@@ -223,14 +227,14 @@ def _content(name: str, row: Any, packs: dict[str, bytes], start: int) -> bytes:
     return bytes(content)
 
 
-def _sum(entry: bytes, known: Hashed | None) -> int:
-    """An entry's checksum, as its row has it: CRC-32 of its bytes. Of one that ends with what is
-    hashed: CRC-32 of the bytes before that and of the hash, and above 32 bits how many these are,
-    and one. To read an update once more takes as long as to copy it four times.
+def _sum(entry: Content, digest: bytes | None) -> int:
+    """An entry's checksum, as its row has it: CRC-32 of its bytes. Of one whose tail is hashed:
+    CRC-32 of the bytes before that and of the hash, and above 32 bits how many these are, and one.
+    To read an update once more takes as long as to copy it four times.
     """
-    if known is None:
+    if digest is None:
         return zlib.crc32(entry)
-    return (known.start + 1) << 32 | zlib.crc32(known.digest, zlib.crc32(entry[: known.start]))
+    return (len(entry) + 1) << 32 | zlib.crc32(digest, zlib.crc32(entry))
 
 
 def _fits(entry: bytes, crc: int) -> bool:
@@ -238,8 +242,8 @@ def _fits(entry: bytes, crc: int) -> bool:
     if crc >> 32 == 0:
         return _sum(entry, None) == crc
     start = (crc >> 32) - 1
-    digest = hashlib.sha256(memoryview(entry)[start:]).digest()
-    return _sum(entry, Hashed(start, digest)) == crc
+    head, tail = memoryview(entry)[:start], memoryview(entry)[start:]
+    return _sum(head, hashlib.sha256(tail).digest()) == crc
 
 
 def _damaged(message: str) -> JournalError:

@@ -28,6 +28,7 @@ from typing import Protocol, TypeVar
 
 from ...core.node.disk import sync_content, sync_folder, write_all
 from ...core.node.journal import JournalError
+from ...core.ports import Content
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class Packs(Protocol):
     """Large writes by name."""
 
     async def write(
-        self, name: str, parts: Sequence[bytes], fresh: bool = False
+        self, name: str, parts: Sequence[Content], fresh: bool = False
     ) -> tuple[str, int]:
         """Keeps parts, one after the other; durable when it returns. Gives where they are: in a
         pack of this new name, or in one that the same node had begun (not if `fresh`), and where
@@ -90,7 +91,7 @@ class FolderPacks:
             left.unlink()
 
     async def write(
-        self, name: str, parts: Sequence[bytes], fresh: bool = False
+        self, name: str, parts: Sequence[Content], fresh: bool = False
     ) -> tuple[str, int]:
         return await self._on_thread(lambda: self._write(name, parts, fresh))
 
@@ -124,7 +125,7 @@ class FolderPacks:
     def _end(self, node: str) -> None:
         os.close(self._open.pop(node).file)
 
-    def _write(self, name: str, parts: Sequence[bytes], fresh: bool) -> tuple[str, int]:
+    def _write(self, name: str, parts: Sequence[Content], fresh: bool) -> tuple[str, int]:
         matched = NAME.fullmatch(name)
         assert matched, name
         node = matched[1]
@@ -196,7 +197,7 @@ def _set_direct(file: int, wanted: bool) -> bool:
     return True
 
 
-def _write_direct(file: int, start: int, parts: Sequence[bytes], buffer: mmap.mmap) -> bool:
+def _write_direct(file: int, start: int, parts: Sequence[Content], buffer: mmap.mmap) -> bool:
     """Writes whole pages of parts from `start` on, past the system's cache; False: this file system
     takes no such writes after all, and the file is as it was opened. Raises OSError.
     """

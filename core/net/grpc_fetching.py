@@ -281,7 +281,7 @@ class Fetching:
         self._intake.drop(self._home, spool)
         if not spool.intact():
             raise Refused("corrupt transfer", "it does not hash to its name")
-        content = spool.take()
+        content = bytes(spool.take())
         said = Envelope.FromString(content)
         to, field = node_of(said.to), said.WhichOneof("message") or ""
         if node_of(said.sender) != self._home:

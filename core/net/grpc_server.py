@@ -27,7 +27,7 @@ from ..identity.certificates import IdentityError, TlsMaterial, server_credentia
 from ..identity.roles import may_send
 from ..node.codec import envelope_bytes, errand_of, message_of, node_of
 from ..node.hosting import INSECURE, check_loopback
-from ..ports import Node, ProtocolError
+from ..ports import Content, Node, ProtocolError
 from ..wire.link_pb2 import Envelope
 from . import grpc_core
 from .grpc_guard import Connections, Door, Policy, Registrar, Servicer, name_of
@@ -423,9 +423,16 @@ class GrpcHub:
         return self._deliver(peer.node, to, said, content)
 
     def _deliver(
-        self, sender: Node, to: Node, said: Envelope, content: bytes, digest: bytes = b""
+        self,
+        sender: Node,
+        to: Node,
+        said: Envelope,
+        content: Content,
+        digest: bytes = b"",
+        vector: memoryview | None = None,
     ) -> Any:
-        message, about = message_of(said), (said.traceparent, len(content), content, digest)
+        message, size = message_of(said), len(content)
+        about = (said.traceparent, size, content, digest, vector)
         port = self._switch.port(to)
         if port is None or port.offer is None:
             self._switch.deliver(sender, to, message, *about)

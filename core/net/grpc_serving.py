@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 
 from ..errors import DelianError
 from ..identity.roles import may_send
-from ..node.codec import envelope_bytes, node_of
-from ..ports import Node, ProtocolError
+from ..node.codec import envelope_bytes, node_of, read_envelope
+from ..ports import Content, Node, ProtocolError
 from ..wire.link_pb2 import Envelope, Offer, PullRequest, PushReply, Want
 from .grpc_peer import CALL_ENDED, PART_S, SMALL
 from .kept_parts import KeptParts
@@ -28,9 +28,11 @@ from .switch import Switch
 from .traffic import Meter
 from .transfer import Intake, Outbox, Outgoing, Refused, Spool, part_length, read_part
 
-#: Takes an envelope, its bytes and their SHA-256. Gives something to wait for, where the receiver
-#: has no room.
-Deliver = Callable[[Node, Node, Envelope, bytes, bytes], Awaitable[bool] | None]
+#: Takes an envelope, its bytes, their SHA-256 and the vector that the envelope lacks. Gives
+#: something to wait for, where the receiver has no room.
+Deliver = Callable[
+    [Node, Node, Envelope, Content, bytes, memoryview | None], Awaitable[bool] | None
+]
 
 
 class Serving:
@@ -129,7 +131,7 @@ class Serving:
         if not spool.intact():
             raise Refused("corrupt transfer", "it does not hash to its name")
         content = spool.take()
-        said = Envelope.FromString(content)
+        said, vector = read_envelope(content)
         if node_of(said.sender) != node:
             raise Refused("wrong sender", "an envelope of somebody else")
         to = node_of(said.to)
@@ -139,7 +141,7 @@ class Serving:
             raise Refused("not allowed", f"{field} to {to}")
         if port is not None and spool.size > port.limit(node):
             raise Refused("oversized", f"{spool.size} bytes to {to}")
-        waits = self._deliver(node, to, said, content, spool.id)
+        waits = self._deliver(node, to, said, content, spool.id, vector)
         if waits is not None:
             await waits
 

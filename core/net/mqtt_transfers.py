@@ -395,7 +395,7 @@ class Transfers:
         else:
             assert isinstance(sink, _Envelope)
             try:
-                envelope = Envelope.FromString(sink.spool.take())
+                envelope = Envelope.FromString(bytes(sink.spool.take()))
                 await self._peer.take_envelope(envelope, offer.size)
             except (DecodeError, ProtocolError):
                 self._peer.faults.count("malformed", self._peer.other)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from google.protobuf.message import Message
 
 from ..errors import DelianError
-from ..ports import Event, Node, Received
+from ..ports import Content, Event, Node, Received
 from ..wire.blob_pb2 import Blob
 from .limits import MESSAGE_BYTES_DEFAULT, PART_BYTES, TRACEPARENT_MAX, Faults
 from .traffic import Traffic
@@ -183,20 +183,22 @@ class Switch:
         message: Message,
         traceparent: str = "",
         size: int = 0,
-        encoded: bytes = b"",
+        encoded: Content = b"",
         digest: bytes = b"",
+        vector: memoryview | None = None,
     ) -> bool:
         """Hands over a message whose sender the link has authenticated. False: `to` is not here.
 
         size: its bytes, where the link knows them. encoded: its envelope, if it came in one that
-        says just this. digest: SHA-256 of `encoded`, where the link has checked it.
+        says just this. digest: SHA-256 of `encoded`, where the link has checked it. vector: what
+        `message` lacks of an Upload.
         """
         port = self._ports.get(to)
         if port is None:
             self.faults.count("nobody here", sender, to=str(to))
             return False
         self.delivered += 1
-        event = Received(sender, message, encoded, digest)
+        event = Received(sender, message, encoded, digest, vector)
         _post(port, event, _checked(traceparent), size)
         return True
 
@@ -216,15 +218,16 @@ class Switch:
         message: Message,
         traceparent: str = "",
         size: int = 0,
-        encoded: bytes = b"",
+        encoded: Content = b"",
         digest: bytes = b"",
+        vector: memoryview | None = None,
     ) -> bool:
         """`deliver` that waits while the receiver has no room for more."""
         port = self._ports.get(to)
         if port is None or port.offer is None:
-            return self.deliver(sender, to, message, traceparent, size, encoded, digest)
+            return self.deliver(sender, to, message, traceparent, size, encoded, digest, vector)
         self.delivered += 1
-        event = Received(sender, message, encoded, digest)
+        event = Received(sender, message, encoded, digest, vector)
         return await port.offer(event, _checked(traceparent), size)
 
     def deliver_blob(self, sender: Node, to: Node, digest: bytes, size: int) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from google.protobuf.message import Message
 
 from ..node.codec import envelope_bytes
-from ..ports import BLOB_BYTES_MAX, Node, ProtocolError
+from ..ports import BLOB_BYTES_MAX, Content, Node, ProtocolError
 from ..wire.link_pb2 import TRANSFER_BLOB, TRANSFER_ENVELOPE, Offer, Part, TransferKind
 from .limits import (
     ASKED_PER_PEER,
@@ -150,9 +150,13 @@ class Spool:
         """Whether what is here is the whole, and hashes to its name."""
         return self.offset == self.size and self._hash.digest() == self.id
 
-    def take(self) -> bytes:
-        """What is here; afterwards there is nothing here any more."""
+    def take(self) -> Content:
+        """What is here, as it came where that was one piece; afterwards there is nothing here any
+        more.
+        """
         pieces, self._pieces, self.offset = self._pieces, [], 0
+        if len(pieces) == 1 and isinstance(pieces[0], memoryview):
+            return pieces[0]
         return b"".join(pieces)
 
 

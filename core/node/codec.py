@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ..ports import (
     BlobStored,
+    Content,
     Event,
     NewModel,
     Node,
@@ -142,8 +143,21 @@ def envelope(sender: Node, to: Node, message: Message, traceparent: str = "") ->
 
 def envelope_bytes(sender: Node, to: Node, message: Message, traceparent: str = "") -> bytes:
     """`envelope(...)` encoded, without a copy of the message on the way."""
-    head = Envelope(sender=address(sender), to=address(to), traceparent=traceparent)
-    return b"".join(_wrap(head, message))
+    said = traceparent.encode()
+    trace = (_TRACEPARENT, _varint(len(said)), said) if said else ()
+    return b"".join((_SENDER, _address(sender), _TO, _address(to), *trace, *_wrap(message)))
+
+
+def read_envelope(content: Content) -> tuple[Envelope, memoryview | None]:
+    """An envelope decoded. Of an Upload that was encoded as protobuf does it the vector is not
+    copied: it is given beside an envelope that lacks it. Raises DecodeError.
+    """
+    parts = _cut(memoryview(content))
+    if parts is None:
+        return Envelope.FromString(bytes(content)), None
+    head, upload, vector = parts
+    length = _varint(len(upload))
+    return Envelope.FromString(b"".join((head, _UPLOAD, length, upload))), vector
 
 
 def message_of(envelope: Envelope) -> Message:
@@ -171,13 +185,11 @@ def encode(event: Event, now: int) -> bytes:
     """An event that was handled at `now` ns, as a journal entry."""
     match event:
         case Received(encoded=content) if content:
-            head = Entry(now=now).SerializeToString()
-            return b"".join((head, _RECEIVED, _varint(len(content)), content))
+            return b"".join((encode_head(event, now), content))
         case Received(sender, message):
-            body = _wrap(Envelope(sender=address(sender)), message)
+            body = (_SENDER, _address(sender), *_wrap(message))
             length = sum(len(part) for part in body)
-            head = Entry(now=now).SerializeToString()
-            return b"".join((head, _RECEIVED, _varint(length), *body))
+            return b"".join((_now(now), _RECEIVED, _varint(length), *body))
         case TimerFired(name):
             entry = Entry(now=now, timer=name)
         case BlobStored(digest, intact):
@@ -191,6 +203,11 @@ def encode(event: Event, now: int) -> bytes:
             ordered: dict[str, Any] = {ORDER_FIELDS[type(order)]: order}
             entry = Entry(now=now, ordered=journal_pb2.OrderedEvent(**ordered))
     return entry.SerializeToString()
+
+
+def encode_head(event: Received, now: int) -> bytes:
+    """What comes before `event.encoded` in what `encode` gives."""
+    return b"".join((_now(now), _RECEIVED, _varint(len(event.encoded))))
 
 
 def decode(data: bytes) -> tuple[Event, int]:
@@ -287,6 +304,8 @@ def open_snapshot(data: bytes) -> tuple[bytes, int]:
 # ---------------------------------------------------------------- the encoding, by hand
 
 _LENGTH_DELIMITED = 2
+#: Seven bits in each: of 64 bits.
+_VARINT_BYTES_MAX = 10
 
 
 def _varint(number: int) -> bytes:
@@ -304,9 +323,71 @@ def _tag(of: type[Message], field: str) -> bytes:
 
 _RECEIVED = _tag(Entry, "received")
 _TAGS = {kind: _tag(Envelope, field) for kind, field in _ENVELOPE_FIELDS.items()}
+_SENDER, _TO = _tag(Envelope, "sender"), _tag(Envelope, "to")
+_TRACEPARENT = _tag(Envelope, "traceparent")
+_UPLOAD, _VECTOR = _TAGS[round_pb2.Upload], _tag(round_pb2.Upload, "vector")
+_NOW, _TIER, _NUMBER = (
+    _varint(kind.DESCRIPTOR.fields_by_name[field].number << 3)
+    for kind, field in ((Entry, "now"), (Address, "tier"), (Address, "number"))
+)
+_TIER_BYTES = {tier: _TIER + _varint(number) for tier, number in _TIERS.items()}
 
 
-def _wrap(head: Envelope, message: Message) -> tuple[bytes, ...]:
-    """The envelope's bytes with the message in it: its fields come after those of `head`."""
+def _now(now: int) -> bytes:
+    return _NOW + _varint(now) if now else b""
+
+
+def _address(node: Node) -> bytes:
+    """An address with its length before it; like all that is zero, the number 0 is left out."""
+    number = _NUMBER + _varint(node.number) if node.number else b""
+    body = _TIER_BYTES[node.tier] + number
+    return _varint(len(body)) + body
+
+
+def _wrap(message: Message) -> tuple[bytes, ...]:
+    """The last part of an envelope's bytes, which is the message in it."""
     body = message.SerializeToString()
-    return head.SerializeToString(), _TAGS[type(message)], _varint(len(body)), body
+    return _TAGS[type(message)], _varint(len(body)), body
+
+
+def _cut(envelope: memoryview) -> tuple[memoryview, memoryview, memoryview] | None:
+    """Of an envelope that ends with an Upload that ends with its vector: what comes before the
+    Upload, what of it comes before the vector, and the vector. None: it is another one.
+    """
+    at = _skip(envelope, 0, (_SENDER, _TO, _TRACEPARENT))
+    start, end = _field(envelope, at, _UPLOAD)
+    if end != len(envelope):
+        return None
+    inside = start
+    while inside < end and envelope[inside] & 7 == 0 and envelope[inside] < 0x80:
+        inside = _read_varint(envelope, inside + 1)[1]
+    first, last = _field(envelope, inside, _VECTOR)
+    if last != end or first == last:
+        return None
+    return envelope[:at], envelope[start:inside], envelope[first:]
+
+
+def _skip(data: memoryview, at: int, tags: tuple[bytes, ...]) -> int:
+    """Where the first field begins that has none of these tags."""
+    for tag in tags:
+        end = _field(data, at, tag)[1]
+        at = end if 0 <= end <= len(data) else at
+    return at
+
+
+def _field(data: memoryview, at: int, tag: bytes) -> tuple[int, int]:
+    """Where the content of the field at `at` begins and ends; (-1, -1): it has another tag."""
+    if data[at : at + len(tag)] != tag:
+        return -1, -1
+    length, start = _read_varint(data, at + len(tag))
+    return start, start + length
+
+
+def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
+    """The number at `at`, and where it ends; a number that ends nowhere ends behind all."""
+    number = 0
+    for shift, byte in enumerate(data[at : at + _VARINT_BYTES_MAX]):
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return number, at + shift + 1
+    return 0, len(data) + 1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import DelianError
+from ..ports import Content
 
 #: Buffers in one writev (IOV_MAX of Linux and macOS).
 _PARTS_MAX = 1024
@@ -101,7 +102,7 @@ class FolderDisk:
             os.close(fd)
 
 
-def write_all(fd: int, parts: Sequence[bytes]) -> None:
+def write_all(fd: int, parts: Sequence[Content]) -> None:
     """Writes buffers one after the other, large ones without a copy, however little the system
     takes at a time. Raises OSError.
     """

@@ -41,11 +41,11 @@ from ..ports import (
 from ..snapshot import SnapshotError
 from .blobs import BlobStore
 from .clock import SteadyClock, WallClock
-from .codec import decode, encode, open_snapshot, seal_snapshot
+from .codec import decode, encode, encode_head, open_snapshot, seal_snapshot
 from .effects import Carrier, Effects
 from .executor import ProgramRunner
 from .inbox import Inbox, Item
-from .journal import Hashed, Journal
+from .journal import Journal, Tail
 from .once import Once
 from .traces import Traces, current
 
@@ -102,10 +102,17 @@ class _Batch:
     """Events that were handled, and what is to be done about them once they are durable."""
 
     entries: list[bytes] = field(default_factory=list)
-    hashed: dict[int, Hashed] = field(default_factory=dict)
+    tails: dict[int, Tail] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     effects: list[tuple[Effect, str]] = field(default_factory=list)  # with their traceparent
     size: int = 0
+
+    def add(self, entry: bytes, tail: Tail | None) -> None:
+        if tail is not None:
+            self.tails[len(self.entries)] = tail
+            self.size += len(tail.content)
+        self.entries.append(entry)
+        self.size += len(entry)
 
 
 class Driver:
@@ -297,7 +304,7 @@ class Driver:
                     "start the node once with the version of delian that wrote it, and close it",
                 ) from fault
             self._clock.raise_to(now)
-            self._since.add(entry)
+            self._since.add(1, len(entry))
             self.counters["replayed"] += 1
             if number % _REPLAY_STRIDE == _REPLAY_STRIDE - 1:
                 await asyncio.sleep(0)
@@ -327,9 +334,8 @@ class Driver:
             if effects.is_current(item):
                 self._handle(item, batch)
         if batch.entries:
-            await self._journal.append(batch.entries, batch.records, batch.hashed)
-            for entry in batch.entries:
-                self._since.add(entry)
+            await self._journal.append(batch.entries, batch.records, batch.tails)
+            self._since.add(len(batch.entries), batch.size)
             self.counters["entries"] += len(batch.entries)
             self.counters["entry bytes"] += batch.size
             self.counters["batches"] += 1
@@ -349,7 +355,10 @@ class Driver:
         event, machine = item.event, self.machine
         now = self._clock.now()
         # Before it is handled: nobody promises that an array is not changed in place.
-        entry = encode(event, now)
+        if isinstance(event, Received) and event.digest:
+            entry, tail = encode_head(event, now), Tail(event.encoded, event.digest)
+        else:
+            entry, tail = encode(event, now), None
         self.counters["events"] += 1
         traceparent = item.traceparent
         if self._traces is not None:
@@ -364,11 +373,7 @@ class Driver:
         passed_on = getattr(machine, "passed_on", False)
         told = not passed_on and any(type(effect) is not Record for effect in effects)
         if changed or told:
-            if isinstance(event, Received) and event.digest:
-                start = len(entry) - len(event.encoded)
-                batch.hashed[len(batch.entries)] = Hashed(start, event.digest)
-            batch.entries.append(entry)
-            batch.size += len(entry)
+            batch.add(entry, tail)
             batch.records += [e for e in effects if isinstance(e, Record)]
         else:
             self.counters["skipped"] += 1
@@ -401,9 +406,9 @@ class _Since:
     entries: int = 0
     size: int = 0
 
-    def add(self, entry: bytes) -> None:
-        self.entries += 1
-        self.size += len(entry)
+    def add(self, entries: int, size: int) -> None:
+        self.entries += entries
+        self.size += size
 
     def is_due(self, limits: DriverLimits) -> bool:
         """Whether a snapshot should take the entries' place. Not while it would cost more to write

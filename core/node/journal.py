@@ -15,23 +15,33 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
-from ..ports import Record
+from ..ports import Content, Record
 from .disk import FolderDisk, FolderLock
 from .segments import JournalError, Segments
 
-__all__ = ["NOTHING_HASHED", "FileJournal", "Hashed", "Journal", "JournalError"]
+__all__ = ["NO_TAILS", "FileJournal", "Journal", "JournalError", "Tail", "whole"]
 
 T = TypeVar("T")
 
 
-class Hashed(NamedTuple):
-    """An entry whose bytes from `start` on are known to have this SHA-256."""
+class Tail(NamedTuple):
+    """How an entry goes on, and the SHA-256 of that: content that is large, and hashed already."""
 
-    start: int
+    content: Content
     digest: bytes
 
 
-NOTHING_HASHED: Mapping[int, Hashed] = MappingProxyType({})
+NO_TAILS: Mapping[int, Tail] = MappingProxyType({})
+
+
+def whole(entries: Sequence[bytes], tails: Mapping[int, Tail]) -> list[bytes]:
+    """The entries with their tails."""
+    if not tails:
+        return list(entries)
+    return [
+        b"".join((entry, tails[number].content)) if number in tails else entry
+        for number, entry in enumerate(entries)
+    ]
 
 
 class Journal(Protocol):
@@ -46,12 +56,12 @@ class Journal(Protocol):
         self,
         entries: Sequence[bytes],
         records: Sequence[Record],
-        hashed: Mapping[int, Hashed] = NOTHING_HASHED,
+        tails: Mapping[int, Tail] = NO_TAILS,
     ) -> None:
         """Adds entries; durable when it returns, all or none of them. Raises JournalError.
 
         records: facts that came of these entries, for a journal that keeps tables of them too.
-        hashed: what is known of some entries, by position: a journal needs no sum of its own there.
+        tails: of some entries, by position. A journal needs no sum of its own of them.
         """
 
     async def checkpoint(self, snapshot: bytes) -> None:
@@ -83,10 +93,10 @@ class FileJournal:
         self,
         entries: Sequence[bytes],
         records: Sequence[Record],
-        hashed: Mapping[int, Hashed] = NOTHING_HASHED,
+        tails: Mapping[int, Tail] = NO_TAILS,
     ) -> None:
         segments = self._loaded()
-        await self._on_thread(lambda: segments.append(entries))
+        await self._on_thread(lambda: segments.append(whole(entries, tails)))
 
     async def checkpoint(self, snapshot: bytes) -> None:
         segments = self._loaded()

@@ -15,7 +15,7 @@ from ..ports import Record, Rng
 from ..wire.blob_pb2 import BlobRef
 from .blobs import BlobError, BlobsFull, check_digest
 from .disk import Disk
-from .journal import NOTHING_HASHED, Hashed
+from .journal import NO_TAILS, Tail, whole
 from .segments import Segments
 
 #: What a disk writes as a whole.
@@ -159,9 +159,9 @@ class DiskJournal:
         self,
         entries: Sequence[bytes],
         records: Sequence[Record],
-        hashed: Mapping[int, Hashed] = NOTHING_HASHED,
+        tails: Mapping[int, Tail] = NO_TAILS,
     ) -> None:
-        self.segments.append(entries)
+        self.segments.append(whole(entries, tails))
 
     async def checkpoint(self, snapshot: bytes) -> None:
         self.segments.checkpoint(snapshot)

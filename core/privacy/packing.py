@@ -46,14 +46,14 @@ def pack(vector: Vector, bits: int) -> bytes:
     return out.reshape(-1)[: packed_bytes(len(vector), bits)].tobytes()
 
 
-def is_packed(content: bytes, length: int, bits: int) -> bool:
+def is_packed(content: bytes | memoryview, length: int, bits: int) -> bool:
     """Whether `unpack` takes it."""
     unused = -length * bits % 8
     fits = len(content) == packed_bytes(length, bits)
     return fits and not (content and content[-1] >> (8 - unused))
 
 
-def unpack(content: bytes, length: int, bits: int) -> Vector:
+def unpack(content: bytes | memoryview, length: int, bits: int) -> Vector:
     """The reverse of `pack`: u32[length], each below 2^bits. Raises PackingError when `content` is
     of another length, or has bits after the last element.
     """

@@ -290,6 +290,16 @@ def add(total: Vector, vector: Vector) -> None:
     np.add(total, vector, out=total)
 
 
+def add_packed(total: Vector, content: bytes | memoryview, plan: RingPlan) -> None:
+    """Adds a vector as it travels (see `packed`): of 32 bits without a copy of it. Raises
+    PackingError.
+    """
+    if plan.bits == BITS:
+        np.add(total, np.frombuffer(content, "<u4"), out=total)
+    else:
+        add(total, unpacked(content, plan))
+
+
 def settled(total: Vector, plan: RingPlan) -> Vector:
     """The elements' lower `bits`, read as signed: u32[n], two's complement in 32 bits. The same
     array where the ring has 32 bits.
@@ -309,12 +319,12 @@ def packed(vector: Vector, plan: RingPlan) -> bytes:
     return packing.pack(vector, plan.bits)
 
 
-def is_packed(content: bytes, plan: RingPlan) -> bool:
+def is_packed(content: bytes | memoryview, plan: RingPlan) -> bool:
     """Whether `unpacked` takes it."""
     return packing.is_packed(content, plan.length, plan.bits)
 
 
-def unpacked(content: bytes, plan: RingPlan) -> Vector:
+def unpacked(content: bytes | memoryview, plan: RingPlan) -> Vector:
     """The reverse of `packed`, settled: a new array. Raises PackingError for what is none."""
     if plan.bits == BITS:
         return np.frombuffer(content, "<u4").astype(np.uint32)

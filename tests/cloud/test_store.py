@@ -31,7 +31,7 @@ from delian.cloud.store.models import (
     RunRow,
 )
 from delian.cloud.store.packs import FolderPacks
-from delian.core.node.journal import Hashed, JournalError
+from delian.core.node.journal import JournalError, Tail
 from delian.core.ports import CLOUD, Node, Record, Tier
 from delian.core.wire.operator_pb2 import PlanMessage
 from sqlalchemy import insert, select, update
@@ -238,7 +238,7 @@ def test_large_entries_stay_out_of_the_database_and_go_with_the_checkpoint(tmp_p
 @pytest.mark.parametrize("size", [100, len(LARGE)])
 def test_an_entry_that_came_with_its_hash_is_checked_by_it(store, tmp_path, size):
     content = LARGE[:size]
-    hashed = {1: Hashed(4, hashlib.sha256(content).digest())}
+    tails = {1: Tail(memoryview(content), hashlib.sha256(content).digest())}
 
     async def load():
         async with opened(store, tmp_path) as (journal, _):
@@ -248,7 +248,7 @@ def test_an_entry_that_came_with_its_hash_is_checked_by_it(store, tmp_path, size
         async with opened(store, tmp_path) as (journal, _):
             await journal.load()
             await journal.checkpoint(b"first")
-            await journal.append([b"one", b"head" + content, b"two"], [], hashed)
+            await journal.append([b"one", b"head", b"two"], [], tails)
         assert (await load())[1] == [b"one", b"head" + content, b"two"]
         for damaged in (b"Head" + content, b"head" + content[:-1] + b"!"):
             async with opened(store, tmp_path) as (journal, database):

@@ -228,10 +228,10 @@ class SlowJournal:
             self.inner.close,
         )
 
-    async def append(self, entries, records, hashed):
+    async def append(self, entries, records, tails):
         await asyncio.sleep(self.seconds)
         if self.fault is not None:
             raise self.fault
-        await self.inner.append(entries, records, hashed)
+        await self.inner.append(entries, records, tails)
         self.appends += 1
         self.durable += [decode(entry)[0] for entry in entries]

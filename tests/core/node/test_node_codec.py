@@ -30,6 +30,7 @@ from delian.core.wire.journal_pb2 import Entry, OrderedEvent
 from delian.core.wire.link_pb2 import Address, Envelope, Goodbye, Offer
 from delian.core.wire.round_pb2 import FailureReason, Upload
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,6 +106,41 @@ def plain(event):
         listed = None if vector is None else (str(vector.dtype), vector.tolist())
         return event.ticket, dataclasses.replace(event.outcome, vector=listed)
     return event
+
+
+@settings(max_examples=200, deadline=None)
+@given(NODES, NODES, messages(Upload), st.text(max_size=60), st.data())
+def test_an_upload_is_read_with_its_vector_beside_it(sender, to, upload, trace, data):
+    said = codec.envelope(sender, to, upload, trace)
+    content = said.SerializeToString()
+    assert codec.envelope_bytes(sender, to, upload, trace) == content
+    read, vector = codec.read_envelope(memoryview(b"-" + content)[1:])
+    assert (vector is None) == (not upload.vector)
+    if vector is not None:
+        assert not read.upload.vector and vector.obj[1:] == content
+        read.upload.vector = bytes(vector)
+    assert read == said
+    # Whatever else the bytes are, they are read as protobuf reads them, or not at all.
+    at = data.draw(st.integers(0, len(content)))
+    for other in (content[:at], content + content, content[:at] + content):
+        assert _full(other) == _beside(other)
+
+
+def _full(content):
+    try:
+        return Envelope.FromString(content)
+    except DecodeError:
+        return None
+
+
+def _beside(content):
+    try:
+        read, vector = codec.read_envelope(content)
+    except DecodeError:
+        return None
+    if vector is not None:
+        read.upload.vector = bytes(vector)
+    return read
 
 
 @settings(max_examples=300, deadline=None)

@@ -21,6 +21,7 @@ from delian.core.node.memory import MemoryBlobs
 from delian.core.ports import CLOUD, Node, Received, Tier
 from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.link_pb2 import Envelope
+from delian.core.wire.round_pb2 import Upload
 
 WAIT_S = 20.0
 UPDATE_BYTES_MAX = 32 * 2**20
@@ -55,7 +56,16 @@ class Station:
 
     @property
     def messages(self) -> list[object]:
-        return [event.message for event in self.received]
+        """What came, with the vectors that stood beside it."""
+        found = []
+        for event in self.received:
+            message = event.message
+            if event.vector is not None:
+                assert not message.vector
+                message = Upload(vector=bytes(event.vector))
+                message.MergeFrom(event.message)
+            found.append(message)
+        return found
 
     def send(self, to: Node, message: object, traceparent: str = "") -> None:
         self.switch.send(self.node, to, message, traceparent)
