@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         jacfwd,
         jacrev,
         jvp,
+        mixed_precision,
         module,
         value_and_grad,
         vjp,
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
     from .core.frontend import trace
     from .core.ir import Tensor
     from .core.low_precision import bfloat16
+    from .core.precision import all_finite, loss_scale
     from .core.tree import static
 
 #: Public name -> (module, name in it); no second name where the module itself is meant.
 _PUBLIC = {
     "Tensor": (".core.ir", "Tensor"),
     "DelianError": (".core.errors", "DelianError"),
+    "all_finite": (".core.precision", "all_finite"),
     "bfloat16": (".core.low_precision", "bfloat16"),
     "checkpoint": (".core.api", "checkpoint"),
     "compile": (".core.api", "compile"),
@@ -57,6 +60,8 @@ _PUBLIC = {
     "jacrev": (".core.api", "jacrev"),
     "jvp": (".core.api", "jvp"),
     "learn": (".core.learn", None),
+    "loss_scale": (".core.precision", "loss_scale"),
+    "mixed_precision": (".core.api", "mixed_precision"),
     "module": (".core.api", "module"),
     "nn": (".core.nn", None),
     "ops": (".core.functional", None),
@@ -72,6 +77,7 @@ _PUBLIC = {
 __all__ = [
     "DelianError",
     "Tensor",
+    "all_finite",
     "bfloat16",
     "checkpoint",
     "compile",
@@ -86,6 +92,8 @@ __all__ = [
     "jacrev",
     "jvp",
     "learn",
+    "loss_scale",
+    "mixed_precision",
     "module",
     "nn",
     "ops",

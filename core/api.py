@@ -368,6 +368,19 @@ def custom_vjp(
     return Derivative("custom_vjp", f, extra=(forward, reverse))
 
 
+def mixed_precision(f: Callable[..., Any], dtype: Any = np.float16) -> Any:
+    """The function with its products of matrices and convolutions in 16 bits, the rest in f32.
+
+    Weights, results and gradients stay f32 where they were. With f16, gradients that are too small
+    for it are lost: scale the loss with `dl.loss_scale`. bf16 needs none.
+
+    Args:
+        f: any function; take its gradient after: dl.grad(dl.mixed_precision(loss, dl.bfloat16)).
+        dtype: np.float16 or dl.bfloat16.
+    """
+    return Derivative("mixed_precision", f, extra=(np.dtype(dtype), None))
+
+
 __all__ += [
     "Derivative",
     "checkpoint",
@@ -376,6 +389,7 @@ __all__ += [
     "hvp",
     "jacfwd",
     "jacrev",
+    "mixed_precision",
     "tree",
     "vmap",
 ]

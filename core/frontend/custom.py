@@ -7,7 +7,7 @@ program but its arguments, since its rule gives cotangents for those alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,39 @@ if TYPE_CHECKING:
 
 def checkpoint(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Calls a function so that a derivative through the call keeps its arguments alone."""
-    from ..passes.simplify import simplify
     from ..transforms.checkpoint import checkpoint as transform
+
+    return _transformed(s, t.f, args, kwargs, transform, "checkpoint")
+
+
+def mixed_precision(
+    s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Calls a function with its products of matrices and convolutions in 16 bits."""
+    from ..transforms.precision import mixed_precision as transform
+
+    dtype = arithmetic.numpy_dtype(s, t.extra[0])
+    if not dtype.is_half:
+        text = f"mixed precision computes in float16 or bfloat16, not {dtype.value}"
+        raise s.error("DL116", text, "dl.mixed_precision(f, np.float16)")
+    name = "mixed_precision"
+    return _transformed(s, t.f, args, kwargs, lambda block: transform(block, dtype), name)
+
+
+def _transformed(
+    s: Specialiser,
+    f: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    transform: Callable[[Block], Block],
+    name: str,
+) -> Any:
+    """Calls a function whose operations, closed as a block, are transformed."""
+    from ..passes.simplify import simplify
 
     at = s.loc
     with s.inside(s.new_scope()) as scope:
-        result = calls.call(s, t.f, args, kwargs)
+        result = calls.call(s, f, args, kwargs)
         if at is not None:
             s.at(at)
         leaves, structure = tree.flatten(result)
@@ -37,7 +64,7 @@ def checkpoint(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mappin
     results = [v.value for v in made if type(v) is Tensor]
     free = free_values(scope.ops, (), results)
     small = simplify(close(scope, (), free, (), results))
-    block = operators.python(s, lambda: transform(small), "checkpoint")
+    block = operators.python(s, lambda: transform(small), name)
     values = iter(s.scope.inline(block, free))
     out = [Tensor(next(values), v.weak) if type(v) is Tensor else v for v in made]
     return joins.rebuilt(s, structure, out)

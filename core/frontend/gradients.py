@@ -33,6 +33,7 @@ Kind = Literal[
     "vmap",
     "checkpoint",
     "custom_vjp",
+    "mixed_precision",
 ]
 
 
@@ -40,7 +41,8 @@ class Transform:
     """A derivative of a function, or the function over many lanes. `delian.core.api` makes them
     callable outside a program.
 
-    `extra` are the (in_axes, out_axes) of a vmap, the (forward, reverse) of a custom_vjp.
+    `extra` are the (in_axes, out_axes) of a vmap, the (forward, reverse) of a custom_vjp,
+    the (dtype, None) of mixed_precision.
     """
 
     __slots__ = ("argnums", "extra", "f", "has_aux", "kind")
@@ -118,6 +120,8 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
         return lanes.call(s, t, args, kwargs)
     if t.kind == "checkpoint":
         return custom.checkpoint(s, t, args, kwargs)
+    if t.kind == "mixed_precision":
+        return custom.mixed_precision(s, t, args, kwargs)
     if t.kind == "custom_vjp":
         return custom.call(s, t, args, kwargs)
     if t.kind == "jvp":
