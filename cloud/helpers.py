@@ -160,7 +160,7 @@ class HelpedMachine(WaveMachine):
             for edge, request in batch.requests.items():
                 self.send(Node(Tier.EDGE, edge), request)
         state.help_tries += 1
-        size = self.plan.ring.nbytes * len(state.opening)
+        size = self.plan.ring.wire_bytes * len(state.opening)
         pause = self.backoff.pause(state.help_tries, size)
         self.set_timer(TIMER, min(self.now + pause, max(self.now, state.help_ends_ns)))
 
@@ -177,7 +177,7 @@ class HelpedMachine(WaveMachine):
         """Takes a helper's masks out of a batch."""
         batch = self._batch_of(message)
         assert batch is not None
-        masks: Vector = np.frombuffer(message.sum, "<u4")
+        masks = ring.unpacked(message.sum, self.plan.ring)
         np.subtract(batch.total, masks, out=batch.total)
         del batch.requests[message.edge]
         if not self._owing_helpers():
@@ -189,7 +189,7 @@ class HelpedMachine(WaveMachine):
 
     def refusal(self, message: HelpSum) -> str:
         """Why a helper's answer is of no use, in words; nothing where it is."""
-        if message.refusal == HELP_GIVEN and len(message.sum) == self.plan.ring.nbytes:
+        if message.refusal == HELP_GIVEN and ring.is_packed(message.sum, self.plan.ring):
             return ""
         known = message.refusal in HelpRefusal.values() and message.refusal != HELP_GIVEN
         reason = HelpRefusal.Name(message.refusal if known else MALFORMED)

@@ -8,10 +8,9 @@ are in the program that adds them up. After a restart what was being added up is
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..core.machine import Machine
 from ..core.ports import CLOUD, NewModel, Outcome, ProgramStopped, RunProgram, wire_size
+from ..core.privacy.ring import RingPlan, packed
 from ..core.secagg.helper import Helper
 from ..core.wire.helper_pb2 import HELP_GIVEN, HelpRefusal, HelpRequest, HelpSum
 from .state import HELPING_MAX, EdgePolicy, EdgeState, Helping
@@ -62,12 +61,14 @@ class HelperMachine(Machine[EdgeState]):
                 ),
             )
             return
-        nbytes = 4 * answer.length
-        if sum(one.nbytes for one in state.helping.values()) + nbytes > self.policy.sum_bytes_max:
+        assert answer.ring is not None
+        busy = sum(RingPlan.of(one.ring).nbytes for one in state.helping.values())
+        if busy + answer.ring.nbytes > self.policy.sum_bytes_max:
             return  # it is asked for again
         state.tickets += 1
-        state.helping[state.tickets] = Helping(message.run, message.batch, nbytes)
-        arguments = (list(answer.keys), answer.length, answer.suite)
+        plan = answer.ring.message()
+        state.helping[state.tickets] = Helping(message.run, message.batch, plan)
+        arguments = (list(answer.keys), answer.ring.length, answer.suite)
         self.emit(RunProgram(state.tickets, "masks", (), arguments))
 
     def give(self, subject: tuple[int, Outcome | NewModel | ProgramStopped]) -> None:
@@ -75,7 +76,7 @@ class HelperMachine(Machine[EdgeState]):
         batch = self.state.helping.pop(ticket)
         if not isinstance(outcome, Outcome) or outcome.vector is None:
             return  # there was no memory, say; it is asked for again
-        content = np.asarray(outcome.vector).astype("<u4", copy=False).tobytes()
+        content = packed(outcome.vector, RingPlan.of(batch.ring))
         message = HelpSum(run=batch.run, batch=batch.batch, edge=self.state.edge)
         size = wire_size(message, len(content))
         message.sum = content

@@ -9,7 +9,7 @@ from ..core.machine import Backoff
 from ..core.ports import DEVICES_PER_EDGE_MAX, MS, SECOND, Vector
 from ..core.secagg.helper import Ledger
 from ..core.wire.admission_pb2 import Pace
-from ..core.wire.round_pb2 import EdgeSum, EdgeTask
+from ..core.wire.round_pb2 import EdgeSum, EdgeTask, RingPlan
 from ..core.wire.secure_pb2 import MaskSeeds
 
 #: In `answers`: the update is in a sum; or it did not fit. All that is above zero is a
@@ -99,11 +99,11 @@ class Closed:
 
 @dataclass(slots=True)
 class Helping:
-    """A batch of a run whose masks are being added up. nbytes: of their sum."""
+    """A batch of a run whose masks are being added up, in this ring."""
 
     run: int
     batch: int
-    nbytes: int
+    ring: RingPlan
 
 
 @dataclass(slots=True)

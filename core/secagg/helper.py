@@ -242,14 +242,14 @@ class Ledger:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a helper says to a request. keys: of the masks to be added up, 32 bytes and a sign each;
-    length: of the sum.
+    ring: of the sum.
     """
 
     refusal: HelpRefusal = HELP_GIVEN
     bad: tuple[int, ...] = ()
     keys: tuple[tuple[bytes, int], ...] = ()
     suite: int = 0
-    length: int = 0
+    ring: RingPlan | None = None
 
 
 class Helper:
@@ -306,7 +306,7 @@ class Helper:
                 bad.append(one.device)
         if bad:
             return Answer(BAD_SEEDS, tuple(sorted(set(bad))))
-        return Answer(keys=tuple(keys), suite=batch.parts[0].session.suite, length=batch.length)
+        return Answer(keys=tuple(keys), suite=batch.parts[0].session.suite, ring=batch.ring)
 
     def _open(self, helpers: Helpers, place: int, one: MaskSeeds) -> bytes:
         """The key of a device's mask."""
@@ -322,11 +322,11 @@ class Helper:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A request that makes sense. seeds: each with the part that it belongs to."""
+    """A request that makes sense. seeds: each with the part that it belongs to. ring: of a sum."""
 
     parts: tuple[Helpers, ...]
     seeds: tuple[tuple[Helpers, MaskSeeds], ...]
-    length: int
+    ring: RingPlan
 
     def digest(self) -> bytes:
         """Which devices, and which of their seeds."""
@@ -353,12 +353,13 @@ def _read(request: HelpRequest) -> _Batch:
             raise SecureError("batch", "devices that are not in order")
         if not all(are_seeds(one, 1) for one in devices):
             raise SecureError("batch", "a seed that is none")
-        shapes.add((helpers.session.suite, RingPlan.of(part.task.ring).length))
+        ring = RingPlan.of(part.task.ring)
+        shapes.add((helpers.session.suite, ring.length, ring.bits))
         parts.append(helpers)
         seeds += [(helpers, one) for one in devices]
     if len(shapes) > 1:
         raise SecureError("batch", "updates of different lengths")
-    return _Batch(tuple(parts), tuple(seeds), shapes.pop()[1])
+    return _Batch(tuple(parts), tuple(seeds), ring)
 
 
 def _note(ledger: Ledger, run: int, number: int, batch: _Batch) -> bool:

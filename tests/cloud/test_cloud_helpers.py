@@ -122,7 +122,9 @@ class Bench(_bench.Bench):
     def answer(self, edge, request, **changes):
         """A helper's own answer."""
         found = self.helpers[edge].answer(request, self.ledgers[edge])
-        total = masks_of(found.keys, found.length, found.suite).tobytes() if found.keys else b""
+        total = b""
+        if found.ring is not None:
+            total = masks_of(found.keys, found.ring.length, found.suite).tobytes()
         fields = {"refusal": found.refusal, "bad": found.bad, "sum": total, **changes}
         message = HelpSum(run=request.run, batch=request.batch, edge=edge, **fields)
         return self.hears(edge, message, after=SECOND)

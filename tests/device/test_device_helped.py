@@ -74,7 +74,7 @@ def opened(upload, edges=(4, 5)):
             )
         answer = one.answer(HelpRequest(run=1, batch=1, parts=[part]), Ledger())
         assert answer.refusal == HELP_GIVEN
-        rest -= masks_of(answer.keys[:1], answer.length, answer.suite)
+        rest -= masks_of(answer.keys[:1], answer.ring.length, answer.suite)
     return rest
 
 

@@ -49,7 +49,7 @@ def plan(**changes):
 
 
 def run(made, seed=1, observer=None):
-    one = Federation(made, StubTraining(RING), seed, observer=observer)
+    one = Federation(made, StubTraining(made.ring), seed, observer=observer)
     return one.run(), one.weights
 
 
@@ -71,13 +71,16 @@ def steps(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("helpers", [(3,), (3, 4)])
-def test_where_ages_count_alike_the_models_are_those_of_a_run_without_masks(helpers, monkeypatch):
+@pytest.mark.parametrize(("helpers", "bits"), [((3,), 32), ((3, 4), 32), ((3, 4), 16)])
+def test_where_ages_count_alike_the_models_are_those_of_a_run_without_masks(
+    helpers, bits, monkeypatch
+):
     """What is asked of helpers takes no time here: both runs see the same at the same moments."""
     monkeypatch.setattr(federation, "MASKS_NS", 0)
     monkeypatch.setattr(staleness, "staleness_weight", lambda tau: 1.0)
     fleet = Fleet(20, 3, {"fast": 1.0, "slow": 1.0}, MIXED, link=INSTANT)
-    instant = plan(fleet=fleet, edge_link=INSTANT, rounds=8)
+    ring = replace(RING, bits=bits)
+    instant = plan(fleet=fleet, edge_link=INSTANT, rounds=8, ring=ring)
     plain, weights = run(instant)
     helped, same = run(replace(instant, secure=secure(*helpers)))
     assert [r.reported for r in helped.rounds] == [r.reported for r in plain.rounds]

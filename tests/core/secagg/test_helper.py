@@ -69,7 +69,7 @@ def request(devices=DEVICES, batch=1, place=0, task=None, **changes) -> HelpRequ
 
 def added(answer: Answer) -> np.ndarray:
     assert answer.refusal == HELP_GIVEN
-    return helper.masks_of(answer.keys, answer.length, answer.suite)
+    return helper.masks_of(answer.keys, answer.ring.length, answer.suite)
 
 
 def total(vectors) -> np.ndarray:
