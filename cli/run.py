@@ -297,7 +297,31 @@ def _sentence(kind: str, facts: dict[str, Any], rounds: int) -> str:
         return f"model {facts['round']} judged by {facts['devices']} devices: {told}"
     if kind == "phase":
         return f"{facts['phase']}{why}"
+    if kind == "rolled_back":
+        return (
+            f"round {facts['round'] - 1} is rolled back to model {facts['to']}: personal"
+            f" loss={facts['loss']:.4g} (best {facts['best']:.4g})"
+            f" accuracy={facts['accuracy']:.4g} (best {facts['best_accuracy']:.4g})"
+        )
+    if kind in ("session", "session_step"):
+        return _of_session(kind, facts, why)
     return f"{kind.replace('_', ' ')}{why}"
+
+
+def _of_session(kind: str, facts: dict[str, Any], why: str) -> str:
+    """Of secure aggregation: a step that begins, or a session that is over."""
+    name = f"round {facts['round']} attempt {facts['attempt']}"
+    if kind == "session_step":
+        silent = f", {facts['silent']} silent" if facts["silent"] else ""
+        return f"{name}: {facts['phase']}, with {facts['devices']} devices{silent}"
+    if why:
+        return f"{name}: masked sum failed{why}"
+    took = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in facts["seconds"].items())
+    gone = facts["asked"] - facts["summed"]
+    return (
+        f"{name}: masked sum of {facts['summed']} of {facts['asked']} devices is open,"
+        f" {gone} dropped out ({took})"
+    )
 
 
 def _prepare(

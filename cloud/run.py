@@ -494,29 +494,43 @@ class RunMachine(Machine[RunState]):
             devices=len(devices),
             sum=self._sum_digest(attempt),
         )
-        self._compare(found["personalised_loss"], attempt.weights)
+        self._compare(found["personalised_loss"], found["personalised_accuracy"], attempt)
 
     def _skip(self, why: str) -> None:
         self.record("evaluation_skipped", run=self.plan.run, round=self.state.round - 1, why=why)
 
-    def _compare(self, loss: float, weights: BlobRef) -> None:
+    def _compare(self, loss: float, accuracy: float, attempt: Attempt) -> None:
         """Counts the evaluations since the best one; goes back to that model's weights where this
-        one is so much worse as the plan says.
+        one is so much worse as the plan says, in its loss or in its accuracy.
         """
-        state, best, limit = self.state, self.state.best, self.plan.rollback_worse
-        if best is None or loss < best - abs(best) * self.plan.improvement_min:
+        state, plan, best, back = self.state, self.plan, self.state.best, self.state.best_weights
+        lost = state.best_accuracy - accuracy
+        falls = back is not None and 0 < plan.rollback_accuracy < lost
+        if not falls and (best is None or loss < best - abs(best) * plan.improvement_min):
             state.best, state.worse = loss, 0
-            if limit:
-                old, state.best_weights = state.best_weights, weights
-                if old is not None:
-                    self._drop(old.digest)
+            if plan.rollback_worse or plan.rollback_accuracy:
+                state.best_weights, state.best_accuracy = attempt.weights, accuracy
+                state.best_round = attempt.round - 1
+                if back is not None:
+                    self._drop(back.digest)
             return
         state.worse += 1
-        back = state.best_weights
-        if back is None or not limit or loss <= best + abs(best) * limit:
+        assert best is not None
+        rises = plan.rollback_worse > 0 and loss > best + abs(best) * plan.rollback_worse
+        if back is None or not (falls or rises):
             return
-        facts = {"model": back.digest, "left": weights.digest, "loss": loss, "best": best}
-        self.record("rolled_back", run=self.plan.run, round=state.round, **facts)
+        self.record(
+            "rolled_back",
+            run=plan.run,
+            round=state.round,
+            model=back.digest,
+            left=attempt.weights.digest,
+            to=state.best_round,
+            loss=loss,
+            best=best,
+            accuracy=accuracy,
+            best_accuracy=state.best_accuracy,
+        )
         if state.ordered is None:  # an operator's word counts for more
             state.ordered = back
 

@@ -151,6 +151,7 @@ class Sessions:
         if book.server.phase is Phase.UNMASKING:
             raise SecureError("few", session.explain())
         book.ended_ns.append(self._machine.now)
+        asked = len(book.server.members or book.server.asked)
         if book.server.phase is Phase.KEYS:
             told = list(session.close_keys())
             self._wait(attempt, SHARES_PART)
@@ -158,6 +159,7 @@ class Sessions:
             self._machine.cancel_timer(_timer(attempt))
             told = list(session.close_shares())
         self._push(attempt, told)
+        self._note(attempt, asked, len(told))
 
     def strangers(self, attempt: Attempt) -> list[int]:
         """Devices whose updates are in the sums and have no part in the session: nobody can take
@@ -181,6 +183,7 @@ class Sessions:
         book.step_ends_ns = self._machine.now + self._machine.plan.round_ns // UNMASK_PART
         self._repeat(attempt)
         self._push(attempt, list(told))
+        self._note(attempt, _count(book.server.sharers), len(told))
 
     def program(self, attempt: Attempt) -> tuple[Any, ...]:
         """What `unmask` is run with: the sum, keys of masks, their suite and, where the sum gets
@@ -209,6 +212,18 @@ class Sessions:
         self._machine.cancel_timer(_timer(attempt))
         self._record(attempt, why)
         attempt.session = None
+
+    def _note(self, attempt: Attempt, asked: int, devices: int) -> None:
+        """For whoever watches: the step that begins, with how many, and how many were silent."""
+        self._machine.record(
+            "session_step",
+            run=self._machine.plan.run,
+            round=attempt.round,
+            attempt=attempt.attempt,
+            phase=attempt.book.server.phase.value,
+            devices=devices,
+            silent=asked - devices,
+        )
 
     def _record(self, attempt: Attempt, why: str) -> None:
         book, now = attempt.book, self._machine.now

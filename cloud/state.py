@@ -264,14 +264,15 @@ class RunState:
     given out; ticket: the server update's. ordered:
     weights that take the model's place at the next chance. pausing: no device is selected any more.
     best: the lowest personal loss of an evaluation, best_weights: of which model, where a plan may
-    go back to it; worse: how many evaluations ago. turn: when it
-    took devices last, in turns of all runs. parked, batch: of a buffered run, waves that are over
-    and whose sums are in no model yet; and what the server update works on. resolved: devices whose
-    part of a wave ended without an update since the last model; stale: devices whose update came
-    too late to be of use; failures: device -> FailureReason. barred: devices that have
-    spoilt a masked sum. budget: of a run with a promise, what its sums have cost so far; None:
-    nothing yet. opening: of `batch`, what helpers unmask together; batches: shown to them so far;
-    help_tries: how often these were; help_ends_ns: how long they are waited for.
+    go back to it, best_round: its number, best_accuracy: its personal accuracy; worse: how many
+    evaluations ago. turn: when it took devices last, in turns of all runs. parked, batch: of a
+    buffered run, waves that are over and whose sums are in no model yet; and what the server update
+    works on. resolved: devices whose part of a wave ended without an update since the last model;
+    stale: devices whose update came too late to be of use; failures: device -> FailureReason.
+    barred: devices that have spoilt a masked sum. budget: of a run with a promise, what its sums
+    have cost so far; None: nothing yet. opening: of `batch`, what helpers unmask together; batches:
+    shown to them so far; help_tries: how often these were; help_ends_ns: how long they are waited
+    for.
     """
 
     run: int
@@ -297,6 +298,8 @@ class RunState:
     pausing: bool = False
     best: float | None = None
     best_weights: BlobRef | None = None
+    best_round: int = 0
+    best_accuracy: float = 0.0
     worse: int = 0
     turn: int = 0
     stopped_by: str = ""

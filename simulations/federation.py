@@ -563,7 +563,7 @@ class Federation:
             host.job = None
 
     def _on_record(self, host: Host, effect: Record) -> None:
-        if effect.kind in ("round", "evaluation") and effect.fields["run"] != RUN:
+        if effect.kind in ("round", "evaluation", "rolled_back") and effect.fields["run"] != RUN:
             return
         if effect.kind == "round":
             away = {d for d in effect.fields["selected"] if not self._is_there(d)}
@@ -574,6 +574,8 @@ class Federation:
         if effect.kind == "evaluation":
             self.evaluations.append(Evaluation.of(effect.fields))
             return
+        if effect.kind == "rolled_back":
+            self.evaluations[-1] = replace(self.evaluations[-1], rolled_back_to=effect.fields["to"])
         if effect.kind == "duplicate":
             self._tally.duplicates += 1
         if effect.kind != "phase":

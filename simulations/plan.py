@@ -10,7 +10,15 @@ from ..cloud.state import CoordinatorPolicy
 from ..core.privacy.noising import Promise
 from ..core.privacy.ring import RingPlan
 from ..core.wire.blob_pb2 import BlobRef
-from ..core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage, PrivacyPlan
+from ..core.wire.operator_pb2 import (
+    BUFFERED,
+    SYNCHRONOUS,
+    WEIGHTED_MEAN,
+    Aggregation,
+    AggregationRule,
+    PlanMessage,
+    PrivacyPlan,
+)
 from ..core.wire.secure_pb2 import SecurePlan
 from ..device.machine import DevicePolicy
 from ..edge.state import EdgePolicy
@@ -28,7 +36,9 @@ class FederationPlan:
     pool_share: the share of the fleet that a round waits for, so that selection is uniform over
     nearly all. buffer: updates that make a model in a buffered run; None: the run is in rounds.
     concurrency: devices at work at once; zero: twice the buffer. secure: how updates are masked;
-    None: they are not. promise: what the ring's noise is for; None: it has none.
+    None: they are not. cohorts: sums that a masked round is cut into. rule: an AggregationRule, in
+    small letters; hostile: the share of hostile updates, or cohorts, that it is to bear. promise:
+    what the ring's noise is for; None: it has none.
     """
 
     rounds: int
@@ -50,7 +60,12 @@ class FederationPlan:
     evaluate_cohort: int = 0
     patience: int = 0
     improvement_min: float = 0.0
+    rollback_worse: float = 0.0
+    rollback_accuracy: float = 0.0
+    rule: str = "weighted_mean"
+    hostile: float = 0.0
     secure: SecurePlan | None = None
+    cohorts: int = 1
     promise: Promise | None = None
     ready_per_edge_max: int | None = None
     lease_s: float = 600.0
@@ -86,8 +101,18 @@ class FederationPlan:
             staleness_max=self.staleness_max,
             seed=seed,
             secure=self.secure,
+            cohorts=self.cohorts if self.cohorts > 1 else 0,
             privacy=self._privacy(),
+            rollback_worse=self.rollback_worse,
+            rollback_accuracy=self.rollback_accuracy,
+            aggregation=self._aggregation(),
         )
+
+    def _aggregation(self) -> Aggregation | None:
+        name = self.rule.upper()
+        if AggregationRule.Value(name) == WEIGHTED_MEAN:
+            return None
+        return Aggregation(rule=name, corrupt=self.hostile)
 
     def _privacy(self) -> PrivacyPlan | None:
         if self.promise is None:

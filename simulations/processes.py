@@ -94,8 +94,9 @@ def fitted(scenario: Scenario, shape: Shape) -> Scenario:
         f"round.min_reports={min(scenario.round.min_reports, cohort)}",
     ]
     if scenario.privacy.aggregation == "secure" or scenario.privacy.helpers:
-        least = scenario.privacy.cohort_min or cohort // 2
-        changes.append(f"privacy.cohort_min={max(MASKED_MIN, min(least, cohort // 2))}")
+        half = cohort // scenario.cohorts // 2
+        least = scenario.privacy.cohort_min or half
+        changes.append(f"privacy.cohort_min={max(MASKED_MIN, min(least, half))}")
     if cohort == shape.devices:
         changes.append("round.over_selection=1.0")
     if getattr(scenario.data, "held_out_devices", 0):
@@ -264,6 +265,8 @@ class _Processes:
                 self.meddle(children, record)
             elif event.kind == "evaluation":
                 self.evaluations.append(Evaluation.of(facts))
+            elif event.kind == "rolled_back":
+                self.evaluations[-1] = replace(self.evaluations[-1], rolled_back_to=facts["to"])
             elif event.kind == "phase" and facts["phase"] in ("done", "failed"):
                 self.failed = facts["phase"] == "failed"
                 self.why = facts.get("why") or ("the coordinator gave up" if self.failed else "")

@@ -59,12 +59,14 @@ class RoundRecord:
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """What devices said of model number `round`: means over the examples of `devices` devices, by
-    name (`core.learn.metrics`).
+    name (`core.learn.metrics`). rolled_back_to: the model that took its place, for it was so much
+    worse; None: it stayed.
     """
 
     round: int
     devices: int
     metrics: Mapping[str, float]
+    rolled_back_to: int | None = None
 
     @staticmethod
     def of(fields: Mapping[str, Any]) -> Evaluation:

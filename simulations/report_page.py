@@ -404,6 +404,10 @@ def _evaluations(report: Report) -> str:
         lead += (
             f" The run ends when {_times(patience, 'evaluation')} in a row bring nothing better."
         )
+    back = [e for e in said if e.get("rolled_back_to") is not None]
+    gone = {e["round"]: f"back to model {e['rolled_back_to']}" for e in back}
+    if gone:
+        lead += f" {_times(len(gone), 'round')} rolled back: the best model took its place again."
     series = [
         plots.Series(name, hue, [(e["round"], e["metrics"][f"{key}_accuracy"]) for e in said])
         for key, name, hue in (
@@ -414,14 +418,15 @@ def _evaluations(report: Report) -> str:
     legend = _legend((("personal", "personal"), ("shared", "shared")), "narrow")
     table = _details(
         "All evaluations as a table",
-        ("round", "devices", "examples", "shared", "personal", "shared loss", "personal loss"),
+        ("round", "devices", "examples", "shared", "personal", "shared loss", "personal loss", ""),
         (
             f"<tr><th>{e['round']}</th><td>{e['devices']}</td>"
             f"<td>{whole(e['metrics'].get('queries', 0))}</td>"
             f"<td>{percent1(e['metrics']['global_accuracy'])}</td>"
             f"<td>{percent1(e['metrics']['personalised_accuracy'])}</td>"
             f"<td>{_loss(e['metrics']['global_loss'])}</td>"
-            f"<td>{_loss(e['metrics']['personalised_loss'])}</td></tr>"
+            f"<td>{_loss(e['metrics']['personalised_loss'])}</td>"
+            f"<td>{gone.get(e['round'], '')}</td></tr>"
             for e in said[-TABLE_ROWS_MAX:]
         ),
     )

@@ -28,8 +28,19 @@ SEED_MAX = 2**63 - 1
 #: Devices that a masked sum may be of, and the silence that masks bear (`core.secagg`, which takes
 #: long to import).
 MASKED_MIN, MASKED_MAX, HELPED_MAX = 3, 1_000, 800
+#: Cohorts of a masked round, and those that a rule in the mean's place needs.
+COHORTS_MAX, RULED_MIN = 16, 3
 MASKS_BEAR = 0.9
 
+Rule = Literal[
+    "weighted_mean",
+    "median",
+    "trimmed_mean",
+    "geometric_median",
+    "krum",
+    "multi_krum",
+    "clipped_mean",
+]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1e6)]
 
@@ -134,6 +145,12 @@ class Round(Table):
     """Buffered: devices at work at once. Absent: twice the buffer."""
     staleness_max: int | None = Field(default=None, ge=1, le=1_000)
     """Buffered: updates from models older than this are not used. Absent: 20."""
+    rule: Rule = "weighted_mean"
+    """How updates become one: `weighted_mean`, or a rule that bears hostile ones and gives each the
+    same weight. Masked updates: the rule is used on the means of a round's cohorts.
+    """
+    hostile: float = Field(default=0.0, ge=0.0, lt=0.5)
+    """Rule: the share of updates, or of cohorts, that may be hostile."""
 
     @property
     def at_once(self) -> int:
@@ -199,6 +216,10 @@ class Privacy(Table):
     unmasks; devices need not wait for each other. Updates are hidden from the coordinator as long
     as one of them does not work with it. 0: none; waves of devices have sessions.
     """
+    cohorts: int | None = Field(default=None, ge=1, le=COHORTS_MAX)
+    """Secure: how many sums a round's devices are cut into. Absent: as few as have room for all,
+    1,000 devices in each.
+    """
     noise: Literal["none", "distributed", "central"] = "none"
     """Differential privacy of a device's updates (docs/privacy.md), for which updates are masked:
     `distributed` (each device adds its part of the noise) or `central` (the coordinator adds it).
@@ -219,11 +240,19 @@ class Evaluation(Table):
     federated: bool = False
     """Have devices judge the model through the protocol too, as a deployment does."""
     cohort: int | None = Field(default=None, ge=1, le=100_000)
-    """Federated: devices that judge. Absent: as many as a round aims for."""
+    """Federated: devices that judge. Absent: as many as a round (or its first cohort) aims for."""
     patience: int = Field(default=0, ge=0, le=ROUNDS_MAX)
     """Federated: stop when so many evaluations in a row bring nothing better. 0: never."""
     improvement_min: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Federated: the share by which the personal loss must fall to count as better."""
+    rollback_worse: float = Field(default=0.0, ge=0.0, le=100.0)
+    """Federated: go back to the best model when the personal loss is above its by more than this
+    share. 0: never.
+    """
+    rollback_accuracy: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Federated: go back to the best model when the personal accuracy is below its by more than
+    this. 0: never.
+    """
 
 
 class Scenario(Table):
@@ -257,6 +286,19 @@ class Scenario(Table):
     """When accuracy is measured."""
 
     _folder: Path | None = PrivateAttr(default=None)
+
+    @property
+    def cohorts(self) -> int:
+        """Sums that a round's devices are cut into where updates are masked."""
+        if self.round.mode == "buffered":
+            return 1
+        return self.privacy.cohorts or min(-(-self.round.at_once // MASKED_MAX), COHORTS_MAX)
+
+    @property
+    def smallest_sum(self) -> int:
+        """Devices of the smallest sum that is aimed at, where updates are masked."""
+        each = (self.round.buffer or self.round.devices) // self.cohorts
+        return min(each, self.evaluation.cohort or each)
 
     @property
     def data_file(self) -> Path | None:
@@ -328,7 +370,10 @@ class Scenario(Table):
                 " updates at once (round.buffer)",
             )
         if not evaluation.federated:
-            for name in ("cohort", "patience", "improvement_min"):
+            for name in (
+                *("cohort", "patience", "improvement_min"),
+                *("rollback_worse", "rollback_accuracy"),
+            ):
                 if getattr(evaluation, name):
                     raise conflict(
                         f"evaluation.{name}",
@@ -346,9 +391,14 @@ class Scenario(Table):
             )
         self._check_noise()
         self._check_helpers()
+        self._check_rule()
         if privacy.aggregation != "secure" and privacy.noise == "none" and not privacy.helpers:
+            if privacy.cohorts is not None:
+                raise conflict(
+                    "privacy.cohorts", "only masked rounds are cut (privacy.aggregation = secure)"
+                )
             return
-        smallest = min(round.buffer or round.devices, self.evaluation.cohort or round.devices)
+        smallest = self.smallest_sum
         if smallest < (privacy.cohort_min or MASKED_MIN):
             raise conflict(
                 "round.devices",
@@ -356,10 +406,26 @@ class Scenario(Table):
                 f" {privacy.cohort_min or MASKED_MIN} is read (privacy.cohort_min)",
             )
         most = HELPED_MAX if privacy.helpers else MASKED_MAX
-        if round.at_once > most:
+        if round.at_once > most * self.cohorts:
             raise conflict(
-                "round.devices", f"{round.at_once} devices at once; masks are for at most {most}"
+                "round.devices",
+                f"{round.at_once} devices at once; masks are for at most {most} in a sum"
+                f" (privacy.cohorts; of a round, up to {COHORTS_MAX})",
             )
+        if round.rule != "weighted_mean" and self.cohorts < RULED_MIN:
+            raise conflict(
+                "privacy.cohorts",
+                f"of masked updates {round.rule} (round.rule) sees only the means of cohorts, and"
+                f" needs {RULED_MIN} of them, not {self.cohorts}",
+            )
+
+    def _check_rule(self) -> None:
+        """Whether updates can become one as the round says."""
+        round = self.round
+        if round.mode == "buffered" and round.rule != "weighted_mean":
+            raise conflict("round.rule", "a buffered run has the weighted mean only")
+        if round.rule == "weighted_mean" and round.hostile:
+            raise conflict("round.hostile", "only a rule reads it (round.rule)")
 
     def _check_helpers(self) -> None:
         """Whether there can be helpers, where they are asked for."""
@@ -386,6 +452,10 @@ class Scenario(Table):
         if privacy.aggregation == "plain":
             raise conflict(
                 "privacy.noise", "noise is for masked sums (privacy.aggregation = secure)"
+            )
+        if self.cohorts > 1:
+            raise conflict(
+                "privacy.noise", "noise is for rounds of one cohort (privacy.cohorts = 1)"
             )
         if self.round.mode != "synchronous":
             raise conflict("privacy.noise", 'noise is for rounds (round.mode = "synchronous")')

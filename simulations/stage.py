@@ -114,15 +114,13 @@ class Stage:
 
     def masks(self, by_default: bool) -> SecurePlan | None:
         """How updates are masked; None: they are not. by_default: where the scenario is silent."""
-        asked, cohort = self.scenario.privacy, self.scenario.round
+        asked = self.scenario.privacy
         by_default = by_default or asked.noise != "none" or asked.helpers > 0
         if not by_default if asked.aggregation is None else asked.aggregation == "plain":
             return None
-        judges = self.scenario.evaluation.cohort or cohort.devices
-        smallest = min(cohort.buffer or cohort.devices, judges)
         return SecurePlan(
             suite=SUITE,
-            cohort_min=asked.cohort_min or max(MASKED_MIN, smallest // 2),
+            cohort_min=asked.cohort_min or max(MASKED_MIN, self.scenario.smallest_sum // 2),
             corrupt=asked.corrupt,
             dropout=asked.dropout,
             helpers=[HelperKey(edge=self.edges + i) for i in range(asked.helpers)],
@@ -139,6 +137,7 @@ class Stage:
         """
         scenario = self.scenario
         mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
+        secure = self.masks(masked)
         fleet = Fleet(
             devices=len(self.data.training),
             edges=self.edges,
@@ -162,7 +161,12 @@ class Stage:
             evaluate_cohort=judging.cohort or 0,
             patience=judging.patience,
             improvement_min=judging.improvement_min,
-            secure=self.masks(masked),
+            rollback_worse=judging.rollback_worse,
+            rollback_accuracy=judging.rollback_accuracy,
+            secure=secure,
+            cohorts=scenario.cohorts if secure is not None else 1,
+            rule=cohort.rule,
+            hostile=cohort.hostile,
             promise=self.promise(),
         )
 

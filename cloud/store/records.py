@@ -106,6 +106,8 @@ FACTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "evaluation_skipped": _plain_facts,
     "model_ordered": _plain_facts,
     "rolled_back": _plain_facts,
+    "session_step": _plain_facts,
+    "session": _plain_facts,
     "refused_order": _plain_facts,
 }
 

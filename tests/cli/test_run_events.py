@@ -1,0 +1,39 @@
+"""What `delian run watch` says of a run's events."""
+
+from __future__ import annotations
+
+import pytest
+from delian.cli.run import _sentence
+
+STEP = {"round": 2, "attempt": 5, "phase": "masks", "devices": 38, "silent": 0}
+SESSION = {
+    "round": 2,
+    "attempt": 5,
+    "why": "",
+    "asked": 40,
+    "summed": 36,
+    "seconds": {"keys": 0.25, "masks": 12.0},
+}
+BACK = {
+    "round": 7,
+    "to": 4,
+    "loss": 0.71,
+    "best": 0.5,
+    "accuracy": 0.6,
+    "best_accuracy": 0.75,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "said"),
+    [
+        ("session_step", STEP, "round 2 attempt 5: masks, with 38 devices"),
+        ("session_step", {**STEP, "silent": 2}, "masks, with 38 devices, 2 silent"),
+        ("session", SESSION, "masked sum of 36 of 40 devices is open, 4 dropped out (keys 0.2 s"),
+        ("session", {**SESSION, "why": "no word"}, "attempt 5: masked sum failed: no word"),
+        ("rolled_back", BACK, "round 6 is rolled back to model 4: personal loss=0.71 (best 0.5)"),
+        ("phase", {"phase": "failed", "why": "too few"}, "failed: too few"),
+    ],
+)
+def test_an_event_is_told_in_words(kind, facts, said):
+    assert said in _sentence(kind, facts, 9)
