@@ -23,7 +23,11 @@ from .ir import Array
 __all__ = [
     "bernoulli",
     "bits",
+    "categorical",
+    "choice",
+    "exponential",
     "fold_in",
+    "gumbel",
     "key",
     "normal",
     "permutation",
@@ -143,3 +147,70 @@ def bernoulli(key: Array, probability: Any, shape: int | Sequence[int] = ()) -> 
 def randint(key: Array, shape: int | Sequence[int], low: Any, high: Any) -> Array:
     """i64 of `shape`, uniform in low..high-1. The bias is below (high - low) / 2**32."""
     return (bits(key, shape).astype(np.int64) * (high - low) >> 32) + low  # type: ignore[no-any-return]
+
+
+def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _open_unit(key: Array, shape: int | Sequence[int]) -> Array:
+    """f32 of `shape`, uniform on the odd multiples of 2**-24: never 0, never 1."""
+    whole = (bits(key, shape) >> 9).astype(np.int32) * 2 + 1
+    return whole.astype(np.float32) * np.float32(2.0**-24)
+
+
+def exponential(key: Array, shape: int | Sequence[int] = ()) -> Array:
+    """f32 of `shape`, exponential with mean one."""
+    drawn: Array = -np.log(_open_unit(key, shape))
+    return drawn
+
+
+def gumbel(key: Array, shape: int | Sequence[int] = ()) -> Array:
+    """f32 of `shape`, standard Gumbel: the largest of many, for choosing by weight."""
+    drawn: Array = -np.log(exponential(key, shape))
+    return drawn
+
+
+def categorical(key: Array, logits: Array, shape: int | Sequence[int] = ()) -> Array:
+    """i64[*shape, *logits.shape[:-1]]: indices along the last axis, drawn with probability
+    proportional to exp(logits).
+
+    The index of the largest of logits + Gumbel noise (Gumbel 1954; Maddison et al. 2014).
+    """
+    noise = gumbel(key, (*_sizes(shape), *np.shape(logits)))
+    drawn: Array = np.argmax(noise + logits, axis=-1)
+    return drawn
+
+
+def choice(
+    key: Array,
+    a: Any,
+    shape: int | Sequence[int] = (),
+    replace: bool = True,
+    p: Array | None = None,
+) -> Array:
+    """Rows of `a` drawn at random, [*shape, *a.shape[1:]]; indices i64 when `a` is a whole number.
+
+    Args:
+        a: an array, or how many there are to choose from.
+        shape: of the draw.
+        replace: whether a row may be drawn twice.
+        p: f32[len(a)], the probabilities (or weights, if they do not sum to one); equal by default.
+
+    Raises:
+        ValueError: more rows are to be drawn, each once, than there are.
+    """
+    count = a if isinstance(a, int) else len(a)
+    sizes = _sizes(shape)
+    wanted = math.prod(sizes)
+    if not replace and wanted > count:
+        raise ValueError(f"{wanted} of {count} cannot be drawn each once")
+    if p is None:
+        places = randint(key, sizes, 0, count) if replace else permutation(key, count, count)
+    elif replace:
+        places = categorical(key, np.log(p), sizes)
+    else:  # The order of log p + Gumbel noise is that of drawing one by one.
+        places = np.argsort(-(gumbel(key, count) + np.log(p)), kind="stable")
+    if not replace:
+        places = np.reshape(places[:wanted], sizes)
+    return places if isinstance(a, int) else np.take(a, places, axis=0)  # type: ignore[no-any-return]

@@ -74,6 +74,10 @@ def draws(key, n):
         "dice": random.randint(b, (9,), 1, 7),
         "scalar": random.uniform(b),
         "static": random.fold_in(b, 3),
+        "category": random.categorical(a, np.array([0.1, 2.0, -1.0], np.float32), 6),
+        "chosen": random.choice(a, np.arange(20.0).reshape(10, 2), (2, 2)),
+        "once": random.choice(b, 9, (3, 3), replace=False),
+        "weighted": random.choice(b, 4, 3, False, np.array([0.1, 0.2, 0.3, 0.4], np.float32)),
     }
 
 
@@ -127,6 +131,38 @@ def test_dice_are_fair_and_in_range():
     x = random.randint(random.key(5), 60_000, 1, 7)
     assert set(np.unique(x)) == set(range(1, 7))
     assert np.abs(np.bincount(x)[1:] - 10_000).max() < 400
+
+
+def test_categories_are_drawn_by_their_weights():
+    p = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    drawn = random.categorical(random.key(8), np.log(p), 40_000)
+    assert drawn.shape == (40_000,)
+    assert np.abs(np.bincount(drawn) / 40_000 - p).max() < 0.01
+    rows = random.categorical(random.key(8), np.log(np.stack([p, p[::-1]])), 3)
+    assert rows.shape == (3, 2)
+    chosen = random.choice(random.key(9), 4, 40_000, p=p)
+    assert np.abs(np.bincount(chosen) / 40_000 - p).max() < 0.01
+
+
+def test_a_choice_without_replacement_holds_each_once():
+    p = np.array([0.6, 0.1, 0.1, 0.1, 0.1], np.float32)
+    firsts = []
+    for key in random.split(random.key(0), 300):
+        drawn = random.choice(key, 5, 4, replace=False, p=p)
+        assert len(set(drawn.tolist())) == 4
+        firsts.append(int(drawn[0]))
+    assert 0.5 < np.mean(np.array(firsts) == 0) < 0.7
+    names = np.array([10.0, 20.0, 30.0])
+    assert sorted(random.choice(random.key(1), names, 3, replace=False)) == [10, 20, 30]
+    with pytest.raises(ValueError, match="4 of 3"):
+        random.choice(random.key(1), names, 4, replace=False)
+
+
+def test_gumbel_and_exponential_numbers_have_their_moments():
+    x = random.exponential(random.key(4), 100_000).astype(np.float64)
+    assert x.min() > 0 and abs(x.mean() - 1) < 0.02 and abs(x.var() - 1) < 0.05
+    g = random.gumbel(random.key(4), 100_000).astype(np.float64)
+    assert abs(g.mean() - np.euler_gamma) < 0.02 and abs(g.var() - np.pi**2 / 6) < 0.05
 
 
 def test_keys_of_another_shape_are_refused():
