@@ -36,7 +36,8 @@ class Writer:
     def statement(self, depth: int, loops: int) -> list[str]:
         kinds = ["float", "float", "int", "pair"]
         if depth < 4:
-            kinds += ["if", "if", "for", "while", "list"]
+            kinds += ["if", "if", "for", "while", "list", "match", "closure", "recursion"]
+            kinds += ["choice"]
         if loops:
             kinds += ["break", "continue"]
         if depth > 1:
@@ -74,6 +75,57 @@ class Writer:
         if self.choose.random() < 0.6:
             lines += [f"{pad}else:", *self.block(depth + 1, loops, 2)]
         return lines
+
+    def write_match(self, depth: int, loops: int) -> list[str]:
+        pad = "    " * (depth + 1)
+        subject = self.choose.choice(["n % 4", "(n % 2, m)", "m"])
+        first = {"(n % 2, m)": "(1, k)", "m": "1 | 5"}.get(subject, "0")
+        lines = [f"{pad[4:]}match {subject}:", f"{pad}case {first} if {self.test()}:"]
+        lines += self.block(depth + 2, loops, 1)
+        second = {"(n % 2, m)": "(0, 2)"}.get(subject, "2")
+        lines += [f"{pad}case {second}:", *self.block(depth + 2, loops, 1)]
+        if self.choose.random() < 0.5:
+            lines += [f"{pad}case _:", *self.block(depth + 2, loops, 1)]
+        return lines
+
+    def write_closure(self, depth: int, loops: int) -> list[str]:
+        """A function that either branch makes, of names that change before it is called."""
+        self.loops += 1
+        pad, name, held = "    " * depth, f"g{self.loops}", f"w{self.loops}"
+        a, b, c = self.choose.choice(FLOATS), self.choose.choice(FLOATS), self.number(1)
+        return [
+            f"{pad}{held} = {self.number(1)}",
+            f"{pad}if {self.test()}:",
+            f"{pad}    {held} = {self.number(1)}",
+            f"{pad}    {name} = lambda v: np.tanh(v * {a} + {held})",
+            f"{pad}elif {self.test()}:",
+            f"{pad}    {name} = (lambda s: lambda v: np.tanh(v - s))({self.number(1)})",
+            f"{pad}else:",
+            f"{pad}    def {name}(v):",
+            f"{pad}        return np.tanh(v) if {self.test()} else {b} * 0.5",
+            *self.write_float(depth, loops),
+            f"{pad}{self.choose.choice(FLOATS)} = {name}({c})",
+        ]
+
+    def write_choice(self, depth: int, loops: int) -> list[str]:
+        functions = f"(np.tanh, lambda v: np.tanh(v + {self.number(1)}), np.sin)"
+        index = self.choose.choice(["n % 3", "m % 3", "-(n % 3) - 1"])
+        name = self.choose.choice(FLOATS)
+        return [f"{'    ' * depth}{name} = {functions}[{index}]({self.number(1)})"]
+
+    def write_recursion(self, depth: int, loops: int) -> list[str]:
+        self.loops += 1
+        pad, name = "    " * depth, f"r{self.loops}"
+        free = self.choose.choice(FLOATS)
+        return [
+            f"{pad}def {name}(v, k):",
+            f"{pad}    if k <= 0:",
+            f"{pad}        return v",
+            f"{pad}    if v > {free}:",
+            f"{pad}        return {name}(np.tanh(v - 0.3), k - 1)",
+            f"{pad}    return {name}(k=k - 2, v=np.tanh(v * 2 + {free})) if k < 4 else v * 0.5",
+            f"{pad}{self.choose.choice(FLOATS)} = {name}({self.number(1)}, {self.whole()})",
+        ]
 
     def write_for(self, depth: int, loops: int) -> list[str]:
         self.loops += 1
