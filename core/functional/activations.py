@@ -100,11 +100,15 @@ def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
 
 def softmax(x: Array, axis: int = -1) -> Array:
     """exp(x) / sum exp(x) along an axis."""
+    if x.size == 0:
+        return np.exp(x)
     raised = np.exp(x - stop_gradient(np.max(x, axis=axis, keepdims=True)))
     return raised / np.sum(raised, axis=axis, keepdims=True)  # type: ignore[no-any-return]
 
 
 def log_softmax(x: Array, axis: int = -1) -> Array:
     """x - log sum exp(x) along an axis."""
+    if x.size == 0:
+        return np.log(x)
     shifted = x - stop_gradient(np.max(x, axis=axis, keepdims=True))
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))  # type: ignore[no-any-return]

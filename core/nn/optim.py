@@ -1,9 +1,9 @@
 """Optimisers: pairs (init, update) on trees, pure functions of their state.
 
 `init(params) -> state`; `update(gradient, state, params) -> (step, state)`, where `params + step`
-are the new parameters. Every leaf of every tree is f32. They serve a device's local steps and the
-server's step alike, where the negative mean update stands for the gradient (Reddi et al. 2021,
-FedOpt).
+are the new parameters. Every leaf of every tree is f32, and every state starts at zero: a
+coordinator begins with zeros. They serve a device's local steps and the server's step alike, where
+the negative mean update stands for the gradient (Reddi et al. 2021, FedOpt).
 
 An optimiser is a chain of parts, each such a pair, that takes what the part before it gives:
 
@@ -231,13 +231,16 @@ def scale_by_rms(decay: float = 0.9, epsilon: float = 1e-8) -> Optimizer:
 
 
 def scale_by_sum_of_squares(first: float = 0.0, epsilon: float = 1e-10) -> Optimizer:
-    """The gradient over the root of the sum of all its squares (Duchi et al. 2011), the state."""
+    """The gradient over the root of `first` plus the sum of all its squares (Duchi et al. 2011),
+    which is the state.
+    """
 
     def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
         square = tree.map(lambda s, g: s + g * g, state, gradient)
-        return tree.map(lambda g, s: g / (np.sqrt(s) + epsilon), gradient, square), square
+        step = tree.map(lambda g, s: g / (np.sqrt(first + s) + epsilon), gradient, square)
+        return step, square
 
-    return Optimizer(lambda params: tree.map(lambda p: np.full_like(p, first), params), update)
+    return Optimizer(lambda params: tree.map(np.zeros_like, params), update)
 
 
 def trust_ratio() -> Optimizer:
@@ -338,7 +341,7 @@ def rmsprop(learning_rate: Rate, decay: float = 0.9, epsilon: float = 1e-8) -> O
 
 
 def adagrad(learning_rate: Rate, first: float = 0.0, epsilon: float = 1e-10) -> Optimizer:
-    """AdaGrad (Duchi et al. 2011, with a diagonal matrix); `first` is what the squares start at."""
+    """AdaGrad (Duchi et al. 2011, with a diagonal matrix); `first` is added to the squares."""
     return chain(scale_by_sum_of_squares(first, epsilon), _by_rate(learning_rate))
 
 

@@ -95,6 +95,8 @@ def test_softmax_family_does_not_overflow():
         run(ops.logsumexp, x), (total + x.max(-1, keepdims=True))[:, 0], 1e-6
     )
     assert run(lambda x: ops.logsumexp(x, 0, keepdims=True), x).shape == (1, 3)
+    assert run(lambda x: ops.softmax(x), np.zeros((2, 0), np.float32)).shape == (2, 0)
+    assert run(lambda x: ops.log_softmax(x), np.zeros((2, 0), np.float32)).shape == (2, 0)
 
 
 def test_cross_entropy_and_its_gradient():

@@ -51,7 +51,10 @@ AGAINST_TORCH = {
     "adam": (nn.adam(0.1), lambda p: optim.Adam(p, 0.1)),
     "adamw": (nn.adamw(0.1, 0.3), lambda p: optim.AdamW(p, 0.1, weight_decay=0.3)),
     "rmsprop": (nn.rmsprop(0.1, 0.8), lambda p: optim.RMSprop(p, 0.1, 0.8)),
-    "adagrad": (nn.adagrad(0.1), lambda p: optim.Adagrad(p, 0.1)),
+    "adagrad": (
+        nn.adagrad(0.1, 0.3),
+        lambda p: optim.Adagrad(p, 0.1, initial_accumulator_value=0.3),
+    ),
     "decayed": (
         nn.chain(nn.weight_decay(0.2), nn.sgd(0.1, 0.9)),
         lambda p: optim.SGD(p, 0.1, 0.9, weight_decay=0.2),
@@ -212,6 +215,8 @@ def test_a_schedule_stands_where_a_rate_does_and_everything_compiles():
     params = dl.tree.map(lambda p: p.astype(np.float32), PARAMS)
     gradients = dl.tree.map(lambda *g: np.stack(g).astype(np.float32), *GRADIENTS)
     want = train(params, gradients)
+    for optimizer in made.values():
+        assert not any(leaf.any() for leaf in dl.tree.leaves(optimizer.init(params)))
     got = dl.compile(train)(params, gradients)
     for name in made:
         for x, y in zip(dl.tree.leaves(got[name]), dl.tree.leaves(want[name]), strict=True):
