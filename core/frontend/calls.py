@@ -228,7 +228,7 @@ def bind(
     out: dict[str, Any] = dict(zip(positional, args, strict=False))
     if len(args) > len(positional) and p.rest is None:
         count = f"{len(positional)} argument{'s' if len(positional) != 1 else ''}"
-        raise s.error("DL105", f"`{name}` takes {count}, not {len(args)}")
+        raise s.error("DL105", f"`{name}` takes {count}, not {len(args)}", _parameters(p))
     if p.rest is not None:
         out[p.rest] = tuple(args[len(positional) :])
     extra: dict[str, Any] = {}
@@ -239,10 +239,8 @@ def bind(
         if known:
             out[key] = value
         elif p.keywords is None:
-            names = [*positional, *p.keyword_only]
-            near = difflib.get_close_matches(key, names, 1)
-            hint = f"its parameters are {', '.join(names)}" if names else ""
-            hint = f"did you mean `{near[0]}`?" if near else hint
+            near = difflib.get_close_matches(key, [*positional, *p.keyword_only], 1)
+            hint = f"did you mean `{near[0]}`?" if near else _parameters(p)
             raise s.error("DL105", f"`{name}` has no parameter `{key}`", hint)
         else:
             extra[key] = value
@@ -262,10 +260,15 @@ def bind(
                 missing.append(parameter)
     if missing:
         lacks = ", ".join(f"`{m}`" for m in missing)
-        raise s.error("DL105", f"`{name}` is called without {lacks}")
+        raise s.error("DL105", f"`{name}` is called without {lacks}", _parameters(p))
     if p.keywords is not None:
         out[p.keywords] = s.own(extra)
     return out
+
+
+def _parameters(p: hir.Parameters) -> str:
+    names = [*p.positional, *p.keyword_only]
+    return f"its parameters are {', '.join(names)}" if names else "it has no parameters"
 
 
 def run_handler(
@@ -350,6 +353,7 @@ def _construct_dataclass(
             given[f.name] = call(s, f.default_factory, (), {})
     what = f"`{cls.__name__}`"
     if post is None:
+        _check_fields(s, cls, args, given)
         return operators.python(s, lambda: cls(*args, **given), what)
     # The generated __init__ would run __post_init__ as plain Python: fill in the fields, then
     # inline it.
@@ -369,6 +373,18 @@ def _construct_dataclass(
         raise s.error("DL105", f"{what} has no field `{next(iter(values))}`")
     call(s, types.MethodType(post, made), (), {})
     return made
+
+
+def _check_fields(s: Specialiser, cls: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    placed = [f.name for f in fields if not f.kw_only][: len(args)]
+    known = {*placed, *given}
+    lacks = [
+        f"`{f.name}`" for f in fields if f.name not in known and f.default is dataclasses.MISSING
+    ]
+    if lacks:
+        hint = f"its fields are {', '.join(f.name for f in fields)}"
+        raise s.error("DL105", f"`{cls.__name__}` is made without {', '.join(lacks)}", hint)
 
 
 def _before(cls: Any, name: str) -> list[str]:

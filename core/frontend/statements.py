@@ -54,7 +54,8 @@ def _unpack(s: Specialiser, target: hir.Sequence, values: list[Any], frame: Fram
     targets = target.items
     star = next((k for k, t in enumerate(targets) if isinstance(t, hir.Starred)), None)
     if star is None and len(values) != len(targets):
-        raise s.error("DL113", f"{len(values)} values for {len(targets)} names")
+        hint = "one name may take the rest: `first, *rest = values`"
+        raise s.error("DL113", f"{len(values)} values for {len(targets)} names", hint)
     if star is not None:
         after = len(targets) - star - 1
         if len(values) < star + after:
@@ -149,7 +150,9 @@ def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
             Tensor(truth), "an assertion", "return the condition and check it outside"
         )
     if not truth:
-        text = "" if node.message is None else f": {describe(s.eval(node.message, frame))}"
+        message = "" if node.message is None else s.eval(node.message, frame)
+        text = message if isinstance(message, str) else describe(message)
+        text = f": {text}" if text else ""
         s.at(node.loc)
         raise s.error("DL112", f"the assertion fails{text}")
 
