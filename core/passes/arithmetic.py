@@ -51,7 +51,7 @@ def _neg(r: Rewriter, op: Op) -> Value | None:
         return inner.operands[0]
     if inner := r.origin(x, "sub"):
         return r("sub", inner.operands[1], inner.operands[0])
-    return None
+    return _on_rows(r, op)
 
 
 def _abs(r: Rewriter, op: Op) -> Value | None:
@@ -88,11 +88,47 @@ def _add(r: Rewriter, op: Op) -> Value | None:
 
 def _add_scattered(r: Rewriter, x: Value, y: Value) -> Value | None:
     """x + put_add(0, i, u) => put_add(x, i, u): a gather's cotangent is added up where it falls."""
+    made = _scattered(r, y)
+    return None if made is None else r(made.name, x, *made.operands[1:], **made.attrs)
+
+
+def _scattered(r: Rewriter, value: Value) -> Op | None:
+    """The operation that puts rows into zeros, when that is all that a value is used for."""
     for name in ("put_add", "put_along_add"):
-        made = r.origin(y, name)
-        if made is not None and r.used_once(y) and r.is_splat(made.operands[0], 0):
-            return r(name, x, *made.operands[1:], **made.attrs)
+        made = r.origin(value, name)
+        if made is not None and r.used_once(value) and r.is_splat(made.operands[0], 0):
+            return made
     return None
+
+
+def _on_rows(r: Rewriter, op: Op) -> Value | None:
+    """f(put_add(0, i, u)) => put_add(0, i, f(u)) for a negation, and for a product or quotient with
+    one number: a sparse gradient stays sparse on its way to the weights.
+    """
+    x, *rest = op.operands
+    made = _scattered(r, x)
+    if made is None and rest and op.name == "mul":
+        x, rest = rest[0], [x]
+        made = _scattered(r, x)
+    if made is None:
+        return None
+    zeros, indices, rows = made.operands
+    numbers = [_number_like(r, v, rows) for v in rest]
+    if any(v is None for v in numbers):
+        return None
+    scaled = r(op.name, rows, *[v for v in numbers if v is not None])
+    return r(made.name, zeros, indices, scaled, **made.attrs)
+
+
+def _number_like(r: Rewriter, value: Value, rows: Value) -> Value | None:
+    """A tensor that repeats one number, in the shape of another; None when it repeats none."""
+    known = r.splat(value)
+    if known is not None:
+        return r.full(rows.tensor, known) if np.isfinite(known) and known != 0 else None
+    made = r.origin(value, "broadcast")
+    if made is None or made.operands[0].shape != ():
+        return None
+    return r("broadcast", made.operands[0], shape=rows.shape, dims=())
 
 
 def _sub(r: Rewriter, op: Op) -> Value | None:
@@ -103,6 +139,9 @@ def _sub(r: Rewriter, op: Op) -> Value | None:
         return r("neg", y)
     if minus := r.origin(y, "neg"):
         return r("add", x, minus.operands[0])
+    if made := _scattered(r, y):
+        rows = r("neg", made.operands[2])
+        return r(made.name, x, made.operands[1], rows, **made.attrs)
     if op.results[0].dtype.is_float:
         return None
     if x is y:
@@ -145,7 +184,7 @@ def _mul(r: Rewriter, op: Op) -> Value | None:
             if out.dtype.is_float
             else None
         )
-    return _integer_chain(r, op)
+    return _on_rows(r, op) or _integer_chain(r, op)
 
 
 def _div(r: Rewriter, op: Op) -> Value | None:
@@ -159,7 +198,7 @@ def _div(r: Rewriter, op: Op) -> Value | None:
         # exact.
         if abs(mantissa) == 0.5 and abs(exponent) < 120:
             return r("mul", x, r.full(y.tensor, 1.0 / float(number)))
-    return None
+    return _on_rows(r, op)
 
 
 def _pow(r: Rewriter, op: Op) -> Value | None:

@@ -15,8 +15,10 @@ it can give it more to do.
     }
 
 What it computes is kept exactly for integers, and for floating point up to the sign of a zero, to
-how a sum of equal numbers rounds (it becomes a product), and to a sum over several axes being done
-in one step.
+how a sum of equal numbers rounds (it becomes a product), to a sum over several axes being done in
+one step, and to where the rows of a sparse gradient are scaled and added up: what is put into zeros
+is scaled before it is put, and then put into what it is to be added to. (Rows that nothing is put
+into stay as they are even where the scale is infinite.)
 """
 
 from __future__ import annotations
