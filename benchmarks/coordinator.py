@@ -14,8 +14,9 @@ as the server allows.
   server update, model stored. How long rounds are apart is given too: in between the edge gathers
   who is ready (a tenth of a second by its policy).
 - Processor time is the coordinator's own, with all of that in it, by megabyte of updates alone.
-- Idle devices have connected and checked in, and come back when they were told to. Memory is the
-  growth of the coordinator's resident set. A wake is a message to a random one, timed from `send`
+- Idle devices have connected and checked in, and come back when they were told to; processor time
+  is counted once the longest such pause is over. Memory is the growth of the coordinator's resident
+  set. A wake is a message to a random one, timed from `send`
   in the coordinator to its arrival here.
 
 - A floor stands beside both: what the same calls, and idle streams, cost a server of grpc.aio that
@@ -179,6 +180,7 @@ class Fleet:
         self.tasked: dict[int, float] = {}  # round -> when the first task came
         self.wakes_ms: list[float] = []
         self.answered = 0
+        self.longest_s = 0.0  # of all pauses that a device was told to make
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
         self._later: set[asyncio.Task[None]] = set()
@@ -277,6 +279,7 @@ class Light:
 
     async def reject(self, said: Envelope) -> None:
         self._fleet.answered += 1
+        self._fleet.longest_s = max(self._fleet.longest_s, said.reject.retry.max_ms / 1000)
         self._later(said.reject.retry.min_ms, said.reject.retry.max_ms)
 
     async def task(self, said: Envelope) -> None:
@@ -451,6 +454,8 @@ async def idle(devices: int, seconds: float) -> dict[str, Any]:
         await fleet.connect()
         connected_s = time.perf_counter() - began
         full = await child.ask("collect")
+        # From here on so many come back in a second as ever will.
+        await asyncio.sleep(fleet.longest_s)
         began = time.perf_counter()
         before = await child.ask("stat")
         await asyncio.sleep(seconds)

@@ -74,6 +74,8 @@ CHECKPOINT_BYTES = 128 * 2**20
 #: How long a check-in waits for others, to be journaled in one transaction: of ten thousand idle
 #: devices a hundred and more come back each second.
 CHECK_IN_PATIENCE_S = 0.05
+#: Likewise while there is no run, and nobody waits for a device.
+IDLE_PATIENCE_S = 0.25
 #: How long an update waits for those that are on their way in, likewise; not when it is the last.
 UPLOAD_PATIENCE_S = 0.03
 #: How long a request for a blob waits for others: a task's devices all ask at once.
@@ -452,7 +454,7 @@ class CloudDaemon:
             return 0.0
         match event.message:
             case CheckIn():
-                return CHECK_IN_PATIENCE_S
+                return CHECK_IN_PATIENCE_S if self._state().runs else IDLE_PATIENCE_S
             case Upload():
                 return UPLOAD_PATIENCE_S if len(self.intake) else 0.0
             case FetchBlob():

@@ -25,6 +25,9 @@ from .state import EdgePolicy, EdgeState, Phase
 
 #: Devices that are called come within this time, or longer when they are many.
 CALLED_MS_MIN = 500
+#: Who is sent away because there is no work is called when there is (`called`). It comes by itself
+#: too, for the call may be lost, but so many times as seldom as others who were sent away.
+NO_WORK_TIMES = 2
 
 
 def is_old(state: EdgeState, message: CheckIn) -> bool:
@@ -121,7 +124,9 @@ def _reason_against(
 def _retry(state: EdgeState, policy: EdgePolicy, reason: RejectReason) -> RetryWindow:
     pace = state.pace
     low, high = window(pace.after_reject) if pace is not None else policy.after_reject_ms
-    if reason == POOL_FULL and pace is not None:
+    if reason == NO_WORK:
+        low, high = NO_WORK_TIMES * low, NO_WORK_TIMES * high
+    elif reason == POOL_FULL and pace is not None:
         # Pace steering: the more devices share the places, the longer each stays away, so that the
         # number that knocks in a second does not grow with the fleet.
         high = low + (high - low) * (1 + len(state.check_ins) // pace.ready_max)

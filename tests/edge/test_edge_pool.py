@@ -110,6 +110,13 @@ class TestPool:
         (answer,) = bench.hears(device(5), check_in(5)).said(device(5))
         assert answer.reason == NO_WORK
 
+    def test_who_is_called_when_there_is_work_asks_seldom_by_itself(self):
+        usual = RetryWindow(min_ms=10_000, max_ms=60_000)
+        bench = Bench().gathering(pace=Pace(ready_max=0, after_reject=usual))
+        (answer,) = bench.hears(device(5), check_in(5)).said(device(5))
+        assert answer.reason == NO_WORK
+        assert answer.retry == RetryWindow(min_ms=20_000, max_ms=120_000)
+
     def test_when_there_is_work_again_devices_that_were_sent_home_are_called(self):
         bench = Bench().gathering(devices=(), pace=Pace(ready_max=0))
         for number in (5, 6, 7):
