@@ -85,7 +85,7 @@ def _known(name: str) -> Any:
 
 
 def _within(s: Specialiser, model: Any, *kinds: Any) -> Any:
-    return s.own(within(model, *kinds))
+    return s.own(operators.python(s, lambda: within(model, *kinds), "`nn.within`"))
 
 
 def _dynamic_slice(s: Specialiser, x: Any, starts: Any, sizes: Any) -> Tensor:
