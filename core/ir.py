@@ -126,7 +126,8 @@ def _bfloat16() -> np.dtype[Any]:
             "arrays of bf16 need the package ml_dtypes, which is not installed",
             "install delian[bf16], or use f16 or f32",
         ) from None
-    return np.dtype(ml_dtypes.bfloat16)
+    made: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

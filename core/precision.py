@@ -33,7 +33,7 @@ _SCALE_MAX = 2.0**24
 
 def all_finite(values: Any) -> Any:
     """bool[]: whether every number of a tree of floats is finite."""
-    finite = True
+    finite: Any = True
     for leaf in tree.leaves(values):
         finite = finite & np.all(np.isfinite(leaf))
     return finite

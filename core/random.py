@@ -213,4 +213,4 @@ def choice(
         places = np.argsort(-(gumbel(key, count) + np.log(p)), kind="stable")
     if not replace:
         places = np.reshape(places[:wanted], sizes)
-    return places if isinstance(a, int) else np.take(a, places, axis=0)  # type: ignore[no-any-return]
+    return places if isinstance(a, int) else np.take(a, places, axis=0)

@@ -71,8 +71,8 @@ class Lanes:
 
     __slots__ = ("stacks",)
 
-    def __init__(self, stacks: Array) -> None:
-        self.stacks = stacks
+    def __init__(self, stacks: Any) -> None:
+        self.stacks: Any = stacks
 
     @classmethod
     def each(cls, shape: tuple[int, ...], make: Callable[[tuple[int, ...]], Stack]) -> Lanes:
