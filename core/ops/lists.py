@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, DType, ListType, Op, TensorType, Type
+from ..ir import Block, Builder, DType, ListType, Op, TensorType, Type
 from .checks import NUMERIC, differ, fail, list_of, tensor
 from .rules import filled
 from .table import Attrs, Maybe, Primitive
