@@ -28,7 +28,7 @@ def attention(
         key: f32[..., S, D].
         value: f32[..., S, E].
         mask: bool that broadcasts to [..., T, S], True where a query may look. A query that may
-        look nowhere gets zeros.
+        look nowhere gets zeros. Or floats, which are added to the scores.
         causal: query t may look at keys up to t + S - T alone, so that the last ones line up.
         scale: None for 1 / sqrt(D).
 
@@ -42,6 +42,8 @@ def attention(
         )
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * scale) @ np.swapaxes(key, -1, -2)
+    if mask is not None and mask.dtype.kind != "b":
+        scores, mask = scores + mask, None
     if causal:
         seen = causal_mask(query.shape[-2], key.shape[-2])
         mask = seen if mask is None else mask & seen

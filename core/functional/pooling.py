@@ -14,7 +14,12 @@ from .convolution import Padding, Sizes, edges_of, sizes_of
 
 
 def max_pool(
-    x: Array, size: Sizes = 2, stride: Sizes | None = None, padding: Padding = "VALID"
+    x: Array,
+    size: Sizes = 2,
+    stride: Sizes | None = None,
+    padding: Padding = "VALID",
+    dilation: Sizes = 1,
+    ceil: bool = False,
 ) -> Array:
     """The largest of each window: [N, space..., C] -> [N, outputs..., C].
 
@@ -23,16 +28,21 @@ def max_pool(
         size: of the window, along every axis or along each.
         stride: from window to window; None: their size, so that they lie side by side.
         padding: as of `conv2d`; what is padded is never the largest.
+        dilation: the distance between a window's elements.
+        ceil: a last window that sticks out counts too, if it begins inside.
     """
     rank = _rank("max_pool", x)
     sizes = sizes_of("max_pool", size, rank, "size")
     strides = sizes if stride is None else sizes_of("max_pool", stride, rank, "stride")
-    if strides == sizes and padding == "VALID":
+    apart = sizes_of("max_pool", dilation, rank, "dilation")
+    if strides == sizes and padding == "VALID" and not ceil and all(d == 1 for d in apart):
         return np.max(_side_by_side(x, sizes), axis=tuple(range(2, 2 * rank + 1, 2)))  # type: ignore[no-any-return]
-    edges = edges_of("max_pool", padding, x.shape[1:-1], sizes, strides)
+    spans = tuple((sizes[k] - 1) * apart[k] + 1 for k in range(rank))
+    edges = edges_of("max_pool", padding, x.shape[1:-1], spans, strides)
     least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     for k in _axes(rank):
-        x = np.max(_windows(x, 1 + k, sizes[k], strides[k], edges[k], least), axis=0)
+        around = _around(x.shape[1 + k], spans[k], strides[k], edges[k], ceil)
+        x = np.max(_windows(x, 1 + k, sizes[k], strides[k], around, least, apart[k]), axis=0)
     return x
 
 
@@ -42,27 +52,30 @@ def avg_pool(
     stride: Sizes | None = None,
     padding: Padding = "VALID",
     count_padding: bool = False,
+    ceil: bool = False,
 ) -> Array:
     """The mean of each window: [N, space..., C] -> [N, outputs..., C].
 
     Args:
-        x, size, stride, padding: as of `max_pool`.
+        x, size, stride, padding, ceil: as of `max_pool`.
         count_padding: what is padded counts as zeros; else a window at the edge has fewer elements.
     """
     rank = _rank("avg_pool", x)
     sizes = sizes_of("avg_pool", size, rank, "size")
     strides = sizes if stride is None else sizes_of("avg_pool", stride, rank, "stride")
-    if strides == sizes and padding == "VALID":
+    if strides == sizes and padding == "VALID" and not ceil:
         return np.mean(_side_by_side(x, sizes), axis=tuple(range(2, 2 * rank + 1, 2)))  # type: ignore[no-any-return]
     edges = edges_of("avg_pool", padding, x.shape[1:-1], sizes, strides)
     for k in _axes(rank):
-        length = x.shape[1 + k]
-        x = np.sum(_windows(x, 1 + k, sizes[k], strides[k], edges[k], 0), axis=0)
-        if count_padding or edges[k] == (0, 0):
+        length, (before, after) = x.shape[1 + k], edges[k]
+        around = _around(length, sizes[k], strides[k], edges[k], ceil)
+        x = np.sum(_windows(x, 1 + k, sizes[k], strides[k], around, 0, 1), axis=0)
+        low, high = (-before, length + after) if count_padding else (0, length)
+        starts = [i * strides[k] - before for i in range(x.shape[1 + k])]
+        counts = [min(a + sizes[k], high) - max(a, low) for a in starts]
+        if all(n == sizes[k] for n in counts):
             x = x / float(sizes[k])
         else:
-            starts = [i * strides[k] - edges[k][0] for i in range(x.shape[1 + k])]
-            counts = [min(a + sizes[k], length) - max(a, 0) for a in starts]
             over = np.array(counts, np.float32).reshape(-1, *[1] * (rank - k))
             x = x / over.astype(x.dtype)
     return x
@@ -142,18 +155,36 @@ def _side_by_side(x: Array, sizes: tuple[int, ...]) -> Array:
     return x[(slice(None), *parts)].reshape(x.shape[0], *split, x.shape[-1])
 
 
+def _around(
+    size: int, span: int, stride: int, edges: tuple[int, int], ceil: bool
+) -> tuple[int, int]:
+    """Padding before and after an axis, with what a last window that sticks out needs."""
+    before, after = edges
+    if not ceil:
+        return edges
+    count = -(-(size + before + after - span) // stride) + 1
+    if (count - 1) * stride >= size + before:
+        count = count - 1
+    return before, max(after, (count - 1) * stride + span - size - before)
+
+
 def _windows(
-    x: Array, axis: int, size: int, stride: int, edges: tuple[int, int], fill: float
+    x: Array,
+    axis: int,
+    size: int,
+    stride: int,
+    edges: tuple[int, int],
+    fill: float,
+    apart: int,
 ) -> Array:
     """The window's elements along one axis, stacked first: [size, N, ..., outputs, ..., C]."""
     if edges != (0, 0):
         none = [(0, 0)] * x.ndim
         widths = (*none[:axis], edges, *none[axis + 1 :])
         x = np.pad(x, widths, constant_values=fill)
-    if size > x.shape[axis]:
-        raise ValueError(f"a window of {size} does not fit {x.shape[axis]} padded elements")
-    count = (x.shape[axis] - size) // stride + 1
+    span = (size - 1) * apart + 1
+    if span > x.shape[axis]:
+        raise ValueError(f"a window that spans {span} does not fit {x.shape[axis]} padded elements")
+    reach = (x.shape[axis] - span) // stride * stride + 1
     whole = (slice(None),) * axis
-    return np.stack(
-        [x[(*whole, slice(i, i + (count - 1) * stride + 1, stride))] for i in range(size)]
-    )
+    return np.stack([x[(*whole, slice(i * apart, i * apart + reach, stride))] for i in range(size)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..ir import Array
@@ -9,27 +11,32 @@ from .pooling import along
 
 
 def resize(
-    x: Array, sizes: tuple[int, int], method: str = "bilinear", align_corners: bool = False
+    x: Array, sizes: Sequence[int], method: str = "bilinear", align_corners: bool = False
 ) -> Array:
-    """Images of another size: [N, H, W, C] -> [N, *sizes, C].
+    """Images, sequences or volumes of another size: [N, space..., C] -> [N, *sizes, C].
 
     Args:
         x: floats, or anything with "nearest".
-        sizes: height and width.
-        method: "nearest" (the source pixel that holds the target's first corner) or "bilinear".
+        sizes: one an axis between N and C.
+        method: "nearest" (the source pixel that holds the target's first corner) or "bilinear"
+        (linear along each axis).
         align_corners: of "bilinear": the corners' centres stay where they are; else pixels are
         squares that fill the image, and centres move.
     """
-    if x.ndim != 4 or len(sizes) != 2:
-        raise ValueError(f"resize takes images [N, H, W, C] and two sizes, not {list(x.shape)}")
-    if method == "nearest":
-        rows = nearest_places(x.shape[1], sizes[0])
-        columns = nearest_places(x.shape[2], sizes[1])
-        return np.take(np.take(x, rows, axis=1), columns, axis=2)
-    if method != "bilinear":
+    if method not in ("nearest", "bilinear"):
         raise ValueError(f'resize: the method is "nearest" or "bilinear", not {method!r}')
-    tall = along(linear_weights(x.shape[1], sizes[0], align_corners).astype(x.dtype), x, 1)
-    return along(linear_weights(x.shape[2], sizes[1], align_corners).astype(x.dtype), tall, 2)
+    if x.ndim < 3 or len(sizes) != x.ndim - 2:
+        raise ValueError(
+            f"resize takes images [N, H, W, C] and two sizes, sequences [N, T, C] and one, or "
+            f"volumes and three, not shape {list(x.shape)} and {len(sizes)} sizes"
+        )
+    for k, wanted in enumerate(tuple(sizes)):
+        if method == "nearest":
+            x = np.take(x, nearest_places(x.shape[1 + k], wanted), axis=1 + k)
+        else:
+            weights = linear_weights(x.shape[1 + k], wanted, align_corners)
+            x = along(weights.astype(x.dtype), x, 1 + k)
+    return x
 
 
 def nearest_places(size: int, wanted: int) -> Array:

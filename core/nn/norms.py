@@ -29,7 +29,8 @@ from ..functional import stop_gradient
 from ..ir import Tensor
 from ..tree import static
 
-#: Added to a variance before its square root, as in the batch normalisation paper's experiments.
+#: Added to a variance before its square root, as in the batch normalisation paper's experiments;
+#: `floor` of a layer, where it is another's weights that are loaded.
 VARIANCE_FLOOR = 1e-5
 
 
@@ -139,16 +140,17 @@ class LayerNorm:
 
     scale: Tensor  # f32[width]
     shift: Tensor  # f32[width]
+    floor: float = static(default=VARIANCE_FLOOR)
 
     @staticmethod
-    def init(width: int) -> LayerNorm:
-        return LayerNorm(np.ones(width, np.float32), np.zeros(width, np.float32))
+    def init(width: int, floor: float = VARIANCE_FLOOR) -> LayerNorm:
+        return LayerNorm(np.ones(width, np.float32), np.zeros(width, np.float32), floor)
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[..., width] -> f32[..., width]."""
         centred = x - np.mean(x, axis=-1, keepdims=True)
         variance = np.mean(centred * centred, axis=-1, keepdims=True)
-        return centred / np.sqrt(variance + VARIANCE_FLOOR) * self.scale + self.shift
+        return centred / np.sqrt(variance + self.floor) * self.scale + self.shift
 
 
 @module
@@ -156,15 +158,16 @@ class RmsNorm:
     """Each vector divided by its root mean square (Zhang and Sennrich 2019), then scaled."""
 
     scale: Tensor  # f32[width]
+    floor: float = static(default=VARIANCE_FLOOR)
 
     @staticmethod
-    def init(width: int) -> RmsNorm:
-        return RmsNorm(np.ones(width, np.float32))
+    def init(width: int, floor: float = VARIANCE_FLOOR) -> RmsNorm:
+        return RmsNorm(np.ones(width, np.float32), floor)
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[..., width] -> f32[..., width]."""
         square = np.mean(x * x, axis=-1, keepdims=True)
-        return x / np.sqrt(square + VARIANCE_FLOOR) * self.scale
+        return x / np.sqrt(square + self.floor) * self.scale
 
 
 @module
@@ -174,21 +177,22 @@ class GroupNorm:
     scale: Tensor  # f32[channels]
     shift: Tensor  # f32[channels]
     groups: int = static(default=1)
+    floor: float = static(default=VARIANCE_FLOOR)
 
     @staticmethod
-    def init(channels: int, groups: int) -> GroupNorm:
+    def init(channels: int, groups: int, floor: float = VARIANCE_FLOOR) -> GroupNorm:
         """Raises ValueError when the channels do not fall into so many groups."""
         if channels % groups:
             raise ValueError(f"GroupNorm: {channels} channels in {groups} groups")
         ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-        return GroupNorm(ones, zeros, groups)
+        return GroupNorm(ones, zeros, groups, floor)
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[N, space..., channels] -> the same."""
         parted = x.reshape(x.shape[0], -1, self.groups, x.shape[-1] // self.groups)
         centred = parted - np.mean(parted, axis=(1, 3), keepdims=True)
         variance = np.mean(centred * centred, axis=(1, 3), keepdims=True)
-        normal = (centred / np.sqrt(variance + VARIANCE_FLOOR)).reshape(x.shape)
+        normal = (centred / np.sqrt(variance + self.floor)).reshape(x.shape)
         return normal * self.scale + self.shift
 
 
@@ -198,17 +202,19 @@ class InstanceNorm:
 
     scale: Tensor  # f32[channels]
     shift: Tensor  # f32[channels]
+    floor: float = static(default=VARIANCE_FLOOR)
 
     @staticmethod
-    def init(channels: int) -> InstanceNorm:
-        return InstanceNorm(np.ones(channels, np.float32), np.zeros(channels, np.float32))
+    def init(channels: int, floor: float = VARIANCE_FLOOR) -> InstanceNorm:
+        ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+        return InstanceNorm(ones, zeros, floor)
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[N, space..., channels] -> the same."""
         axes = tuple(range(1, x.ndim - 1))
         centred = x - np.mean(x, axis=axes, keepdims=True)
         variance = np.mean(centred * centred, axis=axes, keepdims=True)
-        return centred / np.sqrt(variance + VARIANCE_FLOOR) * self.scale + self.shift
+        return centred / np.sqrt(variance + self.floor) * self.scale + self.shift
 
 
 def within(model: Any, *kinds: type) -> Any:

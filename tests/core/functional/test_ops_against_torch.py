@@ -41,6 +41,16 @@ def test_pooling_and_resizing(case, check, fn):
         (lambda x: ops.max_pool(x, (2, 3), 1), theirs(fn.max_pool2d, (2, 3), 1), image),
         (lambda x: ops.max_pool(x, 3, 1), theirs(fn.max_pool1d, 3, 1), line),
         (lambda x: ops.max_pool(x, 2, 1), theirs(fn.max_pool3d, 2, 1), volume),
+        (
+            lambda x: ops.max_pool(x, 2, 3, 1, (1, 2), ceil=True),
+            theirs(fn.max_pool2d, 2, 3, 1, (1, 2), ceil_mode=True),
+            image,
+        ),
+        (
+            lambda x: ops.avg_pool(x, 2, 3, 1, count_padding=True, ceil=True),
+            theirs(fn.avg_pool2d, 2, 3, 1, ceil_mode=True),
+            image,
+        ),
         (lambda x: ops.avg_pool(x, 3), theirs(fn.avg_pool1d, 3), line),
         (
             lambda x: ops.avg_pool(x, 3, 2, 1),
@@ -65,6 +75,11 @@ def test_pooling_and_resizing(case, check, fn):
             lambda x: ops.resize(x, (4, 11), "nearest"),
             theirs(fn.interpolate, (4, 11), mode="nearest"),
             image,
+        ),
+        (
+            lambda x: ops.resize(x, (4,)),
+            theirs(fn.interpolate, 4, mode="linear", align_corners=False),
+            line,
         ),
         (
             lambda x: ops.resize(x, (4, 11)),
@@ -123,6 +138,15 @@ def test_attention(case, check, fn):
     same = images(2, 3, 6, 5)
     check(
         [
+            case(
+                "biased",
+                ops.attention,
+                lambda *a: theirs(*a[:3], attn_mask=a[3]),
+                q,
+                k,
+                v,
+                seen * 2.0,
+            ),
             case("plain", ops.attention, theirs, q * 9, k * 9, v),
             case("masked", ops.attention, masked, q, k, v, seen),
             case(
