@@ -158,14 +158,31 @@ def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
 
 
 def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
+    numbers = a.shape == () if type(a) is Tensor else is_static(a) and not is_static(b)
+    if numbers and isinstance(b, tuple | list | set | frozenset):
+        return _equals_one_of(s, a, list(b), op)
     if not is_static(a) or type(b) is Tensor:
         hint = "np.any(x == value) asks whether an array holds a value"
         raise s.needs_static(a if not is_static(a) else b, f"an operand of `{op}`", hint)
-    if isinstance(b, tuple | list) and not is_static(b):
-        found = any(type(v) is not Tensor and is_static(v) and v == a for v in b)
-    else:
-        found = python(s, lambda: a in b, f"`{op}`")
+    found = python(s, lambda: a in b, f"`{op}`")
     return found if op == "in" else not found
+
+
+def _equals_one_of(s: Specialiser, a: Any, values: list[Any], op: str) -> Any:
+    """Whether a value is among some others, as Python asks: one by one. The running program asks
+    where numbers of its own are among them.
+    """
+    found: Any = False
+    for value in values:
+        test = True if value is a else condition(s, compare(s, "==", a, value))
+        if test is True:
+            found = True
+            break
+        if test is not False:
+            found = (
+                Tensor(test) if found is False else arithmetic.bitwise_or(s, found, Tensor(test))
+            )
+    return found if op == "in" else unary(s, "not", found)
 
 
 def both(s: Specialiser, a: Any, b: Any) -> Any:

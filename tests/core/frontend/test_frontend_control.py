@@ -581,3 +581,15 @@ def test_results_of_different_types_are_refused_however_many_paths_there_are(ref
         text = refusal(f, X, np.int64(3))
         assert text.startswith("DL108: the result is"), text
         assert "f64[3]" in text and "f32[3]" in text
+
+
+def test_a_number_in_known_values(agree):
+    def f(x, n):
+        y = x * 2 if n in (1, 4) else x
+        if n not in {2, 3}:
+            y = y + 1
+        parts = [x[0], "a", x[2]]
+        return y, n in [], x[0] in [x[1], 1.0, "a", None], 3.0 in parts, "a" in parts, 7 in parts
+
+    for n in range(5):
+        agree(f, X, np.int64(n))

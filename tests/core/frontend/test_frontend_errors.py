@@ -364,7 +364,7 @@ def tensor_as_key(x, v, n):
 
 
 def membership(x, v, n):
-    return n in [1, 2, 3]
+    return v in [1, 2, 3]
 
 
 def maximum_of_arrays(x, v, n):
