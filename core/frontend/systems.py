@@ -23,7 +23,7 @@ def _float(s: Specialiser, a: Any) -> Tensor:
 
 def square(s: Specialiser, a: Any, what: str) -> Tensor:
     x = _float(s, a)
-    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] == 0:
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
         raise s.error("DL115", f"{what} takes square matrices, not {describe(x)}")
     return x
 
@@ -35,6 +35,8 @@ def _transposed(s: Specialiser, x: Tensor) -> Tensor:
 def cholesky(s: Specialiser, a: Any, /, *, upper: Any = False) -> Tensor:
     """Of the symmetric part, so that the derivative is symmetric; NaN where it is not positive."""
     x = square(s, a, "np.linalg.cholesky")
+    if x.type.size == 0:
+        return x
     both = arithmetic.add(s, x, _transposed(s, x))
     factor = Tensor(s.emit("cholesky", arithmetic.multiply(s, both, 0.5).value))
     return _transposed(s, factor) if upper else factor
@@ -53,7 +55,7 @@ def solve(s: Specialiser, a: Any, b: Any) -> Tensor:
     batch = arithmetic.broadcast_shapes(s, [_leading(x), _leading(y)])
     left = arithmetic.materialise(s, x, dtype, (*batch, *x.shape[-2:]))
     right = arithmetic.materialise(s, y, dtype, (*batch, *y.shape[-2:]))
-    solved = Tensor(s.emit("solve", left, right))
+    solved = Tensor(s.emit("solve", left, right) if right.tensor.size else right)
     return shapes.squeeze(s, solved, -1) if vector else solved
 
 
@@ -69,6 +71,9 @@ def inv(s: Specialiser, a: Any) -> Tensor:
 
 def slogdet(s: Specialiser, a: Any) -> tuple[Tensor, Tensor]:
     x = square(s, a, "np.linalg.slogdet")
+    if x.shape[-1] == 0:  # The product of no factors is one.
+        one, zero = (s.scope.number(n, x.dtype, x.shape[:-2]) for n in (1, 0))
+        return Tensor(one), Tensor(zero)
     sign, size = s.scope.emit("slogdet", (x.value,))
     return Tensor(sign), Tensor(size)
 

@@ -126,6 +126,8 @@ def diff(
     order = static_int(s, n, "the order of a difference")
     if order < 0:
         raise s.error("DL119", f"the order of a difference cannot be {order}")
+    if order == 0:
+        return x
     if prepend is not None or append is not None:
         ends = [None if v is None else _one_row(s, x, k, v) for v in (prepend, append)]
         x = shapes.concatenate(s, [v for v in (ends[0], x, ends[1]) if v is not None], k)

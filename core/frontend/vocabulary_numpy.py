@@ -312,6 +312,54 @@ GROUPS: tuple[tuple[str, tuple[Named, ...]], ...] = (
 )
 
 
+#: Where a row differs from NumPy's function, beyond what holds for all.
+NOTES = {
+    "np.arange": "its bounds must be known",
+    "np.argpartition": "sorted throughout",
+    "np.argsort": "always stable, whatever `kind` says",
+    "np.bincount": "`minlength` must be given and is the length; larger numbers are not counted",
+    "np.choose": "an index out of range is the last choice",
+    "np.compress": "the condition must be known",
+    "np.correlate": "in one dimension",
+    "np.convolve": "in one dimension",
+    "np.delete": "`obj` must be known",
+    "np.digitize": "bins that fall must be known; others must grow",
+    "np.einsum": "any subscripts; products from the left, whatever `optimize` says",
+    "np.empty": "zeros",
+    "np.empty_like": "zeros",
+    "np.extract": "the condition must be known",
+    "np.float_power": "in f64",
+    "np.geomspace": "of numbers above zero",
+    "np.histogram": "the number of bins must be known",
+    "np.insert": "`obj` must be known",
+    "np.interp": "in f64",
+    "np.linalg.cholesky": "of the symmetric part, so that the slope is symmetric; NaN where it is"
+    " not positive definite",
+    "np.linalg.det": "written out up to 3 by 3; beyond, no slope where it is singular",
+    "np.linalg.inv": "NaN where it is singular",
+    "np.linalg.matrix_norm": "no norm of singular values",
+    "np.linalg.norm": "no matrix norm of singular values (`2`, `-2`, `'nuc'`)",
+    "np.linalg.solve": "NaN where it is singular",
+    "np.pad": "modes constant, empty, edge, reflect, symmetric, wrap",
+    "np.partition": "sorted throughout",
+    "np.percentile": "methods as in np.quantile",
+    "np.piecewise": "every function is run on all of x",
+    "np.power": "whole numbers by a negative known number are refused; by a computed one give 0",
+    "np.quantile": "methods linear, lower, higher, nearest, midpoint and those of Hyndman and Fan"
+    " that interpolate",
+    "np.ravel_multi_index": "an index out of range is not noticed",
+    "np.repeat": "repeats must be known",
+    "np.reshape": "`order='C'` alone",
+    "np.searchsorted": "`a` must be a vector",
+    "np.select": "conditions from the first",
+    "np.sort": "always stable, whatever `kind` says",
+    "np.split": "where to split must be known",
+    "np.take": "an index out of range is moved to the nearest end, or round with `mode='wrap'`",
+    "np.vander": "`x` must be a vector",
+    "np.where": "with all three arguments",
+}
+
+
 def _name(function: Any, group: Iterable[Named]) -> str:
     prefix = "np.linalg." if group is _LINALG else "np."
     return f"{prefix}{function.__name__}"
@@ -333,7 +381,7 @@ def rows() -> list[Row]:
 
 # Methods of ufuncs: np.add.reduce, np.maximum.accumulate, np.multiply.outer
 
-_REDUCE: dict[Any, Callable[..., Any]] = {
+REDUCE: dict[Any, Callable[..., Any]] = {
     np.add: reductions.sum_,
     np.multiply: reductions.prod,
     np.maximum: reductions.max_,
@@ -342,7 +390,7 @@ _REDUCE: dict[Any, Callable[..., Any]] = {
     np.logical_or: reductions.any_,
 }
 #: Associative, so that a running one may be made by doubling.
-_ASSOCIATIVE = (
+ASSOCIATIVE = (
     *(np.multiply, np.maximum, np.minimum, np.fmax, np.fmin, np.logical_and, np.logical_or),
     *(np.logical_xor, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logaddexp, np.hypot),
     *(np.gcd, np.lcm),
@@ -354,11 +402,11 @@ def ufunc_method(ufunc: np.ufunc, name: str) -> Row | None:
     handler: Handler | None = None
     if name == "outer" and ufunc.nin == 2:
         handler = _outer(ufunc)
-    elif name == "reduce" and ufunc in _REDUCE:
-        handler = _reduce(_REDUCE[ufunc])
+    elif name == "reduce" and ufunc in REDUCE:
+        handler = _reduce(REDUCE[ufunc])
     elif name == "accumulate" and ufunc is np.add:
         handler = _accumulate_sum
-    elif name == "accumulate" and ufunc in _ASSOCIATIVE:
+    elif name == "accumulate" and ufunc in ASSOCIATIVE:
         handler = _accumulate(ufunc)
     if handler is None:
         return None

@@ -234,6 +234,8 @@ def kron(a: Tensor, b: Tensor) -> Tensor:
 
 
 def vander(x: Tensor, N: Any = None, increasing: bool = False) -> Tensor:
+    if np.ndim(x) != 1:
+        raise ProgramError("DL115", f"np.vander takes a vector, not rank {np.ndim(x)}")
     count = np.shape(x)[0] if N is None else N
     x = np.asarray(x, np.promote_types(np.result_type(x), np.int64))
     powers = [x**k if k else np.ones_like(x) for k in range(count)]

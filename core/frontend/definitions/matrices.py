@@ -46,6 +46,8 @@ def vecmat(x1: Tensor, x2: Tensor) -> Tensor:
 def det(a: Tensor) -> Tensor:
     """In full up to 3 by 3, which has derivatives where the matrix is singular; else by slogdet."""
     n = a.shape[-1]
+    if n == 0:
+        return np.ones(a.shape[:-2], a.dtype)
     if n == 1:
         return a[..., 0, 0]
     if n == 2:

@@ -6,6 +6,7 @@ has its slope there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,9 +80,20 @@ def heaviside(x1: Tensor, x2: Tensor) -> Tensor:
     return np.where(np.isnan(x), x, step)
 
 
+#: sin(y) / y = 1 - y^2 / 3! + y^4 / 5! - ..., up to y^18: right to 1e-17 where |y| < 1.
+_SINC = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(10))
+
+
 def sinc(x: Tensor) -> Tensor:
-    y = np.where(x == 0, 1e-20, x * 1.0) * np.pi
-    return np.sin(y) / y
+    """A series near 0, where the quotient's derivatives would cancel."""
+    y = x * np.pi
+    near = np.abs(y) < 1
+    square = np.where(near, y * y, 0)
+    series = _SINC[-1] * square + _SINC[-2]
+    for term in _SINC[-3::-1]:
+        series = series * square + term
+    far = np.where(near, 1, y)
+    return np.where(near, series, np.sin(far) / far)
 
 
 def deg2rad(x: Tensor) -> Tensor:

@@ -245,14 +245,27 @@ def _with_initial(x: Tensor, axis: int, value: int) -> Tensor:
 
 
 def cov(
-    m: Tensor, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None
+    m: Tensor,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
 ) -> Tensor:
     rows = _rows(m, rowvar)
     if y is not None:
         rows = np.concatenate([rows, _rows(y, rowvar)])
     freedom = ddof if ddof is not None else 0 if bias else 1
-    apart = rows - np.mean(rows, axis=1, keepdims=True)
-    return np.squeeze(apart @ apart.T / (rows.shape[1] - freedom))
+    if fweights is None and aweights is None:
+        apart = rows - np.mean(rows, axis=1, keepdims=True)
+        return np.squeeze(apart @ apart.T / (rows.shape[1] - freedom))
+    often = np.ones(rows.shape[1]) if fweights is None else np.asarray(fweights, np.float64)
+    weights = often if aweights is None else often * aweights
+    total = np.sum(weights)
+    apart = rows - (np.sum(rows * weights, axis=1) / total)[:, None]
+    lost = freedom if aweights is None else freedom * np.sum(weights * aweights) / total
+    return np.squeeze(apart @ (apart * weights).T / (total - lost))
 
 
 def _rows(m: Tensor, rowvar: bool) -> Tensor:

@@ -84,6 +84,7 @@ SMOOTH: list[Any] = [
     lambda n: np.nancumsum(n, axis=0) + np.nancumprod(n, axis=1),
     lambda x: np.average(x, axis=1, weights=np.array([1.0, 2, 3, 4], np.float32), returned=True)[0],
     lambda x, y: np.cov(x, y) + np.cov(x, rowvar=True, bias=True)[0, 0],
+    lambda x, p: np.cov(x, aweights=p[0]) + np.cov(x, fweights=[1, 2, 1, 3], aweights=p[1]),
     lambda x: np.corrcoef(x),
     lambda x: np.sort(x, axis=None) + np.sort(np.partition(x.ravel(), 3)),
     lambda x: np.maximum.accumulate(x, axis=1) + np.minimum.accumulate(x, axis=1),
@@ -199,6 +200,7 @@ FLAT: list[Any] = [
     lambda x: (np.result_type(x, 1.0) == x.dtype, np.shape(x), np.size(x, 1), np.isscalar(3)),
     lambda n: (np.median(n, axis=1), np.quantile(n, 0.5, axis=0), np.fmax(n, 0.0)),
     lambda x: np.astype(x, np.int32) if NEW else x,
+    lambda q: (np.linalg.det(q[:0, :0]), np.linalg.slogdet(q[:0, :0]), np.linalg.inv(q[:0, :0])),
     lambda x: np.logspace(0, x[0, 0], 3) + np.geomspace(1.0, 2 + x[0, 0] ** 2, 3),
 ]
 
