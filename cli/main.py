@@ -30,6 +30,7 @@ from . import (
     run,
     scenario,
     simulate,
+    study,
 )
 
 INPUT_ERROR, INTERRUPTED = 2, 130
@@ -52,6 +53,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("simulate", help=_paragraphs(simulate.simulate))(simulate.simulate)
+app.command("compare", help=_paragraphs(study.compare))(study.compare)
+app.command("sweep", help=_paragraphs(study.sweep))(study.sweep)
 app.command("dst", help=_paragraphs(dst.dst))(dst.dst)
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(cloud.app, name="cloud")

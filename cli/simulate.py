@@ -68,7 +68,7 @@ def simulate(
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="fedavg, fedprox, reptile, fomaml, maml or metasgd."),
+        typer.Option(metavar="NAME", help="Another algorithm: fedavg, scaffold, ditto, maml..."),
     ] = None,
     compare: Annotated[
         str | None,

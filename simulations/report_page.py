@@ -7,16 +7,15 @@ rounds, traffic, data, settings.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from . import page_parts as parts
 from . import plots
+from .page_parts import escaped
 from .svg import both, duration, size, whole
 
-STYLE = Path(__file__).parent / "report.css"
 TABLE_ROWS_MAX = 500
 
 NAMES = {
@@ -49,13 +48,6 @@ TIMES = {
     "waiting": ("waiting for others", "dropped"),
 }
 
-MARK = (
-    '<svg class="mark" viewBox="0 0 32 32" aria-hidden="true">'
-    '<path d="M16 16 6 7M16 16 27 9M16 16 13 28"/><circle cx="16" cy="16" r="5"/>'
-    '<circle cx="6" cy="7" r="3"/><circle cx="27" cy="9" r="3"/><circle cx="13" cy="28" r="3"/>'
-    "</svg>"
-)
-
 Report = Mapping[str, Any]
 
 
@@ -74,18 +66,7 @@ def page(report: Report) -> str:
         _settings(report),
         _footer(report),
     ]
-    style = STYLE.read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{_text(scenario['name'])} · Delian</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
-    )
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
+    return parts.document(scenario["name"], "".join(sections))
 
 
 def _algorithm(report: Report) -> str:
@@ -114,21 +95,6 @@ def _ways(report: Report) -> int:
     return ways
 
 
-def _section(heading: str, lead: str, *parts: str) -> str:
-    inner = "\n".join(p for p in parts if p)
-    return f"<section>\n<h2>{_text(heading)}</h2>\n<p>{lead}</p>\n{inner}\n</section>\n"
-
-
-def _figure(drawn: str, caption: str = "") -> str:
-    below = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f"<figure>{drawn}{below}</figure>"
-
-
-def _legend(entries: Iterable[tuple[str, str]], where: str = "") -> str:
-    keys = (f'<span class="key {hue}"><i></i>{_text(name)}</span>' for hue, name in entries)
-    return f'<div class="legend {where}">{"".join(keys)}</div>'
-
-
 def _pp(gain: float) -> str:
     """A gain in percentage points, in words."""
     return f"{100 * gain:+.1f} points"
@@ -137,10 +103,10 @@ def _pp(gain: float) -> str:
 def _header(report: Report) -> str:
     scenario, summary = report["scenario"], report["summary"]
     against = (
-        f", compared with {_text(_algorithm(report['compare']))}" if "compare" in report else ""
+        f", compared with {escaped(_algorithm(report['compare']))}" if "compare" in report else ""
     )
     facts = (
-        f"{_text(_algorithm(report))}{against} · {'real daemons: ' if _is_real(report) else ''}"
+        f"{escaped(_algorithm(report))}{against} · {'real daemons: ' if _is_real(report) else ''}"
         f"{summary['devices']} devices, "
         f"{scenario['fleet']['edges']} edges · {summary['rounds']} rounds · seed {scenario['seed']}"
     )
@@ -150,7 +116,7 @@ def _header(report: Report) -> str:
         for run in runs
         if run["summary"]["stopped_by"] or run["summary"]["why"]
     )
-    description = f'<p class="lead">{_text(scenario["description"].strip())}</p>'
+    description = f'<p class="lead">{escaped(scenario["description"].strip())}</p>'
     if _is_real(report):
         edges = _times(scenario["fleet"]["edges"], "edge")
         description += (
@@ -159,8 +125,8 @@ def _header(report: Report) -> str:
             "scenario describes.</p>"
         )
     return (
-        f'<header>\n<div class="brand">{MARK}<span>Delian</span></div>\n'
-        f'<h1>{_text(scenario["name"])}</h1>\n<p class="facts">{facts}</p>\n'
+        f'<header>\n<div class="brand">{parts.MARK}<span>Delian</span></div>\n'
+        f'<h1>{escaped(scenario["name"])}</h1>\n<p class="facts">{facts}</p>\n'
         f"{description if scenario['description'] else ''}\n{stopped}</header>\n"
     )
 
@@ -170,17 +136,17 @@ def _stopped(run: Report, whose: str) -> str:
     done = f"{summary['rounds']} of {run['scenario']['rounds']} rounds"
     told = f"Stopped after {done}."
     if summary["stopped_by"] == "failure":
-        told = f"Gave up after {done}: {_text(summary['why'])}."
+        told = f"Gave up after {done}: {escaped(summary['why'])}."
     elif not summary["stopped_by"]:
-        told = f"Ended early, after {done}: {_text(summary['why'])}."
-        return f'<p class="notice">{_text(whose)}{told}</p>'
-    return f'<p class="notice">{_text(whose)}{told} What follows is what was done by then.</p>'
+        told = f"Ended early, after {done}: {escaped(summary['why'])}."
+        return f'<p class="notice">{escaped(whose)}{told}</p>'
+    return f'<p class="notice">{escaped(whose)}{told} What follows is what was done by then.</p>'
 
 
 def _tile(value: str, name: str, note: str, hue: str = "") -> str:
     return (
-        f'<div class="tile"><b class="{hue}">{value}</b><span>{_text(name)}</span>'
-        f"<small>{_text(note)}</small></div>"
+        f'<div class="tile"><b class="{hue}">{value}</b><span>{escaped(name)}</span>'
+        f"<small>{escaped(note)}</small></div>"
     )
 
 
@@ -252,18 +218,18 @@ def _curves(report: Report) -> str:
             ]
             series.append(plots.Series(name, hue, line, band, dashed=i == 1))
     if not any(s.line for s in series):
-        return _section("Learning", "No accuracy was measured before the run ended.")
+        return parts.section("Learning", "No accuracy was measured before the run ended.")
     caption = ["Mean over the evaluated devices, each on examples that nobody trains on."]
     if any(s.band for s in series):
         caption.append("The bands leave out the best and the worst tenth of the devices.")
     if len(runs) > 1:
-        caption.append(f"Dashed: {_text(_algorithm(report['compare']))}.")
+        caption.append(f"Dashed: {escaped(_algorithm(report['compare']))}.")
     # On a narrow page there is no room for names at the ends of the lines.
-    legend = _legend((("personal", "personal"), ("shared", "shared")), "narrow")
-    return _section(
+    legend = parts.legend((("personal", "personal"), ("shared", "shared")), "narrow")
+    return parts.section(
         "Learning",
         _learning_story(report),
-        _figure(legend + both(partial(plots.accuracy_lines, series)), " ".join(caption)),
+        parts.figure(legend + both(partial(plots.accuracy_lines, series)), " ".join(caption)),
         _comparison_table(runs) if len(runs) > 1 else "",
     )
 
@@ -299,7 +265,7 @@ def _learning_story(report: Report) -> str:
         told = f"{abs(ahead):.1f} points {'ahead of' if ahead > 0 else 'behind'}"
         if abs(ahead) < 0.05:
             told = "level with"
-        first += f" Personal models are {told} those of {_text(_algorithm(report['compare']))}."
+        first += f" Personal models are {told} those of {escaped(_algorithm(report['compare']))}."
     return first
 
 
@@ -316,7 +282,7 @@ def _comparison_table(runs: Sequence[Report]) -> str:
         ("Devices harmed", lambda s: percent1(s["harmed_share"])),
         ("Sent by devices", lambda s: size(s["bytes"]["device_edge_up"])),
     )
-    head = "".join(f"<th>{_text(_algorithm(r))}</th>" for r in runs)
+    head = "".join(f"<th>{escaped(_algorithm(r))}</th>" for r in runs)
     body = ""
     for name, show in rows:
         cells = "".join(f"<td>{show(run['summary'])}</td>" for run in runs)
@@ -344,9 +310,11 @@ def _devices(report: Report) -> str:
     first = ("shared", "shared model")
     if len(devices) > plots.DUMBBELLS_MAX:
         first = ("shared", "no change")
-    legend = _legend((first, ("personal", "own model, better"), ("harmed", "own model, worse")))
+    legend = parts.legend(
+        (first, ("personal", "own model, better"), ("harmed", "own model, worse"))
+    )
     rows = (
-        f"<tr><th>{_text(d['name'])}</th><td>{d['edge']}</td><td>{d['examples']}</td><td>{d['rounds']}</td>"
+        f"<tr><th>{escaped(d['name'])}</th><td>{d['edge']}</td><td>{d['examples']}</td><td>{d['rounds']}</td>"
         f"<td>{percent1(d['accuracy_before'])}</td><td>{percent1(d['accuracy_after'])}</td></tr>"
         for d in devices[:TABLE_ROWS_MAX]
     )
@@ -357,11 +325,13 @@ def _devices(report: Report) -> str:
         ("device", "edge", "examples", "rounds trained", "shared", "personal"),
         rows,
     )
-    return _section(
+    return parts.section(
         "Who gains",
         lead,
-        _figure(legend + both(partial(plots.device_gains, devices))),
-        _figure(both(partial(plots.gain_histogram, gains)), "Devices by how much they gained."),
+        parts.figure(legend + both(partial(plots.device_gains, devices))),
+        parts.figure(
+            both(partial(plots.gain_histogram, gains)), "Devices by how much they gained."
+        ),
         table,
     )
 
@@ -381,9 +351,9 @@ def _who(better: int, worse: int, all_: int) -> str:
 
 
 def _details(name: str, columns: Sequence[str], rows: Iterable[str]) -> str:
-    head = "".join(f"<th>{_text(c)}</th>" for c in columns)
+    head = "".join(f"<th>{escaped(c)}</th>" for c in columns)
     return (
-        f'<details><summary>{_text(name)}</summary><div class="scroll"><table>'
+        f'<details><summary>{escaped(name)}</summary><div class="scroll"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
     )
 
@@ -415,7 +385,7 @@ def _evaluations(report: Report) -> str:
             ("global", "shared", "shared"),
         )
     ]
-    legend = _legend((("personal", "personal"), ("shared", "shared")), "narrow")
+    legend = parts.legend((("personal", "personal"), ("shared", "shared")), "narrow")
     table = _details(
         "All evaluations as a table",
         ("round", "devices", "examples", "shared", "personal", "shared loss", "personal loss", ""),
@@ -431,7 +401,7 @@ def _evaluations(report: Report) -> str:
         ),
     )
     drawn = both(partial(plots.accuracy_lines, series))
-    return _section("What devices say", lead, _figure(legend + drawn), table)
+    return parts.section("What devices say", lead, parts.figure(legend + drawn), table)
 
 
 def _loss(value: float | None) -> str:
@@ -446,7 +416,7 @@ def _span(counts: Sequence[int]) -> str:
 def _rounds(report: Report) -> str:
     summary, rounds = report["summary"], report["rounds"]
     if not rounds:
-        return _section("Rounds", "No round was finished.")
+        return parts.section("Rounds", "No round was finished.")
     lost = [
         f"{whole(summary[kind])} {words}"
         for kind, words in (
@@ -461,7 +431,7 @@ def _rounds(report: Report) -> str:
     lead += f"; {_listed(lost)}." if lost else "; none was lost."
     if few := summary["rounds_without_quorum"]:
         lead += f" {_times(few, 'attempt')} had too few reports and changed nothing."
-    legend = _legend(
+    legend = parts.legend(
         [("reported", "reported")]
         + [(k, k) for k in ("spare", "late", "dropped", "refused") if summary[k]]
     )
@@ -478,8 +448,8 @@ def _rounds(report: Report) -> str:
             for r in rounds[-TABLE_ROWS_MAX:]
         ),
     )
-    return _section(
-        "Rounds", lead, _figure(legend + both(partial(plots.cohort_bars, rounds))), table
+    return parts.section(
+        "Rounds", lead, parts.figure(legend + both(partial(plots.cohort_bars, rounds))), table
     )
 
 
@@ -505,13 +475,15 @@ def _traffic(report: Report) -> str:
     timed = ""
     if spent:
         names = {k: TIMES.get(k, (k, "shared")) for k in spent}
-        legend = _legend((hue, f"{name} {duration(spent[k])}") for k, (name, hue) in names.items())
-        timed = _figure(
+        legend = parts.legend(
+            (hue, f"{name} {duration(spent[k])}") for k, (name, hue) in names.items()
+        )
+        timed = parts.figure(
             legend + both(partial(plots.time_bar, spent, names)),
             "Where the devices’ time went in all rounds, summed over devices.",
         )
     tiers = both(partial(plots.tier_traffic, moved, summary["devices"], edges))
-    return _section("Traffic and time", lead, _figure(tiers), timed)
+    return parts.section("Traffic and time", lead, parts.figure(tiers), timed)
 
 
 def _data(report: Report) -> str:
@@ -523,14 +495,16 @@ def _data(report: Report) -> str:
         spread = str(counts[0])
     held_out = [bool(d["held_out"]) for d in devices]
     lead = (
-        f"{whole(card['examples_total'])} {_text(card['unit'])} of {_text(card['source'])}, "
-        f"{_text(card['partition'])}. A device has {spread}."
+        f"{whole(card['examples_total'])} {escaped(card['unit'])} of {escaped(card['source'])}, "
+        f"{escaped(card['partition'])}. A device has {spread}."
     )
     legend = ""
     if any(held_out):
-        legend = _legend((("cell", "share of the device’s examples"), ("newcomer", "never trains")))
-    figure = _figure(legend + both(partial(plots.label_map, card, held_out)))
-    return _section("Data", lead, figure)
+        legend = parts.legend(
+            (("cell", "share of the device’s examples"), ("newcomer", "never trains"))
+        )
+    figure = parts.figure(legend + both(partial(plots.label_map, card, held_out)))
+    return parts.section("Data", lead, figure)
 
 
 def _settings(report: Report) -> str:
@@ -538,15 +512,17 @@ def _settings(report: Report) -> str:
     scenario = report["scenario"]
     top = {k: v for k, v in scenario.items() if not isinstance(v, dict) and k != "description"}
     for name, table in {"scenario": top, **_tables(scenario)}.items():
-        rows = "".join(f"<dt>{_text(k)}</dt><dd>{_text(_value(v))}</dd>" for k, v in table.items())
-        groups.append(f"<div><h3>{_text(name)}</h3><dl>{rows}</dl></div>")
+        rows = "".join(
+            f"<dt>{escaped(k)}</dt><dd>{escaped(_value(v))}</dd>" for k, v in table.items()
+        )
+        groups.append(f"<div><h3>{escaped(name)}</h3><dl>{rows}</dl></div>")
     host = "".join(
-        f"<dt>{_text(_host_name(k))}</dt><dd>{_text(_value(v))}</dd>"
+        f"<dt>{escaped(_host_name(k))}</dt><dd>{escaped(_value(v))}</dd>"
         for k, v in report["host"].items()
         if v is not None
     )
     groups.append(f"<div><h3>host</h3><dl>{host}</dl></div>")
-    return _section(
+    return parts.section(
         "Settings",
         "All that decides the result, and the machine that computed it.",
         f'<div class="settings">{"".join(groups)}</div>',
@@ -583,7 +559,7 @@ def _value(value: object) -> str:
 
 def _footer(report: Report) -> str:
     told = (
-        f"Trace <code>{_text(report['trace_hash'])}</code>. The same scenario and seed "
+        f"Trace <code>{escaped(report['trace_hash'])}</code>. The same scenario and seed "
         "give the same trace."
     )
     if _is_real(report):

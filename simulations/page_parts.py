@@ -1,0 +1,47 @@
+"""What the pages of reports are put together from."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from pathlib import Path
+
+STYLE = Path(__file__).parent / "report.css"
+
+MARK = (
+    '<svg class="mark" viewBox="0 0 32 32" aria-hidden="true">'
+    '<path d="M16 16 6 7M16 16 27 9M16 16 13 28"/><circle cx="16" cy="16" r="5"/>'
+    '<circle cx="6" cy="7" r="3"/><circle cx="27" cy="9" r="3"/><circle cx="13" cy="28" r="3"/>'
+    "</svg>"
+)
+
+
+def document(name: str, body: str) -> str:
+    """A whole page with the reports' style."""
+    style = STYLE.read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escaped(name)} · Delian</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
+
+
+def escaped(value: object) -> str:
+    return html.escape(str(value))
+
+
+def section(heading: str, lead: str, *parts: str) -> str:
+    inner = "\n".join(p for p in parts if p)
+    return f"<section>\n<h2>{escaped(heading)}</h2>\n<p>{lead}</p>\n{inner}\n</section>\n"
+
+
+def figure(drawn: str, caption: str = "") -> str:
+    below = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f"<figure>{drawn}{below}</figure>"
+
+
+def legend(entries: Iterable[tuple[str, str]], where: str = "") -> str:
+    keys = (f'<span class="key {hue}"><i></i>{escaped(name)}</span>' for hue, name in entries)
+    return f'<div class="legend {where}">{"".join(keys)}</div>'

@@ -1,0 +1,65 @@
+"""`delian compare` and `delian sweep` as a user gives them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from delian.cli.main import app
+from delian.core.errors import DelianError
+from typer.testing import CliRunner
+
+SMALL = [
+    *("--set", "rounds=2", "--set", "fleet.devices=8", "--set", "data.held_out_devices=2"),
+    *("--set", "round.devices=4", "--set", "round.min_reports=2", "--set", "model.hidden=[4]"),
+]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def test_a_comparison_has_a_table_a_page_and_goes_on_from_what_is_there(tmp_path):
+    command = ["compare", "digits:fedavg", "digits:ditto", "--out", tmp_path, *SMALL]
+    done = run(*command, "--seeds", 1)
+    assert done.exit_code == 0
+    assert "digits fedavg" in done.stdout and "digits ditto" in done.stdout
+    assert (tmp_path / "comparison.html").read_text().startswith("<!doctype html>")
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "trials").iterdir()}
+    assert len(kept) == 2
+    more = run(*command, "--seeds", 2, "--json")
+    said = json.loads(more.stdout)
+    assert [row["seeds"] for row in said["scenarios"]] == [[1, 2], [1, 2]]
+    assert all(file.stat().st_mtime_ns == at for file, at in kept.items())
+
+
+def test_a_sweep_ranks_every_combination(tmp_path):
+    done = run(
+        "sweep", "digits", "algorithm.epochs=1,3", "--out", tmp_path, *SMALL, "--seeds", 1, "--json"
+    )
+    said = json.loads(done.stdout)
+    (rung,) = said["rungs"]
+    assert {tuple(r["settings"]) for r in rung["ranking"]} == {
+        ("algorithm.epochs=1",),
+        ("algorithm.epochs=3",),
+    }
+    means = [r["mean"] for r in rung["ranking"]]
+    assert means == sorted(means, reverse=True)
+    assert json.loads((tmp_path / "sweep.json").read_text()) == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["compare", "digits", "digits"], "twice"),
+        (["compare", "nothing-like-it"], "nothing-like-it"),
+        (["compare", "digits:fedavgg"], "fedavg"),
+        (["sweep", "digits", "rounds"], "no key with values"),
+        (["sweep", "digits", "no.such=1,2"], "no.such"),
+        (["sweep", "digits", "rounds=1,2", "--by", "beauty"], "beauty"),
+    ],
+)
+def test_what_makes_no_sense_is_told_before_anything_runs(tmp_path, arguments, says):
+    with pytest.raises(DelianError, match=says):
+        run(*arguments, "--out", tmp_path / "none")
+    assert not (tmp_path / "none" / "trials").exists()
