@@ -23,6 +23,7 @@ from .errors import DelianError
 from .frontend.gradients import Kind, Transform
 from .frontend.tracing import Static, Traced, flatten, name_of, trace
 from .ir import Function, TensorType
+from .lanes import loop_over_lanes
 from .passes.profiles import Profile
 from .tree import static
 
@@ -103,7 +104,7 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it; raises ProgramError when it cannot be compiled for these arguments."""
         args = _positional(self.__wrapped__, args, kwargs)
-        if _debug and not isinstance(self.__wrapped__, Transform):
+        if _debug and _runs_plainly(self.__wrapped__):
             return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
         leaves, structure = flatten(args)
         entry = self._entry(args, leaves, structure)
@@ -222,6 +223,13 @@ def compile(
 
 # Derivatives
 
+#: What has a meaning without a program: a loop over lanes, or the function itself.
+_PLAIN = ("vmap", "checkpoint", "custom_vjp", "mixed_precision")
+
+
+def _runs_plainly(f: Any) -> bool:
+    return not isinstance(f, Transform) or f.kind in _PLAIN
+
 
 class Derivative(Transform):
     """A derivative of a function, callable."""
@@ -244,6 +252,10 @@ class Derivative(Transform):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compiled with the reference back end on first use; wrap it in `compile` for speed."""
+        if _debug and self.kind in _PLAIN:
+            if self.kind == "vmap":
+                return loop_over_lanes(self.f, self.extra, args, kwargs)
+            return self.f(*args, **kwargs)
         args = _positional(self, args, kwargs)
         result = self._compiled(*args)
         if self.kind != "vjp":

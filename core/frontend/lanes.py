@@ -9,10 +9,12 @@ nests with derivatives, and with itself, to any depth.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from ..errors import DelianError
 from ..ir import TensorType, Value
+from ..lanes import axes_of
 from . import arithmetic, calls, joins, operators
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
@@ -20,9 +22,6 @@ from .values import Tensor, describe, is_number
 if TYPE_CHECKING:
     from .gradients import Transform
     from .specialise import Specialiser
-
-#: An axis, None for what has no lanes, or a tree of these that is a prefix of the values' tree.
-Axes: TypeAlias = Any
 
 
 def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -76,16 +75,13 @@ def _run(
     return s.scope.inline(simplify(many), operands), spread
 
 
-def _axes_of_leaves(s: Specialiser, axes: Axes, node: Any, what: str) -> list[int | None]:
+def _axes_of_leaves(s: Specialiser, axes: Any, node: Any, what: str) -> list[int | None]:
     """An axis for each leaf of a tree, from a prefix of it."""
-    if axes is None or type(axes) is int:
-        return [axes] * len(tree.leaves(node))
-    spec, parts = tree.children(axes), tree.children(node)
-    if spec is None or parts is None or spec[0] != parts[0]:
+    try:
+        return axes_of(axes, node)
+    except DelianError:
         hint = "an axis, None, or a tree of them shaped like the arguments (or a prefix of it)"
-        raise s.error("DL119", f"{what}: {axes!r} does not fit {describe(node)}", hint)
-    pairs = zip(spec[1], parts[1], strict=True)
-    return [axis for inner, child in pairs for axis in _axes_of_leaves(s, inner, child, what)]
+        raise s.error("DL119", f"{what}: {axes!r} does not fit {describe(node)}", hint) from None
 
 
 def _one_lane(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import random
+from delian.core import api, random
 from delian.core.api import compile, grad, hessian, hvp, jacfwd, jacrev, jvp, value_and_grad, vmap
-from delian.core.errors import ProgramError
+from delian.core.errors import DelianError, ProgramError
 
 X = np.array([0.3, -0.7, 1.1])
 MANY = np.array([[0.3, -0.7, 1.1], [1.0, 2.0, -0.5], [0.0, 0.1, 0.2], [-1.0, 0.4, 0.9]])
@@ -190,3 +190,23 @@ def test_jvp_of_a_map_is_the_map_of_a_jvp(compiled):
 def test_errors_say_which_argument(call, words):
     with pytest.raises(ProgramError, match=words):
         compile(call, backend="reference")(MANY)
+
+
+def test_debug_runs_one_lane_after_another(monkeypatch):
+    """The same values, in plain Python: a function may print, and lanes are seen one by one."""
+    seen = []
+
+    def f(p, x):
+        seen.append(np.shape(x))
+        return {"sum": p["w"] * np.sum(x), "shared": p["w"]}
+
+    axes = {"in_axes": ({"w": None}, 1), "out_axes": {"sum": 0, "shared": None}}
+    params = {"w": np.float64(2.0)}
+    want = vmap(lambda p, x: {"sum": p["w"] * np.sum(x), "shared": p["w"]}, **axes)(params, MANY)
+    monkeypatch.setattr(api, "_debug", True)
+    got = compile(vmap(f, **axes))(params, MANY)
+    assert seen == [(4,)] * 3
+    np.testing.assert_allclose(got["sum"], want["sum"])
+    assert got["shared"] == 2.0
+    with pytest.raises(DelianError, match="not one size"):
+        vmap(f, (None, None))(params, MANY)
