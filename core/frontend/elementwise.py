@@ -82,7 +82,12 @@ def square(s: Specialiser, x: Any) -> Tensor:
 
 
 def reciprocal(s: Specialiser, x: Any) -> Tensor:
-    return arithmetic.divide(s, 1, x)
+    """Of a whole number a whole one: itself where it is 1 or -1, else 0."""
+    value = tensor(s, array(s, x))
+    if not value.dtype.is_int:
+        return arithmetic.divide(s, 1, value)
+    unit = arithmetic.equal(s, arithmetic.multiply(s, value, value), 1)
+    return arithmetic.select(s, unit, value, 0)
 
 
 def tan(s: Specialiser, x: Any) -> Tensor:
@@ -155,7 +160,10 @@ def logaddexp(s: Specialiser, x1: Any, x2: Any) -> Tensor:
 
 def hypot(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     """Scaled by the larger, so that squares stay within range; the scale has no derivative."""
-    x, y = (arithmetic.multiply(s, array(s, v), 1.0) for v in (x1, x2))
+    kind, weak = arithmetic.result_dtype(s, (array(s, x1), array(s, x2)))
+    if not kind.is_float:
+        kind, weak = DType.F64, weak and kind is not DType.BOOL
+    x, y = (Tensor(tensor(s, v, kind).value, weak) for v in (x1, x2))
     top = arithmetic.maximum(s, absolute(s, x), absolute(s, y))
     scale = Tensor(s.emit("stop_gradient", top.value), top.weak)
     usable = arithmetic.bitwise_and(s, arithmetic.greater(s, scale, 0), isfinite(s, scale))

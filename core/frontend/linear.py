@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..ir import Value
+from ..ir import DType, Value
 from . import arithmetic, reductions, shapes
 from .arithmetic import tensor
 from .definitions import arrays
@@ -29,6 +29,9 @@ def _dot(
     contract: tuple[Sequence[int], Sequence[int]],
     batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> Value:
+    if a.dtype is DType.BOOL:  # A sum of truths is whether any holds.
+        counted = [arithmetic.convert(s, v, DType.I32) for v in (a, b)]
+        return arithmetic.convert(s, _dot(s, counted[0], counted[1], contract, batch), DType.BOOL)
     return s.emit(
         "dot",
         a,

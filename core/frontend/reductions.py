@@ -43,6 +43,8 @@ def sum_(
     s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
 ) -> Tensor:
     x = _accumulated(s, a, dtype)
+    if x.dtype is DType.BOOL:
+        return any_(s, Tensor(x), axis, keepdims)
     return Tensor(reduced(s, "reduce_sum", x, axes_of(s, Tensor(x), axis), keepdims))
 
 
@@ -50,6 +52,8 @@ def prod(
     s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
 ) -> Tensor:
     x = _accumulated(s, a, dtype)
+    if x.dtype is DType.BOOL:
+        return all_(s, Tensor(x), axis, keepdims)
     return Tensor(reduced(s, "reduce_prod", x, axes_of(s, Tensor(x), axis), keepdims))
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ProgramError
+from ..errors import ProgramError, TypeRuleError
 from . import arithmetic, elementwise, indexing, linear, operators, reductions, shapes, taking
 from .definitions import arrays, orders
 from .values import Method, Tensor, describe, is_static
@@ -63,15 +63,22 @@ def defined(function: Callable[..., Any]) -> Handler:
     def run(s: Specialiser, *args: Any, **kwargs: Any) -> Any:
         try:
             return s.call(function, *args, **kwargs)
+        except TypeRuleError as e:
+            raise _outside(s.error("DL120", e.message, e.hint)) from e
         except ProgramError as e:
-            kept = [loc for loc in e.locs if not loc.file.startswith(_DEFINITIONS)]
-            raise type(e)(e.code, e.message, kept or e.locs, e.hint) from e.__cause__
+            raise _outside(e) from e.__cause__
 
     signature = inspect.signature(function)
     own = inspect.Parameter("s", inspect.Parameter.POSITIONAL_ONLY)
     run.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
     run.__doc__ = function.__doc__
     return run
+
+
+def _outside(e: ProgramError) -> ProgramError:
+    """The error without the spans within definitions."""
+    kept = [loc for loc in e.locs if not loc.file.startswith(_DEFINITIONS)]
+    return type(e)(e.code, e.message, kept or e.locs, e.hint)
 
 
 _DEFINITIONS = str(Path(__file__).parent / "definitions")

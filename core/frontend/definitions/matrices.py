@@ -32,7 +32,8 @@ def cross(
 
 
 def vecdot(x1: Tensor, x2: Tensor, axis: int = -1) -> Tensor:
-    return np.sum(np.moveaxis(x1, axis, -1) * np.moveaxis(x2, axis, -1), axis=-1)
+    product = np.moveaxis(x1, axis, -1) * np.moveaxis(x2, axis, -1)
+    return np.sum(product, axis=-1, dtype=product.dtype)
 
 
 def matvec(x1: Tensor, x2: Tensor) -> Tensor:

@@ -53,6 +53,8 @@ def copysign(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def fmod(x1: Tensor, x2: Tensor) -> Tensor:
+    kind = np.result_type(x1, x2)
+    x1, x2 = np.asarray(x1, kind), np.asarray(x2, kind)
     below = x1 < 0
     rest = np.remainder(np.where(below, -x1, x1), np.where(x2 < 0, -x2, x2))
     return np.where(below, -rest, rest)
@@ -105,7 +107,8 @@ def rad2deg(x: Tensor) -> Tensor:
 
 
 def logaddexp2(x1: Tensor, x2: Tensor) -> Tensor:
-    return np.logaddexp(x1 * _LN2, x2 * _LN2) / _LN2
+    kind = _float_type(x1, x2)
+    return np.logaddexp(np.asarray(x1, kind) * _LN2, np.asarray(x2, kind) * _LN2) / _LN2
 
 
 def fmax(x1: Tensor, x2: Tensor) -> Tensor:
@@ -130,6 +133,8 @@ def gcd(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def lcm(x1: Tensor, x2: Tensor) -> Tensor:
+    kind = np.result_type(x1, x2)
+    x1, x2 = np.asarray(x1, kind), np.asarray(x2, kind)
     g = np.gcd(x1, x2)
     return np.abs(x1) // np.where(g == 0, 1, g) * np.abs(x2)
 
