@@ -351,7 +351,9 @@ def _prepare(
         assert scenario is not None
         message, built = _of_scenario(scenario, model, settings, data)
     manifest = built.manifest
+    kept = message.ring.kept  # of the run, and not of the programs
     message.ring.CopyFrom(manifest.ring.message())
+    message.ring.kept = kept
     message.labels["task"], message.labels["algorithm"] = manifest.task, manifest.algorithm
     return message, built
 

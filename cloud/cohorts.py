@@ -70,7 +70,7 @@ class CohortsMachine(RoundsMachine):
         if not is_owed:
             return _T.SUM_AGAIN, message
         whole = not message.part and not message.more
-        fits = whole and self._of(message).fits(message, self.plan.ring)
+        fits = whole and self._of(message).fits(message, self._ring(self._of(message)))
         return (_T.SUM if fits else _T.BAD_SUM), message
 
     def _has_session(self, message: Any) -> bool:
@@ -182,7 +182,7 @@ class CohortsMachine(RoundsMachine):
         if self.state.evaluates:
             super().add(message)
             return
-        self._of(message).add(message, self.plan.ring)
+        self._of(message).add(message, self._ring(self._of(message)))
         self.ack(message)
         self._free(self._of(message), message.edge)
         self._look()
@@ -331,12 +331,14 @@ class CohortsMachine(RoundsMachine):
             totals = [self._total(cohort) for cohort in opened]
             sizes = [len(cohort.unused) for cohort in opened]
             return robust.Combination.of(totals, plan.ring, plan.aggregation, plan.corrupt, sizes)
-        return ring.decode(self._everything(), plan.ring)
+        any_one = self._with_sums()[0]
+        return ring.decode(self._everything(), self._ring(any_one), self._key_bytes(any_one))
 
     def _everything(self) -> Vector:
         """The sum over all cohorts' devices."""
-        total = ring.zeros(self.plan.ring)
-        for cohort in self._with_sums():
+        opened = self._with_sums()
+        total = ring.zeros(self._ring(opened[0]))
+        for cohort in opened:
             ring.add(total, self._total(cohort))
         return total
 
@@ -348,6 +350,9 @@ class CohortsMachine(RoundsMachine):
         if self.plan.by_rule:
             return b""
         return digest_of(ring.settled(self._everything(), self.plan.ring))
+
+    def _summed(self) -> Vector:
+        return self._everything()
 
     # ------------------------------------------------ orders
 

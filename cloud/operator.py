@@ -272,7 +272,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         bundle = await asyncio.to_thread(parse, content, "plan.bundle")
         manifest, ring = bundle.manifest, RunPlan.from_message(1, plan).ring
         # Its programs know the ring's steps, and a device trains for no other ring.
-        if ring != manifest.ring:
+        if ring.base != manifest.ring:
             raise DelianError(
                 f"plan.ring: {ring}, where the bundle has {manifest.ring}",
                 "take the ring plan from the bundle's manifest",

@@ -15,6 +15,7 @@ from ..core.learn import robust
 from ..core.learn.metrics import metrics_plan
 from ..core.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
 from ..core.privacy.accounting import BudgetError
+from ..core.privacy.clipping import AdaptiveClip
 from ..core.privacy.noising import Promise
 from ..core.privacy.ring import RingError, RingPlan
 from ..core.secagg.cohort import COHORT_MIN, SUITES
@@ -83,7 +84,8 @@ class RunPlan:
     hostile ones; with masks, of hostile cohorts. rollback_worse: an evaluation whose loss is above
     the best one by more than this share of it brings the best model back; so does one whose
     accuracy is below that model's by more than rollback_accuracy; zero: none does. cohorts: masked
-    sums that a round's devices are cut into.
+    sums that a round's devices are cut into. quantile, clip_rate: see `privacy.clipping`; zero: all
+    rounds have one clip.
     """
 
     run: int
@@ -119,6 +121,8 @@ class RunPlan:
     rollback_worse: float = 0.0
     rollback_accuracy: float = 0.0
     cohorts: int = 1
+    quantile: float = 0.0
+    clip_rate: float = 0.0
 
     @staticmethod
     def from_message(run: int, message: PlanMessage) -> RunPlan:
@@ -162,6 +166,8 @@ class RunPlan:
             rollback_worse=message.rollback_worse,
             rollback_accuracy=message.rollback_accuracy,
             cohorts=cohorts,
+            quantile=message.moving_clip.quantile,
+            clip_rate=message.moving_clip.rate,
         )
         plan._check()
         return plan
@@ -200,6 +206,26 @@ class RunPlan:
         self._check_evaluation()
         self._check_aggregation()
         self._check_privacy()
+        self._check_finishing()
+
+    def _check_finishing(self) -> None:
+        """What is done to updates round by round: in rounds, and in means."""
+        asked = {
+            "ring.kept": bool(self.ring.kept),
+            "moving_clip": bool(self.quantile or self.clip_rate),
+        }
+        for name in (n for n, wanted in asked.items() if wanted):
+            if self.buffered:
+                raise PlanError(name, "waves of different rounds are added up", "a run in rounds")
+            if self.aggregation != WEIGHTED_MEAN:
+                raise PlanError(name, "not with a rule of aggregation", "the weighted mean")
+        if asked["moving_clip"]:
+            try:
+                AdaptiveClip.of(self.ring, self.quantile, self.clip_rate)
+            except DelianError as fault:
+                raise PlanError("moving_clip", fault.message, fault.hint) from fault
+        if self.ring.within:
+            raise PlanError("ring.within", "a round's clip is not a plan's", "say moving_clip")
 
     def _check_privacy(self) -> None:
         """Noise: only where it keeps what is promised, and nothing goes past it."""

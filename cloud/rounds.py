@@ -28,6 +28,7 @@ from ..core.ports import (
     Received,
     Started,
     TimerFired,
+    Vector,
 )
 from ..core.privacy import ring
 from ..core.secagg import messages
@@ -387,6 +388,10 @@ class RoundsMachine(RunMachine):
         """The round's update and the weights in it, as `_combined` says."""
         return self._combined(self._at_hand())
 
+    def _summed(self) -> Vector:
+        """The sum that the new model was made of."""
+        return self._total(self._at_hand())
+
     def fall_short(self, why: str) -> None:
         state = self.state
         self._record_round(why, None)
@@ -411,6 +416,8 @@ class RoundsMachine(RunMachine):
     def _take(self, model: NewModel) -> None:
         state = self.state
         self._record_round("", model)
+        if state.clip is not None:
+            state.clip.follow(ring.indicator(self._summed(), self._ring_now()))
         state.open.clear()
         self._replace_model(model.weights, model.memory)
         state.round += 1

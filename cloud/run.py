@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..core.learn import metrics, robust
@@ -33,6 +33,7 @@ from ..core.ports import (
 )
 from ..core.privacy import noising, ring
 from ..core.privacy.accounting import BudgetError
+from ..core.privacy.clipping import AdaptiveClip
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
 from ..core.wire.blob_pb2 import BlobRef
@@ -244,7 +245,18 @@ class RunMachine(Machine[RunState]):
         return secure
 
     def _ring(self, attempt: Attempt) -> ring.RingPlan:
-        return self.plan.metrics if attempt.evaluates else self.plan.ring
+        if attempt.evaluates:
+            return self.plan.metrics
+        return self._ring_now()
+
+    def _ring_now(self) -> ring.RingPlan:
+        """The plan's ring, with the clip of the round at hand."""
+        plan, clip = self.plan, self.state.clip
+        if not plan.quantile:
+            return plan.ring
+        if clip is None:
+            clip = self.state.clip = AdaptiveClip.of(plan.ring, plan.quantile, plan.clip_rate)
+        return replace(plan.ring, within=clip.clip)
 
     def _key(self, attempt: Attempt) -> int:
         """A round's key is that of all its attempts; all evaluations have the same, so that they
@@ -253,6 +265,9 @@ class RunMachine(Machine[RunState]):
         if attempt.evaluates:
             return self.rng.word("evaluation key", self.plan.run)
         return self.rng.word("round key", self.plan.run, attempt.round)
+
+    def _key_bytes(self, attempt: Attempt) -> bytes:
+        return self._key(attempt).to_bytes(8, "little")
 
     def _task(self, attempt: Attempt) -> Task:
         plan = self.plan
@@ -265,7 +280,7 @@ class RunMachine(Machine[RunState]):
             weights=attempt.weights,
             ring=self._ring(attempt).message(),
             time_ms=max(0, left_ms - plan.margin_ns // MS),
-            rng_key=self._key(attempt).to_bytes(8, "little"),
+            rng_key=self._key_bytes(attempt),
             purpose=EVALUATE if attempt.evaluates else TRAIN,
             secure=self._secure(attempt),
             manifest=plan.manifest,
@@ -383,7 +398,7 @@ class RunMachine(Machine[RunState]):
         promise = self.plan.promise
         if promise is None:
             return ""
-        cost = noising.release(self.plan.ring, promise.survivors, promise.corrupt)
+        cost = noising.release(self._ring_now(), promise.survivors, promise.corrupt)
         return (self.state.budget or promise.budget()).refusal(cost, noising.FAILURE)
 
     def _pay(self, attempt: Attempt) -> str:
@@ -396,7 +411,7 @@ class RunMachine(Machine[RunState]):
         if state.budget is None:
             state.budget = promise.budget()
         try:
-            cost = noising.release(self.plan.ring, len(attempt.unused), promise.corrupt)
+            cost = noising.release(self._ring_now(), len(attempt.unused), promise.corrupt)
             state.budget.spend(cost, noising.FAILURE)
         except (BudgetError, ring.RingError) as fault:
             return fault.message
@@ -412,7 +427,8 @@ class RunMachine(Machine[RunState]):
         """
         plan = self.plan
         if not attempt.apart:
-            return ring.decode(self._total(attempt), plan.ring)
+            made = self._ring(attempt)
+            return ring.decode(self._total(attempt), made, self._key_bytes(attempt))
         vectors = [attempt.updates[device] for device in sorted(attempt.updates)]
         return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.corrupt)
 
@@ -443,7 +459,8 @@ class RunMachine(Machine[RunState]):
     def _record_attempt(self, why: str, model: NewModel | None, **facts: Any) -> None:
         """The facts of an attempt at a model. `refused`: devices that answered by a Failure; the
         others of `selected` neither reported nor answered. `model`, `parent`: what was made, and of
-        what. `privacy`: of a run with a promise, what all sums so far come to.
+        what. `privacy`: of a run with a promise, what all sums so far come to. `clip`: the round's,
+        where it moves.
         """
         state, made = self.state, model.weights if model is not None else None
         if state.budget is not None:
@@ -452,6 +469,8 @@ class RunMachine(Machine[RunState]):
                 "delta": state.budget.delta,
                 "releases": state.budget.releases,
             }
+        if state.clip is not None:
+            facts["clip"] = state.clip.clip
         self.record(
             "round",
             run=self.plan.run,

@@ -193,7 +193,8 @@ class Sessions:
         assert plan.secure is not None and attempt.total is not None
         keys = self._of(attempt).keys()
         self._machine.cancel_timer(_timer(attempt))
-        noised = (plan.ring,) if plan.ring.central and not attempt.evaluates else ()
+        ring = self._machine._ring(attempt)
+        noised = (ring,) if ring.central else ()
         return attempt.total, keys, plan.secure.suite, *noised
 
     def end(self, attempt: Attempt, why: str = "") -> None:

@@ -14,6 +14,7 @@ from ..core.machine import Backoff
 from ..core.ports import SECOND, Vector
 from ..core.privacy import ring
 from ..core.privacy.accounting import Budget
+from ..core.privacy.clipping import AdaptiveClip
 from ..core.secagg.server import ServerState
 from ..core.wire.admission_pb2 import Pace
 from ..core.wire.blob_pb2 import BlobRef
@@ -272,7 +273,7 @@ class RunState:
     barred: devices that have spoilt a masked sum. budget: of a run with a promise, what its sums
     have cost so far; None: nothing yet. opening: of `batch`, what helpers unmask together; batches:
     shown to them so far; help_tries: how often these were; help_ends_ns: how long they are waited
-    for.
+    for. clip: of the round at hand, where it follows the updates' lengths.
     """
 
     run: int
@@ -297,6 +298,7 @@ class RunState:
     ordered: BlobRef | None = None
     pausing: bool = False
     best: float | None = None
+    clip: AdaptiveClip | None = None
     best_weights: BlobRef | None = None
     best_round: int = 0
     best_accuracy: float = 0.0

@@ -45,6 +45,7 @@ from ..core.ports import (
     window,
     wire_size,
 )
+from ..core.privacy.finishing import finished
 from ..core.privacy.ring import RingPlan, packed
 from ..core.secagg import messages
 from ..core.secagg.identity import Identity
@@ -262,7 +263,7 @@ class DeviceMachine(HelpedMachine):
             case Outcome(vector, _, _, finite):
                 if not finite:
                     return _T.UNFIT, NON_FINITE
-                if vector is None or len(vector) != RingPlan.of(self._task().ring).length:
+                if vector is None or len(vector) != RingPlan.of(self._task().ring).made:
                     return _T.UNFIT, PROGRAM_FAILED
                 return (_T.TRAINED_EARLY if self._is_early() else _T.TRAINED), vector
             case NewModel():
@@ -452,7 +453,9 @@ class DeviceMachine(HelpedMachine):
         upload = Upload(
             run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
         )
-        masked = self._mask_into(upload, vector)
+        key = np.array(device_key(task.rng_key, self.state.device), np.uint32)
+        whole = finished(vector, RingPlan.of(task.ring), task.rng_key, key)
+        masked = self._mask_into(upload, whole)
         if masked is None:
             self.post(_T.SESSION_FAILED)
             return

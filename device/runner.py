@@ -206,7 +206,7 @@ class WorkerRunner:
     def _job(self, program: RunProgram, limits: ArtifactLimits) -> tuple[dict[str, Any], int]:
         """The job as it is sent, and the longest vector that may come back."""
         key, message = program.arguments
-        ring = RingPlan.of(message)
+        ring = RingPlan.of(message).base
         bundle, weights = (str(self._path_of(digest)) for digest in program.blobs[:2])
         job: dict[str, Any] = {
             "ticket": program.ticket,

@@ -16,6 +16,7 @@ from ..core.wire.operator_pb2 import (
     WEIGHTED_MEAN,
     Aggregation,
     AggregationRule,
+    MovingClip,
     PlanMessage,
     PrivacyPlan,
 )
@@ -38,7 +39,8 @@ class FederationPlan:
     concurrency: devices at work at once; zero: twice the buffer. secure: how updates are masked;
     None: they are not. cohorts: sums that a masked round is cut into. rule: an AggregationRule, in
     small letters; hostile: the share of hostile updates, or cohorts, that it is to bear. promise:
-    what the ring's noise is for; None: it has none.
+    what the ring's noise is for; None: it has none. clip_quantile, clip_rate: of a clip that
+    follows the updates' lengths; zero: it does not.
     """
 
     rounds: int
@@ -67,6 +69,8 @@ class FederationPlan:
     secure: SecurePlan | None = None
     cohorts: int = 1
     promise: Promise | None = None
+    clip_quantile: float = 0.0
+    clip_rate: float = 0.0
     ready_per_edge_max: int | None = None
     lease_s: float = 600.0
     device_policy: DevicePolicy = field(default_factory=DevicePolicy)
@@ -106,6 +110,9 @@ class FederationPlan:
             rollback_worse=self.rollback_worse,
             rollback_accuracy=self.rollback_accuracy,
             aggregation=self._aggregation(),
+            moving_clip=MovingClip(quantile=self.clip_quantile, rate=self.clip_rate)
+            if self.clip_quantile
+            else None,
         )
 
     def _aggregation(self) -> Aggregation | None:

@@ -199,6 +199,16 @@ class Privacy(Table):
     steps (with `rotation` they stay eight times finer). Absent: 32, or with noise as few as its
     steps need.
     """
+    kept: float | None = Field(default=None, gt=0.0, le=1.0)
+    """The share of an update's numbers that travels in a round: the round's key chooses which, the
+    same for all devices, so that they add. Absent: all.
+    """
+    clip_quantile: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """Have the clip follow the updates' lengths, so that this share of devices is within it; it
+    begins at `clip`, which it never exceeds. Absent: it is the same in all rounds.
+    """
+    clip_rate: float = Field(default=0.2, gt=0.0, le=1.0)
+    """How fast it follows, in logarithms a round (Andrew et al. 2021)."""
     aggregation: Literal["secure", "plain"] | None = None
     """`secure` (updates are masked: edges and the coordinator read sums alone; SecAgg+, Bell et al.
     2020) or `plain`. Absent: `plain` in virtual time, `secure` by daemons.

@@ -151,7 +151,7 @@ class Stage:
             over_selection=cohort.over_selection,
             reports_min=cohort.min_reports,
             round_s=cohort.deadline_s,
-            ring=ring,
+            ring=self._sparse(ring),
             fleet=fleet,
             edge_link=_link(scenario.network.edge_cloud),
             buffer=(cohort.buffer or cohort.devices) if cohort.mode == "buffered" else None,
@@ -168,7 +168,16 @@ class Stage:
             rule=cohort.rule,
             hostile=cohort.hostile,
             promise=self.promise(),
+            clip_quantile=scenario.privacy.clip_quantile or 0.0,
+            clip_rate=scenario.privacy.clip_rate if scenario.privacy.clip_quantile else 0.0,
         )
+
+    def _sparse(self, ring: RingPlan) -> RingPlan:
+        """With the share of coordinates that travel."""
+        share = self.scenario.privacy.kept
+        if share is None:
+            return ring
+        return dataclasses.replace(ring, kept=max(1, round(share * ring.coordinates)))
 
     def _judged(self) -> tuple[int, ...]:
         """The devices that are evaluated: all, or the held-out ones and then others in order."""

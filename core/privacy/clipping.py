@@ -10,8 +10,9 @@ round's clip is
 
 (Andrew, Thakkar, McMahan and Ramaswamy 2021, "Differentially private learning with adaptive
 clipping", algorithm 1; theirs is +-1/2 with noise of its own, here one noise serves both.) The
-coordinate makes an update longer, by a factor that `lengthened` gives and that its noise is to be
-planned for: the promise is then that of one release, not of two.
+coordinate makes an update longer, by a factor that `lengthened` gives and that its noise is planned
+for (at 0.4 clips 2 %; with a cohort of n the share's noise is then z / 0.4n, a twelfth for z = 3
+and n = 100): the promise is then that of one release, not of two.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import DelianError
+from .noise import VARIANCE_MIN
+from .ring import INDICATOR, LENGTHENED, RingPlan
 
-#: The indicator's size in clips: at 0.4 an update is longer by 2 %, and with a cohort of n the
-#: share's noise is z / 0.4n, a twelfth for z = 3 and n = 100.
-INDICATOR = 0.4
+STEPS_LEAST = 64  # of the ring, in the smallest clip
 CLIP_FACTOR_MAX = 1e6  # a clip that strayed so far from the first follows nothing
 
 
 def lengthened(clip: float) -> float:
     """The longest that a clipped update is with its indicator: the ring plan's clip."""
-    return clip * math.sqrt(1.0 + (INDICATOR / 2) ** 2)
+    return clip * LENGTHENED
 
 
 def marked(delta: Any, clip: float) -> Any:
@@ -49,14 +50,28 @@ class AdaptiveClip:
     """The clip from round to round: plain data, kept with the run's state.
 
     first: the clip to begin with. quantile: the share of devices that are to be within it. rate:
-    how fast it moves, in logarithms a round. moved: the logarithm of how far it has. Raises
-    DelianError for numbers that no clip can follow.
+    how fast it moves, in logarithms a round. moved: the logarithm of how far it has. least, most:
+    what it stays within. Raises DelianError for numbers that no clip can follow.
     """
 
     first: float
     quantile: float = 0.5
     rate: float = 0.2
     moved: float = 0.0
+    least: float = 0.0
+    most: float = math.inf
+
+    @staticmethod
+    def of(plan: RingPlan, quantile: float, rate: float) -> AdaptiveClip:
+        """Begins at the largest clip that the plan's ring has room for, and ends where the ring's
+        steps, or those of its noise, would be too coarse.
+        """
+        most = plan.clip / LENGTHENED
+        steps = most * plan.scale
+        least = most * STEPS_LEAST / steps
+        if plan.noise:
+            least = max(least, most * math.sqrt(2 * VARIANCE_MIN / plan.noise_variance))
+        return AdaptiveClip(most, quantile, rate, least=min(least, most), most=most)
 
     def __post_init__(self) -> None:
         sound = 0.0 < self.first < math.inf and 0.0 < self.quantile < 1.0 and 0.0 < self.rate <= 1.0
@@ -68,7 +83,7 @@ class AdaptiveClip:
 
     @property
     def clip(self) -> float:
-        return self.first * math.exp(self.moved)
+        return min(self.most, max(self.least, self.first * math.exp(self.moved)))
 
     def follow(self, indicator: float) -> None:
         """Takes the mean's last coordinate, of the round that this clip was for."""
@@ -77,4 +92,8 @@ class AdaptiveClip:
         within = min(1.0, max(0.0, within))
         limit = math.log(CLIP_FACTOR_MAX)
         step = self.rate * (within - self.quantile)
-        self.moved = min(limit, max(-limit, self.moved - step))
+        moved = min(limit, max(-limit, self.moved - step))
+        # Not beyond what it stays within: it would have to come all the way back.
+        low = math.log(self.least / self.first) if self.least else -math.inf
+        high = math.log(self.most / self.first)
+        self.moved = min(high, max(low, moved))

@@ -46,11 +46,12 @@ _NOISE_LEAST = 1e-6
 
 def sensitivity(plan: RingPlan) -> tuple[float, float]:
     """Delta_2 and Delta_1 of one device's elements, in steps."""
-    length = plan.clip * plan.scale * _SLACK
-    root = math.sqrt(plan.coordinates)
+    length = plan.reach * plan.scale * _SLACK
+    coordinates = plan.length - 1
+    root = math.sqrt(coordinates)
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (length + root / 2)
     l2 = min(length + root, math.sqrt(length * length + root * root / 4 + spread))
-    return l2, accounting.whole_l1(l2, plan.coordinates)
+    return l2, accounting.whole_l1(l2, coordinates)
 
 
 def guard(vector: Vector, plan: RingPlan) -> None:
@@ -65,7 +66,7 @@ def guard(vector: Vector, plan: RingPlan) -> None:
             "build the bundle with weight_max=1 for a run with noise",
         )
     square = 0.0
-    for start in range(0, plan.coordinates, _BLOCK):
+    for start in range(0, plan.length - 1, _BLOCK):
         block = vector[:-1][start : start + _BLOCK].view(np.int32).astype(np.float64)
         square += float(block @ block)
     if not square <= sensitivity(plan)[0] ** 2:
@@ -83,7 +84,7 @@ def add(vector: Vector, plan: RingPlan, key: bytes) -> None:
     key: 32 secret bytes, used for this vector alone. Raises NoiseError.
     """
     distribution = noise.discrete_gaussian if plan.central else noise.skellam
-    noise.add(vector[: plan.coordinates], distribution(plan.noise_variance), key)
+    noise.add(vector[:-1], distribution(plan.noise_variance), key)
 
 
 def release(plan: RingPlan, survivors: int, corrupt: float = 0.0) -> accounting.Divergences:

@@ -27,6 +27,10 @@ Nodes hold and add elements as u32, on whose upper bits nothing depends, and pac
 where they travel (`packed`, `unpacked`); masks and noise are added modulo 2^32, which is also
 modulo 2^bits.
 
+A device may have to finish what its program made (`privacy.finishing`): of its coordinates those
+alone travel that the round's key chooses (`kept`), and it is shortened to the round's own clip
+(`within`), with one more element that says whether it was.
+
 `encode` is written in the compiled language's vocabulary: it is traced into `client_update` and
 runs as plain NumPy.
 """
@@ -39,6 +43,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .. import random
 from ..errors import DelianError
@@ -58,6 +63,10 @@ NOISE_TAIL = 12.0
 NOISE_MORE = 64.0
 NOISE_MIN = 1e-9  # standard deviations in clips: less hides nothing, and no ring has such steps
 NOISE_MAX = 1e4  # nothing can be learnt through more
+#: An update's indicator is so large, in clips; and so much longer it is with it (`clipping`).
+INDICATOR = 0.4
+LENGTHENED = math.sqrt(1.0 + (INDICATOR / 2) ** 2)
+_CHOICE = 0x6B657074  # what the round's key is folded with
 _BLOCK = 1 << 16  # numbers that are decoded at a time
 #: The norm is rounded once to f32 before it divides, so a clipped update may be longer than C by a
 #: few parts in 2^24.
@@ -75,7 +84,8 @@ class RingPlan:
     clip: largest L2 norm of an update, C above. clients_max: largest number of updates in one sum,
     n above. dimension: numbers in an update, D above. bits: a sum's width, and that of what
     travels. noise: z above; zero: none. central: one vector of noise is added to a sum, and not one
-    by each device. rotated: whether updates are rotated.
+    by each device. rotated: whether updates are rotated. kept: coordinates that travel; zero: all.
+    within: the round's clip, where it follows the updates' lengths; zero: it is C.
     """
 
     clip: float
@@ -85,6 +95,8 @@ class RingPlan:
     noise: float = 0.0
     central: bool = False
     rotated: bool = False
+    kept: int = 0
+    within: float = 0.0
 
     def __post_init__(self) -> None:
         if not BITS_MIN <= self.bits <= BITS:
@@ -104,6 +116,13 @@ class RingPlan:
         if self.noise and not NOISE_MIN <= self.noise <= NOISE_MAX:
             raise RingError(
                 f"noise is {self.noise:g}", f"in clips, 0 or from {NOISE_MIN:g} to {NOISE_MAX:g}"
+            )
+        if not 0 <= self.kept <= self.coordinates:
+            raise RingError(f"{self.kept} coordinates of {self.coordinates} are to travel")
+        if not 0 <= self.reach <= self.clip * _SLACK or 0 < self.within < CLIP_MIN:
+            raise RingError(
+                f"a round's clip of {self.within:g} where the largest is {self.clip:g}",
+                f"with its indicator an update is {LENGTHENED:.4f} times as long",
             )
         if self.scale * self.clip < 1 or self.weight_scale < 1:
             what = f"the sum of {self.clients_max} updates of norm {self.clip:g}"
@@ -135,6 +154,8 @@ class RingPlan:
             message.noise,
             message.central,
             message.rotated,
+            message.kept,
+            message.within,
         )
 
     def message(self) -> round_pb2.RingPlan:
@@ -147,6 +168,8 @@ class RingPlan:
             noise=self.noise,
             central=self.central,
             rotated=self.rotated,
+            kept=self.kept,
+            within=self.within,
         )
 
     @property
@@ -184,7 +207,7 @@ class RingPlan:
     @property
     def noise_variance(self) -> float:
         """Variance of one vector of noise, in steps squared."""
-        return (self.noise * self.clip * self.scale) ** 2
+        return (self.noise * self.reach * self.scale) ** 2
 
     @property
     def width(self) -> int:
@@ -201,9 +224,24 @@ class RingPlan:
         return rotation.padded(self.dimension) if self.rotated else self.dimension
 
     @property
-    def length(self) -> int:
-        """Elements of an encoded update: its coordinates and one of the weight."""
+    def reach(self) -> float:
+        """The longest that an update is when it leaves its device, with its indicator."""
+        return self.within * LENGTHENED if self.within else self.clip
+
+    @property
+    def base(self) -> RingPlan:
+        """What programs know of the plan."""
+        return replace(self, kept=0, within=0.0) if self.kept or self.within else self
+
+    @property
+    def made(self) -> int:
+        """Elements that a program makes: coordinates and one of the weight."""
         return self.coordinates + 1
+
+    @property
+    def length(self) -> int:
+        """Elements that travel: coordinates, where the clip moves an indicator, and the weight."""
+        return (self.kept or self.coordinates) + bool(self.within) + 1
 
     @property
     def nbytes(self) -> int:
@@ -235,7 +273,7 @@ def _power_below(room: float) -> float:
 
 
 def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
-    """An update in the ring: u32[L], L = `plan.length`.
+    """An update in the ring: u32[L], L = `plan.made`.
 
     delta: f32[D]. weight: f32[] in (0, 1]. key: u32[2], used for nothing else. A delta that is not
     finite gives elements without meaning: who calls checks it.
@@ -253,7 +291,7 @@ def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
         delta, factor = np.maximum(np.minimum(turned, most), -most), np.float32(1.0)
     # Two numbers from each random word, so the update is rounded in two halves: none of what lies
     # between is as long as the model, but for a rotation.
-    first = (plan.length + 1) // 2
+    first = (plan.made + 1) // 2
     rest = plan.coordinates - first
     words = random.bits(key, (first,))
     low, high = words & 0xFFFF, words >> 16
@@ -331,8 +369,39 @@ def unpacked(content: bytes | memoryview, plan: RingPlan) -> Vector:
     return settled(packing.unpack(content, plan.length, plan.bits), plan)
 
 
-def decode(total: Vector, plan: RingPlan) -> tuple[Floats, float]:
+def choice(plan: RingPlan, round_key: bytes) -> npt.NDArray[np.int64]:
+    """Which coordinates of an update travel in a round, increasing: those of the `kept` smallest
+    words that its 8-byte key gives, the lower place first. The same at all devices, so that they
+    add.
+    """
+    return _choice(plan.coordinates, plan.kept, round_key)
+
+
+@lru_cache(4)
+def _choice(coordinates: int, kept: int, round_key: bytes) -> npt.NDArray[np.int64]:
+    words = random.bits(random.fold_in(np.frombuffer(round_key, "<u4"), _CHOICE), (coordinates,))
+    chosen = np.argsort(words, kind="stable")[:kept]
+    chosen.sort()
+    chosen.flags.writeable = False
+    return chosen
+
+
+def indicator(total: Vector, plan: RingPlan) -> float:
+    """The mean of the indicators in a sum, in numbers; see `privacy.clipping`. Raises RingError
+    where there is no weight in it.
+    """
+    signed = settled(total[-2:], plan).view(np.int32)
+    if signed[-1] <= 0:
+        raise RingError("there is no weight in a sum")
+    weight = float(signed[-1]) / plan.weight_scale
+    return float(signed[0]) / (plan.scale * weight)
+
+
+def decode(total: Vector, plan: RingPlan, round_key: bytes = b"") -> tuple[Floats, float]:
     """The weighted mean f32[D] and the sum of weights of the updates in a sum u32[L].
+
+    round_key: of the round, where it chooses coordinates. Those that did not travel are zero, and
+    the others that much larger: the mean is unbiased over keys.
 
     Raises RingError when there is no weight in it, or when the mean is longer than any honest
     devices can make it: the ring wrapped, masks remained, or somebody lied.
@@ -343,19 +412,24 @@ def decode(total: Vector, plan: RingPlan) -> tuple[Floats, float]:
     weight = float(signed[-1]) / plan.weight_scale
     if weight <= 0:
         raise RingError(f"the weights of a sum are {weight:g} in all")
-    mean = np.empty(plan.coordinates, np.float32)
-    for start in range(0, plan.coordinates, _BLOCK):
+    sent = plan.kept or plan.coordinates
+    mean = np.empty(sent, np.float32)
+    for start in range(0, sent, _BLOCK):
         # Block by block: the f64 between is never as large as the model.
         block = slice(start, start + _BLOCK)
-        np.divide(signed[:-1][block], plan.scale * weight, out=mean[block], casting="same_kind")
+        np.divide(signed[:sent][block], plan.scale * weight, out=mean[block], casting="same_kind")
     # Each of n roundings moves a coordinate by less than one step.
-    long = plan.clients_max * math.sqrt(plan.coordinates) / (plan.scale * weight)
+    long = plan.clients_max * math.sqrt(sent) / (plan.scale * weight)
     if plan.noise:
         # A sphere's radius, in which nearly all noise of so many coordinates lies, and its tail.
         deviation = plan.clip * plan.sum_noise / weight
-        long += deviation * (math.sqrt(plan.coordinates) + NOISE_TAIL)
+        long += deviation * (math.sqrt(sent) + NOISE_TAIL)
         long += NOISE_MORE / (plan.scale * weight)
     norm = float(np.linalg.norm(mean))
     if not norm <= plan.clip * _SLACK + long:
         raise RingError(f"the mean update has norm {norm:.3g}, above the clip {plan.clip:g}")
+    if plan.kept:
+        whole = np.zeros(plan.coordinates, np.float32)
+        whole[choice(plan, round_key)] = mean * np.float32(plan.coordinates / plan.kept)
+        mean = whole
     return rotation.rotate_back(mean, plan.dimension) if plan.rotated else mean, weight

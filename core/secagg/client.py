@@ -301,7 +301,7 @@ class ClientSession:
             # Longer by its weight, and where it is rotated up to a whole block: `RingPlan.length`.
             if vector.dtype != np.uint32 or vector.ndim != 1:
                 raise SecureError("vector", "an update is u32[L]")
-            if vector.size <= self._session.dimension:
+            if vector.size <= (self._session.kept or self._session.dimension):
                 raise SecureError("vector", "the update is not as long as the plan says")
             masked = np.array(vector, order="C")
             masks.add(masked, self._mask_keys(), self._session.suite, self._threads)

@@ -32,7 +32,7 @@ MEMBERS_MAX = 1_000
 class Session:
     """What an attempt's task says of its session: everything but who takes part.
 
-    purpose: of the task. weights, bundle: SHA-256 of its blobs. clip to rotated: of its RingPlan.
+    purpose: of the task. weights, bundle: SHA-256 of its blobs. clip to within: of its RingPlan.
     suite to dropout: of its SecurePlan.
     """
 
@@ -49,6 +49,8 @@ class Session:
     noise: float
     central: bool
     rotated: bool
+    kept: int
+    within: float
     suite: int
     cohort_min: int
     corrupt: float
@@ -71,6 +73,8 @@ class Session:
             noise=task.ring.noise,
             central=task.ring.central,
             rotated=task.ring.rotated,
+            kept=task.ring.kept,
+            within=task.ring.within,
             suite=task.secure.suite,
             cohort_min=task.secure.cohort_min,
             corrupt=task.secure.corrupt,
@@ -81,12 +85,13 @@ class Session:
         return session
 
     def canonical(self) -> bytes:
-        """All fields in order, 142 bytes."""
+        """All fields in order: 142 bytes, or 158 where the ring plan has `kept` or `within`."""
         head = struct.pack("<QIII", self.run, self.round, self.attempt, self.purpose)
         ring = struct.pack("<dIIQ", self.clip, self.clients_max, self.bits, self.dimension)
         ring += struct.pack("<d??", self.noise, self.central, self.rotated)
         plan = struct.pack("<IIdd", self.suite, self.cohort_min, self.corrupt, self.dropout)
-        return head + self.weights + self.bundle + ring + plan
+        more = struct.pack("<Qd", self.kept, self.within) if self.kept or self.within else b""
+        return head + self.weights + self.bundle + ring + plan + more
 
     def digest(self) -> bytes:
         """What names the session before its members are known: 32 bytes."""

@@ -47,7 +47,7 @@ LATE: UploadStatus
 REFUSED: UploadStatus
 
 class RingPlan(_message.Message):
-    __slots__ = ("clip", "clients_max", "bits", "dimension", "noise", "central", "rotated")
+    __slots__ = ("clip", "clients_max", "bits", "dimension", "noise", "central", "rotated", "kept", "within")
     CLIP_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_MAX_FIELD_NUMBER: _ClassVar[int]
     BITS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,8 @@ class RingPlan(_message.Message):
     NOISE_FIELD_NUMBER: _ClassVar[int]
     CENTRAL_FIELD_NUMBER: _ClassVar[int]
     ROTATED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_FIELD_NUMBER: _ClassVar[int]
     clip: float
     clients_max: int
     bits: int
@@ -62,7 +64,9 @@ class RingPlan(_message.Message):
     noise: float
     central: bool
     rotated: bool
-    def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ...) -> None: ...
+    kept: int
+    within: float
+    def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ..., kept: _Optional[int] = ..., within: _Optional[float] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest")

@@ -175,6 +175,7 @@ def fields_of(t):
         + f64(t["clip"]) + u32(t["clients_max"]) + u32(t["bits"]) + u64(t["dimension"])
         + f64(t["noise"]) + bytes([t["central"], t["rotated"]])
         + u32(t["suite"]) + u32(t["cohort_min"]) + f64(t["corrupt"]) + f64(t["dropout"])
+        + (u64(t["kept"]) + f64(t["within"]) if t.get("kept") or t.get("within") else b"")
     )  # fmt: skip
 
 
