@@ -128,7 +128,7 @@ class HelpedMachine(WaveMachine):
             )
             for place, card in enumerate(cards)
         }
-        return Batch(state.batches, sum(ages) / len(ages), total, requests)
+        return Batch(state.batches, len(pieces), sum(ages) / len(ages), total, requests)
 
     def _part(self, piece: Attempt, place: int) -> HelpPart:
         task = self._task(piece)

@@ -242,11 +242,13 @@ def _rows(message: EdgeSum, plan: ring.RingPlan) -> Iterator[bytes]:
 class Batch:
     """Updates of a buffered run that helpers unmask together.
 
-    factor: what each counts. total: their sum, without the masks of those helpers that have
-    answered. requests: edge -> what it was shown, of those that have not.
+    pieces: of the run's `batch`, in order. factor: what each update counts. total: their sum,
+    without the masks of those helpers that have answered. requests: edge -> what it was shown, of
+    those that have not.
     """
 
     number: int
+    pieces: int
     factor: float
     total: Vector
     requests: dict[int, HelpRequest] = field(default_factory=dict)

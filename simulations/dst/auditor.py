@@ -66,7 +66,9 @@ from ...core.wire.round_pb2 import (
 )
 from .edge_book import EdgeBook, Name, OracleFailure
 from .edge_book import name_of as _name
+from .helper_book import HelperBook, helps, is_honest
 from .ledger import Ledger
+from .steps import Step, check_step
 from .work import EXAMPLES, LOSS, update_of
 
 if TYPE_CHECKING:
@@ -102,17 +104,6 @@ class AttemptBook:
 
 
 @dataclass(slots=True)
-class Step:
-    """What a server update was given: the sums, and the round. masked: waves whose sums are in and
-    cannot be read yet.
-    """
-
-    round: int
-    sums: list[tuple[Name, Vector, tuple[int, ...]]]
-    masked: frozenset[Name]
-
-
-@dataclass(slots=True)
 class RunBook:
     """What is known of a run."""
 
@@ -142,6 +133,7 @@ class Auditor:
         self._used: set[tuple[Name, int]] = set()
         self._counted: dict[tuple[int, int, Name], int] = defaultdict(int)  # edge, part
         self.edges = EdgeBook()
+        self._helpers = HelperBook(self)
         self._ledger = Ledger()
         self._whys: set[str] = set()  # why sessions have failed
         self._answered: set[tuple[int, Name]] = set()
@@ -239,20 +231,24 @@ class Auditor:
                 run = host.machine.state.runs[number]
                 pieces = run.batch if self.runs[number].plan.buffered else run.open
                 sums = [((number, p.round, p.attempt), p.total, tuple(p.unused)) for p in pieces]
-                for one in sums:
+                factors = None
+                if run.opening:
+                    honest = not any(self._twisted(name) for name, *_ in sums)
+                    sums, factors = self._helpers.sums(run, honest)
+                for one in () if run.opening else sums:
                     self._check_sum(*one)
                 masked = frozenset(
                     (number, w.round, w.attempt) for w in run.open if w.session is not None
                 )
                 step = self._steps[effect.ticket] = Step(run.round, sums, masked)
-                self._check_step(self.runs[number].plan, step, *effect.arguments)
+                check_step(self.runs[number].plan, step, factors, *effect.arguments)
 
     def _check_sum(self, name: Name, total: Vector, devices: tuple[int, ...]) -> None:
         book, plan = self.attempts[name], self.runs[name[0]].plan
         self.check(len(set(devices)) == len(devices) > 0, "sum", f"{name} names {devices}")
         self.check(len(devices) >= plan.cohort_min, "ledger", f"{name} is of {devices}")
         self.check(len(total) == book.plan.length, "sum", f"{name} has {len(total)} numbers")
-        rest = ring.settled(total - self._sum_of(name, devices), book.plan)
+        rest = ring.settled(total - self.sum_of(name, devices), book.plan)
         if plan.secure is not None and self._twisted(name):
             return  # a liar's shares may make a wrong mask
         if rest.any() and not any(
@@ -266,7 +262,7 @@ class Auditor:
         plots = plotter is not None and name in plotter.plotted
         return plots or any(at[0] == name for at in self._lies)
 
-    def _sum_of(self, name: Name, devices: Iterable[int]) -> Vector:
+    def sum_of(self, name: Name, devices: Iterable[int]) -> Vector:
         """What the devices meant to say, added up."""
         book = self.attempts[name]
         total = np.zeros(book.plan.length, np.uint32)
@@ -279,7 +275,7 @@ class Auditor:
         choices = []
         for device in devices:
             lies = self._lies.get((name, device), [])
-            own = self._sum_of(name, [device])
+            own = self.sum_of(name, [device])
             fitting = [lie - own for lie in lies if len(lie) == len(own)]
             if fitting:
                 choices.append([np.zeros_like(own), *fitting])
@@ -293,7 +289,7 @@ class Auditor:
         name = max(n for n, b in self.attempts.items() if b.evaluates and n[:2] == (run, round))
         devices = self.attempts[name].devices
         self.check(len(devices) == fields["devices"], "lost", f"{name}: not all have judged")
-        plan, total = self.attempts[name].plan, self._sum_of(name, devices)
+        plan, total = self.attempts[name].plan, self.sum_of(name, devices)
         if metrics.decode(total, plan) == fields["metrics"]:
             return
         if self.runs[run].plan.secure is not None and self._twisted(name):
@@ -303,20 +299,6 @@ class Auditor:
                 if metrics.decode(total + lie, plan) == fields["metrics"]:
                     return
         self.fail("sum", f"{name}: the metrics are not those of {sorted(devices)}")
-
-    def _check_step(self, plan: RunPlan, step: Step, mean: Any, weight: float) -> None:
-        """Whether the step follows from the sums: the mean, or FedBuff's sum over ages."""
-        total, expected = 0.0, np.zeros(plan.ring.dimension)
-        for name, plain, _ in step.sums:
-            signed = ring.settled(plain, plan.ring).view(np.int32).astype(np.float64)
-            tau = step.round - name[1]
-            self.check(tau == 0 or plan.buffered, "sum", f"round {step.round} uses {name}")
-            self.check(tau <= plan.staleness_max, "sum", f"an update of age {tau} is used")
-            expected += signed[:-1] / plan.ring.scale / np.sqrt(1.0 + tau)
-            total += float(signed[-1]) / plan.ring.weight_scale
-        fits = abs(total - weight) < 1e-6 * total
-        fits = fits and np.allclose(mean, expected / total, rtol=1e-4, atol=1e-9)
-        self.check(bool(fits), "sum", f"the step of round {step.round} is another one")
 
     # ------------------------------------------------ the coordinator
 
@@ -431,9 +413,10 @@ class Auditor:
             devices = used.get(name, frozenset())
             if name in step.masked:
                 continue
-            same = devices == attempt.unused
+            # With helpers, too few wait for others.
+            same = devices == attempt.unused or (devices < attempt.unused and helps(book.plan))
             self.check(same, "lost", f"{name}: {attempt.unused} are here, {devices} are used")
-            attempt.unused = set()
+            attempt.unused -= devices
         book.batch = batch
 
     def _record(self, host: Host, record: Record) -> None:
@@ -449,7 +432,8 @@ class Auditor:
                     and self.runs[name[0]].plan.buffered
                 ):
                     age = self.runs[name[0]].models + 1 - name[1]
-                    old = age > self.runs[name[0]].plan.staleness_max
+                    plan = self.runs[name[0]].plan
+                    old = age > plan.staleness_max or helps(plan)
                     self.check(old, "lost", f"{name} is dropped at age {age}")
                     attempt.unused = set()
         elif kind == "model_ordered":
@@ -509,12 +493,13 @@ class Auditor:
         run.weights, run.models, run.batch = fields["model"], run.models + 1, None
 
     def _fell_short(self, run: RunBook, fields: Any) -> None:
-        if fields["why"] not in _HONEST and fields["why"] not in self._whys:
+        why = fields["why"]
+        if why not in _HONEST and why not in self._whys and not is_honest(why):
             # Sums that cannot be decoded: only those who lie can make some.
             name = (fields["run"], fields["round"], fields["attempt"])
             liars = self.world.weather.liars.intersection(fields["reported"])
             spoilt = bool(liars) or self._twisted(name)
-            self.check(spoilt, "sum", f"run {fields['run']}: {fields['why']}")
+            self.check(spoilt, "sum", f"run {fields['run']}: {why}")
             for name, attempt in self.attempts.items():
                 if name[0] == fields["run"]:
                     attempt.unused = set()
@@ -580,6 +565,7 @@ class Auditor:
                 if isinstance(effect, Send) and isinstance(effect.message, EdgeSum):
                     self.edges.summed(incarnation, effect.message)
         self.edges.check_held(host.machine.state)
+        self._helpers.handled(number, incarnation, handled)
 
     # ------------------------------------------------ devices
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Timers of a node, or of one attempt: each has its name.
 DEVICE_TIMERS = 4
 EDGE_TIMERS, ATTEMPT_TIMERS = 2, 4
-RUN_TIMERS = 3
+RUN_TIMERS = 4
 
 
 def broken(host: Host) -> str:
@@ -78,6 +78,7 @@ def _edge(state: EdgeState, host: Host) -> dict[str, bool]:
         "at work": len(host.machine._tasked) <= waited,
         "sums": held <= policy.sum_bytes_max,
         "timers": len(host.timers) <= EDGE_TIMERS + ATTEMPT_TIMERS * len(state.collections),
+        "helping": len(state.helping) <= edges.HELPING_MAX,
         "timers of what is over": host.world.weather.loose or named <= state.collections.keys(),
     }
     for name, one in state.collections.items():
@@ -96,7 +97,7 @@ def _cloud(state: CoordinatorState, host: Host) -> dict[str, bool]:
     waves = sum(len(r.open) for r in state.runs.values())
     checks: dict[str, Any] = {
         "runs": len(state.runs) <= RUNS_ACTIVE_MAX and len(state.ended) <= RUNS_ENDED_MAX,
-        "edges": len(state.edges) <= host.world.shape.edges,
+        "edges": len(state.edges) <= host.world.shape.edges + host.world.shape.helpers,
         "timers": len(host.timers) <= RUN_TIMERS * len(state.runs) + 3 * waves,
     }
     for edge, view in state.edges.items():

@@ -16,6 +16,8 @@ from .plots import Plot, Scheme
 DIMENSION = 64
 #: In one of so many seeds updates are masked; its cohorts have so many devices at least.
 SECURE_EVERY = 4
+#: Of which one in so many seeds has a buffered run whose updates helpers unmask.
+HELPED_EVERY, HELPED_AT = 16, 8
 COHORT_LEAST = 4
 #: The share of seeds whose ring is narrower than 32 bits; and the fewest that hold a sum.
 NARROW, BITS_LEAST = 0.4, 24
@@ -108,7 +110,8 @@ class Weather:
 class Shape:
     """The federation and its work. See `cloud.plan.RunPlan` for a run's part. secure: updates are
     masked, of cohorts small enough that many seeds can be. sum_min: the devices of a sum at least,
-    as plan and owners have it. corrupt: the share that a plan bears. bits: of the ring.
+    as plan and owners have it. corrupt: the share that a plan bears. bits: of the ring. helpers:
+    further edges, which hold what unmasks the buffered run.
     """
 
     devices: int
@@ -137,6 +140,7 @@ class Shape:
     sum_min: int = 3
     corrupt: float = 0.1
     bits: int = 32
+    helpers: int = 0
     orders: tuple[Order, ...] = ()
 
 
@@ -149,6 +153,8 @@ def draw(seed: int, devices: int, edges: int) -> tuple[Shape, Weather]:
         shape = replace(shape, bits=narrow.whole(BITS_LEAST, 31))
     if seed % SECURE_EVERY == 0 and devices >= COHORT_LEAST:
         shape = _masked(Dice(seed, "masks"), shape)
+        if seed % HELPED_EVERY == HELPED_AT:
+            shape = _helped(Dice(seed, "helpers"), shape)
     weather = Weather(settle=True) if seed % 10 == 0 else None
     if seed % PLOT_EVERY == PLOT_AT and devices >= 2 * PLOT_COHORT:
         plots = Dice(seed, "plots")
@@ -172,6 +178,7 @@ def plotted(dice: Dice, shape: Shape) -> Shape:
         concurrency=dice.whole(cohort, 2 * cohort) if shape.buffer else 0,
         ready_per_edge_max=shape.devices,
         sum_min=PLOT_SUM,
+        helpers=0,
         corrupt=PLOT_CORRUPT,
     )
 
@@ -247,6 +254,13 @@ def _masked(dice: Dice, shape: Shape) -> Shape:
     )
 
 
+def _helped(dice: Dice, shape: Shape) -> Shape:
+    """The same with a buffered run, whose updates one or two helpers unmask."""
+    buffer = shape.buffer or min(shape.cohort, 6)
+    concurrency = shape.concurrency or dice.whole(buffer, 2 * buffer)
+    return replace(shape, buffer=buffer, concurrency=concurrency, helpers=dice.whole(1, 2))
+
+
 def _homes(dice: Dice, devices: int, edges: int) -> dict[int, tuple[int, ...]]:
     """Each device's edges, its own first."""
     homes = {}
@@ -296,7 +310,8 @@ def _orders(dice: Dice, devices: int, edges: int, buffered: bool) -> tuple[Order
 
 def _weather(dice: Dice, shape: Shape) -> Weather:
     heal = dice.between(20, 90)
-    tiers = [Node(Tier.EDGE, e) for e in range(1, shape.edges)]
+    gathering = [Node(Tier.EDGE, e) for e in range(1, shape.edges)]
+    tiers = [*gathering, *(Node(Tier.EDGE, shape.edges + h) for h in range(shape.helpers))]
     devices = [Node(Tier.DEVICE, d) for d in range(shape.devices)]
     nodes = [CLOUD, *tiers, *devices]
     on, between = dice.chance, dice.between
@@ -307,10 +322,11 @@ def _weather(dice: Dice, shape: Shape) -> Weather:
         mortal.update(dice.some(devices, dice.choice((0.0, 0.0, 0.1, 0.3))))
     kills = tuple((between(0, heal), dice.choice(nodes)) for _ in range(dice.whole(1, 8)))
     wipes = tuple((between(0, heal), e.number) for e in dice.some(tiers, 0.5)) if on(0.2) else ()
-    lost = dice.choice(tiers).number if tiers else 0
+    # Without a helper nothing is ever unmasked.
+    lost = dice.choice(gathering).number if gathering else 0
     few = max(4, int(shape.cohort * shape.over_selection * between(1.0, 1.5)))
     asleep = range(few, shape.devices) if on(0.3) else ()
-    gone = ((between(0, heal), lost),) if tiers and on(0.1) else ()
+    gone = ((between(0, heal), lost),) if gathering and on(0.1) else ()
     return Weather(
         heal_s=heal,
         latency_s=dice.choice((0.002, 0.02, 0.2)),

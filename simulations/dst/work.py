@@ -24,6 +24,7 @@ from ...core.ports import (
 )
 from ...core.privacy.ring import RingPlan
 from ...core.secagg import masks
+from ...core.secagg.helper import masks_of
 from ...core.wire.blob_pb2 import BlobRef
 from ...core.wire.round_pb2 import NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED
 from .dice import Dice
@@ -82,6 +83,8 @@ class Work:
             return self._update(host, effect)
         if effect.program == "unmask":
             return self._unmask(effect)
+        if effect.program == "masks":
+            return self._masks(effect)
         return self._train(host, effect)
 
     def _train(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
@@ -136,6 +139,13 @@ class Work:
         plain = np.array(total, np.uint32)
         masks.add(plain, keys, suite)
         return due, lambda: Outcome(plain)
+
+    def _masks(self, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        due = MS + self.dice.exponential_ns(0.1)
+        if self.world.faulty and self.dice.chance(self.world.weather.update_fails):
+            return due, lambda: ProgramStopped(OUT_OF_MEMORY)
+        total = masks_of(*effect.arguments)
+        return due, lambda: Outcome(total)
 
     def _put(self, host: Host, content: bytes) -> BlobRef:
         digest = hashlib.sha256(content).digest()

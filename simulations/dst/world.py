@@ -38,6 +38,7 @@ from ...device.state import DevicePolicy, DeviceState
 from ...edge.machine import EdgeMachine
 from ...edge.machine import restore as restore_edge
 from ...edge.state import EdgePolicy, EdgeState
+from ..helping import edge_of, trust_in
 from ..trace import Trace
 from . import bounds
 from .auditor import Auditor
@@ -155,7 +156,7 @@ class World:
         }
         home = Process()
         cloud = self._add(CLOUD, self._make_cloud, home, CLOUD in written)
-        for edge in range(shape.edges):
+        for edge in range(shape.edges + shape.helpers):
             node = Node(Tier.EDGE, edge)
             process = home if edge == 0 else Process()
             named = CLOUD if edge == 0 else node
@@ -212,7 +213,7 @@ class World:
         return SimulatedIdentity(device, self.seed) if self.shape.secure else None
 
     def _edge_maker(self, edge: int) -> Callable[[bytes | None], EdgeMachine]:
-        shape = self.shape
+        shape, helping = self.shape, self._masks(True)
         lives = 0
         policy = EdgePolicy(
             backoff=_EDGE_BACKOFF,
@@ -227,8 +228,8 @@ class World:
             nonlocal lives
             if snapshot is None:
                 lives += 1
-                return EdgeMachine(EdgeState(edge, lives), policy)
-            return EdgeMachine(restore_edge(snapshot), policy)
+            state = EdgeState(edge, lives) if snapshot is None else restore_edge(snapshot)
+            return edge_of(state, policy, helping, self.seed)
 
         return make
 
@@ -239,6 +240,7 @@ class World:
             unmask_ns=60 * SECOND,
             secure_required=self.shape.secure,
             floor=Policy(cohort_min=self.shape.sum_min),
+            helpers=trust_in(self._masks(True)),
         )
         homes = tuple(Node(Tier.EDGE, e) for e in self.shape.homes[device])
         facts = DeviceFacts(memory_mib=512)
@@ -458,12 +460,17 @@ class World:
             concurrency=shape.concurrency if buffered else 0,
             staleness_max=shape.staleness_max,
             seed=self.seed,
-            secure=self._masks() if shape.secure else None,
+            secure=self._masks(buffered) if shape.secure else None,
         )
 
-    def _masks(self) -> SecurePlan:
+    def _masks(self, helped: bool) -> SecurePlan:
+        """helped: of a run that helpers unmask, where there are some."""
         shape = self.shape
-        return SecurePlan(suite=1, cohort_min=shape.sum_min, corrupt=shape.corrupt, dropout=0.2)
+        least, corrupt = shape.sum_min, shape.corrupt
+        plan = SecurePlan(suite=1, cohort_min=least, corrupt=corrupt, dropout=0.2)
+        for number in range(shape.helpers if helped else 0):
+            plan.helpers.add(edge=shape.edges + number)
+        return plan
 
     # ------------------------------------------------ the end
 

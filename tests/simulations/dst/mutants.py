@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.cloud import buffered, rounds, staleness
+from delian.cloud import buffered, helpers, rounds, staleness
 from delian.cloud.buffered import BufferedMachine
 from delian.cloud.machine import Coordinator
 from delian.cloud.roster import Roster
@@ -20,7 +20,7 @@ from delian.cloud.rounds import RoundsMachine
 from delian.cloud.run import RunMachine
 from delian.cloud.state import Attempt, Phase
 from delian.core.ports import ProgramFinished, SetTimer, Started
-from delian.core.secagg import client, kdf, server
+from delian.core.secagg import client, helper, kdf, server
 from delian.core.secagg.client import ClientSession
 from delian.core.secagg.client import Phase as ClientPhase
 from delian.core.secagg.server import ServerSession
@@ -74,7 +74,7 @@ def counts_twice(patch: Patch) -> None:
     patch.setattr(Collection, "ack_again", again)
 
 
-@mutant("sum", "lost", seed=8)
+@mutant("sum", "lost", seed=21)
 def counts_late(patch: Patch) -> None:
     """An edge takes an answer of an earlier attempt for one of this."""
     read = EdgeMachine._read_device
@@ -531,6 +531,69 @@ def unmasks_for_others(patch: Patch) -> None:
         return survivors(self, sorted(devices)[1:])
 
     patch.setattr(ServerSession, "survivors", without_one)
+
+
+# ---------------------------------------------------------------- helpers
+
+
+@mutant("sum", seed=8)
+def shows_every_batch_by_one_number(patch: Patch) -> None:
+    """A coordinator does not count the batches that it shows to helpers."""
+    make = helpers.HelpedMachine._batch
+
+    def first_again(self: Any, pieces: Any) -> Any:
+        self.state.batches = 0
+        return make(self, pieces)
+
+    patch.setattr(helpers.HelpedMachine, "_batch", first_again)
+
+
+@mutant("sum", "progress", seed=8)
+def has_single_devices_unmasked(patch: Patch) -> None:
+    """A coordinator asks for sums of as few devices as there happen to be of a model."""
+    grouped = helpers.grouped
+    patch.setattr(helpers, "grouped", lambda waves, least, room: grouped(waves, 1, room))
+
+
+@mutant("sum", seed=24)
+def leaves_the_second_helper_s_masks_in(patch: Patch) -> None:
+    """A coordinator makes a model when the first helper has answered."""
+    unmask = helpers.HelpedMachine.unmask
+
+    def content_with_one(self: Any, message: Any) -> None:
+        for batch in self.state.opening:
+            batch.requests = {e: r for e, r in batch.requests.items() if e == message.edge}
+        unmask(self, message)
+
+    patch.setattr(helpers.HelpedMachine, "unmask", content_with_one)
+
+
+@mutant("sum", seed=8)
+def a_helper_leaves_a_mask_out(patch: Patch) -> None:
+    """An edge that helps adds up the masks of all but one."""
+    answer = helper.Helper.answer
+
+    def without_one(self: Any, request: Any, ledger: Any) -> Any:
+        found = answer(self, request, ledger)
+        return replace(found, keys=found.keys[1:])
+
+    patch.setattr(helper.Helper, "answer", without_one)
+
+
+@mutant("helper", "once", "sum", "lost", seed=8)
+def opens_seeds_twice(patch: Patch) -> None:
+    """A helper keeps no ledger, and a coordinator uses a wave's first piece again."""
+    take = staleness.take
+
+    def keep(wave: Any) -> Any:
+        kept = (wave.total, wave.unused, wave.seeds)
+        piece = take(wave)
+        if wave.helpers:
+            wave.total, wave.unused, wave.seeds = kept
+        return piece
+
+    patch.setattr(helper, "_note", lambda *what: True)
+    patch.setattr(staleness, "take", keep)
 
 
 # ---------------------------------------------------------------- driver and journal
