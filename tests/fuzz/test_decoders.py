@@ -1,6 +1,7 @@
 """No decoder does anything with bad input but refuse it."""
 
 import random
+from pathlib import Path
 
 import decoders
 import pytest
@@ -56,3 +57,15 @@ def mutated(seed: bytes, draw: random.Random) -> bytes:
         if not data:
             break
     return bytes(data)
+
+
+CORPUS = Path(__file__).with_name("corpus")
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in CORPUS.iterdir()))
+def test_inputs_that_a_fuzzer_kept_are_read_or_refused_by_name(name):
+    """Each goes a way through the decoder that the ones before it did not."""
+    kept = sorted((CORPUS / name).iterdir())
+    assert kept
+    outcomes = {feed(decoders.DECODERS[name], path.read_bytes()) for path in kept}
+    assert outcomes == {True, False}
