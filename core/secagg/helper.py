@@ -191,14 +191,16 @@ def mask(
     secret: 32 bytes for this session alone (`kdf.session_secret`): two updates must not be masked
     alike. Raises SecureError.
     """
-    if vector.dtype != np.uint32 or vector.ndim != 1 or vector.size <= helpers.session.dimension:
+    session = helpers.session
+    least = session.kept or session.dimension
+    if vector.dtype != np.uint32 or vector.ndim != 1 or vector.size <= least:
         raise SecureError("vector", "the update is not as long as the plan says")
     assert len(secret) == SECRET_BYTES, "a session's secret has 32 bytes"
     numbers = range(len(helpers.keys))
     seeds = [kdf.hkdf(secret, helpers.about(b"seed", n, device)) for n in numbers]
     masked = np.array(vector, order="C")
     keys = [(_mask_key(helpers, n, device, seeds[n]), 1) for n in numbers]
-    masks.add(masked, keys, helpers.session.suite, threads)
+    masks.add(masked, keys, session.suite, threads)
     sealed = []
     for n in numbers:
         sender = kdf.hkdf(secret, helpers.about(b"sender", n, device))
