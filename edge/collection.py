@@ -130,6 +130,7 @@ class Collection(Machine[CollectionState]):
         self.policy = policy
         self.task: Task = state.task.task
         self.name = name_of(self.task)
+        self.upload_bytes = upload_bytes(self.task)  # asked for at each offer of an update
         self._tasked = tasked
         for device in state.waiting:
             tasked[device] = self

@@ -137,7 +137,7 @@ class EdgeMachine(HelperMachine):
         if sender.tier is not Tier.DEVICE:
             return CLOUD_BYTES_MAX
         # A late update is read too, for its device waits for the answer.
-        sizes = [upload_bytes(c.task) for c in self._open.values()]
+        sizes = [c.upload_bytes for c in self._open.values()]
         sizes += [c.upload_bytes for c in self.state.closed.values()]
         return max(SMALL_BYTES_MAX, max(sizes, default=0) + UPLOAD_HEAD_BYTES)
 
@@ -520,7 +520,7 @@ class EdgeMachine(HelperMachine):
         del self._open[name], self.state.collections[name]
         weights = task.weights.digest if task.purpose == TRAIN else b""
         answers = collection.state.answers
-        closed = Closed(task.run, collection.at, weights, upload_bytes(task), answers)
+        closed = Closed(task.run, collection.at, weights, collection.upload_bytes, answers)
         self._remember(name, closed)
         if not self._missing():
             self.cancel_timer("fetch")

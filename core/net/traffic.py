@@ -60,10 +60,11 @@ class Traffic:
 class Meter:
     """One link's way to count. `parts`: bytes of its own parts, both ways."""
 
-    __slots__ = ("_link", "_traffic", "parts")
+    __slots__ = ("_link", "_traffic", "_ways", "parts")
 
     def __init__(self, traffic: Traffic, link: str) -> None:
         self._traffic, self._link = traffic, link
+        self._ways: dict[tuple[Tier, Direction, Kind], Way] = {}  # made once: each message has one
         self.parts = 0
 
     def sent(self, peer: Node, size: int, kind: Kind = "envelope") -> None:
@@ -76,7 +77,9 @@ class Meter:
 
     def _count(self, peer: Node, size: int, direction: Direction, kind: Kind) -> None:
         tier = Tier.CLOUD if peer == _EDGE_0 else peer.tier
-        way = Way(self._link, tier, direction, kind)
+        way = self._ways.get((tier, direction, kind))
+        if way is None:
+            way = self._ways[tier, direction, kind] = Way(self._link, tier, direction, kind)
         self._traffic.messages[way] += 1
         self._traffic.bytes[way] += size
         if kind == "part":
