@@ -59,4 +59,5 @@ def _shortened(
     exact = steps * factor
     low = np.floor(exact)
     up = unit * 2.0**-32 < exact - low
-    return low.astype(np.int32) + up.astype(np.int32)
+    rounded: np.typing.NDArray[np.int32] = low.astype(np.int32) + up.astype(np.int32)
+    return rounded

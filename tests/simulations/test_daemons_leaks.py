@@ -28,6 +28,8 @@ Canary, leaks, of_numbers, files = (_tools[n] for n in ("Canary", "leaks", "of_n
 pytestmark = pytest.mark.slow
 
 ROUNDS, DEVICES = 3, 6
+#: All that is done to an update on its way, so that it goes through real links once.
+FINISHING = ["privacy.bits=20", "privacy.kept=0.5", "privacy.clip_quantile=0.5"]
 #: Words under which a number of examples could be told.
 _COUNTS = rb'(?i)(?:num_)?examples"?\W{1,3}(\d+)'
 
@@ -36,7 +38,8 @@ class Fleet:
     """Six devices, half of them over a broker; `folder` has all that they and the others left."""
 
     def __init__(self, folder: Path) -> None:
-        asked = override(load("digits"), [f"rounds={ROUNDS}", f"evaluation.every={ROUNDS}"])
+        settings = [f"rounds={ROUNDS}", f"evaluation.every={ROUNDS}", *FINISHING]
+        asked = override(load("digits"), settings)
         by_mqtt = 3 if mosquitto_path() else 0
         self.folder, self.pages = folder, dict[str, bytes]()
         self.stage = Stage(fitted(asked, Shape()), None, None, "native", lambda event: None)
@@ -103,6 +106,10 @@ def fleet(tmp_path_factory):
 
 def test_only_a_device_itself_has_what_is_its_own(fleet):
     assert fleet.result.stopped_by is None
+    assert [r.applied for r in fleet.result.rounds] == [True] * ROUNDS
+    # Half of 4,810 numbers, an indicator and a weight, in 20 bits, and what a session says.
+    sent = fleet.result.rounds[-1].bytes["device_edge_up"]
+    assert DEVICES * 2407 * 20 // 8 < sent < DEVICES * (2407 * 20 // 8 + 6_000)
     places = dict(fleet.places())
     assert len(fleet.pages) >= 3 * ROUNDS and any("delian.db rounds" in p for p in places)
     assert any(p.endswith(".log") for p in places)
