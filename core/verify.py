@@ -25,6 +25,8 @@ from .errors import DelianError, VerifyError
 from .ir import Block, Function, ListType, Op, TensorType, Type, Value
 from .ops import PRIMITIVES, infer
 
+_POINTER_BYTES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -77,12 +79,11 @@ def verify_type(type: Type, limits: Limits) -> None:
         raise VerifyError(f"a tensor of rank {len(type.shape)}; at most {limits.rank_max}")
     if any(size < 0 for size in type.shape):
         raise VerifyError(f"{type} has a negative size")
-    if lanes * type.nbytes > limits.tensor_bytes_max:
-        lanes_text = f", {lanes} times," if lanes > 1 else ""
-        raise VerifyError(
-            f"{type}{lanes_text} takes {lanes * type.nbytes} bytes; at most"
-            f" {limits.tensor_bytes_max}"
-        )
+    # Each lane takes a pointer, however small its elements are.
+    nbytes = type.nbytes if lanes == 1 else lanes * max(type.nbytes, _POINTER_BYTES)
+    if nbytes > limits.tensor_bytes_max:
+        times = f", {lanes} times," if lanes > 1 else ""
+        raise VerifyError(f"{type}{times} takes {nbytes} bytes; at most {limits.tensor_bytes_max}")
 
 
 def _verify_names(fn: Function, limits: Limits | None) -> None:
