@@ -97,6 +97,9 @@ def hinge(scores: Array, targets: Array) -> Array:
 
 def cosine_similarity(a: Array, b: Array, axis: int = -1) -> Array:
     """a . b / (|a| |b|) along an axis; a norm counts as at least 1e-8. 1 minus it is the loss."""
+    if a.shape != b.shape:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        a, b = np.broadcast_to(a, shape), np.broadcast_to(b, shape)
     squares_a = np.sum(a * a, axis=axis)
     squares_b = np.sum(b * b, axis=axis)
     least = NORM_LEAST * NORM_LEAST

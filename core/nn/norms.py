@@ -189,9 +189,10 @@ class GroupNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[N, space..., channels] -> the same."""
-        parted = x.reshape(x.shape[0], -1, self.groups, x.shape[-1] // self.groups)
-        centred = parted - np.mean(parted, axis=(1, 3), keepdims=True)
-        variance = np.mean(centred * centred, axis=(1, 3), keepdims=True)
+        parted = x.reshape(*x.shape[:-1], self.groups, x.shape[-1] // self.groups)
+        axes = (*range(1, x.ndim - 1), x.ndim)
+        centred = parted - np.mean(parted, axis=axes, keepdims=True)
+        variance = np.mean(centred * centred, axis=axes, keepdims=True)
         normal = (centred / np.sqrt(variance + self.floor)).reshape(x.shape)
         return normal * self.scale + self.shift
 

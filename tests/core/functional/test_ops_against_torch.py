@@ -221,6 +221,13 @@ def test_losses(case, check, fn):
                 other,
             ),
             case(
+                "cosines",
+                lambda a, b: ops.cosine_similarity(a[None], b[:, None], 0),
+                lambda a, b: fn.cosine_similarity(a[None], b[:, None], 0),
+                logits[:2],
+                other[:3],
+            ),
+            case(
                 "triplet",
                 ops.triplet,
                 lambda a, p, n: fn.triplet_margin_loss(a, p, n, eps=0, **none),
