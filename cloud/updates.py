@@ -102,7 +102,7 @@ class ServerUpdates:
 
         def work() -> Vector:
             plain = np.array(total, np.uint32)
-            masks.add(plain, keys, suite)
+            masks.add(plain, keys, suite, os.cpu_count() or 1)
             if noised is not None:
                 noising.add(plain, noised, os.urandom(NOISE_KEY_BYTES))
             return plain
