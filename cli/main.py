@@ -20,6 +20,7 @@ from . import (
     broker,
     cloud,
     config_show,
+    data,
     device,
     doctor,
     dst,
@@ -57,6 +58,7 @@ app.command("compare", help=_paragraphs(study.compare))(study.compare)
 app.command("sweep", help=_paragraphs(study.sweep))(study.sweep)
 app.command("dst", help=_paragraphs(dst.dst))(dst.dst)
 app.add_typer(scenario.app, name="scenario")
+app.add_typer(data.app, name="data")
 app.add_typer(cloud.app, name="cloud")
 app.add_typer(run.app, name="run")
 app.add_typer(fleet.app, name="fleet")

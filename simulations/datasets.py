@@ -9,7 +9,17 @@ from ..core.data.files import npz_keys
 from ..core.errors import DelianError
 from .scenario import Scenario
 from .scenario_file import with_npz
-from .settings import DigitsData, LogisticData, NpzData, OmniglotData, ShakespeareData
+from .settings import (
+    Cifar10Data,
+    DealtData,
+    DigitsData,
+    HarData,
+    IdxData,
+    LogisticData,
+    NpzData,
+    OmniglotData,
+    ShakespeareData,
+)
 
 
 def with_data(scenario: Scenario, path: Path | None) -> Scenario:
@@ -36,35 +46,27 @@ def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedDat
 
 def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
     source, fleet = scenario.data, scenario.fleet
-    if isinstance(source, LogisticData):
-        assert fleet.devices is not None, "the scenario checked it"
+    if isinstance(source, DealtData):
         return data.federate(
-            data.logistic(
-                devices=fleet.devices,
-                alpha=source.alpha,
-                beta=source.beta,
-                multiple=source.multiple,
-                seed=source.draw,
-            ),
-            partition="natural",
-            devices=None,
-            alpha=0.0,
-            min_examples=2,
-            query_fraction=source.query_fraction,
-            held_out_devices=source.held_out_devices,
-            seed=scenario.seed,
-            classes=getattr(scenario.model, "classes", None),
-        )
-    if isinstance(source, DigitsData | NpzData):
-        labelled = (
-            data.digits() if isinstance(source, DigitsData) else data.npz(_need(scenario, path))
-        )
-        return data.federate(
-            labelled,
+            _labelled(scenario, path),
             partition=source.partition,
             devices=fleet.devices,
             alpha=source.alpha,
             min_examples=source.min_examples,
+            query_fraction=source.query_fraction,
+            held_out_devices=source.held_out_devices,
+            seed=scenario.seed,
+            classes=getattr(scenario.model, "classes", None),
+            labels_each=source.labels_each,
+            feature_noise=source.feature_noise,
+        )
+    if isinstance(source, LogisticData | HarData):
+        return data.federate(
+            _labelled(scenario, path),
+            partition="natural",
+            devices=None if isinstance(source, LogisticData) else fleet.devices,
+            alpha=0.0,
+            min_examples=2,
             query_fraction=source.query_fraction,
             held_out_devices=source.held_out_devices,
             seed=scenario.seed,
@@ -95,6 +97,24 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
         held_out_devices=source.held_out_devices,
         seed=scenario.seed,
     )
+
+
+def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled:
+    """The examples of a source, before they lie on devices."""
+    source = scenario.data
+    if isinstance(source, DigitsData):
+        return data.digits()
+    if isinstance(source, LogisticData):
+        assert scenario.fleet.devices is not None, "the scenario checked it"
+        return data.logistic(
+            devices=scenario.fleet.devices,
+            alpha=source.alpha,
+            beta=source.beta,
+            multiple=source.multiple,
+            seed=source.draw,
+        )
+    readers = {NpzData: data.npz, IdxData: data.idx, Cifar10Data: data.cifar10, HarData: data.har}
+    return readers[type(source)](_need(scenario, path))
 
 
 def _need(scenario: Scenario, path: Path | None) -> Path:

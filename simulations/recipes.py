@@ -65,6 +65,8 @@ def _scale(scenario: Scenario, x: Array) -> float:
         return 1.0
     if isinstance(scenario.data, settings.DigitsData):
         return DIGITS_SCALE
+    if isinstance(scenario.data, settings.IdxData | settings.Cifar10Data):
+        return IMAGE_SCALE  # whatever noise has made of the bytes
     given = getattr(scenario.data, "scale", None)
     if given is not None:
         return float(given)

@@ -350,7 +350,7 @@ class Scenario(Table):
         self._check_masks()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
-            if dealt or self.data.source == "synthetic":
+            if dealt or self.data.source in ("synthetic", "logistic"):
                 raise conflict(
                     "fleet.devices", f"the data source {self.data.source} needs a number of devices"
                 )

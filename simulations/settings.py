@@ -31,15 +31,25 @@ def conflict(key: str, message: str) -> PydanticCustomError:
     return PydanticCustomError("conflict", "{reason}", {"reason": message, "key": key})
 
 
-class DigitsData(Table):
-    """The handwritten digits inside scikit-learn: 1,797 images of 8 x 8. Needs no file."""
+Partition = Literal["dirichlet", "iid", "shards", "quantity"]
+AnyPartition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
 
-    source: Literal["digits"] = "digits"
-    """Where the data comes from."""
-    partition: Literal["dirichlet", "iid"] = "dirichlet"
-    """How examples are dealt out: `dirichlet` (label skew) or `iid` (evenly)."""
+
+class DealtData(Table):
+    """What data that no device owns have in common."""
+
+    partition: Partition = "dirichlet"
+    """How examples are dealt out: `dirichlet` (label skew), `shards` (few labels each), `quantity`
+    (amounts differ) or `iid` (evenly).
+    """
     alpha: float = Field(default=0.3, gt=0.0, le=1e4)
-    """Label skew of a `dirichlet` partition: small is skewed, 100 nearly even."""
+    """Skew of a `dirichlet` or `quantity` partition: small is skewed, 100 nearly even."""
+    labels_each: int = Field(default=2, ge=1, le=1000)
+    """Shards on a device, of a `shards` partition; about so many labels."""
+    feature_noise: float = Field(default=0.0, ge=0.0, le=100.0)
+    """Variance of the noise on the last device's examples, in variances of the data; the first has
+    least.
+    """
     min_examples: int = Field(default=10, ge=2, le=100_000)
     """Every device has at least this many examples."""
     query_fraction: float = Field(default=0.4, gt=0.0, lt=1.0)
@@ -48,25 +58,59 @@ class DigitsData(Table):
     """Devices that never train and show how the model serves newcomers."""
 
 
-class NpzData(Table):
+class DigitsData(DealtData):
+    """The handwritten digits inside scikit-learn: 1,797 images of 8 x 8. Needs no file."""
+
+    source: Literal["digits"] = "digits"
+    """Where the data comes from."""
+
+
+class NpzData(DealtData):
     """Your own .npz file: `x` [n, ...], `y` [n] and, for the natural partition, `device` [n]."""
 
     source: Literal["npz"] = "npz"
     """Where the data comes from."""
     path: str | None = None
     """The file, relative to the scenario's folder. `--data` wins over it."""
-    partition: Literal["dirichlet", "iid", "natural"] = "dirichlet"
-    """`dirichlet` (label skew), `iid` (evenly) or `natural` (by the file's `device`)."""
-    alpha: float = Field(default=0.3, gt=0.0, le=1e4)
-    """Label skew of a `dirichlet` partition: small is skewed, 100 nearly even."""
+    partition: AnyPartition = "dirichlet"  # type: ignore[assignment]
+    """How examples are dealt out: `dirichlet` (label skew), `shards` (few labels each), `quantity`
+    (amounts differ), `iid` (evenly) or `natural` (by the file's `device`).
+    """
     min_examples: int = Field(default=4, ge=2, le=100_000)
     """Every device has at least this many examples; natural devices with fewer are left out."""
-    query_fraction: float = Field(default=0.4, gt=0.0, lt=1.0)
-    """The share of a device's examples that only judge and are never trained on."""
-    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
-    """Devices that never train and show how the model serves newcomers."""
     scale: float | None = Field(default=None, gt=0.0)
     """What raw values are multiplied by. Absent: 1/255 for u8, 1 for floats."""
+
+
+class IdxData(DealtData):
+    """MNIST, Fashion-MNIST or EMNIST: a folder of their IDX files, gzipped or not."""
+
+    source: Literal["idx"] = "idx"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's. `--data` wins over it."""
+
+
+class Cifar10Data(DealtData):
+    """CIFAR-10: a folder of its binary version's files."""
+
+    source: Literal["cifar10"] = "cifar10"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's. `--data` wins over it."""
+
+
+class HarData(Table):
+    """UCI HAR: what people do, by the motion of their phones; a subject is a device."""
+
+    source: Literal["har"] = "har"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's. `--data` wins over it."""
+    query_fraction: float = Field(default=0.25, gt=0.0, lt=1.0)
+    """The share of a subject's windows that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Subjects that never train and show how the model serves newcomers."""
 
 
 class OmniglotData(Table):
@@ -154,7 +198,15 @@ class LogisticData(Table):
 
 
 Data = Annotated[
-    DigitsData | NpzData | OmniglotData | ShakespeareData | SyntheticData | LogisticData,
+    DigitsData
+    | NpzData
+    | IdxData
+    | Cifar10Data
+    | HarData
+    | OmniglotData
+    | ShakespeareData
+    | SyntheticData
+    | LogisticData,
     Field(discriminator="source"),
 ]
 

@@ -6,6 +6,7 @@ from .arrays import Labelled, Partition, digits, federate, npz
 from .federated import DataCard, DeviceData, EpisodeData, FederatedData
 from .logistic import logistic
 from .omniglot import omniglot
+from .published import cifar10, har, idx
 from .shakespeare import shakespeare
 from .synthetic import synthetic
 
@@ -16,8 +17,11 @@ __all__ = [
     "FederatedData",
     "Labelled",
     "Partition",
+    "cifar10",
     "digits",
     "federate",
+    "har",
+    "idx",
     "logistic",
     "npz",
     "omniglot",

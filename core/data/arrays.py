@@ -28,7 +28,7 @@ from .federated import (
 )
 from .files import npz_keys, read_gzip, read_npz
 
-Partition = Literal["dirichlet", "iid", "natural"]
+Partition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
 
 DIGITS_BYTES_MAX = 1 << 20
 DIGITS_COLUMNS = 65  # 8 x 8 pixels and the label
@@ -192,8 +192,13 @@ def federate(
     held_out_devices: int,
     seed: int,
     classes: int | None = None,
+    labels_each: int = 2,
+    feature_noise: float = 0.0,
 ) -> FederatedData:
     """Deal labelled examples out to devices and split each device's into support and query.
+
+    `labels_each` is for `shards`. `feature_noise` is the variance of the noise of the last device's
+    rows, in units of the data's own deviation; earlier devices have less. Such data are f32.
 
     `devices` may be None for the natural partition (all that the data names); fewer are then drawn
     by the seed. `classes` is what the model can tell apart; absent, the data decides.
@@ -217,10 +222,22 @@ def federate(
         names = tuple(f"device {i:0{len(str(devices - 1))}d}" for i in range(devices))
         if partition == "iid":
             parts, how = partitioners.iid(len(data.x), devices, seed), "even shares, shuffled"
+        elif partition == "shards":
+            parts = partitioners.shards(data.y, devices, labels_each, seed, min_examples)
+            how = f"sorted by label, {labels_each} shards each"
+        elif partition == "quantity":
+            parts = partitioners.quantity(len(data.x), devices, alpha, seed, min_examples)
+            how = f"amounts by Dirichlet({alpha:g}), at least {min_examples} each"
         else:
             parts = partitioners.dirichlet(data.y, devices, alpha, seed, min_examples)
             how = f"label skew, Dirichlet({alpha:g}), at least {min_examples} each"
-    tables = make_tables(data.x, data.y, parts, names, query_fraction, seed)
+    x = data.x
+    if feature_noise:
+        x = x.astype(np.float32)
+        variance = feature_noise * float(x.std()) ** 2
+        x = partitioners.shift_features(x, parts, variance, seed)
+        how += f"; noise of up to {feature_noise:g} of the data's variance"
+    tables = make_tables(x, data.y, parts, names, query_fraction, seed)
     labels = tuple(str(i) for i in range(classes))
     counts = label_table([data.y[part] for part in parts], classes)
     card = DataCard(data.source, how, "examples", tuple(len(p) for p in parts), labels, counts)

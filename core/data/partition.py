@@ -51,6 +51,54 @@ def dirichlet(
     ]
 
 
+def shards(
+    labels: NDArray[np.int32], devices: int, labels_each: int, seed: int, min_examples: int = 2
+) -> Parts:
+    """Pathological label skew: rows sorted by label are cut into devices x `labels_each` shards of
+    one size, and each device draws so many (McMahan et al. 2017, section 3). A shard may hold the
+    end of one label and the start of the next.
+    """
+    pieces = devices * labels_each
+    _check_enough(len(labels), devices, max(min_examples, labels_each))
+    rng = np.random.default_rng([seed, PARTITION_STREAM])
+    # Shuffled first, so that which rows of a label lie together is chance.
+    shuffled = rng.permutation(len(labels))
+    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    cut = np.array_split(ordered, pieces)
+    drawn = rng.permutation(pieces).reshape(devices, labels_each)
+    return [np.sort(np.concatenate([cut[i] for i in row])) for row in drawn]
+
+
+def quantity(examples: int, devices: int, alpha: float, seed: int, min_examples: int = 2) -> Parts:
+    """Quantity skew: shuffled rows in amounts drawn from Dirichlet(alpha), `min_examples` for
+    everybody first (Li et al. 2022).
+    """
+    _check_enough(examples, devices, min_examples)
+    rng = np.random.default_rng([seed, PARTITION_STREAM])
+    order = rng.permutation(examples)
+    spare = examples - devices * min_examples
+    shares = rng.dirichlet(np.full(devices, alpha))
+    ends = np.round(np.cumsum(shares) * spare).astype(np.int64) + min_examples * np.arange(
+        1, devices + 1
+    )
+    return [np.sort(part) for part in np.split(order, ends[:-1])]
+
+
+def shift_features(
+    x: NDArray[np.float32], parts: Sequence[NDArray[np.int64]], sigma: float, seed: int
+) -> NDArray[np.float32]:
+    """Feature skew by noise: device i of n gets Gaussian noise of variance sigma * (i + 1) / n on
+    its rows (Li et al. 2022). A new array.
+    """
+    shifted = x.copy()
+    for i, part in enumerate(parts):
+        rng = np.random.default_rng([seed, PARTITION_STREAM, i + 1])
+        deviation = np.sqrt(sigma * (i + 1) / len(parts))
+        noise = rng.normal(0.0, deviation, (len(part), *x.shape[1:]))
+        shifted[part] += noise.astype(np.float32)
+    return shifted
+
+
 def _top_up(piles: list[list[list[int]]], min_examples: int) -> None:
     """Move examples, one at a time, until every device has `min_examples`. Ends: each move fills
     one gap.

@@ -59,3 +59,31 @@ def test_a_named_device_without_samples_is_named_in_the_error():
 def test_too_few_examples_for_the_devices_is_an_error_that_says_how_many_fit():
     with pytest.raises(DelianError, match="1200 examples cannot give 500 devices at least 10"):
         partition.dirichlet(LABELS, 500, 0.3, 1, 10)
+
+
+def test_shards_give_each_device_few_labels():
+    labels = np.repeat(np.arange(10), 60).astype(np.int32)
+    parts = partition.shards(labels, 30, 2, seed=5)
+    assert sorted(np.concatenate(parts)) == list(range(600))
+    assert {len(part) for part in parts} == {20}
+    assert max(len(set(labels[part])) for part in parts) <= 3
+    again = partition.shards(labels, 30, 2, seed=5)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+
+
+def test_quantity_skew_gives_everybody_some_and_few_much():
+    for alpha, ratio in ((0.2, 20), (1000.0, 2)):
+        parts = partition.quantity(1000, 20, alpha, seed=1, min_examples=5)
+        sizes = sorted(len(part) for part in parts)
+        assert sum(sizes) == 1000 and sizes[0] >= 5
+        assert (sizes[-1] / sizes[0] > ratio) == (alpha < 1)
+        assert sorted(np.concatenate(parts)) == list(range(1000))
+
+
+def test_feature_shift_grows_from_device_to_device():
+    x = np.zeros((4000, 3), np.float32)
+    parts = list(np.split(np.arange(4000), 4))
+    shifted = partition.shift_features(x, parts, 0.8, seed=2)
+    assert not x.any()
+    spread = [shifted[part].var() for part in parts]
+    np.testing.assert_allclose(spread, [0.2, 0.4, 0.6, 0.8], rtol=0.1)

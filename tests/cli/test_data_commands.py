@@ -1,0 +1,47 @@
+"""`delian data show`: the card of the data that a simulation would train on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from delian.cli.main import app
+from delian.core.errors import DelianError
+from typer.testing import CliRunner
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["data", "show", *map(str, arguments)], catch_exceptions=False)
+
+
+def test_the_default_is_told_in_words_and_drawn(tmp_path):
+    said = run("--out", tmp_path / "data.html").stdout
+    assert "60, of which 12 never train" in said and "1,797" in said
+    page = (tmp_path / "data.html").read_text()
+    assert page.startswith("<!doctype html>") and "Labels on each device" in page
+
+
+def test_skew_is_what_the_partition_makes_it():
+    skews = {}
+    for how in ("iid", "dirichlet", "shards"):
+        known = json.loads(run("--json", "--set", f"data.partition={how}").stdout)
+        assert known["examples_total"] == 1797 and known["devices"] == 60
+        skews[how] = known["skew"]
+        if how == "shards":
+            assert known["labels_median"] <= 3
+    assert skews["iid"] < 0.25 < skews["dirichlet"] < skews["shards"]
+
+
+def test_a_quantity_partition_differs_in_amounts():
+    known = json.loads(run("--json", "--set", "data.partition=quantity").stdout)
+    assert known["examples_most"] > 4 * known["examples_least"] >= 40
+
+
+def test_noise_grows_over_the_devices_and_is_said():
+    known = json.loads(run("--json", "--set", "data.feature_noise=0.5").stdout)
+    assert "noise of up to 0.5" in known["partition"]
+
+
+def test_a_missing_folder_is_told():
+    with pytest.raises(DelianError, match="data file"):
+        run("digits", "--set", "data.source=idx", "--set", "algorithm.name=fedavg")
