@@ -294,6 +294,81 @@ def check(transcript):
     same("sum", sha(struct.pack(f"<{length}I", *total)), transcript["sum_sha256"])
 
 
+# ---------------------------------------------------------------- helper mode
+
+
+def hpke_seal(private, receiver, info, plain):
+    """RFC 9180, base mode: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM."""
+    kem, suite = b"KEM\x00\x20", b"HPKE\x00\x20\x00\x01\x00\x02"
+
+    def extract(kind, salt, label, value):
+        return hmac.digest(salt or bytes(32), b"HPKE-v1" + kind + label + value, "sha256")
+
+    def expand(kind, secret, label, value, length):
+        value = struct.pack(">H", length) + b"HPKE-v1" + kind + label + value
+        return hmac.digest(secret, value + b"\x01", "sha256")[:length]
+
+    sender = x25519_public(private)
+    early = extract(kem, b"", b"eae_prk", x25519(private, receiver))
+    shared = expand(kem, early, b"shared_secret", sender + receiver, 32)
+    context = bytes(1) + extract(suite, b"", b"psk_id_hash", b"")
+    context += extract(suite, b"", b"info_hash", info)
+    secret = extract(suite, shared, b"secret", b"")
+    key = expand(suite, secret, b"key", context, 32)
+    nonce = expand(suite, secret, b"base_nonce", context, 12)
+    return sender + AESGCM(key).encrypt(nonce, plain, b"")
+
+
+def check_helpers(batch):
+    task, members, helpers = batch["task"], batch["members"], batch["helpers"]
+    fields, length = fields_of(task), task["dimension"] + 1
+    session = sha(b"delian/task/v1" + fields)
+    same("session", session, task["digest"])
+    named, keys = b"", []
+    for helper in helpers:
+        keys.append(x25519_public(bytes.fromhex(helper["private"])))
+        same("a helper's key", keys[-1], helper["key"])
+        card = u64(helper["edge"]) + keys[-1]
+        signature = sign(helper["signing_key"], b"delian/helper-key/v1" + card)
+        same("a helper's signature", signature, helper["signature"])
+        named += card
+    binding = sha(b"delian/helpers/v1" + fields + u32(len(helpers)) + named)
+    same("binding", binding, batch["binding"])
+    sums, shown = [[0] * length for _ in helpers], [b"" for _ in helpers]
+    total = [0] * length
+    for member in members:
+        device, plain = member["device"], words_of(batch["updates"], member["device"], length)
+        secret = hkdf(bytes.fromhex(member["master"]), b"delian/session/v1" + session)
+        masked = plain
+        for j, key in enumerate(keys):
+
+            def about(what, j=j, device=device):
+                return b"delian/helper-" + what + b"/v1" + binding + u32(j) + u64(device)
+
+            seed = hkdf(secret, about(b"seed"))
+            box = hpke_seal(hkdf(secret, about(b"sender")), key, about(b"seal"), seed)
+            same(f"box {j} of {device}", box, member["boxes"][j])
+            signature = sign(member["signing_key"], about(b"share") + box)
+            same(f"signature {j} of {device}", signature, member["signatures"][j])
+            data = stream(hkdf(seed, about(b"mask")), task["suite"], 4 * length)
+            mask = struct.unpack(f"<{length}I", data)
+            masked = [(a + b) % 2**32 for a, b in zip(masked, mask, strict=True)]
+            sums[j] = [(a + b) % 2**32 for a, b in zip(sums[j], mask, strict=True)]
+            shown[j] += binding + u64(device) + box
+        data = struct.pack(f"<{length}I", *masked)
+        same(f"masked update of {device}", sha(data), member["masked_sha256"])
+        total = [(a + b) % 2**32 for a, b in zip(total, masked, strict=True)]
+    for helper, words, boxes in zip(helpers, sums, shown, strict=True):
+        same("batch", sha(b"delian/helper-batch/v1" + boxes), helper["digest"])
+        data = struct.pack(f"<{length}I", *words)
+        same("a helper's sum", sha(data), helper["masks_sha256"])
+        total = [(a - b) % 2**32 for a, b in zip(total, words, strict=True)]
+    plain = [words_of(batch["updates"], member["device"], length) for member in members]
+    if total != [sum(column) % 2**32 for column in zip(*plain, strict=True)]:
+        raise SystemExit("the masks do not come off")
+    same("sum", sha(struct.pack(f"<{length}I", *total)), batch["sum_sha256"])
+
+
 def sign_of(member, message):
     return sign(member["signing_key"], message)
 
@@ -318,7 +393,12 @@ def main():
     for name in sys.argv[1:]:
         try:
             content = json.loads(Path(name).read_text(encoding="utf-8"))
-            check_graphs(content["graphs"]) if "graphs" in content else check(content)
+            if "graphs" in content:
+                check_graphs(content["graphs"])
+            elif "helpers" in content:
+                check_helpers(content)
+            else:
+                check(content)
         except (OSError, ValueError, KeyError, TypeError) as error:
             kind = type(error).__name__
             raise SystemExit(f"{name} is no transcript ({kind}: {error})") from None

@@ -15,14 +15,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.secagg import graph, kdf, masks, transcript
+from delian.core.secagg import graph, helper, kdf, masks, transcript
 from delian.core.secagg.client import ClientSession, ClientState
 from delian.core.secagg.cohort import layout
+from delian.core.secagg.helper import Helper, Helpers, Ledger
 from delian.core.secagg.identity import SimulatedIdentity
 from delian.core.secagg.params import parameters
 from delian.core.secagg.server import ServerSession, ServerState
 from delian.core.secagg.transcript import Session
+from delian.core.wire.helper_pb2 import HelpPart, HelpRequest
 from delian.core.wire.round_pb2 import Task
+from delian.core.wire.secure_pb2 import MaskSeeds
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 DEVICES = (12, 30, 31, 57, 90_000_000_000)
@@ -115,15 +118,7 @@ def round_of(suite: int) -> dict[str, Any]:
         "about": "A round of secure aggregation from fixed secrets; see docs/secure_aggregation.md"
         " and check.py. Bytes are hexadecimal. Whoever has no masked_sha256 fell silent after its"
         " shares. A word of an update is device * updates.device + place * updates.place mod 2^32.",
-        "task": {
-            **{
-                name: value.hex() if isinstance(value, bytes) else value
-                for name in Session.__slots__
-                for value in [getattr(session, name)]
-                if value or name not in ("kept", "within")  # absent from the bytes too
-            },
-            "digest": session.digest().hex(),
-        },
+        "task": shown_task(session),
         "updates": RULE,
         "cohort": {
             "roster": roster.hex(),
@@ -164,6 +159,16 @@ def round_of(suite: int) -> dict[str, Any]:
     }
 
 
+def shown_task(session: Session) -> dict[str, Any]:
+    shown = {
+        name: value.hex() if isinstance(value, bytes) else value
+        for name in Session.__slots__
+        for value in [getattr(session, name)]
+        if value or name not in ("kept", "within")  # absent from the bytes too
+    }
+    return {**shown, "digest": session.digest().hex()}
+
+
 def transcript_leaves(leaves: bytes) -> list[bytes]:
     return [leaves[at : at + 32] for at in range(0, len(leaves), 32)]
 
@@ -198,7 +203,70 @@ def graphs() -> dict[str, Any]:
     return {"about": "Parameters, orders and neighbours; see check.py.", "graphs": cases}
 
 
+def batch() -> dict[str, Any]:
+    """Helper mode: what devices say to two helpers, and what is left of their sum."""
+    task = task_of(1)
+    task.ring.noise, task.ring.rotated = 0.0, False
+    private = {edge: hashlib.sha256(f"helper {edge}".encode()).digest() for edge in (4, 9)}
+    at = {e: Helper(e, key, SimulatedIdentity(e, SEED, "edge")) for e, key in private.items()}
+    task.secure.helpers.extend(one.card() for one in at.values())
+    named, length = Helpers.of(task), task.ring.dimension + 1
+    members, said, total = [], [], np.zeros(length, np.uint32)
+    for device in DEVICES:
+        identity = SimulatedIdentity(device, SEED)
+        secret = kdf.session_secret(master(device), named.session.digest())
+        vector, seeds = helper.mask(update(device, length), named, device, secret, identity)
+        total += vector
+        said.append(seeds)
+        members.append(
+            {
+                "device": device,
+                "master": master(device).hex(),
+                "signing_key": hex(identity._key.private_numbers().private_value),
+                "boxes": [one.sealed.hex() for one in seeds.seeds],
+                "signatures": [one.signature.hex() for one in seeds.seeds],
+                "masked_sha256": hashlib.sha256(vector.tobytes()).hexdigest(),
+            }
+        )
+    sums = []
+    for place, one in enumerate(at.values()):
+        shown = [MaskSeeds(device=s.device, seeds=[s.seeds[place]]) for s in said]
+        request = HelpRequest(run=task.run, batch=1, parts=[HelpPart(task=task, devices=shown)])
+        ledger = Ledger()
+        answer = one.answer(request, ledger)
+        masks_sum = helper.masks_of(answer.keys, length, answer.suite)
+        total -= masks_sum
+        sums.append(
+            {
+                "digest": ledger.runs[task.run].batches[1].hex(),
+                "masks_sha256": hashlib.sha256(masks_sum.tobytes()).hexdigest(),
+            }
+        )
+    np.testing.assert_array_equal(total, sum(update(d, length) for d in DEVICES))
+    return {
+        "about": "A batch of helper mode from fixed secrets; see docs/secure_aggregation.md and"
+        " check.py. Bytes are hexadecimal. A word of an update is as in the rounds' transcripts.",
+        "task": shown_task(named.session),
+        "updates": RULE,
+        "helpers": [
+            {
+                "edge": edge,
+                "private": key.hex(),
+                "signing_key": hex(at[edge].identity._key.private_numbers().private_value),
+                "key": at[edge].card().key.hex(),
+                "signature": at[edge].card().signature.hex(),
+                **found,
+            }
+            for (edge, key), found in zip(private.items(), sums, strict=True)
+        ],
+        "binding": named.binding.hex(),
+        "members": members,
+        "sum_sha256": hashlib.sha256(total.tobytes()).hexdigest(),
+    }
+
+
 FILES = {
+    "helpers.json": batch,
     "round_aes.json": lambda: round_of(1),
     "round_chacha20.json": lambda: round_of(2),
     "graphs.json": graphs,
@@ -236,6 +304,18 @@ def test_a_program_of_its_own_computes_the_same(tmp_path):
     done = run_check(*files, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("good") == len(files)
+
+
+@pytest.mark.parametrize("what", ["boxes", "signatures", "masked_sha256", "digest", "key"])
+def test_it_notices_a_changed_batch(what, tmp_path):
+    content = json.loads((VECTORS / "secagg" / "helpers.json").read_text(encoding="utf-8"))
+    part = content["members" if what in content["members"][2] else "helpers"][1]
+    value = part[what]
+    part[what] = [*value[:-1], value[0]] if isinstance(value, list) else value[::-1]
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    done = run_check(path, cwd=tmp_path)
+    assert done.returncode == 1 and "the file has" in done.stderr
 
 
 @pytest.mark.parametrize("what", ["sum_sha256", "binding", "sealed", "consent"])
