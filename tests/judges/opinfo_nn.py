@@ -107,6 +107,8 @@ def max_pool(rank: int) -> Callable[..., Any]:
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
+        if return_indices:
+            lack("places of the largest of a window")
         stride = None if not stride else sizes(stride, rank)
         options = sizes(kernel_size, rank), stride, sizes(padding, rank)
         return ops.max_pool(x, *options, sizes(dilation, rank), ceil_mode)
