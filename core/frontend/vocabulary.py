@@ -12,7 +12,6 @@ NumPy's functions are in `vocabulary_numpy`, Python's in `vocabulary_python`, De
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType
@@ -54,25 +53,24 @@ class Row:
         return run_handler(s, self.name, self.handler, args, kwargs)
 
 
-def defined(function: Callable[..., Any]) -> Handler:
+class Defined:
     """The handler of a function that is written in NumPy (`definitions`): it is inlined.
 
     An error within it is one of the user's call.
     """
 
-    def run(s: Specialiser, *args: Any, **kwargs: Any) -> Any:
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, s: Specialiser, *args: Any, **kwargs: Any) -> Any:
         try:
-            return s.call(function, *args, **kwargs)
+            return s.call(self.function, *args, **kwargs)
         except TypeRuleError as e:
             raise _outside(s.error("DL120", e.message, e.hint)) from e
         except ProgramError as e:
             raise _outside(e) from e.__cause__
-
-    signature = inspect.signature(function)
-    own = inspect.Parameter("s", inspect.Parameter.POSITIONAL_ONLY)
-    run.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
-    run.__doc__ = function.__doc__
-    return run
 
 
 def _outside(e: ProgramError) -> ProgramError:
@@ -135,10 +133,10 @@ METHODS: dict[str, Handler] = {
     "argsort": reductions.argsort,
     "cumsum": reductions.cumsum,
     "cumprod": reductions.cumprod,
-    "argpartition": defined(orders.argpartition),
-    "searchsorted": defined(orders.searchsorted),
-    "diagonal": defined(arrays.diagonal),
-    "trace": defined(arrays.trace),
+    "argpartition": Defined(orders.argpartition),
+    "searchsorted": Defined(orders.searchsorted),
+    "diagonal": Defined(arrays.diagonal),
+    "trace": Defined(arrays.trace),
     "conj": arithmetic.positive,
     "conjugate": arithmetic.positive,
     "dot": linear.dot,

@@ -1,6 +1,6 @@
 """NumPy's functions: one row each, under NumPy's own names and with its semantics.
 
-A handler builds operations; a `defined` one is written in NumPy itself (`definitions`). What a row
+A handler builds operations; a `Defined` one is written in NumPy itself (`definitions`). What a row
 leaves out of NumPy's is a note beside it: docs/vocabulary.md is made from this table.
 """
 
@@ -18,7 +18,7 @@ from .definitions import arrays, matrices, numbers, orders, signals, statistics
 from .elementwise import array, binary, floats, logical, whole
 from .elementwise import numbers as of_numbers
 from .values import Tensor, is_static
-from .vocabulary import Handler, Row, defined
+from .vocabulary import Defined, Handler, Row
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -30,7 +30,7 @@ def _definitions(module: Any, names: str, source: Any = np) -> Iterator[Named]:
     """NumPy's functions of these names, as a module of `definitions` defines them."""
     for name in names.split():
         if hasattr(source, name):  # A few are not in every NumPy 2.
-            yield getattr(source, name), defined(getattr(module, name))
+            yield getattr(source, name), Defined(getattr(module, name))
 
 
 def _some(source: Any, **handlers: Handler) -> Iterator[Named]:
@@ -96,8 +96,8 @@ _TRANSCENDENTAL: tuple[Named, ...] = (
     (np.cosh, elementwise.cosh),
     (np.tanh, floats("tanh")),
     *_definitions(numbers, "arcsinh arccosh arctanh sinc deg2rad rad2deg unwrap"),
-    (np.radians, defined(numbers.deg2rad)),
-    (np.degrees, defined(numbers.rad2deg)),
+    (np.radians, Defined(numbers.deg2rad)),
+    (np.degrees, Defined(numbers.rad2deg)),
 )
 
 _LOGIC: tuple[Named, ...] = (

@@ -48,11 +48,11 @@ What holds for all of them:
 
 def _signature(handler: Any) -> str:
     """As a user calls it: without the compiler's own parameter and without types."""
-    parameters = [
-        p.replace(annotation=inspect.Parameter.empty)
-        for p in list(inspect.signature(handler).parameters.values())[1:]
-    ]
-    return str(inspect.Signature(parameters))
+    if isinstance(handler, vocabulary.Defined):
+        given = list(inspect.signature(handler.function).parameters.values())
+    else:
+        given = list(inspect.signature(handler).parameters.values())[1:]
+    return str(inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in given]))
 
 
 def _cell(text: str) -> str:
