@@ -86,6 +86,57 @@ def test_a_program_is_what_it_is_in_python_and_its_gradient_what_it_measures(pro
         assert slope == pytest.approx(measured, rel=2e-5, abs=2e-5)
 
 
+def test_lanes_are_what_each_of_them_is_alone(program: Any) -> None:
+    """`vmap` over the first argument that is differentiated, or the first of all."""
+    lanes, first = 3, program.wrt[0] if program.wrt else 0
+
+    def spread(x: Any) -> Any:
+        scale = [1.0, 1.03, 0.98] if np.asarray(x).dtype == np.float64 else [1] * lanes
+        return np.stack([x * np.asarray(k, np.asarray(x).dtype) for k in scale])
+
+    args = list(program.args)
+    args[first] = dl.tree.map(spread, args[first])
+    axes = tuple(0 if k == first else None for k in range(len(args)))
+    trace = dl.trace(dl.vmap(program.function, axes), *args)
+    got = trace.result(
+        ReferenceProgram(trace.function)(*(np.asarray(a) for a in trace.arguments(*args)))
+    )
+    for k in range(lanes):
+        own = [*program.args]
+        own[first] = dl.tree.map(lambda x, k=k: x[k], args[first])
+        close(dl.tree.map(lambda x, k=k: x[k], got), program.function(*own), 1e-9, 1e-10)
+
+
+@pytest.mark.slow
+def test_second_derivatives_are_those_that_the_first_measures(program: Any) -> None:
+    """The Hessian times a vector, forward over reverse, beside differences of the gradient."""
+    if not program.wrt:
+        pytest.skip("it has no derivative")
+    loss, wrt = differentiable(program), program.wrt
+
+    def gradient(*moving: Any) -> Any:
+        args = list(program.args)
+        for k, x in zip(wrt, moving, strict=True):
+            args[k] = x
+        return dl.grad(lambda *a: loss(*a)[0], argnums=wrt)(*args)
+
+    at = tuple(program.args[k] for k in wrt)
+    rng = np.random.default_rng(1)
+    along = dl.tree.map(lambda x: rng.normal(size=np.shape(x)), at)
+    second = dl.compile(lambda x, v: dl.jvp(gradient, x, v)[1], backend="reference")
+    first = dl.compile(lambda x: gradient(*x), backend="reference")
+    got = dl.tree.leaves(second(at, along))
+    ahead, behind = (
+        dl.tree.leaves(first(dl.tree.map(lambda x, v, h=h: x + h * v, at, along)))
+        for h in (STEP, -STEP)
+    )
+    for g, a, b in zip(got, ahead, behind, strict=True):
+        measured = (a - b) / (2 * STEP)
+        np.testing.assert_allclose(
+            g, measured, rtol=1e-4, atol=1e-4 * (1 + np.max(np.abs(measured)))
+        )
+
+
 class Native:
     """Programs compiled together, into one file of C, when the first of them is asked for."""
 
