@@ -432,6 +432,11 @@ def _change(plan: PlanMessage, settings: Sequence[str]) -> None:
             raise DelianError(f"--plan {setting}: {fault}", f"the fields are {known}") from None
 
 
+def _cut(cohorts: int) -> str:
+    """Into how many sums a masked round is cut, where its plan says so."""
+    return f" in {cohorts} sums" if cohorts else ""
+
+
 def _shown(info: Any) -> dict[str, Any]:
     return to_json(info)
 
@@ -443,7 +448,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         ("phase", facts["phase"] + (f" ({facts['why']})" if facts["why"] else "")),
         ("round", f"{facts['round']} of {plan['rounds']}, attempt {facts['attempt']}"),
         ("mode", plan["mode"].replace("run_mode_unspecified", "synchronous")),
-        ("cohort", plan["cohort"] or plan["buffer"]),
+        ("cohort", f"{plan['cohort'] or plan['buffer']}{_cut(plan['cohorts'])}"),
         ("weights", facts["weights"]["digest"]),
         ("bundle", plan["bundle"]["digest"]),
         ("began", when(facts["created_ms"])),

@@ -96,6 +96,11 @@ def test_half_the_devices_over_a_broker_with_mutual_tls(virtual, nobody_left):
     check(simulate_processes(scenario(), Shape(by_mqtt=3)), virtual)
 
 
+def test_masked_rounds_of_two_cohorts(virtual, nobody_left):
+    cut = override(scenario(), ["privacy.aggregation=secure", "privacy.cohorts=2"])
+    check(simulate_processes(cut, Shape(by_mqtt=0)), virtual)
+
+
 def test_postgresql_as_the_store(virtual, nobody_left, database):
     check(simulate_processes(scenario(), Shape(by_mqtt=0, store=database)), virtual)
 
