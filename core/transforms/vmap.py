@@ -27,17 +27,14 @@ program becomes a list with lanes, each a stack of its own (`ir.ListType`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
-from ..ir import Block, Builder, DType, ListType, Op, TensorType, Type, Value, in_lanes
+from ..ir import Block, Builder, DType, ListType, Op, TensorType, Type, Value
 from ..ops import PRIMITIVES, batching
 from ..passes.dce import dce
 from .activity import BRANCHES, LEADING, carries_start
-
-Flags: TypeAlias = tuple[bool, ...]
+from .spread import Flags, Kinds, Spread
 
 _I64 = TensorType(DType.I64)
-_BOOL = TensorType(DType.BOOL)
 
 #: Finite on finite values and flat or linear, so that masked lanes may run them on anything.
 _HARMLESS = frozenset(
@@ -84,8 +81,8 @@ def vmap(block: Block, batched: Sequence[bool], size: int) -> tuple[Block, tuple
 
 
 def _vmap(block: Block, flags: Flags, size: int, lanes: bool) -> tuple[Block, Flags]:
-    spread = _Spread(lanes)
-    kinds = _Kinds(size, lanes)
+    spread = Spread(lanes)
+    kinds = Kinds(size, lanes)
     b = Builder([kinds.of(p.type, f) for p, f in zip(block.params, flags, strict=True)])
     results = _Lanes(b, kinds, spread).run(block, b.params, flags)
     outs = spread.results(block, flags)
@@ -96,91 +93,17 @@ class _NeedsLanes(Exception):
     """A mask meets a list: lanes must have stacks of their own."""
 
 
-class _Kinds:
-    """The types of batched values."""
-
-    def __init__(self, size: int, lanes: bool) -> None:
-        self.size = size
-        self.lanes = lanes
-
-    def of(self, type: Type, flag: bool = True) -> Type:
-        if not flag:
-            return type
-        if isinstance(type, ListType) and not self.lanes and not type.lanes:
-            return ListType(self.of(type.element))
-        return in_lanes(type, (self.size,))
-
-
-class _Spread:
-    """Which values differ from lane to lane: those that depend on batched ones.
-
-    `lanes` makes all lists batched. The answers are remembered by block.
-    """
-
-    def __init__(self, lanes: bool) -> None:
-        self.lanes = lanes
-        self._known: dict[tuple[int, Flags], Flags] = {}
-        self._kept: dict[int, Block] = {}  # keeps each block alive, so that its id stays its own
-
-    def results(self, block: Block, params: Flags) -> Flags:
-        key = (id(block), params)
-        if key not in self._known:
-            self._kept[id(block)] = block
-            flags = dict(zip(block.params, params, strict=True))
-            for op in block.ops:
-                made = self.op(op, tuple(flags[v] for v in op.operands))
-                flags.update(zip(op.results, made, strict=True))
-            self._known[key] = tuple(flags[r] for r in block.results)
-        return self._known[key]
-
-    def op(self, op: Op, operands: Flags) -> Flags:
-        if op.name in BRANCHES:
-            if operands[0]:
-                return (True,) * len(op.results)
-            branches = [self.results(r, operands[1:]) for r in op.regions]
-            return tuple(any(flags) for flags in zip(*branches, strict=True))
-        if op.name in LEADING:
-            return self.carries(op, operands)[0]
-        if self.lanes and any(isinstance(r.type, ListType) for r in op.results):
-            return (True,) * len(op.results)
-        return (any(operands),) * len(op.results)
-
-    def carries(self, op: Op, operands: Flags) -> tuple[Flags, bool]:
-        """Which carries of a loop are batched in some iteration, and whether it needs a mask."""
-        start, lead = carries_start(op), LEADING[op.name]
-        bounds, consts, carries = operands[:lead], operands[lead:start], operands[start:]
-        body = op.regions[-1]
-        index = (any(bounds),) if op.name == "for" else ()
-        still = [
-            r is p
-            for r, p in zip(body.results, body.params[len(index) + len(consts) :], strict=True)
-        ]
-        while True:
-            after = self.results(body, index + consts + carries)
-            if op.name == "while":
-                masked = self.results(op.regions[0], consts + carries)[0]
-            else:
-                masked = any(bounds)
-            grown = tuple(
-                now or then or (masked and not same)
-                for now, then, same in zip(carries, after, still, strict=True)
-            )
-            if grown == carries:
-                return carries, masked
-            carries = grown
-
-
 class _Lanes:
     """Builds a block's operations, over all lanes, into one builder."""
 
-    def __init__(self, builder: Builder, kinds: _Kinds, spread: _Spread) -> None:
+    def __init__(self, builder: Builder, kinds: Kinds, spread: Spread) -> None:
         self.b = builder
         self.kinds = kinds
         self.spread = spread
 
     def run(self, block: Block, args: Sequence[Value], flags: Sequence[bool]) -> list[Value]:
         """Inlines a block at arguments, batched where flagged; gives its results, batched as
-        `_Spread.results` says.
+        `Spread.results` says.
         """
         b, mapping = self.b, dict(zip(block.params, args, strict=True))
         batched = dict(zip(block.params, flags, strict=True))
