@@ -34,8 +34,8 @@ class LocalTraining(Table):
     """The device's optimiser; begins anew each round."""
     server_learning_rate: Rate = 1.0
     """How far the server goes along the mean update. 1 with sgd is plain averaging."""
-    server_optimizer: Literal["sgd", "adam"] = "sgd"
-    """The server's optimiser (FedOpt)."""
+    server_optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
+    """The server's optimiser (FedOpt; momentum of 0.9 is FedAvgM)."""
     personal_steps: Steps = 5
     """Gradient steps that make a device's model personal."""
 

@@ -9,6 +9,7 @@ import importlib.util
 import sys
 import types
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..core import learn
 from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
 from ..core.learn import Algorithm, Classification, Episodes, EpisodeTable, Samples, SampleSet
-from ..core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, Optimizer, adam, sgd
+from ..core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, Optimizer, adagrad, adam, sgd, yogi
 from . import algorithms, settings
 from .scenario import Scenario
 
@@ -169,7 +170,7 @@ def algorithm(scenario: Scenario, data: datasets.FederatedData) -> Algorithm:
     kind = KINDS[chosen.name]
     facts: dict[str, Any] = {
         "local": _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum),
-        "server": _optimizer(chosen.server_optimizer, chosen.server_learning_rate),
+        "server": SERVER[chosen.server_optimizer](chosen.server_learning_rate),
     }
     if kind in (learn.Scaffold, learn.FedDyn):
         facts["share"] = min(1.0, scenario.round.devices / len(data.training))
@@ -177,6 +178,17 @@ def algorithm(scenario: Scenario, data: datasets.FederatedData) -> Algorithm:
         if field.name not in facts and hasattr(chosen, field.name):
             facts[field.name] = getattr(chosen, field.name)
     return kind(**facts)
+
+
+#: FedOpt (Reddi et al. 2021, algorithm 2); where the denominator begins at nothing, their tau.
+TAU = 1e-3
+SERVER: Mapping[str, Callable[[float], Optimizer]] = {
+    "sgd": sgd,
+    "momentum": partial(sgd, momentum=0.9),
+    "adam": adam,
+    "yogi": partial(yogi, epsilon=TAU),
+    "adagrad": partial(adagrad, epsilon=TAU),
+}
 
 
 def _optimizer(name: str, learning_rate: float, momentum: float = 0.0) -> Optimizer:

@@ -9,7 +9,7 @@ import pytest
 from delian.simulations import scenario_file
 from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.processes import Shape, fitted, simulate_processes
-from delian.simulations.recipes import KINDS
+from delian.simulations.recipes import KINDS, SERVER
 from delian.simulations.simulate import simulate
 
 SMALL = [
@@ -55,6 +55,15 @@ def test_masks_change_nothing(algorithm):
         assert [r.reported for r in result.rounds] == [5, 5, 5]
     assert np.all(np.isfinite(masked.bundle.weights)) and np.any(masked.bundle.weights)
     np.testing.assert_array_equal(masked.bundle.weights, plain.bundle.weights)
+
+
+@pytest.mark.parametrize("server", sorted(SERVER))
+def test_every_server_optimiser_makes_the_next_model(server):
+    settings = [f'algorithm.server_optimizer="{server}"', "algorithm.server_learning_rate=0.1"]
+    result = simulate(scenario("fedavg", *ALL, *settings, "rounds=2", "evaluation.every=2"))
+    assert [r.applied for r in result.rounds] == [True] * 2
+    assert np.all(np.isfinite(result.bundle.weights))
+    assert (len(result.bundle.manifest.memory) > 0) == (server != "sgd")
 
 
 def test_threads_that_compute_ahead_change_no_client_state():

@@ -35,7 +35,7 @@ from delian.core.learn import (
     SampleSet,
     Scaffold,
 )
-from delian.core.nn import Mlp, sgd
+from delian.core.nn import Mlp, adagrad, sgd
 
 FEATURES, OUTPUTS = 3, 2
 ROWS = (6, 3)
@@ -484,3 +484,17 @@ def test_local_steps_go_round_and_round() -> None:
     federated = Federated(FedAvg(local=sgd(ETA), local_steps=5), task(), DATA)
     federated.round(0)
     close(federated.state, SHARES[0] * ends[0] + SHARES[1] * ends[1])
+
+
+def test_fedadagrad() -> None:
+    """Reddi et al. 2021, algorithm 2, without momentum:
+    v <- v + d^2; x <- x + eta d / (sqrt(v) + tau).
+    """
+    rate, tau = 0.3, 1e-3
+    x, v = start(), 0 * start()
+    for _ in range(ROUNDS):
+        ends = [descend(x, SLOPES[i], 1) for i in range(2)]
+        d = SHARES[0] * ends[0] + SHARES[1] * ends[1] - x
+        v = v + d * d
+        x = x + rate * d / (np.array([np.sqrt(p) for p in v], object) + tau)
+    close(run(FedAvg(local=sgd(ETA), server=adagrad(rate, epsilon=tau))).state, x, 1e-4)
