@@ -274,7 +274,7 @@ def _volumes(
     deep, step = kernel.shape[0], strides[0]
     count = _outputs(padded.shape[1], deep, step)
     terms = []
-    for i in _each(deep):
+    for i in each(deep):
         slices = padded[:, i : i + (count - 1) * step + 1 : step]
         images = slices.reshape(x.shape[0] * count, *x.shape[2:])
         terms.append(conv(images, kernel[i], strides[1:], edges[1:]))  # type: ignore[arg-type]
@@ -342,7 +342,7 @@ def _outputs(size: int, window: int, stride: int) -> int:
     return (size - window) // stride + 1
 
 
-def _each(count: int) -> list[int]:
+def each(count: int) -> list[int]:
     """0..count-1 as a list: a compiled loop over it is unrolled."""
     return list(range(count))
 
@@ -417,7 +417,7 @@ def _spread(
 ) -> Array:
     """The input with the strides' zeros between neighbours, under the kernel turned about."""
     rank = len(strides)
-    for k in _each(rank):
+    for k in each(rank):
         x = _with_zeros_between(x, 1 + k, strides[k])
     # The result's first element meets the kernel's last one `before` elements into the input.
     before = tuple(windows[k] - 1 - edges[k][0] for k in range(rank))

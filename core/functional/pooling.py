@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array
-from .convolution import Padding, Sizes, edges_of, sizes_of
+from .convolution import Padding, Sizes, each, edges_of, sizes_of
 
 
 def max_pool(
@@ -40,7 +40,7 @@ def max_pool(
     spans = tuple((sizes[k] - 1) * apart[k] + 1 for k in range(rank))
     edges = edges_of("max_pool", padding, x.shape[1:-1], spans, strides)
     least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
-    for k in _axes(rank):
+    for k in each(rank):
         around = _around(x.shape[1 + k], spans[k], strides[k], edges[k], ceil)
         x = np.max(_windows(x, 1 + k, sizes[k], strides[k], around, least, apart[k]), axis=0)
     return x
@@ -66,7 +66,7 @@ def avg_pool(
     if strides == sizes and padding == "VALID" and not ceil:
         return np.mean(_side_by_side(x, sizes), axis=tuple(range(2, 2 * rank + 1, 2)))  # type: ignore[no-any-return]
     edges = edges_of("avg_pool", padding, x.shape[1:-1], sizes, strides)
-    for k in _axes(rank):
+    for k in each(rank):
         length, (before, after) = x.shape[1 + k], edges[k]
         around = _around(length, sizes[k], strides[k], edges[k], ceil)
         x = np.sum(_windows(x, 1 + k, sizes[k], strides[k], around, 0, 1), axis=0)
@@ -102,7 +102,7 @@ def adaptive_avg_pool(x: Array, sizes: Sizes) -> Array:
     """
     rank = _rank("adaptive_avg_pool", x)
     wanted = sizes_of("adaptive_avg_pool", sizes, rank, "sizes")
-    for k in _axes(rank):
+    for k in each(rank):
         weights = window_means(x.shape[1 + k], wanted[k]).astype(x.dtype)
         x = along(weights, x, 1 + k)
     return x
@@ -130,11 +130,6 @@ def window_means(size: int, windows: int) -> Array:
 def along(matrix: Array, x: Array, axis: int) -> Array:
     """The matrix [m, n] times every column of `x` along an axis of size n, which becomes m."""
     return np.moveaxis(np.tensordot(matrix, x, axes=((1,), (axis,))), 0, axis)
-
-
-def _axes(rank: int) -> list[int]:
-    """A list: a compiled loop over it is unrolled."""
-    return list(range(rank))
 
 
 def _rank(name: str, x: Array) -> int:

@@ -4,6 +4,7 @@ two devices, its server on Yogi, trains a normalised convolution network.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import delian as dl
@@ -12,6 +13,7 @@ from delian import nn
 from delian.core import bundle as bundles
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.algorithm import ClientResult
 from delian.core.learn.build import build
 from delian.core.privacy import ring
 from delian.core.runtime import Runtime
@@ -34,6 +36,51 @@ def device(seed: int) -> SampleSet:
     for row, label in enumerate(y):
         x[row, 2 * label : 2 * label + 2, ::2] += 150
     return SampleSet(x, y.astype(np.int32), np.array(12), np.array(4))
+
+
+@dataclass(frozen=True)
+class FedBn(FedAvg):
+    """Normalisation stays on the device (Li et al. 2021)."""
+
+    def client_state(self, task: Any, state: Any) -> Any:
+        return self.personal(state)
+
+    def client_update(self, task: Any, state: Any, data: Any, key: Any, kept: Any = ()) -> Any:
+        marks = nn.within(state, nn.BatchNorm, nn.GroupNorm)
+        start = dl.tree.map(lambda shared, own, on: own if on else shared, state, kept, marks)
+        end, loss = self.descend(task, start, start, data, key)
+        change = dl.tree.map(lambda a, b, on: np.zeros_like(a) if on else a - b, end, start, marks)
+        return ClientResult(change, self.weight(data), loss, self.personal(end))
+
+    def personal(self, model: Any) -> Any:
+        """The model with zeros where it is shared."""
+        marks = nn.within(model, nn.BatchNorm, nn.GroupNorm)
+        return dl.tree.map(lambda p, on: p if on else np.zeros_like(p), model, marks)
+
+
+def test_normalisation_may_stay_on_the_device():
+    data = device(3)
+    made = build(
+        Classification("bright", model, Samples(4, 1 / 255)),
+        FedBn(epochs=1, local=nn.adam(0.01)),
+        data,
+        example=TensorType(DType.F32, (2, 6, 6, 1)),
+        clip=50.0,
+        clients_max=1,
+        weight_max=12.0,
+        seed=1,
+    )
+    runtime = Runtime(made, "reference")
+    key = dl.random.key(0)
+    first = runtime.client_update(made.weights, data, key)
+    change, _ = ring.decode(first.vector, runtime.ring)
+    first_model = model(dl.random.key(1))
+    marks = dl.tree.leaves(nn.within(first_model, nn.BatchNorm, nn.GroupNorm))
+    sizes = [leaf.size for leaf in dl.tree.leaves(first_model)]
+    personal = np.repeat(marks, sizes)
+    assert not change[personal].any() and change[~personal].any()
+    moved = first.kept != runtime.client_state(made.weights)
+    assert moved[personal].all() and not moved[~personal].any()
 
 
 def test_a_federation_of_two_devices_learns():
