@@ -246,9 +246,10 @@ class Derivative(Transform):
     ) -> None:
         super().__init__(kind, f, argnums, has_aux, extra)
         # What a call runs; a pullback cannot leave a program, so a vjp's value and pullback are
-        # two.
-        self._compiled = Compiled(f if kind == "vjp" else self, "reference", ())
-        self._pull = Compiled(partial(_pull, f), "reference", ())
+        # two, and so are those of a linearize.
+        pair = kind in ("vjp", "linearize")
+        self._compiled = Compiled(f if pair else self, "reference", ())
+        self._pull = Compiled(partial(_pull if kind == "vjp" else _push, f), "reference", ())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compiled with the reference back end on first use; wrap it in `compile` for speed."""
@@ -258,13 +259,19 @@ class Derivative(Transform):
             return self.f(*args, **kwargs)
         args = _positional(self, args, kwargs)
         result = self._compiled(*args)
-        if self.kind != "vjp":
-            return result
-        return result, lambda cotangent: self._pull(args, cotangent)
+        if self.kind == "vjp":
+            return result, lambda cotangent: self._pull(args, cotangent)
+        if self.kind == "linearize":
+            return result, lambda *tangents: self._pull(args, tangents)
+        return result
 
 
 def _pull(f: Callable[..., Any], primals: tuple[Any, ...], cotangent: Any) -> Any:
     return vjp(f, *primals)[1](cotangent)
+
+
+def _push(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+    return jvp(f, primals, tangents)[1]
 
 
 def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Any:
@@ -298,6 +305,13 @@ def vjp(f: Callable[..., Any], *primals: Any) -> Any:
     the primals.
     """
     return Derivative("vjp", f)(*primals)
+
+
+def linearize(f: Callable[..., Any], *primals: Any) -> Any:
+    """(f(*primals), its linear approximation there): the latter takes tangents like the primals to
+    the result's. Within a program, what does not depend on the tangents is computed once.
+    """
+    return Derivative("linearize", f)(*primals)
 
 
 def jacfwd(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
@@ -401,6 +415,7 @@ __all__ += [
     "hvp",
     "jacfwd",
     "jacrev",
+    "linearize",
     "mixed_precision",
     "tree",
     "vmap",

@@ -28,6 +28,7 @@ Kind = Literal[
     "value_and_grad",
     "vjp",
     "jvp",
+    "linearize",
     "jacfwd",
     "jacrev",
     "vmap",
@@ -73,6 +74,12 @@ class Pullback:
     def __call__(self, *args: Any) -> Any:
         """There so that `callable` takes it; only a specialiser can run it."""
         raise TypeError("this pullback belongs to a program that is being compiled")
+
+
+class Pushforward(Pullback):
+    """What `linearize` gives beside the result: takes the arguments' tangents to its own."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +137,11 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
         from . import jacobians
 
         return jacobians.call(s, t, args, kwargs)
-    if t.kind == "vjp":
+    if t.kind in ("vjp", "linearize"):
         closed = close_over(s, t.f, args, tuple(range(len(args))), kwargs, False)
         values = s.scope.inline(closed.block, closed.operands)
-        return closed.result(s, values), Pullback(closed)
+        made = Pullback(closed) if t.kind == "vjp" else Pushforward(closed)
+        return closed.result(s, values), made
     places = places_of(s, t, args)
     closed = close_over(s, t.f, args, places, kwargs, True, t.has_aux)
     block = _with_unit_cotangent(s, closed.block, len(closed.wrt))
@@ -252,6 +260,8 @@ def _with_unit_cotangent(s: Specialiser, block: Block, count: int) -> Block:
 
 def pull(s: Specialiser, pullback: Pullback, args: Sequence[Any]) -> Any:
     """Cotangents like the function's result -> cotangents of its arguments, a tuple."""
+    if isinstance(pullback, Pushforward):
+        return _along(s, pullback.closed, args)[1]
     from ..passes.simplify import simplify
     from ..transforms.vjp import vjp
 
@@ -280,13 +290,18 @@ def _like(s: Specialiser, leaf: Any, want: TensorType, what: str) -> Value:
 
 
 def _jvp(s: Specialiser, t: Transform, args: Sequence[Any]) -> Any:
-    from ..passes.simplify import simplify
-    from ..transforms.jvp import jvp
-
     if len(args) != 2 or not all(isinstance(a, tuple | list) for a in args):
         raise s.error("DL105", "jvp takes (f, primals, tangents), the latter two as tuples")
     primals, tangents = args
     closed = close_over(s, t.f, primals, tuple(range(len(primals))), {}, False)
+    return _along(s, closed, tangents)
+
+
+def _along(s: Specialiser, closed: Closed, tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The result and its derivative along the tangents of the arguments."""
+    from ..passes.simplify import simplify
+    from ..transforms.jvp import jvp
+
     leaves, structure = tree.flatten(tuple(tangents))
     if structure != closed.arguments:
         raise s.error("DL117", "the tangents are not shaped like the primals")

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.core import api, random
-from delian.core.api import compile, grad, hessian, hvp, jacfwd, jacrev, jvp, value_and_grad, vmap
+from delian.core.api import (
+    compile,
+    grad,
+    hessian,
+    hvp,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    value_and_grad,
+    vmap,
+)
 from delian.core.errors import DelianError, ProgramError
 
 X = np.array([0.3, -0.7, 1.1])
@@ -174,6 +185,20 @@ def test_jvp_of_a_map_is_the_map_of_a_jvp(compiled):
 
     over, under = compiled(program, MANY)
     np.testing.assert_allclose(over, under)
+
+
+def test_linearize_gives_a_map_that_may_be_asked_often(compiled):
+    def program(x, a, b):
+        value, push = linearize(energy, x)
+        return value, push(a), push(b), vmap(push)(np.stack([a, b]))
+
+    a, b = np.array([1.0, 0.0, 2.0]), np.array([0.0, -1.0, 0.5])
+    value, along_a, along_b, both = compiled(program, X, a, b)
+    slope = grad(energy)(X)
+    np.testing.assert_allclose([value, along_a, along_b], [energy(X), slope @ a, slope @ b])
+    np.testing.assert_allclose(both, [slope @ a, slope @ b])
+    outside, push = linearize(energy, X)
+    np.testing.assert_allclose([outside, push(a)], [energy(X), slope @ a])
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import api
+from delian.core import api, ir
 from delian.core.backends import compile_function
 from delian.core.backends.reference import run_block
-from delian.core.errors import ProgramError
+from delian.core.errors import DelianError, ProgramError
 from delian.core.ir import Builder, DType, Function, TensorType
 from delian.core.low_precision import bfloat16
 from delian.core.ops.halves import MOVES
@@ -142,3 +142,17 @@ def test_promotion_is_numpys_and_ml_dtypes() -> None:
 
 def test_a_primitive_that_moves_is_one_without_arithmetic() -> None:
     assert not {"add", "dot", "convert", "reduce_max", "put_add", "iota"} & MOVES
+
+
+def test_without_ml_dtypes_bf16_is_refused_by_name_and_the_rest_works(monkeypatch) -> None:
+    ir._bfloat16.cache_clear()
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    try:
+        assert DType.BF16 not in DType.here() and DType.F16 in DType.here()
+        assert "bfloat16" in DType.names() and DType.BF16.itemsize == 2
+        with pytest.raises(DelianError, match="need the package ml_dtypes"):
+            _ = DType.BF16.numpy
+        doubled = api.compile(lambda x: x * 2, backend="reference")(np.ones(2, np.float16))
+        assert doubled.dtype == np.float16
+    finally:
+        ir._bfloat16.cache_clear()
