@@ -79,6 +79,11 @@ class DType(Enum):
     def is_int(self) -> bool:
         return self in (DType.I64, DType.I32, DType.U32, DType.U8)
 
+    @property
+    def largest(self) -> float:
+        """A float type's largest finite number."""
+        return (2 - 2.0**-7) * 2.0**127 if self is DType.BF16 else float(np.finfo(self.numpy).max)
+
     @classmethod
     def names(cls) -> list[str]:
         """NumPy's names of all of them."""

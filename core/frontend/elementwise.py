@@ -267,7 +267,7 @@ def nan_to_num(
     value = tensor(s, x)
     if not value.dtype.is_float:
         return value
-    limit = float(np.finfo(value.dtype.numpy).max)
+    limit = value.dtype.largest
     kept: Any = value
     if posinf is None and neginf is None:
         kept = clip(s, value, -limit, limit)

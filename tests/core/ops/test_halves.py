@@ -140,6 +140,14 @@ def test_promotion_is_numpys_and_ml_dtypes() -> None:
         api.compile(lambda x, y: x + y, backend="reference")(half, brain)
 
 
+@HALVES
+def test_infinities_become_the_largest_numbers(dtype: DType) -> None:
+    x = np.array([np.inf, -np.inf, np.nan, 1.5], np.float32).astype(dtype.numpy)
+    got = api.compile(np.nan_to_num, backend="reference")(x)
+    assert got.dtype == dtype.numpy
+    assert got.astype(np.float64).tolist() == [dtype.largest, -dtype.largest, 0, 1.5]
+
+
 def test_a_primitive_that_moves_is_one_without_arithmetic() -> None:
     assert not {"add", "dot", "convert", "reduce_max", "put_add", "iota"} & MOVES
 
