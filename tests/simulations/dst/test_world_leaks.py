@@ -31,6 +31,7 @@ class Left:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> None:
         self.canaries: list = []
+        self.vectors: list[tuple[str, np.ndarray]] = []
         self.places: list[tuple[str, bytes]] = []
         shape = replace(draw(seed, 16, 3)[0], orders=(), rounds=2, evaluate_every=1, buffer=0)
         assert shape.secure
@@ -46,11 +47,13 @@ class Left:
             self.canaries.append(Canary("number of examples", owner, text))
         self.canaries.append(Canary("loss", "a device", repr(LOSS).encode()))
         self.world.run()
-        # Of small whole numbers two devices may have the same: nobody could tell whose they are.
-        owners: dict[bytes, set[str]] = {}
-        for canary in self.canaries:
-            owners.setdefault(canary.content, set()).add(canary.owner)
-        self.canaries = [c for c in self.canaries if len(owners[c.content]) == 1]
+        for owner, vector in self.vectors:
+            for at in range(0, len(vector) - 4, 16):
+                part = vector[at : at + 6]
+                # Of small whole numbers devices may have the same: nobody could tell whose.
+                others = (v.tobytes() for o, v in self.vectors if o != owner)
+                if not any(part.tobytes() in other for other in others):
+                    self.canaries.extend(of_numbers("update", owner, part))
         for node, host in self.world.hosts.items():
             self.places.append((f"{node} state", host.machine.snapshot()))
             for name in host.disk.list():
@@ -110,9 +113,7 @@ class Left:
 
     def _update(self, host: Host, outcome) -> None:
         owner = str(host.node)
-        for at in range(0, len(outcome.vector) - 4, 16):
-            part = outcome.vector[at : at + 6].astype("<u4")
-            self.canaries.extend(of_numbers("update", owner, part))
+        self.vectors.append((owner, outcome.vector.astype("<u4")))
         # An entry's encoding of its examples and loss: the journal of a device may have them.
         self.canaries.append(Canary("loss", owner, struct.pack("<d", LOSS) * 2))
 
