@@ -31,7 +31,7 @@ from delian.core.privacy.ring import RingPlan
 from delian.core.streams import Streams, device_key
 from delian.core.wire.operator_pb2 import RunOrder
 from delian.core.wire.round_pb2 import Failure
-from delian.core.wire.secure_pb2 import SecurePlan
+from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
 from delian.simulations.faults import Crash, Faults, Silence
 from delian.simulations.federation import RUN, Federation
 from delian.simulations.fleet import DeviceClass, Fleet
@@ -230,6 +230,7 @@ def test_every_sum_is_exact_and_every_run_ends(first):
 
 
 SECURE = SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.2)
+HELPED = SecurePlan(suite=1, cohort_min=3, helpers=[HelperKey(edge=3)])
 
 
 def masked(seed):
@@ -302,6 +303,8 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         run(seed)
     for seed in (1, 2, 3, 8, 11):
         run(seed, **masked(seed))
+    helped = replace(make_plan(8), secure=HELPED, faults=Faults((Silence(3, 4.0, 40.0),)))
+    assert not Federation(helped, StubTraining(RING), 8).run().failed
     missed = {
         r.trigger.value
         for machine in machines
@@ -313,10 +316,12 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         "EdgeSum of a run that is over",
         "EdgeSum that does not fit",
         "EdgeTask, new, beyond the limits",
+        "HelpSum that is none",
         "Reject: another home may take it",
         "Reject: but there is work now",
         "blob does not hash to its digest",
         "connected to its home again",
+        "helpers silent for too long",
         "its session cannot go on",
         "message of a session of a run that is over",
         "no answer, too many times",
