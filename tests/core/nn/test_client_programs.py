@@ -99,7 +99,7 @@ def test_a_federation_of_two_devices_learns():
         weight_max=12.0,
         seed=1,
     )
-    runtime = Runtime(bundles.parse(made.to_bytes()))
+    runtime = Runtime(bundles.parse(made.to_bytes()), "reference")
     state, memory, losses = made.weights, runtime.memory(), []
     for round_ in range(4):
         key = dl.random.key(round_)

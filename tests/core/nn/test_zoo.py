@@ -39,9 +39,11 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module")
-def trained() -> Any:
-    """Twenty steps of every small model, as one native program: the losses before each."""
+@pytest.fixture(
+    scope="module", params=["reference", pytest.param("native", marks=pytest.mark.slow)]
+)
+def trained(request: Any) -> Any:
+    """Twenty steps of every small model, as one program: losses run eagerly, before and after."""
     models, xs, ys = {}, {}, {}
     for name, (make, shape, labels, classes) in SMALL.items():
         models[name] = make()
@@ -76,7 +78,7 @@ def trained() -> Any:
         return first, losses(models, xs, ys)
 
     eager = losses(models, xs, ys)
-    return eager, *dl.compile(train)(models, xs, ys)
+    return eager, *dl.compile(train, backend=request.param)(models, xs, ys)
 
 
 @pytest.mark.parametrize("name", SMALL)
