@@ -1,11 +1,12 @@
 """Judges the vocabulary's cases by JAX: values and derivatives of the first three orders, in f64.
 
-    python tests/judges/jax_table.py [--markdown]
+    python tests/judges/jax_table.py [BASIC] [SMOOTH]
 
-Each differentiable case of `tests/core/frontend/vocabulary_cases.py` is run with `jax.numpy` in
-NumPy's place. Along a line through its operands the result is a function of one number t: its
-derivatives at 0 by `dl.grad` of `dl.grad` of `dl.grad` on the reference back end, against JAX's
-nested forward mode. They agree when they differ by less than 1e-9 of the largest of the orders.
+Needs JAX. Each differentiable case of `tests/core/frontend/vocabulary_cases.py`, `BASIC` (the
+primitives) and `SMOOTH` (all else), is run with `jax.numpy` in NumPy's place. Along a line through
+its operands the result is a function of one number t: its derivatives at 0 by `dl.grad` of
+`dl.grad` of `dl.grad` on the reference back end, against JAX's nested forward mode. They agree when
+they differ by less than 1e-9 of the largest of the orders.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def jaxs(f: Any, operands: Any, directions: Any) -> list[float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("lists", nargs="*", default=["BASIC", "SMOOTH"])
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     jax.config.update("jax_enable_x64", True)
@@ -92,7 +93,8 @@ def main() -> int:
     arrays = cases.arrays(np.float64)
     rng = np.random.default_rng(3)
     tried, agree, failures = 0, [0] * len(ORDERS), []
-    for f in cases.SMOOTH:
+    functions = [f for name in options.lists for f in getattr(cases, name)]
+    for f in functions:
         names = list(inspect.signature(f).parameters)
         operands = [arrays[n] for n in names]
         directions = [rng.normal(size=x.shape) for x in operands]
@@ -114,11 +116,10 @@ def main() -> int:
         if not all(good):
             bad = ", ".join(o for o, k in zip(ORDERS, good, strict=True) if not k)
             failures.append((text, f"{bad}: {got} and {want}"))
-        if not options.markdown:
-            print(good, text[:100], flush=True)
+        print(good, text[:100], flush=True)
     counts = ", ".join(f"{o} {n}" for o, n in zip(ORDERS, agree, strict=True))
     print(
-        f"JAX {jax.__version__}: {tried} of {len(cases.SMOOTH)} cases run in JAX too. "
+        f"JAX {jax.__version__}: {tried} of {len(functions)} cases run in JAX too. "
         f"Agree to 1e-9: {counts}."
     )
     for text, why in failures:

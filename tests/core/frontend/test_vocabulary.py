@@ -212,10 +212,11 @@ def test_the_page_is_that_of_the_rows() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_every_case_runs_over_a_batch() -> None:
+    functions = [*FLOATS, *cases.BASIC]
     operands = cases.arrays(np.float64)
     pairs = {k: np.stack([x, x * 1.1 if k in "as" else x[::-1]]) for k, x in operands.items()}
 
-    everything = together(FLOATS)
+    everything = together(functions)
 
     def one_by_one(pairs: dict[str, Any]) -> list[Any]:
         return [everything({k: x[n] for k, x in pairs.items()}) for n in (0, 1)]
@@ -225,6 +226,6 @@ def test_every_case_runs_over_a_batch() -> None:
 
     got = dl.compile(side_by_side, backend="reference")(pairs)
     want = dl.compile(one_by_one, backend="reference")(pairs)
-    for f, both, first, second in zip(FLOATS, got, *want, strict=True):
+    for f, both, first, second in zip(functions, got, *want, strict=True):
         lanes = zip(tree.leaves(first), tree.leaves(second), strict=True)
         assert_alike(tree.leaves(both), [np.stack(pair) for pair in lanes], f, 1e-9)

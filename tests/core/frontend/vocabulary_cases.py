@@ -175,6 +175,32 @@ SMOOTH: list[Any] = [
     lambda a: np.linalg.tensorinv(a.reshape(4, 2, 2), ind=1),
 ]
 
+# The primitives by NumPy's names; their own tests differentiate them by finite differences.
+BASIC: list[Any] = [
+    lambda x: np.exp(x) + np.expm1(x),
+    lambda p: np.log(p) + np.log1p(p) + np.sqrt(p) + 1 / np.sqrt(p),
+    lambda x: np.sin(x) * np.cos(x) + np.tan(x / 2),
+    lambda x: np.tanh(x) + np.square(x) - np.abs(x),
+    lambda p, x: p**x + p**2.5 + x**3 + 2.0**x + np.power(p, -2),
+    lambda x, y: x * y - x / (y + 4) + np.reciprocal(x + 5),
+    lambda x, y: np.maximum(x, y) * np.minimum(x, 0.3) + np.where(x > y, x * x, np.sin(y)),
+    lambda x, p: np.remainder(x * 3, p) + np.floor_divide(x, p) + np.sign(x) + np.floor(x),
+    lambda x: np.sum(x, axis=0) + np.mean(x, axis=0) + np.var(x, axis=0) + np.std(x, axis=0),
+    lambda x: np.prod(x, axis=1) + np.max(x, axis=1) - np.min(x * x, axis=1),
+    lambda x: np.cumsum(x * x, axis=1) + np.sort(x, axis=1) * x,
+    lambda x: np.take_along_axis(x * x, np.argsort(x, axis=1), axis=1),
+    lambda x: np.take(x * x, np.array([1, 0, 1]), axis=1) + x[np.array([0, 2, 0]), 1][:, None],
+    lambda x, y: np.concatenate([x * y, x[:1]]) * np.stack([x, y, y, x])[:, 0],
+    lambda c: np.transpose(c * c, (2, 0, 1)).reshape(4, 6) * np.flip(c).reshape(4, 6),
+    lambda x: np.roll(x, 1, axis=1) * np.tril(x) + np.pad(x, 1)[1:-1, 2:] * x[::-1, ::-1],
+    lambda x, m: np.tanh(x @ m) @ m.T,
+    lambda b, c: np.matmul(b, c) * np.matmul(b, c[:1]),
+    lambda x, y: np.tensordot(x, y, axes=([0, 1], [0, 1])) * np.outer(x[0], y[:, 0]),
+    lambda w, v: np.dot(w, w) * np.inner(v, v) + np.vdot(v, v) * np.linalg.norm(w),
+    lambda x: np.log(np.sum(np.exp(x), axis=1)) + np.argmax(x, axis=1),
+    lambda x: np.broadcast_to(x[:, None], (3, 2, 4)) * np.repeat(x, 2, axis=0).reshape(3, 2, 4),
+]
+
 # Without a slope that matters: flat, whole numbers, truth; on f64 and f32.
 FLAT: list[Any] = [
     lambda x: np.trunc(x * 3) + np.fix(x * 3) + np.rint(x * 3) + np.round(x * 3),
