@@ -208,6 +208,13 @@ _NUMPY_HINTS = {
 }
 
 
+#: Methods of ufuncs without a row: name -> hint.
+_UFUNC_HINTS = {
+    "at": "an array cannot be changed; np.bincount(places, values, minlength=n) adds up by place",
+    "reduceat": "reduce the parts that np.split gives",
+}
+
+
 def _table() -> dict[int, Row]:
     if not _TABLE:
         from . import vocabulary_delian, vocabulary_numpy, vocabulary_python
@@ -240,6 +247,8 @@ def hint(f: Any) -> str:
     owner = getattr(f, "__self__", None)
     if module.startswith("numpy.random") or type(owner).__module__.startswith("numpy.random"):
         return "use delian.random: uniform(key, shape), normal(key, shape), permutation(key, ...)"
+    if isinstance(owner, np.ufunc):
+        return _UFUNC_HINTS.get(name, f"write it with np.{owner.__name__} and a loop or reduction")
     if module.split(".")[0] == "math":
         return f"math works on known numbers alone; use np.{name}"
     if module.split(".")[0] == "numpy" or isinstance(f, np.ufunc):
