@@ -84,7 +84,7 @@ class Neighbours:
             secret = bytes([number]) * 32
             assert self.server.add_bundle(self.others[number].begin(task, secret))
         assert self.server.add_bundle(bundle)
-        self.cohorts = self.server.close_keys()
+        self.cohorts = dict(self.server.close_keys())
         self.length = task.ring.dimension + 1
         self.deliveries = self.told = self.asked = None
 
@@ -96,7 +96,7 @@ class Neighbours:
             for number, session in self.others.items():
                 assert self.server.add_shares(session.take_cohort(self.cohorts[number]))
             assert self.server.add_shares(shares)
-            self.deliveries = self.server.close_shares()
+            self.deliveries = dict(self.server.close_shares())
         return self.deliveries[7]
 
     def survivors(self):
