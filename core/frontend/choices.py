@@ -11,6 +11,7 @@ they are zeros that nobody looks at.
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -84,18 +85,11 @@ _NO_TAG = Tensor(Value(TensorType(DType.I64)))
 
 def _same(a: Any, b: Any) -> bool:
     """Whether two functions are one, perhaps defined twice at the same place."""
-    if a is b or type(a) is not Closure or type(b) is not Closure:
+    if type(a) is not Closure or type(b) is not Closure:
         return a is b
-    defaults = [
-        ((*c.defaults, *c.keyword_defaults.values()), (*c.keyword_defaults,)) for c in (a, b)
-    ]
-    (one, names), (other, others) = defaults
-    return (
-        a.function is b.function
-        and a.frame is b.frame
-        and names == others
-        and all(x is y for x, y in zip(one, other, strict=True))
-    )
+    one, other = ((*c.defaults, *c.keyword_defaults.values()) for c in (a, b))
+    same = a.function is b.function and a.frame is b.frame
+    return same and all(x is y for x, y in zip(one, other, strict=True))
 
 
 def may_be_carried(functions: Any, path: Path) -> bool:
@@ -162,6 +156,8 @@ class Carrier:
         return found
 
     def parts(self, value: Any) -> Iterator[Any]:
+        from .gradients import Transform
+
         kind = type(value)
         if kind is Closure:
             yield from value.defaults
@@ -179,6 +175,8 @@ class Carrier:
             yield value.owner
         elif kind is types.MethodType:
             yield value.__self__
+        elif isinstance(value, Transform):
+            yield value.f
         elif not callable(value):
             parts = tree.children(value)
             yield from parts[1] if parts is not None else ()
@@ -191,6 +189,8 @@ class Carrier:
             return made[id(value)]
         if not Carrier(self.path).collect(value):
             return value
+
+        from .gradients import Transform
 
         def swap(part: Any) -> Any:
             return self.replaced(part, by, made)
@@ -207,6 +207,10 @@ class Carrier:
             return Method(value.name, swap(value.owner), value.handler)
         if kind is types.MethodType:
             return types.MethodType(value.__func__, swap(value.__self__))
+        if isinstance(value, Transform):
+            other = copy.copy(value)
+            other.f = swap(value.f)
+            return other
         leaves, structure = tree.flatten(value)
         return tree.unflatten(structure, [swap(v) for v in leaves])
 
