@@ -15,6 +15,7 @@ import typer
 
 from ..core.errors import DelianError
 from . import (
+    analyse,
     artifact,
     audit,
     broker,
@@ -54,6 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("simulate", help=_paragraphs(simulate.simulate))(simulate.simulate)
+app.command("analyse", help=_paragraphs(analyse.analyse))(analyse.analyse)
 app.command("compare", help=_paragraphs(study.compare))(study.compare)
 app.command("sweep", help=_paragraphs(study.sweep))(study.sweep)
 app.command("dst", help=_paragraphs(dst.dst))(dst.dst)

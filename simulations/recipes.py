@@ -197,10 +197,10 @@ def _optimizer(name: str, learning_rate: float, momentum: float = 0.0) -> Optimi
 
 def weight_max(algorithm: Algorithm, data: datasets.FederatedData) -> float:
     """The largest weight that a device of this federation has in the mean."""
-    supports = {d.support for d in data.devices if isinstance(d, datasets.DeviceData)}
-    nothing = np.array(0)
-    sizes = [SampleSet(nothing, nothing, np.array(s), nothing) for s in supports]
-    return max((float(algorithm.weight(rows)) for rows in sizes), default=1.0)
+    sizes = {(d.support, d.query) for d in data.devices if isinstance(d, datasets.DeviceData)}
+    no = np.array(0)
+    rows = [SampleSet(no, no, np.array(support), np.array(query)) for support, query in sizes]
+    return max((float(algorithm.weight(each)) for each in rows), default=1.0)
 
 
 def examples(arrays: Any) -> int:

@@ -73,6 +73,10 @@ class Algorithm:
         """The first state."""
         return task.init(key)
 
+    def task(self, task: Classification) -> Classification:
+        """The task as this algorithm has it."""
+        return task
+
     def model(self, state: Any) -> Any:
         """The model in the state."""
         return state

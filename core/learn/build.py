@@ -66,6 +66,7 @@ def build(
         DelianError: a leaf of the state is not f32, there is none, or too many numbers are in them;
             the ring plan would overflow, or has no room for the noise.
     """
+    task = algorithm.task(task)
     data = tree.map(_type_of, data)
     init = trace(_init(task, algorithm), KEY, name="init")
     types = _results(init)
