@@ -366,14 +366,15 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
     return Derivative("vmap", f, extra=(in_axes, out_axes))
 
 
-def checkpoint(f: Callable[..., Any]) -> Any:
+def checkpoint(f: Callable[..., Any], every: int | None = None) -> Any:
     """The function, of which a derivative saves the arguments alone: what is inside is run again
     when the reverse gets there.
 
     Its loops are cut into segments, so that the derivative of one of T trips needs memory for about
-    2 sqrt(T) of its carries instead of T, also where T is not known: one more run of the body.
+    2 sqrt(T) of its carries instead of T, also where T is not known: one more run of the body. With
+    `every` the segments have so many trips each.
     """
-    return Derivative("checkpoint", f)
+    return Derivative("checkpoint", f, extra=(every, None))
 
 
 def custom_vjp(

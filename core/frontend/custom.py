@@ -26,7 +26,10 @@ def checkpoint(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mappin
     """Calls a function so that a derivative through the call keeps its arguments alone."""
     from ..transforms.checkpoint import checkpoint as transform
 
-    return _transformed(s, t.f, args, kwargs, transform, "checkpoint")
+    every = t.extra[0]
+    if every is not None and (type(every) is not int or every < 1):
+        raise s.error("DL119", f"checkpoint: every must be 1 or more trips, not {every!r}")
+    return _transformed(s, t.f, args, kwargs, lambda b: transform(b, every), "checkpoint")
 
 
 def mixed_precision(

@@ -43,7 +43,7 @@ class Transform:
     callable outside a program.
 
     `extra` are the (in_axes, out_axes) of a vmap, the (forward, reverse) of a custom_vjp,
-    the (dtype, None) of mixed_precision.
+    the (dtype, None) of mixed_precision, the (every, None) of checkpoint.
     """
 
     __slots__ = ("argnums", "extra", "f", "has_aux", "kind")

@@ -23,11 +23,16 @@ from .activity import LEADING, carries_start
 _I64 = TensorType(DType.I64)
 
 
-def checkpoint(block: Block) -> Block:
+def checkpoint(block: Block, every: int | None = None) -> Block:
     """The block whose derivative keeps its arguments alone, and of its loops the square root of
-    what they would keep.
+    what they would keep, or the carries of each `every` trips.
+
+    Raises:
+        ValueError: `every` is not at least one.
     """
-    return once(nest_loops(block))
+    if every is not None and every < 1:
+        raise ValueError(f"a checkpoint every {every} trips: it must be at least one")
+    return once(nest_loops(block, every))
 
 
 def once(block: Block) -> Block:
@@ -41,34 +46,39 @@ def once(block: Block) -> Block:
     return b.finish(b.emit("for", (*bounds, *b.params, *zeros), {"consts": count}, (inner,)))
 
 
-def nest_loops(block: Block) -> Block:
-    """The block with every loop cut into segments, loops within loops too."""
+def nest_loops(block: Block, every: int | None = None) -> Block:
+    """The block with every loop cut into segments, of `every` trips or as the module says; loops
+    within loops too.
+    """
     b = Builder(block.params)
     mapping: dict[Value, Value] = {p: p for p in block.params}
     for op in block.ops:
         if not op.regions:
             b.copy(op, mapping)
             continue
-        regions = tuple(nest_loops(r) for r in op.regions)
+        regions = tuple(nest_loops(r, every) for r in op.regions)
         op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
         if op.name not in ("for", "while"):
             b.copy(op, mapping)
             continue
         operands = [mapping[v] for v in op.operands]
         with b.at(op.locs):
-            made = (_nest_for if op.name == "for" else _nest_while)(b, op, operands)
+            made = (_nest_for if op.name == "for" else _nest_while)(b, op, operands, every)
         mapping.update(zip(op.results, made, strict=True))
     return b.finish([mapping[r] for r in block.results])
 
 
-def _nest_for(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+def _nest_for(b: Builder, op: Op, operands: Sequence[Value], every: int | None) -> Sequence[Value]:
     """for s in 0..segments: for i in lo + s * length .. min(lo + (s + 1) * length, hi)."""
     lo, hi, *rest = operands
     split = int(op.attrs["consts"])
     one = b.constant(1, DType.I64)
     trips = b("max", b("sub", hi, lo), one)
-    root = b("sqrt", b("convert", trips, dtype=DType.F64))
-    length = b("convert", b("ceil", root), dtype=DType.I64)
+    if every is None:
+        root = b("sqrt", b("convert", trips, dtype=DType.F64))
+        length = b("convert", b("ceil", root), dtype=DType.I64)
+    else:
+        length = b.constant(every, DType.I64)
     last = b("sub", b("add", trips, length), one)
     segments = b("floordiv", last, length)
     outside = (lo, hi, length, *rest)
@@ -81,13 +91,15 @@ def _nest_for(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
     return b.emit("for", (*bounds, *outside), {"consts": 3 + split}, (outer.finish(made),))
 
 
-def _nest_while(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+def _nest_while(
+    b: Builder, op: Op, operands: Sequence[Value], every: int | None
+) -> Sequence[Value]:
     """while cond: i = 0; while i < length and cond: body; length = length + 1."""
     split = carries_start(op) - LEADING[op.name]
     cond, body = op.regions
     consts, carries = operands[:split], operands[split:]
-    one = b.constant(1, DType.I64)
-    kinds = [v.type for v in (*consts, one, *carries)]
+    first = b.constant(every or 1, DType.I64)
+    kinds = [v.type for v in (*consts, first, *carries)]
 
     test = Builder(kinds, op.locs)
     going = test.finish(test.inline(cond, (*test.params[:split], *test.params[split + 1 :])))
@@ -108,6 +120,6 @@ def _nest_while(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value
     zero = segment.constant(0, DType.I64)
     attrs = {"consts": split + 1}
     _, *done = segment.emit("while", (*fixed, length, zero, *now), attrs, (still, advance))
-    longer = segment("add", length, segment.constant(1, DType.I64))
+    longer = length if every else segment("add", length, segment.constant(1, DType.I64))
     regions = (going, segment.finish([longer, *done]))
-    return b.emit("while", (*consts, one, *carries), {"consts": split}, regions)[1:]
+    return b.emit("while", (*consts, first, *carries), {"consts": split}, regions)[1:]

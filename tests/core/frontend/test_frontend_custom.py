@@ -37,6 +37,9 @@ def test_checkpointing_changes_no_derivative(f, backend):
     for n in (0, 1, 7, 50):
         got = compile(value_and_grad(checkpoint(f)), backend=backend)(x, n)
         np.testing.assert_allclose(got, value_and_grad(f)(x, n), rtol=1e-12)
+    by_sevens = compile(grad(checkpoint(f, every=7)), backend=backend)
+    for n in (0, 7, 50):
+        np.testing.assert_allclose(by_sevens(x, n), grad(f)(x, n), rtol=1e-12)
     second = compile(grad(grad(checkpoint(f))), backend=backend)(x, 20)
     np.testing.assert_allclose(second, grad(grad(f))(x, 20), rtol=1e-9)
 
@@ -130,6 +133,11 @@ def test_trees_and_second_order(compiled):
         lambda a: (grad(f)(a), grad(grad(f))(a), hvp(f, (a,), (1.0,))[0]), np.float64(2.0)
     )
     assert (first, second, product) == (24.0, 24.0, 24.0)
+
+
+def test_checkpoints_are_at_least_a_trip_apart():
+    with pytest.raises(ProgramError, match="every must be 1 or more"):
+        checkpoint(counted, every=0)(np.float64(1.0), 3)
 
 
 def test_errors_say_what_a_rule_lacks():
