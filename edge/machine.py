@@ -87,7 +87,8 @@ from .state import (
     EdgeState,
     Stage,
 )
-from .table import DRAINING, OFFLINE, SERVING, TABLE
+from .table import DRAINING, OFFLINE, SERVING
+from .table import TABLE as TABLE
 from .table import Trigger as Trigger
 
 #: Largest message that an edge takes: from a device that owes no update (a session's are smaller),
