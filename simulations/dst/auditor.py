@@ -25,7 +25,6 @@ import contextlib
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +63,7 @@ from ...core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
+from .books import AttemptBook, RunBook, cohorts
 from .edge_book import EdgeBook, Name, OracleFailure
 from .edge_book import name_of as _name
 from .helper_book import HelperBook, helps, is_honest
@@ -83,39 +83,6 @@ _HONEST = (
     "no updates come",
 )
 _LOSS_BYTES = (struct.pack("<d", LOSS), struct.pack(">d", LOSS))
-
-
-@dataclass(slots=True)
-class AttemptBook:
-    """What is known of an attempt. taken: edge -> the part of its sum that comes next; None: no
-    more. devices, failures: in the sums that the coordinator has acknowledged. unused: those of
-    `devices` that are in no model yet.
-    """
-
-    key: bytes
-    plan: ring.RingPlan
-    evaluates: bool
-    asked: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    taken: dict[int, int | None] = field(default_factory=dict)
-    devices: set[int] = field(default_factory=set)
-    failures: set[int] = field(default_factory=set)
-    unused: set[int] = field(default_factory=set)
-    closed: bool = False
-
-
-@dataclass(slots=True)
-class RunBook:
-    """What is known of a run."""
-
-    plan: RunPlan
-    weights: bytes
-    newest: tuple[int, int] = (0, 0)
-    ordered: bytes | None = None
-    paused: bool = False
-    cancelled: bool = False
-    over: bool = False
-    models: int = 0
-    batch: frozenset[tuple[Name, frozenset[int]]] | None = None
 
 
 class Auditor:
@@ -230,6 +197,7 @@ class Auditor:
                 number = effect.ticket // TICKETS
                 run = host.machine.state.runs[number]
                 pieces = run.batch if self.runs[number].plan.buffered else run.open
+                pieces = [p for p in pieces if p.total is not None]  # a cohort may have failed
                 sums = [((number, p.round, p.attempt), p.total, tuple(p.unused)) for p in pieces]
                 factors = None
                 if run.opening:
@@ -394,6 +362,9 @@ class Auditor:
             return
         there = sum(self._counted.get((edge, 0, name), 0) for edge in book.asked)
         target = plan.evaluate_cohort if book.evaluates else plan.cohort
+        if plan.cohorts > 1 and not book.evaluates:
+            together = sum(len(c.selected) for c in cohorts(self.attempts, *name[:2]))
+            target = target * len(book.selected) // together
         self.check(there >= target, "attempt", f"{name} is flushed with {there} of {target}")
 
     def _begin_update(self, effect: RunProgram) -> None:
@@ -444,7 +415,8 @@ class Auditor:
                     attempt.unused = set()
         elif kind == "session" and fields["why"]:
             self._whys.add(fields["why"])
-            self.attempts[fields["run"], fields["round"], fields["attempt"]].unused = set()
+            book = self.attempts[fields["run"], fields["round"], fields["attempt"]]
+            book.unused, book.failed = set(), True
         elif kind == "edge_lost":
             for name, attempt in self.attempts.items():
                 if fields["edge"] in attempt.asked and not attempt.closed:
@@ -468,13 +440,18 @@ class Auditor:
         name = (fields["run"], fields["round"], fields["attempt"])
         run = self.runs[name[0]]
         if not run.plan.buffered and fields["selected"]:
-            book = self.attempts[name]
-            same = set(fields["reported"]) == book.devices
-            self.check(same, "lost", f"{name} reports {fields['reported']}, not {book.devices}")
-            same = set(fields["refused"]) == book.failures
-            self.check(same, "lost", f"{name} refuses {fields['refused']}, not {book.failures}")
-            asked = sorted(d for devices in book.asked.values() for d in devices)
+            books = cohorts(self.attempts, *name[:2])
+            cut = run.plan.cohorts > 1  # then a failed cohort reports nothing
+            there = {d for b in books if not (cut and b.failed) for d in b.devices}
+            same = set(fields["reported"]) == there
+            self.check(same, "lost", f"{name} reports {fields['reported']}, not {there}")
+            failures = {d for b in books for d in b.failures}
+            same = set(fields["refused"]) == failures
+            self.check(same, "lost", f"{name} refuses {fields['refused']}, not {failures}")
+            asked = sorted(d for b in books for d in b.selected)
             self.check(fields["selected"] == asked, "attempt", f"{name} selected others")
+            for book in books:
+                book.told = True
         if not fields["succeeded"]:
             self._fell_short(run, fields)
             return
@@ -494,7 +471,8 @@ class Auditor:
 
     def _fell_short(self, run: RunBook, fields: Any) -> None:
         why = fields["why"]
-        if why not in _HONEST and why not in self._whys and not is_honest(why):
+        few = " cohorts gave a sum" in why
+        if why not in _HONEST and why not in self._whys and not (few or is_honest(why)):
             # Sums that cannot be decoded: only those who lie can make some.
             name = (fields["run"], fields["round"], fields["attempt"])
             liars = self.world.weather.liars.intersection(fields["reported"])

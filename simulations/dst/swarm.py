@@ -109,9 +109,9 @@ class Weather:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The federation and its work. See `cloud.plan.RunPlan` for a run's part. secure: updates are
-    masked, of cohorts small enough that many seeds can be. sum_min: the devices of a sum at least,
-    as plan and owners have it. corrupt: the share that a plan bears. bits: of the ring. helpers:
-    further edges, which hold what unmasks the buffered run.
+    masked, of cohorts small enough that many seeds can be, and some rounds of several (cohorts).
+    sum_min: the devices of a sum at least, as plan and owners have it. corrupt: the share that a
+    plan bears. bits: of the ring. helpers: further edges, which hold what unmasks the buffered run.
     """
 
     devices: int
@@ -137,6 +137,7 @@ class Shape:
     sum_bytes_max: int
     lease_s: float
     secure: bool = False
+    cohorts: int = 0
     sum_min: int = 3
     corrupt: float = 0.1
     bits: int = 32
@@ -171,6 +172,7 @@ def plotted(dice: Dice, shape: Shape) -> Shape:
     cohort = dice.whole(PLOT_COHORT, PLOT_COHORT + 3)
     return replace(
         shape,
+        cohorts=0,
         cohort=cohort,
         over_selection=1.0,
         reports_min=PLOT_SUM,
@@ -242,13 +244,16 @@ def _masked(dice: Dice, shape: Shape) -> Shape:
     """The same with masked updates: rounds and waves of a few devices."""
     cohort = min(dice.whole(COHORT_LEAST, 9), shape.devices)
     buffer = min(cohort, 6) if shape.buffer else 0
+    concurrency = dice.whole(buffer, 2 * buffer) if buffer else 0
+    cohorts = dice.whole(2, 3) if dice.chance(0.5) and shape.devices >= 3 * COHORT_LEAST else 0
     return replace(
         shape,
         secure=True,
-        cohort=cohort,
+        cohorts=cohorts,
+        cohort=max(cohort, cohorts * COHORT_LEAST),
         reports_min=min(shape.reports_min, COHORT_LEAST),
         buffer=buffer,
-        concurrency=dice.whole(buffer, 2 * buffer) if buffer else 0,
+        concurrency=concurrency,
         # A session is many messages one after the other.
         round_s=max(16.0, shape.round_s),
     )

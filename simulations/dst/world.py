@@ -461,6 +461,7 @@ class World:
             staleness_max=shape.staleness_max,
             seed=self.seed,
             secure=self._masks(buffered) if shape.secure else None,
+            cohorts=0 if buffered else shape.cohorts,
         )
 
     def _masks(self, helped: bool) -> SecurePlan:
