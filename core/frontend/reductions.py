@@ -221,7 +221,7 @@ def cumprod(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tens
 
 
 def bincount(s: Specialiser, x: Any, /, weights: Any = None, minlength: Any = 0) -> Tensor:
-    """As long as `minlength`, which must be given; larger numbers are not counted."""
+    """As long as `minlength`, which must be given; numbers outside are not counted."""
     length = static_int(s, minlength, "minlength")
     index = tensor(s, x)
     if length <= 0 or len(index.shape) != 1 or index.dtype.is_float:
@@ -230,6 +230,8 @@ def bincount(s: Specialiser, x: Any, /, weights: Any = None, minlength: Any = 0)
     kind = DType.I64 if weights is None else DType.F64
     weight = tensor(s, 1 if weights is None else weights, kind)
     inside = arithmetic.less(s, index, length)
+    if index.value not in s.scope.natural:
+        inside = arithmetic.bitwise_and(s, inside, arithmetic.greater_equal(s, index, 0))
     heavy = arithmetic.select(s, inside, weight, Tensor(s.scope.number(0, kind)))
     counts = s.scope.number(0, kind, (length,))
     spread = arithmetic.broadcast(s, heavy.value, index.shape)

@@ -10,7 +10,7 @@ from ..ir import DType
 from . import arithmetic, indexing, operators, shapes
 from .arithmetic import tensor
 from .operators import static_int
-from .values import Tensor, describe
+from .values import Tensor, describe, is_static
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -31,7 +31,9 @@ def take(s: Specialiser, a: Any, indices: Any, axis: Any = None, *, mode: Any = 
 
 
 def whole_numbers(s: Specialiser, indices: Any, what: str) -> Any:
-    if isinstance(indices, tuple | list):
+    if isinstance(indices, tuple | list) and is_static(indices):
+        indices = operators.python(s, lambda: np.asarray(indices), f"`{what}`")
+    elif isinstance(indices, tuple | list):
         indices = shapes.array(s, indices)
     kind = arithmetic.dtype_of(s, indices)[0]
     if not kind.is_int:

@@ -317,7 +317,7 @@ NOTES = {
     "np.arange": "its bounds must be known",
     "np.argpartition": "sorted throughout",
     "np.argsort": "always stable, whatever `kind` says",
-    "np.bincount": "`minlength` must be given and is the length; larger numbers are not counted",
+    "np.bincount": "`minlength` must be given and is the length; numbers outside are not counted",
     "np.choose": "an index out of range is the last choice",
     "np.compress": "the condition must be known",
     "np.correlate": "in one dimension",

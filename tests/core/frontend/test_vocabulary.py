@@ -161,6 +161,7 @@ def test_functions_of_arrays_that_are_known_are_run_by_numpy_while_compiling() -
         (lambda x: np.einsum("ij,jk", x, x), "`j` has two sizes, 4 and 3"),
         (lambda x: np.einsum("i...j.", x), "does not name the axes"),
         (lambda x: x[np.array([0, 5])], "index 5 is out of range"),
+        (lambda x: np.take(x, [0, -4], axis=0), "index -4 is out of range"),
         (lambda x: x[np.array([True, False])], "a mask of shape [2] does not fit"),
         (lambda x: np.cross(x[:, :1], x), "vectors of 2 or 3 elements"),
         (lambda x: np.roll(x, 1, axis=2), "axis 2 is out of range"),
@@ -183,6 +184,11 @@ def test_functions_stay_smooth_where_their_operands_tie() -> None:
     assert curvature(lambda x: np.hypot(x, 0.5)) == pytest.approx(0.25 / 0.5**1.5)
     at_zero = dl.compile(dl.grad(lambda x: np.arcsinh(x) + np.fmod(x, 2.0)))(0.0)
     assert at_zero == 2.0
+
+
+def test_numbers_outside_are_not_counted() -> None:
+    counted = dl.compile(lambda x: np.bincount(x, minlength=3))(np.array([-1, 0, 2, 2, 7]))
+    assert counted.tolist() == [1, 0, 2]
 
 
 def test_a_matrix_without_a_solution_gives_nan() -> None:

@@ -238,7 +238,7 @@ WHOLE: list[Any] = [
     lambda x: (np.cumprod(x, axis=1), np.ptp(x), np.median(x, axis=0), np.quantile(x, 0.3)),
     lambda x: (np.sort(x), np.argsort(x, axis=0, kind="stable"), np.maximum.accumulate(x)),
     lambda x: (np.bitwise_or.accumulate(x, axis=1), np.gcd.accumulate(x)),
-    lambda x: np.bincount(x.ravel(), minlength=12),
+    lambda x: np.bincount(np.concatenate([x.ravel(), x[0] + 90]), minlength=99),
     lambda x, p: np.bincount(x.ravel(), np.ones(12), minlength=12),
     lambda x: (np.unravel_index(x, (3, 4)), np.ravel_multi_index((x % 3, x % 4), (3, 4))),
     lambda x: (np.diff(x), np.convolve(x[0], x[1]), np.kron(x, x), np.trace(x), np.diag(x)),
