@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType, Value
-from . import arithmetic
-from .values import Tensor, describe, is_static
+from . import arithmetic, operators
+from .values import Tensor, describe
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
     """NumPy's x[index]."""
-    items = _expanded(s, x, index)
+    items, dots = _expanded(s, x, index)
     if any(_is_array(i) for i in items):
-        return _advanced(s, x, items)
+        return _advanced(s, x, items, dots)
     starts, stops, steps, reversed_axes, shape = [], [], [], [], []
     axis = 0
     for item in items:
@@ -61,9 +61,9 @@ def _is_array(item: Any) -> bool:
     return type(item) is Tensor or isinstance(item, np.ndarray)
 
 
-def _expanded(s: Specialiser, x: Tensor, index: Any) -> list[Any]:
+def _expanded(s: Specialiser, x: Tensor, index: Any) -> tuple[list[Any], int | None]:
     """The index as one entry an axis (None is an extra axis), whatever was left out filled up with
-    whole slices.
+    whole slices; and before which entry the ellipsis stood, if there was one.
     """
     items = [_entry(s, i) for i in _without_masks(s, x, index)]
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
@@ -74,27 +74,53 @@ def _expanded(s: Specialiser, x: Tensor, index: Any) -> list[Any]:
     if len(dots) > 1:
         raise s.error("DL114", "an index can have only one Ellipsis (`...`)")
     if dots:
-        return [*items[: dots[0]], *missing, *items[dots[0] + 1 :]]
-    return [*items, *missing]
+        return [*items[: dots[0]], *missing, *items[dots[0] + 1 :]], dots[0]
+    return [*items, *missing], None
 
 
 def _without_masks(s: Specialiser, x: Tensor, index: Any) -> list[Any]:
     """Masks that are known now, as the places where they are true: an array for each axis."""
-    items: list[Any] = []
-    axis, dots = 0, False
-    for item in index if isinstance(index, tuple) else (index,):
-        mask = np.asarray(item) if isinstance(item, list) and is_static(item) else item
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.ndim == 0:
-            items.append(item)
-            dots = dots or item is Ellipsis
-            axis += item is not None
-            continue
-        if not dots and mask.shape != x.shape[axis : axis + mask.ndim]:
-            text = f"a mask of shape {list(mask.shape)} does not fit {describe(x)} at axis {axis}"
+    items = [_as_mask(s, i) for i in (index if isinstance(index, tuple) else (index,))]
+    if not any(map(_is_mask, items)):
+        return items
+    out: list[Any] = []
+    axis = 0
+    for item in items:
+        if item is Ellipsis:
+            axis += len(x.shape) - sum(map(_width, items))
+        if not _is_mask(item):
+            out.append(item)
+        elif item.shape != x.shape[axis : axis + item.ndim]:
+            text = f"a mask of shape {list(item.shape)} does not fit {describe(x)} at axis {axis}"
             raise s.error("DL114", text)
-        items += mask.nonzero()
-        axis += mask.ndim
-    return items
+        else:
+            out += item.nonzero()
+        axis += _width(item)
+    return out
+
+
+def _as_mask(s: Specialiser, item: Any) -> Any:
+    """A list of truths is an array of them."""
+    if not isinstance(item, list) or not _holds_truths(item):
+        return item
+    return operators.python(s, lambda: np.asarray(item), "a mask")
+
+
+def _holds_truths(item: Any) -> bool:
+    if isinstance(item, list):
+        return bool(item) and all(map(_holds_truths, item))
+    return isinstance(item, bool | np.bool_)
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, np.ndarray) and item.dtype == np.bool_ and item.ndim > 0
+
+
+def _width(item: Any) -> int:
+    """The axes that an entry of an index stands for."""
+    if item is None or item is Ellipsis:
+        return 0
+    return int(item.ndim) if _is_mask(item) else 1
 
 
 def _entry(s: Specialiser, item: Any) -> Any:
@@ -160,17 +186,19 @@ def wrapped(s: Specialiser, index: Any, size: int) -> Value:
     return s.emit("select", negative, moved, value)
 
 
-def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
+def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None) -> Tensor:
     """With at least one array: slices first, then the arrays, broadcast together, in one `take`.
 
     Integers beside arrays count as arrays. Where the arrays' axes stand side by side their result
-    stands in their place, otherwise in front: NumPy's rule.
+    stands in their place, otherwise in front: NumPy's rule. An ellipsis parts them even where it
+    stands for no axis.
     """
     basic = tuple(slice(None) if _is_index(i) else i for i in items)
     x = subscript(s, x, basic)
     places = [k for k, i in enumerate(items) if _is_index(i)]
     arrays = [items[k] for k in places]
-    side_by_side = places[-1] - places[0] == len(places) - 1
+    parted = dots is not None and places[0] < dots <= places[-1]
+    side_by_side = places[-1] - places[0] == len(places) - 1 and not parted
     if len(places) == 1:
         axis = places[0]
         index = wrapped(s, arrays[0], x.shape[axis])

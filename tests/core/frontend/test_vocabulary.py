@@ -163,6 +163,7 @@ def test_functions_of_arrays_that_are_known_are_run_by_numpy_while_compiling() -
         (lambda x: x[np.array([0, 5])], "index 5 is out of range"),
         (lambda x: np.take(x, [0, -4], axis=0), "index -4 is out of range"),
         (lambda x: x[np.array([True, False])], "a mask of shape [2] does not fit"),
+        (lambda x: x[..., np.array([True, False])], "does not fit f64[3,4] at axis 1"),
         (lambda x: np.cross(x[:, :1], x), "vectors of 2 or 3 elements"),
         (lambda x: np.roll(x, 1, axis=2), "axis 2 is out of range"),
         (lambda x: np.quantile(x, 0.5, axis=5), "axis 5 is out of range for rank 2"),

@@ -129,6 +129,9 @@ SMOOTH: list[Any] = [
     lambda c: c[:, np.array([0, 2, 1]), np.array([1, 1, 3])] + c[1, np.array([0, 1, 2]), 0],
     lambda c: c[np.array([0, 1])[:, None], :, np.array([2, 0, 1])],
     lambda c: c[..., np.array([True, False, True, False])],
+    # An ellipsis parts the arrays even where it stands for no axis.
+    lambda c: c[:, np.array([0, 2]), ..., 1] + c[:, 1, None, np.array([0, 3])].swapaxes(0, 1)[0],
+    lambda x: x[[[True, False, True, True]] * 3] + x[[True, False, True]][0, 1],
     lambda x: np.linspace(x[0], x[1], 4) + np.linspace(0, x[0, 0], 4, endpoint=False)[0],
     # sequences
     lambda v: np.ediff1d(v, to_begin=0.5, to_end=[1.0, 2.0]),
