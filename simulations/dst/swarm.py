@@ -156,15 +156,15 @@ def draw(seed: int, devices: int, edges: int) -> tuple[Shape, Weather]:
         shape = _masked(Dice(seed, "masks"), shape)
         if seed % HELPED_EVERY == HELPED_AT:
             shape = _helped(Dice(seed, "helpers"), shape)
-    weather = Weather(settle=True) if seed % 10 == 0 else None
+    if seed % 10 == 0:
+        return shape, Weather(settle=True)
     if seed % PLOT_EVERY == PLOT_AT and devices >= 2 * PLOT_COHORT:
         plots = Dice(seed, "plots")
         shape = plotted(plots, shape)
-        weather = weather or _weather(dice, shape)
         # Liars would be corrupt devices beside those that are counted.
-        weather = replace(weather, scheme=_scheme(plots, shape), liars=frozenset())
-        return shape, replace(weather, heal_s=weather.heal_s or 30.0)
-    return shape, weather or _weather(dice, shape)
+        scheme = _scheme(plots, shape)
+        return shape, replace(_weather(dice, shape), scheme=scheme, liars=frozenset())
+    return shape, _weather(dice, shape)
 
 
 def plotted(dice: Dice, shape: Shape) -> Shape:

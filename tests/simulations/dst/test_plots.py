@@ -138,7 +138,8 @@ class TestWithoutTheCheckTheAuditorSeesIt:
 
 def test_every_eighth_seed_plots_each_thing_in_time():
     drawn = [draw(seed, 64, 3)[1].scheme for seed in range(8 * 300)]
-    assert all((s is not None) == (seed % PLOT_EVERY == PLOT_AT) for seed, s in enumerate(drawn))
+    for seed, scheme in enumerate(drawn):
+        assert (scheme is not None) == (seed % PLOT_EVERY == PLOT_AT and seed % 10 > 0)
     schemes = [s for s in drawn if s is not None]
     assert {s.plot for s in schemes} == set(Plot)
     assert {s.where == CLOUD for s in schemes} == {True, False}
