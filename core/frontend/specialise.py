@@ -28,7 +28,6 @@ from . import arithmetic, calls, choices, control, hir, indexing, iteration, ope
 from .scope import Scope
 from .values import Activation, Closure, Frame, Tensor, Unbound, describe, is_static
 
-
 #: Of a long chain of calls, how many an operation keeps at either end.
 _CHAIN_ENDS = 16
 

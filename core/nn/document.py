@@ -68,11 +68,17 @@ import numpy as np
 from delian import nn
 
 keys = dl.random.split(dl.random.key(0), 2)
-model = nn.Sequential((
-    nn.Conv.init(keys[0], 3, 1, 8, stride=2), nn.GroupNorm.init(8, 2), nn.Function(dl.ops.relu),
-    nn.GlobalAvgPool(), nn.Dense.init(keys[1], 8, 10),
-))
+model = nn.Sequential(
+    (
+        nn.Conv.init(keys[0], 3, 1, 8, stride=2),
+        nn.GroupNorm.init(8, 2),
+        nn.Function(dl.ops.relu),
+        nn.GlobalAvgPool(),
+        nn.Dense.init(keys[1], 8, 10),
+    )
+)
 optimizer = nn.chain(nn.clip_by_global_norm(1.0), nn.adamw(nn.schedules.cosine(1e-3, 100)))
+
 
 @dl.compile
 def train(model, state, x, y):
@@ -82,6 +88,7 @@ def train(model, state, x, y):
     value, gradient = dl.value_and_grad(loss)(model)
     step, state = optimizer.update(gradient, state, model)
     return nn.apply(model, step), state, value
+
 
 x, y = np.zeros((4, 8, 8, 1), np.float32), np.arange(4)
 model, state, value = train(model, optimizer.init(model), x, y)

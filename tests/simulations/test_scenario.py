@@ -6,10 +6,10 @@ import re
 
 import pytest
 from delian.core.errors import DelianError
+from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.datasets import load_data, with_data
 from delian.simulations.scenario_file import bundled, load, override, with_algorithm
 from delian.simulations.scenario_keys import reference
-from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.toml_lines import key_locations
 
 GOOD = """\
