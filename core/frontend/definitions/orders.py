@@ -121,4 +121,4 @@ def interp(
         inside = base + (x - start) * ((np.take(fp, k + 1) - base) / width)
     inside = np.where(x < xp[0], fp[0] if left is None else left, inside)
     inside = np.where(x > xp[-1], fp[-1] if right is None else right, inside)
-    return np.where(np.isnan(x), x, inside)
+    return np.where(np.isnan(x), x, inside) if n > 1 else inside
