@@ -103,9 +103,9 @@ def every_topic():
             yield topics.Topic("farm", node, Up, Kind.HOME), node, readers_of_home(node, nodes)
         for upper in nodes:
             if upper.tier in topics.UPPER_TIERS[node.tier]:
-                for kind in topics.KINDS[Up] - {Kind.HOME}:
+                for kind in sorted(topics.KINDS[Up] - {Kind.HOME}):
                     yield topics.Topic("farm", node, Up, kind, upper), node, {upper}
-                for kind in topics.KINDS[Down]:
+                for kind in sorted(topics.KINDS[Down]):
                     yield topics.Topic("farm", node, Down, kind, upper), upper, {node}
 
 
