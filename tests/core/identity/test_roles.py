@@ -118,7 +118,9 @@ def as_peer(node):
 
 
 @pytest.mark.parametrize(
-    ("topic", "publisher", "readers"), list(every_topic()), ids=lambda value: str(value)[:80]
+    ("topic", "publisher", "readers"),
+    list(every_topic()),
+    ids=lambda value: f"{len(value)} readers" if isinstance(value, set) else str(value),
 )
 def test_a_topic_is_written_by_one_node_and_read_by_those_it_is_for(topic, publisher, readers):
     text = str(topic)

@@ -38,7 +38,7 @@ def topics() -> list[Topic]:
                 found += [
                     Topic("farm", lower, direction, kind, upper)
                     for direction, kinds in KINDS.items()
-                    for kind in kinds - {Kind.HOME}
+                    for kind in sorted(kinds - {Kind.HOME})
                 ]
     return found
 
