@@ -28,6 +28,7 @@ from . import (
     edge,
     fleet,
     identity,
+    ir,
     model,
     run,
     scenario,
@@ -74,6 +75,7 @@ app.add_typer(audit.app, name="audit")
 app.command("token", help=_paragraphs(identity.token))(identity.token)
 app.command("join", help=_paragraphs(identity.join))(identity.join)
 app.add_typer(config_show.app, name="config")
+app.add_typer(ir.app, name="ir")
 app.command("doctor")(doctor.doctor)
 
 

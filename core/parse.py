@@ -84,6 +84,11 @@ class _Token:
     at: int
 
 
+def parse_type(text: str) -> Type:
+    """The type that a text stands for: f32[8,3]. Raises ParseError."""
+    return _Parser(text, "<type>").type()
+
+
 def parse_function(text: str, file: str = "<text>") -> Function:
     """The function that a text stands for, checked as it is read.
 
@@ -173,6 +178,13 @@ class _Parser:
         return self._string() if self.token.kind == "string" else ""
 
     # -- the program
+
+    def type(self) -> Type:
+        """A type, and nothing after it."""
+        found = self._type()
+        if self.token.kind != "end":
+            self._fail(f"expected the end of the text and found {self.token.text!r}")
+        return found
 
     def function(self) -> Function:
         self._expect("fn")

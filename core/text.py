@@ -43,16 +43,18 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.]*\Z", re.ASCII)
 
 def print_function(fn: Function, locs: bool = False) -> str:
     """The text of a function; with its source spans when `locs`."""
-    return _Printer(locs).function(fn)
+    return Printer(locs).function(fn)
 
 
 def print_block(block: Block, locs: bool = False) -> str:
     """The text of a block alone, for people."""
-    printer = _Printer(locs)
+    printer = Printer(locs)
     return "\n".join(printer.block("block", block, "")) + "\n"
 
 
-class _Printer:
+class Printer:
+    """Writes programs; `listing` writes more beside them."""
+
     def __init__(self, locs: bool) -> None:
         self.locs = locs
         self.next = 0

@@ -5,12 +5,8 @@ device.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import sys
-import types
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +17,7 @@ from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
 from ..core.learn import Algorithm, Classification, Episodes, EpisodeTable, Samples, SampleSet
 from ..core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, Optimizer, adagrad, adam, sgd, yogi
+from ..core.user_code import load_function
 from . import algorithms, settings
 from .scenario import Scenario
 
@@ -79,7 +76,12 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
     model = scenario.model
     if isinstance(model, settings.PythonModel):
         assert scenario.model_file is not None
-        own = load_function(scenario.model_file, model.function)
+        own = load_function(
+            scenario.model_file,
+            model.function,
+            "model.file is relative to the scenario's folder; model.function names a function"
+            " init(key, shape, classes)",
+        )
         return lambda key: own(key, shape, classes)
     if isinstance(model, settings.MlpModel):
         inputs, hidden = int(np.prod(shape)), model.hidden
@@ -107,31 +109,6 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
         )
     filters = model.filters
     return lambda key: OmniglotNet.init(key, channels, filters, classes)
-
-
-def load_function(file: Path, name: str) -> Callable[..., Any]:
-    """A function of a user's Python file, which is run. Raises DelianError when there is none."""
-    spec = importlib.util.spec_from_file_location(f"delian_model_{file.stem}", file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise DelianError(
-            f"{file}: no such Python file", "model.file is relative to the scenario's folder"
-        )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up by its name
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as e:
-        raise DelianError(
-            f"{file}: running the model's file failed: {type(e).__name__}: {e}",
-            "try it with plain Python first",
-        ) from e
-    found = getattr(module, name, None)
-    if not isinstance(found, types.FunctionType):
-        raise DelianError(
-            f"{file}: there is no function `{name}` in it",
-            "model.function names the function init(key, shape, classes)",
-        )
-    return found
 
 
 #: The catalogue by the names that scenarios have for it.

@@ -78,16 +78,17 @@ _REFUSED: dict[str, tuple[str, str]] = {
 }
 
 _Function: TypeAlias = ast.FunctionDef | ast.Lambda
-_FUNCTIONS: dict[CodeType, hir.FunctionDef] = {}
+#: By file too: code objects are equal where the code is, whatever file it is from.
+_FUNCTIONS: dict[tuple[str, CodeType], hir.FunctionDef] = {}
 _FILES: dict[str, tuple[str, dict[tuple[int, str], list[_Function]]]] = {}
 
 
 def function_hir(function: FunctionType) -> hir.FunctionDef:
     """The HIR of a Python function; raises ProgramError DL101 when its source cannot be found."""
     code = function.__code__
-    found = _FUNCTIONS.get(code)
+    found = _FUNCTIONS.get((code.co_filename, code))
     if found is None:
-        found = _FUNCTIONS[code] = _convert(code)
+        found = _FUNCTIONS[code.co_filename, code] = _convert(code)
     return found
 
 

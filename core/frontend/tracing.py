@@ -108,7 +108,9 @@ def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
     return tree.flatten(args, _is_leaf)
 
 
-def trace(f: Callable[..., Any], *specs: Any, name: str | None = None) -> Traced:
+def trace(
+    f: Callable[..., Any], *specs: Any, name: str | None = None, simplified: bool = True
+) -> Traced:
     """Specialises a function.
 
     Args:
@@ -117,6 +119,7 @@ def trace(f: Callable[..., Any], *specs: Any, name: str | None = None) -> Traced
         number (a weak type), or
             `Static(value)`; any other leaf is taken as static.
         name: the program's, by default the function's.
+        simplified: False leaves what the function says as it is, for people to look at.
 
     Raises:
         ProgramError: the function cannot be compiled; says where, and what to do.
@@ -150,7 +153,9 @@ def trace(f: Callable[..., Any], *specs: Any, name: str | None = None) -> Traced
     from ..passes.simplify import simplify
     from ..transforms.custom import expand
 
-    body = simplify(expand(s.scope.finish(results)))
+    body = expand(s.scope.finish(results))
+    if simplified:
+        body = simplify(body)
     function = Function(
         name or name_of(f), body, tuple(param_names), tuple(p or "result" for p in paths)
     )

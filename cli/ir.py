@@ -1,0 +1,140 @@
+"""`delian ir`: the programs that functions become."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..core.errors import DelianError
+
+if TYPE_CHECKING:
+    from ..core.ir import Function
+
+app = typer.Typer(help="Look at compiled programs.", no_args_is_help=True)
+
+_EXAMPLE = "delian ir show model.py:loss --arg 'f32[3]' --arg 'f32[8,3]' --arg 'f32[8]'"
+
+Program = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE:FUNCTION",
+        help="A Python file's function, a bundle's program (model.bundle:infer), or a text (x.ir).",
+    ),
+]
+Args = Annotated[
+    list[str] | None,
+    typer.Option("--arg", metavar="TYPE", help="Type of an argument, in order: f32[8,3]."),
+]
+Grad = Annotated[
+    int, typer.Option("--grad", min=0, max=8, help="Differentiate so many times by the first.")
+]
+
+
+class Stage(StrEnum):
+    """What a program has been through."""
+
+    trace = "trace"
+    simplify = "simplify"
+    fuse = "fuse"
+
+
+After = Annotated[
+    Stage,
+    typer.Option("--after", help="trace: as it was read. fuse: loops, as native code has them."),
+]
+
+
+@app.command("show")
+def show(
+    program: Program, args: Args = None, grad: Grad = 0, after: After = Stage.simplify
+) -> None:
+    """Show a program beside its source, with shapes, operations and bytes."""
+    from ..core import listing
+
+    function = _load(program, args or [], grad, after)
+    text = listing.fused(function) if after is Stage.fuse else listing.listing(function)
+    sys.stdout.write(text)
+
+
+@app.command("c")
+def c(program: Program, args: Args = None, grad: Grad = 0) -> None:
+    """Print the C that a program becomes."""
+    from ..core.backends.native.emit import emit
+    from ..core.passes.halves import widen_halves
+    from ..core.transforms.custom import expanded
+
+    function = widen_halves(expanded(_load(program, args or [], grad, Stage.simplify)))
+    text, _ = emit({function.name: function})
+    sys.stdout.write(text)
+
+
+@app.command("diff")
+def diff(
+    a: Program,
+    b: Program,
+    args: Args = None,
+    grad: Grad = 0,
+    after: After = Stage.simplify,
+) -> None:
+    """Show what two programs compute differently. Exit code 1: they differ.
+
+    Values are named by what they are computed of, so an operation more renames nothing else.
+    """
+    from ..core import listing
+
+    left, right = (_load(p, args or [], grad, after) for p in (a, b))
+    found = listing.diff(left, right, (a, b))
+    if found:
+        typer.echo(found)
+        raise typer.Exit(1)
+
+
+def _load(program: str, args: list[str], grad: int, after: Stage) -> Function:
+    path, _, name = program.rpartition(":")
+    if not path:
+        path, name = program, ""
+    file = Path(path)
+    if file.suffix == ".py":
+        return _traced(file, name, args, grad, after)
+    if args or grad:
+        raise DelianError("--arg and --grad are for Python functions", _EXAMPLE)
+    if not file.is_file():
+        raise DelianError(f"there is no file {file}", _EXAMPLE)
+    if file.suffix == ".bundle":
+        from ..core.bundle import load
+
+        programs = load(file).programs
+        if name not in programs:
+            raise DelianError(f"{file} has no program `{name}`", f"it has {', '.join(programs)}")
+        return programs[name]
+    from ..core.parse import parse_function
+    from ..core.verify import verify
+
+    try:
+        function = parse_function(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DelianError(f"{file} cannot be read: {error}") from None
+    verify(function)
+    return function
+
+
+def _traced(file: Path, name: str, args: list[str], grad: int, after: Stage) -> Function:
+    from ..core import api
+    from ..core.frontend import trace
+    from ..core.ir import TensorType
+    from ..core.parse import parse_type
+    from ..core.user_code import load_function
+
+    if not name:
+        raise DelianError(f"{file}: which function?", _EXAMPLE)
+    f = load_function(file, name, _EXAMPLE)
+    types = [parse_type(text) for text in args]
+    if not all(isinstance(t, TensorType) for t in types):
+        raise DelianError("an argument is a tensor", _EXAMPLE)
+    for _ in range(grad):
+        f = api.grad(f)
+    return trace(f, *types, name=name, simplified=after is not Stage.trace).function

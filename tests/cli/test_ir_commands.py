@@ -1,0 +1,131 @@
+"""`delian ir`: programs beside their source, as C, and what two of them compute differently."""
+
+from __future__ import annotations
+
+import pytest
+from delian.cli.main import app
+from delian.core.errors import DelianError
+from delian.core.frontend import trace
+from delian.core.ir import DType, TensorType
+from delian.core.text import print_function
+from delian.core.user_code import load_function
+from typer.testing import CliRunner
+
+SOURCE = """
+import numpy as np
+
+def loss(w, x, y):
+    error = x @ w - y
+    return np.sum(error * error)
+
+def bent(w, x, y):
+    error = np.tanh(x @ w) - y
+    return np.sum(error * error)
+
+def roots(x):
+    y = x
+    while np.max(np.abs(y**3 - x)) > 1e-4:
+        y = y - (y**3 - x) / (3 * y**2)
+    return y
+"""
+ARGS = ["--arg", "f32[3]", "--arg", "f32[8,3]", "--arg", "f32[8]"]
+
+
+@pytest.fixture
+def model(tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(SOURCE)
+    return file
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["ir", *map(str, arguments)], catch_exceptions=False)
+
+
+def test_a_program_stands_beside_its_source_with_what_it_costs(model):
+    lines = run("show", f"{model}:loss", *ARGS).stdout.splitlines()
+    place = next(i for i, line in enumerate(lines) if "error = x @ w - y" in line)
+    assert lines[place].strip().startswith("# model.py:5")
+    assert "dot(%1, %0)" in lines[place + 1] and lines[place + 1].endswith("48 FLOP           32 B")
+    assert "sub(" in lines[place + 2]
+    assert lines[-1] == "# 4 operations, 72 FLOP a round, 100 B of results"
+
+
+def test_regions_are_listed_under_their_lines(model):
+    said = run("show", f"{model}:roots", "--arg", "f32[3]").stdout
+    assert said.index("while np.max") < said.index("cond(") < said.index("body(")
+    assert said.index("body(") < said.index("# model.py:15   y = y - ")
+    assert said.count("{") == said.count("}"), "nothing is left out"
+
+
+def test_two_files_with_the_same_function_are_told_apart(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(SOURCE)
+        said = run("show", f"{tmp_path / name}.py:loss", *ARGS).stdout
+        assert f"# {name}.py:5" in said
+
+
+def test_what_a_listing_adds_does_not_change_the_program(model):
+    types = [TensorType(DType.F32, s) for s in ((3,), (8, 3), (8,))]
+    lines = [
+        line.strip()
+        for line in run("show", f"{model}:loss", *ARGS).stdout.splitlines()
+        if not line.strip().startswith("#")
+    ]
+    plain = print_function(trace(load_function(model, "loss"), *types).function).splitlines()
+    assert [line.split("   ")[0].strip() for line in lines] == [line.strip() for line in plain]
+
+
+def test_before_simplification_there_is_more(model):
+    counts = [
+        int(
+            run("show", f"{model}:loss", *ARGS, "--grad", 1, "--after", stage)
+            .stdout.rsplit("# ", 1)[1]
+            .split()[0]
+        )
+        for stage in ("trace", "simplify")
+    ]
+    assert counts[0] > counts[1]
+
+
+def test_the_loops_that_native_code_has(model):
+    said = run("show", f"{model}:loss", *ARGS, "--after", "fuse").stdout
+    assert said.index("call %3: f32[8] = dot") < said.index("loop 8 {") < said.index("reduce_sum")
+
+
+def test_the_c_names_the_lines_that_it_is_from(model):
+    said = run("c", f"{model}:loss", *ARGS).stdout
+    assert "/* dot (model.py:5) */" in said and "int loss(" in said
+
+
+def test_a_difference_renames_nothing_else(model):
+    same = run("diff", f"{model}:loss", f"{model}:loss", *ARGS)
+    assert same.exit_code == 0 and same.stdout == ""
+    other = run("diff", f"{model}:loss", f"{model}:bent", *ARGS)
+    assert other.exit_code == 1
+    added = [line for line in other.stdout.splitlines() if line.startswith("+ ")]
+    assert "= tanh(" in added[0]
+    assert not any("dot(" in line for line in added), "what comes before is the same"
+
+
+def test_a_bundle_s_program_and_a_text_are_shown_too(model, tmp_path):
+    types = [TensorType(DType.F32, s) for s in ((3,), (8, 3), (8,))]
+    text = tmp_path / "loss.ir"
+    text.write_text(print_function(trace(load_function(model, "loss"), *types).function))
+    assert "reduce_sum" in run("show", text).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere.py:f"], "no such Python file"),
+        (["{model}:none"], "no function `none`"),
+        (["{model}"], "which function"),
+        (["{model}:loss", "--arg", "f33[3]"], "f33"),
+        (["{model}:loss", "--arg", "f32[3]"], "without `x`, `y`"),
+        (["nowhere.bundle:infer"], "no file"),
+    ],
+)
+def test_what_cannot_be_shown_is_told(model, arguments, says):
+    with pytest.raises(DelianError, match=says):
+        run("show", *(a.format(model=model) for a in arguments))
