@@ -305,8 +305,9 @@ def test_a_transfer_carries_only_what_its_sender_may_say(net, kind):
 
 def test_transfers_need_a_stream_and_their_own_offer(net):
     async def story(stranger, hub, above):
+        # Without a part: writing races with the refusal, and may end in gRPC's own CANCELLED.
         with pytest.raises(grpc.RpcError) as caught:
-            await stranger.push(part_bytes(bytes(32), 0, b"x"))
+            await stranger.push(end=False)
         assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         # Somebody else's offer is not there for it.
         ref = await above.blobs.put(os.urandom(1000))
