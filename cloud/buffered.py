@@ -28,8 +28,8 @@ and the cloud sees no single update. Updates older than `staleness_max` are drop
   stays. A model's weights are kept while a wave from it is open.
 - With masks a wave is taken whole, and counts once they are out of its sum; `waves` has more.
   Where helpers hold what unmasks, nothing waits for anybody: see `helpers`.
-- No update for as long as a round and a wait take together is a failed attempt; after too many in a
-  row the run gives up.
+- No update for as long as a round and a wait take together is a failed attempt, and so are updates
+  that no model can be made of; after too many of either in a row the run gives up.
 - An evaluation is a wave beside the others, from the newest model; there is one at a time. After
   the last model the others end, and it alone is waited for.
 """
@@ -355,7 +355,7 @@ class BufferedMachine(HelpedMachine):
         self._replace_model(model.weights, model.memory)
         state.round += 1
         state.attempt = 0
-        state.failed = 0
+        state.failed = state.spoilt = 0
         state.opened_ns = self.now
 
     def fall_short(self, why: str) -> None:
@@ -364,8 +364,12 @@ class BufferedMachine(HelpedMachine):
         self._forget_batches()
         state.batch = []
         state.stopped_by = why
-        state.failed += 1
-        if state.failed >= self.plan.attempts_max:
+        # Updates that come end a famine; that no model can be made of them, only a model does.
+        if state.phase is AGGREGATING:
+            state.spoilt += 1
+        else:
+            state.failed += 1
+        if max(state.failed, state.spoilt) >= self.plan.attempts_max:
             self.post(_T.GIVE_UP)
         elif state.phase is AGGREGATING:
             self._patience()

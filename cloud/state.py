@@ -260,12 +260,12 @@ class RunState:
 
     weights: the newest model. memory: the server optimiser's. round: the one at hand; it makes
     model number `round` of `weights`. attempt: the newest of it. failed: attempts in a row that
-    gave nothing. open: what is out; of a synchronous run at most one, or the cohorts of a round
-    that is cut. evaluates: devices are wanted
-    for an evaluation, not for training. rested, settling: the pause before selecting is over; so is
-    the time to wait for enough. cooling: nobody is selected before the pause is over. tickets:
-    given out; ticket: the server update's. ordered:
-    weights that take the model's place at the next chance. pausing: no device is selected any more.
+    gave nothing; spoilt: of a buffered run, of which no model could be made. open: what is out; of
+    a synchronous run at most one, or the cohorts of a round that is cut. evaluates: devices are
+    wanted for an evaluation, not for training. rested, settling: the pause before selecting is
+    over; so is the time to wait for enough. cooling: nobody is selected before the pause is over.
+    tickets: given out; ticket: the server update's. ordered: weights that take the model's place at
+    the next chance. pausing: no device is selected any more.
     best: the lowest personal loss of an evaluation, best_weights: of which model, where a plan may
     go back to it, best_round: its number, best_accuracy: its personal accuracy; worse: how many
     evaluations ago. turn: when it took devices last, in turns of all runs. parked, batch: of a
@@ -286,6 +286,7 @@ class RunState:
     round: int = 1
     attempt: int = 1
     failed: int = 0
+    spoilt: int = 0
     open: list[Attempt] = field(default_factory=list)
     evaluates: bool = False
     rested: bool = False

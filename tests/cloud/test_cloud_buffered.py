@@ -353,10 +353,18 @@ class TestFailing:
     def test_a_server_update_that_fails_loses_its_updates_and_the_run_goes_on(self):
         bench = Bench().full()
         bench.does(ProgramFinished(bench.state.ticket, ProgramStopped(PROGRAM_FAILED)))
-        assert bench.phase is Phase.COLLECTING and bench.state.failed == 1
+        assert bench.phase is Phase.COLLECTING and bench.state.spoilt == 1
         assert not bench.facts()["succeeded"]
         bench.part(1, [12, 13], at=(1, 1), part=1)
-        assert bench.phase is Phase.COLLECTING and bench.state.failed == 0
+        assert bench.phase is Phase.COLLECTING and bench.state.spoilt == 1
+
+    def test_a_model_makes_good_for_what_was_lost_before(self):
+        bench = Bench().full()
+        bench.does(ProgramFinished(bench.state.ticket, ProgramStopped(PROGRAM_FAILED)))
+        bench.part(1, [12, 13], at=(1, 1), part=1)
+        bench.part(2, [22, 23], at=bench.wave_of(22), part=1)
+        assert bench.phase is Phase.AGGREGATING and bench.state.spoilt == 1
+        assert bench.updated().state.spoilt == 0
 
     def test_a_rest_that_ends_while_a_model_is_made_is_over_for_good(self):
         bench = Bench().training().sum(1, {}, at=(1, 1), failures=failed(HERE))

@@ -293,7 +293,7 @@ def test_a_refusal_loses_the_batch_and_says_why(changes, words):
     request = bench.shown()[5][0]
     bench.answer(5, request, **changes)
     assert bench.why() == [f"edge 5 does not unmask: {words}"]
-    assert bench.state.phase is Phase.COLLECTING and bench.state.failed == 1
+    assert bench.state.phase is Phase.COLLECTING and bench.state.spoilt == 1
     bench.answer(6, request)
     assert bench.state.phase is Phase.COLLECTING, "too late"
 

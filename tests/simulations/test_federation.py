@@ -308,3 +308,14 @@ def test_a_checksum_sees_every_element():
             other = vector.copy()
             other[i] ^= np.uint32(1)
             assert checksum(other) != checksum(vector)
+
+
+@pytest.mark.parametrize("buffer", [None, 3])
+def test_updates_of_which_no_model_can_be_made_end_the_run(buffer):
+    """The stub's steps are for a wide ring: in a narrow one every mean is longer than the clip."""
+    narrow = RingPlan(clip=1.0, clients_max=64, dimension=100, bits=16)
+    made = FederationPlan(rounds=3, cohort=6, ring=narrow, fleet=Fleet(20, 3), buffer=buffer)
+    told = []
+    result = Federation(made, StubTraining(narrow), 1).run(told.append)
+    assert "above the clip" in result.failed
+    assert [r.succeeded for r in told] == [False] * made.attempts_max
