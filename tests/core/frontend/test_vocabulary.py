@@ -210,7 +210,7 @@ def test_a_singular_matrix_of_three_rows_has_a_determinant_with_a_slope() -> Non
 def test_the_page_is_that_of_the_rows() -> None:
     from delian.core.frontend import vocabulary_numpy, vocabulary_page
 
-    path = Path(vocabulary_page.__file__).parents[2] / "docs" / "vocabulary.md"
+    path = Path(__file__).parents[3] / "docs" / "vocabulary.md"
     written = path.read_text(encoding="utf-8").partition(vocabulary_page.END)[0]
     command = "python -m delian.core.frontend.vocabulary_page docs/vocabulary.md"
     assert written == vocabulary_page.page(), f"run: {command}"
