@@ -39,12 +39,13 @@ def show(
     """
     from ..simulations import data_page
     from ..simulations.datasets import load_data, with_data
+    from ..simulations.report import write_whole
     from ..simulations.scenario_file import load, override
 
     chosen = override(with_data(load(scenario), file), settings or [])
     known = data_page.facts(load_data(chosen, file))
     if out is not None:
-        out.write_text(data_page.page(known, chosen.name), encoding="utf-8")
+        write_whole(out, data_page.page(known, chosen.name))
     if as_json:
         typer.echo(json.dumps(known))
         return

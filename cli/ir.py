@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at compiled programs.", no_args_is_help=True)
 
+TEXT_BYTES_MAX = 64 << 20
 _EXAMPLE = "delian ir show model.py:loss --arg 'f32[3]' --arg 'f32[8,3]' --arg 'f32[8]'"
 
 Program = Annotated[
@@ -114,6 +115,8 @@ def _load(program: str, args: list[str], grad: int, after: Stage) -> Function:
     from ..core.parse import parse_function
     from ..core.verify import verify
 
+    if file.stat().st_size > TEXT_BYTES_MAX:
+        raise DelianError(f"{file} is larger than a program's text can be", _EXAMPLE)
     try:
         function = parse_function(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:

@@ -130,12 +130,13 @@ def sweep(
     """
     from ..simulations import comparison
     from ..simulations import sweep as sweeps
+    from ..simulations.report import make_folder, write_whole
 
     if by not in comparison.FIGURES:
         raise DelianError(f"there is no figure `{by}`", f"one of {', '.join(comparison.FIGURES)}")
     _, base = _base(scenario, changes or [], data)
     folder = out or STUDIES / "sweep"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     progress = _Progress()
     rungs = sweeps.sweep(
         base,
@@ -160,7 +161,7 @@ def sweep(
         for rung in rungs
     ]
     content = {"format": 1, "scenario": scenario, "by": by, "rungs": found}
-    _write(folder / "sweep.json", json.dumps(content, indent=1) + "\n")
+    write_whole(folder / "sweep.json", json.dumps(content, indent=1) + "\n")
     if as_json:
         typer.echo(json.dumps(content))
         return
@@ -251,15 +252,11 @@ class _Progress:
 
 
 def _keep(folder: Path, name: str, content: object, page: str) -> Path:
-    _write(folder / f"{name}.json", json.dumps(content, indent=1) + "\n")
-    _write(folder / f"{name}.html", page)
+    from ..simulations.report import write_whole
+
+    write_whole(folder / f"{name}.json", json.dumps(content, indent=1) + "\n")
+    write_whole(folder / f"{name}.html", page)
     return folder / f"{name}.html"
-
-
-def _write(path: Path, content: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(content, encoding="utf-8")
-    part.replace(path)
 
 
 def _table(lines: Sequence[Sequence[str]]) -> None:

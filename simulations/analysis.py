@@ -76,8 +76,8 @@ def ask(question: Question, scenario: Scenario, data_path: Path | None = None) -
 def _query(question: Question, features: int, classes: int) -> tuple[Query, int, float]:
     """The algorithm, its rounds, and a bound on the length of a device's measure."""
     kind = question.kind
-    if not question.low < question.high:
-        raise DelianError("the range is empty", "--low below --high")
+    if not (math.isfinite(question.high - question.low) and question.low < question.high):
+        raise DelianError("the range is empty or has no end", "--low below --high, both numbers")
     whole: dict[str, Any] = {"of": question.of or "label", "classes": classes}
     if kind == "moments":
         return Moments(features=features), 1, math.sqrt(2 * features)

@@ -173,6 +173,11 @@ def claim_folder(out: Path) -> None:
             f"{out} holds an earlier report",
             "choose another folder with --out DIR, or move or delete the report in this one",
         )
+    make_folder(out)
+
+
+def make_folder(out: Path) -> None:
+    """Make a folder to write into, where there is none. Raises DelianError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -191,20 +196,21 @@ def write_report(report: Mapping[str, Any], out: Path) -> Path:
     Each file appears whole or not at all. Raises DelianError when the disk refuses.
     """
     clean = plain(report)
-    try:
-        _write_whole(out / JSON_NAME, to_json(clean))
-        _write_whole(out / PAGE_NAME, page(clean))
-    except OSError as error:
-        raise DelianError(
-            f"cannot write the report to {out}: {error.strerror}", "is the disk full?"
-        ) from None
+    write_whole(out / JSON_NAME, to_json(clean))
+    write_whole(out / PAGE_NAME, page(clean))
     return out / PAGE_NAME
 
 
-def _write_whole(path: Path, content: str) -> None:
+def write_whole(path: Path, content: str) -> None:
+    """Write a file that appears whole or not at all. Raises DelianError when the disk refuses."""
     part = path.with_name(path.name + ".part")
-    part.write_text(content, encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_text(content, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise DelianError(
+            f"cannot write {path}: {error.strerror}", "is the folder there, and the disk not full?"
+        ) from None
 
 
 def spread_of(values: Sequence[float]) -> tuple[float, float]:
@@ -219,8 +225,10 @@ __all__ = [
     "RoundRecord",
     "build_report",
     "claim_folder",
+    "make_folder",
     "spread_of",
     "summarise",
     "to_json",
     "write_report",
+    "write_whole",
 ]

@@ -23,13 +23,11 @@ from typing import Any, Protocol
 
 from ..core.errors import DelianError
 from .datasets import with_data
-from .report import plain, summarise
+from .report import make_folder, plain, summarise, write_whole
 from .scenario import Scenario
 from .scenario_file import load, override, with_algorithm
 
 FORMAT = 1
-#: What a worker's answer may take.
-ANSWER_BYTES_MAX = 64 << 20
 CURVE = ("global_accuracy", "personalised_accuracy", "global_loss", "personalised_loss")
 
 
@@ -195,7 +193,7 @@ def run(
     on_done: told of each as it is there: the trial, how many are, of how many. Raises DelianError
     for a trial that cannot run; those that have ended are kept.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     files = {trial: folder / f"{trial.name()}.json" for trial in trials}
     results = {}
     for trial, file in files.items():
@@ -204,7 +202,8 @@ def run(
             on_done(trial, len(results), len(files))
     missing = [trial for trial in files if trial not in results]
     for trial, result in executor.run(missing):
-        _write(files[trial], {"format": FORMAT, "trial": asdict(trial), **result})
+        content = {"format": FORMAT, "trial": asdict(trial), **result}
+        write_whole(files[trial], json.dumps(content, indent=1) + "\n")
         results[trial] = _read(files[trial])
         on_done(trial, len(results), len(files))
     return results
@@ -220,12 +219,6 @@ def _read(file: Path) -> dict[str, Any]:
         raise DelianError(
             f"{file} holds no trial's result: {error}", "delete it, and it is run again"
         ) from None
-
-
-def _write(file: Path, content: Mapping[str, Any]) -> None:
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    part.replace(file)
 
 
 def main() -> int:

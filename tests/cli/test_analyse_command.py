@@ -59,6 +59,7 @@ def test_quantiles_and_heavy_hitters(rows):
         (["quantiles", "--wanted", "1.5"], "between 0 and 1"),
         (["quantiles", "--wanted", "half"], "not numbers"),
         (["histogram", "--low", "2"], "range"),
+        (["quantiles", "--high", "inf"], "no end"),
         (["histogram", "--of", "z"], "label and x"),
         (["heavy-hitters", "--bits", "25"], "25 bits"),
     ],

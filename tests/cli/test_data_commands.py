@@ -45,3 +45,8 @@ def test_noise_grows_over_the_devices_and_is_said():
 def test_a_missing_folder_is_told():
     with pytest.raises(DelianError, match="data file"):
         run("digits", "--set", "data.source=idx", "--set", "algorithm.name=fedavg")
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path):
+    with pytest.raises(DelianError, match="cannot write"):
+        run("--out", tmp_path / "nowhere" / "data.html")

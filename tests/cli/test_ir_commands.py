@@ -129,3 +129,10 @@ def test_a_bundle_s_program_and_a_text_are_shown_too(model, tmp_path):
 def test_what_cannot_be_shown_is_told(model, arguments, says):
     with pytest.raises(DelianError, match=says):
         run("show", *(a.format(model=model) for a in arguments))
+
+
+def test_a_text_that_is_too_large_is_not_read(tmp_path):
+    with (tmp_path / "huge.ir").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DelianError, match="larger than"):
+        run("show", tmp_path / "huge.ir")

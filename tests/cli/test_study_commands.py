@@ -63,3 +63,12 @@ def test_what_makes_no_sense_is_told_before_anything_runs(tmp_path, arguments, s
     with pytest.raises(DelianError, match=says):
         run(*arguments, "--out", tmp_path / "none")
     assert not (tmp_path / "none" / "trials").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [["compare", "digits"], ["sweep", "digits", "algorithm.epochs=1"]]
+)
+def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path, command):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DelianError, match="cannot make the folder"):
+        run(*command, "--out", tmp_path / "file" / "x")
