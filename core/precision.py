@@ -23,6 +23,8 @@ import numpy as np
 
 from . import tree
 from .api import module, static, value_and_grad
+from .errors import DelianError
+from .ir import DType
 
 #: The scale at first: 2^15, so that a loss of one is within f16.
 _INITIAL = 2.0**15
@@ -97,7 +99,11 @@ class NoLossScale:
 
 
 def loss_scale(dtype: Any, growth_steps: int = _GROWTH_STEPS) -> LossScale | NoLossScale:
-    """The state of the loss scale for training with products in this type."""
+    """The state of the loss scale for training with products in this type: f16 needs one, wider
+    ranges do not. Raises DelianError for what is no type of floating point.
+    """
+    if not DType.of(np.dtype(dtype)).is_float:
+        raise DelianError(f"a loss is of floating point, not {np.dtype(dtype)}", "np.float16")
     if np.dtype(dtype) == np.float16:
         return LossScale(np.float32(_INITIAL), np.int32(0), growth_steps)
     return NoLossScale()

@@ -393,7 +393,7 @@ def read_status(folder: Path) -> dict[str, Any]:
             said = json.loads(stream.read(64 << 10))
     except (OSError, ValueError) as error:
         raise DelianError(
-            f"no device has run in {folder}: {error}", "name its folder with --folder"
+            f"no device has run in {folder}: {error}", "name its folder with --state"
         ) from error
     if not isinstance(said, dict):
         raise DelianError(f"{path} is damaged", "it is written again when the device runs")

@@ -140,3 +140,8 @@ def test_other_types_are_refused():
     with pytest.raises(ValueError, match="bf16 or f16"):
         mixed_precision(Builder([]).finish([]), DType.F32)
     assert all_finite({"a": X}) and not all_finite([np.array([np.nan])])
+
+
+def test_a_loss_is_of_floating_point() -> None:
+    with pytest.raises(DelianError, match="floating point"):
+        loss_scale(np.int32)
