@@ -26,21 +26,29 @@ def finished(vector: Vector, plan: RingPlan, round_key: bytes, key: Vector) -> V
     """u32[plan.made] -> u32[plan.length]. round_key: the task's, 8 bytes. key: u32[2], the device's
     for this round. The same array where there is nothing to do.
     """
-    if not plan.kept and not plan.within:
-        return vector
-    steps, weight = vector[:-1].view(np.int32), vector[-1:]
-    parts = [weight]
     if plan.within:
-        share = float(weight.view(np.int32)[0]) / plan.weight_scale
-        limit = plan.within * plan.scale * share
-        norm = _norm(steps)
-        side = int(INDICATOR * limit / 2)
-        if norm > limit:
-            steps, side = _shortened(steps, limit / norm, key), -side
-        parts.insert(0, np.array([side], np.int32).view(np.uint32))
-    if plan.kept:
-        steps = steps[ring.choice(plan, round_key)]
-    return np.concatenate([steps.view(np.uint32), *parts])
+        vector = shortened(vector, plan, key)
+    return chosen(vector, plan, round_key) if plan.kept else vector
+
+
+def shortened(vector: Vector, plan: RingPlan, key: Vector) -> Vector:
+    """The update within the round's own clip, and its indicator before the weight."""
+    steps, weight = vector[:-1].view(np.int32), vector[-1:]
+    share = float(weight.view(np.int32)[0]) / plan.weight_scale
+    limit = plan.within * plan.scale * share
+    norm = _norm(steps)
+    side = int(INDICATOR * limit / 2)
+    if norm > limit:
+        steps, side = _shortened(steps, limit / norm, key), -side
+    return np.concatenate(
+        [steps.view(np.uint32), np.array([side], np.int32).view(np.uint32), weight]
+    )
+
+
+def chosen(vector: Vector, plan: RingPlan, round_key: bytes) -> Vector:
+    """Those coordinates that travel, and what stands behind them."""
+    places = ring.choice(plan, round_key)
+    return np.concatenate([vector[: plan.coordinates][places], vector[plan.coordinates :]])
 
 
 def _norm(steps: np.typing.NDArray[np.int32]) -> float:

@@ -273,22 +273,38 @@ def _power_below(room: float) -> float:
 
 
 def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
-    """An update in the ring: u32[L], L = `plan.made`.
+    """An update in the ring: u32[L], L = `plan.made`. It is clipped, rotated where the plan says
+    so, and rounded.
 
     delta: f32[D]. weight: f32[] in (0, 1]. key: u32[2], used for nothing else. A delta that is not
     finite gives elements without meaning: who calls checks it.
     """
+    factor = shrink(delta, plan.clip)
+    turned = rotation.rotate(delta, plan.dimension) if plan.rotated else delta
+    return quantised(turned, factor, weight, key, plan)
+
+
+def shrink(delta: Any, clip: float) -> Any:
+    """What an update f32[D] is to be multiplied by for its L2 norm to be `clip` at most, f32[]."""
     wide = delta.astype(np.float64)
     norm = np.sqrt(np.sum(wide * wide))
     # f64 sums differ in their last bits with the order of adding; one rounding to f32 hides that
     # nearly always.
-    shrink = (plan.clip / np.maximum(norm, plan.clip)).astype(np.float32)
-    factor = shrink * weight * np.float32(plan.scale)
+    return (clip / np.maximum(norm, clip)).astype(np.float32)
+
+
+def quantised(delta: Any, factor: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
+    """delta * factor * weight in steps of the ring, rounded at random, and the weight: u32[L].
+
+    delta: f32[plan.coordinates], rotated where the plan says so. factor: f32[], of `shrink`. They
+    are multiplied here, so that nothing is rounded twice.
+    """
+    factor = factor * weight * np.float32(plan.scale)
     if plan.rotated:
         most = np.float32(plan.peak * plan.clip * plan.scale)
-        turned = rotation.rotate(delta, plan.dimension) * factor
         # Hardly ever does this change anything (`rotation`), and the ring has no room for more.
-        delta, factor = np.maximum(np.minimum(turned, most), -most), np.float32(1.0)
+        delta = np.maximum(np.minimum(delta * factor, most), -most)
+        factor = np.float32(1.0)
     # Two numbers from each random word, so the update is rounded in two halves: none of what lies
     # between is as long as the model, but for a rotation.
     first = (plan.made + 1) // 2
