@@ -31,6 +31,7 @@ __all__ = [
     "key",
     "normal",
     "permutation",
+    "permuted",
     "randint",
     "split",
     "threefry2x32",
@@ -136,6 +137,28 @@ def permutation(key: Array, count: Any, capacity: int) -> Array:
     drawn = bits(key, capacity).astype(np.int64)
     order: Array = np.argsort(np.where(np.arange(capacity) < count, drawn, 2**32), kind="stable")
     return order
+
+
+#: Rounds of `permuted`: a number stays where it was through all of them once in 2**24.
+_SHUFFLE_ROUNDS = 24
+
+
+def permuted(key: Array, count: Any, positions: Array) -> Array:
+    """The entries of a random order of 0..count-1 at these positions, i64 of their shape; each is
+    made on its own, whatever `count` is. Positions lie in 0..count-1; `count`, an i64, is at least
+    one and below 2**31.
+
+    The swap-or-not shuffle (Hoang, Morris and Rogaway, CRYPTO 2012, figure 1): in each round x and
+    K - x (mod count) change places or do not, by a bit that is drawn for the larger of the two.
+    """
+    at = positions.astype(np.int64)
+    pivots = bits(key, _SHUFFLE_ROUNDS).astype(np.int64) % count
+    for index in range(_SHUFFLE_ROUNDS):
+        partner = (pivots[index] + count - at) % count
+        larger = np.maximum(at, partner).astype(np.uint32)
+        drawn, _ = threefry2x32(key, np.full_like(larger, 1 + index), larger)
+        at = np.where((drawn & np.uint32(1)) == np.uint32(1), partner, at)
+    return at
 
 
 def bernoulli(key: Array, probability: Any, shape: int | Sequence[int] = ()) -> Array:

@@ -8,6 +8,7 @@ A source answers the same questions for every algorithm, so that an algorithm is
 - `episodes(data)`, `episode(data, order, step)`: meta-training, a batch to adapt on and a batch to
   judge by, disjoint;
 - `adaptation(data, order, step)`: personalisation on the support set;
+- `pieces(data, order, step)`: one task's data, a batch of it a step, round and round;
 - `query_batches(data)`, `query(data, order, step)`: evaluation on rows that training never touched;
 - `scaled(x)`: raw rows as all of these give them to the model.
 
@@ -58,6 +59,11 @@ class EpisodeTable(NamedTuple):
     characters: Tensor
 
 
+#: Tables of more rows than this are not shuffled: each step computes its entries of the order, which
+#: costs the same for any number of rows. Sorting so many costs as much as ten steps of twenty rows.
+SORTED_ROWS_MAX = 4096
+
+
 @dataclass(frozen=True)
 class Samples:
     """Mini-batches of `batch_size` rows of a SampleSet; `scale` is what a raw value of x is
@@ -78,14 +84,24 @@ class Samples:
         return x if self.scale == 1.0 else x.astype(np.float32) * self.scale
 
     def order(self, data: SampleSet, key: Tensor) -> Tensor:
+        """The support rows in random order, i64[capacity]; of a large table a key to it, u32[2]."""
+        if data.x.shape[0] > SORTED_ROWS_MAX:
+            return key
         return random.permutation(key, data.support, data.x.shape[0])
+
+    def entries(self, data: SampleSet, order: Tensor, positions: Tensor) -> Tensor:
+        """The order's entries at positions below `support`; elsewhere any."""
+        if data.x.shape[0] <= SORTED_ROWS_MAX:
+            return order[np.minimum(positions, data.x.shape[0] - 1)]
+        rows = np.maximum(data.support, 1)
+        return random.permuted(order, rows, np.minimum(positions, rows - 1))
 
     def steps(self, data: SampleSet) -> Tensor:
         return (data.support + self.batch_size - 1) // self.batch_size
 
     def batch(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         position = step * self.batch_size + np.arange(self.batch_size)
-        picked = order[np.minimum(position, data.x.shape[0] - 1)]
+        picked = self.entries(data, order, position)
         return self.rows(data, picked, position < data.support)
 
     def episodes(self, data: SampleSet) -> Tensor:
@@ -102,17 +118,20 @@ class Samples:
         half = np.maximum(data.support // 2, 1)
         inner = (step * self.batch_size + column) % half
         outer = data.support // 2 + step * self.batch_size + column
-        picked = order[np.minimum(outer, data.x.shape[0] - 1)]
-        adapt = self.rows(data, order[inner], column < half)
+        picked = self.entries(data, order, outer)
+        adapt = self.rows(data, self.entries(data, order, inner), column < half)
         return adapt, self.rows(data, picked, outer < data.support)
 
     def cyclic(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         return self.adaptation(data, order, step)
 
+    def pieces(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
+        return self.adaptation(data, order, step)
+
     def adaptation(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         column = np.arange(self.batch_size)
         taken = (step * self.batch_size + column) % np.maximum(data.support, 1)
-        return self.rows(data, order[taken], column < data.support)
+        return self.rows(data, self.entries(data, order, taken), column < data.support)
 
     def query_batches(self, data: SampleSet) -> Tensor:
         return (data.query + self.query_size - 1) // self.query_size
@@ -143,12 +162,16 @@ class Episodes:
     def episodes(self, data: EpisodeTable) -> int:
         return self.per_pass
 
-    def episode(self, data: EpisodeTable, order: Tensor, step: Tensor) -> tuple[Batch, Batch]:
+    def drawn(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Tensor:
+        """An episode's drawings, i64[ways, drawers]: a row a character, hands in random order."""
         keys = random.split(random.fold_in(order, step), 2)
         capacity, drawers = data.images.shape[0], data.images.shape[1]
         characters = random.permutation(keys[0], data.characters, capacity)[: self.ways]
         hands = np.argsort(random.bits(keys[1], (self.ways, drawers)), axis=-1)
-        drawing = characters[:, None] * drawers + hands
+        return characters[:, None] * drawers + hands
+
+    def episode(self, data: EpisodeTable, order: Tensor, step: Tensor) -> tuple[Batch, Batch]:
+        drawing = self.drawn(data, order, step)
         adapt = self.drawings(data, drawing[:, : self.shots])
         return adapt, self.drawings(data, drawing[:, self.shots : self.shots + self.queries])
 
@@ -184,6 +207,14 @@ class Episodes:
     def adaptation(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """The support set of the one episode that this order stands for."""
         return self.episode(data, order, 0)[0]
+
+    def pieces(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
+        """`shots` drawings of each character of the one episode that this order stands for, those
+        to judge by among them.
+        """
+        drawing, each = self.drawn(data, order, 0), self.shots + self.queries
+        column = (step * self.shots + np.arange(self.shots)) % each
+        return self.drawings(data, drawing[:, column])
 
     def query_batches(self, data: EpisodeTable) -> int:
         return 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from delian.core import random
@@ -125,6 +127,30 @@ def test_a_permutation_holds_each_number_once(count):
 def test_permutations_of_different_keys_differ():
     orders = {tuple(random.permutation(k, 8, 8)) for k in random.split(random.key(0), 50)}
     assert len(orders) > 45
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 5000])
+def test_an_order_made_entry_by_entry_holds_each_number_once(count):
+    order = random.permuted(random.key(count), np.int64(count), np.arange(count))
+    assert order.dtype == np.int64
+    assert sorted(order) == list(range(count))
+
+
+def test_an_order_made_entry_by_entry_is_as_likely_as_any_other():
+    keys, counted = 600, Counter[tuple[int, ...]]()
+    for seed in range(keys):
+        counted[tuple(random.permuted(random.key(seed), np.int64(3), np.arange(3)).tolist())] += 1
+    assert len(counted) == 6
+    # Chi-square of 5 degrees of freedom: above 20.5 once in a thousand draws.
+    assert sum((n - keys / 6) ** 2 for n in counted.values()) / (keys / 6) < 20.5
+
+
+def test_an_order_made_entry_by_entry_keeps_no_trace_of_the_first_one():
+    count = 20_000
+    order = random.permuted(random.key(3), np.int64(count), np.arange(count)).astype(np.float64)
+    assert abs(np.corrcoef(order, np.arange(count))[0, 1]) < 0.03
+    assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.03
+    assert np.count_nonzero(np.abs(np.diff(order)) == 1) < 20
 
 
 def test_dice_are_fair_and_in_range():

@@ -8,6 +8,7 @@ import delian as dl
 import numpy as np
 import pytest
 from delian.core.learn import Episodes, EpisodeTable, Samples, SampleSet
+from delian.core.learn.sampling import SORTED_ROWS_MAX
 
 
 def rows(support: int, query: int, capacity: int) -> SampleSet:
@@ -41,6 +42,34 @@ def test_an_episode_judges_by_rows_that_it_did_not_adapt_on(support: int) -> Non
     assert len(judged) == len(set(judged)) == support - support // 2
     assert not adapted & set(judged)
     assert adapted | set(judged) <= set(range(support))
+
+
+def test_a_pass_over_a_large_table_takes_every_support_row_once() -> None:
+    source, data = Samples(500, 1.0), rows(2_345, 3, SORTED_ROWS_MAX + 1)
+    order = source.order(data, dl.random.key(1))
+    taken = []
+    for step in range(int(source.steps(data))):
+        batch = source.batch(data, order, step)
+        taken += [int(y) for y, w in zip(batch.y, batch.weight, strict=True) if w]
+    assert sorted(taken) == list(range(2_345)) != taken
+
+
+def test_halves_of_a_large_table_do_not_meet() -> None:
+    source, data = Samples(600, 1.0), rows(1_001, 3, SORTED_ROWS_MAX + 1)
+    adapt, judge = source.episode(data, source.order(data, dl.random.key(2)), np.int64(0))
+    adapted = {int(y) for y, w in zip(adapt.y, adapt.weight, strict=True) if w}
+    judged = {int(y) for y, w in zip(judge.y, judge.weight, strict=True) if w}
+    assert adapted | judged == set(range(1_001)) and not adapted & judged
+
+
+@pytest.mark.parametrize("support", [0, 1])
+def test_a_large_table_of_a_device_with_hardly_any_rows_is_read_within_its_bounds(
+    support: int,
+) -> None:
+    source, data = Samples(4, 1.0), rows(support, 3, SORTED_ROWS_MAX + 1)
+    batch = source.adaptation(data, source.order(data, dl.random.key(2)), np.int64(0))
+    assert list(batch.weight) == [1.0] * support + [0.0] * (4 - support)
+    assert set(batch.y) == {0}
 
 
 def test_query_rows_are_those_after_the_support_rows() -> None:
