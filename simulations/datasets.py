@@ -87,6 +87,7 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             devices=fleet.devices,
             query_fraction=source.query_fraction,
             held_out_devices=source.held_out_devices,
+            held_out_query_fraction=source.held_out_query_fraction,
             seed=scenario.seed,
         )
     assert fleet.devices is not None, "the scenario checked it"

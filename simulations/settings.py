@@ -161,6 +161,8 @@ class ShakespeareData(Table):
     """The share of a role's windows, the last ones, that only judge."""
     held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
     """Roles that never train and show how the model serves newcomers."""
+    held_out_query_fraction: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """The share of their windows that only judge; they adapt to the rest. Absent: query_fraction."""
 
 
 class SyntheticData(Table):

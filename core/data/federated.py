@@ -160,7 +160,7 @@ def make_tables(
     y: NDArray[np.int32],
     parts: Sequence[NDArray[np.int64]],
     names: Sequence[str],
-    query_fraction: float,
+    query_fraction: float | Sequence[float],
     seed: int,
     *,
     shuffle: bool = True,
@@ -168,7 +168,7 @@ def make_tables(
     """Cut each device's rows (`parts`, indices into `x` and `y`) into a support and a query set and
     pad them.
 
-    Each set gets at least one example. With `shuffle` the rows are drawn at random; without, the
+    Each set gets at least one example; `query_fraction` is one for all devices or one for each. With `shuffle` the rows are drawn at random; without, the
     query set is the end of the device's rows (for text, where neighbours in time must not fall on
     both sides). Raises DelianError naming the device that has too few examples.
     """
@@ -188,10 +188,11 @@ def make_tables(
     check_memory(len(parts), capacity, row_bytes)
     rng = np.random.default_rng([seed, SPLIT_STREAM])
     devices = []
-    for part in parts:
+    each = [query_fraction] * len(parts) if isinstance(query_fraction, float) else query_fraction
+    for part, fraction in zip(parts, each, strict=True):
         rows = rng.permutation(part) if shuffle else part
         count = len(rows)
-        query = min(count - 1, max(1, round(count * query_fraction)))
+        query = min(count - 1, max(1, round(count * fraction)))
         device_x = np.zeros((capacity, *x.shape[1:]), x.dtype)
         device_y = np.zeros((capacity, *y.shape[1:]), np.int32)
         device_x[:count] = x[rows]

@@ -31,9 +31,13 @@ def shakespeare(
     devices: int | None = None,
     query_fraction: float = 0.2,
     held_out_devices: int = 0,
+    held_out_query_fraction: float | None = None,
     seed: int = 0,
 ) -> FederatedData:
     """The roles with at least `min_characters`. x: u8 [capacity, steps]; y: i32 [capacity, steps].
+
+    `held_out_query_fraction` is the share of its windows that a role judges by which never trains,
+    where that is another: it adapts to the rest alone.
 
     `devices` draws that many of the roles by the seed. A role's windows beyond `max_windows` are
     left out, since every device gets room for the largest. Raises DelianError for a file that is no
@@ -66,7 +70,10 @@ def shakespeare(
         start += count
     x = np.concatenate(windows)
     y = np.concatenate(targets).astype(np.int32)
-    tables = make_tables(x, y, rows, names, query_fraction, seed, shuffle=False)
+    held_out = hold_out(len(names), held_out_devices, seed)
+    newcomers = query_fraction if held_out_query_fraction is None else held_out_query_fraction
+    fractions = [newcomers if i in held_out else query_fraction for i in range(len(names))]
+    tables = make_tables(x, y, rows, names, fractions, seed, shuffle=False)
     card = DataCard(
         path.name,
         f"a role a device, windows of {steps} characters",
@@ -75,7 +82,6 @@ def shakespeare(
         tuple(vocabulary),
         label_table([y[r] for r in rows], len(vocabulary)),
     )
-    held_out = hold_out(len(names), held_out_devices, seed)
     return FederatedData(tables, held_out, (steps,), len(vocabulary), names, card)
 
 

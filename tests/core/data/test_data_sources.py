@@ -145,6 +145,23 @@ def test_a_role_is_a_device_and_y_is_x_one_character_on(tmp_path):
     assert "".join(letters[device.y[:rows].ravel()]) == words[1 : 16 * rows + 1]
 
 
+def test_a_role_that_never_trains_may_adapt_to_another_share_of_its_windows(tmp_path):
+    path = tmp_path / "play.txt"
+    path.write_text(PLAY)
+    federation = data.shakespeare(
+        path,
+        steps=16,
+        min_characters=100,
+        held_out_devices=1,
+        query_fraction=0.1,
+        held_out_query_fraction=0.8,
+    )
+    (newcomer,) = federation.held_out
+    for i, device in enumerate(federation.devices):
+        share = device.query / device.examples
+        assert abs(share - (0.8 if i == newcomer else 0.1)) < 0.5 / device.examples + 1e-9
+
+
 def test_a_large_vocabulary_keeps_the_frequent_and_one_place_for_the_rest():
     words = "".join(chr(0x4E00 + i) for i in range(400)) + "abc" * 10
     vocabulary = vocabulary_of({"x": words})
