@@ -3,7 +3,9 @@
     passes.fuse     a block becomes loops and calls, in the order they run
     passes.memory   tensors get places: parameters, result buffers, one arena
     emit            writes both as C: `loops`, `kernels`, `control`, `lists`, over the headers *.h
+    assemble        the C of several functions, and the facts of the object that it becomes
     cache           names the shared object by its content; `toolchain` builds it
+    artifact        an object with its facts, read before it is opened; `targets` are machines
     program         loads and calls it
 
 The C of a program lies beside its shared object, `program.report.library`, to be read.

@@ -42,6 +42,7 @@ _HEADERS = {
     "gemm": ("transpose",),
     "plain": (),
     "conv": ("gemm", "transpose", "plain"),
+    "depthwise": ("plain",),
     "order": (),
     "solve": (),
     "lists": (),
@@ -57,6 +58,9 @@ class Program:
         arena_bytes: the size of the arena that the caller passes.
         tensor_bytes: what all stored tensors would take without sharing memory.
         groups: fused groups. calls: other steps.
+        constants: how many the caller passes after the parameters.
+        donated: parameters, each with the result whose buffer it lies in. lists: whether it takes
+        memory for lists.
     """
 
     name: str
@@ -64,12 +68,19 @@ class Program:
     tensor_bytes: int
     groups: int
     calls: int
+    constants: int
+    donated: tuple[tuple[int, int], ...]
+    lists: bool
 
 
 class Unit:
-    """The C file being written: the functions that its entries share, and the headers in use."""
+    """The C file being written: the functions that its entries share, and the headers in use.
 
-    def __init__(self) -> None:
+    embed: large constants are written out too, so that a caller passes none.
+    """
+
+    def __init__(self, embed: bool = False) -> None:
+        self.embed = embed
         self.headers = {"vector", "elementwise"}
         self.plain_types: set[DType] = set()
         self.texts: dict[str, str] = {}
@@ -139,12 +150,14 @@ class FunctionWriter:
         passed = [
             op.result
             for op in function.body.walk()
-            if op.name == "constant" and op.attrs["value"].size > INLINE_CONSTANT_MAX
+            if op.name == "constant"
+            and op.attrs["value"].size > INLINE_CONSTANT_MAX
+            and not unit.embed
         ]
         self.passed = {value: i for i, value in enumerate(passed)}
         self.static: list[str] = []
         self.static_of: dict[Value, int] = {}
-        donated = memory.donations(function)
+        self.donated = donated = memory.donations(function)
         taken = {j: function.body.params[i] for i, j in donated.items()}
         replaced = [taken.get(j) for j in range(len(function.body.results))]
         self.schedule = self.root = schedule(function.body, replaced)
@@ -202,18 +215,16 @@ class FunctionWriter:
             body += ["full: __attribute__((unused));", "dl_free_all(&heap);", "return 1;"]
         else:
             body.append("return 0;")
-        facts = [self.plan.arena_bytes, self.plan.tensor_bytes, self.groups, self.calls]
-        table = (
-            f'__attribute__((visibility("default"))) const int64_t {self.name}_facts[4] ='
-            f" {{{', '.join(map(str, facts))}}};"
-        )
-        return "\n".join(
-            [f"\n/* {_plain(self.function.name)} */", table, head, *_indented(body), "}", ""]
-        )
+        return "\n".join([f"\n/* {_plain(self.function.name)} */", head, *_indented(body), "}", ""])
 
     def program(self) -> Program:
         plan = self.plan
-        return Program(self.name, plan.arena_bytes, plan.tensor_bytes, self.groups, self.calls)
+        return Program(
+            *(self.name, plan.arena_bytes, plan.tensor_bytes, self.groups, self.calls),
+            constants=len(self.passed),
+            donated=tuple(self.donated.items()),
+            lists=self.uses_lists,
+        )
 
     def _constant_place(self, value: Value) -> Place:
         if value in self.passed:
@@ -468,8 +479,12 @@ _STRICT = """#ifdef __clang__
 """
 
 
-def emit(functions: Mapping[str, Function], strict: bool = False) -> tuple[str, dict[str, Program]]:
-    """The C file of several functions, entries named by the keys, and the facts of each."""
-    unit = Unit()
+def emit(
+    functions: Mapping[str, Function], strict: bool = False, embed: bool = False
+) -> tuple[str, dict[str, Program]]:
+    """The C file of several functions, entries named by the keys, and the facts of each. strict:
+    every operation is rounded. embed: as in `Unit`.
+    """
+    unit = Unit(embed)
     programs = {name: unit.add(name, function) for name, function in functions.items()}
     return (_STRICT if strict else "") + unit.text(), programs

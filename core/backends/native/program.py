@@ -14,20 +14,24 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
-from ...passes.halves import widen_halves
-from ...passes.memory import ALIGNMENT, donations
-from ...transforms.custom import expanded
 from ...wire.ir_codec import content_hash
 from ..reference import check_arguments, check_out
-from . import cache, emit
+from . import artifact, cache
+from .artifact import Entry, Facts
 from .toolchain import Toolchain
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Where an arena begins, a multiple of `passes.memory.ALIGNMENT`. Written out, for that module
+#: would bring the compiler into a process that only runs what is compiled.
+ALIGNMENT = 64
 #: Memory that the lists of one call may take; $DELIAN_LIST_BYTES_MAX is another limit.
 LIST_BYTES_MAX = 4 << 30
 
@@ -40,7 +44,7 @@ class Report:
         arena_bytes: working memory of one call.
         tensor_bytes: what its tensors would take if none shared memory.
         groups: fused loops. calls: other steps.
-        library: the shared object; the C beside it has the suffix .c.
+        library: the shared object; in the cache the C beside it has the suffix .c.
     """
 
     arena_bytes: int
@@ -73,26 +77,23 @@ _BYTE = ctypes.c_char
 class NativeProgram:
     """A function that runs as machine code. Safe to call from several threads at once."""
 
-    def __init__(self, function: Function, library: ctypes.CDLL, path: Path, entry: str) -> None:
+    def __init__(self, function: Function, library: ctypes.CDLL, path: Path, entry: Entry) -> None:
         self.function = function
         self._library = library
-        self._entry = getattr(library, entry)
+        self._entry = getattr(library, entry.symbol)
         self._entry.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64]
         self._entry.restype = ctypes.c_int
-        facts = (ctypes.c_int64 * 4).in_dll(library, f"{entry}_facts")
-        arena, tensors, groups, calls = facts
-        self.report = Report(arena, tensors, groups, calls, path)
-        self._constants = emit.constants_of(function)
+        self.report = Report(entry.arena_bytes, entry.tensor_bytes, entry.groups, entry.calls, path)
+        self._constants = _constants(function) if entry.constants else []
+        assert len(self._constants) == entry.constants, "the facts are those of the function"
         self._types = [_layout(t) for t in function.param_types]
         self._results = [_layout(t) for t in function.result_types]
         self._arguments = ctypes.c_void_p * (len(self._types) + len(self._constants))
         self._buffers = ctypes.c_void_p * len(self._results)
         self._constant_pointers = tuple(c.ctypes.data for c in self._constants)
-        self._donated = donations(function)
+        self._donated = dict(entry.donated)
         self._arena_bytes = self.report.arena_bytes
-        self._has_lists = any(
-            isinstance(r.type, ListType) for op in function.body.walk() for r in op.results
-        )
+        self._has_lists = entry.lists
 
     def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
         """Runs it. Results are new arrays, or written into `out`, which no argument may overlap.
@@ -202,30 +203,74 @@ def _address(array: Array) -> int:
     return int(array.ctypes.data)
 
 
+def _constants(function: Function) -> list[Array]:
+    """What the caller passes after the parameters, as the emitter counted it."""
+    from . import assemble, emit
+
+    return emit.constants_of(assemble.prepared(function))
+
+
 def compile_native(
-    functions: Mapping[str, Function], toolchain: Toolchain, strict: bool = False
+    functions: Mapping[str, Function],
+    toolchain: Toolchain,
+    strict: bool = False,
 ) -> dict[str, NativeProgram]:
     """Compiles functions into one shared object, or finds it in the cache, and loads it.
 
     `strict`: every operation is rounded, so that no product and sum become one instruction.
     Raises DelianError when a function takes or gives a list, or the compiler fails.
     """
+    _refuse_lists(functions)
+    hashes = [content_hash(f) for f in functions.values()]
+    key = cache.key_of(toolchain, _key_rows(hashes, strict))
+
+    def source() -> tuple[str, Facts]:
+        from .assemble import assembled
+
+        return assembled(functions, toolchain, strict)
+
+    path, facts = cache.shared_object(key, toolchain, source)
+    library = _load(str(path))
+    programs = zip(functions.items(), facts.entries, strict=True)
+    return {name: NativeProgram(f, library, path, entry) for (name, f), entry in programs}
+
+
+def _key_rows(hashes: Sequence[str], strict: bool) -> list[tuple[str, str]]:
+    rows = [(f"{i}", h) for i, h in enumerate(hashes)]
+    return [*rows, ("strict", "")] if strict else rows
+
+
+def load_artifacts(
+    functions: Mapping[str, Function], paths: Iterable[Path], strict: bool = False
+) -> dict[str, NativeProgram]:
+    """Those of the functions that are in artifacts: each is looked for by its content hash, in the
+    order of the paths. Raises ArtifactError for an artifact that is damaged, and for one that has
+    some of the functions but was built for another machine or another Delian.
+    """
+    _refuse_lists(functions)
+    hashes = {name: content_hash(f) for name, f in functions.items()}
+    found: dict[str, NativeProgram] = {}
+    for path in paths:
+        facts = artifact.read(path)
+        entries = {e.program: e for e in facts.entries}
+        here = [n for n, h in hashes.items() if n not in found and h in entries]
+        if not here or facts.strict is not strict:
+            continue
+        artifact.check(facts, str(path))
+        library = _load(str(path.absolute()))
+        for name in here:
+            entry = entries[hashes[name]]
+            found[name] = NativeProgram(functions[name], library, path, entry)
+    return found
+
+
+def _refuse_lists(functions: Mapping[str, Function]) -> None:
     for name, function in functions.items():
         if any(isinstance(t, ListType) for t in (*function.param_types, *function.result_types)):
             raise DelianError(
                 f"{name} takes or gives a list, which stays within a native program",
                 'run it with backend="reference"',
             )
-    functions = {name: widen_halves(expanded(function)) for name, function in functions.items()}
-    entries = {f"dl_entry_{i}": function for i, function in enumerate(functions.values())}
-    rows = [(e, content_hash(f)) for e, f in entries.items()]
-    key = cache.key_of(toolchain, [*rows, ("strict", "")] if strict else rows)
-    path = cache.shared_object(key, toolchain, lambda: emit.emit(entries, strict)[0])
-    library = _load(str(path))
-    programs = zip(functions.items(), entries, strict=True)
-    return {
-        name: NativeProgram(function, library, path, entry) for (name, function), entry in programs
-    }
 
 
 @functools.cache

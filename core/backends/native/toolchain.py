@@ -3,6 +3,9 @@
 In order: `$DELIAN_CC`, then cc, gcc and clang on the PATH, then `zig cc` of the `ziglang` wheel.
 Generated programs read no header of the C library and are linked with no library, so zig has
 nothing to build first: with an empty cache it takes no longer than with a full one.
+
+For another machine (`targets`) it is `zig cc`, which has all of them, else the machine's cross
+compiler of GCC where one is installed.
 """
 
 from __future__ import annotations
@@ -14,12 +17,16 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import DelianError
+from . import targets
+from .targets import Target
 
 #: How much of a long error message is shown.
 _MESSAGE_CHARS = 2000
@@ -29,7 +36,6 @@ _COMMON = (
     "-std=gnu11",
     "-O2",
     "-fPIC",
-    "-shared",
     "-fwrapv",  # integers wrap
     "-fno-strict-aliasing",  # the arena holds tensors of every type in turn
     "-fno-math-errno",  # sqrt is one instruction
@@ -48,31 +54,70 @@ _GCC = (
 _CLANG = ("-fno-sanitize=all",)
 
 
+#: What a compiler or a linker says, and a process that may write no more, where a disk is full.
+_NO_SPACE = ("No space left", "Disk quota exceeded", "File too large", "File size limit", "NoSpace")
+
+
+class NoSpaceError(DelianError):
+    """The compiler could not write what it made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A compiler. `identity` says its version, flags and processor: a part of every cache key."""
+    """A compiler. `identity` says its version, flags and processor: a part of every cache key.
+
+    version: of the compiler alone. target: the machine that it compiles for.
+    """
 
     name: str
     command: tuple[str, ...]
     flags: tuple[str, ...]
     identity: str
+    version: str = ""
+    target: Target = targets.HERE
 
-    def compile(self, source: Path, output: Path) -> None:
-        """Makes a shared object of a C file. Raises DelianError with what the compiler said."""
-        libraries: tuple[str, ...] = ("-nostdlib", "-s")
-        if sys.platform == "darwin":
-            libraries = ("-undefined", "dynamic_lookup")
-        command = [*self.command, *self.flags, str(source), "-o", str(output), *libraries]
+    @property
+    def is_zig(self) -> bool:
+        return "ziglang" in self.command or "zig" in Path(self.command[0]).name
+
+    def compile(self, source: Path, output: Path, *, whole: bool = False) -> None:
+        """Makes a shared object of a C file; with `whole` a program that needs no other file.
+        Raises DelianError with what the compiler said, NoSpaceError when there was none.
+        """
+        if whole:
+            made: tuple[str, ...] = ("-static",)
+            libraries: tuple[str, ...] = ("-s", "-lm")
+        else:
+            made, libraries = ("-shared",), ("-nostdlib", "-s")
+            if sys.platform == "darwin" and self.target.is_native:
+                libraries = ("-undefined", "dynamic_lookup")
+            elif self.target.machine == "armv7":
+                libraries = (*libraries, "-lgcc")  # 64-bit division is a function there
+        self._run([*self.flags, *made, str(source), "-o", str(output), *libraries], output.parent)
+
+    def features(self) -> tuple[str, ...]:
+        """The processor's features that the compiler may use, by their names in /proc/cpuinfo."""
+        with tempfile.TemporaryDirectory() as folder:
+            said = self._run([*self.flags, "-dM", "-E", "-x", "c", os.devnull], Path(folder))
+        return targets.features_of(self.target.machine, said)
+
+    def with_flags(self, flags: tuple[str, ...]) -> Toolchain:
+        """The compiler with flags after its own."""
+        if not flags:
+            return self
+        identity = " ".join((self.identity, *flags))
+        return replace(self, flags=(*self.flags, *flags), identity=identity)
+
+    def _run(self, arguments: list[str], scratch: Path) -> str:
         env = dict(os.environ)
-        if "ziglang" in self.command:  # its caches lie beside ours, never in the working folder
-            folder = str(cache_folder() / "zig")
-            env.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
-            env.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
+        if self.is_zig:  # libraries that it builds are kept beside ours, the rest goes with scratch
+            env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(_zig_folder(scratch)))
+            env["ZIG_LOCAL_CACHE_DIR"] = str(scratch / "zig")
         try:
             # In a session of its own, so that Ctrl-C in a terminal reaches us and not the compiler,
             # which would end with half a program.
             done = subprocess.run(
-                command,
+                [*self.command, *arguments],
                 capture_output=True,
                 text=True,
                 timeout=_TIMEOUT_S,
@@ -84,9 +129,23 @@ class Toolchain:
             raise DelianError(f"the C compiler {self.name} did not run: {error}", _HINT) from error
         if done.returncode:
             said = (done.stderr or done.stdout).strip()[:_MESSAGE_CHARS]
+            if done.returncode == -signal.SIGXFSZ or any(text in said for text in _NO_SPACE):
+                raise NoSpaceError(f"the C compiler {self.name} has no room to write", _SPACE_HINT)
             raise DelianError(f"the C compiler {self.name} refused a program:\n{said}", _HINT)
+        return done.stdout
 
 
+def _zig_folder(scratch: Path) -> Path:
+    """Where zig keeps the libraries that it builds."""
+    folder = cache_folder() / "zig"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return scratch / "zig"
+    return folder if os.access(folder, os.W_OK) else scratch / "zig"
+
+
+_SPACE_HINT = "make room on the disk, or set DELIAN_CACHE to a folder elsewhere"
 _HINT = (
     "set DELIAN_CC to another C compiler, install the extra delian[compile] (zig),"
     ' or run with backend="reference"'
@@ -104,6 +163,36 @@ def cache_folder() -> Path:
 def find() -> Toolchain | None:
     """The compiler to use, or None. It is looked for once for each $DELIAN_CC and PATH."""
     return _find(os.environ.get("DELIAN_CC", ""), os.environ.get("PATH", ""))
+
+
+def find_for(target: Target) -> Toolchain:
+    """The compiler for a machine. Raises DelianError when there is none."""
+    if target.is_native and target.cpu == "native":
+        found = find()
+        if found is None:
+            raise DelianError("there is no C compiler here", _HINT)
+        return found
+    if importlib.util.find_spec("ziglang") is not None:
+        flags: tuple[str, ...] = (*_COMMON, *_CLANG)
+        flags = (*flags, "-target", _zig_triple(target), f"-mcpu={target.cpu}")
+        version = f"ziglang {_distribution_version('ziglang')}"
+        command = (sys.executable, "-m", "ziglang", "cc")
+        return Toolchain("zig cc", command, flags, f"{version} {' '.join(flags)}", version, target)
+    for name in target.cross:
+        if found_at := shutil.which(name):
+            version = _version_of((found_at,)) or ""
+            flags = (*_COMMON, *_GCC, *target.gcc_flags)
+            identity = " ".join((version, *_stamp(found_at), *flags))
+            return Toolchain(name, (found_at,), flags, identity, version, target)
+    tried = "".join(f", {name}" for name in target.cross)
+    raise DelianError(
+        f"no compiler for {target.name} is here: neither ziglang{tried}",
+        "pip install 'delian[compile]' has one for every target",
+    )
+
+
+def _zig_triple(target: Target) -> str:
+    return f"{target.machine}-linux-musl" if target.is_native else target.zig
 
 
 @functools.cache
@@ -127,25 +216,43 @@ def _describe(command: tuple[str, ...]) -> Toolchain | None:
     """Asks a compiler who it is; None when it does not answer."""
     if "ziglang" in command:
         # Asking would start a 150 MB program: its package's version says as much.
-        version = f"ziglang {_distribution_version('ziglang')}"
+        said = version = f"ziglang {_distribution_version('ziglang')}"
         is_clang, name = True, "zig cc"
     else:
-        try:
-            done = subprocess.run(
-                [*command, "--version"], capture_output=True, text=True, timeout=30, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
+        answer = _version_of(command, whole=True)
+        if answer is None:
             return None
-        if done.returncode:
-            return None
-        version = done.stdout.split("\n", 1)[0]
-        is_clang, name = "clang" in done.stdout or "zig" in done.stdout, command[0]
+        said, version, name = answer, answer.split("\n", 1)[0], command[0]
+        is_clang = "clang" in said or "zig" in said
     native = "-mcpu=native" if is_clang and "zig" in version + name else "-march=native"
     if platform.machine().lower() in ("arm64", "aarch64"):
         native = "-mcpu=native"
     flags = (*_COMMON, *(_CLANG if is_clang else _GCC), native)
-    identity = " ".join((version, *flags, platform.machine(), _processor()))
-    return Toolchain(name, command, flags, identity)
+    stamp = _stamp(shutil.which(command[0]) or command[0])
+    identity = " ".join((version, *stamp, *flags, platform.machine(), _processor()))
+    return Toolchain(name, command, flags, identity, version)
+
+
+def _version_of(command: tuple[str, ...], whole: bool = False) -> str | None:
+    """What a compiler says of itself, its first line or the whole of it; None: nothing."""
+    try:
+        done = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    return done.stdout if whole else done.stdout.split("\n", 1)[0]
+
+
+def _stamp(path: str) -> tuple[str, ...]:
+    """Size and time of the compiler's file: two that call themselves alike are not the same one."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ()
+    return (f"{found.st_size}", f"{found.st_mtime_ns}")
 
 
 def _distribution_version(name: str) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from delian.core import backends
 from delian.core.backends import compile_function, compile_module
-from delian.core.backends.native import cache
 from delian.core.backends.native import toolchain as chains
 from delian.core.backends.native.emit import emit
 from delian.core.backends.native.program import NativeProgram, compile_native
@@ -194,32 +193,6 @@ def test_a_warm_cache_needs_no_compiler(
     assert again.report == program.report
     with pytest.raises(AssertionError, match="compiled again"):
         compile_native({"square": square_function(3.0)}, toolchain)
-
-
-@pytest.mark.parametrize("damage", [b"", b"not a program", None])
-def test_a_damaged_file_is_built_again(
-    toolchain: Toolchain, damage: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
-    function = square_function(5.0)
-    key = cache.key_of(toolchain, [("dl_entry_0", "hash")])
-    path = tmp_path / "native" / f"{key}.so"
-    path.parent.mkdir()
-    built = compile_native({"square": function}, toolchain)["square"].report.library.read_bytes()
-    path.write_bytes(built[:-100] if damage is None else damage)
-    source = "int dl_entry_0(void) { return 0; }"
-    assert cache.shared_object(key, toolchain, lambda: source) == path
-    assert path.read_bytes() != built[:-100] and len(path.read_bytes()) > 100
-    assert not list(path.parent.glob("tmp*")), "nothing is left behind"
-
-
-def test_a_cache_that_cannot_be_written_is_an_error(
-    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "native").write_text("a file, not a folder")
-    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
-    with pytest.raises(DelianError, match="cannot be kept in"):
-        compile_native({"square": square_function()}, toolchain)
 
 
 def test_what_the_compiler_says_is_passed_on(toolchain: Toolchain, tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""From functions to a C file and the facts of the object that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir import Function
+from ...passes import memory
+from ...wire.ir_codec import content_hash
+from . import cache, emit, program
+from .artifact import Entry, Facts
+from .lower import lowered
+from .toolchain import Toolchain
+
+
+def prepared(function: Function) -> Function:
+    """The function as it is emitted."""
+    return lowered(function)
+
+
+def assembled(
+    functions: Mapping[str, Function],
+    toolchain: Toolchain,
+    strict: bool = False,
+    *,
+    embed: bool = False,
+    features: tuple[str, ...] = (),
+    bundle: str = "",
+) -> tuple[str, Facts]:
+    """The C of some functions, entries dl_entry_0, dl_entry_1, ... in their order, and their facts.
+
+    strict, embed: as in `emit`. features, bundle: as in `Facts`.
+    """
+    assert memory.ALIGNMENT == program.ALIGNMENT, "arenas begin where the plan says"
+    symbols = {name: f"dl_entry_{i}" for i, name in enumerate(functions)}
+    text, made = emit.emit(
+        {symbols[name]: prepared(f) for name, f in functions.items()}, strict, embed
+    )
+    entries = []
+    for name, function in functions.items():
+        p = made[symbols[name]]
+        entries.append(
+            Entry(
+                *(name, p.name, content_hash(function)),
+                *(p.arena_bytes, p.tensor_bytes, p.groups, p.calls, p.constants),
+                donated=p.donated,
+                lists=p.lists,
+            )
+        )
+    target = toolchain.target
+    facts = Facts(
+        target=target.name,
+        machine=target.machine,
+        compiler=toolchain.version,
+        flags=toolchain.flags,
+        emitter=cache.emitter_version(),
+        entries=tuple(entries),
+        features=features,
+        strict=strict,
+        bundle=bundle,
+    )
+    return text, facts
