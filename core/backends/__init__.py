@@ -1,15 +1,17 @@
 """Back ends: ways to run a program.
 
 `reference` runs it with NumPy, an operation at a time. `native` compiles it to machine code through
-C; where there is no C compiler it says so once and runs the reference instead.
+C; where there is no C compiler it says so once and runs the reference instead. `torch:cpu`,
+`torch:cuda` and `torch:npu` run it with PyTorch, and take switches (`torch.options`).
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ..errors import DelianError
 from ..ir import Array, Function
@@ -17,7 +19,9 @@ from ..ir import Array, Function
 if TYPE_CHECKING:
     from ..passes.profiles import Profile
 
-Backend: TypeAlias = Literal["native", "reference"]
+#: "native", "reference", or a name that begins with "torch:".
+Backend: TypeAlias = str
+TORCH = "torch:"
 
 
 class Executable(Protocol):
@@ -59,13 +63,34 @@ def compile_module(
         if toolchain is not None:
             return compile_native(functions, toolchain, strict=profile != "fast")
         _warn_once()
-    elif backend != "reference":
-        raise DelianError(
-            f"there is no back end {backend!r}", 'the back ends are "native" and "reference"'
-        )
+    elif backend.startswith(TORCH):
+        check(backend)
+        from .torch.program import compile_torch
+
+        return compile_torch(functions, backend)
+    else:
+        check(backend)
     from .reference import ReferenceProgram
 
     return {name: ReferenceProgram(function) for name, function in functions.items()}
+
+
+def check(backend: Backend) -> None:
+    """Raises DelianError when there is no such back end, or its package is not installed."""
+    if backend.startswith(TORCH):
+        from .torch.options import parse
+
+        parse(backend)
+        if importlib.util.find_spec("torch") is None:
+            raise DelianError(
+                f"the back end {backend!r} needs PyTorch, which is not installed",
+                "install delian[torch]",
+            )
+    elif backend not in ("native", "reference"):
+        raise DelianError(
+            f"there is no back end {backend!r}",
+            'the back ends are "native", "reference", "torch:cpu", "torch:cuda" and "torch:npu"',
+        )
 
 
 @functools.cache

@@ -15,13 +15,16 @@ from ..ir import Block, Builder, DType, Function, ListType, Op, Type, Value
 from ..ops.halves import computes_on_halves, in_f32, is_half
 
 
-def widen_halves(function: Function) -> Function:
-    """The function with f32 in place of arithmetic on halves; the same one where there is none."""
+def widen_halves(function: Function, kept: frozenset[str] = frozenset()) -> Function:
+    """The function with f32 in place of arithmetic on halves; the same one where there is none.
+
+    kept: primitives that the back end does on halves itself, and rounds once.
+    """
     if not any(
         _holds_half(v.type) for op in function.body.walk() for v in (*op.operands, *op.results)
     ):
         return function
-    return function.with_body(_widened(function.body))
+    return function.with_body(_widened(function.body, kept))
 
 
 def _holds_half(type_: Type) -> bool:
@@ -30,14 +33,14 @@ def _holds_half(type_: Type) -> bool:
     return type_.dtype.is_half
 
 
-def _widened(block: Block) -> Block:
+def _widened(block: Block, kept: frozenset[str]) -> Block:
     b = Builder(block.params)
     mapping: dict[Value, Value] = {p: p for p in block.params}
     for op in block.ops:
         if op.regions:
-            regions = tuple(_widened(r) for r in op.regions)
+            regions = tuple(_widened(r, kept) for r in op.regions)
             op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        if not computes_on_halves(op) or _is_plain_convert(op):
+        if not computes_on_halves(op) or _is_plain_convert(op) or op.name in kept:
             b.copy(op, mapping)
             continue
         with b.at(op.locs):
