@@ -59,6 +59,15 @@ def _conv(s: Specialiser, x: Any, kernel: Any, strides: Any, padding: Any) -> Te
     return Tensor(s.emit("conv", image, weights, strides=strides, padding=padding))
 
 
+def _grouped_conv(
+    s: Specialiser, x: Any, kernel: Any, strides: Any, padding: Any, groups: Any
+) -> Tensor:
+    dtype, _ = arithmetic.result_dtype(s, (x, kernel))
+    image, weights = (tensor(s, v, dtype).value for v in (x, kernel))
+    attrs = {"strides": strides, "padding": padding, "groups": groups}
+    return Tensor(s.emit("grouped_conv", image, weights, **attrs))
+
+
 def _conv_input_grad(
     s: Specialiser, y: Any, kernel: Any, strides: Any, padding: Any, input_size: Any
 ) -> Tensor:
@@ -129,6 +138,7 @@ def rows() -> list[Row]:
         (functional.erf, "ops.erf", _unary("erf")),
         (functional.stop_gradient, "ops.stop_gradient", _stop_gradient),
         (functional.conv, "ops.conv", _conv),
+        (functional.grouped_conv, "ops.grouped_conv", _grouped_conv),
         (functional.conv_input_grad, "ops.conv_input_grad", _conv_input_grad),
         (functional.dynamic_slice, "ops.dynamic_slice", _dynamic_slice),
         (functional.dynamic_update, "ops.dynamic_update", _dynamic_update),

@@ -1,11 +1,12 @@
-"""Convolution in one to three dimensions, composed of the IR's one, which is dense and 2-d.
+"""Convolution in one to three dimensions, composed of the IR's two, which are 2-d: dense, and in
+groups of channels.
 
 Everything here is a sum of things that have derivatives already, so gradients of any order come
 for nothing, on every back end:
 
     1-d                    the 2-d one over images of height 1
     3-d                    a sum over the kernel's depth of 2-d ones over all slices at once
-    dilated or grouped     a sum over the kernel's places ("taps"): a strided view of the padded
+    dilated, grouped 3-d   a sum over the kernel's places ("taps"): a strided view of the padded
                            input, times one matrix; depthwise, times one vector
     transposed             the 2-d one's own transpose; else the input spread out by the strides,
                            under the kernel turned about
@@ -23,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..ir import Array
-from .primitives import conv, conv_input_grad
+from .primitives import conv, conv_input_grad, grouped_conv
 
 #: One number for every axis, or one an axis.
 Sizes: TypeAlias = "int | Sequence[int]"
@@ -256,14 +257,26 @@ def _convolve(
     apart = sizes_of(name, dilation, rank, "dilation")
     windows = tuple((kernel.shape[k] - 1) * apart[k] + 1 for k in range(rank))
     edges = edges_of(name, padding, x.shape[1:-1], windows, strides)
-    if groups > 1 or any(d > 1 for d in apart):
+    if any(d > 1 for d in apart) or (groups > 1 and rank == 3):
         return _by_taps(x, kernel, strides, edges, apart, groups)
     if rank == 2:
-        return conv(x, kernel, strides, edges)  # type: ignore[arg-type]
+        return _images(x, kernel, strides, edges, groups)
     if rank == 1:
-        flat = conv(x[:, None], kernel[None], (1, strides[0]), ((0, 0), edges[0]))
+        flat = _images(x[:, None], kernel[None], (1, strides[0]), ((0, 0), edges[0]), groups)
         return flat[:, 0]
     return _volumes(x, kernel, strides, edges)
+
+
+def _images(
+    x: Array,
+    kernel: Array,
+    strides: tuple[int, ...],
+    edges: tuple[tuple[int, int], ...],
+    groups: int,
+) -> Array:
+    if groups > 1:
+        return grouped_conv(x, kernel, strides, edges, groups)  # type: ignore[arg-type]
+    return conv(x, kernel, strides, edges)  # type: ignore[arg-type]
 
 
 def _volumes(

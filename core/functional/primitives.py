@@ -60,6 +60,22 @@ def conv(
     return _reference("conv", operands, {"strides": strides, "padding": padding})  # type: ignore[no-any-return]
 
 
+def grouped_conv(
+    x: Array,
+    kernel: Array,
+    strides: tuple[int, int],
+    padding: tuple[tuple[int, int], tuple[int, int]],
+    groups: int,
+) -> Array:
+    """`conv` in groups of channels: f32[N, H, W, C], f32[height, width, C / groups, O] ->
+    f32[N, OH, OW, O].
+    """
+    dtype = np.result_type(x, kernel)
+    operands = [np.asarray(x, dtype), np.asarray(kernel, dtype)]
+    attrs = {"strides": strides, "padding": padding, "groups": groups}
+    return _reference("grouped_conv", operands, attrs)  # type: ignore[no-any-return]
+
+
 def conv_input_grad(
     y: Array,
     kernel: Array,

@@ -12,14 +12,27 @@ from typing import Any, NoReturn
 
 from ..errors import TypeRuleError
 from ..ir import Block, Type, Value
-from . import binary, control, conv, index, linear, lists, random, reduce, shape, solve, unary
+from . import (
+    binary,
+    control,
+    conv,
+    grouped,
+    index,
+    linear,
+    lists,
+    random,
+    reduce,
+    shape,
+    solve,
+    unary,
+)
 from .table import Primitive
 
 __all__ = ["PRIMITIVES", "Primitive", "infer"]
 
 _FAMILIES = (
     *(unary, binary, shape, index, reduce, linear, solve),
-    *(conv, random, lists, control),
+    *(conv, grouped, random, lists, control),
 )
 
 #: Every primitive by its name.

@@ -37,7 +37,7 @@ def _geometry(name: str, attrs: Attrs) -> tuple[tuple[int, ...], tuple[tuple[int
     return strides, padding
 
 
-def _out_size(name: str, size: Sequence[int], kernel: Sequence[int], attrs: Attrs) -> list[int]:
+def out_size(name: str, size: Sequence[int], kernel: Sequence[int], attrs: Attrs) -> list[int]:
     """The two sizes of the output."""
     strides, padding = _geometry(name, attrs)
     out = []
@@ -49,7 +49,7 @@ def _out_size(name: str, size: Sequence[int], kernel: Sequence[int], attrs: Attr
     return out
 
 
-def _operands(
+def operand_types(
     name: str, types: Sequence[Type], first: str, second: str
 ) -> tuple[TensorType, TensorType]:
     a, b = tensor(name, types[0], FLOATS, first), tensor(name, types[1], FLOATS, second)
@@ -61,10 +61,10 @@ def _operands(
 
 
 def _conv_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
-    x, k = _operands("conv", types, "the input [N,H,W,C]", "the kernel [KH,KW,C,O]")
+    x, k = operand_types("conv", types, "the input [N,H,W,C]", "the kernel [KH,KW,C,O]")
     if x.shape[3] != k.shape[2]:
         fail("conv", f"the input {x} has {x.shape[3]} channels, the kernel {k} takes {k.shape[2]}")
-    out = _out_size("conv", x.shape[1:3], k.shape[:2], attrs)
+    out = out_size("conv", x.shape[1:3], k.shape[:2], attrs)
     return (TensorType(x.dtype, (x.shape[0], *out, k.shape[3])),)
 
 
@@ -72,13 +72,13 @@ def _input_grad_type(
     types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
 ) -> tuple[Type, ...]:
     name = "conv_input_grad"
-    y, k = _operands(name, types, "the cotangent [N,OH,OW,O]", "the kernel [KH,KW,C,O]")
+    y, k = operand_types(name, types, "the cotangent [N,OH,OW,O]", "the kernel [KH,KW,C,O]")
     size = int_tuple(name, attrs, "input_size", 2)
     if y.shape[3] != k.shape[3]:
         fail(
             name, f"the cotangent {y} has {y.shape[3]} channels, the kernel {k} gives {k.shape[3]}"
         )
-    if tuple(_out_size(name, size, k.shape[:2], attrs)) != y.shape[1:3]:
+    if tuple(out_size(name, size, k.shape[:2], attrs)) != y.shape[1:3]:
         fail(name, f"an input of {size} does not give {y} with the kernel {k}")
     return (TensorType(y.dtype, (y.shape[0], *size, k.shape[2])),)
 
@@ -87,16 +87,16 @@ def _weight_grad_type(
     types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
 ) -> tuple[Type, ...]:
     name = "conv_weight_grad"
-    x, y = _operands(name, types, "the input [N,H,W,C]", "the cotangent [N,OH,OW,O]")
+    x, y = operand_types(name, types, "the input [N,H,W,C]", "the cotangent [N,OH,OW,O]")
     kernel = int_tuple(name, attrs, "kernel_size", 2)
     if x.shape[0] != y.shape[0]:
         fail(name, f"the input {x} and the cotangent {y} differ in batch size")
-    if tuple(_out_size(name, x.shape[1:3], kernel, attrs)) != y.shape[1:3]:
+    if tuple(out_size(name, x.shape[1:3], kernel, attrs)) != y.shape[1:3]:
         fail(name, f"the input {x} does not give {y} with a kernel of {kernel}")
     return (TensorType(x.dtype, (*kernel, x.shape[3], y.shape[3])),)
 
 
-def _taps(
+def taps(
     kernel: Sequence[int], out: Sequence[int], strides: Sequence[int]
 ) -> Iterator[tuple[int, int, tuple[slice, ...]]]:
     """For each element of the kernel, the part of the padded input that it meets."""
@@ -107,15 +107,15 @@ def _taps(
             yield i, j, (slice(None), rows, slice(j, j + (ow - 1) * sw + 1, sw))
 
 
-def _padded(x: Array, padding: Sequence[tuple[int, int]]) -> Array:
+def padded_input(x: Array, padding: Sequence[tuple[int, int]]) -> Array:
     return np.pad(widen(x), ((0, 0), *padding, (0, 0)))
 
 
 def _conv(x: Array, k: Array, attrs: Attrs) -> Array:
-    out = _out_size("conv", x.shape[1:3], k.shape[:2], attrs)
-    padded, kernel = _padded(x, attrs["padding"]), widen(k)
+    out = out_size("conv", x.shape[1:3], k.shape[:2], attrs)
+    padded, kernel = padded_input(x, attrs["padding"]), widen(k)
     y = np.zeros((x.shape[0], *out, k.shape[3]), padded.dtype)
-    for i, j, part in _taps(k.shape[:2], out, attrs["strides"]):
+    for i, j, part in taps(k.shape[:2], out, attrs["strides"]):
         y += padded[part] @ kernel[i, j]
     return y.astype(x.dtype)
 
@@ -125,16 +125,16 @@ def _input_grad(y: Array, k: Array, attrs: Attrs) -> Array:
     kernel, cotangent = widen(k), widen(y)
     x = np.zeros((y.shape[0], height, width, k.shape[2]), kernel.dtype)
     padded = np.pad(x, ((0, 0), *padding, (0, 0)))
-    for i, j, part in _taps(k.shape[:2], y.shape[1:3], attrs["strides"]):
+    for i, j, part in taps(k.shape[:2], y.shape[1:3], attrs["strides"]):
         padded[part] += cotangent @ kernel[i, j].T
     top, left = padding[0][0], padding[1][0]
     return padded[:, top : top + height, left : left + width].astype(y.dtype)
 
 
 def _weight_grad(x: Array, y: Array, attrs: Attrs) -> Array:
-    padded, cotangent = _padded(x, attrs["padding"]), widen(y)
+    padded, cotangent = padded_input(x, attrs["padding"]), widen(y)
     k = np.zeros((*attrs["kernel_size"], x.shape[3], y.shape[3]), padded.dtype)
-    for i, j, part in _taps(attrs["kernel_size"], y.shape[1:3], attrs["strides"]):
+    for i, j, part in taps(attrs["kernel_size"], y.shape[1:3], attrs["strides"]):
         k[i, j] = np.tensordot(padded[part], cotangent, axes=((0, 1, 2), (0, 1, 2)))
     return k.astype(x.dtype)
 
@@ -181,7 +181,7 @@ def _weight_grad_to_y(b: Builder, op: Op, g: Value) -> Value:
     return _conv_of(b, op, op.operands[0], g)
 
 
-def _multiply_adds(y: Sequence[int], k: Sequence[int]) -> int:
+def multiply_adds(y: Sequence[int], k: Sequence[int]) -> int:
     """The work of all three: an element of y meets each of the kernel that leads to its channel."""
     return 2 * math.prod(y) * math.prod(k[:3])
 
@@ -206,14 +206,14 @@ ROWS = (
         _conv_type,
         one_result(_conv),
         bilinear(_conv_to_x, _conv_to_k),
-        lambda op: _multiply_adds(op.result.shape, op.operands[1].shape),
+        lambda op: multiply_adds(op.result.shape, op.operands[1].shape),
     ),
     _row(
         "conv_input_grad",
         _input_grad_type,
         one_result(_input_grad),
         bilinear(_input_grad_to_y, _input_grad_to_k),
-        lambda op: _multiply_adds(op.operands[0].shape, op.operands[1].shape),
+        lambda op: multiply_adds(op.operands[0].shape, op.operands[1].shape),
         "input_size",
     ),
     _row(
@@ -221,7 +221,7 @@ ROWS = (
         _weight_grad_type,
         one_result(_weight_grad),
         bilinear(_weight_grad_to_x, _weight_grad_to_y),
-        lambda op: _multiply_adds(op.operands[1].shape, op.result.shape),
+        lambda op: multiply_adds(op.operands[1].shape, op.result.shape),
         "kernel_size",
     ),
 )

@@ -34,6 +34,7 @@ _OWN_WAY = frozenset(
     (
         *("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sigmoid", "erf", "rsqrt", "pow"),
         *("atan2", "mod", "floordiv", "dot", "conv", "conv_input_grad", "conv_weight_grad"),
+        *("grouped_conv", "grouped_conv_input_grad", "grouped_conv_weight_grad"),
         *("reduce_sum", "reduce_prod", "cumsum", "put_add", "put_along_add"),
         *("cholesky", "solve", "triangular_solve", "slogdet"),
     )

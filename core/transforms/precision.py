@@ -20,7 +20,12 @@ from __future__ import annotations
 from ..ir import Block, Builder, DType, ListType, Op, Value
 
 #: Worth doing in 16 bits: their inputs are read often, and their sums are kept wide.
-_LOWERED = frozenset(("dot", "conv", "conv_input_grad", "conv_weight_grad"))
+_LOWERED = frozenset(
+    (
+        *("dot", "conv", "conv_input_grad", "conv_weight_grad"),
+        *("grouped_conv", "grouped_conv_input_grad", "grouped_conv_weight_grad"),
+    )
+)
 #: Lose nothing in 16 bits that is not lost already.
 _FOLLOWING = frozenset(
     (

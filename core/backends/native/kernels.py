@@ -14,7 +14,7 @@ from ...ir import DType, Value
 from ...passes.products import Product, product
 from ...passes.steps import Call, Schedule
 from ...passes.views import collapse, contiguous_strides, is_whole
-from . import solving
+from . import depthwise, solving
 from .names import from_memory, literal, local_type, memory_type
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def scratch_bytes(call: Call, schedule: Schedule) -> int:
     if op.name == "argsort":
         row: int = op.result.shape[op.attrs["axis"]]
         return row * 2 * (8 + op.operands[0].dtype.itemsize)
+    if op.name in depthwise.KERNELS:
+        return depthwise.scratch_bytes(call)
     if op.name in solving.KERNELS:
         return solving.scratch_bytes(call)
     return 0
@@ -492,5 +494,6 @@ KERNELS: Mapping[str, Callable[[FunctionWriter, Call], Lines]] = {
     "argmin": extreme,
     "argsort": argsort,
     "cumsum": cumsum,
+    **depthwise.KERNELS,
     **solving.KERNELS,
 }

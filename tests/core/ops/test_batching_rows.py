@@ -5,7 +5,7 @@ from __future__ import annotations
 from delian.core.ops import PRIMITIVES
 
 #: Each lane has its own place, kernel or the like: a loop over the lanes is the best there is.
-LANE_BY_LANE: set[str] = {"conv_weight_grad"}
+LANE_BY_LANE: set[str] = {"conv_weight_grad", "grouped_conv_weight_grad"}
 #: Without operands, so the same in every lane.
 SAME_IN_ALL = {"constant", "iota"}
 

@@ -101,3 +101,8 @@ def test_costs_worked_out_by_hand() -> None:
     assert cost("conv", [x, k], y, **image) == work
     assert cost("conv_input_grad", [y, k], x, **image, input_size=(5, 5)) == work
     assert cost("conv_weight_grad", [x, y], k, **image, kernel_size=(3, 2)) == work
+    parted = {**image, "groups": 5}
+    work, k, y = 2 * (1 * 3 * 4 * 10) * (3 * 2), (3, 2, 1, 10), (1, 3, 4, 10)
+    assert cost("grouped_conv", [x, k], y, **parted) == work
+    assert cost("grouped_conv_input_grad", [y, k], x, **parted, input_size=(5, 5)) == work
+    assert cost("grouped_conv_weight_grad", [x, y], k, **parted, kernel_size=(3, 2)) == work

@@ -1,4 +1,4 @@
-"""Cases of `dot`, the three convolutions, and random bits."""
+"""Cases of `dot`, the convolutions, dense and in groups, and random bits."""
 
 from __future__ import annotations
 
@@ -91,6 +91,60 @@ def convolutions() -> Iterator[Case]:
         yield Case("conv_input_grad", label, (y, k), to_x, wide, smooth=(0, 1))
         tall = {**attrs, "kernel_size": kernel}
         yield Case("conv_weight_grad", label, (x, y), to_k, tall, smooth=(0, 1))
+
+
+#: label, batch, input size, kernel size, groups, channels in and out of each, strides, padding.
+GROUPED = (
+    ("depthwise", 2, (4, 5), (3, 3), 3, (1, 1), (1, 1), ((1, 1), (1, 1))),
+    ("depthwise-wide", 1, (5, 4), (3, 3), 19, (1, 1), (2, 2), ((0, 1), (1, 1))),
+    ("depthwise-large", 1, (3, 7), (1, 5), 17, (1, 1), (1, 2), ((0, 0), (2, 2))),
+    ("multiplied", 1, (4, 3), (2, 2), 2, (1, 3), (1, 2), ((0, 1), (1, 0))),
+    ("groups", 2, (4, 4), (3, 2), 3, (2, 4), (2, 1), ((1, 1), (0, 1))),
+    ("one-group", 1, (3, 3), (2, 2), 1, (2, 3), (1, 1), ((0, 0), (1, 1))),
+    ("no-images-in-groups", 0, (3, 3), (2, 2), 2, (1, 1), (1, 1), ((0, 0), (0, 0))),
+)
+
+
+def grouped_convolutions() -> Iterator[Case]:
+    for label, n, size, kernel, groups, (c, o), strides, padding in GROUPED:
+        rows = zip(size, kernel, strides, padding, strict=True)
+        out = tuple((h + sum(p) - k) // s + 1 for h, k, s, p in rows)
+        x = numbers(f"{label}x", (n, *size, groups * c))
+        k = numbers(f"{label}k", (*kernel, c, groups * o))
+        y = numbers(f"{label}y", (n, *out, groups * o))
+        attrs = {"strides": strides, "padding": padding, "groups": groups}
+        terms = list(_terms(size, kernel, out, strides, padding))
+
+        def conv(x: Array, k: Array, terms: Any = terms, y: Any = y, g: int = groups) -> Array:
+            result = np.zeros((*y.shape[:3], g, y.shape[3] // g))
+            x, k = _parted(x, g), _parted(k, g)
+            for (p, q), (i, j), (u, v) in terms:
+                result[:, p, q] += np.einsum("ngc,cgo->ngo", x[:, u, v], k[i, j])
+            return result.reshape(y.shape)
+
+        def to_x(y: Array, k: Array, terms: Any = terms, x: Any = x, g: int = groups) -> Array:
+            result = np.zeros((*x.shape[:3], g, x.shape[3] // g))
+            y, k = _parted(y, g), _parted(k, g)
+            for (p, q), (i, j), (u, v) in terms:
+                result[:, u, v] += np.einsum("ngo,cgo->ngc", y[:, p, q], k[i, j])
+            return result.reshape(x.shape)
+
+        def to_k(x: Array, y: Array, terms: Any = terms, k: Any = k, g: int = groups) -> Array:
+            result = np.zeros((*k.shape[:3], g, k.shape[3] // g))
+            x, y = _parted(x, g), _parted(y, g)
+            for (p, q), (i, j), (u, v) in terms:
+                result[i, j] += np.einsum("ngc,ngo->cgo", x[:, u, v], y[:, p, q])
+            return result.reshape(k.shape)
+
+        yield Case("grouped_conv", label, (x, k), conv, attrs, smooth=(0, 1))
+        wide = {**attrs, "input_size": size}
+        yield Case("grouped_conv_input_grad", label, (y, k), to_x, wide, smooth=(0, 1))
+        tall = {**attrs, "kernel_size": kernel}
+        yield Case("grouped_conv_weight_grad", label, (x, y), to_k, tall, smooth=(0, 1))
+
+
+def _parted(x: Array, groups: int) -> Array:
+    return x.reshape(*x.shape[:3], groups, x.shape[3] // groups)
 
 
 def _terms(size: Any, kernel: Any, out: Any, strides: Any, padding: Any) -> Iterator[Any]:
