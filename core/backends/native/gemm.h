@@ -15,8 +15,12 @@
 #define DL_MR 4
 #endif
 #define DL_NR (2 * DL_LANES)
+#ifndef DL_KC
 #define DL_KC 512 /* steps of k a panel: 64 KiB with 16 lanes, in the second cache */
+#endif
+#ifndef DL_L1_FLOATS
 #define DL_L1_FLOATS 6144 /* of a panel that many rows go over, so that it stays in the first cache */
+#endif
 
 /* The matrix A. Row m begins at data + (m / row_split) * row_jump + (m % row_split) * row_step; along k there are
  * `segments` of `length` numbers, `step` apart, the segments `jump` apart. */
@@ -182,7 +186,9 @@ DL_FUNCTION void dl_gemm_thin(int64_t m, int64_t n, const dl_rows *a, const floa
 
 /* C = A B for matrices with any strides, C contiguous. `scratch` holds KC * NR floats, or all of B padded to panels
  * where B is thin: k * n <= DL_THIN. With a function to follow, k <= KC. */
+#ifndef DL_THIN
 #define DL_THIN 8192
+#endif
 DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
                               int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
   const dl_rows rows = {a, m, 0, am, 1, k, 0, ak};
@@ -226,7 +232,7 @@ DL_FUNCTION float dl_dot_f32(int64_t k, const float *a, int64_t ak, const float 
   const dl_vf t = (s[0] + s[1]) + (s[2] + s[3]);
   float sum = 0.0f;
   for (; i < k; i++) sum += a[i * ak] * b[i * bk];
-  for (int l = 0; l < DL_LANES; l++) sum += t[l];
+  for (int l = 0; l < DL_LANES; l++) sum += DL_LANE(t, l);
   return sum;
 }
 

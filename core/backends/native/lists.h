@@ -26,7 +26,9 @@ typedef struct {
   size_t used;
 } dl_mark;
 
+#ifndef DL_CHUNK_BYTES
 #define DL_CHUNK_BYTES ((size_t)1 << 20)
+#endif
 
 /* What a node takes is a multiple of this, which is malloc's own alignment: a number's node takes it once. */
 #define DL_GRAIN ((size_t)16)

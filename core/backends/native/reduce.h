@@ -18,7 +18,7 @@ DL_FUNCTION float dl_reduce_sum_f32(float from, const float *p, int64_t n) {
   a += b;
   float sum = 0.0f;
   for (; i < n; i++) sum += p[i];
-  for (int l = 0; l < DL_LANES; l++) sum += a[l];
+  for (int l = 0; l < DL_LANES; l++) sum += DL_LANE(a, l);
   return from + sum;
 }
 
@@ -31,6 +31,13 @@ DL_FUNCTION double dl_reduce_sum_f64(double from, const double *p, int64_t n) {
   return from + ((lane[0] + lane[1]) + (lane[2] + lane[3]));
 }
 
+#if DL_LANES == 1
+#define DL_EXTREME(NAME, ORDER)                                                                       \
+  DL_FUNCTION float dl_reduce_##NAME##_f32(float from, const float *p, int64_t n) {                   \
+    for (int64_t i = 0; i < n; i++) from = dl_##NAME##_f32(from, p[i]);                               \
+    return from;                                                                                      \
+  }
+#else
 typedef int32_t dl_vi __attribute__((vector_size(4 * DL_LANES)));
 #define DL_EXTREME(NAME, ORDER)                                                                       \
   DL_FUNCTION float dl_reduce_##NAME##_f32(float from, const float *p, int64_t n) {                   \
@@ -47,5 +54,6 @@ typedef int32_t dl_vi __attribute__((vector_size(4 * DL_LANES)));
     for (; i < n; i++) from = dl_##NAME##_f32(from, p[i]);                                            \
     return from;                                                                                      \
   }
+#endif
 DL_EXTREME(max, >=)
 DL_EXTREME(min, <=)

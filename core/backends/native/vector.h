@@ -3,21 +3,61 @@
  * No header of the C library but stdint and stddef is read, and nothing is called but memcpy, memset, malloc, free and
  * a few functions of libm for f64: so a bare compiler with no C library at hand (zig with a cold cache) is enough, and
  * the symbols are found in the process that loads the program.
+ *
+ * With DL_PORTABLE defined (portable.py) it is plain C11: one lane, which is a float, and no vectors. So a header that
+ * has code for DL_LANES == 1 reads a lane by DL_LANE, and casts no vector of numbers to one of bits.
  */
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef DL_PORTABLE
+#include <math.h>
+#include <string.h>
+static void *dl_static_take(size_t);
+static void dl_static_give(void *);
+#define malloc dl_static_take
+#define free dl_static_give
+#else
 void *memcpy(void *restrict, const void *restrict, size_t);
 void *memset(void *, int, size_t);
 void *malloc(size_t);
 void free(void *);
+#endif
 
+#ifdef __GNUC__
 #define DL_INLINE static inline __attribute__((always_inline, unused))
 #define DL_FUNCTION static __attribute__((noinline, unused))
 #define DL_ALIGN __attribute__((aligned(64)))
+#else /* DL_PORTABLE alone */
+#define DL_INLINE static inline
+#define DL_FUNCTION static
+#define DL_ALIGN
+#define __attribute__(x)
+#define __builtin_memcpy memcpy
+#define __builtin_fabsf fabsf
+#define __builtin_fabs fabs
+#define __builtin_floorf floorf
+#define __builtin_floor floor
+#define __builtin_ceilf ceilf
+#define __builtin_ceil ceil
+#define __builtin_rintf rintf
+#define __builtin_rint rint
+#define __builtin_sqrtf sqrtf
+#define __builtin_sqrt sqrt
+#define __builtin_copysignf copysignf
+#define __builtin_copysign copysign
+#define __builtin_inff() INFINITY
+#define __builtin_inf() ((double)INFINITY)
+#define __builtin_nanf(x) NAN
+#define __builtin_nan(x) ((double)NAN)
+#endif
 
 /* Before a loop whose iterations are independent: its stores touch no element that another iteration reads. */
-#ifdef __clang__
+#ifndef __GNUC__
+#define DL_INDEPENDENT
+#define DL_UNROLL
+#define DL_ROLLED
+#elif defined(__clang__)
 #define DL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define DL_UNROLL _Pragma("clang loop unroll(full)")
 #define DL_ROLLED _Pragma("clang loop unroll(disable)")
@@ -28,7 +68,9 @@ void free(void *);
 #endif
 
 /* Floats in a vector register. */
-#if defined(__AVX512F__)
+#ifdef DL_PORTABLE
+#define DL_LANES 1
+#elif defined(__AVX512F__)
 #define DL_LANES 16
 #elif defined(__AVX__)
 #define DL_LANES 8
@@ -36,6 +78,12 @@ void free(void *);
 #define DL_LANES 4
 #endif
 
+#if DL_LANES == 1
+typedef float dl_vf;
+#define DL_LANE(v, l) (v)
+DL_INLINE dl_vf dl_load(const float *p) { return *p; }
+DL_INLINE void dl_store(float *p, dl_vf v) { *p = v; }
+#else
 typedef float dl_vf __attribute__((vector_size(4 * DL_LANES)));
 typedef float dl_vfu __attribute__((vector_size(4 * DL_LANES), aligned(4), may_alias));
 typedef double dl_vd __attribute__((vector_size(4 * DL_LANES)));
@@ -43,6 +91,8 @@ typedef double dl_vdu __attribute__((vector_size(4 * DL_LANES), aligned(8), may_
 
 DL_INLINE dl_vf dl_load(const float *p) { return (dl_vf) * (const dl_vfu *)p; }
 DL_INLINE void dl_store(float *p, dl_vf v) { *(dl_vfu *)p = (dl_vfu)v; }
+#define DL_LANE(v, l) ((v)[l])
+#endif
 
 DL_INLINE float dl_as_f32(uint32_t u) {
   float f;
