@@ -26,10 +26,12 @@ program becomes a list with lanes, each a stack of its own (`ir.ListType`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..ir import Block, Builder, DType, ListType, Op, TensorType, Type, Value
 from ..ops import PRIMITIVES, batching
+from ..ops.table import BatchRule
 from ..passes.dce import dce
 from .activity import BRANCHES, LEADING, carries_start
 from .spread import Flags, Kinds, Spread
@@ -52,7 +54,25 @@ _HARMLESS = frozenset(
 _HARMLESS_ON_INTEGERS = frozenset(("mul", "floordiv", "mod", "dot", "reduce_prod"))
 
 
-def vmap(block: Block, batched: Sequence[bool], size: int) -> tuple[Block, tuple[bool, ...]]:
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How lanes are made.
+
+    rules: stand in for primitives' own batching rules. last: nothing will differentiate the result,
+    so that a lane that is masked out may run on its own values: what it makes of them is dropped,
+    NaN or not. (Not where a `while` might never end on them.)
+    """
+
+    rules: Mapping[str, BatchRule] = field(default_factory=dict)
+    last: bool = False
+
+
+_PLAIN = Manner()
+
+
+def vmap(
+    block: Block, batched: Sequence[bool], size: int, manner: Manner = _PLAIN
+) -> tuple[Block, tuple[bool, ...]]:
     """The block over `size` lanes, and which of its results differ from lane to lane.
 
     A parameter that is `batched`, and such a result, has the lanes as its first axis.
@@ -75,16 +95,18 @@ def vmap(block: Block, batched: Sequence[bool], size: int) -> tuple[Block, tuple
     if any(isinstance(p.type, ListType) for p in block.params):
         raise ValueError("a block that takes lists cannot be batched")
     try:
-        return _vmap(block, flags, size, lanes=False)
+        return _vmap(block, flags, size, manner, lanes=False)
     except _NeedsLanes:
-        return _vmap(block, flags, size, lanes=True)
+        return _vmap(block, flags, size, manner, lanes=True)
 
 
-def _vmap(block: Block, flags: Flags, size: int, lanes: bool) -> tuple[Block, Flags]:
+def _vmap(
+    block: Block, flags: Flags, size: int, manner: Manner, lanes: bool
+) -> tuple[Block, Flags]:
     spread = Spread(lanes)
     kinds = Kinds(size, lanes)
     b = Builder([kinds.of(p.type, f) for p, f in zip(block.params, flags, strict=True)])
-    results = _Lanes(b, kinds, spread).run(block, b.params, flags)
+    results = _Lanes(b, kinds, spread, manner).run(block, b.params, flags)
     outs = spread.results(block, flags)
     return dce(b.finish(results)), outs
 
@@ -96,10 +118,11 @@ class _NeedsLanes(Exception):
 class _Lanes:
     """Builds a block's operations, over all lanes, into one builder."""
 
-    def __init__(self, builder: Builder, kinds: Kinds, spread: Spread) -> None:
+    def __init__(self, builder: Builder, kinds: Kinds, spread: Spread, manner: Manner) -> None:
         self.b = builder
         self.kinds = kinds
         self.spread = spread
+        self.manner = manner
 
     def run(self, block: Block, args: Sequence[Value], flags: Sequence[bool]) -> list[Value]:
         """Inlines a block at arguments, batched where flagged; gives its results, batched as
@@ -134,7 +157,8 @@ class _Lanes:
         if any(isinstance(v.type, ListType) for v in (*op.operands, *op.results)):
             return self._on_lists(op, operands, given)
         row, b, size = PRIMITIVES[op.name], self.b, self.kinds.size
-        rule = row.batch or (batching.elementwise if row.c is not None else None)
+        rule = self.manner.rules.get(op.name) or row.batch
+        rule = rule or (batching.elementwise if row.c is not None else None)
         outs = None if rule is None else rule(b, op, operands, given, size)
         return batching.lane_loop(b, op, operands, given, size) if outs is None else outs
 
@@ -190,7 +214,7 @@ class _Lanes:
         return inner.b.finish(inner._run_wide(block, inner.b.params, flags, made))
 
     def _inner(self, types: Sequence[Type]) -> _Lanes:
-        return _Lanes(Builder(types, self.b.locs), self.kinds, self.spread)
+        return _Lanes(Builder(types, self.b.locs), self.kinds, self.spread, self.manner)
 
     def _run_wide(
         self, block: Block, args: Sequence[Value], flags: Sequence[bool], made: Sequence[bool]
@@ -250,7 +274,7 @@ class _Lanes:
     ) -> list[Value]:
         """A branch's results for the lanes in the mask; anything for the others."""
         b, made = self.b, (True,) * len(op.results)
-        if _is_harmless(region):
+        if self._may_run(region):
             return self._run_wide(region, args, flags, made)
         types = [v.type for v in (mask, *args)]
         inner = self._inner(types)
@@ -261,6 +285,12 @@ class _Lanes:
         otherwise = empty.finish([empty.zeros(r.type) for r in then.results])
         some = b("reduce_max", mask, axes=(0,))
         return list(b.emit("if", (some, mask, *args), {}, (then, otherwise)))
+
+    def _may_run(self, region: Block) -> bool:
+        """Whether lanes that a region is not for may run it on their own values."""
+        if self.manner.last:
+            return not any(op.name == "while" for op in region.walk())
+        return _is_harmless(region)
 
     def _select(self, mask: Value, x: Value, y: Value) -> Value:
         """x in the lanes of the mask, y in the others."""
@@ -391,7 +421,7 @@ class _Lanes:
         now: Sequence[Value],
     ) -> list[Value]:
         """The carries after a round: the body's for the lanes in the mask, else as they were."""
-        safe = list(args) if _is_harmless(body) else self._stand_ins(mask, args, flags)
+        safe = list(args) if self._may_run(body) else self._stand_ins(mask, args, flags)
         found = self._run_wide(body, safe, flags, made)
         rows = zip(found, now, made, strict=True)
         return [self._select(mask, x, y) if m else y for x, y, m in rows]
