@@ -69,6 +69,7 @@ def _load() -> Library | None:
     # The compiler's package is large, and this one is imported where nothing is compiled.
     from ..backends.native import cache as store
     from ..backends.native import toolchain
+    from ..backends.native.artifact import Facts
 
     if sys.byteorder != "little":
         return None
@@ -77,7 +78,9 @@ def _load() -> Library | None:
         return None
     source = resources.files(__package__).joinpath("kernel.c").read_text(encoding="utf-8")
     digest = hashlib.sha256(f"{compiler.identity}\0{source}".encode())
-    path = store.shared_object(digest.hexdigest(), compiler, lambda: source)
+    target = compiler.target
+    facts = Facts(target.name, target.machine, compiler.identity, compiler.flags, "", ())
+    path, _ = store.shared_object(digest.hexdigest(), compiler, lambda: (source, facts))
     found = Library(str(path))
     if not _is_right(found):
         raise DelianError(f"{path} computes something else than it should")
