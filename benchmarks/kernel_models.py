@@ -22,7 +22,6 @@ from delian.core.backends import compile_function
 from delian.core.ir import Block, DType, Function
 from delian.core.ops import PRIMITIVES
 
-RATE = 0.05
 INNER_RATE = 0.1
 SYMBOLS, TAGS, LENGTH = 80, 17, 80
 TOKENS = 64
@@ -43,6 +42,7 @@ class Workload:
         tables: leaves that are tables of rows, which no framework stores turned.
         flat: leaf -> (height, width, channels) of the image that its rows are.
         depthwise: leaves that are depthwise kernels.
+        rate: of SGD; small for a deep network, which else takes roundings apart.
     """
 
     build: Callable[[], Any]
@@ -53,6 +53,7 @@ class Workload:
     tables: tuple[int, ...] = ()
     flat: tuple[tuple[int, tuple[int, int, int]], ...] = ()
     depthwise: tuple[int, ...] = ()
+    rate: float = 0.05
 
 
 def _images(height: int, channels: int, classes: int) -> Callable[..., Arrays]:
@@ -152,7 +153,13 @@ def _workloads() -> dict[str, Workload]:
             (32, 10),
         ),
         "mobilenet": Workload(
-            _mobilenet, _images(96, 3, 10), classify, 1, (8,), depthwise=_depthwise(_mobilenet())
+            _mobilenet,
+            _images(96, 3, 10),
+            classify,
+            1,
+            (8,),
+            depthwise=_depthwise(_mobilenet()),
+            rate=0.0001,
         ),
         "gru": Workload(
             lambda: nn.tagger(_KEY, SYMBOLS, TAGS, nn.GruCell),
@@ -187,7 +194,7 @@ def training(workload: Workload, steps: int) -> Callable[..., Any]:
         value = np.float32(0.0)
         for _ in range(steps):
             value, gradient = dl.value_and_grad(workload.loss)(model, *data)
-            model = dl.tree.map(lambda w, g: w - RATE * g, model, gradient)
+            model = dl.tree.map(lambda w, g: w - workload.rate * g, model, gradient)
         return model, value
 
     return train

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from delian.core import nn
-from kernel_models import INNER_RATE, RATE, Arrays, Workload
+from kernel_models import INNER_RATE, Arrays, Workload
 
 EPSILON = 1e-5
 
@@ -36,7 +36,7 @@ class TorchStep:
         for p in self.params:
             p.requires_grad_()
         self.data = [self._data(a) for a in data]
-        self.optimiser = torch.optim.SGD(self.params, lr=RATE)
+        self.optimiser = torch.optim.SGD(self.params, lr=workload.rate)
         self.loss = 0.0
 
     def _data(self, a: Any) -> Any:
@@ -259,7 +259,7 @@ class JaxStep:
 
         def step(params: Any, data: Any) -> Any:
             value, gradient = jax.value_and_grad(loss)(params, *data)
-            return [w - RATE * g for w, g in zip(params, gradient, strict=True)], value
+            return [w - workload.rate * g for w, g in zip(params, gradient, strict=True)], value
 
         self.step = jax.jit(step, donate_argnums=0)
 
