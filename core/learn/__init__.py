@@ -18,7 +18,7 @@ from .protonet import ProtoNet
 from .reptile import Reptile
 from .sampling import Batch, Episodes, EpisodeTable, Samples, SampleSet
 from .scaffold import Scaffold
-from .task import Classification, Metrics
+from .task import Classification, Metrics, Regression, Task
 
 __all__ = [
     "Algorithm",
@@ -46,9 +46,11 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "ProtoNet",
+    "Regression",
     "Reptile",
     "SampleSet",
     "Samples",
     "Scaffold",
+    "Task",
     "evaluate",
 ]

@@ -33,10 +33,10 @@ from ..api import value_and_grad
 from ..ir import Tensor
 from ..nn.optim import Optimizer, apply, sgd
 from .sampling import SampleSet
-from .task import Classification, Metrics
+from .task import Metrics, Task
 
 #: (task, current, state, data, order, step) -> (loss f32[], what to descend on, like `current`).
-Gradient: TypeAlias = Callable[[Classification, Any, Any, Any, Tensor, Any], Any]
+Gradient: TypeAlias = Callable[[Task, Any, Any, Any, Tensor, Any], Any]
 
 
 class ClientResult(NamedTuple):
@@ -69,11 +69,11 @@ class Algorithm:
     personal_steps: int = 5
     personal_learning_rate: float = 0.1
 
-    def init(self, task: Classification, key: Tensor) -> Any:
+    def init(self, task: Task, key: Tensor) -> Any:
         """The first state."""
         return task.init(key)
 
-    def task(self, task: Classification) -> Classification:
+    def task(self, task: Task) -> Task:
         """The task as this algorithm has it."""
         return task
 
@@ -81,15 +81,15 @@ class Algorithm:
         """The model in the state."""
         return state
 
-    def client_state(self, task: Classification, state: Any) -> Any:
+    def client_state(self, task: Task, state: Any) -> Any:
         """What a device remembers before it first takes part, given the state that it then sees."""
         return ()
 
-    def steps(self, task: Classification, data: Any) -> Any:
+    def steps(self, task: Task, data: Any) -> Any:
         """Local steps a pass."""
         return self.local_steps or task.source.steps(data)
 
-    def batch(self, task: Classification, data: Any, order: Tensor, step: Any) -> Any:
+    def batch(self, task: Task, data: Any, order: Tensor, step: Any) -> Any:
         """The batch of a step of a pass."""
         if self.local_steps:
             return task.source.cyclic(data, order, step)
@@ -104,7 +104,7 @@ class Algorithm:
         return np.float32(1.0)
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         """(loss f32[], what to descend on, a tree like the state) at `current`; `state` is where
         the device began.
@@ -112,7 +112,7 @@ class Algorithm:
         return value_and_grad(task.loss)(current, self.batch(task, data, order, step))
 
     def client_update(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         """A device's whole local training. kept: its client state."""
         current, loss = self.descend(task, state, state, data, key)
@@ -120,7 +120,7 @@ class Algorithm:
 
     def descend(
         self,
-        task: Classification,
+        task: Task,
         start: Any,
         state: Any,
         data: Any,
@@ -153,13 +153,11 @@ class Algorithm:
         step, memory = self.server.update(tree.map(np.negative, mean), memory, state)
         return apply(state, step), memory
 
-    def personalise(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
+    def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         """The device's own model: the shared one, fine-tuned on its support set."""
         return self.fine_tuned(task, self.model(state), data, key)
 
-    def fine_tuned(self, task: Classification, model: Any, data: Any, key: Tensor) -> Any:
+    def fine_tuned(self, task: Task, model: Any, data: Any, key: Tensor) -> Any:
         """The model after `personal_steps` gradient steps on the support set."""
         order = task.source.order(data, key)
         for step in range(self.personal_steps):
@@ -169,7 +167,7 @@ class Algorithm:
         return model
 
 
-def evaluate(task: Classification, model: Any, data: Any, key: Tensor) -> Metrics:
+def evaluate(task: Task, model: Any, data: Any, key: Tensor) -> Metrics:
     """Metrics on the query set."""
     order = task.source.order(data, key)
     loss, correct, count = np.float32(0.0), np.float32(0.0), np.float32(0.0)

@@ -24,7 +24,7 @@ from .. import functional, tree
 from ..ir import Tensor
 from .algorithm import Algorithm, ClientResult
 from .sampling import Batch, SampleSet
-from .task import Classification, Metrics
+from .task import Classification, Metrics, Task
 
 #: Integers that f32 holds exactly.
 BITS_MAX = 24
@@ -53,7 +53,7 @@ class Query(Algorithm):
     of: str = "label"
     classes: int = 2
 
-    def task(self, task: Classification) -> Classification:
+    def task(self, task: Task) -> Task:
         return Counting(task.name, task.init, task.source, self.classes)
 
     def measure(self, state: Any, values: Tensor, weight: Tensor) -> Any:
@@ -70,7 +70,7 @@ class Query(Algorithm):
         return (data.support + data.query).astype(np.float32)
 
     def client_update(
-        self, task: Classification, state: Any, data: SampleSet, key: Tensor, kept: Any = ()
+        self, task: Task, state: Any, data: SampleSet, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         rows = data.support + data.query
         real = (np.arange(data.x.shape[0]) < rows).astype(np.float32)
@@ -82,9 +82,7 @@ class Query(Algorithm):
     def server_update(self, state: Any, memory: Any, mean: Any) -> tuple[Any, Any]:
         return self.answer(state, mean), memory
 
-    def personalise(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
+    def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         return state
 
 
@@ -111,7 +109,7 @@ class Moments(Query):
     of: str = "x"
     features: int = 1
 
-    def init(self, task: Classification, key: Tensor) -> MomentsState:
+    def init(self, task: Task, key: Tensor) -> MomentsState:
         zeros = np.zeros(self.features, np.float32)
         return MomentsState(zeros, zeros)
 
@@ -130,7 +128,7 @@ class Histogram(Query):
     low: float = 0.0
     high: float = 1.0
 
-    def init(self, task: Classification, key: Tensor) -> Tensor:
+    def init(self, task: Task, key: Tensor) -> Tensor:
         return np.zeros(self.classes if self.of == "label" else self.bins, np.float32)
 
     def measure(self, state: Any, values: Tensor, weight: Tensor) -> Tensor:
@@ -157,7 +155,7 @@ class Quantiles(Query):
     low: float = 0.0
     high: float = 1.0
 
-    def init(self, task: Classification, key: Tensor) -> Bracket:
+    def init(self, task: Task, key: Tensor) -> Bracket:
         ends = np.zeros(len(self.wanted), np.float32)
         return Bracket(ends + self.low, ends + self.high)
 
@@ -196,7 +194,7 @@ class HeavyHitters(Query):
     step: int = 4
     least: float = 0.0
 
-    def init(self, task: Classification, key: Tensor) -> Prefixes:
+    def init(self, task: Task, key: Tensor) -> Prefixes:
         first = (np.arange(self.most) == 0).astype(np.float32) - 1.0  # the empty prefix, alone
         votes = np.zeros(self.most << self.step, np.float32)
         return Prefixes(first, np.zeros(self.most, np.float32), np.float32(0.0), votes)

@@ -16,7 +16,7 @@ from ..ir import Tensor
 from .fedmeta import Maml
 from .heads import head_only
 from .sampling import Batch
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -25,22 +25,20 @@ class Anil(Maml):
 
     head_leaves: int = 2
 
-    def inner(self, task: Classification, model: Any, batch: Batch) -> Any:
+    def inner(self, task: Task, model: Any, batch: Batch) -> Any:
         """One inner step."""
         gradient = head_only(grad(task.loss)(model, batch), self.head_leaves)
         if self.first_order:
             gradient = tree.map(functional.stop_gradient, gradient)
         return tree.map(lambda p, g: p - self.inner_learning_rate * g, model, gradient)
 
-    def adapt(self, task: Classification, state: Any, batch: Batch) -> Any:
+    def adapt(self, task: Task, state: Any, batch: Batch) -> Any:
         model = state
         for _ in range(self.inner_steps):
             model = self.inner(task, model, batch)
         return model
 
-    def personalise(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
+    def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         order = task.source.order(data, key)
         model = state
         for step in range(self.personal_steps):

@@ -21,7 +21,7 @@ from .. import tree
 from ..api import value_and_grad
 from ..ir import Tensor
 from .algorithm import Algorithm, ClientResult
-from .task import Classification
+from .task import Task
 
 
 class Mixed(NamedTuple):
@@ -40,7 +40,7 @@ class Apfl(Algorithm):
     share: float = 0.5
     share_learning_rate: float = 0.01
 
-    def client_state(self, task: Classification, state: Any) -> Mixed:
+    def client_state(self, task: Task, state: Any) -> Mixed:
         return Mixed(state, np.float32(self.share))
 
     def mix(self, state: Any, kept: Mixed) -> Any:
@@ -49,13 +49,13 @@ class Apfl(Algorithm):
         return tree.map(lambda v, w: alpha * v + (1.0 - alpha) * w, kept.own, state)
 
     def client_update(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         kept = Mixed(kept.own, self.learnt_share(task, state, data, key, kept))
         start = (state, kept.own)
 
         def gradient(
-            task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+            task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
         ) -> Any:
             shared, own = current
             loss, slope = self.gradient(task, shared, shared, data, order, step)
@@ -67,9 +67,7 @@ class Apfl(Algorithm):
         update = tree.map(np.subtract, shared, state)
         return ClientResult(update, self.weight(data), loss, Mixed(own, kept.share))
 
-    def learnt_share(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Mixed
-    ) -> Tensor:
+    def learnt_share(self, task: Task, state: Any, data: Any, key: Tensor, kept: Mixed) -> Tensor:
         """alpha after equation 9."""
         batch = task.source.batch(data, task.source.order(data, key), 0)
         _, slope = value_and_grad(task.loss)(self.mix(state, kept), batch)
@@ -77,9 +75,7 @@ class Apfl(Algorithm):
         step = self.share_learning_rate * sum(tree.leaves(products))
         return np.clip(kept.share - step, 0.0, 1.0)
 
-    def personalise(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
+    def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         """m, after `personal_steps` of v on the support set."""
         alpha = kept.share
         order = task.source.order(data, key)

@@ -29,7 +29,7 @@ from ..ports import DIMENSION_MAX
 from ..privacy import noising, ring
 from ..runtime import run_once
 from .algorithm import Algorithm, evaluate
-from .task import Classification
+from .task import Task
 
 KEY = TensorType(DType.U32, (2,))
 #: A device that has anything to train on weighs at least this much.
@@ -37,7 +37,7 @@ WEIGHT_LEAST = 1.0
 
 
 def build(
-    task: Classification,
+    task: Task,
     algorithm: Algorithm,
     data: Any,
     *,
@@ -187,7 +187,7 @@ def _model(
     return tree.map(lambda i: types[i], places), positions
 
 
-def _init(task: Classification, algorithm: Algorithm) -> Any:
+def _init(task: Task, algorithm: Algorithm) -> Any:
     def init(key: Tensor) -> Any:
         state = algorithm.init(task, key)
         return state, algorithm.memory(state)
@@ -195,16 +195,14 @@ def _init(task: Classification, algorithm: Algorithm) -> Any:
     return init
 
 
-def _client_state(task: Classification, algorithm: Algorithm) -> Any:
+def _client_state(task: Task, algorithm: Algorithm) -> Any:
     def client_state(state: Any) -> Any:
         return algorithm.client_state(task, state)
 
     return client_state
 
 
-def _client_update(
-    task: Classification, algorithm: Algorithm, plan: ring.RingPlan, weight_max: float
-) -> Any:
+def _client_update(task: Task, algorithm: Algorithm, plan: ring.RingPlan, weight_max: float) -> Any:
     def client_update(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
         keys = random.split(key, 2)
         result = algorithm.client_update(task, state, data, keys[0], kept)
@@ -228,21 +226,21 @@ def _server_update(algorithm: Algorithm) -> Any:
     return server_update
 
 
-def _evaluate(task: Classification) -> Any:
+def _evaluate(task: Task) -> Any:
     def evaluate_model(model: Any, data: Any, key: Tensor) -> Any:
         return evaluate(task, model, data, key)
 
     return evaluate_model
 
 
-def _personalise(task: Classification, algorithm: Algorithm) -> Any:
+def _personalise(task: Task, algorithm: Algorithm) -> Any:
     def personalise(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
         return algorithm.personalise(task, state, data, key, kept)
 
     return personalise
 
 
-def _infer(task: Classification) -> Any:
+def _infer(task: Task) -> Any:
     def infer(model: Any, x: Tensor) -> Any:
         return task.infer(model, task.source.scaled(x))
 

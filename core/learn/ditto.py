@@ -17,7 +17,7 @@ from typing import Any
 from .. import random, tree
 from ..ir import Tensor
 from .algorithm import Algorithm, ClientResult
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Ditto(Algorithm):
 
     attraction: float = 0.1
 
-    def client_state(self, task: Classification, state: Any) -> Any:
+    def client_state(self, task: Task, state: Any) -> Any:
         return state
 
     def client_update(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         keys = random.split(key, 2)
         shared = Algorithm.client_update(self, task, state, data, keys[0])
@@ -41,7 +41,7 @@ class Ditto(Algorithm):
         return shared._replace(kept=own)
 
     def attracted(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         """grad F_k(v_k) + lambda (v_k - w_t), and F_k."""
         loss, gradient = self.gradient(task, current, state, data, order, step)
@@ -49,9 +49,7 @@ class Ditto(Algorithm):
             lambda g, v, w: g + self.attraction * (v - w), gradient, current, state
         )
 
-    def personalise(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
+    def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         """v_k after `personal_steps` more."""
         order = task.source.order(data, key)
         own = kept

@@ -23,7 +23,7 @@ import numpy as np
 from .. import tree
 from ..ir import Tensor
 from .algorithm import Algorithm, ClientResult
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class FedDyn(Algorithm):
     alpha: float = 0.01
     share: float = 1.0
 
-    def client_state(self, task: Classification, state: Any) -> Any:
+    def client_state(self, task: Task, state: Any) -> Any:
         return tree.map(np.zeros_like, state)
 
     def weight(self, data: Any) -> Tensor:
         return np.float32(1.0)
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         """`state` is (theta_t, h_k)."""
         start, own = state
@@ -52,7 +52,7 @@ class FedDyn(Algorithm):
         )
 
     def client_update(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         end, loss = self.descend(task, state, (state, kept), data, key)
         update = tree.map(np.subtract, end, state)

@@ -25,7 +25,7 @@ from ..api import grad, value_and_grad
 from ..ir import Tensor
 from .algorithm import Algorithm
 from .sampling import Batch
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,16 @@ class Maml(Algorithm):
     inner_steps: int = 1
     inner_learning_rate: float = 0.1
 
-    def steps(self, task: Classification, data: Any) -> Any:
+    def steps(self, task: Task, data: Any) -> Any:
         return self.local_steps or task.source.episodes(data)
 
-    def episode(
-        self, task: Classification, data: Any, order: Tensor, step: Any
-    ) -> tuple[Batch, Batch]:
+    def episode(self, task: Task, data: Any, order: Tensor, step: Any) -> tuple[Batch, Batch]:
         """(what a step adapts on, what it judges by)."""
         if self.local_steps:
             step = step % task.source.episodes(data)
         return task.source.episode(data, order, step)
 
-    def adapt(self, task: Classification, state: Any, batch: Batch) -> Any:
+    def adapt(self, task: Task, state: Any, batch: Batch) -> Any:
         """theta': the inner steps on one support batch."""
         model = state
         for _ in range(self.inner_steps):
@@ -63,7 +61,7 @@ class Maml(Algorithm):
         return model
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         support, query = self.episode(task, data, order, step)
 
@@ -90,7 +88,7 @@ class MetaSgd(Maml):
     starts at. The upload is twice the model: rates travel as weights do.
     """
 
-    def init(self, task: Classification, key: Tensor) -> MetaSgdState:
+    def init(self, task: Task, key: Tensor) -> MetaSgdState:
         model = task.init(key)
         rate = self.inner_learning_rate
         return MetaSgdState(model, tree.map(lambda p: np.full_like(p, rate), model))
@@ -98,7 +96,7 @@ class MetaSgd(Maml):
     def model(self, state: MetaSgdState) -> Any:
         return state.model
 
-    def adapt(self, task: Classification, state: MetaSgdState, batch: Batch) -> Any:
+    def adapt(self, task: Task, state: MetaSgdState, batch: Batch) -> Any:
         model = state.model
         for _ in range(self.inner_steps):
             gradient = grad(task.loss)(model, batch)
@@ -106,7 +104,7 @@ class MetaSgd(Maml):
         return model
 
     def personalise(
-        self, task: Classification, state: MetaSgdState, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: MetaSgdState, data: Any, key: Tensor, kept: Any = ()
     ) -> Any:
         order = task.source.order(data, key)
         model = state.model

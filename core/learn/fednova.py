@@ -20,7 +20,7 @@ import numpy as np
 from .. import tree
 from ..ir import Tensor
 from .algorithm import Algorithm, ClientResult
-from .task import Classification
+from .task import Task
 
 #: What a step counts for in the part of an upload that adds steps up: little beside the model, so
 #: that the clip is the model's.
@@ -38,14 +38,14 @@ class Normalised(NamedTuple):
 class FedNova(Algorithm):
     """p_i is a device's share of the examples."""
 
-    def init(self, task: Classification, key: Tensor) -> Normalised:
+    def init(self, task: Task, key: Tensor) -> Normalised:
         return Normalised(task.init(key), np.float32(0.0))
 
     def model(self, state: Normalised) -> Any:
         return state.model
 
     def client_update(
-        self, task: Classification, state: Normalised, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Normalised, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         end, loss = self.descend(task, state.model, state.model, data, key)
         steps = np.maximum(np.float32(self.epochs * self.steps(task, data)), 1.0)

@@ -13,7 +13,7 @@ from typing import Any
 from .. import tree
 from ..ir import Tensor
 from .algorithm import Algorithm
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class FedProx(Algorithm):
     proximal: float = 0.01
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         loss, gradient = Algorithm.gradient(self, task, current, state, data, order, step)
         return loss, tree.map(

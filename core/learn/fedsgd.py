@@ -18,7 +18,7 @@ from ..api import value_and_grad
 from ..ir import Tensor
 from .algorithm import Algorithm, ClientResult
 from .sampling import Batch
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class FedSgd(Algorithm):
     """
 
     def client_update(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         order = task.source.order(data, key)
         summed, total = tree.map(np.zeros_like, state), np.float32(0.0)
@@ -41,7 +41,7 @@ class FedSgd(Algorithm):
         update = tree.map(lambda s: -s / rows, summed)
         return ClientResult(update, self.weight(data), total / rows, kept)
 
-    def _summed(self, task: Classification, state: Any, batch: Batch) -> Any:
+    def _summed(self, task: Task, state: Any, batch: Batch) -> Any:
         """(loss, gradient, rows) of a batch, the first two summed over its rows."""
         count = np.sum(batch.weight)
         loss, gradient = value_and_grad(task.loss)(state, batch)

@@ -25,7 +25,7 @@ from .. import random, tree
 from ..api import grad
 from ..ir import Tensor
 from .algorithm import Algorithm, ClientResult, Gradient
-from .task import Classification
+from .task import Task
 
 
 def head_of(model: Any, leaves: int) -> list[Tensor]:
@@ -56,7 +56,7 @@ class FedBabu(Algorithm):
     head_leaves: int = 2
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         loss, gradient = Algorithm.gradient(self, task, current, state, data, order, step)
         return loss, body_only(gradient, self.head_leaves)
@@ -70,26 +70,22 @@ class FedPer(Algorithm):
 
     head_leaves: int = 2
 
-    def client_state(self, task: Classification, state: Any) -> Any:
+    def client_state(self, task: Task, state: Any) -> Any:
         return head_of(state, self.head_leaves)
 
     def client_update(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         start = with_head(state, kept)
         end, loss = self.trained(task, start, data, key)
         update = body_only(tree.map(np.subtract, end, start), self.head_leaves)
         return ClientResult(update, self.weight(data), loss, head_of(end, self.head_leaves))
 
-    def trained(
-        self, task: Classification, start: Any, data: Any, key: Tensor
-    ) -> tuple[Any, Tensor]:
+    def trained(self, task: Task, start: Any, data: Any, key: Tensor) -> tuple[Any, Tensor]:
         """(body and head after the local training, the mean loss)."""
         return self.descend(task, start, start, data, key)
 
-    def personalise(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
+    def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         """The shared body under the device's head, which is fine-tuned alone."""
         order = task.source.order(data, key)
         model = with_head(state, kept)
@@ -106,9 +102,7 @@ class FedRep(FedPer):
 
     head_epochs: int = 1
 
-    def trained(
-        self, task: Classification, start: Any, data: Any, key: Tensor
-    ) -> tuple[Any, Tensor]:
+    def trained(self, task: Task, start: Any, data: Any, key: Tensor) -> tuple[Any, Tensor]:
         keys = random.split(key, 2)
         masked = self._masked(head_only)
         model, _ = self.descend(task, start, start, data, keys[0], masked, self.head_epochs)
@@ -116,7 +110,7 @@ class FedRep(FedPer):
 
     def _masked(self, part: Any) -> Gradient:
         def gradient(
-            task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+            task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
         ) -> Any:
             loss, slope = Algorithm.gradient(self, task, current, state, data, order, step)
             return loss, part(slope, self.head_leaves)

@@ -22,7 +22,7 @@ import numpy as np
 from .. import random, tree
 from ..ir import Tensor
 from .algorithm import Algorithm, ClientResult
-from .task import Classification
+from .task import Task
 
 #: What a choice counts for in an upload, beside the model's numbers.
 CHOICE = 2.0**-6
@@ -43,7 +43,7 @@ class Ifca(Algorithm):
 
     clusters: int = 2
 
-    def init(self, task: Classification, key: Tensor) -> Clusters:
+    def init(self, task: Task, key: Tensor) -> Clusters:
         keys = random.split(key, self.clusters)
         models = tuple(task.init(keys[j]) for j in range(self.clusters))
         return Clusters(models, np.zeros(self.clusters, np.float32))
@@ -51,7 +51,7 @@ class Ifca(Algorithm):
     def model(self, state: Clusters) -> Any:
         return state.models[0]
 
-    def choose(self, task: Classification, state: Clusters, data: Any, key: Tensor) -> Any:
+    def choose(self, task: Task, state: Clusters, data: Any, key: Tensor) -> Any:
         """(f32[k], one for the model of least loss on the support set; that model)."""
         order = task.source.order(data, key)
         losses = []
@@ -66,7 +66,7 @@ class Ifca(Algorithm):
         return chosen, tree.map(lambda *same: _picked(chosen, same), *state.models)
 
     def client_update(
-        self, task: Classification, state: Clusters, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Clusters, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         chosen, start = self.choose(task, state, data, key)
         end, loss = self.descend(task, start, start, data, key)
@@ -90,7 +90,7 @@ class Ifca(Algorithm):
         return Clusters(tuple(models), state.chosen), tuple(memories)
 
     def personalise(
-        self, task: Classification, state: Clusters, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Clusters, data: Any, key: Tensor, kept: Any = ()
     ) -> Any:
         _, model = self.choose(task, state, data, key)
         return self.fine_tuned(task, model, data, key)

@@ -25,7 +25,7 @@ from .. import tree
 from ..api import grad, value_and_grad
 from ..ir import Tensor
 from .fedmeta import Maml
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PerFedAvg(Maml):
     delta: float = 1e-3
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         support, query = self.episode(task, data, order, step)
         loss, v = value_and_grad(task.loss)(self.adapt(task, current, support), query)

@@ -23,7 +23,7 @@ from ..ir import Tensor
 from ..nn.optim import apply
 from .algorithm import Algorithm
 from .sampling import Batch
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PFedMe(Algorithm):
     inner_learning_rate: float = 0.05
     penalty: float = 15.0
 
-    def nearby(self, task: Classification, model: Any, centre: Any, batch: Batch) -> Any:
+    def nearby(self, task: Task, model: Any, centre: Any, batch: Batch) -> Any:
         """(f at the start, theta): K steps from `model` on the batch, held near `centre`."""
         first = None
         for _ in range(self.inner_steps):
@@ -51,15 +51,13 @@ class PFedMe(Algorithm):
         return first, model
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         batch = self.batch(task, data, order, step)
         loss, theta = self.nearby(task, current, current, batch)
         return loss, tree.map(lambda w, t: self.penalty * (w - t), current, theta)
 
-    def personalise(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
+    def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         """theta_i(w_i), where the device's own w_i goes on from the shared one for `personal_steps`
         batches, as in training.
         """

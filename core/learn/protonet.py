@@ -24,7 +24,7 @@ from ..ir import Tensor
 from .fedmeta import Maml
 from .heads import head_of, with_head
 from .sampling import Batch
-from .task import Classification
+from .task import Task
 
 #: The bias of a class without support rows: it is nobody's nearest.
 NOBODY = -1e4
@@ -43,7 +43,7 @@ class ProtoNet(Maml):
         identity = [np.eye(width, dtype=np.float32), np.zeros(width, np.float32)]
         return with_head(state, identity)(batch.x, batch.weight)
 
-    def adapt(self, task: Classification, state: Any, batch: Batch) -> Any:
+    def adapt(self, task: Task, state: Any, batch: Batch) -> Any:
         """The model with the prototypes of one support batch for its head."""
         return self.classifier(state, *self.sums(state, batch))
 
@@ -59,9 +59,7 @@ class ProtoNet(Maml):
         biases = np.where(counts > 0.0, -np.sum(prototypes * prototypes, axis=1), NOBODY)
         return with_head(state, [2.0 * np.transpose(prototypes), biases])
 
-    def personalise(
-        self, task: Classification, state: Any, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
+    def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         """Prototypes of `personal_steps` batches of the support set."""
         order = task.source.order(data, key)
         sums, counts = self.sums(state, task.source.adaptation(data, order, 0))

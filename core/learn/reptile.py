@@ -18,7 +18,7 @@ import numpy as np
 from ..api import value_and_grad
 from ..ir import Tensor
 from .algorithm import Algorithm
-from .task import Classification
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Reptile(Algorithm):
 
     inner_steps: int = 5
 
-    def steps(self, task: Classification, data: Any) -> int:
+    def steps(self, task: Task, data: Any) -> int:
         return self.inner_steps
 
     def weight(self, data: Any) -> Tensor:
         return np.float32(1.0)
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         batch = task.source.adaptation(data, order, step)
         return value_and_grad(task.loss)(current, batch)

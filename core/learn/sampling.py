@@ -59,8 +59,8 @@ class EpisodeTable(NamedTuple):
     characters: Tensor
 
 
-#: Larger tables are not sorted to shuffle them: each step makes its own entries of the order, at the
-#: same cost for any number of rows. Sorting so many costs as much as ten steps of twenty rows.
+#: Larger tables are not sorted to shuffle them: each step makes its own entries of the order, which
+#: costs the same for any number of rows. Sorting so many costs as much as ten steps of twenty rows.
 SORTED_ROWS_MAX = 4096
 
 

@@ -24,7 +24,7 @@ from .. import tree
 from ..ir import Tensor
 from ..nn.optim import apply
 from .algorithm import Algorithm, ClientResult
-from .task import Classification
+from .task import Task
 
 
 class Controlled(NamedTuple):
@@ -43,28 +43,28 @@ class Scaffold(Algorithm):
     local_learning_rate: float = 0.1
     share: float = 1.0
 
-    def init(self, task: Classification, key: Tensor) -> Controlled:
+    def init(self, task: Task, key: Tensor) -> Controlled:
         model = task.init(key)
         return Controlled(model, tree.map(np.zeros_like, model))
 
     def model(self, state: Controlled) -> Any:
         return state.model
 
-    def client_state(self, task: Classification, state: Controlled) -> Any:
+    def client_state(self, task: Task, state: Controlled) -> Any:
         return tree.map(np.zeros_like, state.model)
 
     def weight(self, data: Any) -> Tensor:
         return np.float32(1.0)
 
     def gradient(
-        self, task: Classification, current: Any, state: Any, data: Any, order: Tensor, step: Any
+        self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         """`state` is c - c_i, which stays the same all through a round."""
         loss, gradient = Algorithm.gradient(self, task, current, state, data, order, step)
         return loss, tree.map(np.add, gradient, state)
 
     def client_update(
-        self, task: Classification, state: Controlled, data: Any, key: Tensor, kept: Any = ()
+        self, task: Task, state: Controlled, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         drift = tree.map(lambda c, own: (c - own) / self.local_learning_rate, state.control, kept)
         end, loss = self.descend(task, state.model, drift, data, key)

@@ -1,10 +1,14 @@
-"""A task: what is learnt. A model, a loss, metrics, and how batches come from a device's data."""
+"""A task: what is learnt. A model, a loss, metrics, and how batches come from a device's data.
+
+Algorithms know a `Task` by this protocol alone: `Classification` and `Regression` keep it, and so
+does any class of one's own that says what its loss is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,11 +18,37 @@ from .sampling import Batch, Episodes, Samples
 
 
 class Metrics(NamedTuple):
-    """Sums over rows, so that those of several batches or devices add up: each f32[]."""
+    """Sums over rows, so that those of several batches or devices add up: each f32[].
+
+    `correct` counts right answers; of a regression it is the sum of absolute errors.
+    """
 
     loss: Tensor
     correct: Tensor
     count: Tensor
+
+
+class Task(Protocol):
+    """What an algorithm and a bundle's programs need to know of what is learnt.
+
+    `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)`; `source`
+    draws batches.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def init(self) -> Callable[[Tensor], Any]: ...
+    @property
+    def source(self) -> Samples | Episodes: ...
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """What training lowers: the mean over the rows that count, f32[]."""
+
+    def metrics(self, model: Any, batch: Batch) -> Metrics:
+        """What a batch is judged by."""
+
+    def infer(self, model: Any, x: Tensor) -> Tensor:
+        """What the model says of inputs already scaled."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +56,7 @@ class Classification:
     """Labels from inputs, by softmax cross-entropy; of one label a row, or one a position of a
     sequence.
 
-    `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)` and gives
-    logits [B, ..., C].
+    The model gives logits [B, ..., C].
     """
 
     name: str
@@ -37,7 +66,7 @@ class Classification:
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean over the rows that count (and over a sequence's positions), f32[]."""
         losses = functional.cross_entropy(model(batch.x, batch.weight), batch.y)
-        return np.sum(per_row(losses) * batch.weight) / np.maximum(np.sum(batch.weight), 1.0)
+        return mean_row(per_row(losses), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
         """Loss, right answers and rows of a batch; a sequence counts as one row, its share of right
@@ -55,6 +84,48 @@ class Classification:
     def infer(self, model: Any, x: Tensor) -> Tensor:
         """Logits of inputs already scaled: [B, ...] -> f32[B, ..., C]."""
         return model(x, np.ones(x.shape[0], np.float32))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Numbers from inputs, by the mean squared error; of one number a row, y f32[B], or several,
+    f32[B, ...].
+
+    The model gives f32[B, ...] with as many numbers a row.
+    """
+
+    name: str
+    init: Callable[[Tensor], Any]
+    source: Samples | Episodes
+
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """The mean squared error of the rows that count, f32[]."""
+        errors = self.errors(model, batch)
+        return mean_row(per_row(errors * errors), batch)
+
+    def metrics(self, model: Any, batch: Batch) -> Metrics:
+        """Squared errors, absolute errors and rows of a batch; a row of several numbers counts as
+        one, by their mean.
+        """
+        errors = self.errors(model, batch)
+        return Metrics(
+            np.sum(per_row(errors * errors) * batch.weight),
+            np.sum(per_row(np.abs(errors)) * batch.weight),
+            np.sum(batch.weight),
+        )
+
+    def errors(self, model: Any, batch: Batch) -> Tensor:
+        """What the model gives less what is right: f32, of the targets' shape."""
+        return model(batch.x, batch.weight).reshape(batch.y.shape) - batch.y
+
+    def infer(self, model: Any, x: Tensor) -> Tensor:
+        """Numbers for inputs already scaled: [B, ...] -> f32[B, ...]."""
+        return model(x, np.ones(x.shape[0], np.float32))
+
+
+def mean_row(values: Tensor, batch: Batch) -> Tensor:
+    """[B] -> f32[], the mean over the rows that count; zero where none does."""
+    return np.sum(values * batch.weight) / np.maximum(np.sum(batch.weight), 1.0)
 
 
 def per_row(values: Tensor) -> Tensor:
