@@ -33,6 +33,8 @@ from .names import expression, from_memory, literal, local_type, memory_type
 
 #: Constants of more elements are passed by the caller instead of written out.
 INLINE_CONSTANT_MAX = 64
+#: What makes a function visible outside the object.
+VISIBLE = '__attribute__((visibility("default")))'
 #: The headers, in the order in which they stand in the file, with what each needs.
 _HEADERS = {
     "vector": (),
@@ -196,7 +198,7 @@ class FunctionWriter:
 
     def _wrapped(self) -> str:
         head = (
-            f'__attribute__((visibility("default"))) int {self.name}(void *const *params,'
+            f"{VISIBLE} int {self.name}(void *const *params,"
             " void *const *results, char *arena, int64_t list_bytes_max) {"
         )
         body = []

@@ -222,7 +222,8 @@ DL_INLINE void dl_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int6
 
 /* The product of two vectors. */
 DL_FUNCTION float dl_dot_f32(int64_t k, const float *a, int64_t ak, const float *b, int64_t bk) {
-  dl_vf s[4] = {{0}, {0}, {0}, {0}};
+  dl_vf s[4];
+  DL_UNROLL for (int v = 0; v < 4; v++) s[v] = (dl_vf){0};
   int64_t i = 0;
   if (ak == 1 && bk == 1) {
     for (; i + 4 * DL_LANES <= k; i += 4 * DL_LANES)

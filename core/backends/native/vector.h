@@ -10,25 +10,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef DL_PORTABLE
+#if defined(DL_PORTABLE) && (!defined(__GNUC__) || defined(DL_NO_GNU))
+#define DL_PLAIN_C
 #include <math.h>
 #include <string.h>
+#else
+void *memcpy(void *restrict, const void *restrict, size_t);
+void *memset(void *, int, size_t);
+#endif
+#ifdef DL_PORTABLE
 static void *dl_static_take(size_t);
 static void dl_static_give(void *);
 #define malloc dl_static_take
 #define free dl_static_give
 #else
-void *memcpy(void *restrict, const void *restrict, size_t);
-void *memset(void *, int, size_t);
 void *malloc(size_t);
 void free(void *);
 #endif
 
-#ifdef __GNUC__
+#ifndef DL_PLAIN_C
 #define DL_INLINE static inline __attribute__((always_inline, unused))
 #define DL_FUNCTION static __attribute__((noinline, unused))
 #define DL_ALIGN __attribute__((aligned(64)))
-#else /* DL_PORTABLE alone */
+#else
 #define DL_INLINE static inline
 #define DL_FUNCTION static
 #define DL_ALIGN
@@ -53,7 +57,7 @@ void free(void *);
 #endif
 
 /* Before a loop whose iterations are independent: its stores touch no element that another iteration reads. */
-#ifndef __GNUC__
+#if defined(DL_PLAIN_C) || (defined(DL_PORTABLE) && defined(__clang__))
 #define DL_INDEPENDENT
 #define DL_UNROLL
 #define DL_ROLLED
