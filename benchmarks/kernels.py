@@ -114,7 +114,7 @@ def engines(name: str, batch: int, found: Mapping[str, str], steps: int) -> tupl
     return built, out
 
 
-def check(name: str, batch: int, found: Mapping[str, str]) -> dict[str, float]:
+def check(name: str, batch: int, found: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """The error of Delian's loss and parameters against each peer's, after a few steps."""
     from dataclasses import replace
 
@@ -133,14 +133,16 @@ def check(name: str, batch: int, found: Mapping[str, str]) -> dict[str, float]:
     errors = {}
     for peer, run in runs.items():
         loss = abs(ours.loss - run.loss) / max(abs(run.loss), 1e-2)
-        if not loss <= TOLERANCE:
-            raise SystemExit(f"{name} B{batch}: the loss differs from {peer}'s by {loss:.2e}")
-        errors[peer] = max(loss, worst_error(ours.leaves, run.leaves()))
-    # A peer's own rounding may send the maximum of a pool to another pixel, and parameters with it;
-    # not every peer's does.
-    if errors and not min(errors.values()) <= TOLERANCE:
-        raise SystemExit(f"{name} B{batch}: parameters differ from all peers': {errors}")
+        errors[peer] = {"loss": loss, "parameters": worst_error(ours.leaves, run.leaves())}
     return errors
+
+
+def agrees(errors: Mapping[str, Mapping[str, float]]) -> bool:
+    """All losses are alike, and parameters are a peer's: another's own rounding may send the
+    maximum of a pool to another pixel, and parameters with it.
+    """
+    losses = all(e["loss"] <= TOLERANCE for e in errors.values())
+    return losses and min(e["parameters"] for e in errors.values()) <= TOLERANCE
 
 
 def take_turns(
@@ -169,6 +171,8 @@ def measure(name: str, batch: int, options: Any, found: Mapping[str, str], peak:
     say(f"{name} B{batch}: compiling and checking")
     errors = check(name, batch, found)
     steps = WORKLOADS[name].steps
+    if errors and not agrees(errors):
+        say(f"{name} B{batch}: WRONG: {errors}")
     built, runs = engines(name, batch, found, steps)
     say(f"{name} B{batch}: measuring")
     wall, used = take_turns(runs, options.seconds)
@@ -220,6 +224,10 @@ def targets(rows: list[Any], threads: int) -> list[dict[str, Any]]:
     for row in rows:
         key = (row["model"], row["batch"])
         label = f"{key[0]} B{key[1]}"
+        if row["errors"]:
+            error = min(e["parameters"] for e in row["errors"].values())
+            error = max(error, *(e["loss"] for e in row["errors"].values()))
+            goal(f"{label} error", TOLERANCE, error, most=True)
         if key in GOALS and threads == 1:
             goal(f"{label} vs torch eager", GOALS[key][0], ratio(row, "torch eager"))
             goal(f"{label} vs jax.jit", GOALS[key][1], ratio(row, "jax.jit"))
