@@ -19,7 +19,8 @@ Operations with regions:
     for     the loop also pushes each carry, at the start of each iteration, on a list. The reverse
             is a `for` of as many trips that pops them, last first, runs the body again from there,
             and then the body's reverse. It carries the cotangents of the carries, and sums up those
-            of the loop's constants.
+            of the loop's constants. Of a loop whose trips are known, what took long to compute
+            is pushed and popped too, instead of being computed again.
     custom_vjp  its forward region stands in its place, its reverse region is the reverse.
     while   the loop also counts its trips; the reverse is the `for` above.
 
@@ -31,7 +32,7 @@ only where the reverse needs its value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir import Block, Builder, DType, ListType, Op, TensorType, Value
@@ -41,6 +42,12 @@ from ..passes.dce import dce
 from .activity import BRANCHES, LEADING, Activity, carries_start, check_wrt, is_differentiable
 
 _I64 = TensorType(DType.I64)
+
+#: What a loop computed is saved for its reverse where it took at least so many operations a byte:
+#: reading it back is then far cheaper than computing it again (products over 64 numbers and more).
+SAVED_WORK_MIN = 32
+#: At most so many bytes for all trips of a loop; the rest is computed again.
+SAVED_BYTES_MAX = 64 * 2**20
 
 
 def vjp(block: Block, wrt: Sequence[int]) -> Block:
@@ -69,12 +76,13 @@ def vjp(block: Block, wrt: Sequence[int]) -> Block:
 
 @dataclass(slots=True)
 class _Stacks:
-    """What the forward loop kept for its reverse: its number of trips and each carry's values; of a
-    custom function, its residuals.
+    """What the forward loop kept for its reverse: its number of trips, each carry's values, and
+    after these the values `saved` of its body; of a custom function, its residuals.
     """
 
     trips: Value | None
     lists: tuple[Value, ...]
+    saved: tuple[Value, ...] = ()
 
 
 class Reverse:
@@ -85,21 +93,34 @@ class Reverse:
         self.activity = activity
 
     def run(
-        self, block: Block, args: Sequence[Value], cts: Sequence[Maybe], varied: Sequence[bool]
+        self,
+        block: Block,
+        args: Sequence[Value],
+        cts: Sequence[Maybe],
+        varied: Sequence[bool],
+        known: Mapping[Value, Value] | None = None,
     ) -> tuple[list[Value], list[Maybe]]:
         """Inlines a block at `args` and then its reverse; gives its results and the cotangents of
         its parameters.
 
-        Parameters that are not `varied` get None.
+        Parameters that are not `varied` get None. `known` gives values of the block that are there
+        already: what computes them is left out.
         """
+        known = known or {}
         b, mapping = self.b, dict(zip(block.params, args, strict=True))
         active = self.activity.varied_values(block, varied)
         tape: list[tuple[Op, Op, _Stacks | None]] = []
         for op in block.ops:
             followed = any(r in active for r in op.results)
-            if followed and op.name in ("while", "for"):
+            if op.results and op.results[0] in known:
+                mapping[op.result] = known[op.result]
+                operands = tuple(mapping[v] for v in op.operands)
+                copied = Op(op.name, operands, (known[op.result],), op.attrs, (), op.locs)
+                if followed:
+                    tape.append((op, copied, None))
+            elif followed and op.name in ("while", "for"):
                 with b.at(op.locs):
-                    stacks = self._save_carries(op, mapping)
+                    stacks = self._save_carries(op, mapping, _dear(block, op))
                 tape.append((op, b.ops[-1], stacks))
             elif followed and op.name == "custom_vjp":
                 tape.append((op, op, self._run_forward(op, mapping)))
@@ -190,15 +211,19 @@ class Reverse:
         made = iter(self.b.inline(op.regions[2], [*residuals, *given]))
         return [next(made) if is_differentiable(v.type) else None for v in op.operands]
 
-    def _save_carries(self, op: Op, mapping: dict[Value, Value]) -> _Stacks:
-        """The forward loop, with a list for each carry and, for a `while`, a count of its trips."""
+    def _save_carries(
+        self, op: Op, mapping: dict[Value, Value], saved: tuple[Value, ...]
+    ) -> _Stacks:
+        """The forward loop, with a list for each carry and each of the values `saved` of its body
+        and, for a `while`, a count of its trips.
+        """
         b = self.b
         start, lead = carries_start(op), LEADING[op.name]
         args = [mapping[v] for v in op.operands]
         consts, carries = args[lead:start], args[start:]
         counting = op.name == "while"
         extra = [b.constant(0, DType.I64)] if counting else []
-        extra += [b.zeros(ListType(c.type)) for c in carries]
+        extra += [b.zeros(ListType(v.type)) for v in (*carries, *saved)]
         n = len(extra)
 
         def wrap(region: Block, index: int, grow: bool) -> Block:
@@ -206,16 +231,18 @@ class Reverse:
             fixed = index + len(consts)
             own = region.params
             inner = Builder([p.type for p in (*own[:fixed], *extra, *own[fixed:])], op.locs)
-            count, saved = (
-                inner.params[fixed : fixed + int(counting)],
-                inner.params[fixed + int(counting) : fixed + n],
-            )
-            outs = inner.inline(region, [*inner.params[:fixed], *inner.params[fixed + n :]])
+            now = inner.params[fixed + n :]
+            made = dict(zip(own, (*inner.params[:fixed], *now), strict=True))
+            for step in region.ops:
+                inner.copy(step, made)
+            outs = [made[r] for r in region.results]
             if not grow:
                 return inner.finish(outs)
+            at = fixed + int(counting)
+            count, lists = inner.params[fixed:at], inner.params[at : fixed + n]
             more = [inner("add", c, inner.constant(1, DType.I64)) for c in count]
-            now = inner.params[fixed + n :]
-            more += [inner("list_push", s, x) for s, x in zip(saved, now, strict=True)]
+            kept = (*now, *(made[v] for v in saved))
+            more += [inner("list_push", s, x) for s, x in zip(lists, kept, strict=True)]
             return inner.finish([*more, *outs])
 
         index = 1 if op.name == "for" else 0
@@ -224,7 +251,7 @@ class Reverse:
         ]
         made = b.emit(op.name, (*args[:start], *extra, *carries), op.attrs, regions)
         mapping.update(zip(op.results, made[n:], strict=True))
-        return _Stacks(made[0] if counting else None, made[int(counting) : n])
+        return _Stacks(made[0] if counting else None, made[int(counting) : n], saved)
 
     def _reverse_loop(
         self, op: Op, copied: Op, stacks: _Stacks, cts: list[Maybe], varied: list[bool]
@@ -292,9 +319,11 @@ class Reverse:
 
         flags = [False] * len(index) + varied[lead:start] + list(moving)
         reverse = Reverse(inner, self.activity)
-        xs = [x for _, x in pops]
+        popped = [x for _, x in pops]
+        xs = popped[: len(popped) - len(stacks.saved)]
+        known = dict(zip(stacks.saved, popped[len(xs) :], strict=True))
         cts = [given.get(k) for k in range(len(op.results))]
-        _, grads = reverse.run(body, [*index, *args, *xs], cts, flags)
+        _, grads = reverse.run(body, [*index, *args, *xs], cts, flags, known)
         by_const, by_carry = grads[len(index) :][: len(args)], grads[len(index) + len(args) :]
         after = [
             inner.zeros(t) if (g := by_carry[k]) is None else g
@@ -305,3 +334,24 @@ class Reverse:
             for k, total in zip(summed, before, strict=True)
         ]
         return inner.finish([*(rest for rest, _ in pops), *after, *totals])
+
+
+def _dear(block: Block, loop: Op) -> tuple[Value, ...]:
+    """The values of a loop's body that are saved for its reverse; none where the number of trips is
+    not known, as in the segments that `checkpoint` makes.
+    """
+    constants = {op.results[0]: op for op in block.ops if op.name == "constant"}
+    if loop.name != "for" or any(v not in constants for v in loop.operands[:2]):
+        return ()
+    lo, hi = (int(constants[v].attrs["value"]) for v in loop.operands[:2])
+    room = SAVED_BYTES_MAX // max(hi - lo, 1)
+    found: list[Value] = []
+    for op in loop.regions[0].ops:
+        if op.regions or len(op.results) != 1 or not isinstance(op.results[0].type, TensorType):
+            continue
+        size = op.result.tensor.nbytes
+        work = PRIMITIVES[op.name].cost(op)
+        if 0 < size <= room and work >= SAVED_WORK_MIN * size and op.result.dtype.is_float:
+            found.append(op.result)
+            room -= size
+    return tuple(found)
