@@ -77,6 +77,10 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             _need(scenario, path),
             drawers=source.drawers,
             held_out_alphabets=source.held_out_alphabets,
+            turns=source.turns,
+            dealt=data.Dealt(source.characters_each, source.held_out_characters, scenario.seed)
+            if source.devices == "characters"
+            else None,
         )
     if isinstance(source, ShakespeareData):
         return data.shakespeare(

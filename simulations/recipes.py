@@ -16,7 +16,18 @@ from ..core import learn
 from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
 from ..core.learn import Algorithm, Classification, Episodes, EpisodeTable, Samples, SampleSet
-from ..core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, Optimizer, adagrad, adam, sgd, yogi
+from ..core.nn import (
+    CharLstm,
+    FedAvgCnn,
+    Mlp,
+    NormalisedMlp,
+    OmniglotNet,
+    Optimizer,
+    adagrad,
+    adam,
+    sgd,
+    yogi,
+)
 from ..core.user_code import load_function
 from . import algorithms, settings
 from .scenario import Scenario
@@ -85,7 +96,8 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
         return lambda key: own(key, shape, classes)
     if isinstance(model, settings.MlpModel):
         inputs, hidden = int(np.prod(shape)), model.hidden
-        return lambda key: Mlp.init(key, inputs, hidden, classes)
+        kind = NormalisedMlp if model.batch_norm else Mlp
+        return lambda key: kind.init(key, inputs, hidden, classes)
     if isinstance(model, settings.LstmModel):
         embedding, width, layers = model.embedding, model.hidden, model.layers
         return lambda key: CharLstm.init(key, classes, embedding, width, layers)
@@ -107,8 +119,8 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
             f"the omniglot model reads images of 16 to 31 pixels a side, not {height} x {width}",
             "use the cnn model",
         )
-    filters = model.filters
-    return lambda key: OmniglotNet.init(key, channels, filters, classes)
+    filters, strided = model.filters, model.strided
+    return lambda key: OmniglotNet.init(key, channels, filters, classes, strided=strided)
 
 
 #: The catalogue by the names that scenarios have for it.

@@ -247,6 +247,8 @@ class Evaluation(Table):
     """Measure after every so many rounds, and after the last."""
     devices: int | None = Field(default=None, ge=1, le=DEVICES_MAX)
     """Measure on so many devices (the held-out ones among them). Absent: on all."""
+    episodes: int = Field(default=5, ge=1, le=10_000)
+    """Few-shot: a device's accuracy is the mean over so many episodes."""
     federated: bool = False
     """Have devices judge the model through the protocol too, as a deployment does."""
     cohort: int | None = Field(default=None, ge=1, le=100_000)

@@ -114,7 +114,9 @@ class HarData(Table):
 
 
 class OmniglotData(Table):
-    """Few-shot characters: a device is one alphabet drawn by a few people."""
+    """Few-shot characters: a device is one alphabet drawn by a few people, or some characters of
+    any alphabets.
+    """
 
     source: Literal["omniglot"] = "omniglot"
     """Where the data comes from."""
@@ -128,8 +130,18 @@ class OmniglotData(Table):
     """Drawings of each character to be judged by; `shots + queries` is at most `drawers`."""
     drawers: int = Field(default=4, ge=2, le=20)
     """People on one device."""
+    devices: Literal["alphabets", "characters"] = "alphabets"
+    """What a device holds: an alphabet, or `characters` drawn at random among all alphabets, as
+    few-shot learning is judged in papers.
+    """
     held_out_alphabets: int = Field(default=2, ge=0, le=100)
     """The devices of the last alphabets never train: their characters are new."""
+    characters_each: int = Field(default=24, ge=2, le=10_000)
+    """Devices of `characters`: about so many on each."""
+    held_out_characters: int = Field(default=62, ge=0, le=10_000)
+    """Devices of `characters`: so many, drawn at random, are on devices that never train."""
+    turns: int = Field(default=1, ge=1, le=4)
+    """Each character turned by so many quarters, from none, is so many characters; 4 in papers."""
     episodes: int = Field(default=4, ge=1, le=1000)
     """Episodes a device trains on in one pass."""
 
@@ -222,6 +234,8 @@ class MlpModel(Table):
         default=(64,), strict=False, max_length=16
     )
     """Units of each hidden layer; none: softmax regression."""
+    batch_norm: bool = False
+    """Whether hidden layers are normalised by the batch, as few-shot learners are."""
     classes: int | None = Field(default=None, ge=2, le=65_536)
     """Labels to tell apart. Absent: as many as the data has."""
 
@@ -236,12 +250,14 @@ class CnnModel(Table):
 
 
 class OmniglotModel(Table):
-    """The four-convolution few-shot network of the MAML paper, with batch normalisation."""
+    """The four-convolution few-shot network, with batch normalisation."""
 
     name: Literal["omniglot"] = "omniglot"
     """Which model."""
     filters: int = Field(default=64, ge=1, le=1024)
     """Channels of each convolution."""
+    strided: bool = False
+    """Whether convolutions have a stride in place of pooling after them: a quarter of the work."""
 
 
 class LstmModel(Table):

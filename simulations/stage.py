@@ -36,8 +36,6 @@ from .report import spread_of
 from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
 from .scenario import MASKED_MIN, Link, Scenario
 
-#: Episodes that a device's few-shot accuracy is the mean of.
-EPISODES_JUDGED = 5
 #: Masks by AES, which nearly every processor has instructions for.
 SUITE = 1
 #: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
@@ -223,7 +221,7 @@ class Stage:
     ) -> tuple[Score, Score]:
         few_shot = isinstance(self.scenario.data, settings.OmniglotData)
         before, after = [], []
-        for episode in range(EPISODES_JUDGED if few_shot else 1):
+        for episode in range(self.scenario.evaluation.episodes if few_shot else 1):
             # The same key each round: curves then differ by what was learnt, not by what was drawn.
             key = _key(self.scenario.seed, EVALUATION_STREAM, device, episode)
             own = self.runtime.personalise(state, self.arrays[device], key, kept)

@@ -5,13 +5,14 @@ so.
 from .arrays import Labelled, Partition, digits, federate, npz
 from .federated import DataCard, DeviceData, EpisodeData, FederatedData
 from .logistic import logistic
-from .omniglot import omniglot
+from .omniglot import Dealt, omniglot
 from .published import cifar10, har, idx
 from .shakespeare import shakespeare
 from .synthetic import synthetic
 
 __all__ = [
     "DataCard",
+    "Dealt",
     "DeviceData",
     "EpisodeData",
     "FederatedData",

@@ -6,6 +6,9 @@ server moves the initialisation towards the mean of where they end, by the step 
 
 In steps it is federated averaging. What differs is what it means by them: a fixed number of inner
 steps however much data a device has, every task of the same weight, and a server's step below one.
+Steps need batches that differ: what Reptile learns is what the gradients of a task's batches have
+in common (section 5.1), so of a few-shot task it also sees the rows that others judge by, as in the
+paper's experiments ("train shots").
 """
 
 from __future__ import annotations
@@ -36,5 +39,5 @@ class Reptile(Algorithm):
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
-        batch = task.source.adaptation(data, order, step)
+        batch = task.source.pieces(data, order, step)
         return value_and_grad(task.loss)(current, batch)

@@ -59,6 +59,28 @@ class Mlp:
 
 
 @module
+class NormalisedMlp:
+    """Dense layers with batch normalisation and relu between; with hidden sizes (256, 128, 64, 64)
+    the few-shot network without convolutions of Finn et al. 2017, section 5.2.
+    """
+
+    norms: tuple[BatchNorm, ...]  # first: the last leaves are the head's, as everywhere
+    layers: tuple[Dense, ...]
+
+    @staticmethod
+    def init(key: Tensor, inputs: int, hidden: Sequence[int], outputs: int) -> NormalisedMlp:
+        norms = tuple(BatchNorm.init(size) for size in hidden)
+        return NormalisedMlp(norms, Mlp.init(key, inputs, hidden, outputs).layers)
+
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+        """f32[N, ...] -> f32[N, outputs]; what a row holds is read as one flat vector."""
+        x = x.reshape(x.shape[0], -1)
+        for layer, norm in zip(self.layers[:-1], self.norms, strict=True):
+            x = functional.relu(norm(layer(x), weight))
+        return self.layers[-1](x)
+
+
+@module
 class FedAvgCnn:
     """The CNN of McMahan et al. 2017, section 3: two 5x5 convolutions (32, 64), each pooled 2x2,
     and 512 units.
@@ -94,30 +116,36 @@ class FedAvgCnn:
 
 @module
 class ConvBlock:
-    """3x3 convolution, batch normalisation, relu, 2x2 max pooling."""
+    """3x3 convolution, batch normalisation, relu, and where the convolution has no stride 2x2 max
+    pooling.
+    """
 
     conv: Conv
     norm: BatchNorm
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        return functional.max_pool(functional.relu(self.norm(self.conv(x), weight)), 2)
+        x = functional.relu(self.norm(self.conv(x), weight))
+        return functional.max_pool(x, 2) if self.conv.stride == 1 else x
 
 
 @module
 class OmniglotNet:
-    """Four blocks of 64 filters and a linear head: the few-shot network of Vinyals et al. 2016 and
-    Finn et al. 2017.
+    """Four blocks of 64 filters and a linear head: the few-shot network of Vinyals et al. 2016.
+    Strided, its convolutions halve the image and nothing is pooled but what is left at the end,
+    as Finn et al. 2017 have it for Omniglot: a quarter of the work.
     """
 
     blocks: tuple[ConvBlock, ...]
     head: Dense
 
     @staticmethod
-    def init(key: Tensor, channels: int, filters: int, outputs: int) -> OmniglotNet:
-        keys = random.split(key, 5)
+    def init(
+        key: Tensor, channels: int, filters: int, outputs: int, *, strided: bool = False
+    ) -> OmniglotNet:
+        keys, stride = random.split(key, 5), 2 if strided else 1
         blocks = tuple(
             ConvBlock(
-                Conv.init(keys[i], 3, channels if i == 0 else filters, filters),
+                Conv.init(keys[i], 3, channels if i == 0 else filters, filters, stride=stride),
                 BatchNorm.init(filters),
             )
             for i in range(4)
@@ -125,10 +153,12 @@ class OmniglotNet:
         return OmniglotNet(blocks, Dense.init(keys[4], filters, outputs))
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        """f32[N, 28, 28, C] -> f32[N, outputs]; four halvings of 28 leave one pixel."""
+        """f32[N, 28, 28, C] -> f32[N, outputs]; four halvings of 28 leave one pixel, or with
+        strides two by two, which are averaged.
+        """
         for block in self.blocks:
             x = block(x, weight)
-        return self.head(x.reshape(x.shape[0], -1))
+        return self.head(functional.global_avg_pool(x))
 
 
 @module

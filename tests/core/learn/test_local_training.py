@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from delian.core.backends import compile_function
 from delian.core.learn import Batch, Classification, FedAvg, Samples, SampleSet
-from delian.core.nn import CharLstm, FedAvgCnn, Mlp, OmniglotNet, sgd
+from delian.core.nn import CharLstm, FedAvgCnn, Mlp, NormalisedMlp, OmniglotNet, sgd
 
 torch = pytest.importorskip("torch", reason="torch is the judge here and is not installed")
 F = torch.nn.functional
@@ -58,6 +58,25 @@ def omniglot(p: list[Any], x: Any) -> Any:
     return x.reshape(len(x), -1) @ p[16] + p[17]
 
 
+def strided(p: list[Any], x: Any) -> Any:
+    x = channels_first(x)
+    for i in range(4):
+        k, bias, scale, shift = p[4 * i : 4 * i + 4]
+        # An even image is filled up at its end, an odd one at both ends.
+        x = F.pad(x, (x.shape[-1] % 2, 1) * 2)
+        x = F.conv2d(x, kernel(k), bias, stride=2)
+        x = torch.relu(F.batch_norm(x, None, None, scale, shift, training=True))
+    return x.mean((2, 3)) @ p[16] + p[17]
+
+
+def normalised_mlp(p: list[Any], x: Any) -> Any:
+    x = x.reshape(len(x), -1)
+    for i in range(2):
+        x = x @ p[4 + 2 * i] + p[5 + 2 * i]
+        x = torch.relu(F.batch_norm(x, None, None, p[2 * i], p[2 * i + 1], training=True))
+    return x @ p[8] + p[9]
+
+
 def lstm(p: list[Any], x: Any) -> Any:
     h = p[0][x]
     for layer in range(2):
@@ -96,6 +115,20 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], SampleSet, int, f
     "omniglot": (
         lambda key: OmniglotNet.init(key, 1, 64, 5),
         omniglot,
+        images(28, 13, 5),
+        5,
+        1 / 255,
+    ),
+    "strided": (
+        lambda key: OmniglotNet.init(key, 1, 32, 5, strided=True),
+        strided,
+        images(28, 13, 5),
+        5,
+        1 / 255,
+    ),
+    "normalised_mlp": (
+        lambda key: NormalisedMlp.init(key, 784, (64, 32), 5),
+        normalised_mlp,
         images(28, 13, 5),
         5,
         1 / 255,

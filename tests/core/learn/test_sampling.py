@@ -105,3 +105,18 @@ def test_an_episode_draws_other_hands_to_judge_by() -> None:
         judged = judge.x[:, 0, 0, 0].astype(int)
         assert list(judged // 10) == list(np.repeat(characters, 2))
         assert not set(drawn) & set(judged)
+
+
+def test_pieces_go_round_one_episode_s_drawings_a_few_of_each_character_a_step() -> None:
+    images = np.zeros((6, 4, 2, 2), np.uint8)
+    images[...] = (np.arange(6)[:, None] * 10 + np.arange(4))[:, :, None, None]
+    table = EpisodeTable(images, np.array(6))
+    source = Episodes(ways=3, shots=1, queries=2, per_pass=4, scale=1.0)
+    order = dl.random.key(9)
+    steps = [source.pieces(table, order, step) for step in range(4)]
+    drawn = [piece.x[:, 0, 0, 0].astype(int).tolist() for piece in steps]
+    adapt, judge = source.episode(table, order, 0)
+    episode = {*adapt.x[:, 0, 0, 0].astype(int), *judge.x[:, 0, 0, 0].astype(int)}
+    assert {d for each in drawn for d in each} == episode and drawn[3] == drawn[0]
+    assert drawn[0] == adapt.x[:, 0, 0, 0].astype(int).tolist()
+    assert all(piece.y.tolist() == [0, 1, 2] for piece in steps)
