@@ -2,7 +2,7 @@
 
 The functions take tensors of one shape. NumPy's rules hold: integers divided by zero give 0, the
 smallest divided by -1 wraps, NaN goes through `max` and `min`, and a shift by the width or more is
-as if by infinite precision. On u32, kept in int64, `lower` brings back what may leave its range.
+as if by infinite precision. What depends on the sign is given u32 as int64 (`lower`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...ir import DType, ListType, TensorType, Type
-from .tensors import TORCH, Tensor, low32
+from ...ir import ListType, Type
+from .tensors import TORCH, Tensor
 
 
 class Cell(NamedTuple):
@@ -106,9 +106,8 @@ def add(a: Any, b: Any) -> Any:
         sums.append(add(left.top, right.top))
         left, right = left.below, right.below
     cell = right if left is None else left
-    wraps = isinstance(a.element, TensorType) and a.element.dtype is DType.U32
     for value in reversed(sums):
-        cell = Cell(low32(value) if wraps else value, cell)
+        cell = Cell(value, cell)
     return a._replace(cell=cell)
 
 

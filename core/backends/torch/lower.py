@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...errors import DelianError
@@ -23,7 +24,7 @@ from ...ir import Block, DType, ListType, Op, Value
 from . import elementwise, lists, moves, products, sums
 from .graphs import GraphedLoop
 from .options import Options
-from .tensors import TORCH, bitcast, convert, low32, to_tensor
+from .tensors import TORCH, bitcast, bits32, convert, to_tensor, unsigned
 
 #: A region ready to be called: tensors (and lists) to a tuple of them.
 Body = Callable[..., tuple[Any, ...]]
@@ -71,13 +72,15 @@ PRODUCTS: Mapping[str, Callable[..., Any]] = {
     "grouped_conv_weight_grad": products.conv_weight_grad,
 }
 _SHIFTS = ("shl", "shr")
-#: What can leave the range of u32 when done on int64.
-_WRAPS = frozenset(
+#: What depends on the sign: u32 is given to them as int64.
+_SIGNED = frozenset(
     (
-        *("neg", "not", "add", "sub", "mul", "shl", "dot", "reduce_sum", "reduce_prod", "cumsum"),
-        *("put_add", "put_along_add"),
+        *("abs", "sign", "max", "min", "floordiv", "mod", "lt", "le", "shr", "reduce_max"),
+        *("reduce_min", "argmax", "argmin", "argsort"),
     )
 )
+#: Their indices may be u32.
+_INDEXED = frozenset(("take", "put_add", "take_along", "put_along_add"))
 _BITS_A_BYTE = 8
 
 
@@ -86,11 +89,44 @@ def lower(block: Block, options: Options) -> Body:
 
     Raises DelianError for a primitive that has no lowering.
     """
-    made = _Graph(options).build(block)
-    if options.compile and is_straight(block):
-        compiled: Body = torch.compile(made, fullgraph=True, dynamic=False)
+    if not options.compile:
+        return _Graph(options).build(block)
+    if is_straight(block):
+        compiled: Body = torch.compile(_Graph(options).build(block), fullgraph=True, dynamic=False)
         return compiled
-    return made
+    return _Graph(options, _stretches(block)).build(block)
+
+
+#: Fewer operations than this in a row are not worth a compiler's time.
+_STRETCH_MIN = 4
+
+
+def _stretches(block: Block) -> dict[Op, Block]:
+    """The runs of operations without regions and lists, as blocks of their own, by their last
+    operation. What they take are the values from outside, what they give all that is used later.
+    """
+    runs: list[list[Op]] = [[]]
+    for op in block.ops:
+        lists_in = any(isinstance(v.type, ListType) for v in (*op.operands, *op.results))
+        if op.regions or lists_in:
+            runs.append([])
+        else:
+            runs[-1].append(op)
+    uses: dict[Value, int] = {}
+    for v in (*(v for op in block.ops for v in op.operands), *block.results):
+        uses[v] = uses.get(v, 0) + 1
+    out = {}
+    for run in runs:
+        if len(run) < _STRETCH_MIN:
+            continue
+        made = dict.fromkeys(r for op in run for r in op.results)
+        inside: dict[Value, int] = {}
+        for v in (v for op in run for v in op.operands):
+            inside[v] = inside.get(v, 0) + 1
+        params = tuple([v for v in inside if v not in made])
+        results = tuple([v for v in made if uses.get(v, 0) > inside.get(v, 0)])
+        out[run[-1]] = Block(params, run, results)
+    return out
 
 
 def is_straight(block: Block) -> bool:
@@ -101,8 +137,12 @@ def is_straight(block: Block) -> bool:
 
 
 class _Graph:
-    def __init__(self, options: Options) -> None:
+    """Builds one graph. stretches: parts that are compiled apart, by their last operation."""
+
+    def __init__(self, options: Options, stretches: Mapping[Op, Block] | None = None) -> None:
         self.options = options
+        self.stretches = stretches or {}
+        self.apart = {op for part in self.stretches.values() for op in part.ops}
         self.graph = torch.fx.Graph()
         self.nodes: dict[Value, Any] = {}
         self.constants: dict[str, Any] = {}
@@ -113,25 +153,42 @@ class _Graph:
         for i, param in enumerate(block.params):
             self.nodes[param] = self.graph.placeholder(f"p{i}")
         for op in block.ops:
-            self._add(op)
+            if op in self.stretches:
+                self._stretch(self.stretches[op])
+            elif op not in self.apart:
+                self._add(op)
         self.graph.output(tuple([self.nodes[r] for r in block.results]))
         module: Body = torch.fx.GraphModule(self.constants, self.graph, "Program")
         return module
+
+    def _stretch(self, part: Block) -> None:
+        compiled = torch.compile(_Graph(self.options).build(part), fullgraph=True, dynamic=False)
+        operands = tuple([self.nodes[v] for v in part.params])
+        made = self.graph.call_function(_fixed(compiled, name="stretch"), operands)
+        for k, result in enumerate(part.results):
+            self.nodes[result] = self.graph.call_function(_item, (made, k))
 
     def _add(self, op: Op) -> None:
         if op.name == "constant":
             return self._constant(op)
         function, keywords = self._call(op)
-        operands = tuple([self.nodes[v] for v in op.operands])
+        operands = tuple([self._operand(op, i) for i in range(len(op.operands))])
         made = self.graph.create_node("call_function", function, operands, dict(keywords), op.name)
         if len(op.results) == 1 and not op.regions:
             (result,) = op.results
-            wraps = op.name in _WRAPS and result.dtype is DType.U32
-            self.nodes[result] = self.graph.call_function(low32, (made,)) if wraps else made
+            wide = op.name in _SIGNED and result.dtype is DType.U32
+            self.nodes[result] = self.graph.call_function(bits32, (made,)) if wide else made
             return None
         for k, result in enumerate(op.results):
             self.nodes[result] = self.graph.call_function(_item, (made, k))
         return None
+
+    def _operand(self, op: Op, i: int) -> Any:
+        value = op.operands[i]
+        wide = op.name in _SIGNED or (op.name in _INDEXED and i == 1)
+        if wide and value.dtype is DType.U32:
+            return self.graph.call_function(unsigned, (self.nodes[value],))
+        return self.nodes[value]
 
     def _constant(self, op: Op) -> None:
         value = op.attrs["value"]
@@ -139,7 +196,8 @@ class _Graph:
         self.constants[name] = to_tensor(value, self.options.device)
         self.nodes[op.result] = self.graph.get_attr(name)
         if value.shape == () and not op.result.dtype.is_half:
-            self.known[op.result] = value.item()
+            bits = value.view(np.int32) if op.result.dtype is DType.U32 else value
+            self.known[op.result] = bits.item()
 
     def _call(self, op: Op) -> Call:
         attrs = op.attrs
@@ -154,15 +212,15 @@ class _Graph:
             return PRODUCTS[op.name], {**attrs, "bf16": self.options.bf16}
         if op.name in _REGIONS:
             return _REGIONS[op.name](op, self.options), {}
-        source = op.operands[0].dtype if op.name in ("convert", "bitcast") else DType.BOOL
-        return self._special(op, source)
+        return self._special(op)
 
-    def _special(self, op: Op, source: DType) -> Call:
+    def _special(self, op: Op) -> Call:
         attrs, device = op.attrs, self.options.device
         match op.name:
-            case "convert" | "bitcast":
-                function = convert if op.name == "convert" else bitcast
-                return _fixed(function, source=source, target=attrs["dtype"]), {}
+            case "convert":
+                return _fixed(convert, source=op.operands[0].dtype, target=attrs["dtype"]), {}
+            case "bitcast":
+                return _fixed(bitcast, target=attrs["dtype"]), {}
             case "iota":
                 kind = TORCH[attrs["dtype"]]
                 where = {"shape": attrs["shape"], "axis": attrs["axis"], "device": device}
@@ -186,13 +244,13 @@ def _item(results: Sequence[Any], k: int) -> Any:
     return results[k]
 
 
-def _fixed(function: Callable[..., Any], **keywords: Any) -> Callable[..., Any]:
-    """The function with keywords that a graph's text cannot show."""
+def _fixed(function: Callable[..., Any], name: str = "", **keywords: Any) -> Callable[..., Any]:
+    """The function with keywords that a graph's text cannot show, by a name that it can."""
 
     def fixed(*args: Any) -> Any:
         return function(*args, **keywords)
 
-    fixed.__name__ = function.__name__
+    fixed.__name__ = name or function.__name__
     return fixed
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .tensors import Tensor, low32
+from .tensors import Tensor
 
 # Threefry-2x32's: rotation distances of eight rounds, and the word that the third key is made with.
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
@@ -45,7 +45,7 @@ def dot(
     free_b = [i for i in range(b.dim()) if i not in (*contract_b, *batch_b)]
     batch = [a.shape[i] for i in batch_a]
     rows, columns = [a.shape[i] for i in free_a], [b.shape[i] for i in free_b]
-    inner, count = math.prod(a.shape[i] for i in contract_a), math.prod(batch)
+    inner, count = math.prod([a.shape[i] for i in contract_a]), math.prod(batch)
     left = a.permute([*batch_a, *free_a, *contract_a]).reshape(count, math.prod(rows), inner)
     right = b.permute([*batch_b, *contract_b, *free_b]).reshape(count, inner, math.prod(columns))
     product = _matmul(_narrowed(left, bf16), _narrowed(right, bf16)).to(a.dtype)
@@ -163,16 +163,18 @@ def slogdet(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def threefry(k0: Tensor, k1: Tensor, c0: Tensor, c1: Tensor) -> tuple[Tensor, Tensor]:
-    """On u32 in int64: sums are cut where a shift to the right would see what is above."""
+    """In place where it can be: without a compiler each line is a pass over memory."""
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
-    x, y = low32(c0 + k0), low32(c1 + k1)
+    x, y = c0 + k0, c1 + k1
     for i in range(_ROUNDS):
-        x = low32(x + y)
+        x.add_(y)
         distance = _ROTATIONS[i % len(_ROTATIONS)]
-        y = low32(y << distance) | (y >> (_WORD - distance))
-        y = y ^ x
+        left = y << distance
+        # int32 shifts its sign in: what comes from the left is masked off.
+        y.bitwise_right_shift_(_WORD - distance).bitwise_and_((1 << distance) - 1)
+        y.bitwise_or_(left).bitwise_xor_(x)
         if i % _ROUNDS_A_KEY == _ROUNDS_A_KEY - 1:
             n = i // _ROUNDS_A_KEY + 1
-            x = low32(x + keys[n % 3])
-            y = low32(y + keys[(n + 1) % 3] + n)
+            x.add_(keys[n % 3])
+            y.add_(keys[(n + 1) % 3]).add_(n)
     return x, y

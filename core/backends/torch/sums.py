@@ -23,7 +23,7 @@ def reduce_prod(x: Tensor, *, axes: Sequence[int]) -> Tensor:
     if not axes:
         return x
     kept = [i for i in range(x.dim()) if i not in axes]
-    count = math.prod(x.shape[i] for i in axes)
+    count = math.prod([x.shape[i] for i in axes])
     rows = x.permute([*kept, *axes]).reshape([*(x.shape[i] for i in kept), count])
     return torch.prod(rows, dim=-1, dtype=x.dtype)
 
