@@ -70,7 +70,8 @@ class CohortsMachine(RoundsMachine):
         if not is_owed:
             return _T.SUM_AGAIN, message
         whole = not message.part and not message.more
-        fits = whole and self._of(message).fits(message, self._ring(self._of(message)))
+        cohort, content = self._of(message), self._content(message)
+        fits = whole and cohort.fits(message, content, self._ring(cohort))
         return (_T.SUM if fits else _T.BAD_SUM), message
 
     def _has_session(self, message: Any) -> bool:
@@ -182,7 +183,8 @@ class CohortsMachine(RoundsMachine):
         if self.state.evaluates:
             super().add(message)
             return
-        self._of(message).add(message, self._ring(self._of(message)))
+        cohort = self._of(message)
+        cohort.add(message, self._content(message), self._ring(cohort))
         self.ack(message)
         self._free(self._of(message), message.edge)
         self._look()

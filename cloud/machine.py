@@ -140,6 +140,7 @@ class Coordinator(Machine[CoordinatorState]):
         self.identity = identity
         self.policy = policy or CoordinatorPolicy()
         self._machines: dict[int, RunMachine] = {}
+        self._pace_of: tuple[Any, ...] = ()  # what the pace was made of
 
     def snapshot(self) -> bytes:
         """The state, to be stored."""
@@ -358,6 +359,10 @@ class Coordinator(Machine[CoordinatorState]):
         return sum(m.working() for m in self._active() if m.plan.run != run)
 
     def _keep_pace(self) -> None:
+        asks = (self.state.denied, [m.plan.run for m in self._active() if m.selects])
+        if self.state.pace is not None and asks == self._pace_of:
+            return  # plans do not change
+        self._pace_of = asks
         pace = self._pace()
         if pace != self.state.pace:
             self.changed = True

@@ -114,7 +114,7 @@ class RoundsMachine(RunMachine):
             return _T.SUM_AGAIN, message
         attempt = self._at_hand()
         whole = not message.part and not message.more
-        fits = whole and attempt.fits(message, self._ring(attempt))
+        fits = whole and attempt.fits(message, self._content(message), self._ring(attempt))
         return (_T.SUM if fits else _T.BAD_SUM), message
 
     def _read_timer(self, name: str) -> Trigger:
@@ -276,7 +276,7 @@ class RoundsMachine(RunMachine):
 
     def add(self, message: EdgeSum) -> None:
         attempt = self._at_hand()
-        attempt.add(message, self._ring(attempt))
+        attempt.add(message, self._content(message), self._ring(attempt))
         self.ack(message)
         self._after_report(message.edge)
 

@@ -18,6 +18,7 @@ from ..core.machine import Backoff, Machine
 from ..core.ports import (
     CLOUD,
     MS,
+    Content,
     DropBlob,
     Effect,
     Floats,
@@ -25,6 +26,7 @@ from ..core.ports import (
     Node,
     Outcome,
     ProgramStopped,
+    Received,
     Record,
     Rng,
     RunProgram,
@@ -309,6 +311,12 @@ class RunMachine(Machine[RunState]):
             go_on=go_on,
         )
         self.send(Node(Tier.EDGE, edge), flush)
+
+    def _content(self, message: EdgeSum) -> Content:
+        """What the EdgeSum at hand brings, in itself or beside it."""
+        event = self._event
+        beside = event.vector if isinstance(event, Received) else None
+        return message.sum if beside is None else beside
 
     def ack(self, message: EdgeSum) -> None:
         self.send(

@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from ..core.machine import Backoff
-from ..core.ports import SECOND, Vector
+from ..core.ports import SECOND, Content, Vector
 from ..core.privacy import ring
 from ..core.privacy.accounting import Budget
 from ..core.privacy.clipping import AdaptiveClip
@@ -185,8 +185,10 @@ class Attempt:
             for _, share in self.owing()
         )
 
-    def fits(self, message: EdgeSum, plan: ring.RingPlan) -> bool:
-        """Whether a sum is what its edge may send: of devices that were its own, each once."""
+    def fits(self, message: EdgeSum, content: Content, plan: ring.RingPlan) -> bool:
+        """Whether a sum is what its edge may send: of devices that were its own, each once.
+        content: its vectors.
+        """
         share = self.shares[message.edge]
         devices = list(message.devices)
         failed = [f.device for f in message.failures]
@@ -199,11 +201,11 @@ class Attempt:
             and open_still.issuperset(devices)
             and open_still.issuperset(failed)
             and not set(devices).intersection(failed)
-            and len(message.sum) == length
-            and all(ring.is_packed(one, plan) for one in _rows(message, plan))
+            and len(content) == length
+            and all(ring.is_packed(one, plan) for one in _rows(content, plan))
         )
 
-    def add(self, message: EdgeSum, plan: ring.RingPlan) -> None:
+    def add(self, message: EdgeSum, content: Content, plan: ring.RingPlan) -> None:
         """Takes in a sum that fits."""
         share = self.shares[message.edge]
         for failure in message.failures:
@@ -215,14 +217,13 @@ class Attempt:
         share.counted, share.later, share.flushed = share.later, 0, False
         share.over = not message.more
         if message.count and self.apart:
-            for device, content in zip(message.devices, _rows(message, plan), strict=True):
-                self.updates[device] = ring.unpacked(content, plan)
+            for device, one in zip(message.devices, _rows(content, plan), strict=True):
+                self.updates[device] = ring.unpacked(one, plan)
         elif message.count:
-            vector = ring.unpacked(message.sum, plan)
             if self.total is None:
-                self.total = vector
+                self.total = ring.unpacked(content, plan)
             else:
-                ring.add(self.total, vector)
+                ring.add_packed(self.total, content, plan)
 
     def lose(self, edge: int) -> None:
         """What the edge had is gone."""
@@ -232,10 +233,10 @@ class Attempt:
         share.over = True
 
 
-def _rows(message: EdgeSum, plan: ring.RingPlan) -> Iterator[bytes]:
+def _rows(content: Content, plan: ring.RingPlan) -> Iterator[memoryview]:
     """The vectors that a sum carries, each as it travels."""
-    size = plan.wire_bytes
-    return (message.sum[at : at + size] for at in range(0, len(message.sum), size))
+    size, whole = plan.wire_bytes, memoryview(content)
+    return (whole[at : at + size] for at in range(0, len(whole), size))
 
 
 @dataclass(slots=True)

@@ -137,7 +137,7 @@ class WaveMachine(RunMachine):
 
     def add(self, message: EdgeSum) -> None:
         state, wave = self.state, self._of(message)
-        wave.add(message, self._ring(wave))
+        wave.add(message, self._content(message), self._ring(wave))
         self.ack(message)
         answered = [*message.devices, *(f.device for f in message.failures)]
         self.roster.release(self.plan.run, message.edge, answered)

@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 
 from .ports import (
     CancelTimer,
+    Content,
     Effect,
     Event,
     Node,
@@ -89,6 +90,9 @@ class Machine(Generic[S]):
 
     rows: ClassVar[Index]
     node: Node
+    #: Whether the driver carries vectors beside messages (`Send.beside`), so that one that stays in
+    #: this process is not copied. A driver that does says so before the first event.
+    carries_beside: bool = False
 
     def __init__(self, state: S) -> None:
         self.state = state
@@ -171,8 +175,10 @@ class Machine(Generic[S]):
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)
 
-    def send(self, to: Node, message: Message, size: int = 0) -> None:
-        self._effects.append(Send(to, message, size))
+    def send(
+        self, to: Node, message: Message, size: int = 0, beside: Content | None = None
+    ) -> None:
+        self._effects.append(Send(to, message, size, beside))
 
     def set_timer(self, name: str, at: int) -> None:
         self._effects.append(SetTimer(name, at))

@@ -95,15 +95,16 @@ class Started:
 class Received:
     """A message has come. `sender` is what the transport has authenticated. encoded: the envelope
     that it came in, where the transport has it: a journal keeps that, and encodes nothing again.
-    digest: SHA-256 of `encoded`, where the transport has checked it. vector: of an Upload whose
-    vector was left out of `message`, where it is in `encoded`: a model is not copied to be read.
+    digest: SHA-256 of `encoded`, where the transport has checked it. vector: of an Upload or an
+    EdgeSum, where it was left out of `message`, because it is in `encoded` or came beside it
+    (`Send.beside`): a model is not copied to be read.
     """
 
     sender: Node
     message: Message
     encoded: Content = field(default=b"", compare=False, repr=False)
     digest: bytes = field(default=b"", compare=False, repr=False)
-    vector: memoryview | None = field(default=None, compare=False, repr=False)
+    vector: Content | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +185,15 @@ class Send:
     """Hand a message to the transport, which may lose it.
 
     size: bytes of the encoded message where the machine knows them, else 0: protobuf finds the size
-    of a message by encoding it, which costs a copy of a large one.
+    of a message by encoding it, which costs a copy of a large one. beside: the vector of an Upload
+    or an EdgeSum whose `message` lacks it; only where the driver carries such
+    (`Machine.carries_beside`). size counts it.
     """
 
     to: Node
     message: Message
     size: int = 0
+    beside: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """A machine's state as bytes and back: JSON with sorted keys, so that equal states have equal
 bytes.
 
-States are dataclasses of int, float, bool, str, bytes, None, enums, lists, tuples, dicts, u32
-vectors, protobuf messages and other such dataclasses; the type annotations say how to read them
-again. No pickle: a snapshot that was tampered with gives a wrong state or a SnapshotError, and runs
-nothing.
+States are dataclasses of int, float, bool, str, bytes (or views of such), None, enums, lists,
+tuples, dicts, u32 vectors, protobuf messages and other such dataclasses; the type annotations say
+how to read them again. No pickle: a snapshot that was tampered with gives a wrong state or a
+SnapshotError, and runs nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, int | str):
         return value
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, Message):
         return base64.b64encode(value.SerializeToString(deterministic=True)).decode()
@@ -97,7 +97,8 @@ def _read(hint: Any, value: Any) -> Any:
 
 
 def _read_union(arguments: tuple[Any, ...], value: Any) -> Any:
-    others = [a for a in arguments if a is not type(None)]
+    # A view is read again as the bytes that it shows.
+    others = [a for a in arguments if a not in (type(None), memoryview)]
     assert len(others) == 1, "a state's unions are X | None"
     return None if value is None else _read(others[0], value)
 

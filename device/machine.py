@@ -46,7 +46,7 @@ from ..core.ports import (
     wire_size,
 )
 from ..core.privacy.finishing import finished
-from ..core.privacy.ring import RingPlan, packed
+from ..core.privacy.ring import RingPlan, carried, packed
 from ..core.secagg import messages
 from ..core.secagg.identity import Identity
 from ..core.streams import device_key
@@ -453,16 +453,22 @@ class DeviceMachine(HelpedMachine):
         upload = Upload(
             run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
         )
+        plan = RingPlan.of(task.ring)
         key = np.array(device_key(task.rng_key, self.state.device), np.uint32)
-        whole = finished(vector, RingPlan.of(task.ring), task.rng_key, key)
+        whole = finished(vector, plan, task.rng_key, key)
         masked = self._mask_into(upload, whole)
         if masked is None:
             self.post(_T.SESSION_FAILED)
             return
-        content = packed(masked, RingPlan.of(task.ring))
-        self.state.upload_size = wire_size(upload, len(content))
-        upload.vector = content
-        self.state.upload = upload
+        state = self.state
+        if self.carries_beside:
+            state.beside = carried(masked, plan)
+            state.upload_size = wire_size(upload, len(state.beside))
+        else:
+            content = packed(masked, plan)
+            state.upload_size = wire_size(upload, len(content))
+            upload.vector = content
+        state.upload = upload
         self.resume_upload(None)
 
     def upload_held(self, _: object) -> None:
@@ -482,7 +488,7 @@ class DeviceMachine(HelpedMachine):
     def send_answer(self, _: object) -> None:
         state = self.state
         if state.upload is not None:
-            self.send(self.home, state.upload, state.upload_size)
+            self.send(self.home, state.upload, state.upload_size, state.beside or None)
             self._repeat(state.upload_size)
         else:
             assert state.failure is not None
@@ -525,6 +531,7 @@ class DeviceMachine(HelpedMachine):
             state.have.remove(weights)
             self.emit(DropBlob(weights))
         state.task = state.upload = state.failure = None
+        state.beside = b""
         if state.session is not None or state.helped:
             self._forget_session()
         self.cancel_timer("repeat")

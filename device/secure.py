@@ -222,13 +222,14 @@ class SessionMachine(Machine[DeviceState]):
             self.emit(CancelProgram(state.ticket))
         self._forget_session()
         self.cancel_timer("repeat")
-        state.upload, state.failure = None, self._failure(self._task(), NOT_IN_COHORT)
+        state.upload, state.beside = None, b""
+        state.failure = self._failure(self._task(), NOT_IN_COHORT)
         self.resume_upload(None)
 
     def stay(self, message: UploadAck) -> None:
         state, task = self.state, self._task()
         self._record_answer(message)
-        state.upload = state.failure = None
+        state.upload, state.beside, state.failure = None, b"", None
         self.cancel_timer("repeat")
         # From the end of its time on: as long again, in which the sums go up, and some more.
         state.ends_ns += task.time_ms * MS + self.policy.unmask_ns

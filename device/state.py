@@ -45,10 +45,11 @@ class DeviceState:
     numbers drawn. tries: sendings of what is now being repeated. have: digests in the store.
     bundles: those of the last tasks, the newest last. ends_ns: when the task's time is over. done:
     for each run the last (round, attempt) taken; neither it nor an earlier one is taken again.
-    secret: of which the next session's keys are made. session: the task's, where its updates are
-    masked. trained: the update that waits to be masked. polls: sendings of what the session waits
-    for now; unheard: sendings since its home was last heard of it. helped: of which the masks of
-    the task at hand are made, where helpers unmask it.
+    beside: the upload's vector, where the driver carries it beside the message. secret: of which
+    the next session's keys are made. session: the task's, where its updates are masked. trained:
+    the update that waits to be masked. polls: sendings of what the session waits for now; unheard:
+    sendings since its home was last heard of it. helped: of which the masks of the task at hand are
+    made, where helpers unmask it.
     """
 
     device: int
@@ -69,6 +70,7 @@ class DeviceState:
     bundles: list[bytes] = field(default_factory=list)
     upload: Upload | None = None
     upload_size: int = 0
+    beside: bytes | memoryview = field(default=b"", repr=False)
     failure: Failure | None = None
     done: dict[int, tuple[int, int]] = field(default_factory=dict)
     after_task_ms: tuple[int, int] = (1_000, 5_000)

@@ -146,7 +146,9 @@ class Collection(Machine[CollectionState]):
     def bytes_held(self) -> int:
         """Of sums: those on their way up, and what the running one takes in the end."""
         running = needed_bytes(self.state.task) if self.state.phase in (NEW, COLLECTING) else 0
-        return running + sum(len(out.sum) for out in self.state.outgoing.values())
+        state = self.state
+        held = sum(len(out.sum) for out in state.outgoing.values())
+        return running + held + sum(map(len, state.beside.values()))
 
     def left_ms(self, now: int) -> int:
         """What is left of the devices' time."""
@@ -390,14 +392,18 @@ class Collection(Machine[CollectionState]):
             more=more,
             seeds=[state.seeds[d] for d in devices if d in state.seeds],
         )
-        total = b""
+        total: Content = b""
         if state.total is not None:
-            total = ring.packed(state.total, ring.RingPlan.of(task.ring))
+            carry = ring.carried if self.carries_beside else ring.packed
+            total = carry(state.total, ring.RingPlan.of(task.ring))
         if state.apart:
             total = b"".join(state.apart[d] for d in devices)
         state.total, state.apart, state.seeds = None, {}, {}
         state.sizes[state.part] = wire_size(outgoing, len(total))
-        outgoing.sum = total
+        if self.carries_beside:
+            state.beside[state.part] = total
+        else:
+            outgoing.sum = bytes(total)
         state.outgoing[state.part] = outgoing
         state.sum_tries = 0
         self._send_sums([state.part])
@@ -408,7 +414,7 @@ class Collection(Machine[CollectionState]):
     def _send_sums(self, parts: list[int]) -> None:
         state = self.state
         for part in parts:
-            self.send(CLOUD, state.outgoing[part], state.sizes[part])
+            self.send(CLOUD, state.outgoing[part], state.sizes[part], state.beside.get(part))
         state.sum_tries += 1
         # What is on its way already delays what comes after it.
         pause = self.policy.backoff.pause(state.sum_tries, sum(state.sizes.values()))
@@ -417,6 +423,7 @@ class Collection(Machine[CollectionState]):
     def drop_sum(self, message: EdgeSumAck) -> None:
         state = self.state
         del state.outgoing[message.part], state.sizes[message.part]
+        state.beside.pop(message.part, None)
         if not state.outgoing:
             self._cancel("sum")
             if state.phase is REPORTING:
@@ -435,7 +442,7 @@ class Collection(Machine[CollectionState]):
     def end(self, _: object) -> None:
         state = self.state
         state.total, state.apart, state.seeds = None, {}, {}
-        state.outgoing, state.sizes = {}, {}
+        state.outgoing, state.sizes, state.beside = {}, {}, {}
         for name in ("round", "progress", "repeat", "sum"):
             self._cancel(name)
 

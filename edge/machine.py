@@ -456,6 +456,7 @@ class EdgeMachine(HelperMachine):
     def pass_on(self, collection: Collection) -> None:
         """Lets a collection handle the event at hand."""
         assert self._event is not None
+        collection.carries_beside = self.carries_beside
         self._effects += collection.handle(self._event, self.now)
         if collection.state.phase is Stage.OVER:
             self._retire(collection)

@@ -58,7 +58,8 @@ class CollectionState:
     FailureReason, in all parts. Of the part at hand: its number, who answered in it, how many of
     them are in the sum, and the running sum, or the updates apart, by device; where helpers unmask,
     the seeds of those in the sum. outgoing: part -> its sum, until it is acknowledged; sizes: those
-    messages' encoded bytes. tries: sendings of the task to silent devices; sum_tries: of the sums.
+    messages' encoded bytes; beside: their vectors, where the driver carries these beside messages.
+    tries: sendings of the task to silent devices; sum_tries: of the sums.
     """
 
     task: EdgeTask
@@ -77,6 +78,7 @@ class CollectionState:
     progress_due: bool = False
     outgoing: dict[int, EdgeSum] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
+    beside: dict[int, bytes | memoryview] = field(default_factory=dict)
     sum_tries: int = 0
 
 

@@ -1,12 +1,15 @@
 """Virtual time: one heap of what is to happen, in integer nanoseconds.
 
 Two things at the same nanosecond happen in the order in which they were scheduled, so a run is a
-function of its seed.
+function of its seed. What was called off stays in the heap until its time, or until `sweep`: a
+federation sets and calls off more timers than it fires, some of them for days ahead, and a heap
+that keeps them all grows with the run.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -39,3 +42,8 @@ class Schedule(Generic[T]):
         """
         self.now, sequence, item = heappop(self._heap)
         return sequence, item
+
+    def sweep(self, is_wanted: Callable[[int, T], bool]) -> None:
+        """Forgets each thing of which `is_wanted(number, item)` is false."""
+        self._heap = [entry for entry in self._heap if is_wanted(entry[1], entry[2])]
+        heapify(self._heap)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -72,12 +72,13 @@ from ..edge.state import EdgeState
 from .clock import Schedule
 from .fleet import DeviceProfile
 from .helping import edge_of, helpers_of, trust_in
-from .memory import keep_freed_memory
+from .memory import keep_freed_memory, undisturbed
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
+from .nodes import Host
 from .plan import FederationPlan
 from .records import HOP, UPWARDS, Evaluation, Result, RoundRecord, Tally, count
 from .trace import Trace
-from .training import Job, Jobs, Trained, Training
+from .training import Job, Jobs, Trained, Training, ahead_of
 
 #: The number of the run that is simulated.
 RUN = 1
@@ -87,43 +88,18 @@ SERVER_UPDATE_NS = SECOND // 10
 MASKS_NS = SECOND // 20
 #: In the first so many seconds of virtual time all devices come up.
 START_SPREAD_S = 2.0
+#: So few timers that were called off are not worth a look at the whole schedule.
+SWEPT_MIN = 1024
 
-
-class Host:
-    """A node of the simulation: its machine, and what a daemon would keep for it."""
-
-    __slots__ = (
-        "down",
-        "job",
-        "machine",
-        "muted",
-        "node",
-        "online",
-        "profile",
-        "store",
-        "timers",
-        "up",
-        "updates",
-    )
-
-    def __init__(self, node: Node, machine: Machine[Any], up: Channel, down: Channel) -> None:
-        self.node = node
-        self.machine = machine
-        self.up = up  # towards the cloud; the cloud's own are never used
-        self.down = down
-        self.online = False
-        self.muted = False
-        self.timers: dict[str, int] = {}
-        self.store: dict[bytes, Blob] = {}
-        self.job: tuple[int, Job] | None = None  # a device's
-        self.updates: set[int] = set()  # tickets of the cloud's programs, or an edge's
-        self.profile: DeviceProfile | None = None
+#: What happens, `action(number, *arguments)`: its number in the schedule comes first.
+Action: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class Federation:
     """One run of a plan. `run` once; `stop` from anywhere, a signal handler too.
 
-    observer: called with (virtual ns, host, event) before each event is handled.
+    observer: called with (virtual ns, host, event) before each event is handled. beside: whether
+    vectors go beside their messages, uncopied; False: in them, as between daemons.
     """
 
     def __init__(
@@ -133,20 +109,22 @@ class Federation:
         seed: int,
         threads: int = 1,
         observer: Callable[[int, Host, Event], None] | None = None,
+        beside: bool = True,
     ) -> None:
         self.plan = plan
         self.training = training
         self.seed = seed
         self.streams = Streams(seed)
-        self.schedule: Schedule[Callable[[int], None]] = Schedule()
+        self.schedule: Schedule[Action] = Schedule()
+        self._called_off = 0  # timers in the schedule that will do nothing
         self.trace = Trace()
         self.records: list[RoundRecord] = []
         self.evaluations: list[Evaluation] = []
         self.counts: Counter[str] = Counter()
         self.updates = 0
         self.hosts: dict[Node, Host] = {}
-        self._observer = observer
-        self._jobs = Jobs(threads)
+        self._observer, self._beside = observer, beside
+        self._jobs = Jobs(threads, ahead_of(plan.ring.nbytes))
         self._tally = Tally()
         self._stopping = threading.Event()
         self._sizes: dict[bytes, int] = {}
@@ -162,6 +140,7 @@ class Federation:
             CancelProgram: self._on_cancel_program,
             Record: self._on_record,
         }
+        self._fired: Callable[..., None] = self._fire  # one object, by which timers are known
         self._pending: list[tuple[Host, Event]] = []
         self._rounds_to_tell: list[RoundRecord] = []
         self._build()
@@ -181,17 +160,8 @@ class Federation:
         """
         keep_freed_memory()
         try:
-            while not self._stopping.is_set():
-                coordinator = self.hosts[CLOUD].machine.state
-                if RUN in coordinator.ended and not coordinator.runs:
-                    break
-                sequence, action = self.schedule.pop()
-                action(sequence)
-                while self._rounds_to_tell:
-                    record = self._rounds_to_tell.pop(0)
-                    self.records.append(record)
-                    if on_round is not None:
-                        on_round(record)
+            with undisturbed():
+                self._go(on_round)
         finally:
             self._jobs.cancel_all()
         ended = self.hosts[CLOUD].machine.state.ended.get(RUN)
@@ -208,6 +178,20 @@ class Federation:
             evaluations=tuple(self.evaluations),
             counts=dict(sorted(self.counts.items())),
         )
+
+    def _go(self, on_round: Callable[[RoundRecord], None] | None) -> None:
+        cloud, schedule, stopping = self.hosts[CLOUD], self.schedule, self._stopping
+        while not stopping.is_set():
+            state = cloud.machine.state
+            if not state.runs and RUN in state.ended:
+                break
+            sequence, (action, arguments) = schedule.pop()
+            action(sequence, *arguments)
+            while self._rounds_to_tell:
+                record = self._rounds_to_tell.pop(0)
+                self.records.append(record)
+                if on_round is not None:
+                    on_round(record)
 
     def order(self, at_ns: int, order: RunOrder) -> None:
         """Has the coordinator's operator give an order at a moment of virtual time. A further run
@@ -251,6 +235,7 @@ class Federation:
             Channel(link, link.up_mbps, self.streams, (*ids, 0)),
             Channel(link, link.down_mbps, self.streams, (*ids, 1)),
         )
+        machine.carries_beside = self._beside
         self.hosts[node] = host
         return host
 
@@ -318,25 +303,26 @@ class Federation:
 
     def _at(self, time: int, action: Callable[..., None], *arguments: Any) -> int:
         """Lets `action(number, *arguments)` happen at `time`."""
-        return self.schedule.at(time, lambda number: action(number, *arguments))
+        return self.schedule.at(time, (action, arguments))
 
     def _dispatch(self, host: Host, event: Event) -> None:
         """Hands an event to a machine and carries the effects out, and those of what they cause at
         once.
         """
-        self._pending.append((host, event))
-        while self._pending:
-            host, event = self._pending.pop(0)
-            now = self.schedule.now
+        now, pending, handled = self.schedule.now, self._pending, self._handled
+        while True:
             self.trace.add(now, host.node, event)
             if self._observer is not None:
                 self._observer(now, host, event)
             for effect in host.machine.handle(event, now):
-                self._handled[type(effect)](host, effect)
+                handled[type(effect)](host, effect)
+            if not pending:
+                return
+            host, event = pending.pop(0)
 
-    def _deliver(self, _: int, host: Host, sender: Node, message: Any) -> None:
+    def _deliver(self, _: int, host: Host, event: Received) -> None:
         if host.online and not host.muted:
-            self._dispatch(host, Received(sender, message))
+            self._dispatch(host, event)
         else:
             self._tally.lost += 1
 
@@ -344,6 +330,8 @@ class Federation:
         if host.timers.get(name) == number:
             del host.timers[name]
             self._dispatch(host, TimerFired(name))
+        else:
+            self._called_off -= 1
 
     def _finish(self, _: int, host: Host, ticket: int, job: Job, trained: bool) -> None:
         if host.job != (ticket, job):
@@ -353,7 +341,7 @@ class Federation:
         if trained:
             self.updates += 1
             self._tally.trained(host.node.number, outcome)
-            if isinstance(outcome, Trained):
+            if isinstance(outcome, Trained) and outcome.put_down is not None:
                 outcome.put_down()
         self._dispatch(host, ProgramFinished(ticket, outcome))
 
@@ -402,7 +390,9 @@ class Federation:
     def _go_down(self, host: Host) -> None:
         """The node's volatile part is gone: timers, and the program that it runs."""
         host.online = False
+        gone = len(host.timers)
         host.timers.clear()
+        self._call_off(gone)
         if host.job is not None:
             self._jobs.cancel(host.job[1])
         host.job = None
@@ -463,6 +453,7 @@ class Federation:
         old: EdgeState = host.machine.state
         state = EdgeState(old.edge, incarnation=old.incarnation + 1)
         host.machine = edge_of(state, self.plan.edge_policy, self.plan.secure, self.seed)
+        host.machine.carries_beside = self._beside
 
     def _restart_cloud(self, number: int) -> None:
         host = self.hosts[CLOUD]
@@ -475,13 +466,15 @@ class Federation:
     # ------------------------------------------------ effects
 
     def _on_send(self, host: Host, effect: Send) -> None:
-        self._carry(host, effect.to, effect.message, effect.size or effect.message.ByteSize())
+        message = effect.message
+        size = effect.size or message.ByteSize()
+        self._carry(host, effect.to, Received(host.node, message, vector=effect.beside), size)
 
     def _on_send_blob(self, host: Host, effect: SendBlob) -> None:
         blob = host.store[effect.digest]
-        self._carry(host, effect.to, blob, self._sizes[effect.digest])
+        self._carry(host, effect.to, Received(host.node, blob), self._sizes[effect.digest])
 
-    def _carry(self, host: Host, to: Node, message: Any, size: int) -> None:
+    def _carry(self, host: Host, to: Node, event: Received, size: int) -> None:
         tally, other, now = self._tally, self.hosts[to], self.schedule.now
         way = HOP[host.node.tier, to.tier]
         tally.bytes[way] += size
@@ -495,7 +488,7 @@ class Federation:
             tally.lost += 1
         for arrival in arrivals:
             tally.travel_ns[way] += arrival - now
-            self._at(arrival, self._deliver, other, host.node, message)
+            self.schedule.at(arrival, (self._deliver, (other, event)))
 
     def _on_store_blob(self, host: Host, effect: StoreBlob) -> None:
         blob = effect.blob
@@ -510,10 +503,28 @@ class Federation:
         host.store.pop(effect.digest, None)
 
     def _on_set_timer(self, host: Host, effect: SetTimer) -> None:
-        host.timers[effect.name] = self._at(effect.at, self._fire, host, effect.name)
+        name, timers = effect.name, host.timers
+        if name in timers:
+            self._call_off(1)
+        timers[name] = self.schedule.at(effect.at, (self._fired, (host, name)))
 
     def _on_cancel_timer(self, host: Host, effect: CancelTimer) -> None:
-        host.timers.pop(effect.name, None)
+        if host.timers.pop(effect.name, None) is not None:
+            self._call_off(1)
+
+    def _call_off(self, timers: int) -> None:
+        """Counts timers that will do nothing, and sweeps when most of what is scheduled is such."""
+        self._called_off += timers
+        if self._called_off > max(SWEPT_MIN, len(self.schedule) // 2):
+            self.schedule.sweep(self._is_wanted)
+            self._called_off = 0
+
+    def _is_wanted(self, number: int, item: Action) -> bool:
+        action, arguments = item
+        if action is not self._fired:
+            return True
+        host, name = arguments
+        return bool(host.timers.get(name) == number)
 
     def _on_run_program(self, host: Host, effect: RunProgram) -> None:
         works = {"server_update": self._update, "unmask": self._unmask, "masks": self._masks}
@@ -537,7 +548,7 @@ class Federation:
         self._at(now + duration, self._finish, host, effect.ticket, job, trained)
         chance = self.plan.fleet.dropout_of(profile)
         # By ticket, not by round: a device that came back and trains again has a fresh chance.
-        if self.streams.unit("dropout", device, effect.ticket) < chance:
+        if chance and self.streams.unit("dropout", device, effect.ticket) < chance:
             share = self.streams.unit("dropout when", device, effect.ticket)
             self._at(now + int(share * duration), self._drop_out, host, effect.ticket)
 

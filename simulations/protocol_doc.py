@@ -22,9 +22,10 @@ from ..core.privacy.ring import RingPlan
 from ..device import machine as device
 from ..edge import collection
 from ..edge import machine as edge
-from .federation import Federation, Host
+from .federation import Federation
 from .fleet import Fleet
 from .network import LinkProfile
+from .nodes import Host
 from .plan import FederationPlan
 from .stub import StubTraining
 

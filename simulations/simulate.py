@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from ..core.learn import Algorithm, metrics
 from ..core.ops.control import block_cost
 from ..core.ports import SECOND, Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
-from ..core.runtime import Runtime, Score
+from ..core.runtime import Runtime
 from . import recipes
 from .client_states import ClientStates
 from .federation import Federation
@@ -40,6 +40,7 @@ from .result import (
 )
 from .scenario import Scenario
 from .stage import Stage, judgements
+from .trace import checksum
 from .training import Trained
 
 GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
@@ -142,7 +143,7 @@ class _Simulation:
         scores = (
             stage.evaluate(attempt.round, state, self.pool, self.stop, self._own) if due else None
         )
-        record = _record(attempt, scores)
+        record = _record(attempt, judgements(scores, stage.measure, stage.variance))
         self.rounds.append(record)
         self.applied += record.applied
         if "first_round_seconds" not in stage.walls:
@@ -238,13 +239,14 @@ class CompiledTraining:
             self._done += 1
             done = self._done
         self.on_update(done, self.runtime.manifest.clients_max)
-        facts = (update.vector, recipes.examples(data), update.loss, update.finite)
+        vector = update.vector
+        facts = (vector, recipes.examples(data), update.loss, update.finite, checksum(vector))
         if self.kept is None or own is None or not update.finite:
-            return Outcome(*facts)
+            return Trained(*facts)
         return Trained(*facts, partial(self.kept.put, device, Kept(on, own, update.kept)))
 
 
-def _record(attempt: Attempt, scores: list[tuple[Score, Score]] | None) -> RoundRecord:
+def _record(attempt: Attempt, judged: Mapping[str, Any]) -> RoundRecord:
     """A round as reports show it: the protocol's facts, and the observer's."""
     virtual = (attempt.ended_ns - attempt.started_ns) / SECOND
     seconds = dict(attempt.seconds)
@@ -262,5 +264,5 @@ def _record(attempt: Attempt, scores: list[tuple[Score, Score]] | None) -> Round
         seconds=seconds,
         virtual_seconds=virtual,
         training_loss=attempt.loss,
-        **judgements(scores),
+        **judged,
     )

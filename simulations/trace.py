@@ -34,6 +34,7 @@ from ..core.ports import (
 )
 from ..core.wire.blob_pb2 import Blob
 from ..core.wire.round_pb2 import EdgeSum, Upload
+from .training import Trained
 
 _HEAD = Struct("<QBQ")
 _IDS = Struct("<QQQQ")
@@ -45,18 +46,23 @@ _FLUSH_BYTES = 1 << 16
 class Trace:
     """Collects events; `hexdigest` is their hash so far."""
 
-    __slots__ = ("_hash", "_pending", "events")
+    __slots__ = ("_hash", "_last", "_last_bytes", "_pending", "events")
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256(b"delian trace v1")
         self._pending = bytearray()
+        self._last: Any = None  # a message that came to several nodes is encoded once
+        self._last_bytes = b""
         self.events = 0
 
     def add(self, now: int, node: Node, event: Event) -> None:
         self.events += 1
         pending = self._pending
         pending += _HEAD.pack(now, _TIER[node.tier], node.number)
-        pending += _CONTENT[type(event)](event)
+        if type(event) is Received:
+            pending += self._received(event)
+        else:
+            pending += _CONTENT[type(event)](event)
         if len(pending) > _FLUSH_BYTES:
             self._hash.update(pending)
             pending.clear()
@@ -65,21 +71,22 @@ class Trace:
         """Something that no machine sees: a crash, a link that went silent."""
         self._pending += _HEAD.pack(now, _TIER[node.tier], node.number) + what
 
+    def _received(self, event: Received) -> bytes:
+        sender, message = event.sender, event.message
+        kind = type(message)
+        head = b"R" + _HEAD.pack(0, _TIER[sender.tier], sender.number) + kind.__name__.encode()
+        if kind is Blob:
+            return head + message.digest  # type: ignore[attr-defined, no-any-return]
+        if kind is Upload or kind is EdgeSum:
+            return head + _name(message)
+        if message is not self._last:
+            self._last, self._last_bytes = message, message.SerializeToString(deterministic=True)
+        return head + self._last_bytes
+
     def hexdigest(self) -> str:
         self._hash.update(self._pending)
         self._pending.clear()
         return self._hash.hexdigest()
-
-
-def _received(event: Received) -> bytes:
-    sender, message = event.sender, event.message
-    kind = type(message)
-    head = b"R" + _HEAD.pack(0, _TIER[sender.tier], sender.number) + kind.__name__.encode()
-    if kind is Blob:
-        return head + message.digest  # type: ignore[attr-defined, no-any-return]
-    if kind is Upload or kind is EdgeSum:
-        return head + _name(message)
-    return head + message.SerializeToString(deterministic=True)
 
 
 def _name(message: Any) -> bytes:
@@ -93,8 +100,9 @@ def _name(message: Any) -> bytes:
 def _finished(event: ProgramFinished) -> bytes:
     head = b"P" + event.ticket.to_bytes(8, "little")
     match event.outcome:
-        case Outcome(vector, examples, loss, finite):
-            words = 0 if vector is None else checksum(vector)
+        case Outcome(vector, examples, loss, finite) as outcome:
+            known = outcome.checksum if isinstance(outcome, Trained) else None
+            words = known if known is not None else 0 if vector is None else checksum(vector)
             return head + b"O" + _OUTCOME.pack(words, examples, loss, finite)
         case NewModel(weights, memory):
             return head + b"M" + weights.digest + (memory.digest if memory is not None else b"")
@@ -103,7 +111,6 @@ def _finished(event: ProgramFinished) -> bytes:
 
 
 _CONTENT: dict[type, Callable[[Any], bytes]] = {
-    Received: _received,
     TimerFired: lambda event: b"T" + event.name.encode(),
     BlobStored: lambda event: b"B" + event.digest + bytes([event.intact]),
     ProgramFinished: _finished,

@@ -4,7 +4,8 @@ When a device ends in virtual time is drawn from its profile; when its result is
 time does not matter, as long as it is there when virtual time needs it. So updates run on a thread
 pool, a few ahead of virtual time, in the order in which virtual time will need them: all cores are
 busy, no more than a few updates are held in memory, and what was cancelled before its turn is never
-computed.
+computed. The first of a round begin as soon as they are known, before virtual time has come to
+those that will be needed first: cores would stand idle while a round is opened.
 """
 
 from __future__ import annotations
@@ -18,18 +19,24 @@ from typing import Protocol
 from ..core.ports import Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
 
-#: Updates in flight beside the one that each thread runs: ready to follow, or done and not yet
-#: needed. Each is a vector as long as the model.
-AHEAD = 1
+#: Bytes of updates that are in flight beside the one that each thread runs: ready to follow, or
+#: done and not yet needed. One such update there is always.
+AHEAD_BYTES = 4 * 2**20
+#: And no more than so many, however short they are.
+AHEAD_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Trained(Outcome):
-    """The outcome of a training that leaves a client state. put_down: keeps that, once virtual time
-    has come to the training's end.
+    """The outcome of a training, with what the simulator wants to know of it.
+
+    checksum: of the vector (`trace.checksum`), taken where the vector was made and still is in the
+    core's cache. put_down: keeps the client state that the training leaves, once virtual time has
+    come to its end.
     """
 
-    put_down: Callable[[], None] = lambda: None
+    checksum: int | None = None
+    put_down: Callable[[], None] | None = None
 
 
 class Training(Protocol):
@@ -63,49 +70,59 @@ class Training(Protocol):
         """
 
 
+def ahead_of(update_bytes: int) -> int:
+    """How many updates of a size are in flight beside the one that each thread runs."""
+    return min(max(AHEAD_BYTES // update_bytes, 1), AHEAD_MAX)
+
+
 class Job:
     """One local update: waiting, in flight or cancelled."""
 
-    __slots__ = ("cancelled", "future", "launched", "start")
+    __slots__ = ("cancelled", "early", "future", "launched", "start")
 
     def __init__(self, start: Callable[[], Future[Outcome]]) -> None:
         self.start = start
         self.future: Future[Outcome] | None = None
         self.launched = False
         self.cancelled = False
+        self.early = False  # began before any result of its round was asked for
 
 
 class Jobs:
-    """Local updates in the order of virtual time; one a thread and `AHEAD` more are in flight."""
+    """Local updates in the order of virtual time; one a thread and `ahead` more are in flight.
 
-    def __init__(self, threads: int) -> None:
-        assert threads >= 1
-        self._room = threads + AHEAD
+    Up to `ahead` others begin when they are added, while nothing else is in flight: those that
+    begin first in virtual time are not those that end first, so these have a room of their own.
+    """
+
+    def __init__(self, threads: int, ahead: int = 1) -> None:
+        assert threads >= 1 and ahead >= 1
+        self._room, self._room_early = threads + ahead, ahead
         self._waiting: list[tuple[int, int, Job]] = []
         self._sequence = 0
-        self._flying = 0
+        self._flying = self._flying_early = 0
 
     def add(self, due: int, start: Callable[[], Future[Outcome]]) -> Job:
         """An update whose result virtual time will need at `due`."""
         job = Job(start)
         self._sequence += 1
         heappush(self._waiting, (due, self._sequence, job))
+        if not self._flying and self._flying_early < self._room_early:
+            self._launch_next(early=True)
         return job
 
     def result(self, job: Job) -> Outcome:
         """Waits for an update; lets the next one start. Raises what the update raised."""
         assert not job.cancelled
         if not job.launched:
-            self._launch(job)
-        # Here and not where a job is added: those that begin first are not those that end first,
-        # and one that is needed late would take the room of one that is needed soon.
+            self._launch(job, early=False)
         self._fill()
         future, job.future = job.future, None
         assert future is not None
         try:
             return future.result()
         finally:
-            self._flying -= 1
+            self._landed(job)
             self._fill()
 
     def cancel(self, job: Job) -> None:
@@ -117,19 +134,28 @@ class Jobs:
         future, job.future = job.future, None
         if future is not None:
             future.cancel()
-            self._flying -= 1
-            self._fill()
+            self._landed(job)
+            if self._flying:
+                self._fill()
 
     def _fill(self) -> None:
         while self._waiting and self._flying < self._room:
-            _, _, job = heappop(self._waiting)
-            if not job.cancelled and not job.launched:
-                self._launch(job)
+            self._launch_next(early=False)
 
-    def _launch(self, job: Job) -> None:
-        job.launched = True
+    def _launch_next(self, early: bool) -> None:
+        _, _, job = heappop(self._waiting)
+        if not job.cancelled and not job.launched:
+            self._launch(job, early)
+
+    def _launch(self, job: Job, early: bool) -> None:
+        job.launched, job.early = True, early
         job.future = job.start()
-        self._flying += 1
+        self._flying_early += early
+        self._flying += not early
+
+    def _landed(self, job: Job) -> None:
+        self._flying_early -= job.early
+        self._flying -= not job.early
 
     def cancel_all(self) -> None:
         """Nothing more is wanted."""

@@ -47,7 +47,7 @@ import numpy.typing as npt
 
 from .. import random
 from ..errors import DelianError
-from ..ports import DIMENSION_MAX, Floats, Vector
+from ..ports import DIMENSION_MAX, Content, Floats, Vector
 from ..wire import round_pb2
 from . import packing, rotation
 from .noise import GAUSSIAN_VARIANCE_MAX, VARIANCE_MAX, VARIANCE_MIN
@@ -146,17 +146,7 @@ class RingPlan:
     @staticmethod
     def of(message: round_pb2.RingPlan) -> RingPlan:
         """The plan that a message says. Raises RingError, also for one that could overflow."""
-        return _known(
-            message.clip,
-            message.clients_max,
-            message.dimension,
-            message.bits,
-            message.noise,
-            message.central,
-            message.rotated,
-            message.kept,
-            message.within,
-        )
+        return _known(message.SerializeToString())
 
     def message(self) -> round_pb2.RingPlan:
         """The plan as it travels."""
@@ -259,8 +249,21 @@ def narrowed(plan: RingPlan) -> RingPlan:
     return replace(plan, bits=min(plan.bits, plan.width))
 
 
-#: Plans that messages say: a run has one, and it is asked for with each update.
-_known = lru_cache(64)(RingPlan)
+@lru_cache(64)
+def _known(message: bytes) -> RingPlan:
+    """What an encoded message says: a run has one plan, and it is asked for with each update."""
+    said = round_pb2.RingPlan.FromString(message)
+    return RingPlan(
+        said.clip,
+        said.clients_max,
+        said.dimension,
+        said.bits,
+        said.noise,
+        said.central,
+        said.rotated,
+        said.kept,
+        said.within,
+    )
 
 
 def _power_below(room: float) -> float:
@@ -370,6 +373,15 @@ def packed(vector: Vector, plan: RingPlan) -> bytes:
     """Elements as they travel: `plan.wire_bytes` bytes, see `privacy.packing`."""
     if plan.bits == BITS:
         return vector.astype("<u4", copy=False).tobytes()
+    return packing.pack(vector, plan.bits)
+
+
+def carried(vector: Vector, plan: RingPlan) -> Content:
+    """What `packed` gives, of 32 bits without a copy: a view of the vector, which nobody may change
+    from now on.
+    """
+    if plan.bits == BITS:
+        return vector.astype("<u4", copy=False).data.cast("B").toreadonly()
     return packing.pack(vector, plan.bits)
 
 

@@ -13,14 +13,14 @@ from delian.core.ports import SECOND, Outcome
 from delian.core.privacy.ring import RingPlan
 from delian.core.wire.round_pb2 import NON_FINITE
 from delian.core.wire.secure_pb2 import SecurePlan
-from delian.simulations.federation import Federation
+from delian.simulations.federation import SWEPT_MIN, Federation
 from delian.simulations.fleet import DeviceClass, Fleet
 from delian.simulations.network import LINKS, LinkProfile
 from delian.simulations.plan import FederationPlan
 from delian.simulations.records import HOPS
 from delian.simulations.stub import StubTraining
 from delian.simulations.trace import checksum
-from delian.simulations.training import AHEAD, Jobs
+from delian.simulations.training import AHEAD_BYTES, AHEAD_MAX, Jobs, ahead_of
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=100)
 
@@ -290,13 +290,33 @@ def test_updates_run_ahead_of_virtual_time_in_its_order_and_no_more_than_needed(
 
     jobs = Jobs(threads=1)
     made = {due: jobs.add(due, job(due)) for due in (5, 4, 3, 2, 1)}
-    assert started == [], "which is needed first is known when one is asked for"
+    assert started == [5], "no core waits for the first to be asked for"
     assert jobs.result(made[1]).examples == 1
-    assert started == [1, 2, 3], f"one a thread and {AHEAD} ahead, by when they are needed"
+    assert started == [5, 1, 2, 3], "one a thread and one ahead, by when they are needed"
     jobs.cancel(made[4])
     for due in (2, 3, 5):
         assert jobs.result(made[due]).examples == due
-    assert started == [1, 2, 3, 5], "what is cancelled before its turn is never computed"
+    assert started == [5, 1, 2, 3], "what is cancelled before its turn is never computed"
+
+
+@pytest.mark.parametrize("buffer", [None, 3])
+def test_vectors_beside_their_messages_change_nothing(buffer):
+    results = [
+        Federation(plan(buffer=buffer), StubTraining(RING), 7, beside=beside).run()
+        for beside in (True, False)
+    ]
+    assert results[0] == results[1] and not results[0].failed
+
+
+def test_timers_that_were_called_off_do_not_pile_up():
+    """Each task sets one a day ahead: of a thousand rounds most would still be there."""
+    federation = Federation(plan(rounds=400, round_s=86_400.0), StubTraining(RING), 1)
+    federation.run()
+    assert len(federation.schedule) < 2 * SWEPT_MIN
+
+
+def test_short_updates_run_further_ahead_than_long_ones():
+    assert ahead_of(4 * AHEAD_BYTES) == 1 and ahead_of(100) == AHEAD_MAX
 
 
 def test_a_checksum_sees_every_element():

@@ -30,7 +30,7 @@ from delian.core.ports import CLOUD, SECOND, ProtocolError, RunProgram, Tier
 from delian.core.privacy.ring import RingPlan
 from delian.core.streams import Streams, device_key
 from delian.core.wire.operator_pb2 import RunOrder
-from delian.core.wire.round_pb2 import Failure
+from delian.core.wire.round_pb2 import Failure, Upload
 from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
 from delian.simulations.faults import Crash, Faults, Silence
 from delian.simulations.federation import RUN, Federation
@@ -342,8 +342,8 @@ def counts_twice(monkeypatch):
     """An edge that adds a repeated upload again."""
 
     def again(self, message):
-        if getattr(message, "vector", None) and self.state.total is not None:
-            self._add(message.vector)
+        if isinstance(message, Upload) and self.state.total is not None:
+            self._add(self._vector(message))
 
     monkeypatch.setattr(collection.Collection, "ack_again", again)
 
@@ -368,7 +368,7 @@ def adds_again(monkeypatch):
     def again(self, message):
         for attempt in self.state.open:
             if message.count and attempt.total is not None:
-                attempt.total += np.frombuffer(message.sum, "<u4")
+                attempt.total += np.frombuffer(self._content(message), "<u4")
 
     monkeypatch.setattr(rounds.RoundsMachine, "ack", again)
 
