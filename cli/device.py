@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +46,14 @@ def run(
     number: Annotated[
         int | None, typer.Option("--number", help="Which device this is; with --insecure.")
     ] = None,
+    artifact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--artifact",
+            metavar="FILE",
+            help="Of `delian build`: not compiled here; may be given again.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
     ] = False,
@@ -64,6 +73,7 @@ def run(
         "device.identity": identity,
         "device.inference": inference,
         "device.number": number,
+        "device.worker.artifacts": artifact or None,
         "device.insecure": insecure or None,
     }
     daemons.run(
@@ -94,7 +104,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         homes=tuple(parse_home(home) for home in config.homes),
         worker=WorkerSettings(
             data=DataSettings(**{**dict(config.data), "source": _absolute(config.data.source)}),
-            **dict(config.worker),
+            **{**dict(config.worker), "artifacts": _artifacts(config.worker.artifacts)},
         ),
         conditions=ConditionSettings(**dict(config.conditions)),
         policy=DevicePolicy(
@@ -112,6 +122,18 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         number=config.number,
         federation=config.federation,
     )
+
+
+def _artifacts(paths: Sequence[str]) -> tuple[str, ...]:
+    """Files that mean the same in the training process. Raises ArtifactError for one that is
+    damaged or does not fit this machine: later it would only be left out.
+    """
+    from ..core.backends.native.artifact import check, read
+
+    files = [Path(path).expanduser().absolute() for path in paths]
+    for file in files:
+        check(read(file), str(file))
+    return tuple(map(str, files))
 
 
 def trust_of(masks: MasksConfig) -> Trust:

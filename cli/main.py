@@ -19,6 +19,8 @@ from . import (
     artifact,
     audit,
     broker,
+    build,
+    cache,
     cloud,
     config_show,
     data,
@@ -34,6 +36,7 @@ from . import (
     scenario,
     simulate,
     study,
+    tune,
 )
 
 INPUT_ERROR, INTERRUPTED = 2, 130
@@ -76,6 +79,9 @@ app.command("token", help=_paragraphs(identity.token))(identity.token)
 app.command("join", help=_paragraphs(identity.join))(identity.join)
 app.add_typer(config_show.app, name="config")
 app.add_typer(ir.app, name="ir")
+app.command("build", help=_paragraphs(build.build))(build.build)
+app.command("tune", help=_paragraphs(tune.tune))(tune.tune)
+app.add_typer(cache.app, name="cache")
 app.command("doctor")(doctor.doctor)
 
 

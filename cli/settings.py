@@ -277,6 +277,10 @@ class WorkerConfig(Section):
     backend: Literal["native", "reference"] = Field(
         default="native", description="What runs programs."
     )
+    artifacts: Texts = Field(
+        default=(),
+        description="Files of `delian build`: their programs are not compiled on the device.",
+    )
 
 
 class MasksConfig(Section):

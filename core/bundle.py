@@ -37,6 +37,8 @@ FORMAT = 1
 PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise", "infer")
 #: Of algorithms whose devices keep a state of their own.
 CLIENT_STATE = "client_state"
+#: What a device runs, where the bundle has it.
+DEVICE_PROGRAMS = ("client_update", "personalise", "evaluate", "infer", CLIENT_STATE)
 #: A bundle larger than this is refused before it is read: ten times the largest model a device is
 #: meant for.
 BYTES_MAX = 1 << 30

@@ -7,8 +7,9 @@ copied on the way in or out. Every method may be called from many threads at onc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,19 @@ from .backends import Backend, Executable, compile_function, compile_module
 from .bundle import Bundle, Leaf
 from .errors import DelianError
 from .ir import Array, Function
+
+
+def ready(
+    functions: Mapping[str, Function], backend: Backend = "native", artifacts: Sequence[Path] = ()
+) -> dict[str, Executable]:
+    """Functions ready to be called: those that are in artifacts, and the others compiled."""
+    found: dict[str, Executable] = {}
+    if artifacts and backend == "native":
+        from .backends.native.program import load_artifacts
+
+        found.update(load_artifacts(functions, artifacts))
+    rest = {n: f for n, f in functions.items() if n not in found}
+    return {**found, **compile_module(rest, backend)} if rest else found
 
 
 def run_once(function: Function, args: Sequence[Any]) -> tuple[Array, ...]:
@@ -39,7 +53,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Score:
-    """Sums over a query set."""
+    """Sums over a query set, as the task's metrics are (`learn.task.Metrics`)."""
 
     loss: float
     correct: float
@@ -47,17 +61,34 @@ class Score:
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers; zero where there was nothing to judge by."""
+        """The share of right answers, or the mean absolute error of a regression; zero where there
+        was nothing to judge by.
+        """
         return self.correct / self.count if self.count else 0.0
 
 
 class Runtime:
-    """A compiled bundle."""
+    """A compiled bundle. artifacts: files of `delian build`; a program that one of them has is not
+    compiled. programs: which of the bundle's are made ready; None: all.
 
-    def __init__(self, bundle: Bundle, backend: Backend = "native") -> None:
+    Raises DelianError when a program does not compile, or an artifact does not fit this machine.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        backend: Backend = "native",
+        artifacts: Sequence[Path] = (),
+        programs: Sequence[str] | None = None,
+    ) -> None:
         self.bundle = bundle
         self.manifest = bundle.manifest
-        self.programs: dict[str, Executable] = dict(compile_module(bundle.programs, backend))
+        wanted = (
+            bundle.programs
+            if programs is None
+            else {n: bundle.programs[n] for n in programs if n in bundle.programs}
+        )
+        self.programs = ready(wanted, backend, artifacts)
         self.ring = self.manifest.ring
         self._state = self.manifest.state
         self._model = tuple(self._state[i] for i in self.manifest.model)

@@ -199,8 +199,7 @@ class _Agent:
         self.tasks.start("signing", self._keep_signing())
         self.tasks.start("status", self.status.run())
         if settings.inference is not None:
-            backend = settings.worker.backend
-            self.tasks.start("inference", self._serve_model(settings.inference, backend))
+            self.tasks.start("inference", self._serve_model(settings.inference))
         log.info("%s runs", node, extra=self.facts())
 
     async def close(self) -> None:
@@ -218,11 +217,11 @@ class _Agent:
         await self.blobs.close()
         await asyncio.to_thread(self.status.write, "stopped")
 
-    async def _serve_model(self, path: Path, backend: str) -> None:
+    async def _serve_model(self, path: Path) -> None:
         """A process more, from when there is something to serve."""
         if stamp(self.personal.folder) == 0:
             await self.has_model.wait()
-        await _keep_serving(self.personal.folder, path, backend)
+        await _keep_serving(self.personal.folder, path, self.settings.worker)
 
     def _make(self, snapshot: bytes | None) -> DeviceMachine:
         node = self.who.node
@@ -412,7 +411,7 @@ def _runs(pid: object) -> bool:
     return True
 
 
-async def _keep_serving(folder: Path, path: Path, backend: str) -> None:
+async def _keep_serving(folder: Path, path: Path, worker: WorkerSettings) -> None:
     """Keeps the inference server running in a process of its own."""
     command = (sys.executable, "-P", "-m", "delian.device.inference", str(folder), str(path))
     pause = SERVER_AGAIN_S
@@ -420,7 +419,8 @@ async def _keep_serving(folder: Path, path: Path, backend: str) -> None:
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             *command,
-            *("--backend", backend, "--parent", str(os.getpid())),
+            *("--backend", worker.backend, "--parent", str(os.getpid())),
+            *(part for artifact in worker.artifacts for part in ("--artifact", artifact)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             start_new_session=True,

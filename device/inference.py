@@ -31,7 +31,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +41,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core import bundle as bundles
-from ..core.backends import Backend, Executable, compile_function
+from ..core.backends import Backend, Executable
+from ..core.backends.native.artifact import ArtifactError
 from ..core.bundle import Manifest
 from ..core.data.fit import as_rows
 from ..core.errors import DelianError
 from ..core.ir import TensorType
+from ..core.runtime import ready
 from . import frames
 from .limits import die_with
 from .personal import NoModelError, PersonalStore, Slot, stamp
@@ -91,8 +93,11 @@ class PersonalModel:
     Raises NoModelError when there is none yet.
     """
 
-    def __init__(self, folder: Path | str, backend: Backend = "native") -> None:
+    def __init__(
+        self, folder: Path | str, backend: Backend = "native", artifacts: Sequence[Path] = ()
+    ) -> None:
         self._store, self._backend = PersonalStore(Path(folder)), backend
+        self._artifacts = tuple(artifacts)
         self._loading = threading.Lock()
         self._stamp = 0
         self._loaded: _Loaded | None = None
@@ -162,7 +167,7 @@ class PersonalModel:
         if held is not None and held.slot.digest == slot.digest:
             return held
         try:
-            return _load(slot, self._backend)
+            return _load(slot, self._backend, self._artifacts)
         except (DelianError, OSError) as error:
             if stamp(self._store.folder) != before:
                 raise
@@ -172,17 +177,22 @@ class PersonalModel:
             earlier = self._store.previous()
             if earlier is None or earlier.digest == slot.digest:
                 raise
-            return _load(earlier, self._backend)
+            return _load(earlier, self._backend, self._artifacts)
 
 
-def _load(slot: Slot, backend: Backend) -> _Loaded:
+def _load(slot: Slot, backend: Backend, artifacts: Sequence[Path]) -> _Loaded:
     bundle = bundles.load(slot.bundle_path)
     manifest = bundle.manifest
     content = slot.model.read_bytes()
     if hashlib.sha256(content).hexdigest() != slot.digest:
         raise DelianError("the personal model was replaced while it was read", "ask again")
     vector = np.frombuffer(content, "<f4").astype(np.float32, copy=False)
-    program = compile_function(bundle.programs["infer"], backend)
+    infer = {"infer": bundle.programs["infer"]}
+    try:
+        program = ready(infer, backend, artifacts)["infer"]
+    except ArtifactError as error:
+        log.warning("an artifact is left out: %s", error)
+        program = ready(infer, backend)["infer"]
     wanted = program.function.param_types[-1]
     if not isinstance(wanted, TensorType) or len(wanted.shape) < 1:
         raise DelianError("the bundle's `infer` takes no batch", "build it anew")
@@ -211,8 +221,16 @@ def _leaves(vector: Array, manifest: Manifest) -> tuple[Array, ...]:
 class InferenceServer:
     """Serves a folder's model on a Unix socket that only its owner may open."""
 
-    def __init__(self, folder: Path, path: Path, backend: Backend = "native", threads: int = 2):
+    def __init__(
+        self,
+        folder: Path,
+        path: Path,
+        backend: Backend = "native",
+        threads: int = 2,
+        artifacts: Sequence[Path] = (),
+    ) -> None:
         self._folder, self._path, self._backend = folder, path, backend
+        self._artifacts = tuple(artifacts)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="delian-infer")
         self._model: PersonalModel | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -293,7 +311,7 @@ class InferenceServer:
         if operation not in ("predict", "status"):
             raise DelianError(f"no operation {str(operation)[:40]!r}", "predict or status")
         if self._model is None:
-            self._model = PersonalModel(self._folder, self._backend)
+            self._model = PersonalModel(self._folder, self._backend, self._artifacts)
         if operation == "status":
             slot = self._model.slot
             return {"model": slot.digest, "made_ms": slot.made_ms, "bundle": slot.bundle}, b""
@@ -376,8 +394,8 @@ def ask(
     return answer, _array(frame) if "shape" in answer else np.empty(0, np.float32)
 
 
-async def _main(folder: Path, path: Path, backend: Backend) -> None:
-    server = InferenceServer(folder, path, backend)
+async def _main(folder: Path, path: Path, backend: Backend, artifacts: Sequence[Path]) -> None:
+    server = InferenceServer(folder, path, backend, artifacts=artifacts)
     await server.start()
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -391,13 +409,14 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("socket", type=Path)
     parser.add_argument("--backend", choices=("native", "reference"), default="native")
+    parser.add_argument("--artifact", type=Path, action="append", default=[])
     parser.add_argument("--parent", type=int, help="end with this process, the agent's")
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     if given.parent:
         die_with(given.parent)
     try:
-        asyncio.run(_main(given.folder, given.socket, given.backend))
+        asyncio.run(_main(given.folder, given.socket, given.backend, given.artifact))
     except DelianError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

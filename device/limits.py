@@ -34,7 +34,8 @@ class WorkerSettings:
     memory_mib: on top of what the interpreter takes; also what the device tells a run that it has.
     compile_memory_mib: for compiling, likewise, for each process. cpu_s: processor seconds of one
     job. wall_s: seconds of one job by the clock, compiling included. files: open files. nice: added
-    to the niceness. backend: "native" or "reference".
+    to the niceness. backend: "native" or "reference". artifacts: files of `delian build`,
+    whose programs are not compiled here.
     """
 
     data: DataSettings = field(default_factory=DataSettings)
@@ -45,6 +46,7 @@ class WorkerSettings:
     files: int = 128
     nice: int = 10
     backend: Literal["native", "reference"] = "native"
+    artifacts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("memory_mib", "compile_memory_mib", "cpu_s", "wall_s"):
@@ -62,7 +64,8 @@ class WorkerSettings:
         given = dict(said["data"])
         for name in ("columns", "classes"):
             given[name] = tuple(given[name])
-        return cls(**{**said, "data": DataSettings(**given)})
+        made = {**said, "artifacts": tuple(said["artifacts"]), "data": DataSettings(**given)}
+        return cls(**made)
 
 
 def die_with(parent: int) -> None:

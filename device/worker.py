@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 
 from ..core import bundle as bundles
 from ..core import kept, random
+from ..core.backends.native.artifact import ArtifactError
+from ..core.bundle import DEVICE_PROGRAMS, Bundle
 from ..core.data.fit import examples, fit, row_type
 from ..core.data.sources import NoDataError, Source, open_source
 from ..core.errors import DelianError
@@ -119,11 +121,21 @@ class Worker:
             while len(self._runtimes) >= RUNTIMES_KEPT:
                 del self._runtimes[next(iter(self._runtimes))]
             try:
-                runtime = Runtime(bundles.load(path).bare(), self._settings.backend)
+                runtime = self._compiled(bundles.load(path).bare())
             except DelianError as error:
                 raise Stopped(BAD_BUNDLE, str(error)) from error
         self._runtimes[name] = runtime
         return runtime
+
+    def _compiled(self, bundle: Bundle) -> Runtime:
+        """From an artifact where one has the programs and fits, else compiled here."""
+        backend = self._settings.backend
+        files = [Path(a) for a in self._settings.artifacts]
+        try:
+            return Runtime(bundle, backend, files, DEVICE_PROGRAMS)
+        except ArtifactError as error:
+            logging.getLogger(__name__).warning("an artifact is left out: %s", error)
+            return Runtime(bundle, backend, programs=DEVICE_PROGRAMS)
 
     def _weights(self, path: Path, runtime: Runtime) -> Array:
         wanted = runtime.manifest.dimension

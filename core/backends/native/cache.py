@@ -232,7 +232,7 @@ def evict(limit: int | None = None, keep: Path | None = None) -> list[Kept]:
 
 
 def clear() -> list[Kept]:
-    """Removes every program, and the libraries that zig built; gives the programs."""
+    """Removes every program, tunings, and the libraries that zig built; gives the programs."""
     programs = kept()
     for program in programs:
         _remove(program.path)
@@ -240,7 +240,8 @@ def clear() -> list[Kept]:
         with contextlib.suppress(OSError):
             path.unlink()
     _remove_abandoned(_YOUNG_S)
-    shutil.rmtree(cache_folder() / "zig", ignore_errors=True)
+    for other in ("zig", "tuned"):
+        shutil.rmtree(cache_folder() / other, ignore_errors=True)
     return programs
 
 

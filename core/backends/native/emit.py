@@ -473,10 +473,10 @@ def _types(function: Function) -> list[Type]:
 
 
 #: Every operation is rounded: compilers would make one instruction of a product and a sum.
-_STRICT = """#ifdef __clang__
-#pragma STDC FP_CONTRACT OFF
-#else
+_STRICT = """#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize ("fp-contract=off")
+#else
+#pragma STDC FP_CONTRACT OFF
 #endif
 """
 

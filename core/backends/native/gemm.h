@@ -7,7 +7,8 @@
  * otherwise it is packed, NR columns at a time, into panels [k][NR], padded with zeros at the edge.
  */
 
-#if DL_LANES == 16
+#if defined(DL_MR) /* as it was tuned: 4, 6 or 12 */
+#elif DL_LANES == 16
 #define DL_MR 12 /* 32 registers: 24 for the tile, 2 for B */
 #elif DL_LANES == 8 || defined(__aarch64__)
 #define DL_MR 6
@@ -186,13 +187,16 @@ DL_FUNCTION void dl_gemm_thin(int64_t m, int64_t n, const dl_rows *a, const floa
 
 /* C = A B for matrices with any strides, C contiguous. `scratch` holds KC * NR floats, or all of B padded to panels
  * where B is thin: k * n <= DL_THIN. With a function to follow, k <= KC. */
+#ifndef DL_FEW
+#define DL_FEW 2
+#endif
 #ifndef DL_THIN
 #define DL_THIN 8192
 #endif
 DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
                               int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
   const dl_rows rows = {a, m, 0, am, 1, k, 0, ak};
-  const _Bool few = m <= 2 * DL_MR; /* rows of C: packing B would cost as much as it saves */
+  const _Bool few = m <= DL_FEW * DL_MR; /* rows of C: packing B would cost as much as it saves */
   if (!few && k * n <= DL_THIN) {
     dl_pack_all(k, n, b, bk, bn, scratch);
     dl_gemm_thin(m, n, &rows, scratch, c);

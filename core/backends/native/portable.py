@@ -31,7 +31,7 @@ LIST_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 10
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
-_BEGIN = """/* Written by delian. The functions are described in {name}.h.
+_BEGIN = """/* Written by delian. The functions are described in {header}.
  * Integers wrap, and the arena holds numbers of every type in turn. */
 #define DL_PORTABLE
 #ifndef DL_CHUNK_BYTES
@@ -48,6 +48,7 @@ _BEGIN = """/* Written by delian. The functions are described in {name}.h.
 #pragma GCC optimize ("wrapv", "no-strict-aliasing")
 #endif
 #endif
+#include "{header}"
 """
 
 
@@ -69,9 +70,11 @@ def portable(
     *,
     programs: Sequence[str] = (),
     profile: Profile = "fast",
+    header: str = "",
 ) -> Portable:
-    """The C of a bundle's programs. name: what the files and functions begin with. programs: which;
-    all that a device runs when none is named. Raises DelianError.
+    """The C of a bundle's programs. name: what the functions begin with. programs: which; all that
+    a device runs when none is named. header: the name of the header's file; NAME.h when there is
+    none. Raises DelianError.
     """
     if not _NAME.fullmatch(name):
         raise DelianError(
@@ -80,7 +83,9 @@ def portable(
     names = chosen(bundle, programs)
     functions = {n: prepared(in_profile(bundle.programs[n], profile)) for n in names}
     symbols = {n: f"dl_entry_{i}" for i, n in enumerate(names)}
-    text, made = emit({symbols[n]: f for n, f in functions.items()}, False, embed=True)
+    text, made = emit(
+        {symbols[n]: f for n, f in functions.items()}, strict=profile != "fast", embed=True
+    )
     # Entries are called by the functions below alone.
     text = text.replace(
         '__attribute__((visibility("default"))) int dl_entry_', "static int dl_entry_"
@@ -89,8 +94,7 @@ def portable(
     heap = LIST_BYTES if any(p.lists for p in made.values()) else 0
     ports = {n: ports_of(bundle, n) for n in names}
     parts = [
-        _BEGIN.format(name=name, chunk=_CHUNK_BYTES),
-        f'#include "{name}.h"',
+        _BEGIN.replace("{header}", header or f"{name}.h").replace("{chunk}", str(_CHUNK_BYTES)),
         text,
         f"#ifndef DL_LIST_BYTES\n#define DL_LIST_BYTES {heap}\n#endif",
         resources.files(__package__).joinpath("heap.h").read_text(encoding="utf-8"),

@@ -17,12 +17,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...bundle import CLIENT_STATE, Bundle
+from ...bundle import CLIENT_STATE, DEVICE_PROGRAMS, Bundle
 from ...errors import DelianError
 from ...ir import DType, TensorType, Type
 
-#: What a device runs, in this order.
-DEVICE_PROGRAMS = ("client_update", "personalise", "evaluate", "infer", CLIENT_STATE)
 _ALIGN = 64
 
 

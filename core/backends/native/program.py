@@ -22,7 +22,7 @@ from ...errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
 from ...wire.ir_codec import content_hash
 from ..reference import check_arguments, check_out
-from . import artifact, cache
+from . import artifact, cache, tuning
 from .artifact import Entry, Facts
 from .toolchain import Toolchain
 
@@ -222,6 +222,7 @@ def compile_native(
     """
     _refuse_lists(functions)
     hashes = [content_hash(f) for f in functions.values()]
+    toolchain = tuning.applied(toolchain, hashes)
     key = cache.key_of(toolchain, _key_rows(hashes, strict))
 
     def source() -> tuple[str, Facts]:
@@ -229,7 +230,13 @@ def compile_native(
 
         return assembled(functions, toolchain, strict)
 
-    path, facts = cache.shared_object(key, toolchain, source)
+    return load_object(functions, *cache.shared_object(key, toolchain, source))
+
+
+def load_object(
+    functions: Mapping[str, Function], path: Path, facts: Facts
+) -> dict[str, NativeProgram]:
+    """The programs of an object whose entries are those functions, in order."""
     library = _load(str(path))
     programs = zip(functions.items(), facts.entries, strict=True)
     return {name: NativeProgram(f, library, path, entry) for (name, f), entry in programs}

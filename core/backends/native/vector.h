@@ -74,6 +74,7 @@ void free(void *);
 /* Floats in a vector register. */
 #ifdef DL_PORTABLE
 #define DL_LANES 1
+#elif defined(DL_LANES) /* as it was tuned: a processor may run fewer lanes faster */
 #elif defined(__AVX512F__)
 #define DL_LANES 16
 #elif defined(__AVX__)
