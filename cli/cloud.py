@@ -111,5 +111,6 @@ def cloud_settings(config: CloudConfig) -> CloudSettings:
         broker_authority=config.broker.authority,
         certificate_days=config.certificate_days,
         enrolments_per_minute=config.enrolments_per_minute,
+        backend=config.backend,
         insecure=config.insecure,
     )

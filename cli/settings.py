@@ -150,6 +150,10 @@ class CloudConfig(Section):
     enrolments_per_minute: float = Field(
         default=60.0, gt=0.0, le=1e6, description="From one address, after a burst of 20."
     )
+    backend: str = Field(
+        default="native",
+        description="What computes server updates: native, reference, torch:cpu, torch:cuda...",
+    )
     insecure: bool = Field(
         default=False, description="No TLS: whoever connects is who he says. On loopback only."
     )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,13 +29,6 @@ GAVE_UP, INTERRUPTED = 1, 130
 THREADS_MAX = 1024
 
 
-class Backend(StrEnum):
-    """What computes the devices' programs."""
-
-    native = "native"
-    reference = "reference"
-
-
 class Mode(StrEnum):
     """What a simulated federation is made of."""
 
@@ -43,10 +36,15 @@ class Mode(StrEnum):
     processes = "processes"
 
 
-_LIBRARY_NAMES: dict[Backend, Literal["native", "reference"]] = {
-    Backend.native: "native",
-    Backend.reference: "reference",
-}
+def _backend(name: str) -> str:
+    """A back end's name, which there is and whose package is installed."""
+    from ..core.backends import check
+
+    try:
+        check(name)
+    except DelianError as error:
+        raise typer.BadParameter(f"{error.message} ({error.hint})") from None
+    return name
 
 
 def simulate(
@@ -95,8 +93,14 @@ def simulate(
         bool, typer.Option("--json", help="Print report.json, and nothing else, on stdout.")
     ] = False,
     backend: Annotated[
-        Backend, typer.Option(help="native: compiled C. reference: NumPy, slow, needs no compiler.")
-    ] = Backend.native,
+        str,
+        typer.Option(
+            metavar="NAME",
+            callback=_backend,
+            help="native: compiled C. reference: NumPy, slow, needs no compiler."
+            " torch:cpu, torch:cuda, torch:npu: PyTorch.",
+        ),
+    ] = "native",
     mode: Annotated[
         Mode,
         typer.Option(
@@ -140,10 +144,15 @@ def simulate(
     from ..simulations.report import build_report, to_json, write_report
 
     shape = _shape(mode, devices, edges, mqtt, store, keep)
+    if shape is not None and backend.startswith("torch:"):
+        raise DelianError(
+            f"the devices of --mode processes are as real ones are: they have no {backend}",
+            "use --backend native, or --mode virtual",
+        )
     chosen, other = _choose(scenario, settings or [], data, algorithm, compare, seed)
     folder = _claim(out, chosen)
     try:
-        result, second = _run(chosen, other, data, threads, _LIBRARY_NAMES[backend], shape)
+        result, second = _run(chosen, other, data, threads, backend, shape)
     except BaseException:
         _release(folder)
         raise
@@ -234,15 +243,16 @@ def _run(
     other: Scenario | None,
     data: Path | None,
     threads: int | None,
-    backend: Literal["native", "reference"],
+    backend: str,
     shape: Shape | None,
 ) -> tuple[SimulationResult, SimulationResult | None]:
     from rich.console import Console
 
+    from ..core.cohort import SIZE_DEFAULT, gathers
     from ..simulations.host import cores
 
     console = Console(stderr=True, highlight=False)
-    count = threads or cores()
+    count = threads or (SIZE_DEFAULT if gathers(backend) else cores())
     with _interruptible() as asked_to_stop:
         result = _run_one(chosen, data, count, backend, console, asked_to_stop, shape)
         if other is None or result.stopped_by:
@@ -254,7 +264,7 @@ def _run_one(
     scenario: Scenario,
     data: Path | None,
     threads: int,
-    backend: Literal["native", "reference"],
+    backend: str,
     console: Console,
     asked_to_stop: StopFlag,
     shape: Shape | None,

@@ -14,6 +14,7 @@ first device, so that a device's result does not depend on how many others there
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -22,6 +23,7 @@ import numpy as np
 
 from . import tree
 from .backends import TORCH, Backend, Executable, compile_function
+from .bundle import Bundle
 from .ir import Array, Function
 from .passes.simplify import simplify
 from .runtime import Runtime, Update
@@ -129,3 +131,80 @@ class Cohort:
     def _flat(self, leaves: Sequence[Array]) -> Array:
         parts = [np.asarray(leaf, np.float32).reshape(-1) for leaf in leaves]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+
+#: How long the first of a cohort waits for others to come, after the last that came.
+GATHER_S = 0.002
+
+
+class _Call:
+    """One device's update, asked for and then there."""
+
+    __slots__ = ("done", "error", "member", "state", "update")
+
+    def __init__(self, state: Array, member: Member) -> None:
+        self.state, self.member = state, member
+        self.update: Update | None = None
+        self.error: BaseException | None = None
+        self.done = False
+
+
+class GatheringRuntime(Runtime):
+    """A runtime whose client updates, asked for by many threads at once, run as cohorts on one back
+    end; its other programs, small ones, run natively.
+
+    The first thread that comes leads: it waits until nobody else has come for `GATHER_S`, takes the
+    updates that begin from its state, at most `size`, and runs them for all.
+    """
+
+    def __init__(self, bundle: Bundle, backend: Backend, size: int = SIZE_DEFAULT) -> None:
+        super().__init__(bundle, "native")
+        self._cohort = Cohort(self, size, backend)
+        self._turn = threading.Lock()
+        self._came = threading.Condition()
+        self._waiting: list[_Call] = []
+
+    def client_update(
+        self, state: Array, data: Any, key: Array, kept: Array | None = None
+    ) -> Update:
+        """As `Runtime.client_update`; returns when the cohort that it is in has run."""
+        call = _Call(state, Member(data, key, kept))
+        with self._came:
+            self._waiting.append(call)
+            self._came.notify()
+        with self._turn:
+            if not call.done:
+                self._lead(call)
+        if call.error is not None:
+            raise call.error
+        assert call.update is not None
+        return call.update
+
+    def _lead(self, own: _Call) -> None:
+        with self._came:
+            while len(self._waiting) < self._cohort.size and self._came.wait(GATHER_S):
+                continue
+            fitting = [c for c in self._waiting if c.state is own.state and c is not own]
+            group = [own, *fitting[: self._cohort.size - 1]]
+            self._waiting = [c for c in self._waiting if c not in group]
+        try:
+            found = self._cohort.updates(own.state, [c.member for c in group])
+            for call, update in zip(group, found, strict=True):
+                call.update = update
+        except BaseException as error:
+            for call in group:
+                call.error = error
+            raise
+        finally:
+            for call in group:
+                call.done = True
+
+
+def gathers(backend: Backend) -> bool:
+    """Whether a simulation does better with cohorts on this back end: not on a CPU."""
+    return backend.startswith(TORCH) and not backend.startswith(f"{TORCH}cpu")
+
+
+def runtime_of(bundle: Bundle, backend: Backend) -> Runtime:
+    """What a simulation runs a bundle with."""
+    return GatheringRuntime(bundle, backend) if gathers(backend) else Runtime(bundle, backend)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.backends import Backend
+from ..core.cohort import SIZE_DEFAULT, gathers
 from ..core.errors import DelianError
 from ..core.ir import Array
 from ..core.kept import Kept
@@ -62,14 +63,16 @@ def simulate(
         algorithm: stands in for the scenario's. Of the scenario's settings the batch size stays,
         and the number of local steps that virtual time counts. data_path: stands in for the
         scenario's own data file. threads: how many devices train at once; the result is the same
-        for any number. backend: "native" (compiled C) or "reference" (NumPy). on_event: told of
-        everything that a progress view shows; called from several threads, one at a time. stop:
-        asked between devices; the round's bookkeeping is done before the run ends.
+        for any number. backend: "native" (compiled C), "reference" (NumPy), or "torch:cuda" and
+        the like, where as many devices as train at once are one program (`core.cohort`). on_event:
+        told of everything that a progress view shows; called from several threads, one at a time.
+        stop: asked between devices; the round's bookkeeping is done before the run ends.
 
     Raises:
         DelianError: the data, the model or the scenario do not fit together.
     """
-    run = _Simulation(scenario, algorithm, data_path, threads or cores(), backend, on_event, stop)
+    at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
+    run = _Simulation(scenario, algorithm, data_path, at_once, backend, on_event, stop)
     return run.run()
 
 

@@ -16,15 +16,16 @@ from typing import Any
 
 from ..cloud.plan import STALENESS_DEFAULT
 from ..core import random
-from ..core.backends import Backend
+from ..core.backends import TORCH, Backend
 from ..core.backends.native import toolchain
 from ..core.bundle import Bundle
+from ..core.cohort import runtime_of
 from ..core.ir import Array
 from ..core.learn import Algorithm
 from ..core.learn.build import build
 from ..core.privacy.noising import Promise
 from ..core.privacy.ring import RingPlan
-from ..core.runtime import Runtime, Score
+from ..core.runtime import Score
 from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 from . import recipes, settings
 from .datasets import load_data
@@ -72,7 +73,7 @@ class Stage:
         self.walls["trace_seconds"] = time.perf_counter() - start
         say(Phase(f"compiling {len(self.bundle.programs)} programs"))
         start = time.perf_counter()
-        self.runtime = Runtime(self.bundle, backend)
+        self.runtime = runtime_of(self.bundle, backend)
         self.walls["compile_seconds"] = time.perf_counter() - start
         self.scores: dict[int, tuple[Score, Score]] = {}
         self.judged = self._judged()
@@ -292,6 +293,8 @@ def judgements(scores: list[tuple[Score, Score]] | None) -> dict[str, Any]:
 
 def _computed_by(backend: Backend) -> dict[str, str]:
     """The back end that ran, which is not the one asked for where there is no compiler."""
+    if backend.startswith(TORCH):
+        return {"backend": backend}
     found = toolchain.find() if backend == "native" else None
     if found is None:
         return {"backend": "reference"}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 from delian.core import learn, nn, random
 from delian.core.backends import Backend
-from delian.core.cohort import Cohort, Member
+from delian.core.cohort import Cohort, GatheringRuntime, Member
+from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Samples, SampleSet
 from delian.core.learn.build import build
@@ -83,6 +85,36 @@ def test_lanes_of_a_cnn_by_torch() -> None:
 def test_lanes_that_keep_a_client_state_by_torch() -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     agree(bundle("mlp", kept=True), "torch:cpu", "reference")
+
+
+def test_threads_that_ask_at_once_are_one_cohort() -> None:
+    made = bundle("mlp")
+    gathering = GatheringRuntime(made, "reference", size=4)
+    ran: list[int] = []
+    updates = gathering._cohort.updates
+    gathering._cohort.updates = lambda state, members: (  # type: ignore[method-assign]
+        ran.append(len(members)) or updates(state, members)  # type: ignore[func-returns-value]
+    )
+    alone = Runtime(made, "reference")
+    members = [Member(data(k, 12 - k), random.key(k)) for k in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(
+            pool.map(lambda m: gathering.client_update(made.weights, m.data, m.key), members)
+        )
+    for update, member in zip(found, members, strict=True):
+        own = alone.client_update(made.weights, member.data, member.key)
+        apart = (update.vector - own.vector).astype(np.int32) / alone.ring.scale
+        np.testing.assert_allclose(apart, 0, atol=1e-4)
+    assert sum(ran) == 6 and len(ran) < 6 and max(ran) <= 4
+
+
+def test_what_fails_in_a_cohort_is_told_to_each_that_waits() -> None:
+    made = bundle("mlp")
+    gathering = GatheringRuntime(made, "reference", size=2)
+    with pytest.raises(DelianError, match="a state of"):
+        gathering.client_update(made.weights[:-1], data(0, 12), random.key(0))
+    fine = gathering.client_update(made.weights, data(0, 12), random.key(0))
+    assert fine.finite
 
 
 def test_lanes_by_cuda() -> None:
