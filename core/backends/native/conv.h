@@ -1,27 +1,19 @@
 /* Convolution and its two derivatives as products whose A is an image read through row pointers (gemm.h).
  *
- * Each image is copied once into a frame with its padding (or, for the gradient by the input, with zeros between the
- * rows that a stride skipped); row m of A is the window of output pixel m, kh segments of kw * c numbers, and so no
+ * Each image is copied once into a frame with its padding; row m of A is the window of output pixel m, kh segments of kw * c numbers, and so no
  * matrix of windows is ever built. Layouts: x [n][h][w][c], k [kh][kw][c][o], y [n][oh][ow][o].
  */
 
-/* An image into a frame of zeros: pixel (i, j) goes to (top + i * down, left + j * across); what falls outside is lost. */
+/* An image into a frame of zeros, `top` rows down and `left` columns across; what falls outside is lost. */
 DL_FUNCTION void dl_frame_f32(const float *x, int64_t h, int64_t w, int64_t c, float *to, int64_t rows, int64_t columns,
-                              int64_t top, int64_t left, int64_t down, int64_t across) {
+                              int64_t top, int64_t left) {
   memset(to, 0, (size_t)(rows * columns * c) * 4);
+  const int64_t from = left < 0 ? -left : 0, end = columns - left < w ? columns - left : w;
+  if (from >= end) return;
   for (int64_t i = 0; i < h; i++) {
-    const int64_t r = top + i * down;
-    if (r < 0 || r >= rows) continue;
-    if (across == 1) {
-      const int64_t from = left < 0 ? -left : 0, end = columns - left < w ? columns - left : w;
-      if (from < end)
-        memcpy(to + (r * columns + left + from) * c, x + (i * w + from) * c, (size_t)((end - from) * c) * 4);
-      continue;
-    }
-    for (int64_t j = 0; j < w; j++) {
-      const int64_t q = left + j * across;
-      if (q >= 0 && q < columns) memcpy(to + (r * columns + q) * c, x + (i * w + j) * c, (size_t)c * 4);
-    }
+    const int64_t r = top + i;
+    if (r >= 0 && r < rows)
+      memcpy(to + (r * columns + left + from) * c, x + (i * w + from) * c, (size_t)((end - from) * c) * 4);
   }
 }
 
@@ -32,7 +24,7 @@ DL_INLINE const float *dl_input_frame(const dl_conv *d, const float *x, float *f
     *width = d->w;
     return x;
   }
-  dl_frame_f32(x, d->h, d->w, d->c, frame, rows, columns, d->top, d->left, 1, 1);
+  dl_frame_f32(x, d->h, d->w, d->c, frame, rows, columns, d->top, d->left);
   *width = columns;
   return frame;
 }
@@ -50,20 +42,77 @@ DL_FUNCTION void dl_conv_f32(const dl_conv *d, const float *x, const float *k, f
   }
 }
 
-/* The convolution of y, spread out by the strides, with the kernel turned about and its channels swapped.
- * scratch: the turned kernel, the packed kernel, one frame */
+/* One axis of the gradient by the input. Where a window moves on by `stride`, element i of x meets only those kernel
+ * places that are (i + before) % stride, so its elements fall into `stride` kinds, and the gradient of each kind is a
+ * convolution of its own, without a stride: of y with those places of the kernel, turned about. */
+typedef struct {
+  int64_t first, count; /* elements of this kind: the first, and how many */
+  int64_t places;       /* of the kernel, from `kind` on, `stride` apart */
+  int64_t from;         /* where in the frame the window of the first one begins */
+} dl_kind;
+
+DL_INLINE dl_kind dl_kind_of(int64_t kind, int64_t size, int64_t window, int64_t stride, int64_t before) {
+  dl_kind a;
+  a.first = ((kind - before) % stride + stride) % stride;
+  a.count = a.first < size ? (size - a.first + stride - 1) / stride : 0;
+  a.places = kind < window ? (window - kind + stride - 1) / stride : 0;
+  /* The frame begins with what the first element of any kind needs of the longest kind of kernel. */
+  a.from = (a.first + before - kind) / stride - before / stride + (window + stride - 1) / stride - a.places;
+  return a;
+}
+
+/* scratch: the turned kernel, the packed kernel, one frame, and with strides one kind of an image.
+ * The frame has (h - 1 + top) / sh - top / sh + ceil(kh / sh) rows, and columns alike. */
 DL_FUNCTION void dl_conv_input_grad_f32(const dl_conv *d, const float *y, const float *k, float *x, float *scratch) {
-  const int64_t depth = d->kh * d->kw * d->o, panels = (d->c + DL_NR - 1) / DL_NR * DL_NR;
-  const int64_t height = d->h + d->kh - 1, width = d->w + d->kw - 1;
-  float *turned = scratch, *packed = turned + depth * d->c, *frame = packed + depth * panels;
-  for (int64_t t = 0; t < d->kh * d->kw; t++)
-    dl_transpose_f32(d->c, d->o, k + (d->kh * d->kw - 1 - t) * d->c * d->o, d->o, turned + t * d->o * d->c, d->c);
-  dl_pack_all(depth, d->c, turned, d->c, 1, packed);
-  for (int64_t i = 0; i < d->n; i++) {
-    dl_frame_f32(y + i * d->oh * d->ow * d->o, d->oh, d->ow, d->o, frame, height, width, d->kh - 1 - d->top,
-                 d->kw - 1 - d->left, d->sh, d->sw);
-    const dl_rows rows = {frame, d->w, width * d->o, d->o, d->kh, d->kw * d->o, width * d->o, 1};
-    dl_product_packed(d->h * d->w, d->c, &rows, packed, x + i * d->h * d->w * d->c, 0);
+  const int64_t panels = (d->c + DL_NR - 1) / DL_NR * DL_NR, taps = d->kh * d->kw;
+  const int64_t longest = (d->kh + d->sh - 1) / d->sh, widest = (d->kw + d->sw - 1) / d->sw;
+  const int64_t height = (d->h - 1 + d->top) / d->sh - d->top / d->sh + longest;
+  const int64_t width = (d->w - 1 + d->left) / d->sw - d->left / d->sw + widest;
+  const _Bool direct = d->sh == 1 && d->sw == 1;
+  float *turned = scratch, *packed = turned + taps * d->o * d->c, *frame = packed + taps * d->o * panels;
+  float *part = frame + height * width * d->o;
+  float *to = packed;
+  for (int64_t r = 0; r < d->sh; r++) {
+    for (int64_t q = 0; q < d->sw; q++) {
+      const dl_kind v = dl_kind_of(r, d->h, d->kh, d->sh, d->top), u = dl_kind_of(q, d->w, d->kw, d->sw, d->left);
+      for (int64_t i = 0; i < v.places; i++)
+        for (int64_t j = 0; j < u.places; j++) {
+          const int64_t row = r + d->sh * (v.places - 1 - i), column = q + d->sw * (u.places - 1 - j);
+          dl_transpose_f32(d->c, d->o, k + (row * d->kw + column) * d->c * d->o, d->o,
+                           turned + (i * u.places + j) * d->o * d->c, d->c);
+        }
+      dl_pack_all(v.places * u.places * d->o, d->c, turned, d->c, 1, to);
+      to += v.places * u.places * d->o * panels;
+    }
+  }
+  for (int64_t n = 0; n < d->n; n++) {
+    float *image = x + n * d->h * d->w * d->c;
+    dl_frame_f32(y + n * d->oh * d->ow * d->o, d->oh, d->ow, d->o, frame, height, width, longest - 1 - d->top / d->sh,
+                 widest - 1 - d->left / d->sw);
+    to = packed;
+    for (int64_t r = 0; r < d->sh; r++) {
+      for (int64_t q = 0; q < d->sw; q++) {
+        const dl_kind v = dl_kind_of(r, d->h, d->kh, d->sh, d->top), u = dl_kind_of(q, d->w, d->kw, d->sw, d->left);
+        const int64_t step = d->o, jump = width * d->o, places = v.places * u.places;
+        if (!v.count || !u.count) {
+          to += places * d->o * panels;
+          continue;
+        }
+        if (places) {
+          const dl_rows rows = {frame + v.from * jump + u.from * step, u.count, jump, step, v.places,
+                                u.places * d->o, jump, 1};
+          dl_product_packed(v.count * u.count, d->c, &rows, to, direct ? image : part, 0);
+          to += places * d->o * panels;
+        } else {
+          memset(part, 0, (size_t)(v.count * u.count * d->c) * 4);
+        }
+        if (direct) continue;
+        for (int64_t i = 0; i < v.count; i++)
+          for (int64_t j = 0; j < u.count; j++)
+            memcpy(image + ((v.first + i * d->sh) * d->w + u.first + j * d->sw) * d->c,
+                   part + (i * u.count + j) * d->c, (size_t)d->c * 4);
+      }
+    }
   }
 }
 

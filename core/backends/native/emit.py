@@ -13,8 +13,9 @@ not have (`kernels`), and two of the same text are one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import PurePath
 
@@ -83,6 +84,7 @@ class Unit:
 
     def __init__(self, embed: bool = False) -> None:
         self.embed = embed
+        self.times: list[Loop | Call] | None = None  # with a list, every step is timed: `timing`
         self.headers = {"vector", "elementwise"}
         self.plain_types: set[DType] = set()
         self.texts: dict[str, str] = {}
@@ -317,10 +319,21 @@ class FunctionWriter:
         before, self.schedule = self.schedule, schedule
         for step in schedule.steps:
             if isinstance(step, Loop):
-                self._loop(step)
+                self._timed(step, partial(self._loop, step))
             else:
-                self._call(step)
+                self._timed(step, partial(self._call, step))
         self.schedule = before
+
+    def _timed(self, step: Loop | Call, write: Callable[[], None]) -> None:
+        """Writes a step between two looks at the clock; a step with regions is its steps."""
+        if self.unit.times is None or (isinstance(step, Call) and _is_not_timed(step)):
+            write()
+            return
+        k = len(self.unit.times)
+        self.unit.times.append(step)
+        self.lines.append(f"const int64_t dl_begun_{k} = dl_now();")
+        write()
+        self.lines.append(f"dl_times[{k}] += dl_now() - dl_begun_{k}; dl_counts[{k}]++;")
 
     def _comment(self, ops: Sequence[Op]) -> None:
         names = list(dict.fromkeys(op.name for op in ops)) or ["copy"]
@@ -460,6 +473,10 @@ def _plain(text: str) -> str:
 
 def _is_empty(value: Value) -> bool:
     return not isinstance(value.type, ListType) and value.tensor.size == 0
+
+
+def _is_not_timed(call: Call) -> bool:
+    return bool(call.bodies) or is_elementwise(call.op)
 
 
 def _is_half(type_: Type) -> bool:

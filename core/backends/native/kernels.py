@@ -66,9 +66,17 @@ def _conv_scratch(call: Call) -> int:
     if call.op.name == "conv":
         return window * d["c"] * _panels(d["o"]) + frame
     if call.op.name == "conv_input_grad":
-        frame = (d["h"] + d["kh"] - 1) * (d["w"] + d["kw"] - 1) * d["o"]
-        return window * d["o"] * (d["c"] + _panels(d["c"])) + frame
+        frame = _reach(d, "h", "kh", "sh", "top") * _reach(d, "w", "kw", "sw", "left") * d["o"]
+        kind = -(-d["h"] // d["sh"]) * -(-d["w"] // d["sw"]) * d["c"]
+        part = 0 if d["sh"] == d["sw"] == 1 else kind
+        return window * d["o"] * (d["c"] + _panels(d["c"])) + frame + part
     return d["oh"] * d["ow"] * _panels(d["o"]) + frame
+
+
+def _reach(d: Mapping[str, int], size: str, window: str, stride: str, before: str) -> int:
+    """One side of the frame of a gradient by the input."""
+    first, step = d[before] // d[stride], d[stride]
+    return (d[size] - 1 + d[before]) // step - first + -(-d[window] // step)
 
 
 def _panels(columns: int) -> int:
