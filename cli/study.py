@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -130,6 +131,7 @@ def sweep(
     """
     from ..simulations import comparison
     from ..simulations import sweep as sweeps
+    from ..simulations.measures import measure_of
     from ..simulations.report import make_folder, write_whole
 
     if by not in comparison.FIGURES:
@@ -165,6 +167,7 @@ def sweep(
     if as_json:
         typer.echo(json.dumps(content))
         return
+    plain = measure_of(base.scenario().to_json()).error and by != "harmed"
     lines = [["", *(axis.partition("=")[0] for axis in axes), by, "rounds"]]
     place = 0
     shown: set[tuple[str, ...]] = set()
@@ -174,9 +177,8 @@ def sweep(
                 continue
             shown.add(candidate.settings)
             place += 1
-            margin = "" if measured.margin is None else f" ± {100 * measured.margin:.1f}"
             values = [setting.partition("=")[2] for setting in candidate.settings]
-            value = f"{100 * measured.mean:.1f}{margin}"
+            value = comparison.figure(asdict(measured), plain)
             lines.append([str(place), *values, value, str(rung.rounds)])
     _table(lines)
     typer.echo(f"\nresults  {folder / 'sweep.json'}")

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..simulations.measures import Measure, measure_of
 from ..simulations.svg import duration
 
 Report = Mapping[str, Any]
+#: Room for the name of a row.
+NAME = 19
 
 
 def summary_text(report: Report, page: Path) -> str:
@@ -35,13 +38,15 @@ def _run(report: Report) -> list[str]:
     lines = [head]
     if not summary["evaluated"]:
         return [*lines, "  nothing was evaluated"]
-    lines.append(f"  {'accuracy':<16}{'shared':>9}{'personal':>10}{'gain':>8}")
+    measure = measure_of(report["scenario"])
+    lines.append(f"  {measure.name:<{NAME}}{'shared':>9}{'personal':>10}{'gain':>8}")
     groups = [("all devices", summary), ("never trained", summary["held_out"])]
     for name, group in groups:
         if group and group["evaluated"]:
-            lines.append(_row(name, group["global_accuracy"], group["personalised_accuracy"]))
+            pair = group["global_accuracy"], group["personalised_accuracy"]
+            lines.append(_row(name, *pair, measure))
     worst = (summary["worst_decile_global"], summary["worst_decile_personalised"])
-    lines.append(_row("worst tenth", *worst))
+    lines.append(_row("worst tenth", *worst, measure))
     verb = "does" if summary["harmed"] == 1 else "do"
     lines.append(
         f"  {summary['harmed']} of {summary['evaluated']} devices {verb} worse with their own model"
@@ -51,6 +56,7 @@ def _run(report: Report) -> list[str]:
     return lines
 
 
-def _row(name: str, before: float, after: float) -> str:
-    gain = f"{100 * (after - before):+.1f}"
-    return f"  {name:<16}{100 * before:>8.1f}%{100 * after:>9.1f}%{gain:>8}"
+def _row(name: str, before: float, after: float, measure: Measure) -> str:
+    gain = measure.gain(before, after)
+    told = f"{gain:+.3g}" if measure.error else f"{100 * gain:+.1f}"
+    return f"  {name:<{NAME}}{measure.show(before):>9}{measure.show(after):>10}{told:>8}"

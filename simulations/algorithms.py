@@ -210,6 +210,8 @@ class MetaLearning(LocalTraining):
     """Steps of adaptation that the meta-gradient looks through."""
     inner_learning_rate: Rate = 0.1
     """The rate of adaptation (alpha); Meta-SGD starts from it and learns it."""
+    adapt_share: Annotated[float, Field(ge=0.01, le=0.99)] = 0.5
+    """The share of a device's rows that steps adapt on (the paper's p); the others judge them."""
 
     @property
     def personal_learning_rate(self) -> float:

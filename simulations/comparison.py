@@ -14,6 +14,7 @@ from typing import Any
 
 from . import page_parts as parts
 from . import plots
+from .measures import ACCURACY, SQUARED_ERROR, Measure
 from .page_parts import escaped
 from .plots import Series
 from .statistics import Estimate, estimate
@@ -42,6 +43,12 @@ class Entry:
     label: str
     results: Mapping[int, Mapping[str, Any]]
 
+    @property
+    def measure(self) -> Measure:
+        """What its accuracies are."""
+        names = {result["summary"].get("measure") for result in self.results.values()}
+        return SQUARED_ERROR if SQUARED_ERROR.name in names else ACCURACY
+
     def values(self, figure: str) -> dict[int, float]:
         """A figure of each seed's run; without those that have none."""
         found: dict[int, float] = {}
@@ -54,18 +61,24 @@ class Entry:
         return found
 
     def reached(self, target: float) -> dict[int, tuple[int, float]]:
-        """The first round whose personal accuracy is at least the target, and the bytes that
-        devices had sent until then, of each seed that got there.
+        """The first round whose personal accuracy is at least the target, or its error at most,
+        and the bytes that devices had sent until then, of each seed that got there.
         """
-        found = {}
+        found, gain = {}, self.measure.gain
         for seed, result in self.results.items():
             sent = 0.0
             for point in result["curve"]:
                 sent += point["bytes_up"]
-                if (point["personalised_accuracy"] or 0.0) >= target:
+                reached = point["personalised_accuracy"]
+                if reached is not None and gain(target, reached) >= 0:
                     found[seed] = (point["round"], sent)
                     break
         return found
+
+
+def more_is_better(figure: str, measure: Measure) -> bool:
+    """Whether more of a figure is better."""
+    return FIGURES[figure][1] and not measure.error
 
 
 def entries(
@@ -100,7 +113,8 @@ def compare(found: Sequence[Entry], target: float | None = None) -> dict[str, An
             row["reached"] = _reached(entry, target)
         row["curve"] = _curve(entry)
         rows.append(row)
-    return {"format": 1, "target": target, "scenarios": rows}
+    measure = found[0].measure.name
+    return {"format": 1, "target": target, "measure": measure, "scenarios": rows}
 
 
 def _estimated(values: Sequence[float]) -> dict[str, Any]:
@@ -138,31 +152,47 @@ def table(compared: Mapping[str, Any]) -> list[list[str]]:
     known = [name for name in FIGURES if any(name in row["figures"] for row in rows)]
     head = ["", *known, "personal, against the first"]
     if compared["target"] is not None:
-        head += [f"rounds to {100 * compared['target']:g}%", "sent by then"]
+        goal = f"{compared['target']:g}" if _error(compared) else f"{100 * compared['target']:g}%"
+        head += [f"rounds to {goal}", "sent by then"]
     lines = [head]
     for row in rows:
-        cells = [row["name"], *(_percent(row["figures"].get(name)) for name in known)]
-        cells.append(_difference(row.get("differences", {}).get("personal")))
+        plain = _error(compared)
+        cells = [
+            row["name"],
+            *(figure(row["figures"].get(name), plain and name != "harmed") for name in known),
+        ]
+        cells.append(_difference(row.get("differences", {}).get("personal"), plain))
         if compared["target"] is not None:
             cells += _target(row["reached"], len(row["seeds"]))
         lines.append(cells)
     return lines
 
 
-def _percent(of: Mapping[str, Any] | None) -> str:
+def _error(compared: Mapping[str, Any]) -> bool:
+    return bool(compared["measure"] == SQUARED_ERROR.name)
+
+
+def figure(of: Mapping[str, Any] | None, plain: bool) -> str:
+    """In per cent, or as the plain number that it is."""
     if of is None:
         return "–"
+    if plain:
+        return f"{of['mean']:.3g}" + ("" if of["margin"] is None else f" ± {of['margin']:.2g}")
     margin = "" if of["margin"] is None else f" ± {100 * of['margin']:.1f}"
     return f"{100 * of['mean']:.1f}{margin}"
 
 
-def _difference(of: Mapping[str, Any] | None) -> str:
+def _difference(of: Mapping[str, Any] | None, plain: bool) -> str:
     if of is None:
         return ""
     found = Estimate(**of)
     sure = found.margin is not None and (found.low > 0 or found.high < 0)
+    star = "*" if sure else ""
+    if plain:
+        margin = "" if found.margin is None else f" ± {found.margin:.2g}"
+        return f"{found.mean:+.3g}{margin}{star}"
     margin = "" if found.margin is None else f" ± {100 * found.margin:.1f}"
-    return f"{100 * found.mean:+.1f}{margin}{'*' if sure else ''}"
+    return f"{100 * found.mean:+.1f}{margin}{star}"
 
 
 def _target(reached: Mapping[str, Any], seeds: int) -> list[str]:
@@ -180,7 +210,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 def page(compared: Mapping[str, Any], name: str) -> str:
     """The whole document: the curves and the table."""
-    rows = compared["scenarios"]
+    rows, measure = compared["scenarios"], SQUARED_ERROR if _error(compared) else ACCURACY
     seeds = max(len(row["seeds"]) for row in rows)
     header = (
         f'<header>\n<div class="brand">{parts.MARK}<span>Delian</span></div>\n'
@@ -192,7 +222,10 @@ def page(compared: Mapping[str, Any], name: str) -> str:
             row["name"],
             HUES[number % len(HUES)],
             [(p["round"], p["mean"]) for p in row["curve"]],
-            [(p["round"], *_within(Estimate(p["mean"], p["margin"], 0))) for p in row["curve"]]
+            [
+                (p["round"], *_within(Estimate(p["mean"], p["margin"], 0), measure))
+                for p in row["curve"]
+            ]
             if seeds > 1
             else (),
             dashed=number >= len(HUES),
@@ -202,22 +235,25 @@ def page(compared: Mapping[str, Any], name: str) -> str:
     legend = parts.legend(((s.hue, s.name) for s in series), "narrow")
     caption = "Bands are 95% confidence intervals of the mean over seeds." if seeds > 1 else ""
     curves = parts.section(
-        "Accuracy of the devices' own models",
-        "The mean over all devices, after each has made the model its own.",
-        parts.figure(legend + both(partial(plots.accuracy_lines, series)), caption),
+        f"{measure.title} of the devices' own models",
+        "The mean over all devices, after each has made the model its own."
+        + (" Less is better." if measure.error else ""),
+        parts.figure(
+            legend + both(partial(plots.accuracy_lines, series, measure=measure)), caption
+        ),
     )
     figures = parts.section(
         "In figures",
-        "Per cent, means over devices and then over seeds, with 95% confidence intervals by "
-        "Student's t. Differences are taken seed by seed; a star marks those whose interval does "
-        "not reach zero.",
+        f"{'Errors' if measure.error else 'Per cent'}, means over devices and then over seeds, "
+        "with 95% confidence intervals by Student's t. Differences are taken seed by seed; a star "
+        "marks those whose interval does not reach zero.",
         f'<div class="scroll">{_html(table(compared))}</div>',
     )
     return parts.document(name, header + curves + figures)
 
 
-def _within(of: Estimate) -> tuple[float, float]:
-    return max(0.0, of.low), min(1.0, of.high)
+def _within(of: Estimate, measure: Measure) -> tuple[float, float]:
+    return max(0.0, of.low), of.high if measure.error else min(1.0, of.high)
 
 
 def _html(lines: Sequence[Sequence[str]]) -> str:

@@ -48,6 +48,7 @@ def facts(data: FederatedData) -> dict[str, Any]:
 def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The facts in words, for a terminal."""
     shape = " x ".join(map(str, known["example_shape"]))
+    numbers = known["numbers"]
     return [
         ("source", known["source"]),
         ("partition", known["partition"]),
@@ -58,9 +59,15 @@ def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{known['examples_least']} to {known['examples_most']}, "
             f"median {known['examples_median']:g}",
         ),
-        ("an example", f"{shape}; {known['classes']} labels"),
-        ("labels", f"median {known['labels_median']:g} on a device"),
-        ("label skew", f"{known['skew']:.2f} (0: all devices alike)"),
+        ("an example", f"{shape}; {known['classes']} {'to learn' if numbers else 'labels'}"),
+        (
+            "ranges of values" if numbers else "labels",
+            f"median {known['labels_median']:g} on a device",
+        ),
+        (
+            "skew of values" if numbers else "label skew",
+            f"{known['skew']:.2f} (0: all devices alike)",
+        ),
     ]
 
 
@@ -81,9 +88,11 @@ def page(known: Mapping[str, Any], name: str) -> str:
     if any(out):
         keys.append(("newcomer", "never trains"))
     drawn = both(partial(plots.label_map, known, out))
+    what = "range of values" if known["numbers"] else "label"
     skew = parts.section(
-        "Labels",
-        "A column is a device, a row a label; darker where more of the device's examples have it.",
+        "Values" if known["numbers"] else "Labels",
+        f"A column is a device, a row a {what}; darker where more of the device's examples have"
+        " it.",
         parts.figure(parts.legend(keys) + drawn),
     )
     return parts.document(name, header + parts.section("Data", "", table) + skew)

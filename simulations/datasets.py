@@ -19,6 +19,7 @@ from .settings import (
     NpzData,
     OmniglotData,
     ShakespeareData,
+    SinusoidData,
 )
 
 
@@ -95,6 +96,16 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             seed=scenario.seed,
         )
     assert fleet.devices is not None, "the scenario checked it"
+    if isinstance(source, SinusoidData):
+        return data.sinusoids(
+            devices=fleet.devices,
+            shots=source.shots,
+            support=source.support,
+            query=source.query,
+            held_out_devices=source.held_out_devices,
+            oracle=source.oracle,
+            seed=scenario.seed,
+        )
     return data.synthetic(
         devices=fleet.devices,
         support=source.support,
@@ -118,7 +129,9 @@ def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled:
             multiple=source.multiple,
             seed=source.draw,
         )
-    readers = {NpzData: data.npz, IdxData: data.idx, Cifar10Data: data.cifar10, HarData: data.har}
+    if isinstance(source, NpzData):
+        return data.npz(_need(scenario, path), numbers=source.targets == "numbers")
+    readers = {IdxData: data.idx, Cifar10Data: data.cifar10, HarData: data.har}
     return readers[type(source)](_need(scenario, path))
 
 

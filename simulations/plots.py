@@ -7,10 +7,12 @@ own, `harmed` what got worse; the comparison algorithm has the same hues, dashed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+from .measures import ACCURACY, Measure
 from .svg import (
     Frame,
     drawing,
@@ -26,6 +28,9 @@ from .svg import (
     whole,
 )
 
+Show: TypeAlias = Callable[[float], str]
+
+GAIN_BINS = 10
 MARKED_POINTS_MAX = 200  # a pointer is told the value of each
 DOTTED_POINTS_MAX = 12  # so few that each is drawn, and one alone is seen
 LABEL_LENGTH_MAX = 16
@@ -48,8 +53,22 @@ class Series:
     dashed: bool = False
 
 
-def accuracy_lines(series: Sequence[Series], width: float) -> str:
-    """Accuracy per round; each line is named at its end."""
+def y_range(values: Sequence[float], measure: Measure) -> tuple[float, float]:
+    """From zero to one for shares, to what the largest value needs for errors."""
+    if not measure.error:
+        return 0.0, 1.0
+    return 0.0, max(values, default=0.0) * 1.05 or 1.0
+
+
+def y_ticks(limits: tuple[float, float], measure: Measure) -> tuple[list[float], Show]:
+    """The axis' values, and how they are printed."""
+    if not measure.error:
+        return ticks(0, 1, 5), percent
+    return ticks(*limits, 5), lambda value: f"{value:g}"
+
+
+def accuracy_lines(series: Sequence[Series], width: float, measure: Measure = ACCURACY) -> str:
+    """Accuracy, or an error, per round; each line is named at its end."""
     named = [s for s in series if s.line]
     last = max((s.line[-1][0] for s in named), default=1.0)
     first = min((s.line[0][0] for s in named), default=0.0)
@@ -58,9 +77,11 @@ def accuracy_lines(series: Sequence[Series], width: float) -> str:
     wide = width > 500
     longest = max((len(s.name) for s in named), default=0)
     margin = 62 + 7 * longest if wide else 40  # room for the names at the lines' ends
-    frame = Frame(width, 320 if wide else 260, (first, last), (0.0, 1.0), right=margin)
+    heights = [y for s in named for _, y in s.line] + [h for s in named for *_, h in s.band]
+    limits = y_range(heights, measure)
+    frame = Frame(width, 320 if wide else 260, (first, last), limits, right=margin)
     parts = [
-        frame.grid(ticks(0, 1, 5), percent),
+        frame.grid(*y_ticks(limits, measure)),
         frame.scale(ticks(first, last, 5 if frame.narrow else 10, 1), whole),
         frame.x_title("round"),
     ]
@@ -70,12 +91,12 @@ def accuracy_lines(series: Sequence[Series], width: float) -> str:
             edge += [(frame.x(x), frame.y(low)) for x, low, _ in reversed(one.band)]
             parts.append(element("path", d=path(edge) + "Z", cls=f"band {one.hue}"))
     for one in named:
-        parts.append(_line(frame, one))
-    parts.append(_end_labels(frame, named))
-    return drawing(width, frame.height, "Accuracy per round", parts)
+        parts.append(_line(frame, one, measure))
+    parts.append(_end_labels(frame, named, measure))
+    return drawing(width, frame.height, f"{measure.title} per round", parts)
 
 
-def _line(frame: Frame, one: Series) -> str:
+def _line(frame: Frame, one: Series, measure: Measure) -> str:
     at = [(frame.x(x), frame.y(y)) for x, y in one.line]
     dash = " dashed" if one.dashed else ""
     drawn = element("path", d=path(at), cls=f"line {one.hue}{dash}")
@@ -88,7 +109,7 @@ def _line(frame: Frame, one: Series) -> str:
     spots = (
         element(
             "circle",
-            title(f"{one.name}, round {x:.0f}: {100 * y:.1f}%"),
+            title(f"{one.name}, round {x:.0f}: {measure.show(y)}"),
             cx=px,
             cy=py,
             r=7,
@@ -99,7 +120,7 @@ def _line(frame: Frame, one: Series) -> str:
     return drawn + "".join(spots)
 
 
-def _end_labels(frame: Frame, named: Sequence[Series]) -> str:
+def _end_labels(frame: Frame, named: Sequence[Series], measure: Measure) -> str:
     """The last value of each line beside its end, moved apart where they would overlap."""
     wanted = sorted(named, key=lambda s: -s.line[-1][1])
     parts, below = [], -1e9
@@ -107,41 +128,44 @@ def _end_labels(frame: Frame, named: Sequence[Series]) -> str:
         x, y = one.line[-1]
         place = max(frame.y(y) + 4, below + LABEL_GAP)
         below = place
-        words = f"{100 * y:.1f}%" if not frame.narrow else percent(y)
+        words = percent(y) if frame.narrow and not measure.error else measure.show(y)
         if not frame.narrow:
             words += f"  {one.name}"
         parts.append(text(frame.x(x) + 8, place, words, cls=f"name {one.hue}"))
     return "".join(parts)
 
 
-def device_gains(devices: Sequence[Mapping[str, Any]], width: float) -> str:
+def device_gains(
+    devices: Sequence[Mapping[str, Any]], width: float, measure: Measure = ACCURACY
+) -> str:
     """Every device before and after it made the model its own: a stroke each, or a point each when
     they are many.
     """
     known = [d for d in devices if d["accuracy_before"] is not None]
+    limits = y_range([d[f"accuracy_{at}"] for d in known for at in ("before", "after")], measure)
     if len(known) > DUMBBELLS_MAX:
-        return _scatter(known, width)
+        return _scatter(known, width, measure, limits)
     ranked = sorted(known, key=lambda d: (d["held_out"], d["accuracy_before"], d["accuracy_after"]))
     seen = sum(not d["held_out"] for d in ranked)
     gap = 2 if 0 < seen < len(ranked) else 0
-    frame = Frame(
-        width, 300 if width > 500 else 260, (-1, len(ranked) + gap), (0.0, 1.0), bottom=34
-    )
-    parts = [frame.grid(ticks(0, 1, 5), percent)]
+    frame = Frame(width, 300 if width > 500 else 260, (-1, len(ranked) + gap), limits, bottom=34)
+    parts = [frame.grid(*y_ticks(limits, measure))]
     step = (frame.x_end - frame.left) / (len(ranked) + gap + 1)
     radius = min(4.5, max(1.6, step * 0.36))
     for place, device in enumerate(ranked):
         x = frame.x(place + (gap if device["held_out"] else 0))
-        parts.append(_dumbbell(frame, device, x, radius))
+        parts.append(_dumbbell(frame, device, x, radius, measure))
     parts.append(_group(frame, 0, seen, "devices that trained"))
     parts.append(_group(frame, seen + gap, len(ranked) + gap, "never trained"))
-    return drawing(width, frame.height, "Accuracy of each device before and after", parts)
+    return drawing(width, frame.height, f"{measure.title} of each device before and after", parts)
 
 
-def _dumbbell(frame: Frame, device: Mapping[str, Any], x: float, radius: float) -> str:
+def _dumbbell(
+    frame: Frame, device: Mapping[str, Any], x: float, radius: float, measure: Measure
+) -> str:
     before, after = frame.y(device["accuracy_before"]), frame.y(device["accuracy_after"])
-    hue = _hue(device)
-    told = title(_told(device))
+    hue = _hue(device, measure)
+    told = title(_told(device, measure))
     stroke = element("line", x1=x, x2=x, y1=before, y2=after, cls=f"stroke {hue}")
     start = element("circle", cx=x, cy=before, r=radius * 0.8, cls="dot shared")
     end = element("circle", cx=x, cy=after, r=radius, cls=f"dot {hue}")
@@ -156,16 +180,16 @@ def _dumbbell(frame: Frame, device: Mapping[str, Any], x: float, radius: float) 
     return element("g", told + stroke + start + end + target)
 
 
-def _hue(device: Mapping[str, Any]) -> str:
-    gain = device["accuracy_after"] - device["accuracy_before"]
+def _hue(device: Mapping[str, Any], measure: Measure) -> str:
+    gain = measure.gain(device["accuracy_before"], device["accuracy_after"])
     return "harmed" if gain < 0 else "personal" if gain > 0 else "shared"
 
 
-def _told(device: Mapping[str, Any]) -> str:
+def _told(device: Mapping[str, Any], measure: Measure) -> str:
     kind = "never trained" if device["held_out"] else "trained"
     return (
         f"{device['name']} ({kind}, {device['examples']} examples): "
-        f"{100 * device['accuracy_before']:.1f}% → {100 * device['accuracy_after']:.1f}%"
+        f"{measure.show(device['accuracy_before'])} → {measure.show(device['accuracy_after'])}"
     )
 
 
@@ -182,44 +206,53 @@ def _group(frame: Frame, start: int, end: int, words: str) -> str:
     return line + text((x1 + x2) / 2, y + 17, words, cls="label", text_anchor="middle")
 
 
-def _scatter(devices: Sequence[Mapping[str, Any]], width: float) -> str:
-    frame = Frame(width, 420 if width > 500 else 320, (0.0, 1.0), (0.0, 1.0))
+def _scatter(
+    devices: Sequence[Mapping[str, Any]],
+    width: float,
+    measure: Measure,
+    limits: tuple[float, float],
+) -> str:
+    frame = Frame(width, 420 if width > 500 else 320, limits, limits)
     every = -(-len(devices) // SCATTER_MAX)
-    parts = [frame.grid(ticks(0, 1, 5), percent), frame.scale(ticks(0, 1, 5), percent)]
-    parts.append(frame.x_title("accuracy with the shared model (up: with its own)"))
-    diagonal = [(frame.x(0), frame.y(0)), (frame.x(1), frame.y(1))]
+    marks = y_ticks(limits, measure)
+    parts = [frame.grid(*marks), frame.scale(*marks)]
+    better = ", less is better" if measure.error else ""
+    parts.append(frame.x_title(f"{measure.name} with the shared model (up: with its own{better})"))
+    diagonal = [(frame.x(end), frame.y(end)) for end in limits]
     parts.append(element("path", d=path(diagonal), cls="axis dashed"))
     for device in devices[::every]:
         before, after = device["accuracy_before"], device["accuracy_after"]
-        hue = _hue(device)
+        hue = _hue(device, measure)
         hollow = " hollow" if device["held_out"] else ""
         spot = element(
             "circle",
-            title(_told(device)),
+            title(_told(device, measure)),
             cx=frame.x(before),
             cy=frame.y(after),
             r=3,
             cls=f"dot faint {hue}{hollow}",
         )
         parts.append(spot)
-    return drawing(width, frame.height, "Accuracy of each device before and after", parts)
+    return drawing(width, frame.height, f"{measure.title} of each device before and after", parts)
 
 
-def gain_histogram(gains: Sequence[float], width: float) -> str:
-    """How many devices gained how much, in bins of ten points; bins below zero are in the hue of
-    harm.
+def gain_histogram(gains: Sequence[float], width: float, measure: Measure = ACCURACY) -> str:
+    """How many devices gained how much, in bins of ten points, or of about a tenth of the range of
+    errors; bins below zero are in the hue of harm.
     """
+    unit = _bin(gains) if measure.error else 0.1
+    gains = [gain * (1 / unit) for gain in gains]
     lowest = min(gains, default=0.0)
     # A bar for no change stands astride the zero.
-    low = 0 if lowest > 0 else min(-1, int(lowest * 10 // 1))
-    high = max(1, int(-(-max(gains, default=0.0) * 10 // 1)))
+    low = 0 if lowest > 0 else min(-1, math.floor(lowest))
+    high = max(1, math.ceil(max(gains, default=0.0)))
     counts: dict[int, int] = {}
     even = 0
     for gain in gains:
         if gain == 0.0:
             even += 1
             continue
-        place = min(high - 1, max(low, int(gain * 10 // 1)))
+        place = min(high - 1, max(low, math.floor(gain)))
         counts[place] = counts.get(place, 0) + 1
     tallest = max([even, *counts.values()], default=1)
     frame = Frame(width, 220, (low, high), (0, tallest))
@@ -227,7 +260,8 @@ def gain_histogram(gains: Sequence[float], width: float) -> str:
     wide = frame.x(1) - frame.x(0)
     for place, count in sorted(counts.items()):
         hue = "harmed" if place < 0 else "personal"
-        told = title(f"{count} devices: {10 * place:+d} to {10 * (place + 1):+d} points")
+        span = f"{_gained(place * unit, measure)} to {_gained((place + 1) * unit, measure)}"
+        told = title(f"{count} devices: {span}{'' if measure.error else ' points'}")
         box = element(
             "rect",
             told,
@@ -255,9 +289,23 @@ def gain_histogram(gains: Sequence[float], width: float) -> str:
         )
     every = 2 if frame.narrow and high - low > 8 else 1
     shown = [v for v in range(low, high + 1) if v % every == 0]
-    parts.append(frame.scale(shown, lambda v: points(v / 10)))
-    parts.append(frame.x_title("gain in percentage points"))
+    parts.append(frame.scale(shown, lambda v: _gained(v * unit, measure)))
+    words = "how much the error fell" if measure.error else "gain in percentage points"
+    parts.append(frame.x_title(words))
     return drawing(width, frame.height, "Distribution of the devices' gains", parts)
+
+
+def _bin(gains: Sequence[float]) -> float:
+    """A round number: about a tenth of the gains' range."""
+    reach = max((abs(gain) for gain in gains), default=0.0)
+    if not 0.0 < reach < math.inf:
+        return 1.0
+    found = ticks(0.0, reach, GAIN_BINS)
+    return found[1] - found[0] if len(found) > 1 else reach
+
+
+def _gained(gain: float, measure: Measure) -> str:
+    return f"{gain:+.3g}" if measure.error and gain else points(gain)
 
 
 def cohort_bars(rounds: Sequence[Mapping[str, Any]], width: float) -> str:

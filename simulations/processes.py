@@ -302,7 +302,8 @@ class _Processes:
                 scores = stage.evaluate(number, self.weights, pool, self.stop)
         if "first_round_seconds" not in stage.walls:
             stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
-        record = _record(facts, wall_s, moved, judgements(scores))
+        judged = judgements(scores, stage.measure, stage.variance)
+        record = _record(facts, wall_s, moved, judged)
         self.rounds.append(record)
         return record
 

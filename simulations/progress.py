@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from .measures import measure_of
 from .result import Event, Phase, RoundFinished, RoundRecord, Started, UpdateFinished
 from .scenario import Scenario
 from .svg import duration, size
@@ -38,6 +39,7 @@ class Progress:
     ) -> None:
         self._console = console
         self._scenario = scenario
+        self._measure = measure_of(scenario.to_json())
         self._clock = clock
         self._lock = threading.Lock()  # the screen is drawn by a thread of its own
         self._live: Live | None = None
@@ -117,6 +119,9 @@ class Progress:
             sum(self._times) / len(self._times) * (self._scenario.rounds - self._done - self._share)
         )
 
+    def _show(self, value: float | None) -> str:
+        return "-" if value is None else self._measure.show(value)
+
     def _print(self, line: str) -> None:
         print(line, file=self._console.file, flush=True)
 
@@ -138,8 +143,8 @@ class Progress:
         parts = [f"round {record.round}/{self._scenario.rounds}"]
         if record.global_accuracy is not None:
             parts.append(
-                f"accuracy {_percent(record.global_accuracy)} -> "
-                f"{_percent(record.personalised_accuracy)}"
+                f"{self._measure.name} {self._show(record.global_accuracy)} -> "
+                f"{self._show(record.personalised_accuracy)}"
             )
         lost = [
             f"{count} {name}"
@@ -200,8 +205,8 @@ class Progress:
             lost = record.dropped + record.late + record.refused
             table.add_row(
                 str(record.round),
-                Text(_percent(record.global_accuracy), style="blue"),
-                Text(_percent(record.personalised_accuracy), style="bold"),
+                Text(self._show(record.global_accuracy), style="blue"),
+                Text(self._show(record.personalised_accuracy), style="bold"),
                 f"{record.reported}/{record.selected}",
                 Text(str(lost), style="yellow" if lost else "dim"),
                 Text(str(record.spare), style="dim"),
@@ -211,10 +216,6 @@ class Progress:
                 duration(record.took_seconds),
             )
         return table
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}%"
 
 
 def _up(record: RoundRecord) -> int:

@@ -15,7 +15,16 @@ from ..core import data as datasets
 from ..core import learn
 from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
-from ..core.learn import Algorithm, Classification, Episodes, EpisodeTable, Samples, SampleSet
+from ..core.learn import (
+    Algorithm,
+    Classification,
+    Episodes,
+    EpisodeTable,
+    Regression,
+    Samples,
+    SampleSet,
+    Task,
+)
 from ..core.nn import (
     CharLstm,
     FedAvgCnn,
@@ -50,7 +59,7 @@ def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeDat
     )
 
 
-def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Classification, TensorType]:
+def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Task, TensorType]:
     """The task, and the type of a batch that its model takes."""
     example = arrays(scenario, data.devices[0])
     if isinstance(example, EpisodeTable):
@@ -60,13 +69,21 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Classificati
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
         init = _init(scenario, shape[1:], few.ways)
         return Classification(scenario.name, init, source), TensorType(DType.F32, shape)
-    source = Samples(scenario.algorithm.batch_size, _scale(scenario, example.x))
+    share = getattr(scenario.algorithm, "adapt_share", 0.5)
+    scale = _scale(scenario, example.x)
+    source = Samples(scenario.algorithm.batch_size, scale, adapt_share=share)
     shape = (source.query_size, *example.x.shape[1:])
     classes = getattr(scenario.model, "classes", None) or data.classes
     text = isinstance(scenario.data, settings.ShakespeareData)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
     init = _init(scenario, shape[1:], classes)
-    return Classification(scenario.name, init, source), batch
+    if scenario.regression and scenario.algorithm.name == "protonet":
+        raise DelianError(
+            "protonet makes prototypes of classes, and the data has numbers to learn",
+            "choose another algorithm, such as maml or fedavg",
+        )
+    kind = Regression if scenario.regression else Classification
+    return kind(scenario.name, init, source), batch
 
 
 def _scale(scenario: Scenario, x: Array) -> float:
@@ -210,5 +227,5 @@ def local_steps(scenario: Scenario, arrays: Any) -> int:
         return int(epochs * scenario.data.episodes)
     rows = examples(arrays)
     if isinstance(chosen, algorithms.MetaLearning | algorithms.ProtoNet):
-        rows -= rows // 2
+        rows -= rows * round(100 * getattr(chosen, "adapt_share", 0.5)) // 100
     return int(epochs * max(1, -(-rows // chosen.batch_size)))

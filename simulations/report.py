@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DelianError
+from .measures import Measure, measure_of
 from .report_page import page
 from .result import LINKS, TIMES, DeviceRecord, RoundRecord, SimulationResult
 
@@ -69,11 +70,13 @@ def _scenario_of(result: SimulationResult) -> dict[str, Any]:
 
 
 def summarise(result: SimulationResult) -> dict[str, Any]:
-    """The headline figures. Accuracies are means over devices, each device counting the same.
+    """The headline figures. Accuracies are means over devices, each device counting the same; they
+    are errors where `measure` says so.
 
     A device is harmed when its own model is worse on its query set than the shared one. The worst
-    decile is the mean of the tenth of the devices with the lowest accuracy.
+    decile is the mean of the tenth of the devices with the lowest accuracy, or the largest error.
     """
+    measure = measure_of(result.scenario.to_json())
     rounds, devices = result.rounds, result.devices
     seen = [d for d in devices if not d.held_out]
     newcomers = [d for d in devices if d.held_out]
@@ -85,9 +88,10 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "why": result.why,
         "devices": len(devices),
         "parameters": result.parameters,
-        **_accuracy(devices),
-        "seen": _accuracy(seen),
-        "held_out": _accuracy(newcomers) if newcomers else None,
+        "measure": measure.name,
+        **_accuracy(devices, measure),
+        "seen": _accuracy(seen, measure),
+        "held_out": _accuracy(newcomers, measure) if newcomers else None,
         "updates": sum(r.reported for r in rounds),
         "selected": sum(r.selected for r in rounds),
         "reported": sum(r.reported for r in rounds),
@@ -109,7 +113,7 @@ def _wall(rounds: Sequence[RoundRecord]) -> float | None:
     return math.fsum(walls) if walls else None
 
 
-def _accuracy(devices: Sequence[DeviceRecord]) -> dict[str, Any]:
+def _accuracy(devices: Sequence[DeviceRecord], measure: Measure) -> dict[str, Any]:
     pairs = [
         (d.accuracy_before, d.accuracy_after)
         for d in devices
@@ -118,16 +122,16 @@ def _accuracy(devices: Sequence[DeviceRecord]) -> dict[str, Any]:
     if not pairs:
         return {"evaluated": 0, **dict.fromkeys(ACCURACY)}
     before, after = [b for b, _ in pairs], [a for _, a in pairs]
-    harmed = sum(a < b for b, a in pairs)
+    harmed = sum(measure.gain(b, a) < 0 for b, a in pairs)
     return {
         "evaluated": len(pairs),
         "global_accuracy": _mean(before),
         "personalised_accuracy": _mean(after),
-        "gain": _mean(after) - _mean(before),
+        "gain": measure.gain(_mean(before), _mean(after)),
         "harmed": harmed,
         "harmed_share": harmed / len(pairs),
-        "worst_decile_global": _worst(before),
-        "worst_decile_personalised": _worst(after),
+        "worst_decile_global": _worst(measure.worst(before)),
+        "worst_decile_personalised": _worst(measure.worst(after)),
     }
 
 
@@ -135,8 +139,8 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _worst(values: Sequence[float]) -> float:
-    return _mean(sorted(values)[: max(1, len(values) // DECILE)])
+def _worst(worst_first: Sequence[float]) -> float:
+    return _mean(worst_first[: max(1, len(worst_first) // DECILE)])
 
 
 def _totals(rows: Iterable[Mapping[str, float]], first: Sequence[str]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from . import page_parts as parts
 from . import plots
+from .measures import ACCURACY, Measure, explained, measure_of
 from .page_parts import escaped
 from .svg import both, duration, size, whole
 
@@ -95,9 +96,8 @@ def _ways(report: Report) -> int:
     return ways
 
 
-def _pp(gain: float) -> str:
-    """A gain in percentage points, in words."""
-    return f"{100 * gain:+.1f} points"
+def _measure(report: Report) -> Measure:
+    return measure_of(report["scenario"])
 
 
 def _header(report: Report) -> str:
@@ -151,27 +151,29 @@ def _tile(value: str, name: str, note: str, hue: str = "") -> str:
 
 
 def _tiles(report: Report) -> str:
-    summary, ways = report["summary"], _ways(report)
+    summary, ways, measure = report["summary"], _ways(report), _measure(report)
     tiles = []
     if summary["evaluated"]:
         tiles = [
             _tile(
-                _pc(summary["global_accuracy"]),
+                _large(summary["global_accuracy"], measure),
                 "shared model",
-                "mean accuracy over devices" if not ways else f"chance is {percent1(1 / ways)}",
+                f"mean {measure.name.removeprefix('mean ')} over devices"
+                if not ways
+                else f"chance is {percent1(1 / ways)}",
                 "shared",
             ),
             _tile(
-                _pc(summary["personalised_accuracy"]),
+                _large(summary["personalised_accuracy"], measure),
                 "personal models",
-                f"{_pp(summary['gain'])} after adapting on the device",
+                f"{measure.show_gain(summary['gain'])} after adapting on the device",
                 "personal",
             ),
         ]
         if newcomers := summary["held_out"]:
             tiles.append(
                 _tile(
-                    _pc(newcomers["personalised_accuracy"]),
+                    _large(newcomers["personalised_accuracy"], measure),
                     "newcomers",
                     f"personal, on {newcomers['evaluated']} devices that never trained",
                     "newcomer",
@@ -179,7 +181,7 @@ def _tiles(report: Report) -> str:
             )
         tiles.append(
             _tile(
-                _pc(summary["harmed_share"]),
+                _large(summary["harmed_share"]),
                 "harmed",
                 f"{summary['harmed']} of {summary['evaluated']} devices do worse with their own",
                 "harmed" if summary["harmed"] else "",
@@ -196,8 +198,9 @@ def _tiles(report: Report) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>\n'
 
 
-def _pc(share: float) -> str:
-    return f"{100 * share:.1f}<em>%</em>"
+def _large(value: float, measure: Measure = ACCURACY) -> str:
+    """A figure of a tile."""
+    return measure.show(value).replace("%", "<em>%</em>")
 
 
 def _curves(report: Report) -> str:
@@ -219,7 +222,10 @@ def _curves(report: Report) -> str:
             series.append(plots.Series(name, hue, line, band, dashed=i == 1))
     if not any(s.line for s in series):
         return parts.section("Learning", "No accuracy was measured before the run ended.")
+    measure = _measure(report)
     caption = ["Mean over the evaluated devices, each on examples that nobody trains on."]
+    if measure.error:
+        caption.insert(0, f"{measure.title}: less is better.")
     if any(s.band for s in series):
         caption.append("The bands leave out the best and the worst tenth of the devices.")
     if len(runs) > 1:
@@ -229,7 +235,10 @@ def _curves(report: Report) -> str:
     return parts.section(
         "Learning",
         _learning_story(report),
-        parts.figure(legend + both(partial(plots.accuracy_lines, series)), " ".join(caption)),
+        parts.figure(
+            legend + both(partial(plots.accuracy_lines, series, measure=measure)),
+            " ".join(caption),
+        ),
         _comparison_table(runs) if len(runs) > 1 else "",
     )
 
@@ -247,38 +256,39 @@ def _learning_story(report: Report) -> str:
             f", which is chance: an episode numbers its {ways} classes anew, so no model knows "
             "them before it has adapted"
         )
+    show = _measure(report).show
+    shared = f'<b class="shared">{show(summary["global_accuracy"])}</b>'
+    told = f"is right on {shared} of a device’s examples"
+    if _measure(report).error:
+        told = f"is wrong by {shared} in the mean square"
     first = (
-        f"After {_times(judged, 'round')} the shared model is right on "
-        f'<b class="shared">{percent1(summary["global_accuracy"])}</b> of a device’s examples'
+        f"After {_times(judged, 'round')} the shared model {told}"
         f"{chance}. {_times(steps, 'gradient step')} on the device make{'s' * (steps == 1)} that "
-        f'<b class="personal">{percent1(summary["personalised_accuracy"])}</b>.'
+        f'<b class="personal">{show(summary["personalised_accuracy"])}</b>.{explained(report["rounds"])}'
     )
     if newcomers := summary["held_out"]:
         first += (
             " On devices that never trained it is "
-            f"{percent1(newcomers['global_accuracy'])} and then "
-            f"{percent1(newcomers['personalised_accuracy'])}."
+            f"{show(newcomers['global_accuracy'])} and then "
+            f"{show(newcomers['personalised_accuracy'])}."
         )
     if "compare" in report and report["compare"]["summary"]["evaluated"]:
         other = report["compare"]["summary"]
-        ahead = 100 * (summary["personalised_accuracy"] - other["personalised_accuracy"])
-        told = f"{abs(ahead):.1f} points {'ahead of' if ahead > 0 else 'behind'}"
-        if abs(ahead) < 0.05:
-            told = "level with"
+        told = _measure(report).against(
+            other["personalised_accuracy"], summary["personalised_accuracy"]
+        )
         first += f" Personal models are {told} those of {escaped(_algorithm(report['compare']))}."
     return first
 
 
 def _comparison_table(runs: Sequence[Report]) -> str:
     time = "Real time" if all(map(_is_real, runs)) else "Virtual time"
+    of = _measure(runs[0]).show
     rows: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
-        ("Shared model", lambda s: percent1(s["global_accuracy"])),
-        ("Personal models", lambda s: percent1(s["personalised_accuracy"])),
-        ("Worst tenth, personal", lambda s: percent1(s["worst_decile_personalised"])),
-        (
-            "Newcomers, personal",
-            lambda s: percent1((s["held_out"] or {}).get("personalised_accuracy")),
-        ),
+        ("Shared model", lambda s: of(s["global_accuracy"])),
+        ("Personal models", lambda s: of(s["personalised_accuracy"])),
+        ("Worst tenth, personal", lambda s: of(s["worst_decile_personalised"])),
+        ("Newcomers, personal", lambda s: of((s["held_out"] or {}).get("personalised_accuracy"))),
         ("Devices harmed", lambda s: percent1(s["harmed_share"])),
         ("Sent by devices", lambda s: size(s["bytes"]["device_edge_up"])),
     )
@@ -300,12 +310,13 @@ def _devices(report: Report) -> str:
     devices = [d for d in report["devices"] if d["accuracy_before"] is not None]
     if not devices:
         return ""
-    gains = [d["accuracy_after"] - d["accuracy_before"] for d in devices]
+    measure = _measure(report)
+    gains = [measure.gain(d["accuracy_before"], d["accuracy_after"]) for d in devices]
     better = sum(g > 0 for g in gains)
     lead = (
         f"{_who(better, summary['harmed'], len(devices))} The mean of the worst tenth went "
-        f"from {percent1(summary['worst_decile_global'])} to "
-        f"{percent1(summary['worst_decile_personalised'])}."
+        f"from {measure.show(summary['worst_decile_global'])} to "
+        f"{measure.show(summary['worst_decile_personalised'])}."
     )
     first = ("shared", "shared model")
     if len(devices) > plots.DUMBBELLS_MAX:
@@ -315,7 +326,8 @@ def _devices(report: Report) -> str:
     )
     rows = (
         f"<tr><th>{escaped(d['name'])}</th><td>{d['edge']}</td><td>{d['examples']}</td><td>{d['rounds']}</td>"
-        f"<td>{percent1(d['accuracy_before'])}</td><td>{percent1(d['accuracy_after'])}</td></tr>"
+        f"<td>{measure.show(d['accuracy_before'])}</td>"
+        f"<td>{measure.show(d['accuracy_after'])}</td></tr>"
         for d in devices[:TABLE_ROWS_MAX]
     )
     table = _details(
@@ -328,9 +340,10 @@ def _devices(report: Report) -> str:
     return parts.section(
         "Who gains",
         lead,
-        parts.figure(legend + both(partial(plots.device_gains, devices))),
+        parts.figure(legend + both(partial(plots.device_gains, devices, measure=measure))),
         parts.figure(
-            both(partial(plots.gain_histogram, gains)), "Devices by how much they gained."
+            both(partial(plots.gain_histogram, gains, measure=measure)),
+            "Devices by how much they gained.",
         ),
         table,
     )
@@ -378,8 +391,10 @@ def _evaluations(report: Report) -> str:
     gone = {e["round"]: f"back to model {e['rolled_back_to']}" for e in back}
     if gone:
         lead += f" {_times(len(gone), 'round')} rolled back: the best model took its place again."
+    measure = _measure(report)
+    figure = "loss" if measure.error else "accuracy"
     series = [
-        plots.Series(name, hue, [(e["round"], e["metrics"][f"{key}_accuracy"]) for e in said])
+        plots.Series(name, hue, [(e["round"], e["metrics"][f"{key}_{figure}"]) for e in said])
         for key, name, hue in (
             ("personalised", "personal", "personal"),
             ("global", "shared", "shared"),
@@ -392,15 +407,15 @@ def _evaluations(report: Report) -> str:
         (
             f"<tr><th>{e['round']}</th><td>{e['devices']}</td>"
             f"<td>{whole(e['metrics'].get('queries', 0))}</td>"
-            f"<td>{percent1(e['metrics']['global_accuracy'])}</td>"
-            f"<td>{percent1(e['metrics']['personalised_accuracy'])}</td>"
+            f"<td>{measure.show(e['metrics'][f'global_{figure}'])}</td>"
+            f"<td>{measure.show(e['metrics'][f'personalised_{figure}'])}</td>"
             f"<td>{_loss(e['metrics']['global_loss'])}</td>"
             f"<td>{_loss(e['metrics']['personalised_loss'])}</td>"
             f"<td>{gone.get(e['round'], '')}</td></tr>"
             for e in said[-TABLE_ROWS_MAX:]
         ),
     )
-    drawn = both(partial(plots.accuracy_lines, series))
+    drawn = both(partial(plots.accuracy_lines, series, measure=measure))
     return parts.section("What devices say", lead, parts.figure(legend + drawn), table)
 
 
@@ -414,7 +429,7 @@ def _span(counts: Sequence[int]) -> str:
 
 
 def _rounds(report: Report) -> str:
-    summary, rounds = report["summary"], report["rounds"]
+    summary, rounds, show = report["summary"], report["rounds"], _measure(report).show
     if not rounds:
         return parts.section("Rounds", "No round was finished.")
     lost = [
@@ -441,8 +456,8 @@ def _rounds(report: Report) -> str:
         else f"The last {TABLE_ROWS_MAX} rounds",
         ("round", "shared", "personal", "reported", "of", "up", "down", "time"),
         (
-            f"<tr><th>{r['round']}</th><td>{percent1(r['global_accuracy'])}</td>"
-            f"<td>{percent1(r['personalised_accuracy'])}</td><td>{r['reported']}</td><td>{r['selected']}</td>"
+            f"<tr><th>{r['round']}</th><td>{show(r['global_accuracy'])}</td>"
+            f"<td>{show(r['personalised_accuracy'])}</td><td>{r['reported']}</td><td>{r['selected']}</td>"
             f"<td>{size(r['bytes']['device_edge_up'])}</td><td>{size(r['bytes']['device_edge_down'])}</td>"
             f"<td>{duration(r.get('wall_seconds') or r['virtual_seconds'])}</td></tr>"
             for r in rounds[-TABLE_ROWS_MAX:]

@@ -40,7 +40,8 @@ class RoundRecord:
     had its target without it). `applied` is False when too few reported and nothing changed.
     `seconds` sums over devices, `virtual_seconds` is how long the round took; of real daemons both
     are zero, and `wall_seconds` says how long. An accuracy is the mean over devices; pooled, it is
-    the share of right answers over all their examples.
+    the share of right answers over all their examples. Where numbers are learnt it is the mean
+    squared error (`measures`), and `r_squared` and `absolute_error` are those of all examples.
     """
 
     round: int
@@ -64,6 +65,10 @@ class RoundRecord:
     personalised_spread: Spread | None = None
     global_pooled_accuracy: float | None = None
     personalised_pooled_accuracy: float | None = None
+    global_r_squared: float | None = None
+    personalised_r_squared: float | None = None
+    global_absolute_error: float | None = None
+    personalised_absolute_error: float | None = None
 
     @property
     def took_seconds(self) -> float:

@@ -300,6 +300,11 @@ class Scenario(Table):
     _folder: Path | None = PrivateAttr(default=None)
 
     @property
+    def regression(self) -> bool:
+        """Whether numbers are learnt, and not labels."""
+        return self.data.source == "sinusoid" or getattr(self.data, "targets", "") == "numbers"
+
+    @property
     def cohorts(self) -> int:
         """Sums that a round's devices are cut into where updates are masked."""
         if self.round.mode == "buffered":
@@ -343,6 +348,8 @@ class Scenario(Table):
                 f"the {self.model.name} model does not read the data source {self.data.source}; "
                 "lstm reads shakespeare, and the others read images",
             )
+        if self.regression:
+            self._check_regression()
         if self.round.min_reports > self.round.devices:
             raise conflict(
                 "round.min_reports",
@@ -352,7 +359,7 @@ class Scenario(Table):
         self._check_masks()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
-            if dealt or self.data.source in ("synthetic", "logistic"):
+            if dealt or self.data.source in ("synthetic", "logistic", "sinusoid"):
                 raise conflict(
                     "fleet.devices", f"the data source {self.data.source} needs a number of devices"
                 )
@@ -365,6 +372,16 @@ class Scenario(Table):
             )
         self._check_counts(self.fleet.devices)
         return self
+
+    def _check_regression(self) -> None:
+        """What only labels have is refused where there are none."""
+        if getattr(self.model, "classes", None) is not None:
+            raise conflict("model.classes", "numbers are learnt here, and there are no classes")
+        if self.evaluation.rollback_accuracy:
+            raise conflict(
+                "evaluation.rollback_accuracy",
+                "an error is judged here; evaluation.rollback_worse is for it",
+            )
 
     def _check_modes(self) -> None:
         """What only one mode reads is refused in the other."""

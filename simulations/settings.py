@@ -80,6 +80,20 @@ class NpzData(DealtData):
     """Every device has at least this many examples; natural devices with fewer are left out."""
     scale: float | None = Field(default=None, gt=0.0)
     """What raw values are multiplied by. Absent: 1/255 for u8, 1 for floats."""
+    targets: Literal["labels", "numbers"] = "labels"
+    """What `y` holds: labels to tell apart, or `numbers`, one a row or several ([n, k]), for a
+    regression by the mean squared error.
+    """
+
+    @model_validator(mode="after")
+    def _numbers_can_be_dealt(self) -> NpzData:
+        if self.targets == "numbers" and self.partition in ("dirichlet", "shards"):
+            raise conflict(
+                "partition",
+                f"a {self.partition} partition deals by labels, and data.targets are numbers; "
+                "iid, quantity and natural do not look at them",
+            )
+        return self
 
 
 class IdxData(DealtData):
@@ -174,7 +188,7 @@ class ShakespeareData(Table):
     held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
     """Roles that never train and show how the model serves newcomers."""
     held_out_query_fraction: float | None = Field(default=None, gt=0.0, lt=1.0)
-    """The share of their windows that only judge; they adapt to the rest. Absent: query_fraction."""
+    """The share of their windows that only judge; they adapt to the rest. Absent: as others."""
 
 
 class SyntheticData(Table):
@@ -211,6 +225,25 @@ class LogisticData(Table):
     """Devices that never train and show how the model serves newcomers."""
 
 
+class SinusoidData(Table):
+    """Sinusoids of amplitude 0.1 to 5 and phase 0 to pi (Finn et al. 2017): a device has one, and
+    learns it from a few points. Needs no file.
+    """
+
+    source: Literal["sinusoid"] = "sinusoid"
+    """Where the data comes from."""
+    shots: int = Field(default=10, ge=1, le=100_000)
+    """Points that a device which never trains adapts to. A step takes algorithm.batch_size."""
+    support: int = Field(default=100, ge=2, le=100_000)
+    """Points that a device which trains draws from."""
+    query: int = Field(default=100, ge=1, le=100_000)
+    """Points that only judge."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train."""
+    oracle: bool = False
+    """Tell the model amplitude and phase: what can be reached without learning them."""
+
+
 Data = Annotated[
     DigitsData
     | NpzData
@@ -220,7 +253,8 @@ Data = Annotated[
     | OmniglotData
     | ShakespeareData
     | SyntheticData
-    | LogisticData,
+    | LogisticData
+    | SinusoidData,
     Field(discriminator="source"),
 ]
 

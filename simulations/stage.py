@@ -8,11 +8,14 @@ from the shared one by the bundle's `personalise`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..cloud.plan import STALENESS_DEFAULT
 from ..core import random
@@ -31,6 +34,7 @@ from . import recipes, settings
 from .datasets import load_data
 from .fleet import Fleet
 from .host import machine_facts, peak_rss_mib
+from .measures import ACCURACY, Measure, measure_of
 from .network import LinkProfile
 from .plan import FederationPlan
 from .report import spread_of
@@ -77,6 +81,7 @@ class Stage:
         self.walls["compile_seconds"] = time.perf_counter() - start
         self.scores: dict[int, tuple[Score, Score]] = {}
         self.judged = self._judged()
+        self.measure = measure_of(scenario.to_json())
 
     def _build(self) -> Bundle:
         task, example = recipes.task(self.scenario, self.data)
@@ -187,6 +192,15 @@ class Stage:
         held_out = sorted(self.data.held_out)
         return tuple(sorted([*held_out, *self.data.training][:wanted]))
 
+    @functools.cached_property
+    def variance(self) -> float:
+        """Of the numbers that models are judged by, over all judged devices; zero of labels."""
+        if not self.scenario.regression:
+            return 0.0
+        ends = [(self.arrays[d], self.data.devices[d].examples) for d in self.judged]
+        queries = [a.y[int(a.support) : examples].reshape(-1) for a, examples in ends]
+        return float(np.var(np.concatenate(queries), dtype=np.float64))
+
     def due(self, round: int) -> bool:
         """Whether the scenario wants this round's model judged."""
         return round == self.scenario.rounds or round % self.scenario.evaluation.every == 0
@@ -243,8 +257,8 @@ class Stage:
                     examples=self.data.devices[device].examples,
                     held_out=device in self.data.held_out,
                     rounds=rounds_of[device],
-                    accuracy_before=before.accuracy if before else None,
-                    accuracy_after=after.accuracy if after else None,
+                    accuracy_before=self.measure.of(before) if before else None,
+                    accuracy_after=self.measure.of(after) if after else None,
                 )
             )
         return tuple(records)
@@ -277,17 +291,26 @@ class Stage:
         }
 
 
-def judgements(scores: list[tuple[Score, Score]] | None) -> dict[str, Any]:
-    """A round's accuracies and losses as its record has them; nothing where nothing was judged."""
+def judgements(
+    scores: list[tuple[Score, Score]] | None, measure: Measure = ACCURACY, variance: float = 0.0
+) -> dict[str, Any]:
+    """A round's accuracies and losses as its record has them; nothing where nothing was judged.
+    measure: what stands for accuracy. variance: of the numbers that a regression is judged by.
+    """
     judged: dict[str, Any] = {}
     if scores:
         for name, column in (("global", 0), ("personalised", 1)):
             counted = [pair[column] for pair in scores if pair[column].count]
-            accuracies = [s.accuracy for s in counted]
+            accuracies = [measure.of(s) for s in counted]
             judged[f"{name}_accuracy"] = sum(accuracies) / len(accuracies)
-            judged[f"{name}_pooled_accuracy"] = _total(counted).accuracy
+            pooled = _total(counted)
+            judged[f"{name}_pooled_accuracy"] = measure.of(pooled)
             judged[f"{name}_loss"] = sum(s.loss / s.count for s in counted) / len(counted)
             judged[f"{name}_spread"] = Spread(*spread_of(accuracies))
+            if measure.error:
+                judged[f"{name}_absolute_error"] = pooled.accuracy
+                explained = 1.0 - measure.of(pooled) / variance if variance else None
+                judged[f"{name}_r_squared"] = explained
     return judged
 
 

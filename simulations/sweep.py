@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DelianError
-from .comparison import FIGURES, Entry
+from .comparison import Entry, more_is_better
 from .statistics import Estimate, estimate
 from .study import Executor, Trial, run
 
@@ -142,7 +142,7 @@ def _ranked(
     results: Mapping[Trial, Mapping[str, Any]],
     figure: str,
 ) -> list[tuple[Candidate, Estimate]]:
-    found = []
+    found, more = [], True
     for candidate, by_seed in trials.items():
         entry = Entry(candidate.label, {s: results[t] for s, t in by_seed.items()})
         values = entry.values(figure)
@@ -151,5 +151,6 @@ def _ranked(
                 f"the scenario's runs have no figure `{figure}`", "choose another with --by"
             )
         found.append((candidate, estimate(list(values.values()))))
-    sign = -1.0 if FIGURES[figure][1] else 1.0
+        more = more_is_better(figure, entry.measure)
+    sign = -1.0 if more else 1.0
     return sorted(found, key=lambda pair: sign * pair[1].mean)  # stable: ties as they were given

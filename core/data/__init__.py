@@ -8,6 +8,7 @@ from .logistic import logistic
 from .omniglot import Dealt, omniglot
 from .published import cifar10, har, idx
 from .shakespeare import shakespeare
+from .sinusoid import sinusoids
 from .synthetic import synthetic
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "npz",
     "omniglot",
     "shakespeare",
+    "sinusoids",
     "synthetic",
 ]

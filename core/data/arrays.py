@@ -3,7 +3,8 @@
 An .npz file has `x` [n, ...] (u8, bool or floats; also called `image`) and `y` [n] (whole numbers
 from 0; also `label`). With `device` [n] (numbers or text) each example says which device it lives
 on; `device_names` [d] may name the devices, `device` is then an index into it. Without `device` a
-partitioner deals the examples out.
+partitioner deals the examples out. Where numbers are to be learnt, `y` [n] or [n, k] is any
+numbers.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .federated import (
     hold_out,
     label_table,
     make_tables,
+    value_table,
 )
 from .files import npz_keys, read_gzip, read_npz
 
@@ -33,16 +35,19 @@ Partition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
 DIGITS_BYTES_MAX = 1 << 20
 DIGITS_COLUMNS = 65  # 8 x 8 pixels and the label
 CLASSES_MAX = 1 << 16
+OUTPUTS_MAX = 1 << 12
 U8_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Examples that no device owns yet, or `owners[i]`'s, an index into `owner_names`."""
+    """Examples that no device owns yet, or `owners[i]`'s, an index into `owner_names`. y: labels,
+    i32 [n], or numbers, f32 [n] or [n, k].
+    """
 
     source: str
     x: NDArray[Any]
-    y: NDArray[np.int32]
+    y: NDArray[Any]
     owners: NDArray[np.int64] | None = None
     owner_names: tuple[str, ...] = ()
 
@@ -72,21 +77,25 @@ def digits() -> Labelled:
     return Labelled("scikit-learn's handwritten digits", x, table[:, -1].astype(np.int32))
 
 
-def npz(path: Path) -> Labelled:
-    """The examples of an .npz file; the module's docstring says what it must hold."""
+def npz(path: Path, numbers: bool = False) -> Labelled:
+    """The examples of an .npz file; the module's docstring says what it must hold. numbers: that is
+    what `y` holds, not labels.
+    """
     present = npz_keys(path)
     x_key = "image" if "x" not in present and "image" in present else "x"
     y_key = "label" if "y" not in present and "label" in present else "y"
     optional = [key for key in ("device", "device_names") if key in present]
     arrays = read_npz(path, [x_key, y_key, *optional])
     x = _examples(path, x_key, arrays[x_key])
-    y = _labels(path, y_key, arrays[y_key], len(x))
+    read = _numbers if numbers else _labels
+    y = read(path, y_key, arrays[y_key], len(x))
     owners: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
     if "device" in arrays:
         owners, names = _owners(path, arrays["device"], arrays.get("device_names"), len(x))
-    if x.dtype == np.float32:
-        _check_finite(path, x_key, x, owners, names)
+    for key, array in ((x_key, x), (y_key, y)):
+        if array.dtype == np.float32:
+            _check_finite(path, key, array, owners, names)
     return Labelled(path.name, x, y, owners, names)
 
 
@@ -127,7 +136,7 @@ def _labels(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.
     if y.dtype.kind not in "iu":
         raise DelianError(
             f"array `{key}` of {path} has dtype {y.dtype}",
-            "save the labels as whole numbers from 0",
+            "save the labels as whole numbers from 0; numbers to learn need data.targets = numbers",
         )
     if y.min() < 0 or y.max() >= CLASSES_MAX:
         raise DelianError(
@@ -135,6 +144,17 @@ def _labels(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.
             f"labels run from 0 to {CLASSES_MAX - 1}",
         )
     return np.ascontiguousarray(y, dtype=np.int32)
+
+
+def _numbers(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.float32]:
+    shaped = y.ndim in (1, 2) and len(y) == examples and 0 < y.size <= examples * OUTPUTS_MAX
+    if not shaped or y.dtype.kind not in "iuf":
+        raise DelianError(
+            f"array `{key}` of {path} has shape {list(y.shape)} and dtype {y.dtype}; it needs a "
+            f"number, or a row of numbers, for each of the {examples} examples",
+            f"save them as floats, [n] or [n, k] with k at most {OUTPUTS_MAX}",
+        )
+    return np.ascontiguousarray(y, dtype=np.float32)
 
 
 def _owners(
@@ -200,10 +220,14 @@ def federate(
     `labels_each` is for `shards`. `feature_noise` is the variance of the noise of the last device's
     rows, in units of the data's own deviation; earlier devices have less. Such data are f32.
 
+    Numbers have no labels to deal by: their partition is natural, iid or by quantity.
+
     `devices` may be None for the natural partition (all that the data names); fewer are then drawn
     by the seed. `classes` is what the model can tell apart; absent, the data decides.
     """
-    found = int(data.y.max()) + 1
+    numbers = data.y.dtype == np.float32
+    assert not numbers or partition in ("natural", "iid", "quantity")
+    found = data.y[0].size if numbers else int(data.y.max()) + 1
     if classes is not None and found > classes:
         row = int((data.y >= classes).argmax())
         raise DelianError(
@@ -238,9 +262,13 @@ def federate(
         x = partitioners.shift_features(x, parts, variance, seed)
         how += f"; noise of up to {feature_noise:g} of the data's variance"
     tables = make_tables(x, data.y, parts, names, query_fraction, seed)
-    labels = tuple(str(i) for i in range(classes))
-    counts = label_table([data.y[part] for part in parts], classes)
-    card = DataCard(data.source, how, "examples", tuple(len(p) for p in parts), labels, counts)
+    if numbers:
+        labels, counts = value_table([data.y[part] for part in parts])
+    else:
+        labels = tuple(str(i) for i in range(classes))
+        counts = label_table([data.y[part] for part in parts], classes)
+    sizes = tuple(len(p) for p in parts)
+    card = DataCard(data.source, how, "examples", sizes, labels, counts, numbers)
     held_out = hold_out(len(parts), held_out_devices, seed)
     return FederatedData(tables, held_out, data.x.shape[1:], classes, names, card)
 

@@ -9,6 +9,7 @@ no program may read as data.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +25,12 @@ FEDERATION_BYTES_MAX = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class DeviceData:
-    """One device's examples. `x`: u8, i32 or f32 [capacity, ...]; `y`: i32 [capacity, ...]."""
+    """One device's examples. `x`: u8, i32 or f32 [capacity, ...]; `y`: i32 [capacity, ...], or f32
+    where numbers are learnt and not labels.
+    """
 
     x: NDArray[Any]
-    y: NDArray[np.int32]
+    y: NDArray[Any]
     support: int
     query: int
 
@@ -61,7 +64,7 @@ class DataCard:
     devices.
 
     `label_counts[d][l]` counts device d's examples of label l (its support and query sets
-    together).
+    together); where `numbers` are learnt, l is a range of values.
     """
 
     source: str
@@ -70,6 +73,7 @@ class DataCard:
     examples: tuple[int, ...]
     label_names: tuple[str, ...]
     label_counts: tuple[tuple[int, ...], ...]
+    numbers: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The card as plain data, for report.json."""
@@ -81,6 +85,7 @@ class DataCard:
             "examples": list(self.examples),
             "label_names": list(self.label_names),
             "label_counts": [list(row) for row in self.label_counts],
+            "numbers": self.numbers,
         }
 
 
@@ -89,8 +94,8 @@ class FederatedData:
     """Every device's data. All devices share one capacity, one dtype and one example shape.
 
     `held_out` devices never train: they say how well the model serves devices that it has not met.
-    `classes` is the number of labels a model must tell apart, `names` the devices' names for
-    people.
+    `classes` is the number of labels a model must tell apart, or of numbers that it gives a row;
+    `names` the devices' names for people.
     """
 
     devices: tuple[DeviceData, ...] | tuple[EpisodeData, ...]
@@ -144,6 +149,24 @@ def label_table(labels: Sequence[NDArray[Any]], classes: int) -> tuple[tuple[int
     return tuple(tuple(int(n) for n in row) for row in counts)
 
 
+#: Ranges that a card cuts numbers into.
+VALUE_BINS = 10
+
+
+def value_table(
+    values: Sequence[NDArray[Any]],
+) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+    """The names of `VALUE_BINS` equal ranges over all devices' numbers, and how many of each device
+    lie in each.
+    """
+    low = min(float(v.min()) for v in values)
+    high = max(float(v.max()) for v in values)
+    edges = np.linspace(low, high if high > low else low + 1.0, VALUE_BINS + 1)
+    names = tuple(f"{a:.3g} to {b:.3g}" for a, b in itertools.pairwise(edges))
+    counts = (np.histogram(v, edges)[0] for v in values)
+    return names, tuple(tuple(int(n) for n in row) for row in counts)
+
+
 def check_memory(devices: int, capacity: int, row_bytes: int) -> None:
     """Refuse tables that would not fit the limit, before they are allocated."""
     total = devices * capacity * row_bytes
@@ -157,7 +180,7 @@ def check_memory(devices: int, capacity: int, row_bytes: int) -> None:
 
 def make_tables(
     x: NDArray[Any],
-    y: NDArray[np.int32],
+    y: NDArray[Any],
     parts: Sequence[NDArray[np.int64]],
     names: Sequence[str],
     query_fraction: float | Sequence[float],
@@ -168,9 +191,10 @@ def make_tables(
     """Cut each device's rows (`parts`, indices into `x` and `y`) into a support and a query set and
     pad them.
 
-    Each set gets at least one example; `query_fraction` is one for all devices or one for each. With `shuffle` the rows are drawn at random; without, the
-    query set is the end of the device's rows (for text, where neighbours in time must not fall on
-    both sides). Raises DelianError naming the device that has too few examples.
+    Each set gets at least one example; `query_fraction` is one for all devices or one for each.
+    With `shuffle` the rows are drawn at random; without, the query set is the end of the device's
+    rows (for text, where neighbours in time must not fall on both sides). Raises DelianError
+    naming the device that has too few examples.
     """
     for name, rows in zip(names, parts, strict=True):
         if len(rows) == 0:
@@ -184,7 +208,7 @@ def make_tables(
                 "raise data.min_examples to 2 or more, or leave the device out",
             )
     capacity = max(len(rows) for rows in parts)
-    row_bytes = int(np.prod(x.shape[1:], dtype=np.int64)) * x.itemsize + 4
+    row_bytes = sum(int(np.prod(a.shape[1:], dtype=np.int64)) * a.itemsize for a in (x, y))
     check_memory(len(parts), capacity, row_bytes)
     rng = np.random.default_rng([seed, SPLIT_STREAM])
     devices = []
@@ -194,7 +218,7 @@ def make_tables(
         count = len(rows)
         query = min(count - 1, max(1, round(count * fraction)))
         device_x = np.zeros((capacity, *x.shape[1:]), x.dtype)
-        device_y = np.zeros((capacity, *y.shape[1:]), np.int32)
+        device_y = np.zeros((capacity, *y.shape[1:]), y.dtype)
         device_x[:count] = x[rows]
         device_y[:count] = y[rows]
         devices.append(DeviceData(device_x, device_y, count - query, query))

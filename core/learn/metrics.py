@@ -5,10 +5,12 @@ that set, the means
 
     (loss before, accuracy before, loss after, accuracy after)        f32[4]
 
+(of a regression: squared error and absolute error, before and after)
 as a vector of the ring like any update (`privacy.ring`): before is the shared model, after the
 device's own, made from it by `personalise`. The weighted mean over devices is then the mean over
-their examples, and nobody reads a single device's. Losses are clamped to `LOSS_MAX`, which bounds
-the vector's norm below the ring plan's clip: a vector is never scaled down. A query set counts for
+their examples, and nobody reads a single device's. Losses are clamped to `LOSS_MAX` and the other
+two to `ERROR_MAX`, which bounds the vector's norm below the ring plan's clip: a vector is never
+scaled down. A query set counts for
 at most `QUERIES_MAX` examples.
 """
 
@@ -28,7 +30,9 @@ from ..runtime import Runtime, Score
 DIMENSION = 4
 #: The largest mean loss that is told apart: cross-entropy of a model that is sure and wrong.
 LOSS_MAX = 64.0
-#: Above the norm of (64, 1, 64, 1), which is below 90.6.
+#: The largest mean absolute error: no larger than the root of the squared one.
+ERROR_MAX = 8.0
+#: Above the norm of (64, 8, 64, 8), which is below 91.3.
 CLIP = 96.0
 #: The largest number of examples that a device counts for. A device's steps in the ring are so
 #: many times fewer than the ring's as its query set is smaller: no larger than is of use.
@@ -48,9 +52,9 @@ def encode(before: Score, after: Score, key: Vector, plan: ring.RingPlan) -> Vec
     assert before.count == after.count > 0
     means = [
         _clamped(before.loss / before.count),
-        before.accuracy,
+        min(before.accuracy, ERROR_MAX),
         _clamped(after.loss / after.count),
-        after.accuracy,
+        min(after.accuracy, ERROR_MAX),
     ]
     weight = np.float32(min(before.count / QUERIES_MAX, 1.0))
     vector: Vector = ring.encode(np.array(means, np.float32), weight, key, plan)
@@ -58,7 +62,8 @@ def encode(before: Score, after: Score, key: Vector, plan: ring.RingPlan) -> Vec
 
 
 def decode(total: Vector, plan: ring.RingPlan) -> dict[str, float]:
-    """The means over all examples, from a sum u32[5]; `queries`: how many examples, about.
+    """The means over all examples, from a sum u32[5]; `queries`: how many examples, about. What is
+    called accuracy is the mean absolute error of a regression.
 
     Raises RingError when no honest devices can have made the sum, or nothing is in it.
     """

@@ -67,12 +67,13 @@ SORTED_ROWS_MAX = 4096
 @dataclass(frozen=True)
 class Samples:
     """Mini-batches of `batch_size` rows of a SampleSet; `scale` is what a raw value of x is
-    multiplied by.
+    multiplied by. `adapt_share`: of the support set, what an episode adapts on; the rest judges.
     """
 
     batch_size: int
     scale: float
     query_size: int = 64
+    adapt_share: float = 0.5
 
     def rows(self, data: SampleSet, rows: Tensor, valid: Tensor) -> Batch:
         """The batch of these row numbers; those out of range must be marked as not valid."""
@@ -105,21 +106,27 @@ class Samples:
         return self.rows(data, picked, position < data.support)
 
     def episodes(self, data: SampleSet) -> Tensor:
-        """One pass judges by every row of the larger half once."""
-        return (data.support - data.support // 2 + self.batch_size - 1) // self.batch_size
+        """One pass judges by every row that it does not adapt on, once."""
+        judged = data.support - self.adapted(data)
+        return (judged + self.batch_size - 1) // self.batch_size
+
+    def adapted(self, data: SampleSet) -> Tensor:
+        """How many of the support rows episodes adapt on: whole per cents of them."""
+        return data.support * round(100 * self.adapt_share) // 100
 
     def episode(self, data: SampleSet, order: Tensor, step: Tensor) -> tuple[Batch, Batch]:
-        """The shuffled support set, halved: adapt on the first half (taken round and round), judge
-        by the second.
+        """The shuffled support set, cut in two: adapt on the first part (taken round and round),
+        judge by the second.
 
         A single row is adapted on and judged by alike: there is no other.
         """
         column = np.arange(self.batch_size)
-        half = np.maximum(data.support // 2, 1)
-        inner = (step * self.batch_size + column) % half
-        outer = data.support // 2 + step * self.batch_size + column
+        cut = self.adapted(data)
+        first = np.maximum(cut, 1)
+        inner = (step * self.batch_size + column) % first
+        outer = cut + step * self.batch_size + column
         picked = self.entries(data, order, outer)
-        adapt = self.rows(data, self.entries(data, order, inner), column < half)
+        adapt = self.rows(data, self.entries(data, order, inner), column < first)
         return adapt, self.rows(data, picked, outer < data.support)
 
     def cyclic(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
