@@ -34,8 +34,9 @@ from typing import Any
 
 import numpy as np
 from delian.core import random
-from delian.core.learn import Classification, FedAvg, SampleSet
+from delian.core.learn import Classification, FedAvg, SampleSet, chains
 from delian.core.learn.build import build
+from delian.core.learn.stages import Stage
 from delian.core.nn import sgd
 from delian.core.privacy import noising, ring
 from delian.core.privacy.noising import Promise
@@ -95,16 +96,22 @@ def federation(seed: int) -> Federation:
 
 def compiled(there: Federation, devices: int, promise: Promise | None) -> tuple[Runtime, Any]:
     """The programs, and the first weights."""
+    stages: list[Stage] = [chains.clip(CLIP), chains.quantise()]
+    if promise is not None:
+        noise = chains.noise(promise.epsilon, promise.delta)
+        mask = chains.mask(corrupt=promise.corrupt)
+        stages += [mask, noise] if promise.central else [noise, mask]
     bundle = build(
         there.task,
         FedAvg(epochs=5, local=sgd(0.3)),
         there.data[0],
         example=there.example,
-        clip=CLIP,
+        chain=chains.chain(*stages, chains.mean()),
         clients_max=devices,
         weight_max=1.0,
         seed=1,
-        promise=promise,
+        releases=promise.releases if promise is not None else 1,
+        survivors=promise.survivors if promise is not None else 1,
     )
     return Runtime(bundle), bundle.weights
 

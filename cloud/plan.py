@@ -11,8 +11,11 @@ import math
 from dataclasses import dataclass, field
 
 from ..core.errors import DelianError
-from ..core.learn import robust
+from ..core.learn import chains, robust
+from ..core.learn.chains import Chain
 from ..core.learn.metrics import metrics_plan
+from ..core.learn.order import ChainError
+from ..core.learn.stages import Stage
 from ..core.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
 from ..core.privacy.accounting import BudgetError
 from ..core.privacy.clipping import AdaptiveClip
@@ -56,6 +59,23 @@ STALENESS_DEFAULT = 20
 STALENESS_MAX = 1_000
 #: A margin of a tenth of a round is for the sums' way up.
 MARGIN_SHARE = 10
+
+
+#: Which field to change where a stage does not go with another: its own, but for these.
+_FIELDS = {
+    "moving_clip": "moving_clip",
+    "random_k": "ring.kept",
+    "rule": "aggregation.rule",
+    "noise": "privacy",
+    "mask": "cohorts",
+}
+_FIELDS_OF_TWO = {
+    ("noise", "with", "fedbuff"): "mode",
+    ("noise", "with", "mask"): "cohorts",
+    ("noise", "without", "mask"): "secure",
+    ("mask", "with", "mean"): "secure.helpers",
+    ("mask", "with", "rule"): "secure.helpers",
+}
 
 
 class PlanError(DelianError):
@@ -182,6 +202,8 @@ class RunPlan:
                 "over_selection", f"{self.over_selection:g}", f"from 1 to {OVER_SELECTION_MAX:g}"
             )
         self._check_cohorts()
+        self._check_numbers()
+        self._check_chain()
         if self.secure is not None:
             self._check_masks(self.secure)
         _between("reports_min", self.reports_min, 1, self.cohort)
@@ -206,26 +228,66 @@ class RunPlan:
         self._check_evaluation()
         self._check_aggregation()
         self._check_privacy()
-        self._check_finishing()
 
-    def _check_finishing(self) -> None:
-        """What is done to updates round by round: in rounds, and in means."""
-        asked = {
-            "ring.kept": bool(self.ring.kept),
-            "moving_clip": bool(self.quantile or self.clip_rate),
-        }
-        for name in (n for n, wanted in asked.items() if wanted):
-            if self.buffered:
-                raise PlanError(name, "waves of different rounds are added up", "a run in rounds")
-            if self.aggregation != WEIGHTED_MEAN:
-                raise PlanError(name, "not with a rule of aggregation", "the weighted mean")
-        if asked["moving_clip"]:
+    def _check_numbers(self) -> None:
+        """Of masks, of a rule and of a moving clip, each by itself."""
+        for name in ("corrupt", "dropout") if self.secure is not None else ():
+            share = getattr(self.secure, name)
+            if not 0.0 <= share < 1.0:
+                raise PlanError(f"secure.{name}", f"{share:g}", "a share, 0 to below 1")
+        if self.aggregation not in AggregationRule.values():
+            raise PlanError("aggregation.rule", f"{self.aggregation} is not known here")
+        if not 0.0 <= self.corrupt < 0.5:
+            raise PlanError("aggregation.corrupt", f"{self.corrupt:g}", "a share, 0 to below 0.5")
+        if self.corrupt and not self.by_rule:
+            raise PlanError(
+                "aggregation.corrupt", "the mean holds against nobody", "choose another rule"
+            )
+        if self.quantile or self.clip_rate:
             try:
                 AdaptiveClip.of(self.ring, self.quantile, self.clip_rate)
             except DelianError as fault:
                 raise PlanError("moving_clip", fault.message, fault.hint) from fault
         if self.ring.within:
             raise PlanError("ring.within", "a round's clip is not a plan's", "say moving_clip")
+
+    def _check_chain(self) -> None:
+        """What the plan asks for must go together (`core.learn.order`)."""
+        try:
+            assert self.chain.stages
+        except ChainError as fault:
+            field = _FIELDS_OF_TWO.get((fault.first, fault.how, fault.second))
+            raise PlanError(field or _FIELDS[fault.first], fault.message, fault.hint) from fault
+
+    @property
+    def chain(self) -> Chain:
+        """What an update goes through, but for the server's optimiser, which is in the bundle.
+        Raises ChainError for a plan whose parts do not go together.
+        """
+        ring, secure, promise = self.ring, self.secure, self.promise
+        stages: list[Stage] = [chains.clip(ring.clip)]
+        if ring.rotated:
+            stages.append(chains.rotate())
+        stages.append(chains.quantise(ring.bits))
+        if self.quantile:
+            stages.append(chains.moving_clip(self.quantile, self.clip_rate))
+        if ring.kept:
+            stages.append(chains.random_k(ring.kept / ring.coordinates))
+        noise = [] if promise is None else [chains.noise(promise.epsilon, promise.delta)]
+        stages += [] if ring.central else noise
+        if secure is not None:
+            shares = (secure.corrupt, secure.dropout)
+            helpers = len(secure.helpers)
+            stages.append(chains.mask(self.cohorts, secure.cohort_min, *shares, helpers))
+        stages += noise if ring.central else []
+        if self.buffered:
+            stages.append(chains.fedbuff(self.staleness_max))
+        if self.by_rule:
+            rule = AggregationRule.Name(self.aggregation).lower()
+            stages.append(chains.MAKERS[rule](hostile=self.corrupt))
+        elif not self.buffered:
+            stages.append(chains.mean())
+        return Chain(tuple(stages))
 
     def _check_privacy(self) -> None:
         """Noise: only where it keeps what is promised, and nothing goes past it."""
@@ -234,14 +296,6 @@ class RunPlan:
             if ring.noise:
                 raise PlanError("privacy", "noise that nothing is promised by", "say epsilon")
             return
-        if self.secure is None:
-            raise PlanError(
-                "secure",
-                "without masks, edges and coordinator read updates that hardly have noise",
-                "a run with a promise is masked",
-            )
-        if self.buffered:
-            raise PlanError("mode", "noise is for rounds", "submit the run as SYNCHRONOUS")
         if self.evaluate_every:
             raise PlanError(
                 "evaluate_every", "evaluations have no noise", "leave it at 0 in a run with some"
@@ -289,56 +343,28 @@ class RunPlan:
                 )
 
     def _check_aggregation(self) -> None:
-        """A rule in place of the mean: it must see each update, or each cohort's mean where updates
-        are masked, and have enough of them.
+        """A rule in place of the mean: it must have enough to compare, updates one by one or, where
+        they are masked, cohorts' means.
         """
-        if self.aggregation not in AggregationRule.values():
-            raise PlanError("aggregation.rule", f"{self.aggregation} is not known here")
-        if not 0.0 <= self.corrupt < 0.5:
-            raise PlanError("aggregation.corrupt", f"{self.corrupt:g}", "a share, 0 to below 0.5")
-        if self.aggregation == WEIGHTED_MEAN:
-            if self.corrupt:
-                raise PlanError(
-                    "aggregation.corrupt", "the mean holds against nobody", "choose another rule"
-                )
+        if not self.by_rule:
             return
         name = AggregationRule.Name(self.aggregation)
-        if self.buffered:
-            raise PlanError("aggregation.rule", f"{name} is for SYNCHRONOUS runs")
+        count, what = self.cohort, "updates"
         if self.secure is not None:
-            self._check_rule_over_cohorts(name)
-            return
-        if not robust.is_enough(self.aggregation, self.corrupt, self.cohort):
+            count, what = self.cohorts, "cohorts"
+        if not robust.is_enough(self.aggregation, self.corrupt, count):
             raise PlanError(
                 "aggregation.corrupt",
-                f"{name} cannot do with {self.cohort} updates of which"
-                f" {robust.hostile_of(self.corrupt, self.cohort)} may be hostile",
-                "a larger cohort, or a smaller share",
+                f"{name} cannot do with {count} {what} of which"
+                f" {robust.hostile_of(self.corrupt, count)} may be hostile",
+                f"more {what}, or a smaller share",
             )
         needed = self.selected * self.ring.nbytes
-        if needed > APART_BYTES_MAX:
+        if self.apart and needed > APART_BYTES_MAX:
             raise PlanError(
                 "aggregation.rule",
                 f"{self.selected} updates one by one are {needed} bytes",
                 f"at most {APART_BYTES_MAX}: a smaller cohort",
-            )
-
-    def _check_rule_over_cohorts(self, name: str) -> None:
-        """Masked updates can only be added, so a rule is used on the means of cohorts."""
-        if self.cohorts < robust.COHORTS_MIN:
-            raise PlanError(
-                "aggregation.rule",
-                f"{name} cannot read masked updates, only means of cohorts, and of those the round"
-                f" has {self.cohorts}",
-                f"cohorts={robust.COHORTS_MIN} at least, of secure.cohort_min devices each;"
-                " WEIGHTED_MEAN; or leave `secure` out, and coordinator and edges can read updates",
-            )
-        if not robust.is_enough(self.aggregation, self.corrupt, self.cohorts):
-            raise PlanError(
-                "aggregation.corrupt",
-                f"{name} cannot do with {self.cohorts} cohorts of which"
-                f" {robust.hostile_of(self.corrupt, self.cohorts)} may be hostile",
-                "more cohorts, or a smaller share",
             )
 
     def _check_cohorts(self) -> None:
@@ -346,17 +372,11 @@ class RunPlan:
         _between("cohorts", self.cohorts, 1, COHORTS_MAX)
         if self.cohorts == 1:
             return
-        if self.secure is None or self.buffered:
+        if self.secure is None:
             raise PlanError(
                 "cohorts",
                 "only masked rounds are cut into cohorts",
                 "leave it at 0, or submit a SYNCHRONOUS run with `secure`",
-            )
-        if self.promise is not None:
-            raise PlanError(
-                "cohorts",
-                "the noise of a run is counted for one sum a round",
-                f"leave it at 0, with {MEMBERS_MAX} devices at once at most",
             )
 
     def _check_masks(self, secure: SecurePlan) -> None:
@@ -374,9 +394,6 @@ class RunPlan:
             raise PlanError("secure.suite", f"{secure.suite} is not known here", "1 or 2")
         least = min((self.buffer, *evaluated) if secure.helpers else sizes)
         _between("secure.cohort_min", secure.cohort_min, COHORT_MIN, least)
-        for name, share in (("corrupt", secure.corrupt), ("dropout", secure.dropout)):
-            if not 0.0 <= share < 1.0:
-                raise PlanError(f"secure.{name}", f"{share:g}", "a share, 0 to below 1")
         if max(sizes, default=0) > MEMBERS_MAX:
             asked = f"bring cohort times over_selection down to {COHORTS_MAX * MEMBERS_MAX}"
             if self.buffered:
@@ -399,8 +416,6 @@ class RunPlan:
     def _check_helpers(self, secure: SecurePlan) -> None:
         """Helpers: a few edges, named by their numbers, of a run whose devices do not wait."""
         edges = [card.edge for card in secure.helpers]
-        if not self.buffered:
-            raise PlanError("secure.helpers", "they are for BUFFERED runs", "a round has a session")
         if len(edges) > HELPERS_MAX or len(set(edges)) < len(edges) or 0 in edges:
             raise PlanError(
                 "secure.helpers",

@@ -28,8 +28,7 @@ SEED_MAX = 2**63 - 1
 #: Devices that a masked sum may be of, and the silence that masks bear (`core.secagg`, which takes
 #: long to import).
 MASKED_MIN, MASKED_MAX, HELPED_MAX = 3, 1_000, 800
-#: Cohorts of a masked round, and those that a rule in the mean's place needs.
-COHORTS_MAX, RULED_MIN = 16, 3
+COHORTS_MAX = 16  # of a masked round
 MASKS_BEAR = 0.9
 
 Rule = Literal[
@@ -296,6 +295,10 @@ class Scenario(Table):
     """What happens to an update before it leaves."""
     evaluation: Evaluation = Evaluation()
     """When accuracy is measured."""
+    chain: str | None = Field(default=None, max_length=2000)
+    """What an update goes through, as one line in the place of the keys that say it:
+    `clip(1) | quantise(16) | mask | mean | server(adam, 0.01)` (docs/algorithms.md).
+    """
 
     _folder: Path | None = PrivateAttr(default=None)
 
@@ -339,6 +342,15 @@ class Scenario(Table):
             plain["model"]["file"] = Path(plain["model"]["file"]).name
         return plain
 
+    @model_validator(mode="before")
+    @classmethod
+    def _chain_in_keys(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or not isinstance(raw.get("chain"), str):
+            return raw
+        from .composition import written_out
+
+        return written_out(raw)
+
     @model_validator(mode="after")
     def _parts_fit(self) -> Scenario:
         text = self.data.source == "shakespeare"
@@ -357,6 +369,7 @@ class Scenario(Table):
             )
         self._check_modes()
         self._check_masks()
+        self._check_chain()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
             if dealt or self.data.source in ("synthetic", "logistic", "sinusoid"):
@@ -419,8 +432,12 @@ class Scenario(Table):
                 f" {privacy.corrupt:g} + 2 * {privacy.dropout:g}",
             )
         self._check_noise()
-        self._check_helpers()
-        self._check_rule()
+        if privacy.helpers and privacy.aggregation == "plain":
+            raise conflict(
+                "privacy.helpers", "they unmask masked sums (privacy.aggregation = secure)"
+            )
+        if round.rule == "weighted_mean" and round.hostile:
+            raise conflict("round.hostile", "only a rule reads it (round.rule)")
         if privacy.aggregation != "secure" and privacy.noise == "none" and not privacy.helpers:
             if privacy.cohorts is not None:
                 raise conflict(
@@ -441,33 +458,16 @@ class Scenario(Table):
                 f"{round.at_once} devices at once; masks are for at most {most} in a sum"
                 f" (privacy.cohorts; of a round, up to {COHORTS_MAX})",
             )
-        if round.rule != "weighted_mean" and self.cohorts < RULED_MIN:
-            raise conflict(
-                "privacy.cohorts",
-                f"of masked updates {round.rule} (round.rule) sees only the means of cohorts, and"
-                f" needs {RULED_MIN} of them, not {self.cohorts}",
-            )
 
-    def _check_rule(self) -> None:
-        """Whether updates can become one as the round says."""
-        round = self.round
-        if round.mode == "buffered" and round.rule != "weighted_mean":
-            raise conflict("round.rule", "a buffered run has the weighted mean only")
-        if round.rule == "weighted_mean" and round.hostile:
-            raise conflict("round.hostile", "only a rule reads it (round.rule)")
+    def _check_chain(self) -> None:
+        """Whether the stages go together that these keys ask for."""
+        # Here, for it takes long to import, and most commands need it not.
+        from .composition import ChainError, chain_of, key_of
 
-    def _check_helpers(self) -> None:
-        """Whether there can be helpers, where they are asked for."""
-        if not self.privacy.helpers:
-            return
-        if self.privacy.aggregation == "plain":
-            raise conflict(
-                "privacy.helpers", "they unmask masked sums (privacy.aggregation = secure)"
-            )
-        if self.round.mode != "buffered":
-            raise conflict(
-                "privacy.helpers", 'they are for a buffered run (round.mode = "buffered")'
-            )
+        try:
+            chain_of(self)
+        except ChainError as fault:
+            raise conflict(key_of(fault), fault.message) from fault
 
     def _check_noise(self) -> None:
         """Whether there can be noise, where it is asked for."""
@@ -478,16 +478,6 @@ class Scenario(Table):
             return
         if privacy.epsilon is None:
             raise conflict("privacy.noise", "how much noise? Set privacy.epsilon")
-        if privacy.aggregation == "plain":
-            raise conflict(
-                "privacy.noise", "noise is for masked sums (privacy.aggregation = secure)"
-            )
-        if self.cohorts > 1:
-            raise conflict(
-                "privacy.noise", "noise is for rounds of one cohort (privacy.cohorts = 1)"
-            )
-        if self.round.mode != "synchronous":
-            raise conflict("privacy.noise", 'noise is for rounds (round.mode = "synchronous")')
         if self.evaluation.federated:
             raise conflict(
                 "privacy.noise", "a federated evaluation has none (evaluation.federated = false)"

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,6 +22,9 @@ from .algorithms import ALGORITHMS
 from .scenario import Scenario
 from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
 from .toml_lines import KeyPath, key_locations
+
+if TYPE_CHECKING:
+    from ..core.learn.chains import Chain
 
 BUNDLED = Path(__file__).parent / "scenarios"
 DEFAULT = "digits"
@@ -57,6 +60,7 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
     settings are judged together, so that keys that depend on each other can change at once.
     """
     parsed: list[tuple[KeyPath, str, str]] = []
+    chain = None
     for setting in settings:
         key, equals, value = setting.partition("=")
         path = tuple(part.strip() for part in key.split("."))
@@ -67,14 +71,20 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
             )
         if path == ("algorithm", "name"):
             scenario = with_algorithm(scenario, value.strip().strip("\"'"))
+        elif path == ("chain",):
+            chain = value.strip().strip("\"'")
         else:
             parsed.append((path, value.strip(), f"--set {setting}"))
-    if not parsed:
+    if not parsed and chain is None:
         return scenario
     raw = scenario.model_dump(exclude_unset=True)
+    if chain is not None:
+        raw = _with_chain(raw, chain)
     for path, value, label in parsed:
         _put(raw, path, _value(value), label)
     labels = {path: label for path, _, label in parsed}
+    if chain is not None:
+        labels[("chain",)] = "--set chain"
     return _again(scenario, raw, _Origin(", ".join(labels.values()), labels))
 
 
@@ -99,6 +109,18 @@ def with_algorithm(scenario: Scenario, name: str) -> Scenario:
         raw["algorithm"] = {k: v for k, v in raw["algorithm"].items() if k in kind.model_fields}
     raw["algorithm"]["name"] = name
     return _again(scenario, raw, _Origin(f"algorithm {name}", {}))
+
+
+def with_chain(scenario: Scenario, chain: Chain) -> Scenario:
+    """The scenario with another composition, in the place of all keys that say its own."""
+    raw = _with_chain(scenario.model_dump(exclude_unset=True), str(chain))
+    return _again(scenario, raw, _Origin("the chain", {}))
+
+
+def _with_chain(raw: dict[str, Any], chain: str) -> dict[str, Any]:
+    from .composition import governed  # here, for it takes long to import
+
+    return governed(raw, chain)
 
 
 def with_seed(scenario: Scenario, seed: int) -> Scenario:

@@ -21,7 +21,7 @@ from ..core.cohort import SIZE_DEFAULT, gathers
 from ..core.errors import DelianError
 from ..core.ir import Array
 from ..core.kept import Kept
-from ..core.learn import Algorithm, metrics
+from ..core.learn import Algorithm, Chain, metrics
 from ..core.ops.control import block_cost
 from ..core.ports import SECOND, Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
@@ -40,6 +40,7 @@ from .result import (
     UpdateFinished,
 )
 from .scenario import Scenario
+from .scenario_file import with_chain
 from .stage import Stage, judgements
 from .trace import checksum
 from .training import Trained
@@ -51,6 +52,7 @@ def simulate(
     scenario: Scenario,
     *,
     algorithm: Algorithm | None = None,
+    chain: Chain | None = None,
     data_path: Path | None = None,
     threads: int | None = None,
     backend: Backend = "native",
@@ -61,7 +63,8 @@ def simulate(
 
     Args:
         algorithm: stands in for the scenario's. Of the scenario's settings the batch size stays,
-        and the number of local steps that virtual time counts. data_path: stands in for the
+        and the number of local steps that virtual time counts. chain: stands in for the keys that
+        say what an update goes through. data_path: stands in for the
         scenario's own data file. threads: how many devices train at once; the result is the same
         for any number. backend: "native" (compiled C), "reference" (NumPy), or "torch:cuda" and
         the like, where as many devices as train at once are one program (`core.cohort`). on_event:
@@ -71,6 +74,10 @@ def simulate(
     Raises:
         DelianError: the data, the model or the scenario do not fit together.
     """
+    if chain is not None:
+        scenario = with_chain(scenario, chain)
+        if algorithm is not None and (server := chain.get("server")) is not None:
+            algorithm = replace(algorithm, server=server.made())
     at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
     run = _Simulation(scenario, algorithm, data_path, at_once, backend, on_event, stop)
     return run.run()

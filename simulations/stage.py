@@ -26,11 +26,12 @@ from ..core.cohort import runtime_of
 from ..core.ir import Array
 from ..core.learn import Algorithm
 from ..core.learn.build import build
-from ..core.privacy.noising import Promise
+from ..core.learn.chains import Chain
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Score
 from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 from . import recipes, settings
+from .composition import chain_of
 from .datasets import load_data
 from .fleet import Fleet
 from .host import machine_facts, peak_rss_mib
@@ -91,40 +92,40 @@ class Stage:
             chosen,
             self.arrays[0],
             example=example,
-            clip=self.scenario.privacy.clip,
+            chain=self.chain(),
             clients_max=self.scenario.round.at_once,
             weight_max=recipes.weight_max(chosen, self.data),
             seed=self.scenario.seed,
-            promise=self.promise(),
-            rotated=self.scenario.privacy.rotation,
-            bits=self.scenario.privacy.bits,
-        )
-
-    def promise(self) -> Promise | None:
-        """What the noise is for; None: there is none."""
-        asked, cohort = self.scenario.privacy, self.scenario.round
-        if asked.noise == "none":
-            return None
-        masks = self.masks(by_default=True)
-        assert asked.epsilon is not None and masks is not None
-        return Promise(
-            asked.epsilon,
-            asked.delta,
             releases=self.scenario.rounds,
-            survivors=max(cohort.min_reports, masks.cohort_min),
-            corrupt=asked.corrupt,
-            central=asked.noise == "central",
+            survivors=self.survivors,
         )
 
-    def masks(self, by_default: bool) -> SecurePlan | None:
-        """How updates are masked; None: they are not. by_default: where the scenario is silent."""
-        asked = self.scenario.privacy
-        by_default = by_default or asked.noise != "none" or asked.helpers > 0
-        if not by_default if asked.aggregation is None else asked.aggregation == "plain":
+    def chain(self, masked: bool = False) -> Chain:
+        """What an update goes through. masked: whether updates are, where the scenario does not
+        say. A caller's algorithm brings a server's optimiser of its own.
+        """
+        made = chain_of(self.scenario, masked)
+        return made if self.own_algorithm is None else Chain(made.stages[:-1])
+
+    @property
+    def survivors(self) -> int:
+        """The fewest devices in a sum of updates, where they are masked."""
+        return max(self.scenario.round.min_reports, self.cohort_min)
+
+    @property
+    def cohort_min(self) -> int:
+        """The fewest devices in a masked sum that anybody reads."""
+        asked = self.scenario.privacy.cohort_min
+        return asked or max(MASKED_MIN, self.scenario.smallest_sum // 2)
+
+    def masks(self, chain: Chain) -> SecurePlan | None:
+        """How updates are masked; None: they are not."""
+        asked = chain.get("mask")
+        if asked is None:
             return None
         return SecurePlan(
             suite=SUITE,
-            cohort_min=asked.cohort_min or max(MASKED_MIN, self.scenario.smallest_sum // 2),
+            cohort_min=self.cohort_min,
             corrupt=asked.corrupt,
             dropout=asked.dropout,
             helpers=[HelperKey(edge=self.edges + i) for i in range(asked.helpers)],
@@ -141,7 +142,9 @@ class Stage:
         """
         scenario = self.scenario
         mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
-        secure = self.masks(masked)
+        chain = self.chain(masked)
+        secure, moving, rule = self.masks(chain), chain.get("moving_clip"), chain.get("rule")
+        buffered = chain.get("fedbuff")
         fleet = Fleet(
             devices=len(self.data.training),
             edges=self.edges,
@@ -155,12 +158,12 @@ class Stage:
             over_selection=cohort.over_selection,
             reports_min=cohort.min_reports,
             round_s=cohort.deadline_s,
-            ring=self._sparse(ring),
+            ring=chain.finished(ring),
             fleet=fleet,
             edge_link=_link(scenario.network.edge_cloud),
-            buffer=(cohort.buffer or cohort.devices) if cohort.mode == "buffered" else None,
+            buffer=(cohort.buffer or cohort.devices) if buffered is not None else None,
             concurrency=cohort.concurrency or 0,
-            staleness_max=cohort.staleness_max or STALENESS_DEFAULT,
+            staleness_max=buffered.staleness_max if buffered is not None else STALENESS_DEFAULT,
             evaluate_every=judging.every if judging.federated else 0,
             evaluate_cohort=judging.cohort or 0,
             patience=judging.patience,
@@ -168,20 +171,13 @@ class Stage:
             rollback_worse=judging.rollback_worse,
             rollback_accuracy=judging.rollback_accuracy,
             secure=secure,
-            cohorts=scenario.cohorts if secure is not None else 1,
-            rule=cohort.rule,
-            hostile=cohort.hostile,
-            promise=self.promise(),
-            clip_quantile=scenario.privacy.clip_quantile or 0.0,
-            clip_rate=scenario.privacy.clip_rate if scenario.privacy.clip_quantile else 0.0,
+            cohorts=chain.get("mask").cohorts if secure is not None else 1,
+            rule=rule.rule if rule is not None else "weighted_mean",
+            hostile=rule.hostile if rule is not None else 0.0,
+            promise=chain.promise(scenario.rounds, self.survivors),
+            clip_quantile=moving.quantile if moving is not None else 0.0,
+            clip_rate=moving.rate if moving is not None else 0.0,
         )
-
-    def _sparse(self, ring: RingPlan) -> RingPlan:
-        """With the share of coordinates that travel."""
-        share = self.scenario.privacy.kept
-        if share is None:
-            return ring
-        return dataclasses.replace(ring, kept=max(1, round(share * ring.coordinates)))
 
     def _judged(self) -> tuple[int, ...]:
         """The devices that are evaluated: all, or the held-out ones and then others in order."""

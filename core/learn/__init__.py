@@ -3,6 +3,27 @@
 from .algorithm import Algorithm, ClientResult, evaluate
 from .anil import Anil
 from .apfl import Apfl
+from .chains import (
+    Chain,
+    chain,
+    clip,
+    clipped_mean,
+    fedbuff,
+    geometric_median,
+    krum,
+    mask,
+    mean,
+    median,
+    moving_clip,
+    multi_krum,
+    noise,
+    quantise,
+    random_k,
+    rotate,
+    server,
+    top_k,
+    trimmed_mean,
+)
 from .ditto import Ditto
 from .fedavg import FedAvg
 from .feddyn import FedDyn
@@ -12,6 +33,7 @@ from .fedprox import FedProx
 from .fedsgd import FedSgd
 from .heads import FedBabu, FedPer, FedRep
 from .ifca import Ifca
+from .order import ChainError
 from .perfedavg import PerFedAvg
 from .pfedme import PFedMe
 from .protonet import ProtoNet
@@ -25,6 +47,8 @@ __all__ = [
     "Anil",
     "Apfl",
     "Batch",
+    "Chain",
+    "ChainError",
     "Classification",
     "ClientResult",
     "Ditto",
@@ -52,5 +76,23 @@ __all__ = [
     "Samples",
     "Scaffold",
     "Task",
+    "chain",
+    "clip",
+    "clipped_mean",
     "evaluate",
+    "fedbuff",
+    "geometric_median",
+    "krum",
+    "mask",
+    "mean",
+    "median",
+    "moving_clip",
+    "multi_krum",
+    "noise",
+    "quantise",
+    "random_k",
+    "rotate",
+    "server",
+    "top_k",
+    "trimmed_mean",
 ]

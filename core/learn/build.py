@@ -16,6 +16,7 @@ tree like the state.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,12 @@ from ..errors import DelianError
 from ..frontend import Traced, trace
 from ..ir import DType, Tensor, TensorType
 from ..ports import DIMENSION_MAX
-from ..privacy import noising, ring
+from ..privacy import ring
 from ..runtime import run_once
+from . import chains
 from .algorithm import Algorithm, evaluate
+from .chains import Chain
+from .stages import Turn
 from .task import Task
 
 KEY = TensorType(DType.U32, (2,))
@@ -42,30 +46,34 @@ def build(
     data: Any,
     *,
     example: TensorType,
-    clip: float,
     clients_max: int,
     weight_max: float,
     seed: int,
-    promise: noising.Promise | None = None,
-    rotated: bool = False,
-    bits: int | None = None,
+    chain: Chain | None = None,
+    clip: float = 0.0,
+    releases: int = 1,
+    survivors: int = 1,
 ) -> Bundle:
     """Compiles a task and an algorithm.
 
     Args:
         data: a SampleSet or an EpisodeTable of arrays or TensorTypes: what every device's data look
         like. example: the batch that `infer` takes, not scaled: f32[B, ...], or integers for text.
-        clip, clients_max: of the ring plan; refused when the sum of `clients_max` updates could
-        overflow. weight_max: the largest weight a device can have; weights are sent divided by it.
-        seed: of the first state. promise: the ring plan gets the noise that keeps it, and all
-        devices weigh alike, whatever `weight_max` is: a weight would tell of the data. rotated,
-        bits: of the ring plan; None: as few as its steps need where noise decides on them, else 32.
+        clients_max: refused when the sum of so many updates could overflow. weight_max: the largest
+        weight a device can have; weights are sent divided by it. seed: of the first state. chain:
+        what an update goes through; its server's optimiser, where it has one, is the algorithm's.
+        Where it has noise all devices weigh alike, whatever `weight_max` is: a weight would tell of
+        the data. clip: short for chain(clip(...), quantise(), mean()). releases, survivors: the
+        rounds that noise is to last for, and the fewest devices in one.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
         DelianError: a leaf of the state is not f32, there is none, or too many numbers are in them;
             the ring plan would overflow, or has no room for the noise.
     """
+    chain = chain or chains.chain(chains.clip(clip), chains.quantise(), chains.mean())
+    if (stage := chain.get("server")) is not None:
+        algorithm = replace(algorithm, server=stage.made())
     task = algorithm.task(task)
     data = tree.map(_type_of, data)
     init = trace(_init(task, algorithm), KEY, name="init")
@@ -77,23 +85,20 @@ def build(
     state = tree.unflatten(state_structure, types[:cut])
     memory = tree.unflatten(memory_structure, types[cut:])
     model, positions = _model(algorithm, state_structure, types[:cut])
-    first_kept = trace(_client_state(task, algorithm), state, name="client_state")
+    dimension = sum(t.size for t in types[:cut])
+    promise = chain.promise(releases, survivors)
+    plan = chain.ring(dimension, clients_max, promise).base
+    weight_max = weight_max if promise is None else WEIGHT_LEAST
+    first_kept = trace(_client_state(task, algorithm, chain, plan), state, name="client_state")
     kept_types = _results(first_kept)
     kept_names = list(first_kept.out_structure.paths("kept"))
     _check_kept(kept_names, kept_types)
     kept = tree.unflatten(first_kept.out_structure, kept_types)
-    dimension = sum(t.size for t in types[:cut])
-    plan = ring.RingPlan(clip, clients_max, dimension, bits or ring.BITS, rotated=rotated)
-    if promise is not None:
-        plan = noising.planned(plan, promise)
-        weight_max = WEIGHT_LEAST
-        if bits is None:
-            plan = ring.narrowed(plan)
 
     traced = {
         "init": init,
         "client_update": trace(
-            _client_update(task, algorithm, plan, weight_max),
+            _client_update(task, algorithm, chain, plan, weight_max),
             state,
             data,
             KEY,
@@ -105,7 +110,7 @@ def build(
         ),
         "evaluate": trace(_evaluate(task), model, data, KEY, name="evaluate"),
         "personalise": trace(
-            _personalise(task, algorithm), state, data, KEY, kept, name="personalise"
+            _personalise(task, algorithm, chain), state, data, KEY, kept, name="personalise"
         ),
         "infer": trace(_infer(task), model, example, name="infer"),
     }
@@ -121,7 +126,7 @@ def build(
             Leaf.of(n, t)
             for n, t in zip(tree.flatten(data)[1].paths("data"), tree.flatten(data)[0], strict=True)
         ),
-        clip=clip,
+        clip=plan.clip,
         clients_max=clients_max,
         weight_max=weight_max,
         noise=plan.noise,
@@ -195,17 +200,25 @@ def _init(task: Task, algorithm: Algorithm) -> Any:
     return init
 
 
-def _client_state(task: Task, algorithm: Algorithm) -> Any:
+def _client_state(task: Task, algorithm: Algorithm, chain: Chain, plan: ring.RingPlan) -> Any:
     def client_state(state: Any) -> Any:
-        return algorithm.client_state(task, state)
+        own = algorithm.client_state(task, state)
+        return (own, chain.remembered(plan)) if chain.remembers else own
 
     return client_state
 
 
-def _client_update(task: Task, algorithm: Algorithm, plan: ring.RingPlan, weight_max: float) -> Any:
+def _client_update(
+    task: Task,
+    algorithm: Algorithm,
+    chain: Chain,
+    plan: ring.RingPlan,
+    weight_max: float,
+) -> Any:
     def client_update(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
         keys = random.split(key, 2)
-        result = algorithm.client_update(task, state, data, keys[0], kept)
+        own, memory = kept if chain.remembers else (kept, chain.remembered(plan))
+        result = algorithm.client_update(task, state, data, keys[0], own)
         leaves = [leaf.reshape(-1) for leaf in tree.leaves(result.update)]
         update = np.concatenate(leaves)
         # A share of the largest weight, so that the ring's bound on one update holds for every
@@ -214,7 +227,9 @@ def _client_update(task: Task, algorithm: Algorithm, plan: ring.RingPlan, weight
         finite = np.isfinite(result.loss) & np.isfinite(np.sum(update))
         for leaf in tree.leaves(result.kept):
             finite = finite & np.isfinite(np.sum(leaf))
-        return ring.encode(update, weight, keys[1], plan), result.loss, finite, result.kept
+        vector, memory = chain.program(update, memory, Turn(plan, weight, keys[1]))
+        after = (result.kept, memory) if chain.remembers else result.kept
+        return vector, result.loss, finite, after
 
     return client_update
 
@@ -233,9 +248,10 @@ def _evaluate(task: Task) -> Any:
     return evaluate_model
 
 
-def _personalise(task: Task, algorithm: Algorithm) -> Any:
+def _personalise(task: Task, algorithm: Algorithm, chain: Chain) -> Any:
     def personalise(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
-        return algorithm.personalise(task, state, data, key, kept)
+        own = kept[0] if chain.remembers else kept
+        return algorithm.personalise(task, state, data, key, own)
 
     return personalise
 

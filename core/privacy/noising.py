@@ -155,7 +155,9 @@ def planned(plan: RingPlan, promise: Promise) -> RingPlan:
     def noised(amount: float) -> RingPlan:
         return replace(plan, noise=amount, central=promise.central)
 
-    low, high = _NOISE_LEAST, _NOISE_LEAST
+    # Less than this is no whole step of a narrow ring; with noise its steps may be twice as coarse.
+    drawn = 2 * math.sqrt(noise.VARIANCE_MIN) / (plan.reach * plan.scale)
+    low = high = max(_NOISE_LEAST, drawn)
     while not wanted.is_kept(noised(high)):
         low, high = high, 2 * high  # past the ring's own limit, RingError says so
     while high > low * (1 + _TOLERANCE):

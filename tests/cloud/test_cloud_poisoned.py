@@ -146,9 +146,9 @@ def test_masked_updates_can_only_be_added():
     plan = message(aggregation=Aggregation(rule=MEDIAN))
     plan.secure.suite, plan.secure.cohort_min = 1, 3
     plan.secure.corrupt, plan.secure.dropout = 0.1, 0.1
-    with pytest.raises(PlanError, match="only means of cohorts") as caught:
+    with pytest.raises(PlanError, match="reads the means of cohorts") as caught:
         RunPlan.from_message(1, plan)
-    assert "cohorts=3" in caught.value.hint
+    assert "cohorts=3" in caught.value.message
     plan.ClearField("aggregation")
     assert not RunPlan.from_message(1, plan).apart
 

@@ -167,7 +167,7 @@ class TestScenarios:
         ("settings", "message"),
         [
             (["privacy.cohorts=4", "round.devices=10"], "a sum of 2 devices"),
-            (["round.rule=median"], "sees only the means of cohorts, and needs 3"),
+            (["round.rule=median"], "reads the means of cohorts, and needs 3"),
             (["round.rule=median", "round.mode=buffered"], "the weighted mean only"),
             (["round.hostile=0.1"], "only a rule reads it"),
             (["privacy.cohorts=2", "privacy.aggregation=plain"], "only masked rounds are cut"),

@@ -11,7 +11,7 @@ import pytest
 from delian.core import bundle as bundles
 from delian.core import random
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet, chains
 from delian.core.learn.build import build
 from delian.core.nn import Mlp, sgd
 from delian.core.privacy import noising, ring
@@ -29,18 +29,20 @@ def rows(count):
 
 
 def make(promise=None, rotated=False):
+    turned = "rotate |" if rotated else ""
+    noised = f"noise({promise.epsilon}, {promise.delta}) | mask(corrupt=0.1) |" if promise else ""
     task = Classification("tiny", lambda key: Mlp.init(key, 8, (), 3), Samples(8, 1.0))
     return build(
         task,
         FedAvg(epochs=3, local=sgd(0.5)),
         rows(1),
         example=TensorType(DType.F32, (2, 8)),
-        clip=0.5,
+        chain=chains.read(f"clip(0.5) | {turned} quantise | {noised} mean"),
         clients_max=8,
         weight_max=40.0,
         seed=1,
-        promise=promise,
-        rotated=rotated,
+        releases=PROMISE.releases,
+        survivors=PROMISE.survivors,
     )
 
 

@@ -1,0 +1,436 @@
+"""What an update goes through on its way into the next model: the stages of a `chain`.
+
+A stage is a frozen dataclass of numbers and a pair of functions:
+
+    init(ring)                -> state            what it remembers from round to round
+    apply(value, state, turn) -> value, state     one update, or what many have become
+
+`where` it runs, and what it takes and gives, are said by its class:
+
+    update     f32[D] and a factor that it is yet to be multiplied by: a model's change
+    elements   u32[L] of the ring Z_2^bits: one device's update as it travels
+    sums       u32[L], of several devices each
+    mean       f32[D], one update in the place of many
+    model      f32[D], the next one
+
+What runs in a device's program (`top_k` to `quantise`) is written in the compiled language's
+vocabulary; it is traced into `client_update` and runs as plain NumPy. Everything else is what the
+tiers themselves call, so a chain that is run here gives what a federation gives.
+
+    top_k         Stich, Cordonnier and Jaggi 2018, "Sparsified SGD with memory", algorithm 1
+    clip, noise   McMahan, Ramage, Talwar and Zhang 2018, "Learning differentially private recurrent
+                  language models", algorithm 1; the noise is whole numbers (`privacy.noising`)
+    rotate        Suresh et al. 2017 (`privacy.rotation`)
+    moving_clip   Andrew, Thakkar, McMahan and Ramaswamy 2021 (`privacy.clipping`)
+    quantise, random_k   Konecny et al. 2016, "Federated learning: strategies for improving
+                  communication efficiency", sections 2 and 3, one choice for all
+    mask          Bell et al. 2020 (`core.secagg`)
+    rules         Yin et al. 2018 and others (`learn.robust`)
+    fedbuff       Nguyen et al. 2022
+    server        Reddi et al. 2021, "Adaptive federated optimization", algorithm 2
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import DelianError
+from ..nn.optim import Optimizer, adagrad, adam, sgd, yogi
+from ..nn.optim import apply as moved
+from ..ports import Floats, Vector
+from ..privacy import clipping, finishing, noising, ring, rotation
+from ..privacy.ring import RingPlan
+from ..wire.operator_pb2 import AggregationRule
+from . import robust
+
+#: Where the denominator of a server's optimiser begins at nothing: tau of Reddi et al. 2021.
+TAU = 1e-3
+SERVERS: Mapping[str, Callable[[float], Optimizer]] = {
+    "sgd": sgd,
+    "momentum": partial(sgd, momentum=0.9),
+    "adam": adam,
+    "yogi": partial(yogi, epsilon=TAU),
+    "adagrad": partial(adagrad, epsilon=TAU),
+}
+
+
+_ONE = np.float32(1.0)
+
+
+class Update(NamedTuple):
+    """numbers: f32[D], or as long as a rotation makes it. factor: f32[], multiplied when it is
+    rounded, so that nothing is rounded twice.
+    """
+
+    numbers: Any
+    factor: Any = _ONE
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a stage may know of a round. The first three are a device's, the others a round's.
+
+    weight: f32[] in (0, 1]. key: u32[2], what its update is rounded by. own: u32[2], the device's
+    key, of which `key` was split. ring: the round's. round_key: 8 bytes. noise: 32 secret bytes, of
+    the device or of the coordinator. sizes: devices in each sum; empty where updates come one by
+    one. ages: how many models each of them is behind. model: what devices began from, f32[D].
+    """
+
+    ring: RingPlan
+    weight: Any = _ONE
+    key: Any = None
+    own: Any = None
+    round_key: bytes = b""
+    noise: bytes = b""
+    sizes: tuple[int, ...] = ()
+    ages: tuple[int, ...] = ()
+    model: Floats | None = None
+
+
+class Stage(Protocol):
+    """See the module. `group` is what rules of order know it by."""
+
+    where: ClassVar[str]
+    takes: ClassVar[str]
+    gives: ClassVar[str]
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def group(self) -> str: ...
+
+    def init(self, ring: RingPlan) -> Any: ...
+
+    def apply(self, value: Any, state: Any, turn: Turn) -> tuple[Any, Any]: ...
+
+
+class _Named:
+    """Most stages are of a group of their own, and remember nothing."""
+
+    __slots__ = ()
+    group: ClassVar[str]
+    where: ClassVar[str]
+    takes: ClassVar[str]
+    gives: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return self.group
+
+    def init(self, ring: RingPlan) -> Any:
+        return ()
+
+
+def _between(stage: str, what: str, value: float, low: float, high: float) -> None:
+    if not low < value <= high:
+        raise DelianError(f"{stage}: {what} is {value:g}", f"above {low:g}, at most {high:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(_Named):
+    """The largest coordinates of what is to be said, so large a share of them; the others are
+    remembered and said later. State: f32[D], on the device.
+    """
+
+    share: float
+    group = "top_k"
+    where, takes, gives = "device, its program", "update", "update"
+
+    def __post_init__(self) -> None:
+        _between("top_k", "the share", self.share, 0.0, 1.0)
+
+    def count(self, coordinates: int) -> int:
+        """How many of them."""
+        return max(1, round(self.share * coordinates))
+
+    def init(self, ring: RingPlan) -> Any:
+        return np.zeros(ring.dimension, np.float32)
+
+    def apply(self, value: Update, state: Any, turn: Turn) -> tuple[Update, Any]:
+        wanted = value.numbers + state
+        size = np.abs(wanted)
+        count = self.count(turn.ring.dimension)
+        least = np.sort(size)[turn.ring.dimension - count]
+        above, alike = size > least, size == least
+        room = count - np.sum(above.astype(np.int32))
+        # Of equal ones the first: never more than `count` travel.
+        sent = above | (alike & (np.cumsum(alike.astype(np.int32)) <= room))
+        said = np.where(sent, wanted, np.float32(0.0))
+        return Update(said, value.factor), wanted - said
+
+
+@dataclass(frozen=True, slots=True)
+class Clip(_Named):
+    """The update scaled down to an L2 norm of `norm` where it is longer."""
+
+    norm: float
+    group = "clip"
+    where, takes, gives = "device, its program", "update", "update"
+
+    def __post_init__(self) -> None:
+        _between("clip", "the norm", self.norm, 0.0, ring.CLIP_MAX)
+
+    def apply(self, value: Update, state: Any, turn: Turn) -> tuple[Update, Any]:
+        return Update(value.numbers, ring.shrink(value.numbers, self.norm)), state
+
+
+@dataclass(frozen=True, slots=True)
+class Rotate(_Named):
+    """A fixed rotation that spreads the update over its coordinates: steps are up to eight times
+    finer.
+    """
+
+    group = "rotate"
+    where, takes, gives = "device, its program", "update", "update"
+
+    def apply(self, value: Update, state: Any, turn: Turn) -> tuple[Update, Any]:
+        turned = rotation.rotate(value.numbers, turn.ring.dimension)
+        return Update(turned, value.factor), state
+
+
+@dataclass(frozen=True, slots=True)
+class Quantise(_Named):
+    """Rounded up or down by chance, without bias, to whole steps of a ring so many bits wide. 0: as
+    few as noise needs, or 32.
+    """
+
+    bits: int = 0
+    group = "quantise"
+    where, takes, gives = "device, its program", "update", "elements"
+
+    def __post_init__(self) -> None:
+        if self.bits and not ring.BITS_MIN <= self.bits <= ring.BITS:
+            raise DelianError(
+                f"quantise: a ring of {self.bits} bits", f"from {ring.BITS_MIN} to {ring.BITS}"
+            )
+
+    def apply(self, value: Update, state: Any, turn: Turn) -> tuple[Any, Any]:
+        numbers, factor = value
+        return ring.quantised(numbers, factor, turn.weight, turn.key, turn.ring), state
+
+
+@dataclass(frozen=True, slots=True)
+class MovingClip(_Named):
+    """A clip of each round's own, below `clip`'s norm, that the share `quantile` of devices is to
+    be within; it moves by `rate`, in logarithms a round. State: the coordinator's.
+    """
+
+    quantile: float = 0.5
+    rate: float = 0.2
+    group = "moving_clip"
+    where, takes, gives = "device", "elements", "elements"
+
+    def __post_init__(self) -> None:
+        clipping.AdaptiveClip(1.0, self.quantile, self.rate)
+
+    def init(self, ring: RingPlan) -> clipping.AdaptiveClip:
+        return clipping.AdaptiveClip.of(ring, self.quantile, self.rate)
+
+    def apply(self, value: Vector, state: Any, turn: Turn) -> tuple[Vector, Any]:
+        return finishing.shortened(value, turn.ring, turn.own), state
+
+
+@dataclass(frozen=True, slots=True)
+class RandomK(_Named):
+    """So large a share of the coordinates, which the round's key chooses: the same at all devices,
+    so that they add.
+    """
+
+    share: float
+    group = "random_k"
+    where, takes, gives = "device", "elements", "elements"
+
+    def __post_init__(self) -> None:
+        _between("random_k", "the share", self.share, 0.0, 1.0)
+
+    def count(self, coordinates: int) -> int:
+        """How many of them."""
+        return max(1, round(self.share * coordinates))
+
+    def apply(self, value: Vector, state: Any, turn: Turn) -> tuple[Vector, Any]:
+        return finishing.chosen(value, turn.ring, turn.round_key), state
+
+
+@dataclass(frozen=True, slots=True)
+class Noise(_Named):
+    """As much noise as keeps (epsilon, delta) over all rounds: before the mask each device adds its
+    part, behind it the coordinator adds it to the sum.
+    """
+
+    epsilon: float
+    delta: float = 1e-6
+    group = "noise"
+    where, takes, gives = "device; behind the mask: cloud", "elements", "elements"
+
+    def __post_init__(self) -> None:
+        _between("noise", "epsilon", self.epsilon, 0.0, math.inf)
+        _between("noise", "delta", self.delta, 0.0, 1.0)
+
+    def apply(self, value: Vector, state: Any, turn: Turn) -> tuple[Vector, Any]:
+        """Raises RingError for a device's elements that are longer than was planned for."""
+        if not turn.sizes:
+            noising.guard(value, turn.ring)
+        noised = value.copy()
+        noising.add(noised, turn.ring, turn.noise)
+        return noised, state
+
+
+@dataclass(frozen=True, slots=True)
+class Mask(_Named):
+    """Masks that cancel in the sum of a cohort, so that nobody reads less than that.
+
+    cohorts: sums that a round's devices are cut into. least: devices of the smallest sum that is
+    read; 0: half of those that are aimed at. corrupt, dropout: shares that work with the
+    coordinator, and that fall silent. helpers: edges that hold what unmasks.
+    """
+
+    cohorts: int = 1
+    least: int = 0
+    corrupt: float = 0.2
+    dropout: float = 0.1
+    helpers: int = 0
+    group = "mask"
+    where, takes, gives = "device; edges add, the cloud opens", "elements", "sums"
+
+    def __post_init__(self) -> None:
+        if self.cohorts < 1 or self.least < 0 or self.helpers < 0:
+            raise DelianError("mask: a number below none", "cohorts from 1, the others from 0")
+        for what, share in (("corrupt", self.corrupt), ("dropout", self.dropout)):
+            if not 0.0 <= share < 1.0:
+                raise DelianError(f"mask: {what} is {share:g}", "a share, 0 to below 1")
+
+    def apply(self, value: list[Vector], state: Any, turn: Turn) -> tuple[Vector, Any]:
+        """The sum of one cohort: with its masks or without, it is the same."""
+        return _sum(value, turn.ring), state
+
+
+def _sum(vectors: list[Vector], plan: RingPlan) -> Vector:
+    total = ring.zeros(plan)
+    for vector in vectors:
+        ring.add(total, vector)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Mean(_Named):
+    """The mean, weighted by what devices say they trained on."""
+
+    group = "mean"
+    where, takes, gives = "edges add, the cloud divides", "elements or sums", "mean"
+
+    def apply(self, value: list[Vector], state: Any, turn: Turn) -> tuple[Floats, Any]:
+        return ring.decode(_sum(value, turn.ring), turn.ring, turn.round_key)[0], state
+
+
+@dataclass(frozen=True, slots=True)
+class FedBuff(_Named):
+    """The mean of updates from models of several ages, older ones counting less; those from more
+    than `staleness_max` models ago do not count.
+    """
+
+    staleness_max: int = 20
+    group = "fedbuff"
+    where, takes, gives = "edges add, the cloud divides", "elements or sums", "mean"
+
+    def apply(self, value: list[Vector], state: Any, turn: Turn) -> tuple[Floats, Any]:
+        by_age: dict[int, list[Vector]] = {}
+        for age, vector in zip(turn.ages or [0] * len(value), value, strict=True):
+            if age <= self.staleness_max:
+                by_age.setdefault(age, []).append(vector)
+        # The oldest first, as a coordinator adds them.
+        sums = [(staleness_weight(a), _sum(by_age[a], turn.ring)) for a in sorted(by_age)[::-1]]
+        return step_of(sums, turn.ring)[0], state
+
+
+def staleness_weight(tau: int) -> float:
+    """s(tau) = 1 / sqrt(1 + tau) (Nguyen et al. 2022, section 5)."""
+    return 1.0 / math.sqrt(1.0 + tau)
+
+
+def step_of(sums: list[tuple[float, Vector]], plan: RingPlan) -> tuple[Floats, float]:
+    """The mean f32[D] of sums u32[L], and the sum of weights behind it. Each sum comes with what
+    its updates count. Raises RingError.
+    """
+    means = [(factor, *ring.decode(total, plan)) for factor, total in sums]
+    weight = sum(w for _, _, w in means)
+    step = np.zeros(plan.dimension, np.float32)
+    for factor, mean, share in means:
+        mean *= np.float32(factor * share / weight)
+        step += mean
+    return step, weight
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(_Named):
+    """A rule of `learn.robust` in the mean's place, which bears so large a share of hostile updates
+    or, behind a mask, of hostile cohorts. All count alike.
+    """
+
+    rule: str
+    hostile: float = 0.0
+    group = "rule"
+    where, takes, gives = "cloud; edges pass updates on", "elements or sums", "mean"
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise DelianError(f"there is no rule `{self.rule}`", f"one of {', '.join(RULES)}")
+        if not 0.0 <= self.hostile < 0.5:
+            raise DelianError(f"{self.rule}: hostile is {self.hostile:g}", "0 to below 0.5")
+
+    @property
+    def name(self) -> str:
+        return self.rule
+
+    def apply(self, value: list[Vector], state: Any, turn: Turn) -> tuple[Floats, Any]:
+        rule: Any = AggregationRule.Value(self.rule.upper())
+        return robust.combine(value, turn.ring, rule, self.hostile, turn.sizes)[0], state
+
+
+#: The rules by name: all that plans know, but for the mean.
+RULES = tuple(name.lower() for name in AggregationRule.keys() if name != "WEIGHTED_MEAN")  # noqa: SIM118
+
+
+@dataclass(frozen=True, slots=True)
+class Server(_Named):
+    """The server's optimiser, on the negative mean update. State: its memory, a vector or more as
+    long as the model.
+    """
+
+    optimizer: str = "sgd"
+    learning_rate: float = 1.0
+    group = "server"
+    where, takes, gives = "cloud, the bundle's program", "mean", "model"
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in SERVERS:
+            raise DelianError(
+                f"server: there is no optimiser `{self.optimizer}`", f"one of {', '.join(SERVERS)}"
+            )
+        _between("server", "the learning rate", self.learning_rate, 0.0, 100.0)
+
+    def made(self) -> Optimizer:
+        """What it stands for."""
+        return SERVERS[self.optimizer](self.learning_rate)
+
+    def init(self, ring: RingPlan) -> Any:
+        return self.made().init(np.zeros(ring.dimension, np.float32))
+
+    def apply(self, value: Floats, state: Any, turn: Turn) -> tuple[Floats, Any]:
+        step, state = self.made().update(np.negative(value), state, turn.model)
+        return moved(turn.model, step), state
+
+
+def place_of(stage: Stage, behind_mask: bool) -> tuple[str, str, str]:
+    """Where a stage of a chain runs, what it takes and what it gives."""
+    if isinstance(stage, Noise):
+        kind = "sums" if behind_mask else "elements"
+        return "cloud" if behind_mask else "device", kind, kind
+    takes = ("sums" if behind_mask else "elements") if " or " in stage.takes else stage.takes
+    return stage.where, takes, stage.gives
