@@ -301,6 +301,7 @@ class _Planner:
         consts, starts = step.operands[bounds:split], step.operands[split:]
         for v in step.operands:
             self._read(schedule, v)
+        self._scratch(schedule, step)
         moves = self.plan.before.setdefault(op, [])
         for result, start in zip(op.results, starts, strict=True):
             self._write(result)
@@ -328,6 +329,8 @@ class _Planner:
         self.depth -= 1
         for v in consts:
             self._read(schedule, v)
+        if step in self.scratch:
+            self._extend(self.scratch[step])
 
     def _write_back(self, op: Op, region: int, body: Schedule, carried: Sequence[Value]) -> None:
         """What a round gives becomes what the next one starts from.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...ir import Block, ListType, Value
 from ...passes.steps import Call, Schedule, is_scalar
 from .names import local_type
+from .packing import write_panels
 
 if TYPE_CHECKING:
     from .emit import FunctionWriter
@@ -124,6 +125,7 @@ def _write_for(w: FunctionWriter, call: Call) -> None:
     w.lines.append(f"const int64_t end{w.count} = {w.scalar(hi)};")
     end = f"end{w.count}"
     i, start = w.local(index), w.scalar(lo)
+    write_panels(w, call)
     w.lines.append(f"for (int64_t {i} = {start}; {i} < {end}; {i}++) {{")
     _round(w, call, 0, params[split:])
     w.lines.append("}")

@@ -45,6 +45,7 @@ _HEADERS = {
     "gemm": ("transpose",),
     "plain": (),
     "conv": ("gemm", "transpose", "plain"),
+    "packed": ("gemm", "transpose"),
     "depthwise": ("plain",),
     "order": (),
     "solve": (),
@@ -170,6 +171,7 @@ class FunctionWriter:
         }
         self.plan = memory.plan(self.root, self._constant_place, scratch_bytes, donated)
         self.names: dict[Value, str] = {}
+        self.packed: dict[Call, str] = {}
         self.lines: list[str] = []
         self.count = 0
         self.groups = self.calls = 0

@@ -14,7 +14,7 @@ from ...ir import DType, Value
 from ...passes.products import Product, product
 from ...passes.steps import Call, Schedule
 from ...passes.views import collapse, contiguous_strides, is_whole
-from . import depthwise, solving
+from . import depthwise, packing, solving
 from .names import from_memory, literal, local_type, memory_type
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def scratch_bytes(call: Call, schedule: Schedule) -> int:
     if op.name == "argsort":
         row: int = op.result.shape[op.attrs["axis"]]
         return row * 2 * (8 + op.operands[0].dtype.itemsize)
+    if op.name == "for":
+        return packing.scratch_bytes(call)
     if op.name in depthwise.KERNELS:
         return depthwise.scratch_bytes(call)
     if op.name in solving.KERNELS:
@@ -88,6 +90,8 @@ def _panels(columns: int) -> int:
 
 def dot(w: FunctionWriter, call: Call) -> Lines:
     op = call.op
+    if call in w.packed:
+        return packing.packed_dot(w, call)
     a, b = call.operands
     view_a, view_b = w.schedule.views[a], w.schedule.views[b]
     p = product(op, view_a, view_b)
@@ -138,6 +142,8 @@ def _matrix_product(
 def product_into(w: FunctionWriter, call: Call, p: Product, target: str) -> str:
     """A product without batches whose tiles go to a `dl_target`."""
     w.unit.need("gemm")
+    if call in w.packed:
+        return packing.packed_product(w, call, target)
     a, b = (_at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
     sizes = f"{p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}"
     return f"dl_gemm_into({sizes}, {target}, {w.scratch(call, 'float')});"
