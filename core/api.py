@@ -209,8 +209,8 @@ def compile(
 
     Args:
         f: written in NumPy's vocabulary; its arguments and result are trees of arrays.
-        backend: "native" (generated C; the reference one where there is no compiler) or "reference"
-            (NumPy, slow).
+        backend: "native" (generated C; the reference one where there is no compiler), "reference"
+            (NumPy, slow), or PyTorch: "torch:cpu", "torch:cuda", "torch:npu".
         donate: arguments whose memory the results may take; their arrays must not be used
             afterwards.
         profile: "fast", "reproducible" (f32 gives the same bits on every back end, at about the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import delian as dl
@@ -17,6 +18,10 @@ from delian.core.transforms.vmap import vmap
 from hypothesis import HealthCheck, Phase, given, settings
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from delian.core.backends.torch.graphs import GraphedLoop  # noqa: E402 - these need torch
+from delian.core.backends.torch.options import Options  # noqa: E402
+from delian.core.backends.torch.program import TorchProgram  # noqa: E402
 
 F32, I64 = DType.F32, DType.I64
 INDEX, ROW = TensorType(I64), TensorType(F32, (5,))
@@ -165,6 +170,39 @@ def test_a_straight_program_has_code_to_read() -> None:
     b = Builder([ROW])
     program: Any = compile_function(as_function(b.finish([b("exp", b.params[0])])), "torch:cpu")
     assert "torch.exp" in program.code
+
+
+def test_a_loop_in_fixed_buffers_gives_what_the_reference_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a CUDA graph replays, without CUDA: rounds that read and write the same memory."""
+
+    def replayed(loop: Any, given: Sequence[Any]) -> None:
+        loop._buffers = [torch.empty_like(v) for v in given]
+        loop._graph = SimpleNamespace(replay=loop._round)
+
+    monkeypatch.setattr(GraphedLoop, "_capture", replayed)
+    body = region(
+        [INDEX, ROW, ROW, ROW],
+        lambda b, i, c, x, y: [
+            y,
+            b(
+                "add",
+                x,
+                b("mul", c, b("broadcast", b("convert", i, dtype=F32), shape=(5,), dims=())),
+            ),
+        ],
+    )
+    b = Builder([INDEX, ROW, ROW, ROW])
+    outs = b.emit("for", [b.constant(2, I64), *b.params], {"consts": 1}, [body])
+    function = as_function(b.finish(outs))
+    program = TorchProgram(function, Options("cpu", graphs=True))
+    rows = np.arange(15, dtype=np.float32).reshape(3, 5)
+    for trips in (5, 2, 4):
+        args = [np.array(trips), *rows]
+        for found, want in zip(program(*args), run_block(function.body, args), strict=True):
+            np.testing.assert_allclose(found, want)
+        rows = rows + 1
 
 
 @pytest.mark.slow
