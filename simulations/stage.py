@@ -22,6 +22,7 @@ from ..core import random
 from ..core.backends import TORCH, Backend
 from ..core.backends.native import toolchain
 from ..core.bundle import Bundle
+from ..core.data import DeviceData
 from ..core.cohort import runtime_of
 from ..core.ir import Array
 from ..core.learn import Algorithm
@@ -41,6 +42,7 @@ from .plan import FederationPlan
 from .report import spread_of
 from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
 from .scenario import MASKED_MIN, Link, Scenario
+from .traced import bundle_of
 
 #: Masks by AES, which nearly every processor has instructions for.
 SUITE = 1
@@ -72,7 +74,7 @@ class Stage:
         self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
         say(Phase("tracing the algorithm"))
         start = time.perf_counter()
-        bundle = self._build()
+        bundle = self._traced()
         # Devices are sent the bundle bare; the first weights are needed in the first round only.
         self.first, self.bundle = bundle.weights, bundle.bare()
         self.walls["trace_seconds"] = time.perf_counter() - start
@@ -83,6 +85,15 @@ class Stage:
         self.scores: dict[int, tuple[Score, Score]] = {}
         self.judged = self._judged()
         self.measure = measure_of(scenario.to_json())
+
+    def _traced(self) -> Bundle:
+        """The bundle; an earlier run's, where nothing in it is the user's own."""
+        if self.own_algorithm is not None or self.scenario.model_file is not None:
+            return self._build()
+        data = self.data
+        sizes = {(d.support, d.query) for d in data.devices if isinstance(d, DeviceData)}
+        counts = [len(data.devices), len(data.training), data.classes, sorted(sizes)]
+        return bundle_of(self.scenario, self.arrays[0], counts, self._build)
 
     def _build(self) -> Bundle:
         task, example = recipes.task(self.scenario, self.data)

@@ -1,0 +1,77 @@
+"""What was traced once is read the next time, and is the same to the byte."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from delian.simulations import scenario_file, traced
+from delian.simulations.stage import Stage
+
+SMALL = ["data.support=4", "data.query=2", "fleet.devices=4", "round.devices=2", "model.hidden=[3]"]
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(traced, "folder", lambda: tmp_path / "traced")
+    return tmp_path / "traced"
+
+
+def stage_of(*settings):
+    scenario = scenario_file.override(
+        scenario_file.load("synthetic-mlp"), ["evaluation.devices=2", *SMALL, *settings]
+    )
+    return Stage(scenario, None, None, "reference", lambda event: None)
+
+
+def same(one, other):
+    return one.bundle.to_bytes() == other.bundle.to_bytes() and np.array_equal(
+        one.first, other.first
+    )
+
+
+def test_a_second_run_has_the_first_one_s_bundle_and_weights(folder, monkeypatch):
+    first = stage_of()
+    assert len(list(folder.iterdir())) == 1
+    monkeypatch.setattr(Stage, "_build", lambda self: pytest.fail("it is traced again"))
+    assert same(first, stage_of())
+
+
+def test_another_setting_is_another_bundle(folder):
+    stage_of()
+    stage_of("algorithm.learning_rate=0.2")
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_damaged_file_is_traced_again(folder):
+    first = stage_of()
+    (path,) = folder.iterdir()
+    path.write_bytes(path.read_bytes()[:-100])
+    assert same(first, stage_of())
+    assert same(first, stage_of())
+
+
+def test_of_many_the_ones_not_used_for_longest_go(folder, monkeypatch):
+    monkeypatch.setattr(traced, "KEPT_MAX", 2)
+    stage_of()
+    (oldest,) = folder.iterdir()
+    os.utime(oldest, (1, 1))
+    stage_of("seed=2")
+    stage_of("seed=3")
+    assert len(list(folder.iterdir())) == 2 and not oldest.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(traced, "folder", lambda: tmp_path / "file" / "traced")
+    assert same(stage_of(), stage_of())
+
+
+def test_an_algorithm_of_the_user_s_own_is_not_kept(folder):
+    from delian.core.learn import FedAvg
+    from delian.core.nn import sgd
+
+    scenario = scenario_file.override(scenario_file.load("synthetic-mlp"), SMALL)
+    Stage(scenario, FedAvg(local=sgd(0.1), server=sgd(1.0)), None, "reference", lambda event: None)
+    assert not folder.exists()
