@@ -22,8 +22,8 @@ from ..core import random
 from ..core.backends import TORCH, Backend
 from ..core.backends.native import toolchain
 from ..core.bundle import Bundle
-from ..core.data import DeviceData
 from ..core.cohort import runtime_of
+from ..core.data import DeviceData
 from ..core.ir import Array
 from ..core.learn import Algorithm
 from ..core.learn.build import build
