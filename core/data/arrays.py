@@ -93,7 +93,8 @@ def npz(path: Path, numbers: bool = False) -> Labelled:
     names: tuple[str, ...] = ()
     if "device" in arrays:
         owners, names = _owners(path, arrays["device"], arrays.get("device_names"), len(x))
-    for key, array in ((x_key, x), (y_key, y)):
+    read_in: tuple[tuple[str, NDArray[Any]], ...] = ((x_key, x), (y_key, y))
+    for key, array in read_in:
         if array.dtype == np.float32:
             _check_finite(path, key, array, owners, names)
     return Labelled(path.name, x, y, owners, names)
