@@ -28,6 +28,7 @@ FIGURES: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "worst tenth": (("worst_decile_personalised",), True),
     "never trained": (("held_out", "personalised_accuracy"), True),
     "harmed": (("harmed_share",), False),
+    "deviation": (("deviation_personalised",), False),
 }
 #: Colours of lines, by the names that the pages' style has for them.
 HUES = ("personal", "shared", "newcomer", "harmed", "late", "dropped")
@@ -112,6 +113,7 @@ def compare(found: Sequence[Entry], target: float | None = None) -> dict[str, An
         if target is not None:
             row["reached"] = _reached(entry, target)
         row["curve"] = _curve(entry)
+        row["steps"] = _steps(entry)
         rows.append(row)
     measure = found[0].measure.name
     return {"format": 1, "target": target, "measure": measure, "scenarios": rows}
@@ -144,6 +146,20 @@ def _curve(entry: Entry) -> list[dict[str, Any]]:
     ]
 
 
+def _steps(entry: Entry) -> dict[str, Any] | None:
+    """Accuracy by the number of local steps, of all devices and of those that never trained; None
+    where nobody asked for it (`evaluation.steps`).
+    """
+    found = [result["summary"].get("adaptation") for result in entry.results.values()]
+    if not found or None in found or len({tuple(one["steps"]) for one in found}) > 1:
+        return None
+    means: dict[str, Any] = {"steps": found[0]["steps"]}
+    for key in ("query", "held_out"):
+        columns = [one[key] for one in found if one[key] is not None]
+        means[key] = [_estimated(values) for values in zip(*columns, strict=True)]
+    return means
+
+
 def table(compared: Mapping[str, Any]) -> list[list[str]]:
     """The figures as a table of text, its head first. A difference that its interval does not
     reach over zero is marked with a star.
@@ -154,6 +170,8 @@ def table(compared: Mapping[str, Any]) -> list[list[str]]:
     if compared["target"] is not None:
         goal = f"{compared['target']:g}" if _error(compared) else f"{100 * compared['target']:g}%"
         head += [f"rounds to {goal}", "sent by then"]
+    counts = sorted({n for row in rows if row["steps"] for n in row["steps"]["steps"] if n})
+    head += [f"after {n} step{'s' * (n > 1)}" for n in counts]
     lines = [head]
     for row in rows:
         plain = _error(compared)
@@ -164,6 +182,9 @@ def table(compared: Mapping[str, Any]) -> list[list[str]]:
         cells.append(_difference(row.get("differences", {}).get("personal"), plain))
         if compared["target"] is not None:
             cells += _target(row["reached"], len(row["seeds"]))
+        taken = row["steps"] or {"steps": [], "query": []}
+        after = dict(zip(taken["steps"], taken["query"], strict=True))
+        cells += [figure(after.get(n), plain) for n in counts]
         lines.append(cells)
     return lines
 
@@ -249,7 +270,29 @@ def page(compared: Mapping[str, Any], name: str) -> str:
         "marks those whose interval does not reach zero.",
         f'<div class="scroll">{_html(table(compared))}</div>',
     )
-    return parts.document(name, header + curves + figures)
+    return parts.document(name, header + curves + _steps_section(rows, measure) + figures)
+
+
+def _steps_section(rows: Sequence[Mapping[str, Any]], measure: Measure) -> str:
+    """Accuracy over local steps, a line a scenario; empty where none was asked for it."""
+    series = []
+    for number, row in enumerate(rows[: len(HUES)]):
+        taken = row["steps"] or {"steps": [], "query": [], "held_out": []}
+        for key, name in (("query", row["name"]), ("held_out", f"{row['name']}, never trained")):
+            if taken[key]:
+                means = [of["mean"] for of in taken[key]]
+                line = list(zip(taken["steps"], means, strict=True))
+                series.append(Series(name, HUES[number], line, dashed=key == "held_out"))
+    if not series:
+        return ""
+    legend = parts.legend(((s.hue, s.name) for s in series if not s.dashed), "narrow")
+    draw = partial(plots.accuracy_lines, series, measure=measure, x_title="local steps")
+    return parts.section(
+        "Step by step",
+        "Devices' models after so many local steps, means over devices and seeds; the step at zero "
+        "is the shared model.",
+        parts.figure(legend + both(draw), "Dashed: devices that never trained."),
+    )
 
 
 def _within(of: Estimate, measure: Measure) -> tuple[float, float]:

@@ -67,8 +67,12 @@ def y_ticks(limits: tuple[float, float], measure: Measure) -> tuple[list[float],
     return ticks(*limits, 5), lambda value: f"{value:g}"
 
 
-def accuracy_lines(series: Sequence[Series], width: float, measure: Measure = ACCURACY) -> str:
-    """Accuracy, or an error, per round; each line is named at its end."""
+def accuracy_lines(
+    series: Sequence[Series], width: float, measure: Measure = ACCURACY, x_title: str = "round"
+) -> str:
+    """Accuracy, or an error, per round, or over what `x_title` says; each line is named at its
+    end.
+    """
     named = [s for s in series if s.line]
     last = max((s.line[-1][0] for s in named), default=1.0)
     first = min((s.line[0][0] for s in named), default=0.0)
@@ -83,7 +87,7 @@ def accuracy_lines(series: Sequence[Series], width: float, measure: Measure = AC
     parts = [
         frame.grid(*y_ticks(limits, measure)),
         frame.scale(ticks(first, last, 5 if frame.narrow else 10, 1), whole),
-        frame.x_title("round"),
+        frame.x_title(x_title),
     ]
     for one in named:
         if one.band:
@@ -91,12 +95,13 @@ def accuracy_lines(series: Sequence[Series], width: float, measure: Measure = AC
             edge += [(frame.x(x), frame.y(low)) for x, low, _ in reversed(one.band)]
             parts.append(element("path", d=path(edge) + "Z", cls=f"band {one.hue}"))
     for one in named:
-        parts.append(_line(frame, one, measure))
+        parts.append(_line(frame, one, measure, x_title))
     parts.append(_end_labels(frame, named, measure))
-    return drawing(width, frame.height, f"{measure.title} per round", parts)
+    over = "per round" if x_title == "round" else f"over {x_title}"
+    return drawing(width, frame.height, f"{measure.title} {over}", parts)
 
 
-def _line(frame: Frame, one: Series, measure: Measure) -> str:
+def _line(frame: Frame, one: Series, measure: Measure, x_title: str) -> str:
     at = [(frame.x(x), frame.y(y)) for x, y in one.line]
     dash = " dashed" if one.dashed else ""
     drawn = element("path", d=path(at), cls=f"line {one.hue}{dash}")
@@ -109,7 +114,7 @@ def _line(frame: Frame, one: Series, measure: Measure) -> str:
     spots = (
         element(
             "circle",
-            title(f"{one.name}, round {x:.0f}: {measure.show(y)}"),
+            title(f"{one.name}, {x_title} {x:.0f}: {measure.show(y)}"),
             cx=px,
             cy=py,
             r=7,

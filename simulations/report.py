@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DelianError
+from . import adapting
 from .measures import Measure, measure_of
 from .report_page import page
 from .result import LINKS, TIMES, DeviceRecord, RoundRecord, SimulationResult
 
 FORMAT = 1
 JSON_NAME, PAGE_NAME = "report.json", "report.html"
-DECILE = 10
 ACCURACY = (
     "global_accuracy",
     "personalised_accuracy",
@@ -33,6 +33,10 @@ ACCURACY = (
     "harmed_share",
     "worst_decile_global",
     "worst_decile_personalised",
+    "deviation_global",
+    "deviation_personalised",
+    "jain_global",
+    "jain_personalised",
 )
 """Figures of a group of devices; None when none of them was evaluated."""
 
@@ -92,6 +96,8 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         **_accuracy(devices, measure),
         "seen": _accuracy(seen, measure),
         "held_out": _accuracy(newcomers, measure) if newcomers else None,
+        "adaptation": adapting.summary(devices, result.scenario.evaluation.steps, measure),
+        "target": _target(result, measure),
         "updates": sum(r.reported for r in rounds),
         "selected": sum(r.selected for r in rounds),
         "reported": sum(r.reported for r in rounds),
@@ -105,6 +111,13 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "virtual_seconds": math.fsum(r.virtual_seconds for r in rounds),
         "wall_seconds": _wall(rounds),
     }
+
+
+def _target(result: SimulationResult, measure: Measure) -> dict[str, Any] | None:
+    target = result.scenario.evaluation.target
+    if target is None:
+        return None
+    return adapting.reached([dataclasses.asdict(r) for r in result.rounds], target, measure.gain)
 
 
 def _wall(rounds: Sequence[RoundRecord]) -> float | None:
@@ -130,17 +143,17 @@ def _accuracy(devices: Sequence[DeviceRecord], measure: Measure) -> dict[str, An
         "gain": measure.gain(_mean(before), _mean(after)),
         "harmed": harmed,
         "harmed_share": harmed / len(pairs),
-        "worst_decile_global": _worst(measure.worst(before)),
-        "worst_decile_personalised": _worst(measure.worst(after)),
+        "worst_decile_global": adapting.worst_decile(before, measure),
+        "worst_decile_personalised": adapting.worst_decile(after, measure),
+        "deviation_global": adapting.deviation(before),
+        "deviation_personalised": adapting.deviation(after),
+        "jain_global": adapting.jain(before),
+        "jain_personalised": adapting.jain(after),
     }
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def _worst(worst_first: Sequence[float]) -> float:
-    return _mean(worst_first[: max(1, len(worst_first) // DECILE)])
 
 
 def _totals(rows: Iterable[Mapping[str, float]], first: Sequence[str]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from . import page_parts as parts
 from . import plots
+from .adapting_page import fairness, steps_section, target_reached
 from .measures import ACCURACY, Measure, explained, measure_of
 from .page_parts import escaped
 from .svg import both, duration, size, whole
@@ -59,6 +60,7 @@ def page(report: Report) -> str:
         _header(report),
         _tiles(report),
         _curves(report),
+        steps_section(report),
         _devices(report),
         _evaluations(report),
         _rounds(report),
@@ -264,7 +266,8 @@ def _learning_story(report: Report) -> str:
     first = (
         f"After {_times(judged, 'round')} the shared model {told}"
         f"{chance}. {_times(steps, 'gradient step')} on the device make{'s' * (steps == 1)} that "
-        f'<b class="personal">{show(summary["personalised_accuracy"])}</b>.{explained(report["rounds"])}'
+        f'<b class="personal">{show(summary["personalised_accuracy"])}</b>.'
+        f"{explained(report['rounds'])}"
     )
     if newcomers := summary["held_out"]:
         first += (
@@ -272,6 +275,7 @@ def _learning_story(report: Report) -> str:
             f"{show(newcomers['global_accuracy'])} and then "
             f"{show(newcomers['personalised_accuracy'])}."
         )
+    first += target_reached(report)
     if "compare" in report and report["compare"]["summary"]["evaluated"]:
         other = report["compare"]["summary"]
         told = _measure(report).against(
@@ -316,7 +320,7 @@ def _devices(report: Report) -> str:
     lead = (
         f"{_who(better, summary['harmed'], len(devices))} The mean of the worst tenth went "
         f"from {measure.show(summary['worst_decile_global'])} to "
-        f"{measure.show(summary['worst_decile_personalised'])}."
+        f"{measure.show(summary['worst_decile_personalised'])}.{fairness(report)}"
     )
     first = ("shared", "shared model")
     if len(devices) > plots.DUMBBELLS_MAX:

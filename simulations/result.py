@@ -79,7 +79,8 @@ class RoundRecord:
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
     """One device at the end: its accuracy with the shared model and with its own. None: it was not
-    evaluated.
+    evaluated. steps_query, steps_support: its accuracy after none and each of `evaluation.steps`
+    local steps, on the rows that judge and on those that it adapts to; empty where nobody asked.
     """
 
     device: int
@@ -90,6 +91,8 @@ class DeviceRecord:
     rounds: int
     accuracy_before: float | None
     accuracy_after: float | None
+    steps_query: tuple[float, ...] = ()
+    steps_support: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

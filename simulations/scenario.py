@@ -248,6 +248,19 @@ class Evaluation(Table):
     """Measure on so many devices (the held-out ones among them). Absent: on all."""
     episodes: int = Field(default=5, ge=1, le=10_000)
     """Few-shot: a device's accuracy is the mean over so many episodes."""
+    steps: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field(
+        default=(), strict=False, max_length=16
+    )
+    """At the end, measure devices' models after so many local steps too, rising: [1, 5, 10]."""
+    target: float | None = Field(default=None, gt=0.0)
+    """Tell when devices' own models first were this good: rounds, bytes and time."""
+
+    @model_validator(mode="after")
+    def _steps_rise(self) -> Evaluation:
+        if list(self.steps) != sorted(set(self.steps)):
+            raise conflict("steps", f"{list(self.steps)} do not rise")
+        return self
+
     federated: bool = False
     """Have devices judge the model through the protocol too, as a deployment does."""
     cohort: int | None = Field(default=None, ge=1, le=100_000)

@@ -121,6 +121,7 @@ class _Simulation:
             start = time.perf_counter()
             result = self.federation.run(self._on_attempt)
             stage.walls["rounds_seconds"] = time.perf_counter() - start
+            stage.adapt(self.training.state, pool, self.stop, self._own)
         if result.failed and not self.applied:
             raise DelianError(f"the run gave up in its first round: {result.failed}", GAVE_UP_HINT)
         return SimulationResult(

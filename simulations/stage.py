@@ -32,6 +32,7 @@ from ..core.privacy.ring import RingPlan
 from ..core.runtime import Score
 from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 from . import recipes, settings
+from .adapting import Adapted, Adapting, total
 from .composition import chain_of
 from .datasets import load_data
 from .fleet import Fleet
@@ -85,6 +86,7 @@ class Stage:
         self.scores: dict[int, tuple[Score, Score]] = {}
         self.judged = self._judged()
         self.measure = measure_of(scenario.to_json())
+        self.adapted: dict[int, Adapted] = {}
 
     def _traced(self) -> Bundle:
         """The bundle; an earlier run's, where nothing in it is the user's own."""
@@ -212,6 +214,31 @@ class Stage:
         """Whether the scenario wants this round's model judged."""
         return round == self.scenario.rounds or round % self.scenario.evaluation.every == 0
 
+    def adapt(
+        self,
+        state: Array,
+        pool: ThreadPoolExecutor,
+        stop: Callable[[], bool],
+        kept: Callable[[int], Array | None] = lambda device: None,
+    ) -> None:
+        """Every judged device after each of `evaluation.steps`, where there are any."""
+        if not self.scenario.evaluation.steps or stop():
+            return
+        start = time.perf_counter()
+        self.say(Phase("adapting by steps"))
+        task, _ = recipes.task(self.scenario, self.data)
+        chosen = self.own_algorithm or recipes.algorithm(self.scenario, self.data)
+        steps = self.scenario.evaluation.steps
+        adapting = Adapting(task, chosen, self.arrays[0], self.runtime, steps, self.backend)
+
+        def of(device: int) -> Adapted:
+            data, own = self.arrays[device], kept(device)
+            return total([adapting.judge(state, data, key, own) for key in self._keys(device)])
+
+        for device, adapted in zip(self.judged, pool.map(of, self.judged), strict=True):
+            self.adapted[device] = adapted
+        self.walls["evaluation_seconds"] += time.perf_counter() - start
+
     def evaluate(
         self,
         round: int,
@@ -241,21 +268,28 @@ class Stage:
     def _judge(
         self, device: int, state: Array, model: Array, kept: Array | None
     ) -> tuple[Score, Score]:
-        few_shot = isinstance(self.scenario.data, settings.OmniglotData)
         before, after = [], []
-        for episode in range(self.scenario.evaluation.episodes if few_shot else 1):
-            # The same key each round: curves then differ by what was learnt, not by what was drawn.
-            key = _key(self.scenario.seed, EVALUATION_STREAM, device, episode)
+        for key in self._keys(device):
             own = self.runtime.personalise(state, self.arrays[device], key, kept)
             before.append(self.runtime.evaluate(model, self.arrays[device], key))
             after.append(self.runtime.evaluate(own, self.arrays[device], key))
         return _total(before), _total(after)
+
+    def _keys(self, device: int) -> list[Array]:
+        """A key for each of a device's episodes, and one where there are none. They are the same
+        each round: curves then differ by what was learnt, not by what was drawn.
+        """
+        few_shot = isinstance(self.scenario.data, settings.OmniglotData)
+        episodes = self.scenario.evaluation.episodes if few_shot else 1
+        seed = self.scenario.seed
+        return [_key(seed, EVALUATION_STREAM, device, episode) for episode in range(episodes)]
 
     def devices(self, rounds_of: Sequence[int]) -> tuple[DeviceRecord, ...]:
         members = {d: i for i, d in enumerate(self.data.training)}
         records = []
         for device, name in enumerate(self.data.names):
             before, after = self.scores.get(device, (None, None))
+            adapted = self.adapted.get(device, Adapted((), ()))
             records.append(
                 DeviceRecord(
                     device=device,
@@ -266,6 +300,8 @@ class Stage:
                     rounds=rounds_of[device],
                     accuracy_before=self.measure.of(before) if before else None,
                     accuracy_after=self.measure.of(after) if after else None,
+                    steps_query=tuple(self.measure.of(s) for s in adapted.query),
+                    steps_support=tuple(self.measure.of(s) for s in adapted.support),
                 )
             )
         return tuple(records)

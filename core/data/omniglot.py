@@ -143,7 +143,7 @@ def _by_chance(path: Path, present: NDArray[Any], dealt: Dealt, turns: int) -> l
     rng = np.random.default_rng([dealt.seed, PARTITION_STREAM])
     shuffled = rng.permutation(present)
     cut = len(shuffled) - dealt.held_out
-    sets = []
+    sets: list[_Set] = []
     for part, held_out in ((shuffled[:cut], False), (shuffled[cut:], True)):
         characters, quarters = _turned(part, turns)
         order = rng.permutation(len(characters))

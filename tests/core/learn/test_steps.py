@@ -1,0 +1,64 @@
+"""The model after n steps, from one program for any n, is `personalise`'s of n steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import delian as dl
+import numpy as np
+import pytest
+from delian.core import learn
+from delian.core.backends import compile_function
+from delian.core.learn import Algorithm, Classification, Samples, SampleSet
+from delian.core.learn.steps import stepped
+from delian.core.nn import Mlp, sgd
+
+RATE = 0.25
+
+
+def task() -> Classification:
+    return Classification("t", lambda key: Mlp.init(key, 3, (4,), 2), Samples(4, 1.0))
+
+
+def data() -> SampleSet:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(9, 3)).astype(np.float32)
+    y = rng.integers(0, 2, 9).astype(np.int32)
+    return SampleSet(x, y, np.array(6, np.int64), np.array(3, np.int64))
+
+
+ALGORITHMS: list[Algorithm] = [
+    learn.FedAvg(personal_learning_rate=RATE),
+    learn.Maml(personal_learning_rate=RATE),
+    learn.MetaSgd(inner_learning_rate=RATE),
+    learn.Ditto(personal_learning_rate=RATE),
+    learn.FedPer(personal_learning_rate=RATE),
+    learn.PFedMe(local=sgd(RATE)),
+    learn.ProtoNet(),
+]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: type(a).__name__)
+def test_one_program_has_the_model_of_any_number_of_steps(algorithm: Algorithm) -> None:
+    the_task, rows, key = task(), data(), dl.random.key(5)
+    state = algorithm.init(the_task, dl.random.key(1))
+    kept = algorithm.client_state(the_task, state)
+    program = compile_function(stepped(the_task, algorithm, rows), "reference")
+    for steps in (1, 2, 7):
+        given = [*dl.tree.leaves((state, rows, key, kept)), np.array(steps, np.int64)]
+        after = program(*[np.asarray(leaf) for leaf in given])
+        once = replace(algorithm, personal_steps=steps)
+        expected = once.personalise(the_task, state, rows, key, kept)
+        for ours, theirs in zip(after, dl.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
+
+
+def test_no_step_leaves_the_shared_model() -> None:
+    algorithm = learn.FedAvg()
+    model = algorithm.init(task(), dl.random.key(1))
+    program = compile_function(stepped(task(), algorithm, data()), "reference")
+    leaves: list[Any] = dl.tree.leaves(model)
+    given = [*leaves, *dl.tree.leaves(data()), dl.random.key(5), np.array(0, np.int64)]
+    for ours, theirs in zip(program(*given), leaves, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
