@@ -26,6 +26,8 @@ from .settings import OmniglotData
 from .simulate import simulate
 
 KINDS = ("moments", "histogram", "quantiles", "heavy-hitters")
+#: What is asked of where nobody says: labels or x. Moments are of x alone.
+DEFAULT_OF = {"histogram": "label", "quantiles": "x", "heavy-hitters": "label"}
 #: An answer's bracket is so much narrower than the range that was asked about.
 QUANTILE_ROUNDS = 16
 
@@ -53,6 +55,8 @@ def ask(question: Question, scenario: Scenario, data_path: Path | None = None) -
     if isinstance(scenario.data, OmniglotData):
         raise DelianError("episodes have no rows to count", "ask another data source")
     data = load_data(scenario, data_path)
+    if data.card.numbers and (question.of or DEFAULT_OF.get(question.kind)) == "label":
+        raise DelianError("the data has numbers to learn, and no labels to count", "--of x")
     features = math.prod(data.example_shape)
     query, rounds, bound = _query(question, features, data.classes)
     count = len(data.training)
@@ -64,7 +68,7 @@ def ask(question: Question, scenario: Scenario, data_path: Path | None = None) -
         "evaluation.devices=1",
         f"privacy.clip={float(question.clip or bound)}",
     ]
-    result = simulate(override(scenario, settings), algorithm=query, data_path=data_path)
+    result = simulate(override(scenario, settings), algorithm=query, data=data)
     if result.stopped_by or result.bundle is None:
         raise DelianError(f"the question was not answered: {result.why or result.stopped_by}")
     state = _state(query, result.bundle.weights)
@@ -78,7 +82,8 @@ def _query(question: Question, features: int, classes: int) -> tuple[Query, int,
     kind = question.kind
     if not (math.isfinite(question.high - question.low) and question.low < question.high):
         raise DelianError("the range is empty or has no end", "--low below --high, both numbers")
-    whole: dict[str, Any] = {"of": question.of or "label", "classes": classes}
+    of = question.of or DEFAULT_OF.get(kind, "label")
+    whole: dict[str, Any] = {"of": of, "classes": classes}
     if kind == "moments":
         return Moments(features=features), 1, math.sqrt(2 * features)
     if kind == "histogram":
@@ -87,7 +92,6 @@ def _query(question: Question, features: int, classes: int) -> tuple[Query, int,
     if kind == "quantiles":
         if not question.wanted or not all(0 < q < 1 for q in question.wanted):
             raise DelianError("quantiles lie between 0 and 1", "--wanted 0.1,0.5,0.9")
-        whole["of"] = question.of or "x"
         made = Quantiles(wanted=question.wanted, low=question.low, high=question.high, **whole)
         return made, QUANTILE_ROUNDS, math.sqrt(len(question.wanted))
     if kind == "heavy-hitters":

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..core.backends import Backend
 from ..core.cohort import SIZE_DEFAULT, gathers
+from ..core.data import FederatedData
 from ..core.errors import DelianError
 from ..core.ir import Array
 from ..core.kept import Kept
@@ -54,6 +55,7 @@ def simulate(
     algorithm: Algorithm | None = None,
     chain: Chain | None = None,
     data_path: Path | None = None,
+    data: FederatedData | None = None,
     threads: int | None = None,
     backend: Backend = "native",
     on_event: Callable[[Event], None] = lambda event: None,
@@ -64,12 +66,13 @@ def simulate(
     Args:
         algorithm: stands in for the scenario's. Of the scenario's settings the batch size stays,
         and the number of local steps that virtual time counts. chain: stands in for the keys that
-        say what an update goes through. data_path: stands in for the
-        scenario's own data file. threads: how many devices train at once; the result is the same
-        for any number. backend: "native" (compiled C), "reference" (NumPy), or "torch:cuda" and
-        the like, where as many devices as train at once are one program (`core.cohort`). on_event:
-        told of everything that a progress view shows; called from several threads, one at a time.
-        stop: asked between devices; the round's bookkeeping is done before the run ends.
+        say what an update goes through. data_path: stands in for the scenario's own data file.
+        data: what devices hold, where the caller has it already. threads: how many devices train
+        at once; the result is the same for any number. backend: "native" (compiled C), "reference"
+        (NumPy), or "torch:cuda" and the like, where as many devices as train at once are one
+        program (`core.cohort`). on_event: told of everything that a progress view shows; called
+        from several threads, one at a time. stop: asked between devices; the round's bookkeeping
+        is done before the run ends.
 
     Raises:
         DelianError: the data, the model or the scenario do not fit together.
@@ -79,7 +82,7 @@ def simulate(
         if algorithm is not None and (server := chain.get("server")) is not None:
             algorithm = replace(algorithm, server=server.made())
     at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
-    run = _Simulation(scenario, algorithm, data_path, at_once, backend, on_event, stop)
+    run = _Simulation(scenario, algorithm, data or data_path, at_once, backend, on_event, stop)
     return run.run()
 
 
@@ -88,7 +91,7 @@ class _Simulation:
         self,
         scenario: Scenario,
         algorithm: Algorithm | None,
-        data_path: Path | None,
+        data: FederatedData | Path | None,
         threads: int,
         backend: Backend,
         on_event: Callable[[Event], None],
@@ -96,7 +99,7 @@ class _Simulation:
     ) -> None:
         self.scenario, self.threads, self.stop = scenario, threads, stop
         self._tell, self._telling = on_event, threading.Lock()
-        self.stage = Stage(scenario, algorithm, data_path, backend, self._say)
+        self.stage = Stage(scenario, algorithm, data, backend, self._say)
         self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
         self.applied = 0

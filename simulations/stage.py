@@ -23,7 +23,7 @@ from ..core.backends import TORCH, Backend
 from ..core.backends.native import toolchain
 from ..core.bundle import Bundle
 from ..core.cohort import runtime_of
-from ..core.data import DeviceData
+from ..core.data import DeviceData, FederatedData
 from ..core.ir import Array
 from ..core.learn import Algorithm
 from ..core.learn.build import build
@@ -52,7 +52,7 @@ EVALUATION_STREAM = 0x6576616C
 
 
 class Stage:
-    """A scenario made ready.
+    """A scenario made ready, of what its devices hold or the file that it is in.
 
     data: every device's examples. arrays: the same as programs take them. bundle: the programs,
     without weights; first: the weights to begin with, f32[D]. walls: seconds that steps took.
@@ -62,7 +62,7 @@ class Stage:
         self,
         scenario: Scenario,
         algorithm: Algorithm | None,
-        data_path: Path | None,
+        data: FederatedData | Path | None,
         backend: Backend,
         say: Callable[[Event], None],
     ) -> None:
@@ -70,7 +70,7 @@ class Stage:
         self.scenario, self.backend, self.say = scenario, backend, say
         self.own_algorithm = algorithm
         self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}
-        self.data = load_data(scenario, data_path)
+        self.data = data if isinstance(data, FederatedData) else load_data(scenario, data)
         say(Started(scenario, len(self.data.devices), len(self.data.held_out)))
         self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
         say(Phase("tracing the algorithm"))

@@ -37,6 +37,28 @@ def test_a_histogram_of_labels(rows):
     assert "%  ####" in run("digits", "histogram").stdout
 
 
+def test_the_data_is_read_once(monkeypatch):
+    from delian.simulations import analysis, stage
+
+    read = []
+
+    def counted(scenario, path=None):
+        read.append(scenario.name)
+        return load_data(scenario, path)
+
+    for module in (analysis, stage):
+        monkeypatch.setattr(module, "load_data", counted)
+    assert run("digits", "histogram", "--json").exit_code == 0
+    assert read == ["digits"]
+
+
+def test_numbers_have_no_labels_to_count():
+    changes = ["--set", "fleet.devices=30", "--set", "data.held_out_devices=2"]
+    with pytest.raises(DelianError, match="no labels") as caught:
+        run("sinusoid", "histogram", *changes)
+    assert caught.value.hint == "--of x"
+
+
 def test_moments(rows):
     answer = json.loads(run("digits", "moments", "--json").stdout)
     np.testing.assert_allclose(answer["mean"], rows[0].mean(axis=0), atol=1e-4)
