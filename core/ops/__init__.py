@@ -20,6 +20,7 @@ from . import (
     index,
     linear,
     lists,
+    quantised,
     random,
     reduce,
     shape,
@@ -32,7 +33,7 @@ __all__ = ["PRIMITIVES", "Primitive", "infer"]
 
 _FAMILIES = (
     *(unary, binary, shape, index, reduce, linear, solve),
-    *(conv, grouped, random, lists, control),
+    *(conv, grouped, quantised, random, lists, control),
 )
 
 #: Every primitive by its name.

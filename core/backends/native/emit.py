@@ -47,6 +47,7 @@ _HEADERS = {
     "conv": ("gemm", "transpose", "plain"),
     "packed": ("gemm", "transpose"),
     "depthwise": ("plain",),
+    "qgemm": (),
     "order": (),
     "solve": (),
     "lists": (),

@@ -14,7 +14,7 @@ from ...ir import DType, Value
 from ...passes.products import Product, product
 from ...passes.steps import Call, Schedule
 from ...passes.views import collapse, contiguous_strides, is_whole
-from . import depthwise, packing, solving
+from . import depthwise, packing, quantised, solving
 from .names import from_memory, literal, local_type, memory_type
 
 if TYPE_CHECKING:
@@ -509,5 +509,6 @@ KERNELS: Mapping[str, Callable[[FunctionWriter, Call], Lines]] = {
     "argsort": argsort,
     "cumsum": cumsum,
     **depthwise.KERNELS,
+    **quantised.KERNELS,
     **solving.KERNELS,
 }

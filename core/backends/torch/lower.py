@@ -56,6 +56,7 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
     "triangular_solve": products.triangular_solve,
     "slogdet": products.slogdet,
     "threefry": products.threefry,
+    "quantised_conv": products.quantised_conv,
     "list_push": lists.push,
     "list_pop": lists.pop,
     "list_add": lists.add,

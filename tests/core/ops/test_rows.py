@@ -16,7 +16,7 @@ NO_DERIVATIVE = {
     *("sign", "floor", "ceil", "round", "floordiv", "stop_gradient", "opaque"),
     *("not", "and", "or", "xor", "shl", "shr", "bitcast", "threefry"),
     *("is_finite", "eq", "ne", "lt", "le", "argmax", "argmin", "argsort"),
-    *("constant", "iota", "list_empty", "list_take"),
+    *("constant", "iota", "list_empty", "list_take", "quantised_conv"),
 }
 ELEMENTWISE = {
     *("neg", "abs", "sign", "floor", "ceil", "round", "exp", "log", "log1p", "expm1"),

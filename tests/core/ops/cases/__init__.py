@@ -11,7 +11,7 @@ import numpy as np
 from .base import Case
 from .elementwise import binary, conversions, selections, unary
 from .indexing import indexing
-from .products import convolutions, grouped_convolutions, products, random_bits
+from .products import convolutions, grouped_convolutions, products, quantised, random_bits
 from .reductions import orders, reductions
 from .shapes import shapes
 from .stacks import stacks
@@ -22,7 +22,7 @@ def table() -> list[Case]:
     """Every case, and again in f32 wherever there are f64 operands (stacks are typed f64)."""
     families = (
         *(unary, conversions, binary, selections, shapes, indexing, reductions, orders),
-        *(products, systems, convolutions, grouped_convolutions, random_bits),
+        *(products, systems, convolutions, grouped_convolutions, quantised, random_bits),
     )
     cases = [case for family in families for case in family()]
     wide = [c for c in cases if any(a.dtype == np.float64 for a in c.args) and c.name != "convert"]

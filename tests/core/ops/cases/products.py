@@ -155,6 +155,33 @@ def _terms(size: Any, kernel: Any, out: Any, strides: Any, padding: Any) -> Iter
             yield (p, q), (i, j), (u, v)
 
 
+def quantised() -> Iterator[Case]:
+    """Bytes: full and odd tiles of pixels and outputs, strides, the largest sums."""
+    for label, (n, h, w), c, (kh, kw), o, strides in (
+        ("one-pixel", (1, 1, 1), 8, (1, 1), 5, (1, 1)),
+        ("dense", (10, 1, 1), 36, (1, 1), 70, (1, 1)),
+        ("taps", (2, 6, 5), 4, (3, 2), 17, (1, 1)),
+        ("strides", (1, 7, 6), 12, (3, 3), 64, (2, 3)),
+    ):
+        generator = np.random.default_rng(len(label))
+        x = generator.integers(0, 256, (n, h, w, c)).astype(np.uint8)
+        k = generator.integers(0, 256, (kh, kw, c // 4, o, 4)).astype(np.uint8)
+        x[0], k[..., 0, :] = 255, 128  # the largest magnitudes
+        sh, sw = strides
+        out = ((h - kh) // sh + 1, (w - kw) // sw + 1)
+
+        def conv(x: Array, k: Array, out: Any = out, steps: Any = strides) -> Array:
+            signed = k.astype(np.int64) - 256 * (k > 127)
+            y = np.zeros((x.shape[0], *out, k.shape[3]), np.int64)
+            for p, q in np.ndindex(*out):
+                for i, j, g, t in np.ndindex(*k.shape[:3], 4):
+                    seen = x[:, p * steps[0] + i, q * steps[1] + j, 4 * g + t].astype(np.int64)
+                    y[:, p, q] += seen[:, None] * signed[i, j, g, :, t]
+            return y
+
+        yield Case("quantised_conv", label, (x, k), conv, {"strides": strides})
+
+
 def random_bits() -> Iterator[Case]:
     """The vectors of the paper's own library (Random123, kat_vectors: threefry2x32, 20 rounds)."""
     ones = 0xFFFFFFFF
