@@ -3,19 +3,22 @@
     length of head u32 | length of body u64 | head, JSON | body, bytes       (little-endian)
 
 The head says what is meant, the body holds an array's bytes or nothing. A reader states the longest
-body that it takes before anything is allocated.
+body that it takes before anything is allocated. The training process imports no asyncio: it would take
+memory that a small device has not.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.errors import DelianError
+
+if TYPE_CHECKING:
+    import asyncio
 
 _LENGTHS = struct.Struct("<IQ")
 HEAD_BYTES_MAX = 64 << 10
@@ -82,9 +85,11 @@ async def send(
 
 async def receive(reader: asyncio.StreamReader, body_bytes_max: int) -> Frame | None:
     """The next frame; None where the stream ends between two. Raises FrameError."""
+    from asyncio import IncompleteReadError
+
     try:
         lengths = await reader.readexactly(_LENGTHS.size)
-    except asyncio.IncompleteReadError as error:
+    except IncompleteReadError as error:
         if not error.partial:
             return None
         raise FrameError("the stream ended within a frame") from None
@@ -94,7 +99,7 @@ async def receive(reader: asyncio.StreamReader, body_bytes_max: int) -> Frame | 
         said = await reader.readexactly(head_bytes)
         while len(body) < body_bytes:
             body += await reader.readexactly(min(_CHUNK, body_bytes - len(body)))
-    except asyncio.IncompleteReadError:
+    except IncompleteReadError:
         raise FrameError("the stream ended within a frame") from None
     return Frame(_head(said), body)
 

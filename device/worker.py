@@ -16,10 +16,15 @@ cancel a job, and a program that takes too much of anything takes only this proc
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__":
+    # hashlib then takes Python's own SHA-256: OpenSSL would take 4 MB of a small device's memory.
+    sys.modules["_hashlib"] = None  # type: ignore[assignment]
+
 import logging
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -33,12 +38,12 @@ from numpy.typing import NDArray
 from ..core import bundle as bundles
 from ..core import kept, random
 from ..core.backends.native.artifact import ArtifactError
+from ..core.backends.native.toolchain import find
 from ..core.bundle import DEVICE_PROGRAMS, Bundle
 from ..core.data.fit import examples, fit, row_type
 from ..core.data.sources import NoDataError, Source, open_source
 from ..core.errors import DelianError
 from ..core.ir import TensorType
-from ..core.learn import metrics
 from ..core.ports import DIMENSION_MAX, Vector
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime
@@ -222,6 +227,8 @@ class Worker:
         job: Mapping[str, Any],
     ) -> Answer:
         """The metrics for the sum; and the personal model, judged against the one in use."""
+        from ..core.learn import metrics  # with all algorithms: a process that trains has no use
+
         before = _kept(_kept_file(job), runtime) if runtime.kept_size else None
         after = before.after if before is not None else None
         own, outcome = metrics.judge(runtime, state, data, key, plan, after)
@@ -309,7 +316,8 @@ def main() -> int:
     settings = WorkerSettings.from_json(dict(hello.head["settings"]))
     waiting: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs, waiting), daemon=True).start()
-    _warm()
+    if settings.backend == "reference" or (not settings.artifacts and find() is None):
+        _warm()
     worker = Worker(settings, Limits(settings))
     while True:
         job = waiting.get()

@@ -20,7 +20,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +202,8 @@ def _named(text: str) -> Callable[[], Any]:
 
 
 def _installed(name: str) -> Callable[[], Any]:
+    from importlib import metadata
+
     offers = metadata.entry_points(group=ENTRY_POINTS)
     for entry in offers:
         if entry.name == name:

@@ -50,10 +50,10 @@ void free(void *);
 #define __builtin_sqrt sqrt
 #define __builtin_copysignf copysignf
 #define __builtin_copysign copysign
-#define __builtin_inff() INFINITY
-#define __builtin_inf() ((double)INFINITY)
-#define __builtin_nanf(x) NAN
-#define __builtin_nan(x) ((double)NAN)
+#define __builtin_inff() HUGE_VALF
+#define __builtin_inf() HUGE_VAL
+#define __builtin_nanf(x) (HUGE_VALF - HUGE_VALF)
+#define __builtin_nan(x) (HUGE_VAL - HUGE_VAL)
 #endif
 
 /* Before a loop whose iterations are independent: its stores touch no element that another iteration reads. */

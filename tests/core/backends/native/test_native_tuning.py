@@ -1,0 +1,124 @@
+"""Tuning: what is kept, what is used, what it does to bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from delian.core.backends.native import tuning
+from delian.core.backends.native.program import compile_native
+from delian.core.backends.native.toolchain import Toolchain
+from delian.core.backends.native.tune import example_of, tune
+from delian.core.backends.native.tuning import Tuning
+from delian.core.ir import Array, Builder, DType, Function, TensorType
+from delian.core.passes.profiles import in_profile
+from delian.core.wire.ir_codec import content_hash
+
+K = 300  # more than the smallest panel
+
+
+def product() -> Function:
+    b = Builder([TensorType(DType.F32, (40, K)), TensorType(DType.F32, (K, 40))])
+    x, y = b.params
+    z = b("dot", x, y, contract_a=(1,), contract_b=(0,), batch_a=(), batch_b=())
+    return Function("product", b.finish([z]), ("x", "y"), ("z",))
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def run(function: Function, toolchain: Toolchain, strict: bool = False) -> tuple[Array, Path]:
+    program = compile_native({"product": function}, toolchain, strict)["product"]
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((2, 40 * K)).astype(np.float32)
+    return program(x.reshape(40, K), y.reshape(K, 40))[0], program.report.library
+
+
+def test_a_tuning_is_used_from_then_on_by_whoever_compiles_the_program(
+    toolchain: Toolchain,
+) -> None:
+    function = product()
+    plain, library = run(function, toolchain)
+    flags = ("-DDL_KC=128", "-DDL_THIN=0", "-DDL_MR=4")
+    tuning.write(toolchain, content_hash(function), Tuning(flags, 2.0, 1.0, 3))
+    tuned, other = run(function, toolchain)
+    assert library != other
+    assert tuning.read(toolchain, content_hash(function)) == Tuning(flags, 2.0, 1.0, 3)
+    np.testing.assert_allclose(tuned, plain, rtol=1e-5, atol=1e-4)
+    assert not np.array_equal(tuned, plain), "panels decide in which order a sum is rounded"
+
+
+def test_in_the_profile_reproducible_no_choice_changes_a_bit(toolchain: Toolchain) -> None:
+    function = in_profile(product(), "reproducible")
+    plain, library = run(function, toolchain, strict=True)
+    flags = ("-DDL_KC=128", "-DDL_THIN=0", "-DDL_MR=4", "-DDL_FEW=0", "-O3", "-funroll-loops")
+    tuning.write(toolchain, content_hash(function), Tuning(flags, 2.0, 1.0, 3))
+    tuned, other = run(function, toolchain, strict=True)
+    assert library != other
+    np.testing.assert_array_equal(tuned, plain)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"flags": ["-DDL_KC=128"]}', "\x00"]
+    + [
+        f'{{"flags": ["{flag}"], "before_s": 1, "after_s": 1, "tried": 1}}'
+        for flag in ("-DDL_KC=99999", "-DDL_OTHER=1", "-DDL_KC=1;x", "-fplugin=x.so", "@file")
+    ],
+)
+def test_a_file_of_other_flags_is_left_out(toolchain: Toolchain, content: str) -> None:
+    path = tuning.file_of(toolchain, "hash")
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    assert tuning.read(toolchain, "hash") is None
+    assert tuning.applied(toolchain, ["hash"]) is toolchain
+
+
+def test_another_compiler_or_program_has_a_tuning_of_its_own(toolchain: Toolchain) -> None:
+    tuning.write(toolchain, "hash", Tuning(("-O3",), 1.0, 1.0, 1))
+    other = toolchain.with_flags(("-g",))
+    assert tuning.applied(other, ["hash"]) is other
+    assert tuning.applied(toolchain, ["none"]) is toolchain
+    assert "-O3" in tuning.applied(toolchain, ["none", "hash"]).flags
+
+
+def test_a_search_keeps_the_best_so_far_when_it_is_interrupted(toolchain: Toolchain) -> None:
+    function, told = product(), []
+
+    def say(text: str) -> None:
+        told.append(text)
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(function, toolchain, 60.0, say)
+    kept = tuning.read(toolchain, content_hash(function))
+    if any(text.startswith("*") for text in told):
+        assert kept is not None and kept.flags
+    else:
+        assert kept is None
+
+
+def test_a_search_ends_in_time_with_a_program_that_computes_the_same(
+    toolchain: Toolchain,
+) -> None:
+    function, told = product(), []
+    plain, _ = run(function, toolchain)
+    found = tune(function, toolchain, 1.0, told.append)
+    assert found.tried >= 1 and told[0].startswith("untuned: ")
+    assert found.after_s <= found.before_s
+    assert tuning.read(toolchain, content_hash(function)) == found
+    np.testing.assert_allclose(run(function, toolchain)[0], plain, rtol=1e-5, atol=1e-4)
+
+
+def test_examples_are_what_programs_work_on() -> None:
+    types = [(DType.F32, (7,)), (DType.U8, (12, 4)), (DType.I32, (12,)), (DType.I64, ())]
+    b = Builder([TensorType(d, s) for d, s in types])
+    weights, x, labels, count = example_of(
+        Function("f", b.finish([b.params[0]]), tuple("wxyn"), ("w",))
+    )
+    assert np.abs(weights).max() < 1 and x.max() > 100 and set(labels) == {0, 1} and count == 6
