@@ -33,6 +33,30 @@ def show(
     typer.echo(find(scenario).read_text(encoding="utf-8"), nl=False)
 
 
+@app.command("chain")
+def chain(
+    scenario: Annotated[str, typer.Argument(help="A bundled scenario's name, or a file.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario."),
+    ] = None,
+    masked: Annotated[
+        bool, typer.Option("--masked", help="As by daemons, where the scenario does not say.")
+    ] = False,
+) -> None:
+    """Show what an update goes through: a scenario's composition, stage by stage."""
+    from ..simulations.composition import chain_of
+    from ..simulations.scenario_file import load, override
+
+    made = chain_of(override(load(scenario), settings or []), masked)
+    lines = [("STAGE", "RUNS", "TAKES", "GIVES"), *made.rows()]
+    widths = [max(len(line[i]) for line in lines) for i in range(3)]
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
+        typer.echo("  ".join([*cells, line[3]]))
+    typer.echo(f'\nchain = "{made}"')
+
+
 @app.command("keys")
 def keys(
     as_markdown: Annotated[

@@ -231,7 +231,7 @@ def _choose(
     chosen = override(chosen, settings)
     if compare is None:
         return chosen, None
-    if compare == chosen.algorithm.name:
+    if compare == chosen.algorithm.label:
         raise DelianError(
             f"--compare {compare}: that is the algorithm itself", "name another algorithm"
         )
@@ -330,7 +330,7 @@ def _claim(out: Path | None, scenario: Scenario) -> Path:
     """The report's folder, made: the one asked for, or the first free one of the usual name."""
     from ..simulations.report import claim_folder
 
-    folder = out or _free_folder(f"{scenario.name}-{scenario.algorithm.name}-{scenario.seed}")
+    folder = out or _free_folder(f"{scenario.name}-{scenario.algorithm.label}-{scenario.seed}")
     claim_folder(folder)
     return folder
 

@@ -193,7 +193,7 @@ def _base(named: str, changes: Sequence[str], data: Path | None) -> tuple[str, T
         source, algorithm = named, ""
     trial = Trial(source, algorithm or None, tuple(changes), str(data) if data else None)
     scenario = trial.scenario()  # refuses what makes no sense before anything runs
-    return f"{scenario.name} {scenario.algorithm.name}", trial
+    return f"{scenario.name} {scenario.algorithm.label}", trial
 
 
 def _seeded(base: Trial, seed: int) -> Trial:

@@ -1,4 +1,4 @@
-"""Functions in users' Python files."""
+"""Functions and classes in users' Python files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,46 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import DelianError
+
+_T = TypeVar("_T")
 
 
 def load_function(file: Path, name: str, hint: str = "") -> Callable[..., Any]:
     """A function of a user's Python file, which is run. Raises DelianError, with the hint, when
     there is none.
     """
+    found = getattr(_run(file, hint), name, None)
+    if not isinstance(found, types.FunctionType):
+        raise DelianError(f"{file}: there is no function `{name}` in it", hint)
+    return found
+
+
+def load_class(file: Path, base: type[_T], name: str = "", hint: str = "") -> type[_T]:
+    """The class of this name in a user's Python file, which is run, or the only one in it that
+    extends `base`. Raises DelianError, with the hint, when there is none, or one too many.
+    """
+    module = _run(file, hint)
+    found = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, base) and each.__module__ == module.__name__
+    ]
+    if name:
+        found = [each for each in found if each.__name__ == name]
+    if len(found) != 1:
+        wanted = f"class `{name}`" if name else "class"
+        what = f"there is no {wanted} in it that extends {base.__name__}"
+        if found:
+            names = ", ".join(each.__name__ for each in found)
+            what = f"several classes in it extend {base.__name__}: {names}"
+        raise DelianError(f"{file}: {what}", hint)
+    return found[0]
+
+
+def _run(file: Path, hint: str) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(f"delian_user_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
         raise DelianError(f"{file}: no such Python file", hint)
@@ -27,7 +58,4 @@ def load_function(file: Path, name: str, hint: str = "") -> Callable[..., Any]:
         raise DelianError(
             f"{file}: running it failed: {type(e).__name__}: {e}", "try it with plain Python first"
         ) from e
-    found = getattr(module, name, None)
-    if not isinstance(found, types.FunctionType):
-        raise DelianError(f"{file}: there is no function `{name}` in it", hint)
-    return found
+    return module

@@ -1,10 +1,14 @@
 """An algorithm of your own: FedAvg whose devices look for flat minima, on the digits.
 
+    delian simulate --scenario examples/own_algorithm.toml
+    delian sweep examples/own_algorithm.toml algorithm.settings.rho=0,0.05,0.1
+    delian compare digits:fedavg digits:examples/own_algorithm.py --seeds 3
     python examples/own_algorithm.py
 
 Qu, Li, Duan, Liu, Tang and Lu, "Generalized Federated Learning via Sharpness Aware Minimization",
 ICML 2022: each local step descends on the gradient from a little way uphill. An algorithm is a
-dataclass of numbers; whichever method it changes is compiled into what devices run.
+dataclass of numbers; whichever method it changes is compiled into what devices run. What happens to
+updates on their way (clip, masks, noise, a robust mean) is composed beside it: docs/algorithms.md.
 """
 
 from __future__ import annotations
@@ -15,9 +19,6 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.simulations.report import build_report, claim_folder, write_report
-from delian.simulations.scenario_file import load, override
-from delian.simulations.simulate import simulate
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,11 @@ class FedSam(dl.learn.FedAvg):
 
 
 def main(out: Path = Path("delian-runs/digits-fedsam"), rounds: int = 30) -> dict[str, Any]:
-    """Runs it and writes its report; gives the report's figures."""
+    """Runs it from Python and writes its report; gives the report's figures."""
+    from delian.simulations.report import build_report, claim_folder, write_report
+    from delian.simulations.scenario_file import load, override
+    from delian.simulations.simulate import simulate
+
     claim_folder(out)
     scenario = override(load("digits"), [f"rounds={rounds}"])
     algorithm = FedSam(epochs=5, local=dl.nn.sgd(0.3), rho=0.05)

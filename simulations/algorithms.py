@@ -6,6 +6,7 @@ them on; where a scenario gives two keys for one thing, it is a property here.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -38,6 +39,12 @@ class LocalTraining(Table):
     """The server's optimiser (FedOpt; momentum of 0.9 is FedAvgM)."""
     personal_steps: Steps = 5
     """Gradient steps that make a device's model personal."""
+
+    @property
+    def label(self) -> str:
+        """What people know it by."""
+        name: str = self.name  # type: ignore[attr-defined]
+        return name
 
 
 class Passes(LocalTraining):
@@ -276,6 +283,25 @@ class ProtoNet(LocalTraining):
     """Passes over a device's data in a round."""
 
 
+class PythonAlgorithm(Passes):
+    """Your own algorithm: a dataclass in a Python file that extends `dl.learn.Algorithm`, or one of
+    the catalogue. Of what is not set here it has defaults of its own.
+    """
+
+    name: Literal["python"] = "python"
+    """Which algorithm."""
+    file: str
+    """The Python file, relative to the scenario's folder. It is run."""
+    kind: str = ""
+    """The class in it. Empty: the only one that is an algorithm."""
+    settings: dict[str, float | int | bool | str] = Field(default={}, max_length=32)
+    """Fields of its own, by name."""
+
+    @property
+    def label(self) -> str:
+        return self.kind or Path(self.file).stem
+
+
 Algorithm = Annotated[
     FedAvg
     | FedSgd
@@ -296,10 +322,14 @@ Algorithm = Annotated[
     | PerFedAvg
     | MetaSgd
     | Anil
-    | ProtoNet,
+    | ProtoNet
+    | PythonAlgorithm,
     Field(discriminator="name"),
 ]
 
+#: The catalogue by name, without one's own.
 ALGORITHMS: dict[str, type[LocalTraining]] = {
-    kind.model_fields["name"].default: kind for kind in get_args(get_args(Algorithm)[0])
+    kind.model_fields["name"].default: kind
+    for kind in get_args(get_args(Algorithm)[0])
+    if kind is not PythonAlgorithm
 }

@@ -75,7 +75,9 @@ def chain_of(scenario: Scenario, masked: bool = False) -> Chain:
     elif round.mode != "buffered":
         stages.append(chains.mean())
     chosen = scenario.algorithm
-    stages.append(chains.server(chosen.server_optimizer, chosen.server_learning_rate))
+    # An algorithm of the user's own brings a server's optimiser where the scenario names none.
+    if chosen.name != "python" or chosen.model_fields_set & {*SERVER}:
+        stages.append(chains.server(chosen.server_optimizer, chosen.server_learning_rate))
     return chains.chain(*stages)
 
 

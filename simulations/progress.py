@@ -129,7 +129,7 @@ class Progress:
         scenario = self._scenario
         edges = scenario.fleet.edges
         parts = [
-            scenario.algorithm.name,
+            scenario.algorithm.label,
             self._fleet or (f"{scenario.fleet.devices} devices" if scenario.fleet.devices else ""),
             f"{edges} edge{'s' if edges != 1 else ''}",
             f"seed {scenario.seed}",

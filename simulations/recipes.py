@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,12 +31,10 @@ from ..core.nn import (
     NormalisedMlp,
     OmniglotNet,
     Optimizer,
-    adagrad,
     adam,
     sgd,
-    yogi,
 )
-from ..core.user_code import load_function
+from ..core.user_code import load_class, load_function
 from . import algorithms, settings
 from .scenario import Scenario
 
@@ -171,12 +168,15 @@ KINDS: Mapping[str, type[Algorithm]] = {
 
 
 def algorithm(scenario: Scenario, data: datasets.FederatedData) -> Algorithm:
-    """The algorithm of a scenario: its table's keys are the algorithm's fields."""
+    """The algorithm of a scenario: its table's keys are the algorithm's fields, but for the
+    server's optimiser, which is the chain's (`composition`).
+    """
     chosen = scenario.algorithm
+    if isinstance(chosen, algorithms.PythonAlgorithm):
+        return _own_algorithm(scenario, chosen)
     kind = KINDS[chosen.name]
     facts: dict[str, Any] = {
         "local": _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum),
-        "server": SERVER[chosen.server_optimizer](chosen.server_learning_rate),
     }
     if kind in (learn.Scaffold, learn.FedDyn):
         facts["share"] = min(1.0, scenario.round.devices / len(data.training))
@@ -186,15 +186,45 @@ def algorithm(scenario: Scenario, data: datasets.FederatedData) -> Algorithm:
     return kind(**facts)
 
 
-#: FedOpt (Reddi et al. 2021, algorithm 2); where the denominator begins at nothing, their tau.
-TAU = 1e-3
-SERVER: Mapping[str, Callable[[float], Optimizer]] = {
-    "sgd": sgd,
-    "momentum": partial(sgd, momentum=0.9),
-    "adam": adam,
-    "yogi": partial(yogi, epsilon=TAU),
-    "adagrad": partial(adagrad, epsilon=TAU),
-}
+#: Keys that a user's algorithm may have fields for, and those that its local optimiser is made of.
+_SHARED = {"epochs", "local_steps", "personal_steps", "personal_learning_rate"}
+_LOCAL = {"optimizer", "learning_rate", "momentum"}
+
+
+def _own_algorithm(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> Algorithm:
+    """A user's: of the keys it is given those that the scenario says; it has defaults of its own
+    for the others.
+    """
+    kind, said = _own_kind(scenario, chosen), chosen.model_fields_set
+    names = [field.name for field in dataclasses.fields(kind)]
+    facts = {n: getattr(chosen, n) for n in names if n in said & _SHARED}
+    if said & _LOCAL:
+        facts["local"] = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
+    try:
+        return kind(**{**facts, **chosen.settings})
+    except (TypeError, ValueError, DelianError) as fault:
+        raise DelianError(
+            f"{scenario.algorithm_file}: {kind.__name__} cannot be made: {fault}",
+            f"algorithm.settings are fields of its own; it has {', '.join(names)}",
+        ) from fault
+
+
+def _own_kind(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> type[Algorithm]:
+    """The class of a user's algorithm."""
+    assert scenario.algorithm_file is not None
+    kind = load_class(
+        scenario.algorithm_file,
+        Algorithm,
+        chosen.kind,
+        "algorithm.file is relative to the scenario's folder; algorithm.kind names a dataclass in"
+        " it that extends dl.learn.Algorithm",
+    )
+    if "__dataclass_params__" not in vars(kind):
+        raise DelianError(
+            f"{scenario.algorithm_file}: {kind.__name__} is no dataclass",
+            "write @dataclass(frozen=True) above it",
+        )
+    return kind
 
 
 def _optimizer(name: str, learning_rate: float, momentum: float = 0.0) -> Optimizer:

@@ -345,14 +345,21 @@ class Scenario(Table):
         file: str | None = getattr(self.model, "file", None)
         return None if file is None else (self._folder or Path()) / file
 
+    @property
+    def algorithm_file(self) -> Path | None:
+        """The Python file of the scenario's own algorithm, if it has one."""
+        file: str | None = getattr(self.algorithm, "file", None)
+        return None if file is None else (self._folder or Path()) / file
+
     def to_json(self) -> dict[str, Any]:
         """The scenario as plain data, as reports show it: without alternatives and absent keys."""
         plain = self.model_dump(mode="json", exclude_none=True, exclude={"alternatives"})
         if "path" in plain["data"]:
             # A report says which file, not where somebody keeps it.
             plain["data"]["path"] = Path(plain["data"]["path"]).name
-        if "file" in plain["model"]:
-            plain["model"]["file"] = Path(plain["model"]["file"]).name
+        for table in ("model", "algorithm"):
+            if "file" in plain[table]:
+                plain[table]["file"] = Path(plain[table]["file"]).name
         return plain
 
     @model_validator(mode="before")

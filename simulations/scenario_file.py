@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from ..core.errors import DelianError, Loc
-from .algorithms import ALGORITHMS
+from .algorithms import ALGORITHMS, PythonAlgorithm
 from .scenario import Scenario
 from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
 from .toml_lines import KeyPath, key_locations
@@ -89,25 +89,30 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
 
 
 def with_algorithm(scenario: Scenario, name: str) -> Scenario:
-    """The scenario with another algorithm.
+    """The scenario with another algorithm; NAME.py is a Python file with one's own.
 
     Its settings are the scenario's `[alternatives.NAME]`; without such a table, the settings that
     the two algorithms share are kept and the others are the algorithm's own defaults.
     """
-    if name == scenario.algorithm.name:
+    file = ""
+    if name.endswith(".py"):
+        name, file = "python", str(Path(name).absolute())
+    elif name == scenario.algorithm.name:
         return scenario
-    kind = ALGORITHMS.get(name)
+    kind = PythonAlgorithm if name == "python" else ALGORITHMS.get(name)
     if kind is None:
         raise DelianError(
             f"there is no algorithm `{name}`", _nearest_hint(name, ALGORITHMS, "algorithms")
         )
     raw = scenario.model_dump(exclude_unset=True)
-    prepared = getattr(scenario.alternatives, name)
+    prepared = getattr(scenario.alternatives, name, None)
     if prepared is not None:
         raw["algorithm"] = prepared.model_dump(exclude_unset=True)
     else:
         raw["algorithm"] = {k: v for k, v in raw["algorithm"].items() if k in kind.model_fields}
     raw["algorithm"]["name"] = name
+    if file:
+        raw["algorithm"]["file"] = file
     return _again(scenario, raw, _Origin(f"algorithm {name}", {}))
 
 

@@ -186,6 +186,8 @@ def _allowed(field: FieldInfo) -> str:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is Literal:
         return f"one of {', '.join(str(a) for a in get_args(annotation))}"
+    if get_origin(annotation) is dict:
+        return "a table of numbers and texts"
     if get_origin(annotation) is tuple:
         return "a list of whole numbers from 1"
     if isinstance(annotation, type) and issubclass(annotation, Table):

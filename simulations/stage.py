@@ -68,9 +68,13 @@ class Stage:
     ) -> None:
         self.began = time.perf_counter()
         self.scenario, self.backend, self.say = scenario, backend, say
-        self.own_algorithm = algorithm
+        self._given = algorithm
         self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}
         self.data = data if isinstance(data, FederatedData) else load_data(scenario, data)
+        # A file's is as much the caller's own as one that was given.
+        self.own_algorithm = algorithm
+        if algorithm is None and scenario.algorithm_file is not None:
+            self.own_algorithm = recipes.algorithm(scenario, self.data)
         say(Started(scenario, len(self.data.devices), len(self.data.held_out)))
         self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
         say(Phase("tracing the algorithm"))
@@ -118,7 +122,8 @@ class Stage:
         say. A caller's algorithm brings a server's optimiser of its own.
         """
         made = chain_of(self.scenario, masked)
-        return made if self.own_algorithm is None else Chain(made.stages[:-1])
+        own = [stage for stage in made.stages if stage.group != "server"]
+        return made if self._given is None else Chain(tuple(own))
 
     @property
     def survivors(self) -> int:

@@ -59,6 +59,8 @@ class Trial:
             "data": _digest(file),
             "model": _digest(scenario.model_file),
         }
+        if scenario.algorithm_file is not None:
+            facts["algorithm"] = _digest(scenario.algorithm_file)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 

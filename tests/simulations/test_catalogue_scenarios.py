@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from delian.core.learn.stages import SERVERS
 from delian.simulations import scenario_file
 from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.processes import Shape, fitted, simulate_processes
-from delian.simulations.recipes import KINDS, SERVER
+from delian.simulations.recipes import KINDS
 from delian.simulations.simulate import simulate
 
 SMALL = [
@@ -57,7 +58,7 @@ def test_masks_change_nothing(algorithm):
     np.testing.assert_array_equal(masked.bundle.weights, plain.bundle.weights)
 
 
-@pytest.mark.parametrize("server", sorted(SERVER))
+@pytest.mark.parametrize("server", sorted(SERVERS))
 def test_every_server_optimiser_makes_the_next_model(server):
     settings = [f'algorithm.server_optimizer="{server}"', "algorithm.server_learning_rate=0.1"]
     result = simulate(scenario("fedavg", *ALL, *settings, "rounds=2", "evaluation.every=2"))

@@ -1,0 +1,142 @@
+"""An algorithm in a user's Python file: scenarios, sweeps and comparisons name it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from delian.core.errors import DelianError
+from delian.core.learn import FedAvg
+from delian.simulations import recipes, scenario_file
+from delian.simulations.composition import chain_of
+from delian.simulations.datasets import load_data
+from delian.simulations.report import build_report
+from delian.simulations.simulate import simulate
+from delian.simulations.study import Trial
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+SMALL = ["rounds=2", "fleet.devices=12", "data.held_out_devices=4", "round.devices=6"]
+TINY = ["model.hidden=[4]", "algorithm.epochs=1"]
+#: What a file says: an update so much shorter.
+HALF = """
+from dataclasses import dataclass
+import delian as dl
+
+@dataclass(frozen=True)
+class Half(dl.learn.FedAvg):
+    share: float = 0.5
+
+    def client_update(self, task, state, data, key, kept=()):
+        made = dl.learn.FedAvg.client_update(self, task, state, data, key, kept)
+        return made._replace(update=dl.tree.map(lambda u: self.share * u, made.update))
+"""
+
+
+def scenario(folder, text, *settings):
+    (folder / "own.py").write_text(text)
+    chosen = scenario_file.with_algorithm(scenario_file.load("digits"), str(folder / "own.py"))
+    return scenario_file.override(chosen, [*SMALL, *settings])
+
+
+def made(chosen):
+    return recipes.algorithm(chosen, load_data(chosen, None))
+
+
+def test_it_has_its_own_defaults_for_all_that_the_scenario_does_not_say(tmp_path):
+    bare = "\n".join(
+        ['name = "own"', "rounds = 2", '[data]\nsource = "digits"', '[model]\nname = "mlp"']
+    )
+    (tmp_path / "own.py").write_text(HALF)
+    toml = tmp_path / "own.toml"
+    toml.write_text(f'{bare}\n[algorithm]\nname = "python"\nfile = "own.py"\n[fleet]\ndevices = 12')
+    chosen = scenario_file.override(scenario_file.load(toml), ["round.devices=4"])
+    algorithm = made(chosen)
+    default = FedAvg()
+    assert type(algorithm).__name__ == "Half" and algorithm.share == 0.5
+    assert (algorithm.epochs, algorithm.personal_steps) == (default.epochs, default.personal_steps)
+    assert chain_of(chosen).get("server") is None
+    changed = scenario_file.override(
+        chosen,
+        ["algorithm.epochs=3", "algorithm.settings.share=0.25", "algorithm.server_optimizer=adam"],
+    )
+    assert (made(changed).epochs, made(changed).share) == (3, 0.25)
+    assert chain_of(changed).get("server").optimizer == "adam"
+
+
+def test_it_trains_through_the_protocol_and_its_report_shows_it(tmp_path):
+    runs = [
+        build_report(
+            simulate(
+                scenario(tmp_path, HALF, f"algorithm.settings.share={share}", *TINY),
+                backend="reference",
+            )
+        )
+        for share in (1.0, 0.0)
+    ]
+    assert runs[0]["scenario"]["algorithm"]["name"] == "Half"
+    assert [run["scenario"]["algorithm"]["share"] for run in runs] == [1.0, 0.0]
+    still = [round["global_accuracy"] for round in runs[1]["rounds"]]
+    assert still[0] == still[1], "an update of nothing changes nothing"
+    moved = [round["global_accuracy"] for round in runs[0]["rounds"]]
+    assert moved[0] != moved[1]
+
+
+def test_a_trial_is_another_one_when_the_file_changes(tmp_path):
+    (tmp_path / "own.py").write_text(HALF)
+    trial = Trial("digits", str(tmp_path / "own.py"), tuple(SMALL))
+    first = trial.name()
+    assert trial.scenario().algorithm.label == "own"
+    assert str(tmp_path) not in str(trial.scenario().to_json())
+    (tmp_path / "own.py").write_text(HALF.replace("0.5", "0.6"))
+    assert trial.name() != first
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "says"),
+    [
+        ("x = 1", (), "there is no class in it that extends Algorithm"),
+        (HALF + "class Other(Half): pass", (), "several classes in it extend Algorithm"),
+        (HALF, ("algorithm.kind=Whole",), "there is no class `Whole` in it"),
+        (HALF.replace("@dataclass(frozen=True)\n", ""), (), "Half is no dataclass"),
+        (HALF, ("algorithm.settings.rho=1",), "unexpected keyword argument 'rho'"),
+        ("import nothing_of_the_kind", (), "running it failed: ModuleNotFoundError"),
+        ("raise SystemExit(3)", (), "running it failed: SystemExit"),
+    ],
+)
+def test_what_is_no_algorithm_is_told_in_words(tmp_path, text, settings, says):
+    with pytest.raises(DelianError, match=r"own\.py: .*" + says) as caught:
+        made(scenario(tmp_path, text, *settings))
+    assert caught.value.hint
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    chosen = scenario_file.with_algorithm(scenario_file.load("digits"), str(tmp_path / "no.py"))
+    with pytest.raises(DelianError, match=r"no\.py: no such Python file"):
+        made(chosen)
+    with pytest.raises(DelianError, match=r"`algorithm\.file` is missing"):
+        scenario_file.with_algorithm(scenario_file.load("digits"), "python")
+
+
+def test_the_example_is_twenty_lines_and_runs_outside_the_checkout(tmp_path):
+    text = (EXAMPLES / "own_algorithm.py").read_text()
+    (tmp_path / "mine.py").write_text(text)
+    toml = (EXAMPLES / "own_algorithm.toml").read_text().replace("own_algorithm.py", "mine.py")
+    (tmp_path / "mine.toml").write_text(toml)
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    assert [node.end_lineno - node.lineno < 20 for node in classes] == [True]
+    arguments = ["simulate", "-s", "mine.toml", "--set", "rounds=1", "--out", "run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "delian.cli", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "FedSam" in done.stdout + done.stderr
+    assert (tmp_path / "run" / "report.html").is_file()
