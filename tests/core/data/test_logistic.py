@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.core.data import logistic
+from delian.core.data.logistic import CLASSES, FEATURES, _rows
 from delian.core.errors import DelianError
 
 
@@ -22,6 +23,18 @@ def test_the_same_draw_gives_the_same_rows_and_another_gives_others():
     np.testing.assert_array_equal(one.x, same.x)
     np.testing.assert_array_equal(one.y, same.y)
     assert one.x.shape != other.x.shape or np.any(one.x != other.x)
+
+
+def test_rows_are_those_of_numpy_s_multivariate_normal():
+    """Which is what the published script calls."""
+    rng, centre = np.random.RandomState(5), np.linspace(-1, 1, FEATURES)
+    deviations = np.arange(1, FEATURES + 1, dtype=np.float64) ** -0.6
+    x, y = _rows(rng, 0.3, centre, deviations, 40)
+    same = np.random.RandomState(5)
+    weights, bias = same.normal(0.3, 1, (FEATURES, CLASSES)), same.normal(0.3, 1, CLASSES)
+    wanted = same.multivariate_normal(centre, np.diag(deviations**2), 40)
+    np.testing.assert_allclose(x, wanted, rtol=1e-12)
+    np.testing.assert_array_equal(y, np.argmax(wanted @ weights + bias, axis=1))
 
 
 def test_beta_spreads_the_data_and_features_fall_off():
