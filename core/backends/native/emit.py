@@ -27,8 +27,9 @@ from ...passes.fuse import schedule
 from ...passes.memory import Move, Place
 from ...passes.products import product
 from ...passes.steps import Call, Loop, Schedule, is_elementwise, is_scalar
+from ...passes.views import is_whole
 from . import control, lists
-from .kernels import KERNELS, product_into, scratch_bytes
+from .kernels import KERNELS, product_added, product_into, scratch_bytes
 from .loops import LoopWriter
 from .names import expression, from_memory, literal, local_type, memory_type
 
@@ -385,6 +386,9 @@ class FunctionWriter:
     def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
         """A product whose tiles a loop takes as they are computed."""
         p = product(call.op, *(self.schedule.views[v] for v in call.operands))
+        if (scaled := self._descent(call, writer.loop, place)) is not None:
+            self.lines.append(product_added(self, call, p, *scaled))
+            return
         name = self.unit.function("after", writer.write_tile(call.op.result, p.n))
         context = [
             place[a.base] if a.is_pointer else self.address(a.base) for a in writer.arguments
@@ -396,6 +400,36 @@ class FunctionWriter:
             f"const dl_target target{n} = {{0, 0, {name}, context{n}}};",
         ]
         self.lines.append(product_into(self, call, p, f"&target{n}"))
+
+    def _descent(
+        self, call: Call, loop: Loop, place: Mapping[Value, str]
+    ) -> tuple[str, str] | None:
+        """The memory and the factor of a loop that adds a multiple of a product to a matrix where
+        it lies: W - rate * (product), or plus.
+        """
+        if (
+            len(loop.ops) != 2
+            or len(loop.stores) != 1
+            or loop.stores[0][0] is not loop.stores[0][1]
+        ):
+            return None
+        scale, step = loop.ops
+        made, (stored, _) = call.op.result, loop.stores[0]
+        if scale.name != "mul" or step.name not in ("add", "sub") or step.result is not stored:
+            return None
+        factors = [v for v in scale.operands if self.schedule.source(v) is not made]
+        terms = [v for v in step.operands if self.schedule.source(v) is not scale.result]
+        if (
+            len(factors) != 1
+            or len(terms) != 1
+            or (step.name == "sub" and step.operands[0] not in terms)
+        ):
+            return None
+        factor, matrix = self.schedule.views[factors[0]].base, self.schedule.views[terms[0]]
+        lies = place.get(matrix.base)
+        if factor.shape != () or not is_whole(matrix, terms[0]) or lies != place[stored]:
+            return None
+        return lies, f"{'-' if step.name == 'sub' else ''}{self.scalar(factors[0])}"
 
     def _call(self, call: Call) -> None:
         op = call.op

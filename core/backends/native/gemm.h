@@ -31,21 +31,27 @@ typedef struct {
   int64_t segments, length, jump, step;
 } dl_rows;
 
-/* The micro-kernel; `rows` and `vectors` are constants wherever it is expanded. */
-DL_INLINE void dl_tile(const int rows, const int vectors, const float *const *a, const dl_rows *shape, const float *b,
-                       int64_t b_step, float *c, int64_t c_step, _Bool add) {
+/* The micro-kernel; `rows`, `vectors` and `near` are constants wherever it is expanded. `near`: the rows of A begin one
+ * number apart, so one pointer is enough. It gives C = t, or C + scale * t with `add`. Where B lies in wide rows the
+ * same row of the next panel is fetched ahead: it is far in memory from what is read next. */
+DL_INLINE void dl_tile(const int rows, const int vectors, const _Bool near, const float *const *a,
+                       const dl_rows *shape, const float *b, int64_t b_step, float *c, int64_t c_step, _Bool add,
+                       float scale) {
   dl_vf t[DL_MR][2];
   const float *p[DL_MR];
   DL_UNROLL for (int r = 0; r < rows; r++) {
-    p[r] = a[r];
+    p[r] = near ? a[0] + r : a[r];
     DL_UNROLL for (int v = 0; v < vectors; v++) t[r][v] = (dl_vf){0};
   }
-  const int64_t step = shape->step, length = shape->length;
+  const int64_t step = shape->step, length = shape->length, ahead = b_step > DL_NR ? DL_NR : 0;
   for (int64_t s = 0; s < shape->segments; s++) {
     int64_t at = s * shape->jump;
     DL_ROLLED for (int64_t k = 0; k < length; k++, at += step, b += b_step) {
       dl_vf w[2];
-      DL_UNROLL for (int v = 0; v < vectors; v++) w[v] = dl_load(b + v * DL_LANES);
+      DL_UNROLL for (int v = 0; v < vectors; v++) {
+        w[v] = dl_load(b + v * DL_LANES);
+        DL_PREFETCH(b + ahead + v * DL_LANES);
+      }
       DL_UNROLL for (int r = 0; r < rows; r++) {
         const dl_vf x = p[r][at] - (dl_vf){0};
         DL_UNROLL for (int v = 0; v < vectors; v++) t[r][v] += x * w[v];
@@ -55,17 +61,17 @@ DL_INLINE void dl_tile(const int rows, const int vectors, const float *const *a,
   DL_UNROLL for (int r = 0; r < rows; r++) {
     DL_UNROLL for (int v = 0; v < vectors; v++) {
       float *to = c + r * c_step + v * DL_LANES;
-      dl_store(to, add ? dl_load(to) + t[r][v] : t[r][v]);
+      dl_store(to, add ? dl_load(to) + scale * t[r][v] : t[r][v]);
     }
   }
 }
 
-#define DL_TILE(R, V)                                                                                      \
-  DL_FUNCTION void dl_tile_##R##_##V(const float *const *a, const dl_rows *shape, const float *b,          \
-                                     int64_t b_step, float *c, int64_t c_step, _Bool add) {                \
-    dl_tile(R, V, a, shape, b, b_step, c, c_step, add);                                                    \
+#define DL_TILE(NAME, R, V, NEAR)                                                                         \
+  DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
+                        float *c, int64_t c_step, _Bool add, float scale) {                               \
+    dl_tile(R, V, NEAR, a, shape, b, b_step, c, c_step, add, scale);                                      \
   }
-#define DL_TILES(R) DL_TILE(R, 1) DL_TILE(R, 2)
+#define DL_TILES(R) DL_TILE(dl_tile_##R##_1, R, 1, 0) DL_TILE(dl_tile_##R##_2, R, 2, 0)
 DL_TILES(1) DL_TILES(2) DL_TILES(3) DL_TILES(4)
 #if DL_MR >= 6
 DL_TILES(5) DL_TILES(6)
@@ -73,11 +79,13 @@ DL_TILES(5) DL_TILES(6)
 #if DL_MR >= 12
 DL_TILES(7) DL_TILES(8) DL_TILES(9) DL_TILES(10) DL_TILES(11) DL_TILES(12)
 #endif
+DL_TILE(dl_near_1, DL_MR, 1, 1) DL_TILE(dl_near_2, DL_MR, 2, 1)
 
-typedef void dl_tile_function(const float *const *, const dl_rows *, const float *, int64_t, float *, int64_t, _Bool);
+typedef void dl_tile_function(const float *const *, const dl_rows *, const float *, int64_t, float *, int64_t, _Bool,
+                              float);
 #define DL_PAIR(R) {dl_tile_##R##_1, dl_tile_##R##_2}
 static dl_tile_function *const dl_tiles[DL_MR + 1][2] __attribute__((unused)) = {
-    {0, 0}, DL_PAIR(1), DL_PAIR(2), DL_PAIR(3), DL_PAIR(4),
+    {dl_near_1, dl_near_2}, DL_PAIR(1), DL_PAIR(2), DL_PAIR(3), DL_PAIR(4),
 #if DL_MR >= 6
     DL_PAIR(5), DL_PAIR(6),
 #endif
@@ -86,7 +94,8 @@ static dl_tile_function *const dl_tiles[DL_MR + 1][2] __attribute__((unused)) = 
 #endif
 };
 
-/* Where C goes: to memory, rows `step` apart; or, tile by tile, to a function that does with it what follows. */
+/* Where C goes: to memory, rows `step` apart; added to what is there, `scale` times, with `add`; or, tile by tile, to a
+ * function that does with it what follows. A tile's rows are NR apart. */
 typedef void dl_after(const void *const *context, const float *tile, int64_t m0, int64_t rows, int64_t n0,
                       int64_t columns);
 typedef struct {
@@ -94,39 +103,66 @@ typedef struct {
   int64_t step;
   dl_after *after;
   const void *const *context;
+  _Bool add;
+  float scale;
 } dl_target;
 
-/* Rows m0 to m0 + m of C for the panel of B whose first column is n0, `columns` <= NR wide. B must be readable NR wide,
- * or LANES where the columns fit. */
-DL_FUNCTION void dl_panel(int64_t m0, int64_t m, const dl_rows *a, const float *b, int64_t b_step, int64_t n0,
-                          int64_t columns, const dl_target *c, _Bool add) {
-  const int vectors = columns > DL_LANES ? 2 : 1;
-  const _Bool direct = columns == vectors * DL_LANES && !c->after;
-  const int64_t blocks = (m + DL_MR - 1) / DL_MR, end = m0 + m;
-  int64_t in_line = m0 % a->row_split; /* the place of row m0 among those of its line, whose first row begins here: */
+/* Some rows of A, as many as a tile has. */
+typedef struct {
+  int64_t m0;
+  int rows;
+  _Bool near;
+  const float *p[DL_MR];
+} dl_block;
+
+/* The rows from m0 on, of which `left` are left. They are split evenly (5 + 5, not 6 + 4), but whole tiles where these
+ * go by one pointer. */
+DL_INLINE void dl_rows_from(dl_block *block, const dl_rows *a, int64_t m0, int64_t left) {
+  const int64_t blocks = (left + DL_MR - 1) / DL_MR;
+  const _Bool near = a->row_step == 1 && left >= DL_MR;
+  const int rows = near ? DL_MR : (int)((left + blocks - 1) / blocks);
+  int64_t in_line = m0 % a->row_split;
   const float *line = a->data + m0 / a->row_split * a->row_jump;
-  for (int64_t block = 0; block < blocks; block++) { /* rows split evenly: 5 + 5, not 6 + 4 */
-    const int rows = (int)((end - m0 + blocks - block - 1) / (blocks - block));
-    const float *p[DL_MR];
-    for (int r = 0; r < rows; r++) {
-      p[r] = line + in_line * a->row_step;
-      if (++in_line == a->row_split) in_line = 0, line += a->row_jump;
-    }
-    if (direct) {
-      dl_tiles[rows][vectors - 1](p, a, b, b_step, c->data + m0 * c->step + n0, c->step, add);
-    } else {
-      float DL_ALIGN tile[DL_MR * DL_NR];
-      dl_tiles[rows][vectors - 1](p, a, b, b_step, tile, DL_NR, 0);
-      if (c->after) {
-        c->after(c->context, tile, m0, rows, n0, columns);
-      } else {
-        for (int r = 0; r < rows; r++) {
-          float *to = c->data + (m0 + r) * c->step + n0;
-          for (int64_t j = 0; j < columns; j++) to[j] = tile[r * DL_NR + j] + (add ? to[j] : 0.0f);
-        }
-      }
-    }
-    m0 += rows;
+  block->m0 = m0;
+  block->rows = rows;
+  block->near = near && in_line + rows <= a->row_split;
+  for (int r = 0; r < rows; r++) {
+    block->p[r] = line + in_line * a->row_step;
+    if (++in_line == a->row_split) in_line = 0, line += a->row_jump;
+  }
+}
+
+/* One block of rows times one panel of B, whose first column is n0, `columns` <= NR wide. B must be readable NR wide, or
+ * LANES where the columns fit. `more`: this adds to what C has of the terms before. */
+DL_INLINE void dl_block_panel(const dl_block *block, const dl_rows *a, const float *b, int64_t b_step, int64_t n0,
+                              int64_t columns, const dl_target *c, _Bool more) {
+  const int vectors = columns > DL_LANES ? 2 : 1;
+  dl_tile_function *const tile = dl_tiles[block->near ? 0 : block->rows][vectors - 1];
+  const float scale = c->add ? c->scale : 1.0f;
+  const _Bool add = more || c->add;
+  float *to = c->data + block->m0 * c->step + n0;
+  if (columns == vectors * DL_LANES && !c->after) {
+    tile(block->p, a, b, b_step, to, c->step, add, scale);
+    return;
+  }
+  float DL_ALIGN made[DL_MR * DL_NR];
+  tile(block->p, a, b, b_step, made, DL_NR, 0, 1.0f);
+  if (c->after) {
+    c->after(c->context, made, block->m0, block->rows, n0, columns);
+    return;
+  }
+  for (int r = 0; r < block->rows; r++, to += c->step)
+    for (int64_t j = 0; j < columns; j++) to[j] = add ? to[j] + scale * made[r * DL_NR + j] : made[r * DL_NR + j];
+}
+
+/* Rows m0 to m0 + m of C for one panel. */
+DL_FUNCTION void dl_panel(int64_t m0, int64_t m, const dl_rows *a, const float *b, int64_t b_step, int64_t n0,
+                          int64_t columns, const dl_target *c, _Bool more) {
+  const int64_t end = m0 + m;
+  dl_block block;
+  for (; m0 < end; m0 += block.rows) {
+    dl_rows_from(&block, a, m0, end - m0);
+    dl_block_panel(&block, a, b, b_step, n0, columns, c, more);
   }
 }
 
@@ -146,9 +182,23 @@ DL_FUNCTION void dl_pack(int64_t k, int64_t columns, int64_t width, const float 
 
 DL_INLINE int64_t dl_width(int64_t columns) { return columns > DL_LANES ? DL_NR : DL_LANES; }
 
-/* The whole of B as panels one after the other, each [k][its width]. */
+#define DL_AHEAD 8 /* rows */
+/* Columns of B as panels one after the other, each [k][its width]. Whole panels of rows that lie in memory as rows are
+ * copied row by row. */
 DL_FUNCTION void dl_pack_all(int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *to) {
-  for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
+  int64_t n0 = 0;
+  if (bn == 1 && n >= DL_NR) {
+    const int64_t whole = n / DL_NR;
+    for (int64_t i = 0; i < k; i++)
+      for (int64_t j = 0; j < whole; j++)
+        for (int64_t v = 0; v < DL_NR; v += DL_LANES) {
+          DL_PREFETCH(b + (i + DL_AHEAD) * bk + j * DL_NR + v);
+          dl_store(to + (j * k + i) * DL_NR + v, dl_load(b + i * bk + j * DL_NR + v));
+        }
+    n0 = whole * DL_NR;
+    to += k * n0;
+  }
+  for (; n0 < n; n0 += DL_NR) {
     const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR;
     dl_pack(k, columns, dl_width(columns), b + n0 * bn, bk, bn, to);
     to += k * dl_width(columns);
@@ -156,8 +206,8 @@ DL_FUNCTION void dl_pack_all(int64_t k, int64_t n, const float *b, int64_t bk, i
 }
 
 /* C from packed panels; A in segments, as many at a time as keep their part of the panel in the first cache. */
-DL_FUNCTION void dl_product_packed(int64_t m, int64_t n, const dl_rows *a, const float *panels, float *c, _Bool add) {
-  const dl_target to = {c, n, 0, 0};
+DL_FUNCTION void dl_product_packed(int64_t m, int64_t n, const dl_rows *a, const float *panels, float *c, _Bool more) {
+  const dl_target to = {c, n, 0, 0, 0, 1.0f};
   for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
     const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
     int64_t at_once = DL_L1_FLOATS / (a->length * width);
@@ -166,61 +216,127 @@ DL_FUNCTION void dl_product_packed(int64_t m, int64_t n, const dl_rows *a, const
       dl_rows part = *a;
       part.data += s * a->jump;
       part.segments = a->segments - s < at_once ? a->segments - s : at_once;
-      dl_panel(0, m, &part, panels, width, n0, columns, &to, add || s > 0);
+      dl_panel(0, m, &part, panels, width, n0, columns, &to, more || s > 0);
       panels += part.segments * a->length * width;
     }
   }
 }
 
-/* C = A B where B is small enough for the first cache: block by block of rows, so that C is gone through once. */
+/* C = A B from packed panels, block by block of rows, so that C is gone through once. */
 DL_FUNCTION void dl_gemm_thin(int64_t m, int64_t n, const dl_rows *a, const float *panels, const dl_target *c) {
-  for (int64_t m0 = 0; m0 < m; m0 += DL_MR) {
-    const int64_t rows = m - m0 < DL_MR ? m - m0 : DL_MR;
+  dl_block block;
+  for (int64_t m0 = 0; m0 < m; m0 += block.rows) {
+    dl_rows_from(&block, a, m0, m - m0);
     const float *b = panels;
     for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
       const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
-      dl_panel(m0, rows, a, b, width, n0, columns, c, 0);
+      dl_block_panel(&block, a, b, width, n0, columns, c, 0);
       b += a->length * width;
     }
   }
 }
 
-/* C = A B for matrices with any strides, C contiguous. `scratch` holds KC * NR floats, or all of B padded to panels
- * where B is thin: k * n <= DL_THIN. With a function to follow, k <= KC. */
-#ifndef DL_FEW
-#define DL_FEW 2
-#endif
+/* Few rows of C, and a B whose columns lie in memory as rows (x times a matrix turned): C turned is B turned times A
+ * turned. So B is read once, as it lies, and A is what is packed. A tile of the turned product is turned back. */
+DL_FUNCTION void dl_gemm_turned(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                                const float *b, int64_t bn, const dl_target *c, float *panels) {
+  const dl_rows rows = {b, n, 0, bn, 1, k, 0, 1};
+  float DL_ALIGN made[DL_MR * DL_NR], back[DL_NR * DL_NR];
+  dl_block block;
+  dl_pack_all(k, m, a, ak, am, panels);
+  for (int64_t n0 = 0; n0 < n; n0 += block.rows) {
+    dl_rows_from(&block, &rows, n0, n - n0);
+    const float *panel = panels;
+    for (int64_t m0 = 0; m0 < m; m0 += DL_NR) {
+      const int64_t count = m - m0 < DL_NR ? m - m0 : DL_NR, width = dl_width(count);
+      dl_tiles[block.rows][width / DL_LANES - 1](block.p, &rows, panel, width, made, DL_NR, 0, 1.0f);
+      panel += k * width;
+      if (c->after) {
+        dl_transpose_f32(block.rows, count, made, DL_NR, back, DL_NR);
+        c->after(c->context, back, m0, count, n0, block.rows);
+      } else if (c->add) {
+        for (int64_t i = 0; i < count; i++)
+          for (int r = 0; r < block.rows; r++) c->data[(m0 + i) * c->step + n0 + r] += c->scale * made[r * DL_NR + i];
+      } else {
+        dl_transpose_f32(block.rows, count, made, DL_NR, c->data + m0 * c->step + n0, c->step);
+      }
+    }
+  }
+}
+
+/* C = A B for matrices with any strides. With a function to follow, k <= KC. `scratch` holds PANELS * KC * NR floats;
+ * where k * n <= THIN, or k <= SHORT and k * n <= OUTER, all of B in panels; and where m <= TURNED and k * m <= OUTER,
+ * all of A in panels. */
 #ifndef DL_THIN
 #define DL_THIN 8192
 #endif
+#define DL_PANELS 4
+#define DL_SHORT 64
+#define DL_OUTER 65536
+#define DL_TURNED 32
+#define DL_CACHE 262144 /* numbers that stay in the second cache */
+/* Rows of a B that is not packed and too large for the cache, gone through at a time: no more than there are pages that
+ * the processor knows of at once, since each may lie in one of its own. */
+#define DL_DIRECT 64
 DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
                               int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
   const dl_rows rows = {a, m, 0, am, 1, k, 0, ak};
-  const _Bool few = m <= DL_FEW * DL_MR; /* rows of C: packing B would cost as much as it saves */
-  if (!few && k * n <= DL_THIN) {
+  const _Bool few = m <= 3 * DL_MR; /* rows of C: packing B would cost as much as it saves */
+  if (bk == 1 && bn != 1 && m <= DL_TURNED && k * m <= DL_OUTER && n >= DL_MR) {
+    dl_gemm_turned(m, n, k, a, am, ak, b, bn, c, scratch);
+    return;
+  }
+  if (!few && k * n <= (k <= DL_SHORT ? DL_OUTER : DL_THIN)) {
     dl_pack_all(k, n, b, bk, bn, scratch);
     dl_gemm_thin(m, n, &rows, scratch, c);
     return;
   }
-  for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
-    const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
-    if (few && bn == 1 && columns == width) {
-      dl_panel(0, m, &rows, b + n0, bk, n0, columns, c, 0);
-      continue;
+  if (few && bn == 1) {
+    const int64_t whole = n / DL_LANES * DL_LANES, at_once = k && (c->after || k * n <= DL_CACHE) ? k : DL_DIRECT;
+    for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += at_once) {
+      dl_rows part = rows;
+      part.data += k0 * ak;
+      part.length = k - k0 < at_once ? k - k0 : at_once;
+      const float *from = b + k0 * bk;
+      int64_t n0 = 0;
+      for (; n0 + DL_LANES <= n; n0 += DL_NR) {
+        const int64_t columns = whole - n0 < DL_NR ? whole - n0 : DL_NR;
+        dl_panel(0, m, &part, from + n0, bk, n0, columns, c, k0 > 0);
+      }
+      if (whole < n) {
+        dl_pack(part.length, n - whole, DL_LANES, from + whole, bk, 1, scratch);
+        dl_panel(0, m, &part, scratch, DL_LANES, whole, n - whole, c, k0 > 0);
+      }
     }
+    return;
+  }
+  for (int64_t n0 = 0; n0 < n; n0 += DL_PANELS * DL_NR) {
+    const int64_t end = n - n0 < DL_PANELS * DL_NR ? n : n0 + DL_PANELS * DL_NR;
     for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DL_KC) {
       dl_rows part = rows;
       part.data += k0 * ak;
       part.length = k - k0 < DL_KC ? k - k0 : DL_KC;
-      dl_pack(part.length, columns, width, b + k0 * bk + n0 * bn, bk, bn, scratch);
-      dl_panel(0, m, &part, scratch, width, n0, columns, c, k0 > 0);
+      dl_pack_all(part.length, end - n0, b + k0 * bk + n0 * bn, bk, bn, scratch);
+      const float *panel = scratch;
+      for (int64_t at = n0; at < end; at += DL_NR) {
+        const int64_t columns = end - at < DL_NR ? end - at : DL_NR, width = dl_width(columns);
+        dl_panel(0, m, &part, panel, width, at, columns, c, k0 > 0);
+        panel += part.length * width;
+      }
     }
   }
 }
 
 DL_INLINE void dl_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
                            int64_t bk, int64_t bn, float *c, float *scratch) {
-  const dl_target to = {c, n, 0, 0};
+  const dl_target to = {c, n, 0, 0, 0, 1.0f};
+  dl_gemm_into(m, n, k, a, am, ak, b, bk, bn, &to, scratch);
+}
+
+/* C += scale * A B: a step of descent by a gradient that never exists. */
+DL_INLINE void dl_gemm_add_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                               const float *b, int64_t bk, int64_t bn, float *c, float scale, float *scratch) {
+  const dl_target to = {c, n, 0, 0, 1, scale};
   dl_gemm_into(m, n, k, a, am, ak, b, bk, bn, &to, scratch);
 }
 

@@ -20,11 +20,15 @@ from .names import from_memory, literal, local_type, memory_type
 if TYPE_CHECKING:
     from .emit import FunctionWriter
 
-#: The most columns of a panel and steps of k, as in gemm.h, on any processor.
+#: The sizes of gemm.h, on any processor: columns of a panel, steps of k and panels at a time; the
+#: most numbers of a matrix that is packed whole, always, or if it has few rows; the most rows of a
+#: result for which the other matrix is.
 _PANEL = 32
 _PANEL_STEPS = 512
-#: The most numbers of a matrix that is packed whole, as in gemm.h.
+_PANELS_AT_ONCE = 4
 _THIN = 8192
+_SHORT, _OUTER = 64, 65536
+_TURNED = 32
 
 Lines = list[str]
 
@@ -39,9 +43,7 @@ def scratch_bytes(call: Call, schedule: Schedule) -> int:
         p = product(op, *(schedule.views[v] for v in call.operands))
         if p.m * p.n == 1:
             return 0
-        n = p.m if p.n == 1 else p.n
-        thin = p.k * _panels(n) if p.k * n <= _THIN else 0
-        return 4 * max(thin, _PANEL * min(p.k, _PANEL_STEPS), 1)
+        return 4 * _product_scratch(*((1, p.m) if p.n == 1 else (p.m, p.n)), p.k)
     if op.name in _CONVOLUTIONS and op.result.dtype is DType.F32:
         return 4 * _conv_scratch(call)
     if op.name == "argsort":
@@ -54,6 +56,17 @@ def scratch_bytes(call: Call, schedule: Schedule) -> int:
     if op.name in solving.KERNELS:
         return solving.scratch_bytes(call)
     return 0
+
+
+def _product_scratch(m: int, n: int, k: int) -> int:
+    """Floats that gemm.h packs into, whichever way it goes."""
+    columns = min(_panels(n), _PANELS_AT_ONCE * _PANEL)
+    most = columns * min(k, _PANEL_STEPS)
+    if k * n <= (_OUTER if k <= _SHORT else _THIN):
+        most = max(most, k * _panels(n))
+    if m <= _TURNED and k * m <= _OUTER:
+        most = max(most, k * _panels(m))
+    return max(most, 1)
 
 
 _CONVOLUTIONS = frozenset(["conv", "conv_input_grad", "conv_weight_grad"])
@@ -141,12 +154,21 @@ def _matrix_product(
 
 def product_into(w: FunctionWriter, call: Call, p: Product, target: str) -> str:
     """A product without batches whose tiles go to a `dl_target`."""
+    return f"dl_gemm_into({_product_arguments(w, call, p)}, {target}, {w.scratch(call, 'float')});"
+
+
+def product_added(w: FunctionWriter, call: Call, p: Product, to: str, scale: str) -> str:
+    """A product without batches, times a number, added to what lies there."""
+    arguments = _product_arguments(w, call, p)
+    return f"dl_gemm_add_f32({arguments}, {to}, {scale}, {w.scratch(call, 'float')});"
+
+
+def _product_arguments(w: FunctionWriter, call: Call, p: Product) -> str:
     w.unit.need("gemm")
     if call in w.packed:
         return packing.packed_product(w, call, target)
     a, b = (_at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
-    sizes = f"{p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}"
-    return f"dl_gemm_into({sizes}, {target}, {w.scratch(call, 'float')});"
+    return f"{p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}"
 
 
 def _conv_sizes(call: Call) -> dict[str, int]:

@@ -71,6 +71,13 @@ void free(void *);
 #define DL_ROLLED _Pragma("GCC unroll 1")
 #endif
 
+/* Asks for memory that is read soon; any address will do. */
+#ifdef DL_PLAIN_C
+#define DL_PREFETCH(p) ((void)0)
+#else
+#define DL_PREFETCH(p) __builtin_prefetch(p)
+#endif
+
 /* Floats in a vector register. */
 #ifdef DL_PORTABLE
 #define DL_LANES 1
