@@ -13,6 +13,7 @@ from .settings import (
     Cifar10Data,
     DealtData,
     DigitsData,
+    FemnistData,
     HarData,
     IdxData,
     LogisticData,
@@ -61,13 +62,13 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             labels_each=source.labels_each,
             feature_noise=source.feature_noise,
         )
-    if isinstance(source, LogisticData | HarData):
+    if isinstance(source, LogisticData | HarData | FemnistData):
         return data.federate(
             _labelled(scenario, path),
             partition="natural",
             devices=None if isinstance(source, LogisticData) else fleet.devices,
             alpha=0.0,
-            min_examples=2,
+            min_examples=getattr(source, "min_examples", 2),
             query_fraction=source.query_fraction,
             held_out_devices=source.held_out_devices,
             seed=scenario.seed,
@@ -131,7 +132,9 @@ def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled:
         )
     if isinstance(source, NpzData):
         return data.npz(_need(scenario, path), numbers=source.targets == "numbers")
-    readers = {IdxData: data.idx, Cifar10Data: data.cifar10, HarData: data.har}
+    if isinstance(source, IdxData):
+        return data.idx(_need(scenario, path), source.files)
+    readers = {Cifar10Data: data.cifar10, FemnistData: data.femnist, HarData: data.har}
     return readers[type(source)](_need(scenario, path))
 
 

@@ -127,7 +127,8 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
                 f"the cnn model halves an image twice, and these are {height} x {width}",
                 "use the mlp model, or images of at least 4 x 4",
             )
-        return lambda key: FedAvgCnn.init(key, height, width, channels, classes)
+        units = model.hidden
+        return lambda key: FedAvgCnn.init(key, height, width, channels, classes, units)
     if height // 16 != 1 or width // 16 != 1:
         raise DelianError(
             f"the omniglot model reads images of 16 to 31 pixels a side, not {height} x {width}",

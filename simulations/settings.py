@@ -103,6 +103,8 @@ class IdxData(DealtData):
     """Where the data comes from."""
     path: str | None = None
     """The folder, relative to the scenario's. `--data` wins over it."""
+    files: str = ""
+    """What their names begin with, where a folder has several sets: emnist-digits."""
 
 
 class Cifar10Data(DealtData):
@@ -112,6 +114,21 @@ class Cifar10Data(DealtData):
     """Where the data comes from."""
     path: str | None = None
     """The folder, relative to the scenario's. `--data` wins over it."""
+
+
+class FemnistData(Table):
+    """FEMNIST: 62 characters, a writer is a device; a folder of LEAF's JSON files."""
+
+    source: Literal["femnist"] = "femnist"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's. `--data` wins over it."""
+    min_examples: int = Field(default=10, ge=2, le=100_000)
+    """Writers with fewer images are left out."""
+    query_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
+    """The share of a writer's images that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Writers that never train and show how the model serves newcomers."""
 
 
 class HarData(Table):
@@ -135,7 +152,9 @@ class OmniglotData(Table):
     source: Literal["omniglot"] = "omniglot"
     """Where the data comes from."""
     path: str | None = None
-    """The .npz file, relative to the scenario's folder. `--data` wins over it."""
+    """The published archives' folder, one of them, or an .npz file, relative to the scenario's
+    folder. `--data` wins over it.
+    """
     ways: int = Field(default=5, ge=2, le=50)
     """Characters to tell apart in an episode (N)."""
     shots: int = Field(default=1, ge=1, le=19)
@@ -244,11 +263,17 @@ class SinusoidData(Table):
     """Tell the model amplitude and phase: what can be reached without learning them."""
 
 
+def learns_numbers(source: str, targets: str) -> bool:
+    """Whether numbers are learnt from a data table with these keys, and not labels."""
+    return source == "sinusoid" or targets == "numbers"
+
+
 Data = Annotated[
     DigitsData
     | NpzData
     | IdxData
     | Cifar10Data
+    | FemnistData
     | HarData
     | OmniglotData
     | ShakespeareData
@@ -279,6 +304,8 @@ class CnnModel(Table):
 
     name: Literal["cnn"] = "cnn"
     """Which model."""
+    hidden: int = Field(default=512, ge=1, le=65_536)
+    """Units of the dense layer; LEAF has 2048."""
     classes: int | None = Field(default=None, ge=2, le=65_536)
     """Labels to tell apart. Absent: as many as the data has."""
 

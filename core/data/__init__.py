@@ -4,6 +4,7 @@ so.
 
 from .arrays import Labelled, Partition, digits, federate, npz
 from .federated import DataCard, DeviceData, EpisodeData, FederatedData
+from .leaf import femnist
 from .logistic import logistic
 from .omniglot import Dealt, omniglot
 from .published import cifar10, har, idx
@@ -22,6 +23,7 @@ __all__ = [
     "cifar10",
     "digits",
     "federate",
+    "femnist",
     "har",
     "idx",
     "logistic",

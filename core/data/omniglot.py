@@ -6,8 +6,8 @@ characters from K drawings each and is judged on the others' drawings. The devic
 alphabets are held out: the model has never seen their characters. Papers draw the characters of an
 episode from all alphabets, which is easier; `Dealt` gives devices such characters.
 
-The file is an .npz with `image` u8 [n, 28, 28] (ink is high), `alphabet`, `character` and `drawer`
-[n] whole numbers, and `alphabet_names` [a].
+The drawings are in the published archives (`omniglot_zip`), or in an .npz with `image` u8 [n, 28,
+28] (ink is high), `alphabet`, `character` and `drawer` [n] whole numbers, and `alphabet_names` [a].
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DelianError
+from . import omniglot_zip
 from .federated import PARTITION_STREAM, DataCard, EpisodeData, FederatedData, check_memory
 from .files import read_npz
 
@@ -51,7 +52,7 @@ def omniglot(
     turns: each character turned by 0, 1, ... `turns` - 1 quarters is so many characters (Santoro et
     al. 2016); those of one character are all held out, or none.
     """
-    arrays = read_npz(path, KEYS)
+    arrays = omniglot_zip.read(path) if omniglot_zip.is_published(path) else read_npz(path, KEYS)
     image, alphabet, character, drawer = (arrays[key] for key in KEYS[:4])
     _check(path, arrays)
     alphabets = [str(name) for name in arrays["alphabet_names"]]

@@ -33,16 +33,27 @@ CIFAR_RECORD = 1 + 3 * 32 * 32
 HAR_FEATURES, HAR_ACTIVITIES = 561, 6
 #: A text file of the HAR set has 66 MB.
 HAR_BYTES_MAX = 256 << 20
+#: What the halves of one set differ in.
+_PART = re.compile("train|test|t10k")
 _DOWNLOAD = "give the folder with the files as they are downloaded: --data DIR or data.path"
 
 
-def idx(folder: Path) -> Labelled:
-    """x: u8 [n, H, W]; y: i32 [n]. Raises DelianError for a folder without pairs of files, or with
-    a file that is none.
+def idx(folder: Path, prefix: str = "") -> Labelled:
+    """x: u8 [n, H, W]; y: i32 [n]. prefix: what files' names begin with. Raises DelianError for a
+    folder without pairs of files, with a file that is none, or with several sets.
     """
-    images = sorted(f for f in _files(folder) if "images" in f.name and _is_idx(f.name))
+    names = [f for f in _files(folder) if f.name.startswith(prefix) and _is_idx(f.name)]
+    # One that lies there packed and unpacked is read once.
+    found = {f.name.removesuffix(".gz"): f for f in sorted(names, reverse=True)}
+    images = [found[name] for name in sorted(found) if "images" in name]
     if not images:
-        raise DelianError(f"{folder} has no IDX images (*images-idx3-ubyte)", _DOWNLOAD)
+        raise DelianError(f"{folder} has no IDX images ({prefix}*images-idx3-ubyte)", _DOWNLOAD)
+    sets = sorted({_PART.sub("", f.name).split("-images")[0].strip("-") for f in images})
+    if len(sets) > 1:
+        raise DelianError(
+            f"{folder} has files of several sets: {', '.join(sets)}",
+            f"say which, for example data.files={sets[0]}",
+        )
     parts = []
     for file in images:
         labels = _partner(file)

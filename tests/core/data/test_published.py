@@ -46,6 +46,28 @@ def test_emnist_is_turned_and_its_letters_count_from_nought(tmp_path, images):
     np.testing.assert_array_equal(data.y, y)
 
 
+def test_several_sets_in_a_folder_are_not_mixed(tmp_path, images):
+    x, y = images
+    for name, shift in (("emnist-digits", 0), ("emnist-mnist", 7)):
+        write_idx(tmp_path / f"{name}-train-images-idx3-ubyte", (x + shift) % 256)
+        write_idx(tmp_path / f"{name}-train-labels-idx1-ubyte", y)
+    with pytest.raises(DelianError, match="emnist-digits, emnist-mnist") as caught:
+        idx(tmp_path)
+    assert "data.files=emnist-digits" in caught.value.hint
+    found = idx(tmp_path, "emnist-mnist")
+    np.testing.assert_array_equal(found.x, ((x + 7) % 256).transpose(0, 2, 1))
+    with pytest.raises(DelianError, match="no IDX images"):
+        idx(tmp_path, "emnist-letters")
+
+
+def test_a_file_that_is_there_packed_too_is_read_once(tmp_path, images):
+    x, y = images
+    for end, packed in (("", False), (".gz", True)):
+        write_idx(tmp_path / f"train-images-idx3-ubyte{end}", x, packed=packed)
+        write_idx(tmp_path / f"train-labels-idx1-ubyte{end}", y, packed=packed)
+    assert len(idx(tmp_path).x) == len(x)
+
+
 def test_idx_files_that_are_not_whole(tmp_path, images):
     x, y = images
     file, labels = tmp_path / "a-images-idx3-ubyte", tmp_path / "a-labels-idx1-ubyte"
