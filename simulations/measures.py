@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.runtime import Score
+from .settings import learns_numbers
 
 #: An error above this, or one that is no number, is shown as this: the model has come apart.
 ERROR_MAX = 1e9
@@ -74,8 +75,7 @@ SQUARED_ERROR = Measure("mean squared error", error=True)
 def measure_of(scenario: Mapping[str, Any]) -> Measure:
     """The measure of a scenario, as reports have it (`Scenario.to_json`)."""
     data = scenario["data"]
-    numbers = data["source"] == "sinusoid" or data.get("targets") == "numbers"
-    return SQUARED_ERROR if numbers else ACCURACY
+    return SQUARED_ERROR if learns_numbers(data["source"], data.get("targets", "")) else ACCURACY
 
 
 def explained(rounds: Sequence[Mapping[str, Any]]) -> str:

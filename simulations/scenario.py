@@ -20,6 +20,7 @@ from .settings import (
     Model,
     Table,
     conflict,
+    learns_numbers,
 )
 
 ROUNDS_MAX = 1_000_000
@@ -318,7 +319,7 @@ class Scenario(Table):
     @property
     def regression(self) -> bool:
         """Whether numbers are learnt, and not labels."""
-        return self.data.source == "sinusoid" or getattr(self.data, "targets", "") == "numbers"
+        return learns_numbers(self.data.source, getattr(self.data, "targets", ""))
 
     @property
     def cohorts(self) -> int:
