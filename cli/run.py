@@ -161,7 +161,8 @@ def show(
     from ..core.wire.operator_pb2 import RunRequest
 
     with connected(config, coordinator, identity, insecure) as client:
-        facts = _shown(client.call("GetRun", RunRequest(run=run)))
+        info = client.call("GetRun", RunRequest(run=run))
+        facts = {**_shown(info), "chain": _chain(info)}
     tell(facts, as_json, lambda: _lines(facts))
 
 
@@ -441,6 +442,18 @@ def _shown(info: Any) -> dict[str, Any]:
     return to_json(info)
 
 
+def _chain(info: Any) -> str:
+    """What a run's updates go through, but for the server's step, which is in the bundle; empty
+    where this version does not know it.
+    """
+    from ..cloud.plan import RunPlan
+
+    try:
+        return str(RunPlan.from_message(info.run, info.plan).chain)
+    except DelianError:
+        return ""
+
+
 def _lines(facts: dict[str, Any]) -> list[str]:
     plan = facts["plan"]
     pairs = [
@@ -448,6 +461,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         ("phase", facts["phase"] + (f" ({facts['why']})" if facts["why"] else "")),
         ("round", f"{facts['round']} of {plan['rounds']}, attempt {facts['attempt']}"),
         ("mode", plan["mode"].replace("run_mode_unspecified", "synchronous")),
+        ("chain", facts["chain"]),
         ("cohort", f"{plan['cohort'] or plan['buffer']}{_cut(plan['cohorts'])}"),
         ("weights", facts["weights"]["digest"]),
         ("bundle", plan["bundle"]["digest"]),

@@ -4,19 +4,14 @@ the theory and the letters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
-import numpy as np
-
+from ..core.learn.stages import staleness_weight, step_of
 from ..core.ports import Floats, Vector
 from ..core.privacy import ring
 from .state import Attempt
 
-
-def staleness_weight(tau: int) -> float:
-    """s(tau) = 1 / sqrt(1 + tau)."""
-    return 1.0 / math.sqrt(1.0 + tau)
+__all__ = ["delta", "drop", "staleness_weight", "step_of", "take"]
 
 
 def delta(pieces: Iterable[Attempt], round: int, plan: ring.RingPlan) -> tuple[Floats, float]:
@@ -26,19 +21,6 @@ def delta(pieces: Iterable[Attempt], round: int, plan: ring.RingPlan) -> tuple[F
     """
     totals = _totals(pieces, round, plan)
     return step_of([(staleness_weight(tau), total) for tau, total in totals], plan)
-
-
-def step_of(sums: Iterable[tuple[float, Vector]], plan: ring.RingPlan) -> tuple[Floats, float]:
-    """The step f32[D] of sums u32[L], and the sum of weights behind it. Each sum comes with what
-    its updates count. Raises RingError.
-    """
-    means = [(factor, *ring.decode(total, plan)) for factor, total in sums]
-    weight = sum(w for _, _, w in means)
-    step = np.zeros(plan.dimension, np.float32)
-    for factor, mean, share in means:
-        mean *= np.float32(factor * share / weight)
-        step += mean
-    return step, weight
 
 
 def _totals(pieces: Iterable[Attempt], round: int, plan: ring.RingPlan) -> list[tuple[int, Vector]]:

@@ -179,6 +179,7 @@ class _Processes:
             why=self.why,
             evaluations=tuple(self.evaluations),
             bundle=replace(stage.bundle, weights=self.weights),
+            chain=str(stage.composition),
         )
 
     def _layout(self, folder: Path) -> Layout:

@@ -86,6 +86,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
     newcomers = [d for d in devices if d.held_out]
     return {
         "algorithm": _scenario_of(result)["algorithm"]["name"],
+        "chain": result.chain,
         "rounds": sum(r.applied for r in rounds),
         "interrupted": result.interrupted,
         "stopped_by": result.stopped_by,

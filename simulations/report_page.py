@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..core.learn import chains
 from . import page_parts as parts
 from . import plots
 from .adapting_page import fairness, steps_section, target_reached
@@ -535,6 +536,12 @@ def _settings(report: Report) -> str:
             f"<dt>{escaped(k)}</dt><dd>{escaped(_value(v))}</dd>" for k, v in table.items()
         )
         groups.append(f"<div><h3>{escaped(name)}</h3><dl>{rows}</dl></div>")
+    if report["summary"]["chain"]:
+        rows = "".join(
+            f"<dt>{escaped(stage)}</dt><dd>{escaped(where)}</dd>"
+            for stage, where, *_ in chains.read(report["summary"]["chain"]).rows()
+        )
+        groups.append(f"<div><h3>what an update goes through</h3><dl>{rows}</dl></div>")
     host = "".join(
         f"<dt>{escaped(_host_name(k))}</dt><dd>{escaped(_value(v))}</dd>"
         for k, v in report["host"].items()

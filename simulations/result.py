@@ -103,8 +103,9 @@ class SimulationResult:
     "failure" when it gave up; `why` then says what was in the way, or why a run ended early that
     came to no harm. `evaluations`: what devices said through the protocol. `algorithm`: name and
     settings of one that the caller brought, in place of the scenario's. `bundle`: the programs,
-    with the weights as they are at the end. `data` is the data card, `host` what differs between
-    machines and runs (wall times, versions, threads); nothing else may.
+    with the weights as they are at the end. `chain`: what updates went through. `data` is the data
+    card, `host` what differs between machines and runs (wall times, versions, threads); nothing
+    else may.
     """
 
     scenario: Scenario
@@ -119,6 +120,7 @@ class SimulationResult:
     evaluations: tuple[Evaluation, ...] = ()
     algorithm: Mapping[str, Any] | None = None
     bundle: Bundle | None = None
+    chain: str = ""
 
     @property
     def interrupted(self) -> bool:

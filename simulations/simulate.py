@@ -140,6 +140,7 @@ class _Simulation:
             evaluations=result.evaluations,
             algorithm=stage.own_settings(),
             bundle=replace(stage.bundle, weights=self.training.state),
+            chain=str(stage.composition),
         )
 
     def _update_finished(self, done: int, round_size: int) -> None:

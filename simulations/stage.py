@@ -54,8 +54,9 @@ EVALUATION_STREAM = 0x6576616C
 class Stage:
     """A scenario made ready, of what its devices hold or the file that it is in.
 
-    data: every device's examples. arrays: the same as programs take them. bundle: the programs,
-    without weights; first: the weights to begin with, f32[D]. walls: seconds that steps took.
+    composition: what updates go through. data: every device's examples. arrays: the same as
+    programs take them. bundle: the programs, without weights; first: the weights to begin with,
+    f32[D]. walls: seconds that steps took.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Stage:
         self.own_algorithm = algorithm
         if algorithm is None and scenario.algorithm_file is not None:
             self.own_algorithm = recipes.algorithm(scenario, self.data)
+        self.composition = self.chain()
         say(Started(scenario, len(self.data.devices), len(self.data.held_out)))
         self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
         say(Phase("tracing the algorithm"))
@@ -160,7 +162,7 @@ class Stage:
         """
         scenario = self.scenario
         mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
-        chain = self.chain(masked)
+        chain = self.composition = self.chain(masked)
         secure, moving, rule = self.masks(chain), chain.get("moving_clip"), chain.get("rule")
         buffered = chain.get("fedbuff")
         fleet = Fleet(

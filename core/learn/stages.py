@@ -33,7 +33,7 @@ tiers themselves call, so a chain that is run here gives what a federation gives
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -354,7 +354,7 @@ def staleness_weight(tau: int) -> float:
     return 1.0 / math.sqrt(1.0 + tau)
 
 
-def step_of(sums: list[tuple[float, Vector]], plan: RingPlan) -> tuple[Floats, float]:
+def step_of(sums: Iterable[tuple[float, Vector]], plan: RingPlan) -> tuple[Floats, float]:
     """The mean f32[D] of sums u32[L], and the sum of weights behind it. Each sum comes with what
     its updates count. Raises RingError.
     """

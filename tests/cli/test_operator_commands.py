@@ -67,7 +67,9 @@ def test_a_run_from_its_submission_to_its_exported_model(ask, tmp_path):
     assert made["phase"] == "waiting" and made["plan"]["rounds"] == 3
     assert made["plan"]["labels"]["scenario"] == "synthetic-mlp"
     assert ask("run", "list")["runs"][0]["run"] == number
-    assert ask("run", "show", number)["plan"]["name"] == "first"
+    shown = ask("run", "show", number)
+    assert shown["plan"]["name"] == "first"
+    assert shown["chain"] == "clip(norm=10) | quantise(bits=32) | mean"
     assert ask("run", "pause", number)["phase"] == "paused"
     clone = ask("run", "clone", number, "--plan", "rounds=9", "--plan", "requirements.idle=true")
     assert clone["plan"]["rounds"] == 9 and clone["plan"]["requirements"]["idle"] is True

@@ -108,6 +108,7 @@ def test_a_federation_gives_what_its_chain_gives_to_the_bit(text, backend, monke
     chain, heard = read(text), Listener(monkeypatch)
     result = simulate(scenario(), algorithm=Told(), chain=chain, threads=1, backend=backend)
     assert [r.applied for r in result.rounds] == [True] * 3 and not result.why
+    assert read(result.chain) == chain
     runtime, arrays = heard.training.runtime, heard.training.arrays
     factors = [factor_of(data) for data in arrays]
     assert len(set(map(float, factors))) > 3
