@@ -386,7 +386,8 @@ class FunctionWriter:
     def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
         """A product whose tiles a loop takes as they are computed."""
         p = product(call.op, *(self.schedule.views[v] for v in call.operands))
-        if (scaled := self._descent(call, writer.loop, place)) is not None:
+        scaled = None if call in self.packed else self._descent(call, writer.loop, place)
+        if scaled is not None:
             self.lines.append(product_added(self, call, p, *scaled))
             return
         name = self.unit.function("after", writer.write_tile(call.op.result, p.n))

@@ -154,6 +154,9 @@ def _matrix_product(
 
 def product_into(w: FunctionWriter, call: Call, p: Product, target: str) -> str:
     """A product without batches whose tiles go to a `dl_target`."""
+    if call in w.packed:
+        w.unit.need("gemm")
+        return packing.packed_product(w, call, target)
     return f"dl_gemm_into({_product_arguments(w, call, p)}, {target}, {w.scratch(call, 'float')});"
 
 
@@ -165,8 +168,6 @@ def product_added(w: FunctionWriter, call: Call, p: Product, to: str, scale: str
 
 def _product_arguments(w: FunctionWriter, call: Call, p: Product) -> str:
     w.unit.need("gemm")
-    if call in w.packed:
-        return packing.packed_product(w, call, target)
     a, b = (_at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
     return f"{p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}"
 
