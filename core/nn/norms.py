@@ -150,7 +150,7 @@ class LayerNorm:
         """f32[..., width] -> f32[..., width]."""
         centred = x - np.mean(x, axis=-1, keepdims=True)
         variance = np.mean(centred * centred, axis=-1, keepdims=True)
-        return centred / np.sqrt(variance + self.floor) * self.scale + self.shift
+        return centred * (1.0 / np.sqrt(variance + self.floor)) * self.scale + self.shift
 
 
 @module
@@ -167,7 +167,7 @@ class RmsNorm:
     def __call__(self, x: Tensor) -> Tensor:
         """f32[..., width] -> f32[..., width]."""
         square = np.mean(x * x, axis=-1, keepdims=True)
-        return x / np.sqrt(square + self.floor) * self.scale
+        return x * (1.0 / np.sqrt(square + self.floor)) * self.scale
 
 
 @module
@@ -193,7 +193,7 @@ class GroupNorm:
         axes = (*range(1, x.ndim - 1), x.ndim)
         centred = parted - np.mean(parted, axis=axes, keepdims=True)
         variance = np.mean(centred * centred, axis=axes, keepdims=True)
-        normal = (centred / np.sqrt(variance + self.floor)).reshape(x.shape)
+        normal = (centred * (1.0 / np.sqrt(variance + self.floor))).reshape(x.shape)
         return normal * self.scale + self.shift
 
 
@@ -215,7 +215,7 @@ class InstanceNorm:
         axes = tuple(range(1, x.ndim - 1))
         centred = x - np.mean(x, axis=axes, keepdims=True)
         variance = np.mean(centred * centred, axis=axes, keepdims=True)
-        return centred / np.sqrt(variance + self.floor) * self.scale + self.shift
+        return centred * (1.0 / np.sqrt(variance + self.floor)) * self.scale + self.shift
 
 
 def within(model: Any, *kinds: type) -> Any:

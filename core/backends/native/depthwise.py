@@ -56,16 +56,18 @@ def scratch_bytes(call: Call) -> int:
 def depthwise(w: FunctionWriter, call: Call) -> list[str]:
     name, dtype = call.op.name, call.op.result.dtype
     w.unit.need("plain")
-    sizes = ", ".join(f".{k} = {v}" for k, v in _sizes(call).items())
-    head = [f"  const dl_conv sizes = {{{sizes}}};"]
-    arguments = [*(w.pointer(v) for v in call.operands), w.pointer(call.op.result)]
+    arguments = [
+        w.unit.sizes(_sizes(call)),
+        *(w.pointer(v) for v in call.operands),
+        w.pointer(call.op.result),
+    ]
     if dtype is DType.F32:
         w.unit.need("depthwise")
         arguments.append(w.scratch(call, "float"))
         function = f"dl_{name}_f32"
     else:
         function = w.unit.function(name, _plain(name, memory_type(dtype)))
-    return ["{", *head, f"  {function}(&sizes, {', '.join(arguments)});", "}"]
+    return [f"{function}({', '.join(arguments)});"]
 
 
 def _plain(name: str, kind: str) -> str:

@@ -32,6 +32,7 @@ from . import control, lists
 from .kernels import KERNELS, product_added, product_into, scratch_bytes
 from .loops import LoopWriter
 from .names import expression, from_memory, literal, local_type, memory_type
+from .sharing import shared_functions
 
 #: Constants of more elements are passed by the caller instead of written out.
 INLINE_CONSTANT_MAX = 64
@@ -94,6 +95,7 @@ class Unit:
         self.counts: dict[str, int] = {}
         self.entries: list[str] = []
         self.tables: list[str] = []
+        self.size_names: dict[str, str] = {}
 
     def need(self, header: str) -> None:
         self.headers.add(header)
@@ -115,6 +117,14 @@ class Unit:
         self.tables.append(f"static const {memory_type(dtype)} {name}{text};")
         return name
 
+    def sizes(self, values: Mapping[str, int]) -> str:
+        """A pointer to a dl_conv with these fields; calls of the same sizes share it."""
+        fields = ", ".join(f".{k} = {v}" for k, v in values.items())
+        if fields not in self.size_names:
+            name = self.size_names[fields] = f"sizes_{len(self.size_names)}"
+            self.tables.append(f"static const dl_conv {name} = {{{fields}}};")
+        return f"&{self.size_names[fields]}"
+
     def add(self, name: str, function: Function) -> Program:
         writer = FunctionWriter(self, name, function)
         self.entries.append(writer.write())
@@ -132,7 +142,7 @@ class Unit:
                 f"DL_PLAIN_DOT({kind}, {dtype.value})\nDL_PLAIN_CONV({kind}, {dtype.value})"
             )
         parts += self.tables
-        parts += [f"DL_FUNCTION void {name}{text}" for text, name in self.texts.items()]
+        parts += shared_functions(self.texts)
         return "\n".join([*parts, *self.entries])
 
 

@@ -191,14 +191,13 @@ def _conv_sizes(call: Call) -> dict[str, int]:
 def conv(w: FunctionWriter, call: Call) -> Lines:
     dtype = call.op.result.dtype
     w.unit.need("conv" if dtype is DType.F32 else "plain")
-    sizes = ", ".join(f".{k} = {v}" for k, v in _conv_sizes(call).items())
-    args = ["&sizes", *(w.pointer(v) for v in call.operands), w.pointer(call.op.result)]
+    sizes = w.unit.sizes(_conv_sizes(call))
+    args = [sizes, *(w.pointer(v) for v in call.operands), w.pointer(call.op.result)]
     if dtype is DType.F32:
         args.append(w.scratch(call, "float"))
     else:
         w.unit.plain_types.add(dtype)
-    name = f"dl_{call.op.name}_{dtype.value}"
-    return ["{", f"  const dl_conv sizes = {{{sizes}}};", f"  {name}({', '.join(args)});", "}"]
+    return [f"dl_{call.op.name}_{dtype.value}({', '.join(args)});"]
 
 
 # -- copies

@@ -319,7 +319,9 @@ class LoopWriter:
             value, kind = self._name(r.operands[0]), local_type(r.result.dtype)
             first = _identity(r)
             if partial:
-                self.lines.append(f"{memory_type(r.result.dtype)} DL_ALIGN t{k}[{inner.size}];")
+                # A power of two: loops that differ in this size alone can be one function.
+                room = 1 << (inner.size - 1).bit_length()
+                self.lines.append(f"{memory_type(r.result.dtype)} DL_ALIGN t{k}[{room}];")
                 element.append(f"t{k}[i{n}] = {_combine(r, f't{k}[i{n}]', value)};")
                 finish.append(f"{result} = {_combine(r, result, f't{k}[i{n}]')};")
             else:
