@@ -19,7 +19,6 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -78,7 +77,7 @@ from .nodes import Host
 from .plan import FederationPlan
 from .records import HOP, UPWARDS, Evaluation, Result, RoundRecord, Tally, count
 from .trace import Trace
-from .training import Job, Jobs, Trained, Training, ahead_of
+from .training import Awaited, Job, Jobs, Trained, Training, ahead_of
 
 #: The number of the run that is simulated.
 RUN = 1
@@ -552,9 +551,7 @@ class Federation:
             share = self.streams.unit("dropout when", device, effect.ticket)
             self._at(now + int(share * duration), self._drop_out, host, effect.ticket)
 
-    def _start(
-        self, effect: RunProgram, device: int, weights: Floats
-    ) -> Callable[[], Future[Outcome]]:
+    def _start(self, effect: RunProgram, device: int, weights: Floats) -> Callable[[], Awaited]:
         """What begins a device's program on the thread pool."""
         key, ring = effect.arguments
         if effect.program == "client_update":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from .scenario_file import with_chain
 from .stage import Stage, judgements
 from .trace import checksum
 from .training import Trained
+from .workers import Pending, Workers
 
 GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
 
@@ -108,14 +109,17 @@ class _Simulation:
 
     def run(self) -> SimulationResult:
         stage = self.stage
-        with ThreadPoolExecutor(self.threads, thread_name_prefix="delian-train") as pool:
+        with (
+            ThreadPoolExecutor(self.threads, thread_name_prefix="delian-judge") as pool,
+            Workers(self.threads, "delian-train") as workers,
+        ):
             self.pool = pool
             self.training = CompiledTraining(
                 stage.runtime,
                 stage.first,
                 [stage.arrays[i] for i in stage.data.training],
                 partial(recipes.local_steps, self.scenario),
-                pool,
+                workers,
                 self._update_finished,
             )
             plan = stage.plan(self.training.ring)
@@ -189,10 +193,10 @@ class CompiledTraining:
         weights: Array,
         arrays: Sequence[Any],
         local_steps: Callable[[Any], int],
-        pool: ThreadPoolExecutor,
+        workers: Workers,
         on_update: Callable[[int, int], None],
     ) -> None:
-        self.runtime, self.pool, self.on_update = runtime, pool, on_update
+        self.runtime, self.workers, self.on_update = runtime, workers, on_update
         self.arrays, self.local_steps = arrays, local_steps
         self.state = weights
         self.ring = runtime.ring
@@ -215,8 +219,8 @@ class CompiledTraining:
         steps = self.local_steps(self.arrays[device]) if program == "client_update" else 1
         return self._flops[program] * steps
 
-    def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
-        return self.pool.submit(self._train, device, weights, key)
+    def submit(self, device: int, weights: Floats, key: Vector) -> Pending[Outcome]:
+        return self.workers.submit(partial(self._train, device, weights, key))
 
     def own(self, device: int) -> Array | None:
         """The client state that a device would be judged with; None before it has one."""
@@ -225,8 +229,8 @@ class CompiledTraining:
 
     def evaluate(
         self, device: int, weights: Floats, key: Vector, plan: RingPlan
-    ) -> Future[Outcome]:
-        return self.pool.submit(self._judge, device, weights, key, plan)
+    ) -> Pending[Outcome]:
+        return self.workers.submit(partial(self._judge, device, weights, key, plan))
 
     def _judge(self, device: int, weights: Floats, key: Vector, plan: RingPlan) -> Outcome:
         kept = self.own(device)

@@ -11,7 +11,6 @@ those that will be needed first: cores would stand idle while a round is opened.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
@@ -39,6 +38,16 @@ class Trained(Outcome):
     put_down: Callable[[], None] | None = None
 
 
+class Awaited(Protocol):
+    """An outcome that is being made on another thread."""
+
+    def result(self) -> Outcome:
+        """Waits for it; raises what was raised there. Asked for once."""
+
+    def cancel(self) -> bool:
+        """It is of no more use; gives whether it had not begun."""
+
+
 class Training(Protocol):
     """The programs of a bundle, ready to run on the devices' data. All of it deterministic."""
 
@@ -54,12 +63,10 @@ class Training(Protocol):
         virtual time.
         """
 
-    def submit(self, device: int, weights: Floats, key: Vector) -> Future[Outcome]:
+    def submit(self, device: int, weights: Floats, key: Vector) -> Awaited:
         """A device's local update on a thread pool. weights: f32[D], read-only; key: u32[2]."""
 
-    def evaluate(
-        self, device: int, weights: Floats, key: Vector, plan: RingPlan
-    ) -> Future[Outcome]:
+    def evaluate(self, device: int, weights: Floats, key: Vector, plan: RingPlan) -> Awaited:
         """A device's metrics (`core.learn.metrics`) on a thread pool, like `submit`."""
 
     def server_update(
@@ -80,9 +87,9 @@ class Job:
 
     __slots__ = ("cancelled", "early", "future", "launched", "start")
 
-    def __init__(self, start: Callable[[], Future[Outcome]]) -> None:
+    def __init__(self, start: Callable[[], Awaited]) -> None:
         self.start = start
-        self.future: Future[Outcome] | None = None
+        self.future: Awaited | None = None
         self.launched = False
         self.cancelled = False
         self.early = False  # began before any result of its round was asked for
@@ -102,7 +109,7 @@ class Jobs:
         self._sequence = 0
         self._flying = self._flying_early = 0
 
-    def add(self, due: int, start: Callable[[], Future[Outcome]]) -> Job:
+    def add(self, due: int, start: Callable[[], Awaited]) -> Job:
         """An update whose result virtual time will need at `due`."""
         job = Job(start)
         self._sequence += 1

@@ -1,0 +1,90 @@
+"""A few threads that do work one after the other.
+
+What `concurrent.futures` does besides, callbacks, waiting for several, time limits, costs more than
+all else that a thread does for a small model's local update in Python.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """A result that is being made. `result` and `cancel` are those of a Future."""
+
+    __slots__ = ("_done", "_fault", "_value", "_work")
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work: Callable[[], T] | None = work
+        self._value: T
+        self._fault: BaseException | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def run(self) -> None:
+        """Does the work, unless it was called off."""
+        work, self._work = self._work, None
+        try:
+            if work is not None:
+                self._value = work()
+        except BaseException as fault:  # whoever asks for the result is told
+            self._fault = fault
+        finally:
+            self._done.release()
+
+    def cancel(self) -> bool:
+        """Calls the work off unless it has begun; gives whether it has not."""
+        waiting, self._work = self._work is not None, None
+        return waiting
+
+    def result(self) -> T:
+        """Waits for it; raises what the work raised. Once, and not after `cancel`."""
+        self._done.acquire()
+        if self._fault is not None:
+            raise self._fault
+        return self._value
+
+
+class Workers:
+    """`threads` threads. A context: leaving it waits for all that was submitted."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        assert threads >= 1
+        self._queue: SimpleQueue[Pending[object] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"{name}-{i}", daemon=True)
+            for i in range(threads)
+        ]
+
+    def submit(self, work: Callable[[], T]) -> Pending[T]:
+        """Has a thread do the work, after what was submitted before."""
+        pending = Pending(work)
+        self._queue.put(pending)  # type: ignore[arg-type]
+        return pending
+
+    def __enter__(self) -> Workers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        while (pending := self._queue.get()) is not None:
+            pending.run()
+            del pending  # a result is as large as the model
