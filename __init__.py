@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .core.ir import Tensor
     from .core.low_precision import bfloat16
     from .core.precision import all_finite, loss_scale
+    from .core.quantise import quantise
     from .core.tree import static
 
 #: Public name -> (module, name in it); no second name where the module itself is meant.
@@ -67,6 +68,7 @@ _PUBLIC = {
     "module": (".core.api", "module"),
     "nn": (".core.nn", None),
     "ops": (".core.functional", None),
+    "quantise": (".core.quantise", "quantise"),
     "random": (".core.random", None),
     "static": (".core.tree", "static"),
     "trace": (".core.frontend", "trace"),
@@ -100,6 +102,7 @@ __all__ = [
     "module",
     "nn",
     "ops",
+    "quantise",
     "random",
     "static",
     "trace",

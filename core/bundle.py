@@ -4,7 +4,7 @@
                        every other part
     programs/NAME.ir   serialised IR, one program each: init, client_update, server_update,
                        evaluate, personalise, infer; client_state where devices remember
-                       something from round to round
+                       something from round to round. A quantised bundle has infer alone
     weights.f32        the first state, f32 little-endian, the leaves as the manifest lists them;
                        absent in what is sent to devices
 
@@ -75,7 +75,8 @@ class Manifest:
         task: name of the task; `algorithm`: name of the algorithm.
         state: the leaves of the state, in the order of the weights and of the uploaded vector.
         memory: the leaves of the server's memory.
-        model: which leaves of the state make up the model that `evaluate` and `infer` take.
+        model: which leaves of the state make up the model that `evaluate` and `infer` take; none in
+        a bundle for inference alone.
         data: the leaves of a device's data.
         clip: the L2 norm that a device's update is clipped to.
         clients_max: how many updates one ring sum may hold.
@@ -101,7 +102,11 @@ class Manifest:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The names of the bundle's programs."""
+        """The names of the bundle's programs: `infer` alone where no leaf is a model's, since what
+        it needs is in it (`core.quantise`).
+        """
+        if not self.model:
+            return ("infer",)
         return (*PROGRAMS, CLIENT_STATE) if self.client_state else PROGRAMS
 
     @property

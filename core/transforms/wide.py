@@ -140,11 +140,11 @@ def _input_grad(
     whole, strides = _pair(op.attrs["input_size"]), _pair(op.attrs["strides"])
     kernel, out = op.operands[1].shape[:2], op.operands[0].shape[1:3]
     edges: list[Pair] = []
-    for n, k, m, step, (low, _) in zip(
+    for n, taps, m, step, (low, _) in zip(
         whole, kernel, out, strides, op.attrs["padding"], strict=True
     ):
-        before = k - 1 - low
-        edges.append((before, n + k - 1 - before - ((m - 1) * step + 1)))
+        before = taps - 1 - low
+        edges.append((before, n + taps - 1 - before - ((m - 1) * step + 1)))
     if any(e < 0 for pair in edges for e in pair):
         return _grouped(b, op, operands, flags, size)
     y, k = _both(b, operands, flags, size)
