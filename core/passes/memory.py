@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..ir import Function, Op, TensorType, Value
+from ..ir import Function, Op, TensorType, Type, Value
 from .steps import UPDATES, Call, Loop, Schedule
 from .views import View, contiguous_strides, is_whole, strides_in
 
@@ -85,12 +85,13 @@ def donations(function: Function) -> dict[int, int]:
     passes the parameter's memory as the buffer of that result.
     """
     pairs: dict[int, int] = {}
+    offers: dict[Type, list[int]] = {}
+    for j, type_ in reversed(list(enumerate(function.result_types))):
+        offers.setdefault(type_, []).append(j)
     for i in sorted(function.donated):
-        if has_memory(function.body.params[i]):
-            for j, type_ in enumerate(function.result_types):
-                if type_ == function.param_types[i] and j not in pairs.values():
-                    pairs[i] = j
-                    break
+        param = function.body.params[i]
+        if has_memory(param) and offers.get(param.type):
+            pairs[i] = offers[param.type].pop()
     return pairs
 
 
@@ -413,15 +414,20 @@ class _Planner:
     def _assign(self) -> None:
         self.plan.tensor_bytes = sum(b.size for b in self.all)
         roots = [b for b in self.all if b.merged is None and b.place is None]
-        placed: list[tuple[Span, list[Span], _Buffer]] = []
+        placed: list[tuple[Span, Span, list[Span]]] = []  # place, whole life, when alive
         for buffer in sorted(roots, key=lambda b: (-b.size, b.spans)):
             # A step that writes a tensor may still be reading the others: alive from its start on.
             spans = [(start & ~1, end) for start, end in buffer.spans]
-            taken = sorted(at for at, others, _ in placed if _overlap(spans, others))
+            first, last = min(spans)[0], max(end for _, end in spans)
+            taken = sorted(
+                at
+                for at, (begin, end), others in placed
+                if begin <= last and first <= end and _overlap(spans, others)
+            )
             size = -(-buffer.size // ALIGNMENT) * ALIGNMENT
             offset = _gap(taken, size)
             buffer.place = Place("arena", offset)
-            placed.append(((offset, offset + size), spans, buffer))
+            placed.append(((offset, offset + size), (first, last), spans))
         self.plan.arena_bytes = max((end for (_, end), _, _ in placed), default=0)
         for value, buffer in self.buffers.items():
             at = buffer.root().place

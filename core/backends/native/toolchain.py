@@ -43,7 +43,6 @@ _COMMON = (
     "-fvisibility=hidden",
     "-fno-asynchronous-unwind-tables",  # nothing unwinds: a twentieth of the object
     "-fno-stack-protector",
-    "-fno-asynchronous-unwind-tables",  # a tenth of an object, and nothing unwinds it
     "-w",
 )
 _GCC = (
@@ -94,11 +93,8 @@ class Toolchain:
             made, libraries = ("-shared",), ("-nostdlib", "-s")
             if sys.platform == "darwin" and self.target.is_native:
                 libraries = ("-undefined", "dynamic_lookup")
-            else:
-                if not self.is_zig:  # no pages of zeros between what is read and what is run
-                    libraries = (*libraries, "-Wl,-z,noseparate-code", "-Wl,--build-id=none")
-                if self.target.machine == "armv7":
-                    libraries = (*libraries, "-lgcc")  # 64-bit division is a function there
+            elif self.target.machine == "armv7":
+                libraries = (*libraries, "-lgcc")  # 64-bit division is a function there
         self._run([*self.flags, *made, str(source), "-o", str(output), *libraries], output.parent)
 
     def features(self) -> tuple[str, ...]:
