@@ -100,6 +100,9 @@ def compare(
         typer.echo(json.dumps(compared))
         return
     _table(comparison.table(compared))
+    if by_steps := comparison.steps_table(compared):
+        typer.echo()
+        _table(by_steps)
     typer.echo(f"\nreport  {page}")
 
 

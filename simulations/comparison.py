@@ -170,8 +170,6 @@ def table(compared: Mapping[str, Any]) -> list[list[str]]:
     if compared["target"] is not None:
         goal = f"{compared['target']:g}" if _error(compared) else f"{100 * compared['target']:g}%"
         head += [f"rounds to {goal}", "sent by then"]
-    counts = sorted({n for row in rows if row["steps"] for n in row["steps"]["steps"] if n})
-    head += [f"after {n} step{'s' * (n > 1)}" for n in counts]
     lines = [head]
     for row in rows:
         plain = _error(compared)
@@ -182,11 +180,24 @@ def table(compared: Mapping[str, Any]) -> list[list[str]]:
         cells.append(_difference(row.get("differences", {}).get("personal"), plain))
         if compared["target"] is not None:
             cells += _target(row["reached"], len(row["seeds"]))
-        taken = row["steps"] or {"steps": [], "query": []}
-        after = dict(zip(taken["steps"], taken["query"], strict=True))
-        cells += [figure(after.get(n), plain) for n in counts]
         lines.append(cells)
     return lines
+
+
+def steps_table(compared: Mapping[str, Any]) -> list[list[str]]:
+    """Accuracy after so many local steps, of all devices and of those that never trained, its head
+    first; empty where no scenario asked for it.
+    """
+    rows, plain = compared["scenarios"], _error(compared)
+    counts = sorted({n for row in rows if row["steps"] for n in row["steps"]["steps"]})
+    lines = [["local steps", *map(str, counts)]]
+    for row in rows:
+        taken = row["steps"] or {"query": [], "held_out": []}
+        for key, name in (("query", row["name"]), ("held_out", f"{row['name']}, never trained")):
+            if taken[key]:
+                after = dict(zip(taken["steps"], taken[key], strict=True))
+                lines.append([name, *(figure(after.get(n), plain) for n in counts)])
+    return lines if counts else []
 
 
 def _error(compared: Mapping[str, Any]) -> bool:
@@ -270,13 +281,13 @@ def page(compared: Mapping[str, Any], name: str) -> str:
         "marks those whose interval does not reach zero.",
         f'<div class="scroll">{_html(table(compared))}</div>',
     )
-    return parts.document(name, header + curves + _steps_section(rows, measure) + figures)
+    return parts.document(name, header + curves + _steps_section(compared, measure) + figures)
 
 
-def _steps_section(rows: Sequence[Mapping[str, Any]], measure: Measure) -> str:
+def _steps_section(compared: Mapping[str, Any], measure: Measure) -> str:
     """Accuracy over local steps, a line a scenario; empty where none was asked for it."""
     series = []
-    for number, row in enumerate(rows[: len(HUES)]):
+    for number, row in enumerate(compared["scenarios"][: len(HUES)]):
         taken = row["steps"] or {"steps": [], "query": [], "held_out": []}
         for key, name in (("query", row["name"]), ("held_out", f"{row['name']}, never trained")):
             if taken[key]:
@@ -292,6 +303,7 @@ def _steps_section(rows: Sequence[Mapping[str, Any]], measure: Measure) -> str:
         "Devices' models after so many local steps, means over devices and seeds; the step at zero "
         "is the shared model.",
         parts.figure(legend + both(draw), "Dashed: devices that never trained."),
+        f'<div class="scroll">{_html(steps_table(compared))}</div>',
     )
 
 

@@ -123,11 +123,12 @@ def test_a_comparison_shows_the_steps_of_those_who_have_them(stepped) -> None:
     bare = {**summarise(stepped), "adaptation": None}
     unknown = comparison.Entry("unknown", {1: {"summary": bare, "curve": []}})
     compared = comparison.compare([known, unknown])
-    head, one, other = comparison.table(compared)
-    assert head[-3:] == ["after 1 step", "after 5 steps", "after 10 steps"]
-    assert other[-3:] == ["–"] * 3 and float(one[-1]) == pytest.approx(
-        100 * summarise(stepped)["adaptation"]["query"][3], abs=0.06
-    )
+    head, one, newcomers = comparison.steps_table(compared)
+    assert head == ["local steps", "0", "1", "5", "10"]
+    assert (one[0], newcomers[0]) == ("known", "known, never trained")
+    expected = 100 * summarise(stepped)["adaptation"]["query"][3]
+    assert float(one[-1]) == pytest.approx(expected, abs=0.06)
+    assert comparison.steps_table(comparison.compare([unknown])) == []
     assert "Step by step" in comparison.page(compared, "steps")
     assert "Step by step" not in comparison.page(comparison.compare([unknown]), "steps")
 
