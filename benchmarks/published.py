@@ -76,13 +76,25 @@ def best_rounds(
 
 
 @dataclass(frozen=True)
-class JudgedAsItsAuthorsDo(Maml):
-    """Per-FedAvg whose devices adapt on rows that they are then judged by, as the authors' script
-    does (`train_one_step` takes the loader of test rows): a step at the inner rate and one at the
-    local optimiser's, on a batch each.
+class AsScripted(Maml):
+    """Per-FedAvg as the authors' script had it when the paper appeared (`UserPerAvg`; a later
+    version mends both): a local step keeps its adaptation, so that it is two steps of plain SGD, on
+    a batch each, at the inner rate and at the local optimiser's; and a device adapts by two such
+    steps on rows of its *test* set, before right answers on all of them are counted.
     """
 
     local_learning_rate: float = 0.002
+
+    def gradient(
+        self, task: Any, current: Any, state: Any, data: Any, order: Any, step: Any
+    ) -> Any:
+        """What the local optimiser, plain SGD, makes both steps of."""
+        first = task.source.cyclic(data, order, 2 * step)
+        loss, slope = dl.value_and_grad(task.loss)(current, first)
+        adapted = dl.tree.map(lambda p, g: p - self.inner_learning_rate * g, current, slope)
+        second = dl.grad(task.loss)(adapted, task.source.cyclic(data, order, 2 * step + 1))
+        ratio = self.inner_learning_rate / self.local_learning_rate
+        return loss, dl.tree.map(lambda g, h: ratio * g + h, slope, second)
 
     def personalise(self, task: Any, state: Any, data: Any, key: Any, kept: Any = ()) -> Any:
         model = state
@@ -95,13 +107,13 @@ class JudgedAsItsAuthorsDo(Maml):
         return model
 
 
-def on_test_rows(scenario: Scenario, data: Path | None) -> dict[str, float]:
-    """`best_rounds` of Per-FedAvg as its authors judge it."""
+def as_scripted(scenario: Scenario, data: Path | None) -> dict[str, float]:
+    """`best_rounds` of Per-FedAvg as its authors' script computes it."""
     made = recipes.algorithm(scenario, load_data(scenario, data))
     assert isinstance(made, Maml)
     fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
     chosen: Any = scenario.algorithm
-    algorithm = JudgedAsItsAuthorsDo(**fields, local_learning_rate=chosen.learning_rate)
+    algorithm = AsScripted(**fields, local_learning_rate=chosen.learning_rate)
     return best_rounds(scenario, data, algorithm)
 
 
@@ -117,15 +129,16 @@ SYNTHETIC = (
         "per-fedavg",
         "synthetic-logistic",
         "fomaml",
-        (Figure("Per-FedAvg, first order, adapted on training rows", "personalised", "81.49"),),
+        (Figure("Per-FedAvg, first order", "personalised", "81.49"),),
         measure=best_rounds,
     ),
     Experiment(
-        "per-fedavg-on-test-rows",
+        "per-fedavg-as-scripted",
         "synthetic-logistic",
         "fomaml",
-        (Figure("the same, adapted on test rows as its authors do", "personalised", "81.49"),),
-        measure=on_test_rows,
+        (Figure("the same as its authors' script computes it", "personalised", "81.49"),),
+        ("evaluation.every=1",),
+        measure=as_scripted,
     ),
     Experiment(
         "pfedme",
@@ -147,6 +160,9 @@ STEPS = (0, 1, 5, 10)
 #: The baseline's rate is the best of these for each number of steps, judged by the very points that
 #: it is reported on: it is flattered, and MAML, whose rate is the one it trained for, is not.
 RATES = (0.001, 0.003, 0.01, 0.03)
+
+
+ONCE = "evaluation.every=400"
 
 
 def errors_by_steps(
@@ -201,7 +217,7 @@ def pretrained_steps(scenario: Scenario, data: Path | None) -> dict[str, float]:
 
 
 def _sinusoids(shots: int, one_step: str) -> tuple[Experiment, ...]:
-    points = (f"data.shots={shots}", f"algorithm.batch_size={shots}")
+    points = (f"data.shots={shots}", f"algorithm.batch_size={shots}", ONCE)
 
     def figures(name: str, published: Mapping[int, str], steps: Sequence[int]) -> Any:
         return tuple(
@@ -237,7 +253,7 @@ SINUSOID = (
         "sinusoid",
         "fedavg",
         (Figure("oracle (told amplitude and phase)", "0"),),
-        ("data.oracle=true",),
+        ("data.oracle=true", ONCE),
         pretrained_steps,
     ),
 )
@@ -322,8 +338,12 @@ class Kept:
         self._runs: dict[str, Run] = {}
         if path is not None and path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
-                said = json.loads(line)
-                self._runs[said.pop("run")] = Run(**said)
+                try:
+                    said = json.loads(line)
+                except ValueError:
+                    continue  # cut short when its writer was stopped: it is run again
+                name = said.pop("run")
+                self._runs[name] = Run(**said)
 
     def get(self, name: str) -> Run | None:
         return self._runs.get(name)
