@@ -32,6 +32,7 @@ from . import (
     identity,
     ir,
     model,
+    quantise,
     run,
     scenario,
     simulate,
@@ -80,6 +81,7 @@ app.command("join", help=_paragraphs(identity.join))(identity.join)
 app.add_typer(config_show.app, name="config")
 app.add_typer(ir.app, name="ir")
 app.command("build", help=_paragraphs(build.build))(build.build)
+app.command("quantise", help=_paragraphs(quantise.quantise))(quantise.quantise)
 app.command("tune", help=_paragraphs(tune.tune))(tune.tune)
 app.add_typer(cache.app, name="cache")
 app.command("doctor")(doctor.doctor)

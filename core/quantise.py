@@ -165,12 +165,12 @@ def quantise(
         raise DelianError(f"a percentile of {percentile}", "give one above 50, to 100")
     function = bundle.programs["infer"]
     leaves = [bundle.manifest.state[i] for i in bundle.manifest.model]
-    model = _model(bundle, weights, sum(leaf.size for leaf in leaves))
+    model = model_of(bundle, weights)
     arrays, at = [], 0
     for leaf in leaves:
         arrays.append(model[at : at + leaf.size].reshape(leaf.shape))
         at += leaf.size
-    batches = _batches(np.asarray(calibration_data), function.body.params[-1])
+    batches = batches_of(np.asarray(calibration_data), function)
     made = quantise_function(
         frozen(function, arrays),
         batches,
@@ -182,8 +182,12 @@ def quantise(
     return Bundle(replace(bundle.manifest, model=()), {"infer": made}, empty)
 
 
-def _model(bundle: Bundle, weights: Array | None, size: int) -> Array:
-    """The numbers that `infer` takes, of what the caller gives or the bundle has."""
+def model_of(bundle: Bundle, weights: Array | None = None) -> Array:
+    """The model f32[M] that `infer` takes: what the caller gives, or the bundle's own.
+
+    Raises DelianError when there is none, or it does not fit.
+    """
+    size = sum(bundle.manifest.state[i].size for i in bundle.manifest.model)
     given = weights
     if given is None:
         if not bundle.weights.size:
@@ -200,8 +204,12 @@ def _model(bundle: Bundle, weights: Array | None, size: int) -> Array:
     return given
 
 
-def _batches(rows: Array, param: Value) -> list[Array]:
-    """The rows in batches of the program's size; the last is filled up with the first rows."""
+def batches_of(rows: Array, infer: Function) -> list[Array]:
+    """The rows in batches as `infer` takes them; the last is filled up with the first rows.
+
+    Raises DelianError when they are of another shape, or there are none.
+    """
+    param = infer.body.params[-1]
     size, *rest = param.shape
     if rows.shape[1:] != tuple(rest) or not len(rows):
         raise DelianError(

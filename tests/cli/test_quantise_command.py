@@ -1,0 +1,61 @@
+"""`delian quantise`: from a bundle and rows of data to a bundle for inference in bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.core import bundle as bundles
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.build import build
+from delian.core.nn import Mlp
+
+ROWS = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def bundle(tmp_path, monkeypatch, delian):
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path / "cache"))
+    data = SampleSet(ROWS, np.arange(20) % 3, np.array(20), np.array(0))
+    made = build(
+        Classification("tiny", lambda key: Mlp.init(key, 8, (40,), 3), Samples(4, 1.0)),
+        FedAvg(),
+        data,
+        example=TensorType(DType.F32, (4, 8)),
+        clip=5.0,
+        clients_max=4,
+        weight_max=20.0,
+        seed=1,
+    )
+    path = tmp_path / "tiny.bundle"
+    made.save(path)
+    return path
+
+
+def test_a_bundle_is_quantised_and_says_how_often_it_agrees(delian, bundle, tmp_path):
+    np.savez(tmp_path / "rows.npz", x=ROWS)
+    code, said, err = delian(
+        "quantise", bundle, "--data", "rows.npz", "-o", "small.bundle", "--json"
+    )
+    assert (code, err) == (0, "")
+    small = bundles.load(tmp_path / "small.bundle")
+    assert list(small.programs) == ["infer"]
+    assert said["bytes"] == (tmp_path / "small.bundle").stat().st_size < said["from_bytes"]
+    assert said["agreement"] >= 0.9
+    code, said, err = delian("quantise", "small.bundle", "--data", "rows.npz", "-o", "again.bundle")
+    assert code == 2 and "already" in err
+
+
+def test_rows_that_cannot_be_used_are_told(delian, bundle, tmp_path):
+    np.savez(tmp_path / "named.npz", rows=ROWS)
+    np.save(tmp_path / "narrow.npy", ROWS[:, :5])
+    (tmp_path / "text.npy").write_text("no numbers")
+    for name, words in (
+        ("absent.npy", "cannot be read"),
+        ("named.npz", "no array `x`"),
+        ("narrow.npy", "infer takes rows"),
+        ("text.npy", "neither an .npy nor an .npz"),
+    ):
+        code, _, err = delian("quantise", bundle, "--data", name, "-o", "small.bundle")
+        assert code == 2 and words in err, err
+    assert not (tmp_path / "small.bundle").exists()
