@@ -352,9 +352,9 @@ def _prepare(
         assert scenario is not None
         message, built = _of_scenario(scenario, model, settings, data)
     manifest = built.manifest
-    kept = message.ring.kept  # of the run, and not of the programs
+    kept, top = message.ring.kept, message.ring.top  # of the run, and not of the programs
     message.ring.CopyFrom(manifest.ring.message())
-    message.ring.kept = kept
+    message.ring.kept, message.ring.top = kept, top
     message.labels["task"], message.labels["algorithm"] = manifest.task, manifest.algorithm
     return message, built
 

@@ -65,6 +65,7 @@ MARGIN_SHARE = 10
 _FIELDS = {
     "moving_clip": "moving_clip",
     "random_k": "ring.kept",
+    "top_k": "ring.top",
     "rule": "aggregation.rule",
     "noise": "privacy",
     "mask": "cohorts",
@@ -265,7 +266,8 @@ class RunPlan:
         Raises ChainError for a plan whose parts do not go together.
         """
         ring, secure, promise = self.ring, self.secure, self.promise
-        stages: list[Stage] = [chains.clip(ring.clip)]
+        stages: list[Stage] = [chains.top_k(ring.top / ring.dimension)] if ring.top else []
+        stages.append(chains.clip(ring.clip))
         if ring.rotated:
             stages.append(chains.rotate())
         stages.append(chains.quantise(ring.bits))

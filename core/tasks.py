@@ -43,13 +43,15 @@ def _is_sane_ref(ref: BlobRef) -> bool:
 def _can_be_added(task: Task) -> bool:
     """Whether updates that are made by the task's plan fit the ring: a clip that is a number, an
     element of a width that is spoken here, and a sum that cannot overflow. A device's noise is for
-    the sum, and hides little of an update that is not masked as well.
+    the sum, and hides little of an update that is not masked as well; what each device chose to
+    send cannot be masked.
     """
     try:
         ring = RingPlan.of(task.ring)
     except RingError:
         return False
-    return not ring.noise or task.HasField("secure")
+    masked = task.HasField("secure")
+    return not (ring.top if masked else ring.noise)
 
 
 def _can_be_masked(task: Task) -> bool:

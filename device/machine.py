@@ -46,7 +46,8 @@ from ..core.ports import (
     wire_size,
 )
 from ..core.privacy.finishing import finished
-from ..core.privacy.ring import RingPlan, carried, packed
+from ..core.privacy.ring import RingPlan, carried
+from ..core.privacy.sparse import sent
 from ..core.secagg import messages
 from ..core.secagg.identity import Identity
 from ..core.streams import device_key
@@ -462,10 +463,10 @@ class DeviceMachine(HelpedMachine):
             return
         state = self.state
         if self.carries_beside:
-            state.beside = carried(masked, plan)
+            state.beside = sent(masked, plan) if plan.top else carried(masked, plan)
             state.upload_size = wire_size(upload, len(state.beside))
         else:
-            content = packed(masked, plan)
+            content = sent(masked, plan)
             state.upload_size = wire_size(upload, len(content))
             upload.vector = content
         state.upload = upload

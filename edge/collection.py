@@ -32,7 +32,7 @@ from ..core.ports import (
     TimerFired,
     wire_size,
 )
-from ..core.privacy import ring
+from ..core.privacy import ring, sparse
 from ..core.secagg.helper import SEEDS_BYTES_MAX, are_seeds
 from ..core.tasks import is_sane as is_sane_task
 from ..core.wire.admission_pb2 import CheckIn
@@ -300,7 +300,7 @@ class Collection(Machine[CollectionState]):
             message.seeds.device == device and are_seeds(message.seeds, len(helpers))
         ):
             return False
-        fits = ring.is_packed(content, ring.RingPlan.of(self.task.ring))
+        fits = sparse.is_sent(content, ring.RingPlan.of(self.task.ring))
         if fits and is_apart(self.state.task):
             self.state.apart[device] = bytes(content)
         elif fits:
@@ -313,9 +313,9 @@ class Collection(Machine[CollectionState]):
         """Adds an update to the running sum."""
         state, plan = self.state, ring.RingPlan.of(self.task.ring)
         if state.total is None:
-            state.total = ring.unpacked(content, plan)
+            state.total = sparse.received(content, plan)
         else:
-            ring.add_packed(state.total, content, plan)
+            sparse.add_sent(state.total, content, plan)
 
     def drop_device(self, order: Forget) -> None:
         self._wait_no_more(order.device)
@@ -489,14 +489,10 @@ def sum_bytes(task: Task) -> int:
     return ring.RingPlan.of(task.ring).nbytes
 
 
-def wire_bytes(task: Task) -> int:
-    """Bytes of an update of the task, and of a sum of them, as they travel."""
-    return ring.RingPlan.of(task.ring).wire_bytes
-
-
 def upload_bytes(task: Task) -> int:
     """Bytes of what an Upload carries, at most."""
-    return wire_bytes(task) + (SEEDS_BYTES_MAX if task.secure.helpers else 0)
+    sent = ring.RingPlan.of(task.ring).sent_bytes
+    return sent + (SEEDS_BYTES_MAX if task.secure.helpers else 0)
 
 
 def is_apart(message: EdgeTask) -> bool:

@@ -23,7 +23,7 @@ __all__ = ["ChainError", "chain_of", "governed", "key_of", "keys_of", "written_o
 #: The keys that a chain stands for; those of its server's optimiser where it has one.
 GOVERNED: Mapping[str, tuple[str, ...]] = {
     "privacy": (
-        *("clip", "rotation", "bits", "kept", "clip_quantile", "clip_rate", "aggregation"),
+        *("clip", "rotation", "bits", "kept", "top", "clip_quantile", "clip_rate", "aggregation"),
         *("cohort_min", "corrupt", "dropout", "helpers", "cohorts", "noise", "epsilon", "delta"),
     ),
     "round": ("mode", "staleness_max", "rule", "hostile"),
@@ -50,7 +50,8 @@ def chain_of(scenario: Scenario, masked: bool = False) -> Chain:
     Raises ChainError for keys that do not go together.
     """
     privacy, round = scenario.privacy, scenario.round
-    stages: list[Stage] = [chains.clip(privacy.clip)]
+    stages: list[Stage] = [] if privacy.top is None else [chains.top_k(privacy.top)]
+    stages.append(chains.clip(privacy.clip))
     if privacy.rotation:
         stages.append(chains.rotate())
     stages.append(chains.quantise(privacy.bits or 0))
@@ -97,12 +98,14 @@ def key_of(fault: ChainError) -> str:
 def keys_of(chain: Chain) -> dict[str, dict[str, Any]]:
     """The tables that say what a chain does; keys that are not in them are to be absent."""
     mask, noise, moving = (chain.get(name) for name in ("mask", "noise", "moving_clip"))
-    rule, sparse, buffered = (chain.get(name) for name in ("rule", "random_k", "fedbuff"))
+    rule, buffered = chain.get("rule"), chain.get("fedbuff")
+    sparse, top = chain.get("random_k"), chain.get("top_k")
     privacy: dict[str, Any] = {
         "clip": chain.get("clip").norm,
         "rotation": chain.get("rotate") is not None,
         "bits": chain.get("quantise").bits or None,
         "kept": sparse and sparse.share,
+        "top": top and top.share,
         "clip_quantile": moving and moving.quantile,
         "clip_rate": moving and moving.rate,
         "aggregation": "secure" if mask else "plain",

@@ -203,6 +203,10 @@ class Privacy(Table):
     """The share of an update's numbers that travels in a round: the round's key chooses which, the
     same for all devices, so that they add. Absent: all.
     """
+    top: float | None = Field(default=None, gt=0.0, le=1.0)
+    """The share of an update's numbers that travels, which each device chooses: the largest. It
+    remembers the others and adds them to its next update. Not with masks. Absent: all.
+    """
     clip_quantile: float | None = Field(default=None, gt=0.0, lt=1.0)
     """Have the clip follow the updates' lengths, so that this share of devices is within it; it
     begins at `clip`, which it never exceeds. Absent: it is the same in all rounds.

@@ -148,8 +148,11 @@ class Chain:
 
     def finished(self, plan: RingPlan) -> RingPlan:
         """The plan of a program with what is done outside it: the choice of coordinates."""
-        sparse = self.get("random_k")
-        return plan if sparse is None else replace(plan, kept=sparse.count(plan.coordinates))
+        if (sparse := self.get("random_k")) is not None:
+            return replace(plan, kept=sparse.count(plan.coordinates))
+        if (sparse := self.get("top_k")) is not None:
+            return replace(plan, top=sparse.count(plan.coordinates))
+        return plan
 
     @property
     def remembers(self) -> bool:

@@ -85,7 +85,9 @@ class RingPlan:
     n above. dimension: numbers in an update, D above. bits: a sum's width, and that of what
     travels. noise: z above; zero: none. central: one vector of noise is added to a sum, and not one
     by each device. rotated: whether updates are rotated. kept: coordinates that travel; zero: all.
-    within: the round's clip, where it follows the updates' lengths; zero: it is C.
+    within: the round's clip, where it follows the updates' lengths; zero: it is C. top: coordinates
+    that each device chooses itself, and sends with their places (`privacy.sparse`); zero: all
+    travel.
     """
 
     clip: float
@@ -97,6 +99,7 @@ class RingPlan:
     rotated: bool = False
     kept: int = 0
     within: float = 0.0
+    top: int = 0
 
     def __post_init__(self) -> None:
         if not BITS_MIN <= self.bits <= BITS:
@@ -119,6 +122,13 @@ class RingPlan:
             )
         if not 0 <= self.kept <= self.coordinates:
             raise RingError(f"{self.kept} coordinates of {self.coordinates} are to travel")
+        if self.top and (
+            self.top > self.coordinates or self.noise or self.rotated or self.kept or self.within
+        ):
+            raise RingError(
+                f"each device chooses {self.top} of {self.coordinates} coordinates",
+                "of an update that is not rotated, and neither has noise nor is chosen from else",
+            )
         if not 0 <= self.reach <= self.clip * _SLACK or 0 < self.within < CLIP_MIN:
             raise RingError(
                 f"a round's clip of {self.within:g} where the largest is {self.clip:g}",
@@ -160,6 +170,7 @@ class RingPlan:
             rotated=self.rotated,
             kept=self.kept,
             within=self.within,
+            top=self.top,
         )
 
     @property
@@ -221,7 +232,8 @@ class RingPlan:
     @property
     def base(self) -> RingPlan:
         """What programs know of the plan."""
-        return replace(self, kept=0, within=0.0) if self.kept or self.within else self
+        finished = self.kept or self.within or self.top
+        return replace(self, kept=0, within=0.0, top=0) if finished else self
 
     @property
     def made(self) -> int:
@@ -243,6 +255,20 @@ class RingPlan:
         """Bytes of an encoded update, or of a sum, as it travels."""
         return packing.packed_bytes(self.length, self.bits)
 
+    @property
+    def place_bits(self) -> int:
+        """Bits of a coordinate's place."""
+        return max(1, (self.coordinates - 1).bit_length())
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of what a device sends."""
+        if not self.top:
+            return self.wire_bytes
+        behind = self.length - self.coordinates
+        where = packing.packed_bytes(self.top, self.place_bits)
+        return where + packing.packed_bytes(self.top + behind, self.bits)
+
 
 def narrowed(plan: RingPlan) -> RingPlan:
     """The plan in the narrowest ring that has the same steps."""
@@ -263,6 +289,7 @@ def _known(message: bytes) -> RingPlan:
         said.rotated,
         said.kept,
         said.within,
+        said.top,
     )
 
 

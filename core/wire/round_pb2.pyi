@@ -47,7 +47,7 @@ LATE: UploadStatus
 REFUSED: UploadStatus
 
 class RingPlan(_message.Message):
-    __slots__ = ("clip", "clients_max", "bits", "dimension", "noise", "central", "rotated", "kept", "within")
+    __slots__ = ("clip", "clients_max", "bits", "dimension", "noise", "central", "rotated", "kept", "within", "top")
     CLIP_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_MAX_FIELD_NUMBER: _ClassVar[int]
     BITS_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class RingPlan(_message.Message):
     ROTATED_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     WITHIN_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
     clip: float
     clients_max: int
     bits: int
@@ -66,7 +67,8 @@ class RingPlan(_message.Message):
     rotated: bool
     kept: int
     within: float
-    def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ..., kept: _Optional[int] = ..., within: _Optional[float] = ...) -> None: ...
+    top: int
+    def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ..., kept: _Optional[int] = ..., within: _Optional[float] = ..., top: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest")
