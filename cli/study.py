@@ -67,9 +67,7 @@ def compare(
     seeds: Seeds = 5,
     target: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, max=1.0, help="Also say when this personal accuracy was reached: 0.9."
-        ),
+        typer.Option(min=0.0, help="Also say when this personal accuracy, or error, was reached."),
     ] = None,
     changes: Changes = None,
     data: Data = None,
