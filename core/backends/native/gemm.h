@@ -277,7 +277,7 @@ DL_FUNCTION void dl_gemm_turned(int64_t m, int64_t n, int64_t k, const float *a,
 #define DL_CACHE 262144 /* numbers that stay in the second cache */
 /* Rows of a B that is not packed and too large for the cache, gone through at a time: no more than there are pages that
  * the processor knows of at once, since each may lie in one of its own. */
-#define DL_DIRECT 64
+#define DL_DIRECT 32
 DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
                               int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
   const dl_rows rows = {a, m, 0, am, 1, k, 0, ak};
