@@ -50,7 +50,7 @@ DL_INLINE void dl_tile(const int rows, const int vectors, const _Bool near, cons
       dl_vf w[2];
       DL_UNROLL for (int v = 0; v < vectors; v++) {
         w[v] = dl_load(b + v * DL_LANES);
-        DL_PREFETCH(b + ahead + v * DL_LANES);
+        if (ahead) DL_PREFETCH(b + ahead + v * DL_LANES);
       }
       DL_UNROLL for (int r = 0; r < rows; r++) {
         const dl_vf x = p[r][at] - (dl_vf){0};
