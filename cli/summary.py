@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..simulations.measures import Measure, measure_of
-from ..simulations.svg import duration
+from ..simulations.svg import duration, size
 
 Report = Mapping[str, Any]
 #: Room for the name of a row.
@@ -51,8 +51,23 @@ def _run(report: Report) -> list[str]:
     lines.append(
         f"  {summary['harmed']} of {summary['evaluated']} devices {verb} worse with their own model"
     )
+    lines += _asked(summary, measure)
     if summary["refused"]:
         lines.append(f"  {summary['refused']} updates were refused: they were not finite")
+    return lines
+
+
+def _asked(summary: Report, measure: Measure) -> list[str]:
+    """What only some scenarios ask for: local steps, and when a target was reached."""
+    lines = []
+    if adapted := summary.get("adaptation"):
+        pairs = zip(adapted["steps"], adapted["query"], strict=True)
+        told = ", ".join(f"{measure.show(value)} after {count}" for count, value in pairs)
+        lines.append(f"  by local steps: {told}")
+    if target := summary.get("target"):
+        when = "never" if target["round"] is None else f"after {target['round']} rounds"
+        sent = "" if target["round"] is None else f", {size(target['bytes_up'])} sent by devices"
+        lines.append(f"  {measure.show(target['target'])} was reached {when}{sent}")
     return lines
 
 

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from delian.cli.summary import summary_text
 from delian.core.errors import DelianError
 from delian.simulations import adapting, comparison
 from delian.simulations.measures import ACCURACY, SQUARED_ERROR
@@ -137,3 +138,11 @@ def test_a_comparison_shows_the_steps_of_those_who_have_them(stepped) -> None:
 def test_steps_that_do_not_rise_are_refused(steps: str) -> None:
     with pytest.raises(DelianError, match=r"evaluation\.steps|rise|greater"):
         override(load("digits"), [f"evaluation.steps={steps}"])
+
+
+def test_the_terminal_s_last_lines_say_the_same(stepped, tmp_path) -> None:
+    text = summary_text(build_report(stepped), tmp_path / "report.html")
+    assert "by local steps: " in text and text.count(" after 10") == 1
+    assert "20.0% was reached after 2 rounds, " in text
+    plain = dataclasses.replace(stepped, scenario=override(load("digits"), SMALL))
+    assert "by local steps" not in summary_text(build_report(plain), tmp_path / "report.html")
