@@ -15,6 +15,11 @@
 #else
 #define DL_MR 4
 #endif
+#if DL_MR > 8
+#define DL_POINTERS 8 /* rows of a tile in a longer row of tiles: more pointers than that do not fit in registers */
+#else
+#define DL_POINTERS DL_MR
+#endif
 #define DL_NR (2 * DL_LANES)
 #ifndef DL_KC
 #define DL_KC 512 /* steps of k a panel: 64 KiB with 16 lanes, in the second cache */
@@ -118,8 +123,8 @@ typedef struct {
 /* The rows from m0 on, of which `left` are left. They are split evenly (5 + 5, not 6 + 4), but whole tiles where these
  * go by one pointer. */
 DL_INLINE void dl_rows_from(dl_block *block, const dl_rows *a, int64_t m0, int64_t left) {
-  const int64_t blocks = (left + DL_MR - 1) / DL_MR;
   const _Bool near = a->row_step == 1 && left >= DL_MR;
+  const int64_t most = left <= DL_MR ? DL_MR : DL_POINTERS, blocks = (left + most - 1) / most;
   const int rows = near ? DL_MR : (int)((left + blocks - 1) / blocks);
   int64_t in_line = m0 % a->row_split;
   const float *line = a->data + m0 / a->row_split * a->row_jump;
