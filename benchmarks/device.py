@@ -38,8 +38,8 @@ from delian.device.limits import WorkerSettings
 BATCH, STEPS, WAYS = 10, 2, 5
 ROWS = 25  # of which a fifth is held back to judge by
 HELD_BACK = 0.2
-#: Processor seconds and MB (10^6 bytes) that the process may take.
-TARGET_CPU_S, TARGET_RSS_MB = 0.3, 45.0
+#: Processor seconds and MiB that the process may take.
+TARGET_CPU_S, TARGET_RSS_MIB = 0.3, 45.0
 
 
 def omniglot() -> Bundle:
@@ -66,7 +66,7 @@ def omniglot() -> Bundle:
 
 
 def measure(folder: Path, bundle: Bundle, artifacts: tuple[str, ...]) -> dict[str, float]:
-    """One process from its start to its answer: processor seconds, seconds, peak MB."""
+    """One process from its start to its answer: processor seconds, seconds, peak MiB."""
     ring = bundle.manifest.ring
     settings = WorkerSettings(
         data=DataSettings(source=str(folder / "rows.npz"), query_fraction=HELD_BACK),
@@ -106,18 +106,18 @@ def _taken(pid: int) -> dict[str, float]:
     ticks = sum(map(int, fields[11:15]))
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
-            peak = int(line.split()[1]) * 1024 / 1e6
-    return {"cpu_s": ticks / os.sysconf("SC_CLK_TCK"), "rss_mb": peak}
+            peak = int(line.split()[1]) / 1024
+    return {"cpu_s": ticks / os.sysconf("SC_CLK_TCK"), "rss_mib": peak}
 
 
 def best(runs: list[dict[str, float]]) -> dict[str, Any]:
     """The least times, and the largest memory."""
-    cpu, peak = min(r["cpu_s"] for r in runs), max(r["rss_mb"] for r in runs)
+    cpu, peak = min(r["cpu_s"] for r in runs), max(r["rss_mib"] for r in runs)
     return {
         "cpu_s": cpu,
         "wall_s": min(r["wall_s"] for r in runs),
-        "rss_mb": peak,
-        "reached": cpu <= TARGET_CPU_S and peak <= TARGET_RSS_MB,
+        "rss_mib": peak,
+        "reached": cpu <= TARGET_CPU_S and peak <= TARGET_RSS_MIB,
     }
 
 
@@ -144,14 +144,14 @@ def main() -> None:
             for way, artifacts in ways.items():
                 runs[way].append(measure(folder, bundle, artifacts))
     result = {
-        "target": {"cpu_s": TARGET_CPU_S, "rss_mb": TARGET_RSS_MB},
+        "target": {"cpu_s": TARGET_CPU_S, "rss_mib": TARGET_RSS_MIB},
         "load": os.getloadavg()[0],
         "ways": {way: best(found) for way, found in runs.items()},
     }
     if options.json:
         print(json.dumps(result, indent=2))
         return
-    print(f"target: {TARGET_CPU_S} CPU-s, {TARGET_RSS_MB} MB; load {result['load']:.1f}")
+    print(f"target: {TARGET_CPU_S} CPU-s, {TARGET_RSS_MIB} MiB; load {result['load']:.1f}")
     for way, found in result["ways"].items():
         print("  ".join([f"{way:<12}", *(f"{k} {v:.3g}" for k, v in found.items())]))
 

@@ -25,8 +25,9 @@ from .tuning import CHOICES, FLAGS, Tuning
 
 #: A variant is taken when it needs less than this share of the best one's time.
 _BETTER = 0.985
-#: Turns that a variant and the best so far take; fewer when a call is long.
-_TURNS = 7
+#: Turns that a variant and the best so far take; fewer when a call is long. The least of many
+#: short calls says something on a busy machine too.
+_TURNS = 60
 #: The share of the whole time that one variant's turns may take.
 _SHARE = 0.08
 #: How far a variant's results may be from the untuned program's, of the largest number in them.

@@ -1,0 +1,65 @@
+"""A device with an artifact compiles nothing; one that does not fit costs it no training."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import numpy as np
+import pytest
+from delian.core.backends.native import artifact, toolchain
+from delian.core.backends.native.build import build_for
+from delian.core.backends.native.targets import find_target
+from delian.core.data.sources import DataSettings
+from delian.core.ports import Outcome
+from delian.device.limits import WorkerSettings
+from delian.device.runner import WorkerRunner
+
+
+@pytest.fixture
+def built(small_bundle, tmp_path):
+    if toolchain.find() is None:
+        pytest.skip("no C compiler here")
+    path = tmp_path / "small.dlo"
+    path.write_bytes(build_for(small_bundle, find_target("native")).content)
+    return path
+
+
+def trained(blobs, npz_file, artifacts):
+    """The outcome of a job in a training process."""
+    settings = WorkerSettings(
+        data=DataSettings(str(npz_file)), artifacts=tuple(map(str, artifacts))
+    )
+
+    async def once():
+        runner = WorkerRunner(settings, blobs.path)
+        try:
+            return await runner.run(blobs.program())
+        finally:
+            await runner.close()
+
+    outcome = asyncio.run(asyncio.wait_for(once(), 120))
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def test_a_device_with_an_artifact_compiles_nothing(blobs, npz_file, built, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("DELIAN_CACHE", str(cache))
+    here = trained(blobs, npz_file, [built])
+    assert not cache.exists()
+    compiled = trained(blobs, npz_file, [])
+    assert list(cache.glob("native/*.so"))
+    np.testing.assert_array_equal(here.vector, compiled.vector)
+
+
+def test_an_artifact_for_another_machine_is_left_out(blobs, npz_file, built, tmp_path, monkeypatch):
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path / "cache"))
+    facts = dataclasses.replace(artifact.read(built), machine="vax")
+    built.write_bytes(artifact.sealed(b"never opened", facts))
+    assert trained(blobs, npz_file, [built]).finite
+
+
+def test_settings_with_artifacts_go_to_the_training_process_whole():
+    settings = WorkerSettings(artifacts=("a.dlo", "b.dlo"))
+    assert WorkerSettings.from_json(settings.to_json()) == settings
