@@ -1,4 +1,5 @@
-"""Omniglot's archives as they are published: images_background.zip and images_evaluation.zip.
+"""Omniglot's archives as they are published: images_background.zip and images_evaluation.zip, or
+the two small background sets, images_background_small1.zip and images_background_small2.zip.
 
 A drawing is `images_background/ALPHABET/characterNN/NNNN_DD.png`, 105 x 105 in black and white, DD
 the drawer from 01. It is scaled to 28 x 28, each pixel the mean of what it covers, ink high, as
@@ -23,6 +24,8 @@ from . import png
 from .files import BROKEN, require_file
 
 ARCHIVES = ("images_background.zip", "images_evaluation.zip")
+#: Parts of the first, which it holds whole; some alphabets are in both.
+SMALL = ("images_background_small1.zip", "images_background_small2.zip")
 #: A drawing has some 150 bytes; the archives have 32,460 of them.
 DRAWING_BYTES_MAX = 64 << 10
 DRAWINGS_MAX = 200_000
@@ -43,7 +46,8 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     in the order of their names, those of the evaluation set after the others. Raises DelianError.
     """
     if path.is_dir():
-        archives = [path / name for name in ARCHIVES if (path / name).is_file()]
+        whole, small = ([path / n for n in s if (path / n).is_file()] for s in (ARCHIVES, SMALL))
+        archives = whole or small
         if not archives:
             raise DelianError(f"{path} has no {' and no '.join(ARCHIVES)}", _HINT)
     else:
@@ -52,14 +56,17 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     images: list[NDArray[np.uint8]] = []
     places: list[tuple[int, int, int]] = []
     names: list[str] = []
-    characters: dict[tuple[str, str, str], int] = {}
+    characters: dict[tuple[str, str], int] = {}
     for archive in archives:
+        known = frozenset(places)
         for (alphabet, character, drawer), image in _drawings(archive):
             if alphabet not in names:
                 names.append(alphabet)
-            one = characters.setdefault((archive.name, alphabet, character), len(characters))
-            places.append((names.index(alphabet), one, drawer))
-            images.append(image)
+            one = characters.setdefault((alphabet, character), len(characters))
+            place = names.index(alphabet), one, drawer
+            if place not in known:
+                places.append(place)
+                images.append(image)
     alphabets, numbers, drawers = np.array(places, np.int64).T
     return {
         "image": np.stack(images),

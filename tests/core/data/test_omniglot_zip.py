@@ -107,6 +107,17 @@ def test_both_archives_are_one_federation_with_the_evaluation_set_held_out(tmp_p
     assert len(one.devices) == 2
 
 
+def test_an_alphabet_that_is_in_both_small_sets_is_there_once(tmp_path: Path) -> None:
+    for number, names in ((1, ("Greek", "Latin")), (2, ("Latin", "Korean"))):
+        top = f"images_background_small{number}"
+        write(tmp_path / f"{top}.zip", alphabets(names, top))
+    arrays = omniglot_zip.read(tmp_path)
+    assert arrays["alphabet_names"].tolist() == ["Greek", "Latin", "Korean"]
+    assert len(arrays["image"]) == 3 * 5 * 2 and arrays["character"].max() == 14
+    write(tmp_path / "images_background.zip", alphabets(("Tagalog",), "images_background"))
+    assert omniglot_zip.read(tmp_path)["alphabet_names"].tolist() == ["Tagalog"]
+
+
 def test_a_drawing_keeps_its_ink_and_its_place(tmp_path: Path) -> None:
     path = write(tmp_path / "a.zip", {name_of("A", 1, 1): png_of(drawing(45))})
     (image,) = omniglot_zip.read(path)["image"]
