@@ -83,7 +83,53 @@ def _add(r: Rewriter, op: Op) -> Value | None:
         return r("sub", x, minus.operands[0])
     if minus := r.origin(x, "neg"):
         return r("sub", y, minus.operands[0])
-    return _add_scattered(r, x, y) or _add_scattered(r, y, x) or _integer_chain(r, op)
+    return (
+        _add_scattered(r, x, y)
+        or _add_scattered(r, y, x)
+        or _add_padded(r, x, y)
+        or _add_padded(r, y, x)
+        or _integer_chain(r, op)
+    )
+
+
+def _add_padded(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """pad(a) + pad(b) => pad(concat(a, b)) where each lies on zeros of the other and they meet: the
+    cotangents of neighbouring slices.
+    """
+    pads = [r.origin(v, "pad") for v in (x, y)]
+    if any(p is None or not r.is_splat(p.operands[1], 0) for p in pads):
+        return None
+    first, second = (p for p in pads if p is not None)
+    a, b = first.operands[0], second.operands[0]
+    rows = list(zip(a.shape, b.shape, first.attrs["low"], second.attrs["low"], strict=True))
+    apart = [d for d, (n, m, at, other) in enumerate(rows) if (n, at) != (m, other)]
+    if len(apart) != 1 or any(first.attrs["interior"]) or any(second.attrs["interior"]):
+        return None
+    (axis,) = apart
+    size, _, at, other = rows[axis]
+    if size == 0 or b.shape[axis] == 0 or at < 0 or at + size != other:
+        return None
+    pieces = (*_pieces(r, a, axis), *_pieces(r, b, axis))
+    joined = r("concat", *pieces, axis=axis)
+    high = tuple(
+        n - at - m for n, at, m in zip(x.shape, first.attrs["low"], joined.shape, strict=True)
+    )
+    if any(n < 0 for n in high):
+        return None
+    return r(
+        "pad",
+        joined,
+        first.operands[1],
+        low=first.attrs["low"],
+        high=high,
+        interior=(0,) * len(high),
+    )
+
+
+def _pieces(r: Rewriter, value: Value, axis: int) -> tuple[Value, ...]:
+    """What a value is concatenated of along an axis."""
+    made = r.origin(value, "concat")
+    return made.operands if made is not None and made.attrs["axis"] == axis else (value,)
 
 
 def _add_scattered(r: Rewriter, x: Value, y: Value) -> Value | None:

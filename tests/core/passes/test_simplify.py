@@ -44,6 +44,26 @@ M = "(%0: f32[2,3]) -> (f32[3,2])"
         (X, ONE + "%1: f32[3] = div(%0, %8)\n return %1", "return %0"),
         (X, ONE + "%1: f32[3] = pow(%0, %8)\n return %1", "return %0"),
         (X, "%1: f32[3] = neg(%0)\n %2: f32[3] = neg(%1)\n return %2", "return %0"),
+        (  # neighbouring slices' cotangents, in any order, with nothing around them
+            "(%0: f32[2,1], %1: f32[2,3], %2: f32[2,2]) -> (f32[2,6])",
+            "%7: f32[] = constant() {value=f32[](0.0)}\n"
+            "%3: f32[2,6] = pad(%2, %7) {low=[0, 4], high=[0, 0], interior=[0, 0]}\n"
+            "%4: f32[2,6] = pad(%0, %7) {low=[0, 0], high=[0, 5], interior=[0, 0]}\n"
+            "%5: f32[2,6] = pad(%1, %7) {low=[0, 1], high=[0, 2], interior=[0, 0]}\n"
+            "%6: f32[2,6] = add(%3, %5)\n %8: f32[2,6] = add(%6, %4)\n return %8",
+            "%3: f32[2,6] = concat(%0, %1, %2) {axis=1}\n return %3",
+        ),
+        (  # with a gap between them they stay
+            "(%0: f32[1], %1: f32[1]) -> (f32[4])",
+            "%2: f32[] = constant() {value=f32[](0.0)}\n"
+            "%3: f32[4] = pad(%0, %2) {low=[0], high=[3], interior=[0]}\n"
+            "%4: f32[4] = pad(%1, %2) {low=[2], high=[1], interior=[0]}\n"
+            "%5: f32[4] = add(%3, %4)\n return %5",
+            "%2: f32[] = constant() {value=f32[](0.0)}\n"
+            "%3: f32[4] = pad(%0, %2) {low=[0], high=[3], interior=[0]}\n"
+            "%4: f32[4] = pad(%1, %2) {low=[2], high=[1], interior=[0]}\n"
+            "%5: f32[4] = add(%3, %4)\n return %5",
+        ),
         (
             X,
             "%1: f32[3] = neg(%0)\n %2: f32[3] = abs(%0)\n %3: f32[3] = add(%1, %2)\n return %3",
