@@ -34,6 +34,8 @@ from delian.core.runtime import Runtime
 GOALS = {"drop": 1.0, "size": 3.0, "speed": 1.0}
 CALIBRATION_ROWS = 256
 TURNS = 400
+#: Of gradient descent, on batches of twenty, in one call of a bundle's `personalise`.
+STEPS = 200
 
 
 @dataclass
@@ -92,13 +94,13 @@ def omniglot(path: Path, classes: int = 20) -> tuple[Array, Array, int]:
 
 
 def trained(
-    init: Callable[[Any], Any], x: Array, y: Array, cut: int, scale: float, passes: int, batch: int
+    init: Callable[[Any], Any], x: Array, y: Array, cut: int, scale: float, calls: int, batch: int
 ) -> tuple[Any, Array]:
     """A bundle whose `infer` takes `batch` rows, and a model trained on the first rows."""
     data = SampleSet(x, y, np.array(cut, np.int64), np.array(len(x) - cut, np.int64))
     made = build(
         Classification("quantised", init, Samples(20, scale)),
-        learn.FedAvg(local=nn.adam(1e-3)),
+        learn.FedAvg(personal_steps=STEPS, personal_learning_rate=0.1),
         data,
         example=TensorType(DType.F32, (batch, *x.shape[1:])),
         clip=1e3,
@@ -107,7 +109,7 @@ def trained(
         seed=0,
     )
     runtime, state = Runtime(made), made.weights
-    for k in range(passes):
+    for k in range(calls):
         state = runtime.personalise(state, data, random.key(k))
     return made, state
 
@@ -130,10 +132,10 @@ def fastest(runs: list[Callable[[], Any]]) -> list[float]:
 
 
 def measure(
-    name: str, batch: int, init: Any, data: tuple[Array, Array, int], scale: float, passes: int
+    name: str, batch: int, init: Any, data: tuple[Array, Array, int], scale: float, calls: int
 ) -> list[Result]:
     x, y, cut = data
-    made, model = trained(init, x, y, cut, scale, passes, batch)
+    made, model = trained(init, x, y, cut, scale, calls, batch)
     before, empty = Runtime(made), np.empty(0, np.float32)
     rows = x[:batch]
     whole = accuracy(before, model, x[cut:], y[cut:])
@@ -180,15 +182,15 @@ def main() -> None:
         flat = (x.reshape(len(x), 64), y, cut)
         deep = (x[..., None], y, cut)
         results += measure(
-            "digits-mlp", batch, lambda k: nn.Mlp.init(k, 64, (256, 128), 10), flat, 1 / 16, 20
+            "digits-mlp", batch, lambda k: nn.Mlp.init(k, 64, (256, 128), 10), flat, 1 / 16, 6
         )
         results += measure(
-            "digits-cnn", batch, lambda k: nn.FedAvgCnn.init(k, 8, 8, 1, 10), deep, 1 / 16, 15
+            "digits-cnn", batch, lambda k: nn.FedAvgCnn.init(k, 8, 8, 1, 10), deep, 1 / 16, 5
         )
         tall = (images[0][..., None], images[1], images[2])
         name = "omniglot-cnn" if given.omniglot else "patterns-cnn"
         results += measure(
-            name, batch, lambda k: nn.FedAvgCnn.init(k, 28, 28, 1, 20), tall, 1 / 255, 25
+            name, batch, lambda k: nn.FedAvgCnn.init(k, 28, 28, 1, 20), tall, 1 / 255, 4
         )
     chosen = [r for r in results if r.method == "mse"]
     targets = {

@@ -160,7 +160,8 @@ def test_a_profile_is_the_same_bits_as_the_reference() -> None:
     b = Builder([TensorType.of(x), TensorType.of(y)])
     attrs = {"contract_a": (1,), "contract_b": (0,), "batch_a": (), "batch_b": ()}
     product = b.emit("dot", b.params, attrs)[0]
-    function = as_function(b.finish([product, b("tanh", product)]))
+    root = b("sqrt", b("abs", product))
+    function = as_function(b.finish([product, b("tanh", product), root, b("div", root, product)]))
     found = compile_function(function, "torch:cpu", "reproducible")(x, y)
     expected = compile_function(function, "reference", "reproducible")(x, y)
     assert [f.tobytes() for f in found] == [e.tobytes() for e in expected]
