@@ -130,7 +130,7 @@ def _compiler() -> Iterator[Finding]:
     from . import checks
 
     if found := toolchain.find():
-        yield checks.ok("compiler", f"{found.name}: {found.identity.partition(' -')[0]}")
+        yield checks.ok("compiler", f"{found.name}: {found.version}")
     else:
         todo = "pip install 'delian[compile]'"
         yield checks.warning("compiler", "none: programs run on NumPy, slowly", todo)

@@ -4,24 +4,25 @@
 typedef struct {
   size_t size; /* of the block with its head */
   size_t taken;
-} dl_block;
+} dl_static_block;
 static union {
-  dl_block first;
+  dl_static_block first;
   char bytes[DL_LIST_BYTES < 64 ? 64 : DL_LIST_BYTES];
 } dl_static_heap;
 
 DL_FUNCTION void *dl_static_take(size_t size) {
-  char *const end = dl_static_heap.bytes + sizeof dl_static_heap.bytes / sizeof(dl_block) * sizeof(dl_block);
+  const size_t blocks = sizeof dl_static_heap.bytes / sizeof(dl_static_block);
+  char *const end = dl_static_heap.bytes + blocks * sizeof(dl_static_block);
   if (size > sizeof dl_static_heap.bytes) return 0;
-  const size_t wanted = (size + 2 * sizeof(dl_block) - 1) / sizeof(dl_block) * sizeof(dl_block);
+  const size_t wanted = (size + 2 * sizeof(dl_static_block) - 1) / sizeof(dl_static_block) * sizeof(dl_static_block);
   if (!dl_static_heap.first.size) dl_static_heap.first.size = (size_t)(end - dl_static_heap.bytes);
   for (char *at = dl_static_heap.bytes; at < end;) {
-    dl_block *const b = (dl_block *)(void *)at;
-    while (!b->taken && at + b->size < end && !((dl_block *)(void *)(at + b->size))->taken)
-      b->size += ((dl_block *)(void *)(at + b->size))->size;
+    dl_static_block *const b = (dl_static_block *)(void *)at;
+    while (!b->taken && at + b->size < end && !((dl_static_block *)(void *)(at + b->size))->taken)
+      b->size += ((dl_static_block *)(void *)(at + b->size))->size;
     if (!b->taken && b->size >= wanted) {
       if (b->size > wanted) {
-        dl_block *const rest = (dl_block *)(void *)(at + wanted);
+        dl_static_block *const rest = (dl_static_block *)(void *)(at + wanted);
         rest->size = b->size - wanted;
         rest->taken = 0;
       }
@@ -35,5 +36,5 @@ DL_FUNCTION void *dl_static_take(size_t size) {
 }
 
 DL_FUNCTION void dl_static_give(void *p) {
-  if (p) ((dl_block *)p - 1)->taken = 0;
+  if (p) ((dl_static_block *)p - 1)->taken = 0;
 }
