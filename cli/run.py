@@ -97,7 +97,7 @@ def submit(
     Updates are masked (secure aggregation) unless --plain is given: edges and the coordinator then
     read sums alone. The scenario's [privacy] table, or --plan secure.cohort_min=20, says how.
     """
-    message, built = _prepare(scenario, bundle, model, settings or [], data)
+    message, built = _prepare(scenario, bundle, model, settings or [], data, plain)
     _mask(message, plain, helper or [])
     _change(message, plan or [])
     if name is not None:
@@ -331,6 +331,7 @@ def _prepare(
     model: Path | None,
     settings: Sequence[str],
     data: Path | None,
+    plain: bool,
 ) -> tuple[PlanMessage, Bundle]:
     """A plan without its blobs, and the bundle with its weights."""
     from ..core.wire.operator_pb2 import PlanMessage
@@ -350,7 +351,7 @@ def _prepare(
         message = PlanMessage(name=bundle.stem[:128])
     else:
         assert scenario is not None
-        message, built = _of_scenario(scenario, model, settings, data)
+        message, built = _of_scenario(scenario, model, settings, data, plain)
     manifest = built.manifest
     kept, top = message.ring.kept, message.ring.top  # of the run, and not of the programs
     message.ring.CopyFrom(manifest.ring.message())
@@ -382,7 +383,7 @@ def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
 
 
 def _of_scenario(
-    source: str, model: Path | None, settings: Sequence[str], data: Path | None
+    source: str, model: Path | None, settings: Sequence[str], data: Path | None, plain: bool
 ) -> tuple[PlanMessage, Bundle]:
     from dataclasses import replace
 
@@ -400,7 +401,8 @@ def _of_scenario(
         ]
     chosen = override(chosen, settings)
     stage = Stage(chosen, None, data, "reference", lambda event: None)
-    message = stage.plan(stage.runtime.ring, masked=True).message(BlobRef(), BlobRef(), chosen.seed)
+    plan = stage.plan(stage.runtime.ring, masked=not plain)
+    message = plan.message(BlobRef(), BlobRef(), chosen.seed)
     message.name = chosen.name
     # How many devices there are is the fleet's own affair, and when they come back as well.
     message.ClearField("pool_min")

@@ -93,11 +93,6 @@ class Chain:
         return next((stage for stage in self.stages if stage.group == group), None)
 
     @property
-    def aggregate(self) -> Stage:
-        """What leaves one update of many."""
-        return next(stage for stage in self.stages if stage.group in AGGREGATES)
-
-    @property
     def central(self) -> bool:
         """Whether it is the coordinator who adds the noise."""
         groups = [stage.group for stage in self.stages]

@@ -63,6 +63,9 @@ SERVERS: Mapping[str, Callable[[float], Optimizer]] = {
 _ONE = np.float32(1.0)
 
 
+STALENESS_MAX = 1_000  # models
+
+
 class Update(NamedTuple):
     """numbers: f32[D], or as long as a rotation makes it. factor: f32[], multiplied when it is
     rounded, so that nothing is rounded twice.
@@ -129,7 +132,7 @@ class _Named:
 
 
 def _between(stage: str, what: str, value: float, low: float, high: float) -> None:
-    if not low < value <= high:
+    if not (low < value <= high and value < math.inf):
         raise DelianError(f"{stage}: {what} is {value:g}", f"above {low:g}, at most {high:g}")
 
 
@@ -338,6 +341,9 @@ class FedBuff(_Named):
     staleness_max: int = 20
     group = "fedbuff"
     where, takes, gives = "edges add, the cloud divides", "elements or sums", "mean"
+
+    def __post_init__(self) -> None:
+        _between("fedbuff", "staleness_max", self.staleness_max, 0, STALENESS_MAX)
 
     def apply(self, value: list[Vector], state: Any, turn: Turn) -> tuple[Floats, Any]:
         by_age: dict[int, list[Vector]] = {}

@@ -94,6 +94,15 @@ def test_a_run_from_its_submission_to_its_exported_model(ask, tmp_path):
     assert ask("model", "show", made["weights"]["digest"])["weights"] == made["weights"]
 
 
+def test_a_run_is_composed_in_one_line(ask):
+    text = "chain=top_k(0.5) | clip(2) | quantise(16) | mean"
+    number = ask("run", "submit", "synthetic-mlp", "--plain", "--set", text)["run"]
+    shown = ask("run", "show", number)
+    assert shown["chain"].endswith(" | clip(norm=2) | quantise(bits=16) | mean")
+    assert shown["plan"]["ring"]["top"] > 0
+    assert ask("run", "cancel", number)["phase"] == "cancelled"
+
+
 def test_the_fleet_is_listed(ask):
     nodes = ask("fleet", "ls")["nodes"]
     assert [(n["node"]["tier"], n["node"]["number"]) for n in nodes] == [("node_edge", 0)]
@@ -112,6 +121,7 @@ def test_the_fleet_is_listed(ask):
         (("run", "submit"), "what should be trained?"),
         (("run", "submit", "synthetic-mlp", "--plan", "rounds=0"), "plan.rounds"),
         (("run", "submit", "synthetic-mlp"), "submit the run with --plain"),
+        (("run", "submit", "synthetic-mlp", "--set", "privacy.top=0.1"), "top_k with mask"),
         (("run", "submit", "synthetic-mlp", "--plan", "speed=0"), "--plan speed=0"),
         (("run", "submit", "synthetic-mlp", "--plan", "cohort=many"), "--plan cohort=many"),
         (("model", "show", "99/1"), "there is no model"),

@@ -30,7 +30,7 @@ from delian.core.identity import certificates, manifest, relayed, tokens
 from delian.core.identity.artifact_keys import Seen
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet, chains
 from delian.core.learn.build import build
 from delian.core.net import seal, topics
 from delian.core.nn import Mlp, sgd
@@ -50,6 +50,8 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
+from delian.core.privacy import sparse
+from delian.core.privacy.ring import RingPlan
 from delian.core.streams import Streams
 from delian.core.verify import verify
 from delian.core.wire import (
@@ -72,6 +74,7 @@ BODY_BYTES_MAX = 1 << 16
 DEVICE, EDGE = Node(Tier.DEVICE, 1), Node(Tier.EDGE, 1)
 DIGEST = bytes(range(32))
 DIMENSION = 3
+SPARSE = RingPlan(1.0, 4, 6, top=2)
 
 
 @dataclass(frozen=True)
@@ -442,6 +445,14 @@ DECODERS: Mapping[str, Decoder] = {
     "journal": Decoder(_read_segment, _segments),
     "frame": Decoder(_read_frame, lambda: [frames.pack({"a": 1}, 3) + b"abc"]),
     "program": Decoder(_read_program, lambda: [ir_codec.encode_function(parse_function(PROGRAM))]),
+    "chain": Decoder(
+        lambda data: chains.read(data.decode("utf-8", "replace")),
+        lambda: [b"clip(norm=2) | quantise(8) | mask(cohorts=3) | median(0.3) | server(adam, 0.1)"],
+    ),
+    "sparse upload": Decoder(
+        lambda data: sparse.received(data, SPARSE),
+        lambda: [sparse.sent(np.array([0, 5, 0, 9, 0, 1, 3], np.uint32), SPARSE)],
+    ),
     "text": Decoder(_read_text, lambda: [PROGRAM.encode()]),
     "bundle": Decoder(bundle.parse, lambda: [_bundle()]),
     "topic": Decoder(
