@@ -10,10 +10,10 @@ process has one processor, so no engine can use another. Where torch or jax is n
 columns are absent.
 
 Beside the times: the machine's peak, by multiply-adds in registers compiled as the product's own
-programs are, and the share of it that products and convolutions of a step reach; what compilation
-costs with an empty cache; the artifact, the arena against the sum of all tensors; and how many
-products plain loops compute. --json ends in `targets`, each with its goal, what was measured, and
-whether it was met. Progress goes to stderr.
+programs are, and the share of it that products and convolutions of a step reach, and convolutions
+alone, timed step by step; what compilation costs with an empty cache; the artifact, the arena
+against the sum of all tensors; and how many products plain loops compute. --json ends in `targets`,
+each with its goal, what was measured, and whether it was met. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from typing import Any
 TOLERANCE = 1e-3
 STEPS_CHECKED = 3
 ROUNDS_MIN = 5
+CALLS_TIMED = 10
 COMPILE_S_MAX = 2.0
 ARTIFACT_BYTES_MAX = 100_000
 CONVOLUTIONS_PEAK_MIN = 0.65
@@ -145,6 +146,15 @@ def agrees(errors: Mapping[str, Mapping[str, float]]) -> bool:
     return losses and min(e["parameters"] for e in errors.values()) <= TOLERANCE
 
 
+def convolutions_gflops(function: Any, leaves: Any, data: Any) -> float:
+    """The speed of a step's convolutions alone, forward and both gradients."""
+    from delian.core.backends.native.timing import time_steps
+
+    steps = time_steps(function, [*leaves, *data], CALLS_TIMED)
+    found = [s for s in steps if any(o.startswith("conv") and o != "convert" for o in s.operations)]
+    return sum(s.flops * s.runs for s in found) / sum(s.seconds for s in found) / 1e9
+
+
 def take_turns(
     runs: Mapping[str, Callable[[], None]], seconds: float
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
@@ -202,6 +212,9 @@ def measure(name: str, batch: int, options: Any, found: Mapping[str, str], peak:
         "tensor_bytes": report.tensor_bytes,
         "fallbacks": plain_products(built.function.body),
     }
+    if name in CONVOLUTIONAL:
+        rate = convolutions_gflops(built.function, runs["delian"].leaves, runs["delian"].data)
+        row["convolutions_of_peak"] = rate / peak.gflops
     own = row["engines"]["delian"]["ms_min"]
     for times in row["engines"].values():
         times["of_peak"] = flops / (times["ms_min"] * 1e6) / (peak.gflops * options.threads)
@@ -258,6 +271,9 @@ def table(rows: list[Any]) -> str:
                 line += f"{row['arena_bytes'] / 1e6:10.2f}{row['tensor_bytes'] / 1e6:7.1f}"
             lines.append(line)
             label = ""
+        if "convolutions_of_peak" in row:
+            share = 100 * row["convolutions_of_peak"]
+            lines.append(f"{'':16}{'convolutions alone':22}{'':18}{share:8.1f}")
     return "\n".join(lines)
 
 

@@ -73,6 +73,43 @@ def c(program: Program, args: Args = None, grad: Grad = 0) -> None:
     sys.stdout.write(text)
 
 
+@app.command("time")
+def time_(
+    program: Program,
+    args: Args = None,
+    grad: Grad = 0,
+    calls: Annotated[int, typer.Option("--calls", min=1, max=10_000, help="How often.")] = 10,
+    top: Annotated[int, typer.Option("--top", min=1, help="So many steps, the slowest.")] = 20,
+) -> None:
+    """Run a program natively on made-up numbers and show which steps take its time.
+
+    Its floats are drawn between 0 and 1, its integers are 0: loops that end by what they compute
+    may run longer or shorter than on real data.
+    """
+    import numpy as np
+
+    from ..core.backends.native.timing import time_steps
+    from ..core.ir import TensorType
+
+    function = _load(program, args or [], grad, Stage.simplify)
+    rng = np.random.default_rng(0)
+    arrays = []
+    for t in function.param_types:
+        if not isinstance(t, TensorType):
+            raise DelianError("a program that takes a list cannot be timed", _EXAMPLE)
+        made = rng.random(t.shape) if t.dtype.is_float else np.zeros(t.shape)
+        arrays.append(np.asarray(made).astype(t.dtype.numpy))
+    steps = time_steps(function, arrays, calls)
+    total = sum(s.seconds for s in steps) or 1.0
+    typer.echo(f"{1e6 * total:.1f} us a call, {len(steps)} steps")
+    typer.echo(f"{'us':>10}{'%':>7}{'runs':>7}{'GFLOP/s':>9}  step")
+    for s in sorted(steps, key=lambda s: -s.seconds)[:top]:
+        shape = ", ".join(map(str, s.shape))
+        text = f"{', '.join(dict.fromkeys(s.operations))} [{shape}] {' '.join(s.places[:2])}"
+        share = 100 * s.seconds / total
+        typer.echo(f"{1e6 * s.seconds:10.1f}{share:7.1f}{s.runs:7d}{s.gflops:9.1f}  {text}")
+
+
 @app.command("diff")
 def diff(
     a: Program,

@@ -51,6 +51,13 @@ def test_a_program_stands_beside_its_source_with_what_it_costs(model):
     assert lines[-1] == "# 4 operations, 72 FLOP a round, 100 B of results"
 
 
+def test_a_program_is_timed_step_by_step(model):
+    said = run("time", f"{model}:bent", "--grad", "1", "--calls", "2", *ARGS).stdout
+    first, head, *steps = said.splitlines()
+    assert first.endswith(f"{len(steps)} steps") and "GFLOP/s" in head
+    assert any("dot" in line and "model.py:9" in line for line in steps)
+
+
 def test_regions_are_listed_under_their_lines(model):
     said = run("show", f"{model}:roots", "--arg", "f32[3]").stdout
     assert said.index("while np.max") < said.index("cond(") < said.index("body(")

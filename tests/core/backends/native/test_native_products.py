@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core.backends.native.program import NativeProgram, compile_native
+from delian.core.backends.native.timing import time_steps
 from delian.core.backends.native.toolchain import Toolchain
 from delian.core.backends.reference import run_block
 from delian.core.ir import Block, Builder, DType, Function, TensorType
@@ -17,7 +18,7 @@ F32 = DType.F32
 SIZES = [
     *((1, 1, 1), (1, 1, 100), (1, 40, 33), (40, 1, 33), (13, 1, 1), (2, 3, 0), (6, 16, 3)),
     *((7, 17, 5), (12, 32, 20), (13, 33, 9), (24, 31, 7), (25, 64, 70), (50, 40, 600)),
-    *((30, 70, 1030), (100, 9, 10), (61, 200, 10), (33, 300, 40)),
+    *((30, 70, 1030), (100, 9, 10), (61, 200, 10), (33, 300, 40), (5, 530, 520)),
 ]
 LAYOUTS = ["nn", "nt", "tn", "tt"]
 
@@ -95,3 +96,52 @@ def test_batches_and_broadcast_operands(toolchain: Toolchain) -> None:
     program = compile_native({"f": function}, toolchain)["f"]
     for result, expected in zip(program(*args), run_block(block, args), strict=True):
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+#: How a step of descent may be written: W - rate g, W + rate g, with the factor on either side.
+DESCENTS = ("sub", "add", "turned add")
+DESCENT_SIZES = [(61, 200, 10), (30, 9, 33), (5, 70, 3), (784, 33, 90)]
+
+
+def descent(m: int, n: int, k: int, how: str) -> Function:
+    b = Builder([TensorType(F32, s) for s in ((m, n), (k, m), (k, n), ())])
+    w, x, y, rate = b.params
+    g = b("dot", x, y, contract_a=(0,), contract_b=(0,), batch_a=(), batch_b=())
+    factor = b("broadcast", rate, shape=(m, n), dims=())
+    step = b("mul", factor, g) if how == "turned add" else b("mul", g, factor)
+    new = b("sub", w, step) if how == "sub" else b("add", step, w)
+    return Function("f", b.finish([new]), ("w", "x", "y", "rate"), ("w",), frozenset([0]))
+
+
+@pytest.fixture(scope="module")
+def descents(toolchain: Toolchain) -> Mapping[str, NativeProgram]:
+    table = {f"{how} {size}": descent(*size, how) for how in DESCENTS for size in DESCENT_SIZES}
+    return compile_native(table, toolchain)
+
+
+@pytest.mark.parametrize("how", DESCENTS)
+@pytest.mark.parametrize("size", DESCENT_SIZES)
+def test_a_step_of_descent_goes_where_the_matrix_lies(
+    size: tuple[int, int, int], how: str, descents: Mapping[str, NativeProgram]
+) -> None:
+    program = descents[f"{how} {size}"]
+    params = program.function.body.params
+    rng = np.random.default_rng(size[0])
+    args = [np.asarray(rng.standard_normal(p.shape), np.float32) for p in params]
+    (expected,) = run_block(program.function.body, args)
+    (result,) = program(*args)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+    assert result is args[0]
+
+
+def test_steps_of_a_program_are_timed() -> None:
+    b = Builder([TensorType(F32, (8, 20)), TensorType(F32, (20, 30))])
+    x, w = b.params
+    y = b("dot", x, w, contract_a=(1,), contract_b=(0,), batch_a=(), batch_b=())
+    function = Function("f", b.finish([b("reduce_sum", y, axes=(0,))]), ("x", "w"), ("s",))
+    args = [np.ones(p.shape, np.float32) for p in function.body.params]
+    product, total = time_steps(function, args, calls=2)
+    assert product.operations == ("dot",) and total.operations == ("reduce_sum",)
+    assert product.is_product and not total.is_product
+    assert product.flops == 2 * 8 * 20 * 30 and product.runs == 1
+    assert product.seconds > 0 and product.gflops > 0
