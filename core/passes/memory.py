@@ -453,6 +453,9 @@ def _reads_in_place(schedule: Schedule, loop: Loop, base: Value, written: Value)
 
 
 def _overlap(a: list[Span], b: list[Span]) -> bool:
+    if len(a) == len(b) == 1:  # nearly always
+        (first,), (second,) = a, b
+        return first[0] <= second[1] and second[0] <= first[1]
     return any(s[0] <= t[1] and t[0] <= s[1] for s in a for t in b)
 
 
