@@ -276,17 +276,26 @@ DL_FUNCTION void dl_gemm_turned(int64_t m, int64_t n, int64_t k, const float *a,
 #define DL_THIN 8192
 #endif
 #define DL_PANELS 4
+#ifndef DL_SHORT
 #define DL_SHORT 64
+#endif
 #define DL_OUTER 65536
+#ifndef DL_TURNED
 #define DL_TURNED 32
+#endif
 #define DL_CACHE 262144 /* numbers that stay in the second cache */
 /* Rows of a B that is not packed and too large for the cache, gone through at a time: no more than there are pages that
  * the processor knows of at once, since each may lie in one of its own. */
+#ifndef DL_DIRECT
 #define DL_DIRECT 32
+#endif
+#ifndef DL_FEW
+#define DL_FEW 3 /* tiles of rows */
+#endif
 DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
                               int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
   const dl_rows rows = {a, m, 0, am, 1, k, 0, ak};
-  const _Bool few = m <= 3 * DL_MR; /* rows of C: packing B would cost as much as it saves */
+  const _Bool few = m <= DL_FEW * DL_MR; /* rows of C: packing B would cost as much as it saves */
   if (bk == 1 && bn != 1 && m <= DL_TURNED && k * m <= DL_OUTER && n >= DL_MR) {
     dl_gemm_turned(m, n, k, a, am, ak, b, bn, c, scratch);
     return;
@@ -315,12 +324,13 @@ DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, i
     }
     return;
   }
+  const int64_t steps = c->after ? k : DL_KC; /* what follows sees whole sums, also where KC was tuned */
   for (int64_t n0 = 0; n0 < n; n0 += DL_PANELS * DL_NR) {
     const int64_t end = n - n0 < DL_PANELS * DL_NR ? n : n0 + DL_PANELS * DL_NR;
-    for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DL_KC) {
+    for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += steps) {
       dl_rows part = rows;
       part.data += k0 * ak;
-      part.length = k - k0 < DL_KC ? k - k0 : DL_KC;
+      part.length = k - k0 < steps ? k - k0 : steps;
       dl_pack_all(part.length, end - n0, b + k0 * bk + n0 * bn, bk, bn, scratch);
       const float *panel = scratch;
       for (int64_t at = n0; at < end; at += DL_NR) {

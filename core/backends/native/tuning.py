@@ -24,15 +24,18 @@ from .toolchain import Toolchain, cache_folder
 
 _FILE_BYTES_MAX = 1 << 16
 
-#: What can be chosen, and the values to try; the headers say what each is. No size may be above
-#: its default where kernels.py reckons working memory with it: KC and THIN.
+#: What can be chosen, and the values to try; gemm.h says what each is. No size may be above its
+#: default where kernels.py reckons working memory with it: KC, THIN, SHORT and TURNED.
 CHOICES: dict[str, tuple[int, ...]] = {
     "DL_LANES": (8, 16),
     "DL_MR": (4, 6, 12),
     "DL_KC": (128, 192, 256, 384, 512),
     "DL_L1_FLOATS": (3072, 6144, 12288, 24576),
     "DL_THIN": (0, 2048, 8192),
-    "DL_FEW": (0, 1, 2, 4),
+    "DL_SHORT": (0, 64),
+    "DL_TURNED": (0, 32),
+    "DL_DIRECT": (16, 32, 64, 128),
+    "DL_FEW": (0, 1, 2, 3, 6),
 }
 #: Compiler flags to try; none changes what a program computes.
 FLAGS: tuple[str, ...] = ("-O3", "-funroll-loops", "-mprefer-vector-width=256")

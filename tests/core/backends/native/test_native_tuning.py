@@ -86,6 +86,31 @@ def test_another_compiler_or_program_has_a_tuning_of_its_own(toolchain: Toolchai
     assert "-O3" in tuning.applied(toolchain, ["none", "hash"]).flags
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", tuning.CHOICES)
+def test_every_choice_computes_the_same(toolchain: Toolchain, name: str) -> None:
+    """Products of many shapes, some followed by what their tiles go to."""
+    rng = np.random.default_rng(5)
+    for m, k, n in ((5, 300, 70), (40, 301, 33)):
+        types = [TensorType(DType.F32, s) for s in ((m, k), (k, n), (n,))]
+        b = Builder(types)
+        x, y, bias = b.params
+        z = b("dot", x, y, contract_a=(1,), contract_b=(0,), batch_a=(), batch_b=())
+        z = b("add", z, b("broadcast", bias, shape=(m, n), dims=(1,)))
+        w = b("dot", z, y, contract_a=(1,), contract_b=(1,), batch_a=(), batch_b=())
+        function = Function("products", b.finish([z, w]), ("x", "y", "bias"), ("z", "w"))
+        data = [rng.standard_normal(t.shape).astype(np.float32) for t in types]
+        plain = compile_native({"f": function}, toolchain)["f"](*data)
+        for value in tuning.CHOICES[name]:
+            tuning.write(
+                toolchain, content_hash(function), Tuning((f"-D{name}={value}",), 1.0, 1.0, 1)
+            )
+            tuned = compile_native({"f": function}, toolchain)["f"](*data)
+            for got, wanted in zip(tuned, plain, strict=True):
+                scale = float(np.abs(wanted).max())
+                np.testing.assert_allclose(got, wanted, atol=1e-5 * scale, err_msg=f"{value}")
+
+
 def test_a_search_keeps_the_best_so_far_when_it_is_interrupted(toolchain: Toolchain) -> None:
     function, told = product(), []
 
