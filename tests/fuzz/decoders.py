@@ -10,6 +10,7 @@ The state machines are decoders too: of a sequence of messages from peers that m
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from delian.cloud.machine import restore as restore_cloud
 from delian.cloud.plan import RunPlan
 from delian.cloud.state import CoordinatorState
 from delian.core import bundle
+from delian.core.backends.native import artifact
 from delian.core.errors import DelianError
 from delian.core.identity import certificates, manifest, relayed, tokens
 from delian.core.identity.artifact_keys import Seen
@@ -414,6 +416,16 @@ def _seen() -> bytes:
         return path.read_bytes()
 
 
+FACTS = artifact.Facts(
+    "aarch64-linux-musl",
+    "aarch64",
+    "a compiler",
+    ("-O2",),
+    "emitter",
+    (artifact.Entry("infer", "dl_entry_0", "hash", 64, 64, 1, 1, donated=((0, 0),)),),
+)
+
+
 def _record() -> bytes:
     fields = {"run": 1, "round": 1, "model": DIGEST, "devices": 3}
     first = audit.entry("evaluation", fields, DIGEST, 1, audit.START, 0)
@@ -455,6 +467,13 @@ DECODERS: Mapping[str, Decoder] = {
     ),
     "text": Decoder(_read_text, lambda: [PROGRAM.encode()]),
     "bundle": Decoder(bundle.parse, lambda: [_bundle()]),
+    "artifact": Decoder(
+        lambda data: artifact.parse(data, "x"), lambda: [artifact.sealed(b"object", FACTS)]
+    ),
+    "artifact's facts": Decoder(
+        lambda data: artifact.facts_of(data, "x"),
+        lambda: [json.dumps(FACTS.to_json()).encode()],
+    ),
     "topic": Decoder(
         lambda data: topics.parse(data.decode("utf-8", "replace")),
         lambda: [

@@ -140,21 +140,31 @@ def read(path: Path) -> Facts:
         content = path.read_bytes()
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}", _REBUILD) from None
+    return parse(content, str(path))
+
+
+def parse(content: bytes, where: str) -> Facts:
+    """The facts of an artifact's bytes. Raises ArtifactError as `read`."""
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if len(body) < _TAIL.size or body[-len(MAGIC) :] != MAGIC:
-        raise ArtifactError(f"{path}: this is no artifact of Delian", _REBUILD)
+        raise ArtifactError(f"{where}: this is no artifact of Delian", _REBUILD)
     if hashlib.sha256(body).digest() != digest:
-        raise ArtifactError(f"{path}: damaged: its hash does not match", _REBUILD)
+        raise ArtifactError(f"{where}: damaged: its hash does not match", _REBUILD)
     length, _ = _TAIL.unpack(body[-_TAIL.size :])
     if length > min(FACTS_BYTES_MAX, len(body) - _TAIL.size):
-        raise ArtifactError(f"{path}: damaged: facts of {length} bytes", _REBUILD)
+        raise ArtifactError(f"{where}: damaged: facts of {length} bytes", _REBUILD)
+    return facts_of(body[len(body) - _TAIL.size - length : -_TAIL.size], where)
+
+
+def facts_of(text: bytes, where: str) -> Facts:
+    """Facts from their JSON. Raises ArtifactError."""
     try:
-        said = json.loads(body[len(body) - _TAIL.size - length : -_TAIL.size])
+        said = json.loads(text)
         if said["format"] != FORMAT:
-            raise ArtifactError(f"{path}: of another Delian, format {said['format']}", _REBUILD)
+            raise ArtifactError(f"{where}: of another Delian, format {said['format']}", _REBUILD)
         return Facts.from_json(said)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArtifactError(f"{path}: its facts make no sense: {error}", _REBUILD) from None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ArtifactError(f"{where}: its facts make no sense: {error}", _REBUILD) from None
 
 
 def check(

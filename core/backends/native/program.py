@@ -118,6 +118,7 @@ class NativeProgram:
         limit = LIST_BYTES_MAX
         if self._has_lists:
             limit = int(os.environ.get("DELIAN_LIST_BYTES_MAX", LIST_BYTES_MAX))
+            limit = min(limit, sys.maxsize)  # of a 32-bit machine
         code = self._entry(
             self._arguments(*pointers, *self._constant_pointers),
             self._buffers(*targets),
