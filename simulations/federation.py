@@ -14,14 +14,13 @@ hash, for any number of threads.
 from __future__ import annotations
 
 import hashlib
-import math
 import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -63,19 +62,20 @@ from ..core.secagg import masks, native
 from ..core.secagg.helper import masks_of
 from ..core.secagg.identity import Identity, SimulatedIdentity
 from ..core.streams import Streams
-from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.blob_pb2 import Blob, BlobRef
 from ..core.wire.operator_pb2 import RunOrder
-from ..device.machine import DeviceMachine, DeviceState
+from ..device.state import DeviceState
 from ..edge.state import EdgeState
+from .attendance import Attendance
 from .clock import Schedule
-from .fleet import DeviceProfile
-from .helping import edge_of, helpers_of, trust_in
+from .dormant import REST_MIN_NS, Dormant, may_sleep
+from .helping import edge_of, helpers_of
 from .memory import keep_freed_memory, undisturbed
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
-from .nodes import Host
+from .nodes import Host, device_of
 from .plan import FederationPlan
 from .records import HOP, UPWARDS, Evaluation, Result, RoundRecord, Tally, count
+from .timers import Action, Timers
 from .trace import Trace
 from .training import Awaited, Job, Jobs, Trained, Training, ahead_of
 
@@ -85,13 +85,6 @@ RUN = 1
 SERVER_UPDATE_NS = SECOND // 10
 #: What a helper takes to add a batch's masks up, likewise.
 MASKS_NS = SECOND // 20
-#: In the first so many seconds of virtual time all devices come up.
-START_SPREAD_S = 2.0
-#: So few timers that were called off are not worth a look at the whole schedule.
-SWEPT_MIN = 1024
-
-#: What happens, `action(number, *arguments)`: its number in the schedule comes first.
-Action: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class Federation:
@@ -115,13 +108,16 @@ class Federation:
         self.seed = seed
         self.streams = Streams(seed)
         self.schedule: Schedule[Action] = Schedule()
-        self._called_off = 0  # timers in the schedule that will do nothing
+        self._timers = Timers(self.schedule, self._fire)
+        self._attendance = Attendance(plan.fleet, self.streams)
         self.trace = Trace()
         self.records: list[RoundRecord] = []
         self.evaluations: list[Evaluation] = []
         self.counts: Counter[str] = Counter()
         self.updates = 0
-        self.hosts: dict[Node, Host] = {}
+        self.hosts: dict[Node, Host] = {}  # of devices, those that are awake
+        self._dormant = Dormant(plan.fleet.devices)
+        self._resting: int | None = None  # until when the device at hand is to rest
         self._observer, self._beside = observer, beside
         self._jobs = Jobs(threads, ahead_of(plan.ring.nbytes))
         self._tally = Tally()
@@ -139,7 +135,6 @@ class Federation:
             CancelProgram: self._on_cancel_program,
             Record: self._on_record,
         }
-        self._fired: Callable[..., None] = self._fire  # one object, by which timers are known
         self._pending: list[tuple[Host, Event]] = []
         self._rounds_to_tell: list[RoundRecord] = []
         self._build()
@@ -223,7 +218,7 @@ class Federation:
             machine = edge_of(state, plan.edge_policy, plan.secure, self.seed)
             self._at(0, self._come_up, self._add(machine, machine.node, plan.edge_link, 1))
         for device in range(fleet.devices):
-            self._add_device(device)
+            self._lay(device, self._attendance.first(device))
         self._plan_faults()
 
     def _add(self, machine: Machine[Any], node: Node, link: LinkProfile, hop_number: int) -> Host:
@@ -238,34 +233,60 @@ class Federation:
         self.hosts[node] = host
         return host
 
-    def _add_device(self, device: int) -> None:
-        fleet, streams = self.plan.fleet, self.streams
-        profile = fleet.profile(device, streams)
-        machine = DeviceMachine(
-            DeviceState(device),
-            (Node(Tier.EDGE, profile.edge),),
-            streams,
-            DeviceFacts(memory_mib=profile.traits.memory_mib),
-            Eligibility(powered=True, unmetered=True, idle=True, consented=True),
-            replace(self.plan.device_policy, helpers=trust_in(self.plan.secure)),
-            self._secret(device),
-            SimulatedIdentity(device, self.seed) if self.plan.secure is not None else None,
-        )
-        host = self._add(machine, machine.node, fleet.link, 2)
+    # ------------------------------------------------ sleepers
+
+    def _lay(self, device: int, wakes_ns: int) -> None:
+        begins = self._dormant.lay(device, wakes_ns)
+        if begins is not None:
+            self._at(begins, self._open_slot, begins)
+
+    def _open_slot(self, _: int, begins_ns: int) -> None:
+        for device in self._dormant.open(begins_ns):
+            self._wake(device)
+
+    def _wake(self, device: int) -> Host:
+        """The host of a sleeper, as it was when it lay down, or before it first comes up."""
+        plan, woken = self.plan, self._dormant.wake(device)
+        profile = plan.fleet.profile(device, self.streams)
+        state = DeviceState(device) if isinstance(woken, int) else woken[0]
+        machine = device_of(state, profile, plan, self.streams, self.seed)
+        host = self._add(machine, machine.node, plan.fleet.link, 2)
         host.profile = profile
-        at = round(streams.unit("start", device) * START_SPREAD_S * SECOND)
-        if streams.unit("there", device, 0) < profile.traits.availability:
-            self._at(at, self._arrive, host, 1)
+        if isinstance(woken, int):
+            self._at(woken, self._arrive, host, 1)
         else:
-            self._at(at + self._away_ns(profile, 0), self._arrive, host, 1)
+            _, (host.up.sent, host.down.sent), at = woken
+            host.online = True
+            self._timers.set(host, "retry", at)
+        return host
+
+    def _lull(self, host: Host, wakes_ns: int) -> None:
+        """Lets a device that is to come back later sleep until then, where nothing but its counters
+        would be lost.
+        """
+        machine, profile = host.machine, host.profile
+        assert profile is not None
+        if (
+            host.coming
+            or list(host.timers) != ["retry"]
+            or host.store
+            or profile.traits.availability < 1
+            or not may_sleep(machine.state)
+        ):
+            return
+        self._dormant.remember(machine.state, (host.up.sent, host.down.sent))
+        self._timers.clear(host)
+        # What is left of it are timers that were called off, until they are swept.
+        del self.hosts[host.node], host.machine, host.up, host.down, host.store
+        self._lay(host.node.number, wakes_ns)
+
+    def _host(self, node: Node) -> Host:
+        host = self.hosts.get(node)
+        return self._wake(node.number) if host is None else host
 
     def _coordinator_identity(self) -> Identity | None:
         """It signs nothing, and can tell whose keys are whose."""
         return SimulatedIdentity(0, self.seed) if self.plan.secure is not None else None
-
-    def _secret(self, device: int) -> bytes:
-        """A device's master secret: of the seed, so that a simulation can be repeated."""
-        return hashlib.sha256(f"delian simulated secret {self.seed} {device}".encode()).digest()
 
     def _plan_faults(self) -> None:
         for silence in self.plan.faults.silences:
@@ -320,17 +341,17 @@ class Federation:
             host, event = pending.pop(0)
 
     def _deliver(self, _: int, host: Host, event: Received) -> None:
+        host.coming -= 1
         if host.online and not host.muted:
+            self._resting = None
             self._dispatch(host, event)
+            if self._resting is not None:
+                self._lull(host, self._resting)
         else:
             self._tally.lost += 1
 
-    def _fire(self, number: int, host: Host, name: str) -> None:
-        if host.timers.get(name) == number:
-            del host.timers[name]
-            self._dispatch(host, TimerFired(name))
-        else:
-            self._called_off -= 1
+    def _fire(self, host: Host, name: str) -> None:
+        self._dispatch(host, TimerFired(name))
 
     def _finish(self, _: int, host: Host, ticket: int, job: Job, trained: bool) -> None:
         if host.job != (ticket, job):
@@ -389,9 +410,7 @@ class Federation:
     def _go_down(self, host: Host) -> None:
         """The node's volatile part is gone: timers, and the program that it runs."""
         host.online = False
-        gone = len(host.timers)
-        host.timers.clear()
-        self._call_off(gone)
+        self._timers.clear(host)
         if host.job is not None:
             self._jobs.cancel(host.job[1])
         host.job = None
@@ -403,7 +422,7 @@ class Federation:
         assert host.profile is not None
         traits = host.profile.traits
         if traits.availability < 1:
-            stay = self._exponential(traits.stay_s, "stay", host.node.number, visit)
+            stay = self._attendance.stay(host.profile, visit)
             self._at(self.schedule.now + stay, self._leave, host, visit)
         if not host.online:
             self._come_up(number, host)
@@ -412,7 +431,7 @@ class Federation:
         assert host.profile is not None
         if host.online:
             self._vanish(host)
-        back = self.schedule.now + self._away_ns(host.profile, visit)
+        back = self.schedule.now + self._attendance.gap(host.profile, visit)
         self._at(back, self._arrive, host, visit + 1)
 
     def _drop_out(self, _: int, host: Host, ticket: int) -> None:
@@ -421,7 +440,7 @@ class Federation:
             return
         self._vanish(host)
         assert host.profile is not None
-        away = self._exponential(host.profile.traits.away_s, "away", host.node.number, ticket)
+        away = self._attendance.outage(host.profile, ticket)
         self._at(self.schedule.now + away, self._return, host)
 
     def _return(self, number: int, host: Host) -> None:
@@ -433,14 +452,6 @@ class Federation:
         # It keeps its bundle. Weights would be as many copies of old models as devices are away.
         host.store = {d: b for d, b in host.store.items() if d == self._bundle}
         self._tally.vanished.add(host.node.number)
-
-    def _away_ns(self, profile: DeviceProfile, visit: int) -> int:
-        traits = profile.traits
-        mean = traits.stay_s * (1 - traits.availability) / traits.availability
-        return self._exponential(mean, "gone", profile.device, visit)
-
-    def _exponential(self, mean_s: float, purpose: str, *ids: int) -> int:
-        return round(-math.log(1.0 - self.streams.unit(purpose, *ids)) * mean_s * SECOND)
 
     def _mute(self, _: int, host: Host, muted: bool) -> None:
         host.muted = muted
@@ -474,7 +485,7 @@ class Federation:
         self._carry(host, effect.to, Received(host.node, blob), self._sizes[effect.digest])
 
     def _carry(self, host: Host, to: Node, event: Received, size: int) -> None:
-        tally, other, now = self._tally, self.hosts[to], self.schedule.now
+        tally, other, now = self._tally, self._host(to), self.schedule.now
         way = HOP[host.node.tier, to.tier]
         tally.bytes[way] += size
         tally.messages[way] += 1
@@ -487,6 +498,7 @@ class Federation:
             tally.lost += 1
         for arrival in arrivals:
             tally.travel_ns[way] += arrival - now
+            other.coming += 1
             self.schedule.at(arrival, (self._deliver, (other, event)))
 
     def _on_store_blob(self, host: Host, effect: StoreBlob) -> None:
@@ -502,28 +514,12 @@ class Federation:
         host.store.pop(effect.digest, None)
 
     def _on_set_timer(self, host: Host, effect: SetTimer) -> None:
-        name, timers = effect.name, host.timers
-        if name in timers:
-            self._call_off(1)
-        timers[name] = self.schedule.at(effect.at, (self._fired, (host, name)))
+        if effect.name == "retry" and effect.at - self.schedule.now >= REST_MIN_NS:
+            self._resting = effect.at
+        self._timers.set(host, effect.name, effect.at)
 
     def _on_cancel_timer(self, host: Host, effect: CancelTimer) -> None:
-        if host.timers.pop(effect.name, None) is not None:
-            self._call_off(1)
-
-    def _call_off(self, timers: int) -> None:
-        """Counts timers that will do nothing, and sweeps when most of what is scheduled is such."""
-        self._called_off += timers
-        if self._called_off > max(SWEPT_MIN, len(self.schedule) // 2):
-            self.schedule.sweep(self._is_wanted)
-            self._called_off = 0
-
-    def _is_wanted(self, number: int, item: Action) -> bool:
-        action, arguments = item
-        if action is not self._fired:
-            return True
-        host, name = arguments
-        return bool(host.timers.get(name) == number)
+        self._timers.cancel(host, effect.name)
 
     def _on_run_program(self, host: Host, effect: RunProgram) -> None:
         works = {"server_update": self._update, "unmask": self._unmask, "masks": self._masks}
@@ -590,4 +586,5 @@ class Federation:
             count(self.counts, effect.kind, effect.fields)
 
     def _is_there(self, device: int) -> bool:
-        return self.hosts[Node(Tier.DEVICE, device)].online
+        host = self.hosts.get(Node(Tier.DEVICE, device))
+        return self._dormant.is_up(device) if host is None else host.online

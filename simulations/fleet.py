@@ -94,6 +94,11 @@ class Fleet:
         assert sum(self.shares.values()) > 0
         assert set(self.shares) <= set(self.classes)
 
+    @cached_property
+    def always_there(self) -> bool:
+        """Whether every kind of device in it is there all the time."""
+        return all(self.classes[kind].availability >= 1 for kind in self.shares)
+
     def profile(self, device: int, streams: Streams) -> DeviceProfile:
         """The traits of one device; a pure function of the streams' seed and its number."""
         kind = self._kind(streams.unit("class", device))

@@ -47,9 +47,9 @@ LINKS = {
 
 
 class Channel:
-    """One direction of one node's link."""
+    """One direction of one node's link. sent: messages whose fate was drawn."""
 
-    __slots__ = ("_free_at", "_ids", "_latency", "_profile", "_rate", "_sent", "_streams")
+    __slots__ = ("_free_at", "_ids", "_latency", "_profile", "_rate", "_streams", "sent")
 
     def __init__(
         self, profile: LinkProfile, mbps: float, streams: Streams, ids: tuple[int, ...]
@@ -59,7 +59,7 @@ class Channel:
         self._rate = 8_000.0 / mbps  # nanoseconds a byte
         self._streams = streams
         self._ids = ids
-        self._sent = 0
+        self.sent = 0
         self._free_at = 0
 
     def carry(self, now: int, size: int) -> tuple[int, ...]:
@@ -72,8 +72,8 @@ class Channel:
         arrival = left + self._latency
         if not (profile.loss or profile.duplication or profile.jitter_ms):
             return (arrival,)
-        self._sent += 1
-        word = self._streams.word("link", *self._ids, self._sent)
+        self.sent += 1
+        word = self._streams.word("link", *self._ids, self.sent)
         # One word serves three draws of 21 bits: one part in two million is fine enough for
         # chances.
         if (word & _MASK) < profile.loss * _UNIT:
@@ -81,7 +81,7 @@ class Channel:
         first = arrival + self._jitter(word >> 42)
         if ((word >> 21) & _MASK) >= profile.duplication * _UNIT:
             return (first,)
-        again = self._streams.word("link again", *self._ids, self._sent)
+        again = self._streams.word("link again", *self._ids, self.sent)
         return (first, arrival + self._jitter(again >> 42))
 
     def _jitter(self, draw: int) -> int:

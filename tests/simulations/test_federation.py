@@ -13,12 +13,13 @@ from delian.core.ports import SECOND, Outcome
 from delian.core.privacy.ring import RingPlan
 from delian.core.wire.round_pb2 import NON_FINITE
 from delian.core.wire.secure_pb2 import SecurePlan
-from delian.simulations.federation import SWEPT_MIN, Federation
+from delian.simulations.federation import Federation
 from delian.simulations.fleet import DeviceClass, Fleet
 from delian.simulations.network import LINKS, LinkProfile
 from delian.simulations.plan import FederationPlan
 from delian.simulations.records import HOPS
 from delian.simulations.stub import StubTraining
+from delian.simulations.timers import SWEPT_MIN
 from delian.simulations.trace import checksum
 from delian.simulations.training import AHEAD_BYTES, AHEAD_MAX, Jobs, ahead_of
 

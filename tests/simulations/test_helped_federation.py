@@ -17,6 +17,7 @@ from delian.core.privacy.ring import RingPlan
 from delian.core.wire.helper_pb2 import HelpRequest
 from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
 from delian.device.state import DevicePolicy
+from delian.simulations import nodes
 from delian.simulations.faults import Crash, Faults, Silence
 from delian.simulations.federation import Federation
 from delian.simulations.fleet import DeviceClass, Fleet
@@ -174,11 +175,9 @@ def test_without_helpers_nothing_is_done():
     assert result.failed == "edge 3 has not said that it helps" and result.updates == 0
 
 
-def test_devices_whose_owners_let_nobody_help_do_not_train():
+def test_devices_whose_owners_let_nobody_help_do_not_train(monkeypatch):
+    monkeypatch.setattr(nodes, "trust_in", lambda plan: DevicePolicy().helpers)
     made = Federation(plan(secure=secure(3), attempts_max=1, round_s=60.0), StubTraining(RING), 1)
-    for node, host in made.hosts.items():
-        if node.tier is Tier.DEVICE:
-            host.machine.policy = DevicePolicy()
     result = made.run()
     assert result.failed == "no updates come" and result.updates == 0
 
