@@ -36,7 +36,7 @@ def shared_functions(texts: Mapping[str, str]) -> list[str]:
             if numbers and not text.startswith("(void)"):
                 alike.setdefault(pattern, []).append((text, numbers))
     macro: dict[str, str] = {}
-    parts = []
+    parts: list[str] = []
     for pattern, members in alike.items():
         if len(members) < ALIKE_MIN:
             continue
