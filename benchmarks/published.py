@@ -245,15 +245,38 @@ def _sinusoids(shots: int, one_step: str) -> tuple[Experiment, ...]:
     )
 
 
+#: Pre-training as the paper has it, and its oracle: one step a round along the mean gradient of all
+#: points of the round's devices, so that no device's own curve is followed on the way.
+POOLED = (
+    "rounds=800",
+    "evaluation.every=800",
+    "algorithm.local_steps=1",
+    "algorithm.batch_size=50",
+    "algorithm.optimizer=sgd",
+    "algorithm.learning_rate=1.0",
+    "algorithm.server_optimizer=adam",
+    "algorithm.server_learning_rate=0.01",
+)
 SINUSOID = (
     *_sinusoids(10, "0.77"),
     *_sinusoids(5, "1.13"),
+    Experiment(
+        "pooled-10",
+        "sinusoid",
+        "fedavg",
+        tuple(
+            Figure(f"pooled gradients, fine-tuned, 10 points, {step} steps", str(step))
+            for step in STEPS
+        ),
+        POOLED,
+        pretrained_steps,
+    ),
     Experiment(
         "oracle",
         "sinusoid",
         "fedavg",
         (Figure("oracle (told amplitude and phase)", "0"),),
-        ("data.oracle=true", ONCE),
+        ("data.oracle=true", *POOLED),
         pretrained_steps,
     ),
 )
