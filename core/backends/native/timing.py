@@ -71,7 +71,8 @@ def time_steps(function: Function, args: Sequence[Array], calls: int = 10) -> li
         raise DelianError("there is no C compiler to time a program with", "install one, or zig")
     symbol = "dl_entry_0"
     unit = emit.Unit()
-    unit.times = steps = []
+    steps: list[Loop | Call] = []
+    unit.times = steps
     p = unit.add(symbol, assemble.prepared(function))
     count = max(len(steps), 1)
     unit.tables.insert(0, _CLOCK.format(n=count, clock=time.CLOCK_THREAD_CPUTIME_ID))
