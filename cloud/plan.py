@@ -216,7 +216,6 @@ class RunPlan:
         _between("pool_min", self.pool_min, 0, SELECTED_MAX)
         if self.buffered:
             _between("concurrency", self.concurrency, self.buffer, SELECTED_MAX)
-            _between("staleness_max", self.staleness_max, 0, STALENESS_MAX)
         # The ring must hold all who can be in one sum: those who are tasked at once.
         _between("ring.clients_max", self.ring.clients_max, self.selected, 2**32)
         if self.weights.size != 4 * self.ring.dimension:
@@ -231,7 +230,9 @@ class RunPlan:
         self._check_privacy()
 
     def _check_numbers(self) -> None:
-        """Of masks, of a rule and of a moving clip, each by itself."""
+        """Of masks, of a rule, of a buffer and of a moving clip, each by itself."""
+        if self.buffered:
+            _between("staleness_max", self.staleness_max, 0, STALENESS_MAX)
         for name in ("corrupt", "dropout") if self.secure is not None else ():
             share = getattr(self.secure, name)
             if not 0.0 <= share < 1.0:

@@ -343,7 +343,10 @@ class FedBuff(_Named):
     where, takes, gives = "edges add, the cloud divides", "elements or sums", "mean"
 
     def __post_init__(self) -> None:
-        _between("fedbuff", "staleness_max", self.staleness_max, 0, STALENESS_MAX)
+        if not 0 <= self.staleness_max <= STALENESS_MAX:
+            raise DelianError(
+                f"fedbuff: staleness_max is {self.staleness_max}", f"from 0 to {STALENESS_MAX}"
+            )
 
     def apply(self, value: list[Vector], state: Any, turn: Turn) -> tuple[Floats, Any]:
         by_age: dict[int, list[Vector]] = {}
