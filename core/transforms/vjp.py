@@ -352,6 +352,17 @@ def _dear(block: Block, loop: Op) -> tuple[Value, ...]:
         size = op.result.tensor.nbytes
         work = PRIMITIVES[op.name].cost(op)
         if 0 < size <= room and work >= SAVED_WORK_MIN * size and op.result.dtype.is_float:
-            found.append(op.result)
+            found.append(_summed(loop.regions[0], op.result))
             room -= size
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
+
+
+def _summed(body: Block, value: Value) -> Value:
+    """The sum that a value goes into, where it is used for nothing else: saved in its place, it
+    spares the reverse the adding, whose derivative needs neither.
+    """
+    while True:
+        users = [op for op in body.ops if value in op.operands]
+        if len(users) != 1 or users[0].name not in ("add", "sub") or value in body.results:
+            return value
+        value = users[0].result
