@@ -74,7 +74,7 @@ def quantise(
         small.save(out)
     except OSError as error:
         raise DelianError(f"{out}: cannot be written: {error.strerror}") from None
-    facts = {
+    facts: dict[str, Any] = {
         "bundle": str(out),
         "bytes": out.stat().st_size,
         "from_bytes": bundle.stat().st_size,
