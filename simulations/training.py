@@ -98,13 +98,14 @@ class Job:
 class Jobs:
     """Local updates in the order of virtual time; one a thread and `ahead` more are in flight.
 
-    Up to `ahead` others begin when they are added, while nothing else is in flight: those that
-    begin first in virtual time are not those that end first, so these have a room of their own.
+    Up to `ahead` - 1 others begin when they are added, while nothing else is in flight: those that
+    begin first in virtual time are not those that end first, so these have a room of their own. Of
+    long vectors there are none: to train them takes so long that a round's opening does not show.
     """
 
     def __init__(self, threads: int, ahead: int = 1) -> None:
         assert threads >= 1 and ahead >= 1
-        self._room, self._room_early = threads + ahead, ahead
+        self._room, self._room_early = threads + ahead, ahead - 1
         self._waiting: list[tuple[int, int, Job]] = []
         self._sequence = 0
         self._flying = self._flying_early = 0

@@ -291,13 +291,20 @@ def test_updates_run_ahead_of_virtual_time_in_its_order_and_no_more_than_needed(
 
     jobs = Jobs(threads=1)
     made = {due: jobs.add(due, job(due)) for due in (5, 4, 3, 2, 1)}
-    assert started == [5], "no core waits for the first to be asked for"
+    assert started == [], "which is needed first is known when one is asked for"
     assert jobs.result(made[1]).examples == 1
-    assert started == [5, 1, 2, 3], "one a thread and one ahead, by when they are needed"
+    assert started == [1, 2, 3], "one a thread and one ahead, by when they are needed"
     jobs.cancel(made[4])
     for due in (2, 3, 5):
         assert jobs.result(made[due]).examples == due
-    assert started == [5, 1, 2, 3], "what is cancelled before its turn is never computed"
+    assert started == [1, 2, 3, 5], "what is cancelled before its turn is never computed"
+
+    started.clear()
+    jobs = Jobs(threads=1, ahead=2)
+    made = {due: jobs.add(due, job(due)) for due in (5, 4, 3, 2, 1)}
+    assert started == [5], "short ones begin before the first is asked for"
+    assert [jobs.result(made[due]).examples for due in (1, 2, 3, 4, 5)] == [1, 2, 3, 4, 5]
+    assert started == [5, 1, 2, 3, 4], "and leave the others' room to them"
 
 
 @pytest.mark.parametrize("buffer", [None, 3])
