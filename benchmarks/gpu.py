@@ -39,9 +39,9 @@ STEPS = EXAMPLES // BATCH
 #: Client updates a second on one H100.
 GOALS = {"mlp": 40_000.0, "cnn": 5_000.0}
 #: How far an update may be from the native one's, beside its length: steps of the ring, and the
-#: rounding of products in the switch's number format. Training on noise makes much of it: bf16 is 6%
-#: off after one step of the CNN and 25% after six.
-TOLERANCE = {"": 1e-3, "tf32": 3e-2, "bf16": 5e-1}
+#: rounding of products in the switch's number format. Training on noise makes much of it: with the
+#: CNN in bf16 6% after one step and 25% after six.
+TOLERANCE = {"": 1e-3, "tf32": 1.5e-1, "bf16": 5e-1}
 SIZES = {"cpu": {"mlp": (8,), "cnn": (4,)}, "gpu": {"mlp": (256, 1024), "cnn": (64, 256)}}
 
 
