@@ -90,6 +90,8 @@ class Bench:
         self.device, self.seconds = device, seconds
         self.until = time.monotonic() + budget
         self.rows: list[Row] = []
+        #: The native updates of devices, by model and number: each is worked out once.
+        self.native: dict[tuple[str, int], Any] = {}
 
     def wait(self) -> None:
         if self.device != "cpu":
@@ -135,14 +137,19 @@ class Bench:
         )
 
 
-def check(made: Any, cohort: Cohort, members: list[Member], backend: str, row: Row) -> None:
+def check(
+    bench: Bench, made: Any, cohort: Cohort, members: list[Member], backend: str, row: Row
+) -> None:
     """Holds two of a cohort's updates against the native ones."""
     runtime = cohort.runtime
     found = cohort.updates(made.weights, members)
     row.apart = 0.0
     for k in (0, len(members) - 1):
         member = members[k]
-        own = runtime.client_update(made.weights, member.data, member.key)
+        if (row.model, k) not in bench.native:
+            made_natively = runtime.client_update(made.weights, member.data, member.key)
+            bench.native[row.model, k] = made_natively
+        own = bench.native[row.model, k]
         # The weight, which follows the coordinates, is the same anyhow.
         one, other = (u.vector[: made.manifest.dimension] for u in (found[k], own))
         apart, length = (
@@ -165,7 +172,7 @@ def ours(bench: Bench, model: str, made: Any, runtime: Runtime, size: int, tag: 
     def ready(row: Row) -> Callable[[], Any]:
         cohort = kept["cohort"] = Cohort(runtime, size, backend, convolutions)
         program: Any = cohort.program
-        check(made, cohort, members, backend, row)
+        check(bench, made, cohort, members, backend, row)
         tensors = [to_tensor(a, bench.device) for a in cohort.arguments(made.weights, members)]
         return lambda: program.tensors(*tensors)
 

@@ -3,7 +3,7 @@
 torch:DEVICE[+SWITCH...]        torch:cpu   torch:cuda   torch:cuda:1+tf32+graphs   torch:npu
 
 tf32            products of f32 matrices on CUDA's tensor cores, 10 bits of mantissa
-bf16            products of f32 matrices in bf16, summed in f32: 8 bits of mantissa
+bf16            products of f32 matrices in bf16, operands and results: 8 bits of mantissa
 compile         regions without inner loops go through torch.compile: fewer, larger kernels
 graphs          on CUDA: the body of an innermost loop is captured once and replayed
 deterministic   the same bits each time on one machine; slower where atomics were faster
