@@ -231,20 +231,12 @@ def write_whole(path: Path, content: str) -> None:
         ) from None
 
 
-def spread_of(values: Sequence[float]) -> tuple[float, float]:
-    """The tenth and the ninetieth percentile (nearest rank), for a round's `Spread`."""
-    ranked = sorted(values)
-    last = len(ranked) - 1
-    return ranked[round(last * 0.1)], ranked[round(last * 0.9)]
-
-
 __all__ = [
     "FORMAT",
     "RoundRecord",
     "build_report",
     "claim_folder",
     "make_folder",
-    "spread_of",
     "summarise",
     "to_json",
     "write_report",

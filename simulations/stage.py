@@ -40,9 +40,9 @@ from .host import machine_facts, peak_rss_mib
 from .measures import ACCURACY, Measure, measure_of
 from .network import LinkProfile
 from .plan import FederationPlan
-from .report import spread_of
 from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
 from .scenario import MASKED_MIN, Link, Scenario
+from .statistics import spread_of
 from .traced import bundle_of
 
 #: Masks by AES, which nearly every processor has instructions for.

@@ -44,3 +44,10 @@ def estimate(values: Sequence[float]) -> Estimate:
     freedom = count - 1
     quantile = _T95[freedom - 1] if freedom <= len(_T95) else _T95_MANY
     return Estimate(mean, quantile * math.sqrt(variance / count), count)
+
+
+def spread_of(values: Sequence[float]) -> tuple[float, float]:
+    """The tenth and the ninetieth percentile (nearest rank), for a round's `Spread`."""
+    ranked = sorted(values)
+    last = len(ranked) - 1
+    return ranked[round(last * 0.1)], ranked[round(last * 0.9)]

@@ -15,7 +15,6 @@ from delian.simulations.records import Evaluation
 from delian.simulations.report import (
     build_report,
     claim_folder,
-    spread_of,
     summarise,
     to_json,
     write_report,
@@ -23,6 +22,7 @@ from delian.simulations.report import (
 from delian.simulations.report_page import page
 from delian.simulations.result import DeviceRecord
 from delian.simulations.scenario_file import load, override, with_algorithm
+from delian.simulations.statistics import spread_of
 
 
 @pytest.fixture(scope="module")
