@@ -130,7 +130,7 @@ def _agreement(made: Any, small: Any, rows: Array) -> float:
     from ..core.quantise import batches_of, model_of
     from ..core.runtime import Runtime
 
-    before, after = Runtime(made), Runtime(small)
+    before, after = (Runtime(b, programs=("infer",)) for b in (made, small))
     model, empty = model_of(made), np.empty(0, np.float32)
     same, count = 0, 0
     for batch in batches_of(rows, made.programs["infer"]):

@@ -151,14 +151,22 @@ class _Call:
 
 class GatheringRuntime(Runtime):
     """A runtime whose client updates, asked for by many threads at once, run as cohorts on one back
-    end; its other programs, small ones, run natively.
+    end; its other programs, small ones, on another.
 
     The first thread that comes leads: it waits until nobody else has come for `GATHER_S`, takes the
     updates that begin from its state, at most `size`, and runs them for all.
     """
 
-    def __init__(self, bundle: Bundle, backend: Backend, size: int = SIZE_DEFAULT) -> None:
-        super().__init__(bundle, "native")
+    def __init__(
+        self,
+        bundle: Bundle,
+        backend: Backend,
+        size: int = SIZE_DEFAULT,
+        beside: Backend = "native",
+    ) -> None:
+        """backend: of the cohorts; beside: of the other programs."""
+        others = [name for name in bundle.programs if name != "client_update"]
+        super().__init__(bundle, beside, programs=others)
         self._cohort = Cohort(self, size, backend)
         self._turn = threading.Lock()
         self._came = threading.Condition()
