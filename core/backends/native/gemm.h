@@ -296,7 +296,8 @@ DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, i
                               int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
   const dl_rows rows = {a, m, 0, am, 1, k, 0, ak};
   const _Bool few = m <= DL_FEW * DL_MR; /* rows of C: packing B would cost as much as it saves */
-  if (bk == 1 && bn != 1 && m <= DL_TURNED && k * m <= DL_OUTER && n >= DL_MR) {
+  /* A tile turned about must fit in one: with one lane it does not. */
+  if (DL_MR <= DL_NR && bk == 1 && bn != 1 && m <= DL_TURNED && k * m <= DL_OUTER && n >= DL_MR) {
     dl_gemm_turned(m, n, k, a, am, ak, b, bn, c, scratch);
     return;
   }
