@@ -3,8 +3,8 @@
     length of head u32 | length of body u64 | head, JSON | body, bytes       (little-endian)
 
 The head says what is meant, the body holds an array's bytes or nothing. A reader states the longest
-body that it takes before anything is allocated. The training process imports no asyncio: it would take
-memory that a small device has not.
+body that it takes before anything is allocated. The training process imports no asyncio: it would
+take memory that a small device has not.
 """
 
 from __future__ import annotations
