@@ -1,10 +1,10 @@
 /* Convolution of each channel by itself, and its two derivatives, for f32.
  *
  * Lanes lie along channels, which are next to one another in memory: x [n][h][w][c], k [kh][kw][c], y [n][oh][ow][c].
- * For a block of LANES channels the kernel's taps stay in registers while a row of pixels goes by (3x3 and 5x5; other
- * sizes read them from the first cache). Rows and columns outside the image are left out, never read: the taps that a
- * pixel meets are a range in each direction. The last block of channels reaches back over the one before where the
- * channels do not fill it, and writes the same numbers again; fewer channels than LANES go through a buffer.
+ * For a block of LANES channels the 3x3 kernel's taps stay in registers while a row of pixels goes by; other sizes read
+ * them from the first cache. Rows and columns outside the image are left out, never read: the taps that a pixel meets
+ * are a range in each direction. The last block of channels reaches back over the one before where the channels do not
+ * fill it, and writes the same numbers again; fewer channels than LANES go through a buffer.
  */
 
 typedef struct {
@@ -26,7 +26,7 @@ DL_INLINE dl_vf dl_depthwise_pixel(const float *x, int64_t row, int64_t c, const
   return sum;
 }
 
-/* Rows of output pixels of one image, one block of channels; KH and KW are constants, or 0 for any size. */
+/* Rows of output pixels of one image, one block of channels; KH and KW are constants, 3, or 0 for any size. */
 DL_INLINE void dl_depthwise_block(const int KH, const int KW, const dl_conv *d, const float *x, const float *k,
                                   float *y) {
   const int64_t c = d->c, row = d->w * c, k_row = d->kw * c;
@@ -34,7 +34,7 @@ DL_INLINE void dl_depthwise_block(const int KH, const int KW, const dl_conv *d, 
   int64_t in1 = d->w + d->left - d->kw < 0 ? 0 : (d->w + d->left - d->kw) / d->sw + 1;
   if (in1 > d->ow) in1 = d->ow;
   if (in0 > in1) in0 = in1;
-  dl_vf taps[25];
+  dl_vf taps[9];
   if (KH) {
     DL_UNROLL for (int t = 0; t < KH * KW; t++) taps[t] = dl_load(k + t * c);
   }
@@ -49,11 +49,17 @@ DL_INLINE void dl_depthwise_block(const int KH, const int KW, const dl_conv *d, 
         dl_store(y + q * c, dl_depthwise_pixel(at, row, c, k, k_row, u, dl_taps(s, d->kw, d->w)));
         continue;
       }
-      dl_vf sum[2] = {{0}, {0}};
+      dl_vf even = {0}, odd = {0};
       DL_UNROLL for (int i = 0; i < KH; i++) {
-        DL_UNROLL for (int j = 0; j < KW; j++) sum[j & 1] += dl_load(at + i * row + j * c) * taps[i * KW + j];
+        DL_UNROLL for (int j = 0; j < KW; j++) {
+          const dl_vf term = dl_load(at + i * row + j * c) * taps[i * KW + j];
+          if (j & 1)
+            odd += term;
+          else
+            even += term;
+        }
       }
-      dl_store(y + q * c, sum[0] + sum[1]);
+      dl_store(y + q * c, even + odd);
     }
   }
 }
