@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -70,6 +69,8 @@ def infer(
 
 
 def _refuse_name(name: str) -> NoReturn:
+    import difflib
+
     near = difflib.get_close_matches(name, PRIMITIVES, 1)
     hint = f"the nearest name is {near[0]}" if near else ""
     raise TypeRuleError(f"{name}: there is no such primitive", hint)
