@@ -4,11 +4,9 @@ Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", arXiv:18
 2 (the batched version): devices run k steps of an optimiser on batches of their task, and the
 server moves the initialisation towards the mean of where they end, by the step epsilon.
 
-In steps it is federated averaging. What differs is what it means by them: a fixed number of inner
-steps however much data a device has, every task of the same weight, and a server's step below one.
-Steps need batches that differ: what Reptile learns is what the gradients of a task's batches have
-in common (section 5.1), so of a few-shot task it also sees the rows that others judge by, as in the
-paper's experiments ("train shots").
+It is federated averaging with a fixed number of inner steps, tasks of the same weight and a server's
+step below one. It learns what the gradients of a task's batches have in common (section 5.1), so
+steps go over all of a task's rows, as the paper's do ("train shots").
 """
 
 from __future__ import annotations
@@ -39,5 +37,4 @@ class Reptile(Algorithm):
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
-        batch = task.source.pieces(data, order, step)
-        return value_and_grad(task.loss)(current, batch)
+        return value_and_grad(task.loss)(current, task.source.pieces(data, order, step))

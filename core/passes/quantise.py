@@ -131,9 +131,11 @@ def known_values(block: Block) -> dict[Value, Array]:
     for op in block.ops:
         if op.name == "constant":
             known[op.result] = op.attrs["value"]
-        elif op.regions or len(op.results) != 1:
-            continue
-        elif op.name == "broadcast" and len(op.result.shape) > 1:
+        elif (
+            op.regions
+            or len(op.results) != 1
+            or (op.name == "broadcast" and len(op.result.shape) > 1)
+        ):
             continue
         elif op.operands and all(v in known for v in op.operands):
             reference = PRIMITIVES[op.name].reference
