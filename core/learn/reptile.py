@@ -4,9 +4,9 @@ Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", arXiv:18
 2 (the batched version): devices run k steps of an optimiser on batches of their task, and the
 server moves the initialisation towards the mean of where they end, by the step epsilon.
 
-It is federated averaging with a fixed number of inner steps, tasks of the same weight and a server's
-step below one. It learns what the gradients of a task's batches have in common (section 5.1), so
-steps go over all of a task's rows, as the paper's do ("train shots").
+It is federated averaging with a fixed number of inner steps, tasks of the same weight and a step
+below one at the server. It learns what the gradients of a task's batches have in common (section
+5.1), so steps go over all of a task's rows, as the paper's do ("train shots").
 """
 
 from __future__ import annotations
