@@ -87,12 +87,14 @@ class Compiled:
         backend: Backend,
         donate: Sequence[int],
         profile: Profile = "fast",
+        threads: int | None = None,
     ) -> None:
         self.__wrapped__ = f
         self.__name__ = name_of(f)
         self.__doc__ = getattr(f, "__doc__", None)
         self.backend: Backend = backend
         self.profile: Profile = profile
+        self.threads = threads
         self.donate = tuple(donate)
         self._entries: dict[Any, _Entry] = {}
         self._lock = Lock()
@@ -136,7 +138,7 @@ class Compiled:
             found = self._entries.get(key)
             if found is None or not found.traced.current():
                 traced = self.trace(*args)
-                run = compile_function(traced.function, self.backend, self.profile)
+                run = compile_function(traced.function, self.backend, self.profile, self.threads)
                 found = self._entries[key] = _Entry(traced, run)
         return found
 
@@ -189,6 +191,7 @@ def compile(
     backend: Backend = ...,
     donate: Sequence[int] = ...,
     profile: Profile = ...,
+    threads: int | None = ...,
 ) -> Compiled: ...
 @overload
 def compile(
@@ -197,6 +200,7 @@ def compile(
     backend: Backend = ...,
     donate: Sequence[int] = ...,
     profile: Profile = ...,
+    threads: int | None = ...,
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
 def compile(
     f: Callable[..., Any] | None = None,
@@ -204,6 +208,7 @@ def compile(
     backend: Backend = "native",
     donate: Sequence[int] = (),
     profile: Profile = "fast",
+    threads: int | None = None,
 ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compiles a function; also a decorator, with or without arguments.
 
@@ -215,10 +220,12 @@ def compile(
             afterwards.
         profile: "fast", "reproducible" (f32 gives the same bits on every back end, at about the
             cost of f64) or "exact" (integers and random bits; float arithmetic is refused).
+        threads: how many one call may use, with the native back end: $DELIAN_THREADS, or 1. The
+            results are the same bit for bit.
     """
     if f is None:
-        return lambda g: Compiled(g, backend, donate, profile)
-    return Compiled(f, backend, donate, profile)
+        return lambda g: Compiled(g, backend, donate, profile, threads)
+    return Compiled(f, backend, donate, profile, threads)
 
 
 # Derivatives

@@ -38,17 +38,25 @@ class Executable(Protocol):
 
 
 def compile_function(
-    function: Function, backend: Backend = "native", profile: Profile = "fast"
+    function: Function,
+    backend: Backend = "native",
+    profile: Profile = "fast",
+    threads: int | None = None,
 ) -> Executable:
     """A function ready to be called, its arithmetic as the profile says (`passes.profiles`).
 
-    Raises DelianError when the back end is unknown or fails, or the profile refuses the function.
+    threads: how many a call may use natively, itself included; $DELIAN_THREADS or 1 when it is not
+    given. Results are the same bit for bit. Raises DelianError when the back end is unknown or
+    fails, or the profile refuses the function.
     """
-    return compile_module({function.name: function}, backend, profile)[function.name]
+    return compile_module({function.name: function}, backend, profile, threads)[function.name]
 
 
 def compile_module(
-    functions: Mapping[str, Function], backend: Backend = "native", profile: Profile = "fast"
+    functions: Mapping[str, Function],
+    backend: Backend = "native",
+    profile: Profile = "fast",
+    threads: int | None = None,
 ) -> Mapping[str, Executable]:
     """Several functions ready to be called; natively they are one C file and one shared object."""
     if profile != "fast":
@@ -61,7 +69,7 @@ def compile_module(
 
         toolchain = find()
         if toolchain is not None:
-            return compile_native(functions, toolchain, strict=profile != "fast")
+            return compile_native(functions, toolchain, profile != "fast", threads)
         _warn_once()
     elif backend.startswith(TORCH):
         check(backend)

@@ -29,17 +29,48 @@ DL_INLINE const float *dl_input_frame(const dl_conv *d, const float *x, float *f
   return frame;
 }
 
+/* What the chunks of a convolution share: operands, result, and what was packed for all of them. */
+typedef struct {
+  const dl_conv *d;
+  const float *from, *packed;
+  float *to;
+  dl_rows rows; /* of one image, for the weights */
+  int64_t span;
+  _Bool more;
+} dl_conv_work;
+
+/* Whether the images of a convolution go to several threads. */
+DL_INLINE int64_t dl_conv_cost(const dl_conv *d) { return d->oh * d->ow * d->o * d->kh * d->kw * d->c; }
+DL_INLINE void dl_conv_images(dl_body *body, dl_conv_work *work, float *scratch, int64_t floats) {
+  const int64_t images = work->d->n;
+  if (images * dl_conv_cost(work->d) >= DL_PARALLEL_WORK)
+    dl_parallel(images, body, work, scratch, 4 * floats);
+  else
+    for (int64_t i = 0; i < images; i++) body(work, i, scratch);
+}
+
+/* One image; scratch: its frame. */
+DL_FUNCTION void dl_conv_image(void *context, int64_t i, void *scratch) {
+  const dl_conv_work *w = (const dl_conv_work *)context;
+  const dl_conv *d = w->d;
+  const int64_t pixels = d->oh * d->ow;
+  int64_t width;
+  const float *image = dl_input_frame(d, w->from + i * d->h * d->w * d->c, (float *)scratch, &width);
+  const dl_rows rows = {image, d->ow, d->sh * width * d->c, d->sw * d->c, d->kh, d->kw * d->c, width * d->c, 1};
+  dl_product_packed(0, pixels, d->o, &rows, w->packed, w->to + i * pixels * d->o, 0);
+}
+
+/* Floats of the frame of an image. */
+DL_INLINE int64_t dl_frame_size(const dl_conv *d) {
+  return ((d->oh - 1) * d->sh + d->kh) * ((d->ow - 1) * d->sw + d->kw) * d->c;
+}
+
 /* scratch: the packed kernel, then one frame */
 DL_FUNCTION void dl_conv_f32(const dl_conv *d, const float *x, const float *k, float *y, float *scratch) {
-  const int64_t depth = d->kh * d->kw * d->c, pixels = d->oh * d->ow;
-  const int64_t panels = (d->o + DL_NR - 1) / DL_NR * DL_NR;
+  const int64_t depth = d->kh * d->kw * d->c, panels = (d->o + DL_NR - 1) / DL_NR * DL_NR;
+  dl_conv_work work = {d, x, scratch, y};
   dl_pack_all(depth, d->o, k, d->o, 1, scratch);
-  for (int64_t i = 0; i < d->n; i++) {
-    int64_t width;
-    const float *image = dl_input_frame(d, x + i * d->h * d->w * d->c, scratch + depth * panels, &width);
-    const dl_rows rows = {image, d->ow, d->sh * width * d->c, d->sw * d->c, d->kh, d->kw * d->c, width * d->c, 1};
-    dl_product_packed(pixels, d->o, &rows, scratch, y + i * pixels * d->o, 0);
-  }
+  dl_conv_images(dl_conv_image, &work, scratch + depth * panels, dl_frame_size(d));
 }
 
 /* One axis of the gradient by the input. Where a window moves on by `stride`, element i of x meets only those kernel
@@ -61,17 +92,64 @@ DL_INLINE dl_kind dl_kind_of(int64_t kind, int64_t size, int64_t window, int64_t
   return a;
 }
 
+/* The sides of the frame of y, and the largest kernel of a kind. */
+typedef struct {
+  int64_t longest, widest, height, width;
+} dl_reach;
+
+DL_INLINE dl_reach dl_reach_of(const dl_conv *d) {
+  dl_reach a;
+  a.longest = (d->kh + d->sh - 1) / d->sh;
+  a.widest = (d->kw + d->sw - 1) / d->sw;
+  a.height = (d->h - 1 + d->top) / d->sh - d->top / d->sh + a.longest;
+  a.width = (d->w - 1 + d->left) / d->sw - d->left / d->sw + a.widest;
+  return a;
+}
+
+/* One image; scratch: its frame, and with strides one kind of it. */
+DL_FUNCTION void dl_conv_input_grad_image(void *context, int64_t n, void *scratch) {
+  const dl_conv_work *w = (const dl_conv_work *)context;
+  const dl_conv *d = w->d;
+  const dl_reach a = dl_reach_of(d);
+  const int64_t panels = (d->c + DL_NR - 1) / DL_NR * DL_NR;
+  const _Bool direct = d->sh == 1 && d->sw == 1;
+  float *image = w->to + n * d->h * d->w * d->c, *frame = (float *)scratch, *part = frame + a.height * a.width * d->o;
+  const float *packed = w->packed;
+  dl_frame_f32(w->from + n * d->oh * d->ow * d->o, d->oh, d->ow, d->o, frame, a.height, a.width,
+               a.longest - 1 - d->top / d->sh, a.widest - 1 - d->left / d->sw);
+  for (int64_t r = 0; r < d->sh; r++) {
+    for (int64_t q = 0; q < d->sw; q++) {
+      const dl_kind v = dl_kind_of(r, d->h, d->kh, d->sh, d->top), u = dl_kind_of(q, d->w, d->kw, d->sw, d->left);
+      const int64_t step = d->o, jump = a.width * d->o, places = v.places * u.places;
+      if (!v.count || !u.count) {
+        packed += places * d->o * panels;
+        continue;
+      }
+      if (places) {
+        const dl_rows rows = {frame + v.from * jump + u.from * step, u.count, jump, step, v.places,
+                              u.places * d->o, jump, 1};
+        dl_product_packed(0, v.count * u.count, d->c, &rows, packed, direct ? image : part, 0);
+        packed += places * d->o * panels;
+      } else {
+        memset(part, 0, (size_t)(v.count * u.count * d->c) * 4);
+      }
+      if (direct) continue;
+      for (int64_t i = 0; i < v.count; i++)
+        for (int64_t j = 0; j < u.count; j++)
+          memcpy(image + ((v.first + i * d->sh) * d->w + u.first + j * d->sw) * d->c,
+                 part + (i * u.count + j) * d->c, (size_t)d->c * 4);
+    }
+  }
+}
+
 /* scratch: the turned kernel, the packed kernel, one frame, and with strides one kind of an image.
  * The frame has (h - 1 + top) / sh - top / sh + ceil(kh / sh) rows, and columns alike. */
 DL_FUNCTION void dl_conv_input_grad_f32(const dl_conv *d, const float *y, const float *k, float *x, float *scratch) {
   const int64_t panels = (d->c + DL_NR - 1) / DL_NR * DL_NR, taps = d->kh * d->kw;
-  const int64_t longest = (d->kh + d->sh - 1) / d->sh, widest = (d->kw + d->sw - 1) / d->sw;
-  const int64_t height = (d->h - 1 + d->top) / d->sh - d->top / d->sh + longest;
-  const int64_t width = (d->w - 1 + d->left) / d->sw - d->left / d->sw + widest;
-  const _Bool direct = d->sh == 1 && d->sw == 1;
-  float *turned = scratch, *packed = turned + taps * d->o * d->c, *frame = packed + taps * d->o * panels;
-  float *part = frame + height * width * d->o;
-  float *to = packed;
+  const dl_reach a = dl_reach_of(d);
+  const int64_t kind = (d->h + d->sh - 1) / d->sh * ((d->w + d->sw - 1) / d->sw) * d->c;
+  float *turned = scratch, *packed = turned + taps * d->o * d->c, *frame = packed + taps * d->o * panels, *to = packed;
+  dl_conv_work work = {d, y, packed, x};
   for (int64_t r = 0; r < d->sh; r++) {
     for (int64_t q = 0; q < d->sw; q++) {
       const dl_kind v = dl_kind_of(r, d->h, d->kh, d->sh, d->top), u = dl_kind_of(q, d->w, d->kw, d->sw, d->left);
@@ -85,47 +163,32 @@ DL_FUNCTION void dl_conv_input_grad_f32(const dl_conv *d, const float *y, const 
       to += v.places * u.places * d->o * panels;
     }
   }
-  for (int64_t n = 0; n < d->n; n++) {
-    float *image = x + n * d->h * d->w * d->c;
-    dl_frame_f32(y + n * d->oh * d->ow * d->o, d->oh, d->ow, d->o, frame, height, width, longest - 1 - d->top / d->sh,
-                 widest - 1 - d->left / d->sw);
-    to = packed;
-    for (int64_t r = 0; r < d->sh; r++) {
-      for (int64_t q = 0; q < d->sw; q++) {
-        const dl_kind v = dl_kind_of(r, d->h, d->kh, d->sh, d->top), u = dl_kind_of(q, d->w, d->kw, d->sw, d->left);
-        const int64_t step = d->o, jump = width * d->o, places = v.places * u.places;
-        if (!v.count || !u.count) {
-          to += places * d->o * panels;
-          continue;
-        }
-        if (places) {
-          const dl_rows rows = {frame + v.from * jump + u.from * step, u.count, jump, step, v.places,
-                                u.places * d->o, jump, 1};
-          dl_product_packed(v.count * u.count, d->c, &rows, to, direct ? image : part, 0);
-          to += places * d->o * panels;
-        } else {
-          memset(part, 0, (size_t)(v.count * u.count * d->c) * 4);
-        }
-        if (direct) continue;
-        for (int64_t i = 0; i < v.count; i++)
-          for (int64_t j = 0; j < u.count; j++)
-            memcpy(image + ((v.first + i * d->sh) * d->w + u.first + j * d->sw) * d->c,
-                   part + (i * u.count + j) * d->c, (size_t)d->c * 4);
-      }
-    }
-  }
+  dl_conv_images(dl_conv_input_grad_image, &work, frame, a.height * a.width * d->o + kind);
 }
 
-/* Summed over images: rows are the kernel's places (kh, kw, c), the sum runs over output pixels.
+/* Some rows of the sum, of one image. */
+DL_FUNCTION void dl_conv_weight_rows(void *context, int64_t chunk, void *scratch) {
+  const dl_conv_work *w = (const dl_conv_work *)context;
+  const int64_t rows = w->d->kh * w->d->kw * w->d->c, m0 = chunk * w->span;
+  (void)scratch;
+  dl_product_packed(m0, rows - m0 < w->span ? rows - m0 : w->span, w->d->o, &w->rows, w->packed, w->to, w->more);
+}
+
+/* Summed over images: rows are the kernel's places (kh, kw, c), the sum runs over output pixels. Threads share the rows
+ * of each image, so that every sum keeps its order.
  * scratch: one image of y as panels, one frame */
 DL_FUNCTION void dl_conv_weight_grad_f32(const dl_conv *d, const float *x, const float *y, float *k, float *scratch) {
-  const int64_t pixels = d->oh * d->ow, panels = (d->o + DL_NR - 1) / DL_NR * DL_NR;
-  if (d->n == 0) memset(k, 0, (size_t)(d->kh * d->kw * d->c * d->o) * 4);
+  const int64_t pixels = d->oh * d->ow, panels = (d->o + DL_NR - 1) / DL_NR * DL_NR, rows = d->kh * d->kw * d->c;
+  const int64_t most = dl_has_pool() && dl_conv_cost(d) >= DL_PARALLEL_WORK ? DL_CHUNKS_MAX / 2 : 1;
+  dl_conv_work work = {d, x, scratch, k};
+  if (d->n == 0) memset(k, 0, (size_t)(rows * d->o) * 4);
+  work.span = dl_span(rows, DL_MR, most);
   for (int64_t i = 0; i < d->n; i++) {
     int64_t width;
     const float *image = dl_input_frame(d, x + i * d->h * d->w * d->c, scratch + pixels * panels, &width);
     dl_pack_all(pixels, d->o, y + i * pixels * d->o, d->o, 1, scratch);
-    const dl_rows rows = {image, d->kw * d->c, width * d->c, 1, d->oh, d->ow, d->sh * width * d->c, d->sw * d->c};
-    dl_product_packed(d->kh * d->kw * d->c, d->o, &rows, scratch, k, i > 0);
+    work.rows = (dl_rows){image, d->kw * d->c, width * d->c, 1, d->oh, d->ow, d->sh * width * d->c, d->sw * d->c};
+    work.more = i > 0;
+    dl_parallel((rows + work.span - 1) / work.span, dl_conv_weight_rows, &work, 0, 0);
   }
 }

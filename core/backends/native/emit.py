@@ -41,13 +41,14 @@ VISIBLE = '__attribute__((visibility("default")))'
 #: The headers, in the order in which they stand in the file, with what each needs.
 _HEADERS = {
     "vector": (),
+    "pool": (),
     "elementwise": (),
     "reduce": (),
     "transpose": (),
-    "gemm": ("transpose",),
+    "gemm": ("transpose", "pool"),
     "plain": (),
-    "conv": ("gemm", "transpose", "plain"),
-    "packed": ("gemm", "transpose"),
+    "conv": ("gemm", "transpose", "plain", "pool"),
+    "packed": ("gemm", "transpose", "pool"),
     "depthwise": ("plain",),
     "qgemm": (),
     "order": (),

@@ -210,8 +210,10 @@ DL_FUNCTION void dl_pack_all(int64_t k, int64_t n, const float *b, int64_t bk, i
   }
 }
 
-/* C from packed panels; A in segments, as many at a time as keep their part of the panel in the first cache. */
-DL_FUNCTION void dl_product_packed(int64_t m, int64_t n, const dl_rows *a, const float *panels, float *c, _Bool more) {
+/* Rows m0 to m0 + m of C from packed panels; A in segments, as many at a time as keep their part of the panel in the
+ * first cache. */
+DL_FUNCTION void dl_product_packed(int64_t m0, int64_t m, int64_t n, const dl_rows *a, const float *panels, float *c,
+                                   _Bool more) {
   const dl_target to = {c, n, 0, 0, 0, 1.0f};
   for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
     const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
@@ -221,49 +223,86 @@ DL_FUNCTION void dl_product_packed(int64_t m, int64_t n, const dl_rows *a, const
       dl_rows part = *a;
       part.data += s * a->jump;
       part.segments = a->segments - s < at_once ? a->segments - s : at_once;
-      dl_panel(0, m, &part, panels, width, n0, columns, &to, more || s > 0);
+      dl_panel(m0, m, &part, panels, width, n0, columns, &to, more || s > 0);
       panels += part.segments * a->length * width;
     }
   }
 }
 
+/* A product of which `part` computes rows m0 to m1 and columns n0 to n1: one chunk of it, or the whole. The columns of a
+ * chunk are whole panels, but for the last. */
+typedef struct dl_gemm dl_gemm;
+typedef void dl_gemm_part(const dl_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *scratch);
+struct dl_gemm {
+  dl_gemm_part *part;
+  int64_t m, n, k;
+  const dl_rows *rows;
+  const float *b;
+  int64_t bk, bn;
+  const float *panels; /* B, or A where that is packed, if all of it is */
+  const dl_target *c;
+  int64_t m_span, n_span, across;
+};
+
+DL_FUNCTION void dl_gemm_chunk(void *context, int64_t chunk, void *scratch) {
+  const dl_gemm *g = (const dl_gemm *)context;
+  const int64_t m0 = chunk / g->across * g->m_span, n0 = chunk % g->across * g->n_span;
+  const int64_t m1 = m0 + g->m_span < g->m ? m0 + g->m_span : g->m, n1 = n0 + g->n_span < g->n ? n0 + g->n_span : g->n;
+  g->part(g, m0, m1, n0, n1, (float *)scratch);
+}
+
+/* Runs a product, in chunks of so many rows and columns at least if it is large. `floats`: of scratch, for each. */
+DL_FUNCTION void dl_gemm_run(dl_gemm *g, int64_t m_unit, int64_t n_unit, float *scratch, int64_t floats) {
+  const int64_t work = g->m * g->n * g->k;
+  if (!dl_has_pool() || work < DL_PARALLEL_WORK) {
+    g->part(g, 0, g->m, 0, g->n, scratch);
+    return;
+  }
+  const int64_t most = work / (DL_PARALLEL_WORK / 4) < DL_CHUNKS_MAX ? work / (DL_PARALLEL_WORK / 4) : DL_CHUNKS_MAX;
+  g->n_span = dl_span(g->n, n_unit, most);
+  g->across = (g->n + g->n_span - 1) / g->n_span;
+  g->m_span = dl_span(g->m, m_unit, most / g->across > 0 ? most / g->across : 1);
+  dl_parallel(g->across * ((g->m + g->m_span - 1) / g->m_span), dl_gemm_chunk, g, scratch, 4 * floats);
+}
+
 /* C = A B from packed panels, block by block of rows, so that C is gone through once. */
-DL_FUNCTION void dl_gemm_thin(int64_t m, int64_t n, const dl_rows *a, const float *panels, const dl_target *c) {
+DL_FUNCTION void dl_gemm_thin(const dl_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *scratch) {
+  const int64_t n = g->n;
   dl_block block;
-  for (int64_t m0 = 0; m0 < m; m0 += block.rows) {
-    dl_rows_from(&block, a, m0, m - m0);
-    const float *b = panels;
-    for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
-      const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
-      dl_block_panel(&block, a, b, width, n0, columns, c, 0);
-      b += a->length * width;
+  (void)n0, (void)n1, (void)scratch;
+  for (; m0 < m1; m0 += block.rows) {
+    dl_rows_from(&block, g->rows, m0, m1 - m0);
+    const float *b = g->panels;
+    for (int64_t at = 0; at < n; at += DL_NR) {
+      const int64_t columns = n - at < DL_NR ? n - at : DL_NR, width = dl_width(columns);
+      dl_block_panel(&block, g->rows, b, width, at, columns, g->c, 0);
+      b += g->k * width;
     }
   }
 }
 
 /* Few rows of C, and a B whose columns lie in memory as rows (x times a matrix turned): C turned is B turned times A
  * turned. So B is read once, as it lies, and A is what is packed. A tile of the turned product is turned back. */
-DL_FUNCTION void dl_gemm_turned(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
-                                const float *b, int64_t bn, const dl_target *c, float *panels) {
-  const dl_rows rows = {b, n, 0, bn, 1, k, 0, 1};
+DL_FUNCTION void dl_gemm_turned(const dl_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *scratch) {
+  const dl_target *c = g->c;
   float DL_ALIGN made[DL_MR * DL_NR], back[DL_NR * DL_NR];
   dl_block block;
-  dl_pack_all(k, m, a, ak, am, panels);
-  for (int64_t n0 = 0; n0 < n; n0 += block.rows) {
-    dl_rows_from(&block, &rows, n0, n - n0);
-    const float *panel = panels;
-    for (int64_t m0 = 0; m0 < m; m0 += DL_NR) {
-      const int64_t count = m - m0 < DL_NR ? m - m0 : DL_NR, width = dl_width(count);
-      dl_tiles[block.rows][width / DL_LANES - 1](block.p, &rows, panel, width, made, DL_NR, 0, 1.0f);
-      panel += k * width;
+  (void)scratch;
+  for (; n0 < n1; n0 += block.rows) {
+    dl_rows_from(&block, g->rows, n0, n1 - n0);
+    const float *panel = g->panels;
+    for (int64_t at = m0; at < m1; at += DL_NR) {
+      const int64_t count = m1 - at < DL_NR ? m1 - at : DL_NR, width = dl_width(count);
+      dl_tiles[block.rows][width / DL_LANES - 1](block.p, g->rows, panel, width, made, DL_NR, 0, 1.0f);
+      panel += g->k * width;
       if (c->after) {
         dl_transpose_f32(block.rows, count, made, DL_NR, back, DL_NR);
-        c->after(c->context, back, m0, count, n0, block.rows);
+        c->after(c->context, back, at, count, n0, block.rows);
       } else if (c->add) {
         for (int64_t i = 0; i < count; i++)
-          for (int r = 0; r < block.rows; r++) c->data[(m0 + i) * c->step + n0 + r] += c->scale * made[r * DL_NR + i];
+          for (int r = 0; r < block.rows; r++) c->data[(at + i) * c->step + n0 + r] += c->scale * made[r * DL_NR + i];
       } else {
-        dl_transpose_f32(block.rows, count, made, DL_NR, c->data + m0 * c->step + n0, c->step);
+        dl_transpose_f32(block.rows, count, made, DL_NR, c->data + at * c->step + n0, c->step);
       }
     }
   }
@@ -292,54 +331,75 @@ DL_FUNCTION void dl_gemm_turned(int64_t m, int64_t n, int64_t k, const float *a,
 #ifndef DL_FEW
 #define DL_FEW 3 /* tiles of rows */
 #endif
-DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
-                              int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
-  const dl_rows rows = {a, m, 0, am, 1, k, 0, ak};
-  const _Bool few = m <= DL_FEW * DL_MR; /* rows of C: packing B would cost as much as it saves */
-  /* A tile turned about must fit in one: with one lane it does not. */
-  if (DL_MR <= DL_NR && bk == 1 && bn != 1 && m <= DL_TURNED && k * m <= DL_OUTER && n >= DL_MR) {
-    dl_gemm_turned(m, n, k, a, am, ak, b, bn, c, scratch);
-    return;
-  }
-  if (!few && k * n <= (k <= DL_SHORT ? DL_OUTER : DL_THIN)) {
-    dl_pack_all(k, n, b, bk, bn, scratch);
-    dl_gemm_thin(m, n, &rows, scratch, c);
-    return;
-  }
-  if (few && bn == 1) {
-    const int64_t whole = n / DL_LANES * DL_LANES, at_once = k && (c->after || k * n <= DL_CACHE) ? k : DL_DIRECT;
-    for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += at_once) {
-      dl_rows part = rows;
-      part.data += k0 * ak;
-      part.length = k - k0 < at_once ? k - k0 : at_once;
-      const float *from = b + k0 * bk;
-      int64_t n0 = 0;
-      for (; n0 + DL_LANES <= n; n0 += DL_NR) {
-        const int64_t columns = whole - n0 < DL_NR ? whole - n0 : DL_NR;
-        dl_panel(0, m, &part, from + n0, bk, n0, columns, c, k0 > 0);
-      }
-      if (whole < n) {
-        dl_pack(part.length, n - whole, DL_LANES, from + whole, bk, 1, scratch);
-        dl_panel(0, m, &part, scratch, DL_LANES, whole, n - whole, c, k0 > 0);
-      }
+/* Few rows of C, and rows of B that are contiguous: B is read where it lies. */
+DL_INLINE int64_t dl_direct_steps(const dl_gemm *g) {
+  return g->k && (g->c->after || g->k * g->n <= DL_CACHE) ? g->k : DL_DIRECT;
+}
+DL_FUNCTION void dl_gemm_direct(const dl_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *scratch) {
+  const int64_t k = g->k, bk = g->bk, at_once = dl_direct_steps(g), ak = g->rows->step;
+  const int64_t all = g->n / DL_LANES * DL_LANES, whole = n1 < all ? n1 : all;
+  for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += at_once) {
+    dl_rows part = *g->rows;
+    part.data += k0 * ak;
+    part.length = k - k0 < at_once ? k - k0 : at_once;
+    const float *from = g->b + k0 * bk;
+    for (int64_t at = n0; at < whole; at += DL_NR) {
+      const int64_t columns = whole - at < DL_NR ? whole - at : DL_NR;
+      dl_panel(m0, m1 - m0, &part, from + at, bk, at, columns, g->c, k0 > 0);
     }
-    return;
+    if (whole < n1) {
+      dl_pack(part.length, n1 - whole, DL_LANES, from + whole, bk, 1, scratch);
+      dl_panel(m0, m1 - m0, &part, scratch, DL_LANES, whole, n1 - whole, g->c, k0 > 0);
+    }
   }
-  const int64_t steps = c->after ? k : DL_KC; /* what follows sees whole sums, also where KC was tuned */
-  for (int64_t n0 = 0; n0 < n; n0 += DL_PANELS * DL_NR) {
-    const int64_t end = n - n0 < DL_PANELS * DL_NR ? n : n0 + DL_PANELS * DL_NR;
+}
+
+/* Panels of B are packed, a few at a time, and all rows of A go over them. */
+DL_INLINE int64_t dl_panel_steps(const dl_gemm *g) { /* what follows sees whole sums, also where KC was tuned */
+  return g->c->after ? g->k : DL_KC;
+}
+DL_FUNCTION void dl_gemm_panels(const dl_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *scratch) {
+  const int64_t k = g->k, steps = dl_panel_steps(g), ak = g->rows->step;
+  for (; n0 < n1; n0 += DL_PANELS * DL_NR) {
+    const int64_t end = n1 - n0 < DL_PANELS * DL_NR ? n1 : n0 + DL_PANELS * DL_NR;
     for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += steps) {
-      dl_rows part = rows;
+      dl_rows part = *g->rows;
       part.data += k0 * ak;
       part.length = k - k0 < steps ? k - k0 : steps;
-      dl_pack_all(part.length, end - n0, b + k0 * bk + n0 * bn, bk, bn, scratch);
+      dl_pack_all(part.length, end - n0, g->b + k0 * g->bk + n0 * g->bn, g->bk, g->bn, scratch);
       const float *panel = scratch;
       for (int64_t at = n0; at < end; at += DL_NR) {
         const int64_t columns = end - at < DL_NR ? end - at : DL_NR, width = dl_width(columns);
-        dl_panel(0, m, &part, panel, width, at, columns, c, k0 > 0);
+        dl_panel(m0, m1 - m0, &part, panel, width, at, columns, g->c, k0 > 0);
         panel += part.length * width;
       }
     }
+  }
+}
+
+DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
+                              int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
+  const dl_rows rows = {a, m, 0, am, 1, k, 0, ak}, turned = {b, n, 0, bn, 1, k, 0, 1};
+  const _Bool few = m <= DL_FEW * DL_MR; /* rows of C: packing B would cost as much as it saves */
+  dl_gemm g = {0, m, n, k, &rows, b, bk, bn, scratch, c, 0, 0, 0};
+  /* A tile turned about must fit in one: with one lane it does not. */
+  if (DL_MR <= DL_NR && bk == 1 && bn != 1 && m <= DL_TURNED && k * m <= DL_OUTER && n >= DL_MR) {
+    dl_pack_all(k, m, a, ak, am, scratch);
+    g.rows = &turned;
+    g.part = dl_gemm_turned;
+    dl_gemm_run(&g, m, DL_MR * DL_POINTERS, scratch, 0);
+  } else if (!few && k * n <= (k <= DL_SHORT ? DL_OUTER : DL_THIN)) {
+    dl_pack_all(k, n, b, bk, bn, scratch);
+    g.part = dl_gemm_thin;
+    dl_gemm_run(&g, DL_MR * DL_POINTERS, n, scratch, 0);
+  } else if (few && bn == 1) {
+    const int64_t steps = dl_direct_steps(&g);
+    g.part = dl_gemm_direct;
+    dl_gemm_run(&g, m, DL_NR, scratch, (k < steps ? k : steps) * DL_LANES);
+  } else {
+    const int64_t steps = dl_panel_steps(&g);
+    g.part = dl_gemm_panels;
+    dl_gemm_run(&g, DL_MR * DL_POINTERS, DL_NR, scratch, (k < steps ? k : steps) * DL_PANELS * DL_NR);
   }
 }
 

@@ -22,7 +22,7 @@ from ...errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
 from ...wire.ir_codec import content_hash
 from ..reference import check_arguments, check_out
-from . import artifact, cache, tuning
+from . import artifact, cache, pool, tuning
 from .artifact import Entry, Facts
 from .toolchain import Toolchain
 
@@ -75,7 +75,11 @@ _BYTE = ctypes.c_char
 
 
 class NativeProgram:
-    """A function that runs as machine code. Safe to call from several threads at once."""
+    """A function that runs as machine code. Safe to call from several threads at once.
+
+    threads: how many one call may use, itself included; $DELIAN_THREADS or 1 unless it is set. The
+    results are the same bit for bit.
+    """
 
     def __init__(self, function: Function, library: ctypes.CDLL, path: Path, entry: Entry) -> None:
         self.function = function
@@ -94,6 +98,7 @@ class NativeProgram:
         self._donated = dict(entry.donated)
         self._arena_bytes = self.report.arena_bytes
         self._has_lists = entry.lists
+        self.threads = pool.wanted()
 
     def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
         """Runs it. Results are new arrays, or written into `out`, which no argument may overlap.
@@ -119,12 +124,13 @@ class NativeProgram:
         if self._has_lists:
             limit = int(os.environ.get("DELIAN_LIST_BYTES_MAX", LIST_BYTES_MAX))
             limit = min(limit, sys.maxsize)  # of a 32-bit machine
-        code = self._entry(
+        given = (
             self._arguments(*pointers, *self._constant_pointers),
             self._buffers(*targets),
             _thread.arena(self._arena_bytes),
             limit,
         )
+        code = self._entry(*given) if self.threads == 1 else self._parallel(*given)
         if code:
             raise DelianError(
                 f"{self.function.name}: its lists outgrew {limit} bytes of memory",
@@ -132,6 +138,16 @@ class NativeProgram:
                 " DELIAN_LIST_BYTES_MAX",
             )
         return results
+
+    def _parallel(self, *given: Any) -> int:
+        """The call on several threads, where there are any."""
+        threads = pool.checked(self.threads)
+        workers = pool.pool()
+        if workers is None or not workers.serve(self._library):
+            return int(self._entry(*given))
+        workers.ensure(threads)
+        entry = ctypes.cast(self._entry, ctypes.c_void_p)
+        return int(workers.call(entry, *given, threads))
 
     def _new_results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Memory for the results: that of donated arguments, where it can be written, else new."""
@@ -215,13 +231,17 @@ def compile_native(
     functions: Mapping[str, Function],
     toolchain: Toolchain,
     strict: bool = False,
+    threads: int | None = None,
 ) -> dict[str, NativeProgram]:
     """Compiles functions into one shared object, or finds it in the cache, and loads it.
 
     `strict`: every operation is rounded, so that no product and sum become one instruction.
+    threads: as in `NativeProgram`.
     Raises DelianError when a function takes or gives a list, or the compiler fails.
     """
     _refuse_lists(functions)
+    if threads is not None:
+        pool.checked(threads)
     hashes = [content_hash(f) for f in functions.values()]
     toolchain = tuning.applied(toolchain, hashes)
     key = cache.key_of(toolchain, _key_rows(hashes, strict))
@@ -231,7 +251,11 @@ def compile_native(
 
         return assembled(functions, toolchain, strict)
 
-    return load_object(functions, *cache.shared_object(key, toolchain, source))
+    programs = load_object(functions, *cache.shared_object(key, toolchain, source))
+    if threads is not None:
+        for program in programs.values():
+            program.threads = threads
+    return programs
 
 
 def load_object(
