@@ -143,9 +143,11 @@ def cuts_of(shape: Sequence[int]) -> Cuts:
 
 
 def join_cuts(a: Cuts, b: Cuts) -> Cuts | None:
-    """The iteration space that serves both, or None."""
+    """The iteration space that serves both, or None. Spaces of other sizes are never one."""
     if a == b:
         return a
+    if max(a) != max(b):
+        return None
     ordered = sorted(a | b)
     for small, large in pairwise(ordered):
         if large % small:

@@ -19,6 +19,7 @@ def shown(planned: Schedule) -> list[str]:
             continue
         names = " ".join(op.name for op in (*step.ops, *step.reductions)) or "copy"
         before = "dot > " if step.product is not None else ""
+        before = f"dot beside {before}" if step.beside is not None else before
         lines.append(f"{before}[{names}] stores {len(step.stores)}")
     return lines
 
@@ -64,6 +65,16 @@ def test_reductions_of_one_tensor_share_a_loop() -> None:
         ["[mul reduce_sum reduce_sum] stores 0", "[reduce_sum] stores 0"],
         ["[reduce_sum] stores 0", "[mul reduce_sum] stores 0", "[reduce_sum] stores 0"],
     )
+
+
+def test_a_reduction_shares_no_loop_with_what_reads_a_part_of_its_tensor() -> None:
+    b = Builder([X])
+    x = b.params[0]
+    row = b("slice", x, start=(0, 0), stop=(1, 200), step=(1, 1))
+    first, top = b("exp", row), b("reduce_max", x, axes=(0,))
+    planned = schedule(b.finish([first, top]))
+    assert sorted(shown(planned)) == ["[exp] stores 1", "[reduce_max] stores 0"]
+    assert {step.extents for step in planned.steps if isinstance(step, Loop)} == {(200,), (10, 200)}
 
 
 def test_pooling_runs_in_the_loop_that_computes_its_windows() -> None:
@@ -161,3 +172,46 @@ def test_a_weight_gradient_is_taken_by_the_update_that_alone_reads_it() -> None:
     assert shown(planned) == ["dot", "dot > [mul sub] stores 1"]
     kept = schedule(b.finish([updated, gradient]))
     assert shown(kept) == ["dot", "[mul sub] stores 1"]
+
+
+def dense_layer(b: Builder, w: Value, x: Value, y: Value, rate: Value) -> tuple[Value, Value]:
+    """The weights after a step of descent, and the gradient by the input."""
+    g = b("dot", x, y, contract_a=(0,), contract_b=(0,), batch_a=(), batch_b=())
+    new = b("sub", w, b("mul", b("broadcast", rate, shape=w.shape, dims=()), g))
+    return new, b("dot", y, w, contract_a=(1,), contract_b=(1,), batch_a=(), batch_b=())
+
+
+def dense_params(side: int = 520) -> Builder:
+    shapes = [(side, side), (10, side), (10, side), ()]
+    return Builder([TensorType(F32, s) for s in shapes])
+
+
+def test_both_gradients_of_a_large_dense_layer_are_one_step() -> None:
+    b = dense_params()
+    new, back = dense_layer(b, *b.params)
+    planned = schedule(b.finish([new, b("neg", back)]), (b.params[0], None))
+    assert shown(planned) == ["dot beside dot > [mul sub] stores 1", "[neg] stores 1"]
+
+
+def test_what_is_read_later_keeps_its_weights_as_they_were() -> None:
+    b = dense_params()
+    new, back = dense_layer(b, *b.params)
+    planned = schedule(b.finish([new, dot(b, back, b.params[0])]), (b.params[0], None))
+    assert shown(planned) == ["dot", "dot", "dot > [mul sub] stores 1"]
+
+
+def test_a_rate_that_needs_the_gradient_by_the_input_comes_after_it() -> None:
+    b = dense_params()
+    w, x, y, rate = b.params
+    back = b("dot", y, w, contract_a=(1,), contract_b=(1,), batch_a=(), batch_b=())
+    new, _ = dense_layer(b, w, x, y, b("mul", rate, b("reduce_sum", back, axes=(0, 1))))
+    planned = schedule(b.finish([new, back]), (w, None))
+    assert [line for line in shown(planned) if "dot" in line] == ["dot", "dot > [mul sub] stores 1"]
+
+
+def test_weights_that_stay_or_are_small_take_two_steps() -> None:
+    for side, kept in ((520, False), (500, True)):
+        b = dense_params(side)
+        new, back = dense_layer(b, *b.params)
+        planned = schedule(b.finish([new, back]), (b.params[0] if kept else None, None))
+        assert "dot" in shown(planned)
