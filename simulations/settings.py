@@ -268,11 +268,6 @@ def learns_numbers(source: str, targets: str) -> bool:
     return source == "sinusoid" or targets == "numbers"
 
 
-def learns_numbers(source: str, targets: str) -> bool:
-    """Whether numbers are learnt from a data table with these keys, and not labels."""
-    return source == "sinusoid" or targets == "numbers"
-
-
 Data = Annotated[
     DigitsData
     | NpzData

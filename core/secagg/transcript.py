@@ -58,7 +58,11 @@ class Session:
 
     @staticmethod
     def of(task: Task) -> Session:
-        """Of a task with a SecurePlan. Raises SecureError when a digest is not one."""
+        """Of a task with a SecurePlan. Raises SecureError when a digest is not one, or its ring has
+        every device choose coordinates of its own, where masks cannot cancel.
+        """
+        if task.ring.top:
+            raise SecureError("task", "masks cancel only where devices send the same coordinates")
         session = Session(
             run=task.run,
             round=task.round,

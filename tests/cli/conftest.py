@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import sys
 import threading
 
@@ -27,11 +28,15 @@ def delian(monkeypatch, capsys, tmp_path):
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["delian", *map(str, arguments)])
-        code = 0
+        code, root = 0, logging.getLogger()
+        handlers, level = list(root.handlers), root.level
         try:
             command.main()
         except SystemExit as end:
             code = end.code or 0
+        finally:  # a daemon's log would outlive the stream that it writes to
+            root.handlers[:] = handlers
+            root.setLevel(level)
         out, err = capsys.readouterr()
         assert "Traceback" not in err
         return code, json.loads(out) if "--json" in arguments and out else out, err

@@ -23,7 +23,16 @@ def test_a_session_is_142_bytes():
     assert len(Session.of(make_task()).canonical()) == 142
 
 
-@pytest.mark.parametrize("field", list(RingPlan.DESCRIPTOR.fields), ids=lambda f: f.name)
+def test_there_is_no_session_where_each_device_chooses_its_coordinates():
+    task = make_task()
+    task.ring.top = 4
+    with pytest.raises(SecureError, match="same coordinates"):
+        Session.of(task)
+
+
+@pytest.mark.parametrize(
+    "field", [f for f in RingPlan.DESCRIPTOR.fields if f.name != "top"], ids=lambda f: f.name
+)
 def test_every_field_of_a_ring_plan_is_bound(field):
     changes(lambda task: setattr(task.ring, field.name, other(getattr(task.ring, field.name))))
 
