@@ -130,6 +130,7 @@ def _schedule(schedule: Schedule, numbers: dict[Value, str], indent: str) -> Ite
         if isinstance(step, Loop):
             shape = "x".join(map(str, step.extents)) or "1"
             before = f" of {numbers[step.product.op.result]} = dot" if step.product else ""
+            before += f", after {_short(step.beside.op, numbers)}" if step.beside else ""
             yield f"{indent}loop {shape}{before} {{"
             for op in [*step.ops, *step.reductions]:
                 yield f"{indent}  {_short(op, numbers)}"

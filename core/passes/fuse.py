@@ -93,6 +93,7 @@ class _Fuser:
         self.graph.delay_carries(results, replaced)
         self.graph.delay_updates()
         self.graph.take_tiles(results)
+        self.graph.join_gradients(results, replaced)
         return Schedule(
             self.block.params,
             tuple(results),

@@ -2,7 +2,9 @@
 
 Besides what reads what, some orders are only better than others: what updates a tensor in place
 should run after all that still read it. And a product whose result one loop alone reads is given to
-that loop, which takes it tile by tile.
+that loop, which takes it tile by tile. Where such a loop is a step of descent for a large matrix,
+the product by that matrix turned, which is the gradient of the same layer by its input, is given to
+it too: a matrix that no cache holds is then gone through once for both.
 """
 
 from __future__ import annotations
@@ -12,13 +14,26 @@ from collections.abc import Iterable, Sequence
 
 from ..ir import DType, TensorType, Value
 from .products import product
-from .steps import UPDATES, Call, Loop
-from .views import View, contiguous_strides, cuts_of, extents, join_cuts, strides_in, tile_strides
+from .steps import UPDATES, Call, Loop, descent, operands_of
+from .views import (
+    View,
+    contiguous_strides,
+    cuts_of,
+    extents,
+    is_whole,
+    join_cuts,
+    strides_in,
+    tile_strides,
+)
 
 #: A product is given to the loop that reads it from this size on, and up to this many terms a sum:
 #: kernels then compute a tile to its end before they go on.
 TILES_MIN = 1024
 TILES_DEPTH_MAX = 512
+#: Two products share a pass over a matrix of so many numbers or more: smaller ones stay in a cache
+#: anyway. They have at most so many rows, as `gemm.h` computes such a product by the matrix's rows.
+BESIDE_MIN = 1 << 18
+BESIDE_ROWS_MAX = 32
 
 
 class Unit:
@@ -90,8 +105,7 @@ class Units:
         """The units that read each base."""
         readers: dict[Value, set[int]] = {}
         for u, unit in self.units.items():
-            values = unit.step.loads if isinstance(unit.step, Loop) else unit.step.operands
-            for v in values:
+            for v in operands_of(unit.step):
                 readers.setdefault(self.base(v), set()).add(u)
         return readers
 
@@ -178,6 +192,76 @@ class Units:
                 third.direct = third.direct - {p}
                 self.run_after(t, {u})
 
+    def join_gradients(self, results: Sequence[Value], replaced: Sequence[Value | None]) -> None:
+        """Gives the product by a matrix turned to the loop that then changes this matrix in place.
+
+        Only where that loop ends the matrix's life: all else that reads it must have run before.
+        """
+        readers = self.readers()
+        places = {p: self.base(r) for r, p in zip(results, replaced, strict=True) if p is not None}
+        kept = {self.base(r) for r in results}
+        for u, loop in [(u, self.units[u].step) for u in sorted(self.units)]:
+            found = descent(loop, self.base) if isinstance(loop, Loop) else None
+            if found is None or not self._is_large(found.matrix):
+                continue
+            assert isinstance(loop, Loop), "a descent is a loop"
+            matrix = self.base(found.matrix)
+            in_place = matrix in self.unit_of or places.get(matrix) is loop.ops[-1].result
+            others = (readers[matrix] & self.units.keys()) - {u}
+            if matrix in kept or not in_place:
+                continue
+            for p in sorted(others):
+                before = self.units[p].deps | self.units[u].deps
+                if self._beside(loop, matrix, p) and not self._between(u, p):
+                    if all(before >> r & 1 for r in others - {p}):
+                        self._join(u, p)
+                    break
+
+    def _is_large(self, matrix: Value) -> bool:
+        large = matrix.tensor.size >= BESIDE_MIN and matrix.dtype is DType.F32
+        return large and is_whole(self.views[matrix], matrix)
+
+    def _beside(self, loop: Loop, matrix: Value, p: int) -> bool:
+        """Whether unit p is a product by the turned matrix that a loop goes into."""
+        call = self.units[p].step
+        assert loop.product is not None, "a step of descent has a product"
+        if not isinstance(call, Call) or call.op.name != "dot":
+            return False
+        left, right = call.operands
+        operands = {self.base(v) for v in (left, *loop.product.operands)}
+        if self.base(right) is not matrix or matrix in operands or self.views[right].offset:
+            return False
+        one = product(call.op, *(self.views[v] for v in call.operands))
+        two = product(loop.product.op, *(self.views[v] for v in loop.product.operands))
+        return (
+            not one.batch
+            and (one.bk, one.bn) == (1, one.k)
+            and (one.n, one.k) == (two.m, two.n)
+            and one.n * one.k == matrix.tensor.size
+            and 1 < one.m <= BESIDE_ROWS_MAX
+            and two.k <= BESIDE_ROWS_MAX
+        )
+
+    def _between(self, u: int, p: int) -> bool:
+        """Whether unit p needs unit u, or u needs another one that needs p."""
+        if self.units[p].deps >> u & 1:
+            return True
+        return any(p in t.direct and self.units[u].deps >> i & 1 for i, t in self.units.items())
+
+    def _join(self, u: int, p: int) -> None:
+        """Moves the call of unit p beside the product of unit u."""
+        unit, other = self.units[u], self.units.pop(p)
+        assert isinstance(unit.step, Loop) and isinstance(other.step, Call), "a loop and a product"
+        unit.step.beside = other.step
+        unit.position = min(unit.position, other.position)
+        unit.direct -= {p}
+        self.unit_of[other.step.op.result] = u
+        self.run_after(u, other.direct)
+        for t, third in self.units.items():
+            if p in third.direct:
+                third.direct = third.direct - {p}
+                self.run_after(t, {u})
+
     def ordered(self, results: Sequence[Value]) -> list[Loop | Call]:
         """The steps so that each follows what it depends on, and else in program order.
 
@@ -190,11 +274,7 @@ class Units:
             waiting[u] = len(unit.direct)
             for d in unit.direct:
                 readers[d].append(u)
-            step = unit.step
-            values = step.loads if isinstance(step, Loop) else step.operands
-            read.update(self.base(v) for v in values)
-            if isinstance(step, Loop) and step.product is not None:
-                read.update(self.base(v) for v in step.product.operands)
+            read.update(self.base(v) for v in operands_of(unit.step))
         ready = [(unit.position, u) for u, unit in self.units.items() if not unit.direct]
         heapq.heapify(ready)
         steps = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..ir import Array, Op, TensorType, Value
@@ -24,6 +25,9 @@ class Loop:
         stores: (stored value, the value that it is a copy of: itself where the loop computes it).
         product: a `dot` whose result, which nothing else reads, this loop takes tile by tile as it
             is computed; it is never stored.
+        beside: with a product that goes into a matrix where it lies, another `dot` by that very
+            matrix, turned: the gradients of a dense layer by its weights and by its input, in one
+            pass over the weights. Its result is stored, and is that of the weights as they were.
     """
 
     space: Cuts
@@ -32,6 +36,7 @@ class Loop:
     loads: dict[Value, None] = field(default_factory=dict)
     stores: list[tuple[Value, Value]] = field(default_factory=list)
     product: Call | None = None
+    beside: Call | None = None
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -80,6 +85,43 @@ class Schedule:
     def source(self, value: Value) -> Value:
         """The value before any reshape."""
         return source_of(self.origin, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """What a loop does that adds a multiple of its product to a matrix: matrix - factor * product,
+    or plus.
+    """
+
+    matrix: Value
+    factor: Value
+    minus: bool
+
+
+def descent(loop: Loop, source: Callable[[Value], Value]) -> Descent | None:
+    """Whether that is all that a loop does. `source` gives a value before any reshape."""
+    if len(loop.ops) != 2 or loop.product is None:
+        return None
+    scale, step = loop.ops
+    if scale.name != "mul" or step.name not in ("add", "sub"):
+        return None
+    factors = [v for v in scale.operands if source(v) is not loop.product.op.result]
+    terms = [v for v in step.operands if source(v) is not scale.result]
+    minus = step.name == "sub"
+    if len(factors) != 1 or len(terms) != 1 or (minus and step.operands[0] not in terms):
+        return None
+    return Descent(terms[0], factors[0], minus)
+
+
+def operands_of(step: Loop | Call) -> Iterator[Value]:
+    """All that a step reads."""
+    if isinstance(step, Call):
+        yield from step.operands
+        return
+    for call in (step.product, step.beside):
+        yield from () if call is None else call.operands
+    made = None if step.product is None else step.product.op.result
+    yield from (v for v in step.loads if v is not made)
 
 
 def is_scalar(value: Value) -> bool:

@@ -26,10 +26,10 @@ from ...passes import memory
 from ...passes.fuse import schedule
 from ...passes.memory import Move, Place
 from ...passes.products import product
-from ...passes.steps import Call, Loop, Schedule, is_elementwise, is_scalar
+from ...passes.steps import Call, Loop, Schedule, descent, is_elementwise, is_scalar
 from ...passes.views import is_whole
 from . import control, lists
-from .kernels import KERNELS, product_added, product_into, scratch_bytes
+from .kernels import KERNELS, both_gradients, product_added, product_into, scratch_bytes
 from .loops import LoopWriter
 from .names import expression, from_memory, literal, local_type, memory_type
 from .sharing import shared_functions
@@ -49,6 +49,7 @@ _HEADERS = {
     "plain": (),
     "conv": ("gemm", "transpose", "plain", "pool"),
     "packed": ("gemm", "transpose", "pool"),
+    "descent": ("gemm", "transpose", "pool"),
     "depthwise": ("plain",),
     "qgemm": (),
     "order": (),
@@ -366,7 +367,7 @@ class FunctionWriter:
 
     def _loop(self, loop: Loop) -> None:
         self.groups += 1
-        first = [] if loop.product is None else [loop.product.op]
+        first = [call.op for call in (loop.beside, loop.product) if call is not None]
         self._comment([*first, *loop.ops, *loop.reductions])
         for r in loop.reductions:
             if is_scalar(r.result):
@@ -397,7 +398,13 @@ class FunctionWriter:
     def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
         """A product whose tiles a loop takes as they are computed."""
         p = product(call.op, *(self.schedule.views[v] for v in call.operands))
-        scaled = None if call in self.packed else self._descent(call, writer.loop, place)
+        beside = writer.loop.beside
+        scaled = None if call in self.packed else self._descent(writer.loop, place)
+        if scaled is not None and beside is not None:
+            self.lines.append(both_gradients(self, call, beside, *scaled))
+            return
+        if beside is not None:
+            self.lines += KERNELS["dot"](self, beside)
         if scaled is not None:
             self.lines.append(product_added(self, call, p, *scaled))
             return
@@ -413,35 +420,19 @@ class FunctionWriter:
         ]
         self.lines.append(product_into(self, call, p, f"&target{n}"))
 
-    def _descent(
-        self, call: Call, loop: Loop, place: Mapping[Value, str]
-    ) -> tuple[str, str] | None:
+    def _descent(self, loop: Loop, place: Mapping[Value, str]) -> tuple[str, str] | None:
         """The memory and the factor of a loop that adds a multiple of a product to a matrix where
         it lies: W - rate * (product), or plus.
         """
-        if (
-            len(loop.ops) != 2
-            or len(loop.stores) != 1
-            or loop.stores[0][0] is not loop.stores[0][1]
-        ):
+        found = descent(loop, self.schedule.source)
+        if found is None or loop.stores != [(loop.ops[1].result,) * 2]:
             return None
-        scale, step = loop.ops
-        made, (stored, _) = call.op.result, loop.stores[0]
-        if scale.name != "mul" or step.name not in ("add", "sub") or step.result is not stored:
-            return None
-        factors = [v for v in scale.operands if self.schedule.source(v) is not made]
-        terms = [v for v in step.operands if self.schedule.source(v) is not scale.result]
-        if (
-            len(factors) != 1
-            or len(terms) != 1
-            or (step.name == "sub" and step.operands[0] not in terms)
-        ):
-            return None
-        factor, matrix = self.schedule.views[factors[0]].base, self.schedule.views[terms[0]]
+        factor, matrix = self.schedule.views[found.factor].base, self.schedule.views[found.matrix]
         lies = place.get(matrix.base)
-        if factor.shape != () or not is_whole(matrix, terms[0]) or lies != place[stored]:
+        whole = is_whole(matrix, found.matrix)
+        if factor.shape != () or not whole or lies != place[loop.stores[0][0]]:
             return None
-        return lies, f"{'-' if step.name == 'sub' else ''}{self.scalar(factors[0])}"
+        return lies, f"{'-' if found.minus else ''}{self.scalar(found.factor)}"
 
     def _call(self, call: Call) -> None:
         op = call.op

@@ -166,6 +166,19 @@ def product_added(w: FunctionWriter, call: Call, p: Product, to: str, scale: str
     return f"dl_gemm_add_f32({arguments}, {to}, {scale}, {w.scratch(call, 'float')});"
 
 
+def both_gradients(w: FunctionWriter, call: Call, beside: Call, to: str, scale: str) -> str:
+    """A product by a matrix turned, then another, times a number, added to this matrix."""
+    w.unit.need("descent")
+    p, q = (product(c.op, *(w.schedule.views[v] for v in c.operands)) for c in (beside, call))
+    left = _at(w.base_pointer(beside.operands[0]), str(w.schedule.views[beside.operands[0]].offset))
+    a, b = (_at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
+    return (
+        f"dl_gemm_both_f32({p.m}, {p.n}, {p.k}, {left}, {p.am}, {p.ak}, {to},"
+        f" {w.pointer(beside.op.result)}, {q.k}, {a}, {q.am}, {q.ak}, {b}, {q.bk}, {q.bn}, {scale},"
+        f" {w.scratch(beside, 'float')}, {w.scratch(call, 'float')});"
+    )
+
+
 def _product_arguments(w: FunctionWriter, call: Call, p: Product) -> str:
     w.unit.need("gemm")
     a, b = (_at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)

@@ -108,8 +108,8 @@ def _step(step: Loop | Call, seconds: float, runs: int) -> StepTime:
         ops = [step.op]
         shape = next((r.shape for r in step.op.results if hasattr(r.type, "shape")), ())
     else:
-        product = [] if step.product is None else [step.product.op]
-        ops = [*product, *step.ops, *step.reductions]
+        products = [call.op for call in (step.beside, step.product) if call is not None]
+        ops = [*products, *step.ops, *step.reductions]
         shape = step.extents
     places = dict.fromkeys(
         f"{PurePath(op.locs[-1].file).name}:{op.locs[-1].line}" for op in ops if op.locs

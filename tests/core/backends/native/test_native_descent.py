@@ -1,0 +1,119 @@
+"""Both gradients of a dense layer in one pass over its weights: the same bits as in two passes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from delian.core.backends.native.assemble import assembled
+from delian.core.backends.native.program import NativeProgram, compile_native
+from delian.core.backends.native.toolchain import Toolchain
+from delian.core.backends.reference import run_block
+from delian.core.ir import Array, Builder, DType, Function, TensorType
+from delian.core.passes import order
+
+F32 = DType.F32
+#: (rows of a batch, inputs, outputs): around lanes, tiles, stripes and panels of any processor, and
+#: beyond what `gemm.h` computes by the rows of the weights.
+SIZES = [
+    *((2, 24, 32), (10, 23, 31), (3, 12, 16), (17, 25, 65), (32, 61, 40), (5, 130, 7)),
+    *((10, 11, 90), (7, 100, 257), (32, 30, 2100), (16, 49, 33), (33, 50, 20)),
+]
+
+
+def gradients(batch: int, inputs: int, outputs: int, how: str, turned: bool = False) -> Function:
+    """w -/+ rate * x'y, and y w'; with `turned` x lies turned."""
+    x_shape = (inputs, batch) if turned else (batch, inputs)
+    types = [(inputs, outputs), x_shape, (batch, outputs), ()]
+    b = Builder([TensorType(F32, shape) for shape in types])
+    w, x, y, rate = b.params
+    back = b("dot", y, w, contract_a=(1,), contract_b=(1,), batch_a=(), batch_b=())
+    at = (1,) if turned else (0,)
+    g = b("dot", x, y, contract_a=at, contract_b=(0,), batch_a=(), batch_b=())
+    new = b(how, w, b("mul", b("broadcast", rate, shape=w.shape, dims=()), g))
+    block = b.finish([new, back])
+    return Function("f", block, ("w", "x", "y", "rate"), ("w", "back"), frozenset([0]))
+
+
+def cases() -> dict[str, Function]:
+    table = {}
+    for size in SIZES:
+        for how in ("sub", "add"):
+            table[f"{size} {how}"] = gradients(*size, how, turned=size[0] % 2 == 1)
+    return table
+
+
+CASES = cases()
+
+
+def arguments(function: Function, seed: int) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.standard_normal(p.shape), np.float32) for p in function.body.params]
+
+
+@pytest.fixture(scope="module")
+def programs(
+    toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Mapping[str, NativeProgram], ...]:
+    """In one pass, and in two."""
+    built = []
+    for least in (1, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(order, "BESIDE_MIN", least)
+            patch.setattr(order, "TILES_MIN", 1)
+            patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("descent")))
+            text, _ = assembled(CASES, toolchain, False)
+            called = text.count(" dl_gemm_both_f32(")
+            few = sum(f.body.params[2].shape[0] <= order.BESIDE_ROWS_MAX for f in CASES.values())
+            assert called == (1 + few if least == 1 else 0)  # and where it is defined
+            built.append(compile_native(CASES, toolchain))
+    return tuple(built)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_pass_gives_what_two_give_to_the_last_bit(
+    name: str, programs: tuple[Mapping[str, NativeProgram], ...]
+) -> None:
+    one, two = (table[name] for table in programs)
+    args = arguments(CASES[name], len(name))
+    expected = run_block(CASES[name].body, args)
+    first, second = one(*(a.copy() for a in args)), two(*(a.copy() for a in args))
+    for a, b, c in zip(first, second, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, c, rtol=1e-4, atol=1e-4)
+    again = one(*(a.copy() for a in args))
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_no_number_goes_where_two_passes_send_it(
+    place: int, number: float, programs: tuple[Mapping[str, NativeProgram], ...]
+) -> None:
+    for name in CASES:
+        args = arguments(CASES[name], 5)
+        args[place].flat[args[place].size // 2] = number
+        first, second = (table[name](*(a.copy() for a in args)) for table in programs)
+        for a, b in zip(first, second, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert not np.all(np.isfinite(first[0]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are Linux's")
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_no_bit(
+    threads: int, toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order, "BESIDE_MIN", 1)
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
+    table = {str(size): gradients(*size, "sub") for size in ((10, 301, 257), (7, 130, 513))}
+    for name, program in compile_native(table, toolchain).items():
+        args = arguments(table[name], 9)
+        expected = program(*(a.copy() for a in args))
+        program.threads = threads
+        for a, b in zip(program(*(a.copy() for a in args)), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
