@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -55,6 +56,7 @@ from ..core.ports import (
     StoreBlob,
     Tier,
     TimerFired,
+    wire_size,
 )
 from ..core.privacy import noising
 from ..core.privacy.ring import RingPlan
@@ -72,7 +74,7 @@ from .dormant import REST_MIN_NS, Dormant, may_sleep
 from .helping import edge_of, helpers_of
 from .memory import keep_freed_memory, undisturbed
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
-from .nodes import Host, device_of
+from .nodes import Host, Stored, device_of
 from .plan import FederationPlan
 from .records import HOP, UPWARDS, Evaluation, Result, RoundRecord, Tally, count
 from .timers import Action, Timers
@@ -123,7 +125,8 @@ class Federation:
         self._tally = Tally()
         self._stopping = threading.Event()
         self._sizes: dict[bytes, int] = {}
-        self._arrays: dict[bytes, Floats] = {}
+        # Weights that some node has, or that are on their way.
+        self._arrays: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
         self._handled: dict[type, Callable[[Host, Any], None]] = {
             Send: self._on_send,
             SendBlob: self._on_send_blob,
@@ -181,6 +184,8 @@ class Federation:
                 break
             sequence, (action, arguments) = schedule.pop()
             action(sequence, *arguments)
+            del action, arguments  # they may hold a vector
+            self._jobs.tend()
             while self._rounds_to_tell:
                 record = self._rounds_to_tell.pop(0)
                 self.records.append(record)
@@ -209,9 +214,9 @@ class Federation:
         weights = self._weights_blob(self.training.initial())
         cloud = Coordinator(CoordinatorState(), self._coordinator_identity(), plan.policy())
         host = self._add(cloud, CLOUD, LinkProfile(), 0)
-        host.store = {bundle.digest: bundle, weights.digest: weights}
+        host.store = {b.blob.digest: b for b in (Stored(bundle), weights)}
         self._at(0, self._come_up, host)
-        self.message = plan.message(self._ref(bundle), self._ref(weights), self.seed)
+        self.message = plan.message(self._ref(bundle), self._ref(weights.blob), self.seed)
         self.order(0, RunOrder(run=RUN, submit=self.message))
         for edge in sorted({*range(fleet.edges), *helpers_of(plan.secure)}):
             state = EdgeState(edge, incarnation=1)
@@ -306,14 +311,15 @@ class Federation:
         self._sizes[digest] = blob.ByteSize()
         return blob
 
-    def _weights_blob(self, weights: Floats, run: int = RUN) -> Blob:
+    def _weights_blob(self, weights: Floats, run: int = RUN) -> Stored:
         weights = np.ascontiguousarray(weights, dtype="<f4")
         assert weights.shape == (self.plan.ring.dimension,)
-        blob = self._blob(weights.tobytes())
+        blob = Blob(digest=hashlib.sha256(weights.data).digest(), size=weights.nbytes)
+        self._sizes[blob.digest] = wire_size(blob, weights.nbytes)
+        weights = self._arrays.setdefault(blob.digest, weights)
         if run == RUN:
-            # One array for all devices: the server's own, which nothing writes to.
-            self._weights, self._arrays = weights, {blob.digest: weights}
-        return blob
+            self._weights = weights
+        return Stored(blob, weights)
 
     @staticmethod
     def _ref(blob: Blob) -> BlobRef:
@@ -372,12 +378,13 @@ class Federation:
         _bundle, weights, *memories = (host.store[digest] for digest in effect.blobs)
         made, weight = effect.arguments
         mean = update_of(made)
-        memory = memories[0].content if memories else b""
-        after, memory = self.training.server_update(self._array(weights), memory, mean, weight)
+        assert weights.weights is not None
+        memory = memories[0].blob.content if memories else b""
+        after, memory = self.training.server_update(weights.weights, memory, mean, weight)
         blobs = [self._weights_blob(after, effect.ticket // TICKETS)]
-        blobs += [self._blob(memory)] if memory else []
-        host.store.update((blob.digest, blob) for blob in blobs)
-        model = NewModel(*map(self._ref, blobs))
+        blobs += [Stored(self._blob(memory))] if memory else []
+        host.store.update((stored.blob.digest, stored) for stored in blobs)
+        model = NewModel(*(self._ref(stored.blob) for stored in blobs))
         self._dispatch(host, ProgramFinished(effect.ticket, model))
 
     def _unmask(self, _: int, host: Host, effect: RunProgram) -> None:
@@ -481,8 +488,9 @@ class Federation:
         self._carry(host, effect.to, Received(host.node, message, vector=effect.beside), size)
 
     def _on_send_blob(self, host: Host, effect: SendBlob) -> None:
-        blob = host.store[effect.digest]
-        self._carry(host, effect.to, Received(host.node, blob), self._sizes[effect.digest])
+        blob, weights = host.store[effect.digest]
+        event = Received(host.node, blob, vector=None if weights is None else weights.data)
+        self._carry(host, effect.to, event, self._sizes[effect.digest])
 
     def _carry(self, host: Host, to: Node, event: Received, size: int) -> None:
         tally, other, now = self._tally, self._host(to), self.schedule.now
@@ -507,7 +515,7 @@ class Federation:
         # The network changes no bytes: what was hashed when it was made is hashed only once.
         intact = digest in self._sizes or hashlib.sha256(blob.content).digest() == digest
         if intact:
-            host.store[digest] = blob
+            host.store[digest] = Stored(blob, self._arrays.get(digest))
         self._pending.append((host, BlobStored(digest, intact)))
 
     def _on_drop_blob(self, host: Host, effect: DropBlob) -> None:
@@ -534,7 +542,8 @@ class Federation:
         task = host.machine.state.task
         flops = self.training.flops(device, effect.program)
         duration = profile.duration_ns(flops, self.streams, task.round, task.attempt)
-        weights = self._array(host.store[effect.blobs[1]])
+        weights = host.store[effect.blobs[1]].weights
+        assert weights is not None
         start = self._start(effect, device, weights)
         job = self._jobs.add(now + duration, start)
         host.job = (effect.ticket, job)
@@ -554,11 +563,6 @@ class Federation:
             return partial(self.training.submit, device, weights, key)
         assert effect.program == "evaluate"
         return partial(self.training.evaluate, device, weights, key, RingPlan.of(ring))
-
-    def _array(self, blob: Blob) -> Floats:
-        """A blob's weights, read-only. Those of an earlier round serve a device that is late."""
-        array = self._arrays.get(blob.digest)
-        return np.frombuffer(blob.content, "<f4") if array is None else array
 
     def _on_cancel_program(self, host: Host, effect: CancelProgram) -> None:
         host.updates.discard(effect.ticket)

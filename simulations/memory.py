@@ -1,9 +1,10 @@
 """The process's own housekeeping, told what a federation is like.
 
-A federation makes and frees vectors as large as the model all the time. glibc gives blocks of that
-size back to the kernel and takes them anew, and every page of them faults again: that costs a third
-of the simulator's own time. And it makes messages and effects by the hundred thousand, none of
-which is part of a cycle: looking for cycles among all that a process has imported takes a tenth.
+A federation makes and frees vectors as large as the model all the time. glibc gives such blocks
+back to the kernel and takes them anew, and every page of them faults again: with a small model that
+costs a third of the simulator's own time. And it makes messages and effects by the hundred
+thousand, none of which is part of a cycle: looking for cycles among all that a process has imported
+takes a tenth.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
-#: Blocks up to this size come from the heap; about four times the largest model that simulations
-#: are made for.
-BLOCK_BYTES_MAX = 32 * 2**20
+#: Blocks up to this size come from the heap. To train a model of more numbers than that takes so
+#: long that its vectors' faults do not show, and in the heap one would find a hole among small
+#: objects where another was: two fifths of the heap would be such holes.
+BLOCK_BYTES_MAX = 4 * 2**20
 #: Freed memory at the heap's end that is kept.
 KEPT_BYTES = 256 * 2**20
 #: More objects made than freed, before the youngest are searched for cycles.
@@ -32,7 +34,9 @@ SWITCH_S = 0.0005
 
 
 def keep_freed_memory() -> bool:
-    """Whether the C library took the hint. Holds for the rest of the process."""
+    """Whether the C library took the hint. Holds for the rest of the process, but for threads that
+    have allocated before: they have heaps of their own.
+    """
     if not sys.platform.startswith("linux"):
         return False
     try:

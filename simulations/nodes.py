@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.machine import Machine
-from ..core.ports import Node, Tier
+from ..core.ports import Floats, Node, Tier
 from ..core.secagg.identity import SimulatedIdentity
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
@@ -18,6 +18,15 @@ from .helping import trust_in
 from .network import Channel
 from .plan import FederationPlan
 from .training import Job
+
+
+class Stored(NamedTuple):
+    """A blob that a node keeps. weights: f32[D], of a model's, which are nowhere in `blob`: one
+    array serves all nodes.
+    """
+
+    blob: Blob
+    weights: Floats | None = None
 
 
 class Host:
@@ -47,7 +56,7 @@ class Host:
         self.coming = 0  # messages on their way to it
         self.muted = False
         self.timers: dict[str, int] = {}
-        self.store: dict[bytes, Blob] = {}
+        self.store: dict[bytes, Stored] = {}
         self.job: tuple[int, Job] | None = None  # a device's
         self.updates: set[int] = set()  # tickets of the cloud's programs, or an edge's
         self.profile: DeviceProfile | None = None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from . import recipes
 from .client_states import ClientStates
 from .federation import Federation
 from .host import cores
+from .memory import keep_freed_memory
 from .records import RoundRecord as Attempt
 from .result import (
     Event,
@@ -109,11 +109,10 @@ class _Simulation:
 
     def run(self) -> SimulationResult:
         stage = self.stage
-        with (
-            ThreadPoolExecutor(self.threads, thread_name_prefix="delian-judge") as pool,
-            Workers(self.threads, "delian-train") as workers,
-        ):
-            self.pool = pool
+        keep_freed_memory()  # before there are threads, each of which would make a heap of its own
+        # The same threads judge: each has memory that programs work in.
+        with Workers(self.threads, "delian-train") as workers:
+            self.workers = workers
             self.training = CompiledTraining(
                 stage.runtime,
                 stage.first,
@@ -128,7 +127,7 @@ class _Simulation:
             start = time.perf_counter()
             result = self.federation.run(self._on_attempt)
             stage.walls["rounds_seconds"] = time.perf_counter() - start
-            stage.adapt(self.training.state, pool, self.stop, self._own)
+            stage.adapt(self.training.state, workers, self.stop, self._own)
         if result.failed and not self.applied:
             raise DelianError(f"the run gave up in its first round: {result.failed}", GAVE_UP_HINT)
         return SimulationResult(
@@ -158,9 +157,9 @@ class _Simulation:
         for device in attempt.reported:
             self.rounds_of[members[device]] += 1
         due = attempt.succeeded and stage.due(attempt.round) and not self.stop()
-        state = self.training.state
+        state, workers = self.training.state, self.workers
         scores = (
-            stage.evaluate(attempt.round, state, self.pool, self.stop, self._own) if due else None
+            stage.evaluate(attempt.round, state, workers, self.stop, self._own) if due else None
         )
         record = _record(attempt, judgements(scores, stage.measure, stage.variance))
         self.rounds.append(record)

@@ -11,9 +11,8 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -49,6 +48,24 @@ from .traced import bundle_of
 SUITE = 1
 #: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
 EVALUATION_STREAM = 0x6576616C
+
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Judging(Protocol[T_co]):
+    """What a judge is about to say."""
+
+    def result(self) -> T_co: ...
+
+    def cancel(self) -> bool: ...
+
+
+class Pool(Protocol):
+    """Threads that judge: `workers.Workers`, or an executor's."""
+
+    def submit(self, work: Callable[[], T], /) -> Judging[T]: ...
 
 
 class Stage:
@@ -224,7 +241,7 @@ class Stage:
     def adapt(
         self,
         state: Array,
-        pool: ThreadPoolExecutor,
+        pool: Pool,
         stop: Callable[[], bool],
         kept: Callable[[int], Array | None] = lambda device: None,
     ) -> None:
@@ -242,15 +259,16 @@ class Stage:
             data, own = self.arrays[device], kept(device)
             return total([adapting.judge(state, data, key, own) for key in self._keys(device)])
 
-        for device, adapted in zip(self.judged, pool.map(of, self.judged), strict=True):
-            self.adapted[device] = adapted
+        futures = [pool.submit(functools.partial(of, device)) for device in self.judged]
+        for device, adapted in zip(self.judged, futures, strict=True):
+            self.adapted[device] = adapted.result()
         self.walls["evaluation_seconds"] += time.perf_counter() - start
 
     def evaluate(
         self,
         round: int,
         state: Array,
-        pool: ThreadPoolExecutor,
+        pool: Pool,
         stop: Callable[[], bool],
         kept: Callable[[int], Array | None] = lambda device: None,
     ) -> list[tuple[Score, Score]] | None:
@@ -259,7 +277,10 @@ class Stage:
         """
         start = time.perf_counter()
         model = self.runtime.model_of(state)
-        futures = [pool.submit(self._judge, d, state, model, kept(d)) for d in self.judged]
+        futures = [
+            pool.submit(functools.partial(self._judge, d, state, model, kept(d)))
+            for d in self.judged
+        ]
         scores = []
         for done, future in enumerate(futures):
             if stop():

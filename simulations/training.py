@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
+from weakref import ref
 
 from ..core.ports import Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
@@ -101,6 +102,7 @@ class Jobs:
     Up to `ahead` - 1 others begin when they are added, while nothing else is in flight: those that
     begin first in virtual time are not those that end first, so these have a room of their own. Of
     long vectors there are none: to train them takes so long that a round's opening does not show.
+    And the next of those waits until results are in a sum (`tend`).
     """
 
     def __init__(self, threads: int, ahead: int = 1) -> None:
@@ -109,6 +111,8 @@ class Jobs:
         self._waiting: list[tuple[int, int, Job]] = []
         self._sequence = 0
         self._flying = self._flying_early = 0
+        self._are_long = ahead == 1
+        self._results: list[ref[Vector]] = []  # long ones, and some that have gone
 
     def add(self, due: int, start: Callable[[], Awaited]) -> Job:
         """An update whose result virtual time will need at `due`."""
@@ -128,10 +132,13 @@ class Jobs:
         future, job.future = job.future, None
         assert future is not None
         try:
-            return future.result()
+            outcome = future.result()
         finally:
             self._landed(job)
-            self._fill()
+        if self._are_long and outcome.vector is not None and self._waiting:
+            self._results.append(ref(outcome.vector))
+        self._fill()
+        return outcome
 
     def cancel(self, job: Job) -> None:
         """The result will not be asked for. One that already runs runs to its end."""
@@ -146,9 +153,17 @@ class Jobs:
             if self._flying:
                 self._fill()
 
+    def tend(self) -> None:
+        """To be called when a result may have gone from memory: that makes room for a long one."""
+        if self._results:
+            self._fill()
+
     def _fill(self) -> None:
-        while self._waiting and self._flying < self._room:
+        self._results = [result for result in self._results if result() is not None]
+        while self._waiting and self._flying + len(self._results) < self._room:
             self._launch_next(early=False)
+        if not self._waiting:
+            self._results = []
 
     def _launch_next(self, early: bool) -> None:
         _, _, job = heappop(self._waiting)

@@ -6,6 +6,17 @@ that are primitives of the IR (`primitives`) run eagerly by their reference rule
 [N, H, W, C], sequences [N, T, C], kernels [space..., inputs, outputs]. Random functions take a key.
 """
 
+from ..primitives import (
+    conv,
+    conv_input_grad,
+    dynamic_slice,
+    dynamic_update,
+    erf,
+    grouped_conv,
+    put_add,
+    sigmoid,
+    stop_gradient,
+)
 from .activations import (
     elu,
     gelu,
@@ -63,17 +74,6 @@ from .pooling import (
     global_max_pool,
     lp_pool,
     max_pool,
-)
-from .primitives import (
-    conv,
-    conv_input_grad,
-    dynamic_slice,
-    dynamic_update,
-    erf,
-    grouped_conv,
-    put_add,
-    sigmoid,
-    stop_gradient,
 )
 from .resizing import resize
 

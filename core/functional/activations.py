@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array
-from .primitives import erf, sigmoid, stop_gradient
+from ..primitives import erf, sigmoid, stop_gradient
 
 #: Klambauer et al. 2017, equation 14: the fixed point with mean zero and variance one.
 SELU_ALPHA = 1.6732632423543772

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array
+from ..primitives import stop_gradient
 from .activations import log_softmax
-from .primitives import stop_gradient
 
 #: The log of a probability of zero: finite, so that no derivative is NaN; sums stay far below any
 #: path's.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Array
-from .primitives import stop_gradient
+from ..primitives import stop_gradient
 
 #: Stands for minus infinity where nothing may be seen; finite, so that no derivative is NaN.
 _UNSEEN = -1e30

@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..ir import Array
-from .primitives import conv, conv_input_grad, grouped_conv
+from ..primitives import conv, conv_input_grad, grouped_conv
 
 #: One number for every axis, or one an axis.
 Sizes: TypeAlias = "int | Sequence[int]"

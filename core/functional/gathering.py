@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array
-from .primitives import put_add
+from ..primitives import put_add
 
 
 def embedding(table: Array, symbols: Array) -> Array:

@@ -219,12 +219,11 @@ def _client_update(
         keys = random.split(key, 2)
         own, memory = kept if chain.remembers else (kept, chain.remembered(plan))
         result = algorithm.client_update(task, state, data, keys[0], own)
-        leaves = [leaf.reshape(-1) for leaf in tree.leaves(result.update)]
-        update = np.concatenate(leaves)
+        update = ring.parts(tree.leaves(result.update))
         # A share of the largest weight, so that the ring's bound on one update holds for every
         # device.
         weight = np.minimum(result.weight / weight_max, 1.0)
-        finite = np.isfinite(result.loss) & np.isfinite(np.sum(update))
+        finite = np.isfinite(result.loss) & np.isfinite(ring.squares(update))
         for leaf in tree.leaves(result.kept):
             finite = finite & np.isfinite(np.sum(leaf))
         vector, memory = chain.program(update, memory, Turn(plan, weight, keys[1]))

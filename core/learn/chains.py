@@ -158,9 +158,10 @@ class Chain:
         """What it keeps before the first round."""
         return tuple(stage.init(plan) for stage in self.programmed)
 
-    def program(self, update: Any, memory: State, turn: Turn) -> tuple[Any, State]:
-        """The part that is compiled into a device's program: an update f32[D] becomes u32[L]. Also
-        gives what the device is to remember. In the compiled language's vocabulary.
+    def program(self, update: Sequence[Any], memory: State, turn: Turn) -> tuple[Any, State]:
+        """The part that is compiled into a device's program: an update, in parts (`ring.parts`),
+        becomes u32[L]. Also gives what the device is to remember. In the compiled language's
+        vocabulary.
         """
         value: Any = Update(update)
         after = []
@@ -209,7 +210,7 @@ class Chain:
         turn = Turn(
             plan, weight, random.split(own, 2)[1], own, given.key, given.noise.get(device, b"")
         )
-        value: Any = Update(given.updates[device])
+        value: Any = Update((given.updates[device],))
         for stage, its in zip(self.stages[:cut], state, strict=False):
             before = its.get(device, stage.init(plan)) if _of_device(stage) else its
             value, remembered = stage.apply(value, before, turn)

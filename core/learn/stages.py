@@ -33,7 +33,7 @@ tiers themselves call, so a chain that is run here gives what a federation gives
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -67,11 +67,11 @@ STALENESS_MAX = 1_000  # models
 
 
 class Update(NamedTuple):
-    """numbers: f32[D], or as long as a rotation makes it. factor: f32[], multiplied when it is
-    rounded, so that nothing is rounded twice.
+    """parts: f32[D], or as long as a rotation makes it, in parts. factor: f32[], multiplied when it
+    is rounded, so that nothing is rounded twice.
     """
 
-    numbers: Any
+    parts: Sequence[Any]
     factor: Any = _ONE
 
 
@@ -157,7 +157,7 @@ class TopK(_Named):
         return np.zeros(ring.dimension, np.float32)
 
     def apply(self, value: Update, state: Any, turn: Turn) -> tuple[Update, Any]:
-        wanted = value.numbers + state
+        wanted = np.concatenate(value.parts) + state
         size = np.abs(wanted)
         count = self.count(turn.ring.dimension)
         least = np.sort(size)[turn.ring.dimension - count]
@@ -166,7 +166,7 @@ class TopK(_Named):
         # Of equal ones the first: never more than `count` travel.
         sent = above | (alike & (np.cumsum(alike.astype(np.int32)) <= room))
         said = np.where(sent, wanted, np.float32(0.0))
-        return Update(said, value.factor), wanted - said
+        return Update((said,), value.factor), wanted - said
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Clip(_Named):
         _between("clip", "the norm", self.norm, 0.0, ring.CLIP_MAX)
 
     def apply(self, value: Update, state: Any, turn: Turn) -> tuple[Update, Any]:
-        return Update(value.numbers, ring.shrink(value.numbers, self.norm)), state
+        return Update(value.parts, ring.shrink(value.parts, self.norm)), state
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +194,8 @@ class Rotate(_Named):
     where, takes, gives = "device, its program", "update", "update"
 
     def apply(self, value: Update, state: Any, turn: Turn) -> tuple[Update, Any]:
-        turned = rotation.rotate(value.numbers, turn.ring.dimension)
-        return Update(turned, value.factor), state
+        turned = rotation.rotate(np.concatenate(value.parts), turn.ring.dimension)
+        return Update((turned,), value.factor), state
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +215,8 @@ class Quantise(_Named):
             )
 
     def apply(self, value: Update, state: Any, turn: Turn) -> tuple[Any, Any]:
-        numbers, factor = value
-        return ring.quantised(numbers, factor, turn.weight, turn.key, turn.ring), state
+        parts, factor = value
+        return ring.quantised(parts, factor, turn.weight, turn.key, turn.ring), state
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ runs as plain NumPy.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -48,11 +49,14 @@ import numpy.typing as npt
 from .. import random
 from ..errors import DelianError
 from ..ports import DIMENSION_MAX, Content, Floats, Vector
+from ..primitives import dynamic_update
 from ..wire import round_pb2
 from . import packing, rotation
 from .noise import GAUSSIAN_VARIANCE_MAX, VARIANCE_MAX, VARIANCE_MIN
 
 BITS = 32
+#: A leaf longer than such a share of an update is a part of its own.
+_PARTS = 4
 #: Fewer would not tell a clipped update from its rounding.
 BITS_MIN = 8
 CLIP_MIN = 1e-12
@@ -309,46 +313,81 @@ def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
     delta: f32[D]. weight: f32[] in (0, 1]. key: u32[2], used for nothing else. A delta that is not
     finite gives elements without meaning: who calls checks it.
     """
-    factor = shrink(delta, plan.clip)
+    factor = shrink((delta,), plan.clip)
     turned = rotation.rotate(delta, plan.dimension) if plan.rotated else delta
-    return quantised(turned, factor, weight, key, plan)
+    return quantised((turned,), factor, weight, key, plan)
 
 
-def shrink(delta: Any, clip: float) -> Any:
-    """What an update f32[D] is to be multiplied by for its L2 norm to be `clip` at most, f32[]."""
-    wide = delta.astype(np.float64)
-    norm = np.sqrt(np.sum(wide * wide))
+def parts(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """An update's leaves f32[...] as few parts f32[n]: the long ones by themselves, so that they
+    are not copied, and the others joined.
+    """
+    flat = [leaf.reshape(-1) for leaf in leaves]
+    long = sum([leaf.shape[0] for leaf in flat]) / _PARTS
+    made: list[Any] = []
+    run: list[Any] = []
+    for leaf in flat:
+        if leaf.shape[0] > long:
+            made = [*made, *_joined(run), leaf]
+            run = []
+        else:
+            run = [*run, leaf]
+    return (*made, *_joined(run))
+
+
+def _joined(run: list[Any]) -> list[Any]:
+    return run if len(run) < 2 else [np.concatenate(run)]
+
+
+def squares(delta: Sequence[Any]) -> Any:
+    """The sum of the squares of an update's parts, f64[]: finite where all of it is."""
+    total: Any = np.float64(0.0)
+    for part in delta:
+        wide = part.astype(np.float64)
+        total = total + np.sum(wide * wide)
+    return total
+
+
+def shrink(delta: Sequence[Any], clip: float) -> Any:
+    """What an update's parts are to be multiplied by for its norm to be `clip` at most, f32[]."""
+    norm = np.sqrt(squares(delta))
     # f64 sums differ in their last bits with the order of adding; one rounding to f32 hides that
     # nearly always.
     return (clip / np.maximum(norm, clip)).astype(np.float32)
 
 
-def quantised(delta: Any, factor: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
+def quantised(delta: Sequence[Any], factor: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
     """delta * factor * weight in steps of the ring, rounded at random, and the weight: u32[L].
 
-    delta: f32[plan.coordinates], rotated where the plan says so. factor: f32[], of `shrink`. They
-    are multiplied here, so that nothing is rounded twice.
+    delta: f32[plan.coordinates] in parts, rotated where the plan says so. factor: f32[], of
+    `shrink`. They are multiplied here, so that nothing is rounded twice.
     """
     factor = factor * weight * np.float32(plan.scale)
     if plan.rotated:
         most = np.float32(plan.peak * plan.clip * plan.scale)
         # Hardly ever does this change anything (`rotation`), and the ring has no room for more.
-        delta = np.maximum(np.minimum(delta * factor, most), -most)
+        delta = [np.maximum(np.minimum(part * factor, most), -most) for part in delta]
         factor = np.float32(1.0)
-    # Two numbers from each random word, so the update is rounded in two halves: none of what lies
-    # between is as long as the model, but for a rotation.
-    first = (plan.made + 1) // 2
-    rest = plan.coordinates - first
-    words = random.bits(key, (first,))
-    low, high = words & 0xFFFF, words >> 16
+    # A block of the generator is 64 bits, and rounds four numbers: one in each quarter of the
+    # vector. Each is written to its place as soon as it is made: nothing between is as long as the
+    # model, but for a rotation.
+    quarter = (plan.made + 3) // 4
+    counters = np.arange(quarter, dtype=np.uint32)
+    words = random.threefry2x32(key, np.zeros(quarter, np.uint32), counters)
     counted = np.reshape(weight * np.float32(plan.weight_scale), (1,))
-    return np.concatenate(
-        [
-            _round(delta[:first] * factor, low),
-            _round(delta[first:] * factor, high[:rest]),
-            _round(counted, high[rest : rest + 1]),
-        ]
-    )
+    vector = np.zeros(plan.made, np.uint32)
+    start = 0
+    for exact in (*delta, counted):
+        by = factor if start < plan.coordinates else np.float32(1.0)
+        end = start + exact.shape[0]
+        for i in range(start // quarter, (end - 1) // quarter + 1):
+            low, high = max(start, i * quarter), min(end, (i + 1) * quarter)
+            word = words[i // 2][low - i * quarter : high - i * quarter]
+            noise = word >> 16 if i % 2 else word & 0xFFFF
+            made = _round(exact[low - start : high - start] * by, noise)
+            vector = dynamic_update(vector, made, (low,))
+        start = end
+    return vector
 
 
 def _round(exact: Any, noise: Any) -> Any:

@@ -303,9 +303,9 @@ def test_top_k_says_the_largest_and_remembers_the_rest():
 
 def test_of_equal_coordinates_top_k_says_the_first():
     stage, plan = chains.top_k(0.25), ring.RingPlan(10.0, 1, D)
-    even = chains.Update(np.ones(D, np.float32))
+    even = chains.Update((np.ones(D, np.float32),))
     sent, memory = stage.apply(even, stage.init(plan), chains.Turn(plan))
-    assert sent.numbers.tolist() == [1.0] * 3 + [0.0] * 9
+    assert sent.parts[0].tolist() == [1.0] * 3 + [0.0] * 9
     assert memory.tolist() == [0.0] * 3 + [1.0] * 9
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array
+from .ir import Array
 
 
 def _reference(name: str, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """A primitive's own meaning, on arrays of types that its type rule takes."""
-    from ..ir import TensorType
-    from ..ops import PRIMITIVES
+    from .ir import TensorType
+    from .ops import PRIMITIVES
 
     row = PRIMITIVES[name]
     arrays = [np.asarray(x) for x in operands]
