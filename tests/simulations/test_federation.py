@@ -307,6 +307,32 @@ def test_updates_run_ahead_of_virtual_time_in_its_order_and_no_more_than_needed(
     assert started == [5, 1, 2, 3, 4], "and leave the others' room to them"
 
 
+def test_long_updates_wait_until_earlier_results_are_in_a_sum():
+    started = []
+
+    def job(name):
+        def start():
+            started.append(name)
+            future = Future()
+            future.set_result(Outcome(np.zeros(1, np.uint32), examples=name))
+            return future
+
+        return start
+
+    jobs = Jobs(threads=1)
+    made = [jobs.add(due, job(due)) for due in range(5)]
+    first, second = jobs.result(made[0]), jobs.result(made[1])
+    jobs.tend()
+    assert started == [0, 1], "both are still in memory"
+    del first
+    jobs.tend()
+    assert started == [0, 1, 2]
+    del second
+    jobs.tend()
+    assert started == [0, 1, 2, 3]
+    assert [jobs.result(job).examples for job in made[2:]] == [2, 3, 4]
+
+
 @pytest.mark.parametrize("buffer", [None, 3])
 def test_vectors_beside_their_messages_change_nothing(buffer):
     results = [

@@ -124,6 +124,24 @@ def test_a_compiled_device_uploads_the_same_bits(backend):
         assert np.array_equal(compiled(*arguments), encode_here(*arguments))
 
 
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_an_update_in_parts_is_the_update(backend):
+    rng = np.random.default_rng(0)
+    leaves = [rng.normal(0, 0.2, s).astype(np.float32) for s in [(3, 2), (1,), (10, 20), (50,)]]
+    assert [part.size for part in ring.parts(leaves)] == [7, 200, 50]
+    arguments = *leaves, np.float32(0.3), random.key(1)
+    whole = np.concatenate([leaf.reshape(-1) for leaf in leaves])
+    assert np.array_equal(
+        dl.compile(encode_leaves, backend=backend)(*arguments),
+        ring.encode(whole, *arguments[-2:], COMPILED),
+    )
+
+
+def encode_leaves(a, b, c, d, weight, key):
+    parts = ring.parts([a, b, c, d])
+    return ring.quantised(parts, ring.shrink(parts, COMPILED.clip), weight, key, COMPILED)
+
+
 @given(st.data())
 def test_any_order_and_grouping_gives_the_sum_of_the_integers(data):
     plan = RingPlan(clip=2.0, clients_max=64, dimension=6)
