@@ -63,7 +63,8 @@ def confine(threads: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         usable = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, usable[-threads:])
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"):
+    libraries = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
+    for name in (*libraries, "DELIAN_THREADS"):
         os.environ[name] = str(threads)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     if threads == 1:

@@ -30,7 +30,7 @@ from ...passes.steps import Call, Loop, Schedule, descent, is_elementwise, is_sc
 from ...passes.views import is_whole
 from . import control, lists
 from .kernels import KERNELS, both_gradients, product_added, product_into, scratch_bytes
-from .loops import LoopWriter
+from .loops import LoopWriter, part_of
 from .names import expression, from_memory, literal, local_type, memory_type
 from .sharing import shared_functions
 
@@ -393,7 +393,23 @@ class FunctionWriter:
         arguments = [
             place[a.base] if a.is_pointer else self.scalar(a.base) for a in writer.arguments
         ]
-        self.lines.append(f"{name}({', '.join(arguments)});")
+        if writer.cut is None:
+            self.lines.append(f"{name}({', '.join(arguments)});")
+            return
+        self.unit.need("pool")
+        part = self.unit.function("part", part_of(name, writer))
+        context = [
+            place[a.base] if a.is_pointer else self.address(a.base) for a in writer.arguments
+        ]
+        self.count += 1
+        self.lines += [
+            "if (dl_has_pool()) {",
+            f"const void *const context{self.count}[] = {{{', '.join(context) or '0'}}};",
+            f"dl_parallel({writer.cut.chunks}, {part}, (void *)context{self.count}, 0, 0);",
+            "} else {",
+            f"{name}({', '.join([*arguments, '0', str(writer.cut.size)])});",
+            "}",
+        ]
 
     def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
         """A product whose tiles a loop takes as they are computed."""

@@ -247,9 +247,14 @@ struct dl_gemm {
 DL_FUNCTION void dl_gemm_chunk(void *context, int64_t chunk, void *scratch) {
   const dl_gemm *g = (const dl_gemm *)context;
   const int64_t m0 = chunk / g->across * g->m_span, n0 = chunk % g->across * g->n_span;
-  const int64_t m1 = m0 + g->m_span < g->m ? m0 + g->m_span : g->m, n1 = n0 + g->n_span < g->n ? n0 + g->n_span : g->n;
+  const int64_t m1 = m0 + g->m_span + DL_MR <= g->m ? m0 + g->m_span : g->m;
+  const int64_t n1 = n0 + g->n_span + DL_MR <= g->n ? n0 + g->n_span : g->n;
   g->part(g, m0, m1, n0, n1, (float *)scratch);
 }
+
+/* The number of chunks. What is left of less than a tile goes to the last one: of a tile of one row compilers may make
+ * something else, and one thread has none where its rows are split evenly. */
+DL_INLINE int64_t dl_parts(int64_t size, int64_t span) { return size > span ? (size + span - DL_MR) / span : 1; }
 
 /* Runs a product, in chunks of so many rows and columns at least if it is large. `floats`: of scratch, for each. */
 DL_FUNCTION void dl_gemm_run(dl_gemm *g, int64_t m_unit, int64_t n_unit, float *scratch, int64_t floats) {
@@ -260,9 +265,9 @@ DL_FUNCTION void dl_gemm_run(dl_gemm *g, int64_t m_unit, int64_t n_unit, float *
   }
   const int64_t most = work / (DL_PARALLEL_WORK / 4) < DL_CHUNKS_MAX ? work / (DL_PARALLEL_WORK / 4) : DL_CHUNKS_MAX;
   g->n_span = dl_span(g->n, n_unit, most);
-  g->across = (g->n + g->n_span - 1) / g->n_span;
+  g->across = dl_parts(g->n, g->n_span);
   g->m_span = dl_span(g->m, m_unit, most / g->across > 0 ? most / g->across : 1);
-  dl_parallel(g->across * ((g->m + g->m_span - 1) / g->m_span), dl_gemm_chunk, g, scratch, 4 * floats);
+  dl_parallel(g->across * dl_parts(g->m, g->m_span), dl_gemm_chunk, g, scratch, 4 * floats);
 }
 
 /* C = A B from packed panels, block by block of rows, so that C is gone through once. */

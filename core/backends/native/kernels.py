@@ -29,6 +29,9 @@ _PANELS_AT_ONCE = 4
 _THIN = 8192
 _SHORT, _OUTER = 64, 65536
 _TURNED = 32
+#: Multiply-adds of one batch, and of all, from which on batches are given to several threads.
+_BATCH_WORK = 1 << 12
+_BATCHES_WORK = 1 << 18
 
 Lines = list[str]
 
@@ -110,7 +113,6 @@ def dot(w: FunctionWriter, call: Call) -> Lines:
     p = product(op, view_a, view_b)
     out, dtype = w.pointer(op.result), op.result.dtype
     at_a, at_b = str(view_a.offset), str(view_b.offset)
-    lines: Lines = []
     count = p.m * p.n
     place = "0"
     for n, (_, sa, sb) in enumerate(p.batch):
@@ -118,12 +120,47 @@ def dot(w: FunctionWriter, call: Call) -> Lines:
         at_b += f" + b{n} * {sb}"
         inner = math.prod(size for size, _, _ in p.batch[n + 1 :]) * count
         place += f" + b{n} * {inner}"
-    pa, pb = _at(w.base_pointer(a), at_a), _at(w.base_pointer(b), at_b)
-    lines = [_matrix_product(w, call, p, pa, pb, _at(out, place), dtype)]
+    scratch = w.scratch(call, "float")
+    pointers = [w.base_pointer(a), w.base_pointer(b), out]
+    one, all_ = p.m * p.n * p.k, math.prod(size for size, _, _ in p.batch) * p.m * p.n * p.k
+    if dtype is DType.F32 and p.batch and one >= _BATCH_WORK and all_ >= _BATCHES_WORK:
+        local = _at("a", at_a), _at("b", at_b), _at("to", place)
+        made = _matrix_product(w, p, local, dtype, "(float *)scratch")
+        return _batches(w, p, made, pointers, scratch, scratch_bytes(call, w.schedule))
+    whole = _at(pointers[0], at_a), _at(pointers[1], at_b), _at(out, place)
+    lines = [_matrix_product(w, p, whole, dtype, scratch)]
     for n in range(len(p.batch) - 1, -1, -1):
         head = f"for (int64_t b{n} = 0; b{n} < {p.batch[n][0]}; b{n}++) {{"
         lines = [head, *("  " + line for line in lines), "}"]
     return lines
+
+
+def _batches(
+    w: FunctionWriter, p: Product, made: str, pointers: Lines, scratch: str, room: int
+) -> Lines:
+    """A product for each batch, each a chunk of its own."""
+    w.unit.need("pool")
+    sizes = [size for size, _, _ in p.batch]
+    places = []
+    for n, size in enumerate(sizes):
+        inner = math.prod(sizes[n + 1 :])
+        places.append(f"const int64_t b{n} = chunk / {inner} % {size};")
+    body = [
+        "void *const *c = (void *const *)context;",
+        "const float *a = (const float *)c[0], *b = (const float *)c[1];",
+        "float *to = (float *)c[2];",
+        *places,
+        "(void)scratch;",
+        made,
+    ]
+    text = _function("void *context, int64_t chunk, void *scratch", body)
+    w.count += 1
+    context = f"context{w.count}"
+    return [
+        f"const void *const {context}[] = {{{', '.join(pointers)}}};",
+        f"dl_parallel({math.prod(sizes)}, {w.unit.function('batch', text)}, (void *){context},"
+        f" {scratch}, {room});",
+    ]
 
 
 def _at(pointer: str, offset: str) -> str:
@@ -132,8 +169,9 @@ def _at(pointer: str, offset: str) -> str:
 
 
 def _matrix_product(
-    w: FunctionWriter, call: Call, p: Product, a: str, b: str, c: str, dtype: DType
+    w: FunctionWriter, p: Product, pointers: tuple[str, str, str], dtype: DType, scratch: str
 ) -> str:
+    a, b, c = pointers
     s = dtype.value
     w.unit.need("gemm" if dtype is DType.F32 else "plain")
     if dtype is not DType.F32:
@@ -141,7 +179,6 @@ def _matrix_product(
         return f"dl_gemm_{s}({p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}, {c});"
     if p.n == 1 and p.m == 1:
         return f"*({c}) = dl_dot_f32({p.k}, {a}, {p.ak}, {b}, {p.bk});"
-    scratch = w.scratch(call, "float")
     if p.n == 1 and p.ak == 1:
         return f"dl_rows_f32({p.m}, {p.k}, {a}, {p.am}, {b}, {p.bk}, {c});"
     if p.n == 1:  # one column is computed as one row of the transposed product

@@ -11,6 +11,8 @@ reduced, chunks of it are written to a buffer on the stack and reduced with expl
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 
 from ...ir import DType, Op, Value
@@ -33,6 +35,12 @@ _SHORT = 16
 _ROWS_BLOCK = 64
 #: The bytes that partial sums may take of the stack.
 _PARTIAL_BYTES_MAX = 1 << 15
+#: What a group must come to, in numbers read, computed and written, to be cut for several threads.
+_PARALLEL_WORK = 1 << 19
+#: Parts of it, and numbers of which the parts of a single loop are multiples.
+_CHUNKS_MAX = 16
+_ALIGNED = 64
+_FIRST = re.compile(r"for \(int64_t i0 = 0; i0 < (\d+); i0\+\+\) \{")
 _VECTOR_REDUCTIONS = {
     ("reduce_sum", DType.F32),
     ("reduce_sum", DType.F64),
@@ -56,6 +64,18 @@ class Axis:
     size: int
     strides: tuple[int, ...]
     reduced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the outermost loop of a function falls into chunks: its size, and of each chunk."""
+
+    size: int
+    span: int
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.size // self.span)
 
 
 class LoopWriter:
@@ -88,6 +108,7 @@ class LoopWriter:
         self.lines: list[str] = []
         self.headers: set[str] = set()
         self.tile: Value | None = None
+        self.cut: Cut | None = None
 
     def write_tile(self, value: Value, columns: int) -> str:
         """As `write`, but over one tile of a product, whose result is read from it: a dl_after.
@@ -138,7 +159,9 @@ class LoopWriter:
         return f"({head}) {{\n" + "\n".join("  " + line for line in lines) + "\n}\n"
 
     def write(self) -> str:
-        """The parameters and body of the function, without its name."""
+        """The parameters and body of the function, without its name. Of a large group it is part
+        of its outermost loop, from `lo` to `hi`, and `cut` says how it falls into parts.
+        """
         axes = self._axes()
         body: list[str] = []
         transposed = self._transposition(axes)
@@ -150,8 +173,30 @@ class LoopWriter:
             body += self._columns(axes)
         else:
             body += self._rows(axes)
+        self.cut = self._cut(body, len(axes))
+        if self.cut is not None:
+            self.declarations += ["const int64_t lo", "const int64_t hi"]
         head = ", ".join(self.declarations) or "void"
         return f"({head}) {{\n" + "\n".join("  " + line for line in [*self.lines, *body]) + "\n}\n"
+
+    def _cut(self, body: list[str], depth: int) -> Cut | None:
+        """Makes the bounds of the outermost loop those of a part, where the loop is all there is
+        and parts are independent: what is reduced is reduced inside of it.
+        """
+        count = math.prod(self.loop.extents)
+        work = count * (len(self.loop.ops) + len(self.loads) + 1)
+        start = 1 if body[0] == "DL_INDEPENDENT" else 0
+        head = _FIRST.fullmatch(body[start])
+        inside = all(line.startswith(" ") for line in body[start + 1 : -1])
+        if work < _PARALLEL_WORK or head is None or not inside:
+            return None
+        size, unit = int(head[1]), _ALIGNED if depth == 1 else 1
+        units = -(-size // unit)
+        cut = Cut(size, -(-units // _CHUNKS_MAX) * unit)
+        if cut.chunks < 2:
+            return None
+        body[start] = "for (int64_t i0 = lo; i0 < hi; i0++) {"
+        return cut
 
     # -- accesses
 
@@ -389,6 +434,27 @@ class LoopWriter:
         else:
             body = _nest(rows, len(kept), element, independent=False)
         return _nest(kept, 0, [*begin, *body, *end], independent=False)
+
+
+def part_of(name: str, writer: LoopWriter) -> str:
+    """A dl_body that calls a group's function for one chunk. The context is its arguments:
+    pointers, and addresses of rank-0 values.
+    """
+    cut = writer.cut
+    assert cut is not None, "a group that is not cut has no parts"
+    given = []
+    declared = zip(writer.arguments, writer.declarations, strict=False)  # and then lo and hi
+    for n, (argument, declaration) in enumerate(declared):
+        kind = declaration.rsplit(" ", 1)[0].replace("restrict", "")
+        given.append(f"({kind})c[{n}]" if argument.is_pointer else f"*({kind} *)c[{n}]")
+    call = ", ".join([*given, "lo", "hi"])
+    return (
+        "(void *context, int64_t chunk, void *scratch) {\n"
+        "  void *const *c = (void *const *)context;\n"
+        f"  const int64_t lo = chunk * {cut.span}, end = lo + {cut.span};\n"
+        f"  const int64_t hi = end < {cut.size} ? end : {cut.size};\n"
+        f"  (void)c, (void)scratch;\n  {name}({call});\n}}\n"
+    )
 
 
 def _merge(axes: list[Axis]) -> list[Axis]:

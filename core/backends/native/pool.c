@@ -8,6 +8,9 @@
  * The counter is the low half of `state`, the number of the job the high half. A job is written while the counter is at
  * DL_CLOSED; a thread reads the job, then claims a chunk by exchanging the very state that it saw before: had the job
  * changed meanwhile, so had the state. A caller leaves when all chunks are done, so no thread works on a job that is over.
+ *
+ * A caller that waited for the last chunks much longer than a chunk takes has lost a core to somebody else: it runs the
+ * next jobs alone, twice as many each time this happens, and half as many each time it does not.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -15,12 +18,15 @@
 void *malloc(size_t);
 void free(void *);
 long syscall(long, ...);
+int clock_gettime(int, void *);
 
 #define DL_VISIBLE __attribute__((visibility("default")))
 #define DL_WORKERS_MAX 63
 #define DL_CLOSED 0xffffffffu
 #define DL_SPINS 2000
 #define DL_ALIGNMENT 64
+#define DL_STOLEN_NS 100000
+#define DL_ALONE_MAX 256
 
 #if defined(__x86_64__)
 #define DL_FUTEX 202
@@ -47,6 +53,7 @@ static struct {
 } job;
 static uint64_t state = DL_CLOSED;
 static uint32_t done, waiting, busy;
+static uint32_t alone, again; /* jobs that run without the pool, and how many when a core is lost again */
 
 typedef struct {
   uint32_t called, asleep;
@@ -64,6 +71,14 @@ static inline void pause_briefly(void) {
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
+}
+
+static int64_t now_ns(void) {
+  struct {
+    long s, ns;
+  } t = {0, 0};
+  clock_gettime(1, &t); /* the monotonic clock */
+  return (int64_t)t.s * 1000000000 + t.ns;
 }
 
 static void sleep_while(uint32_t *word, uint32_t value) { syscall(DL_FUTEX, word, DL_WAIT, value, (void *)0); }
@@ -110,13 +125,24 @@ DL_VISIBLE void dl_pool_work(int number) {
   }
 }
 
+static void run_here(int64_t count, dl_body *body, void *context, void *scratch) {
+  for (int64_t i = 0; i < count; i++) body(context, i, scratch);
+}
+
 /* A dl_runner: see dl_parallel in pool.h. */
 DL_VISIBLE void dl_pool_run(int64_t count, dl_body *body, void *context, void *scratch, int64_t bytes) {
   const int helpers = allowed - 1;
   if (helpers < 1 || count < 2 || count >= DL_CLOSED || __atomic_exchange_n(&busy, 1, __ATOMIC_SEQ_CST)) {
-    for (int64_t i = 0; i < count; i++) body(context, i, scratch);
+    run_here(count, body, context, scratch);
     return;
   }
+  if (alone) {
+    alone--;
+    run_here(count, body, context, scratch);
+    DL_WRITE(busy, 0);
+    return;
+  }
+  const int64_t begun = now_ns();
   const uint64_t number = ((DL_READ(state) >> 32) + 1) << 32;
   DL_WRITE(state, number | DL_CLOSED);
   DL_WRITE(job.body, body);
@@ -130,16 +156,29 @@ DL_VISIBLE void dl_pool_run(int64_t count, dl_body *body, void *context, void *s
     __atomic_add_fetch(&workers[i].called, 1, __ATOMIC_SEQ_CST);
     if (DL_READ(workers[i].asleep)) wake(&workers[i].called);
   }
+  int64_t mine = 0;
   for (;;) {
     const uint32_t chunk = (uint32_t)__atomic_fetch_add(&state, 1, __ATOMIC_SEQ_CST);
     if (chunk >= (uint32_t)count) break;
     body(context, chunk, scratch);
+    mine++;
     __atomic_add_fetch(&done, 1, __ATOMIC_SEQ_CST);
   }
-  for (int i = 0; i < DL_SPINS && DL_READ(done) != (uint32_t)count; i++) pause_briefly();
-  DL_WRITE(waiting, 1);
-  for (uint32_t now; (now = DL_READ(done)) != (uint32_t)count;) sleep_while(&done, now);
-  DL_WRITE(waiting, 0);
+  if (DL_READ(done) != (uint32_t)count) {
+    const int64_t free_from = now_ns();
+    for (int i = 0; i < DL_SPINS && DL_READ(done) != (uint32_t)count; i++) pause_briefly();
+    DL_WRITE(waiting, 1);
+    for (uint32_t now; (now = DL_READ(done)) != (uint32_t)count;) sleep_while(&done, now);
+    DL_WRITE(waiting, 0);
+    const int64_t waited = now_ns() - free_from;
+    if (waited > DL_STOLEN_NS && mine && waited > 2 * (free_from - begun) / mine) {
+      alone = again = again < DL_ALONE_MAX / 2 ? 2 * again + 1 : DL_ALONE_MAX;
+    } else {
+      again /= 2;
+    }
+  } else {
+    again /= 2;
+  }
   DL_WRITE(busy, 0);
 }
 
@@ -154,7 +193,7 @@ DL_VISIBLE int dl_pool_call(dl_entry *entry, void *const *params, void *const *r
 
 /* In a process that was forked: its threads are gone, and what they held is free. */
 DL_VISIBLE void dl_pool_reset(void) {
-  busy = done = waiting = 0;
+  busy = done = waiting = alone = again = 0;
   state = DL_CLOSED;
   for (int i = 0; i < DL_WORKERS_MAX; i++) {
     workers[i].asleep = 0;

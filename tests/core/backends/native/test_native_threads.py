@@ -25,7 +25,16 @@ THREADS = (2, 3, 5)
 #: (m, n, k): products that go each way that gemm.h knows.
 PRODUCTS = [
     *((10, 200, 64), (10, 203, 700), (3, 2000, 300), (64, 64, 33), (200, 70, 10)),
-    *((97, 300, 65), (130, 33, 600), (50, 500, 520), (40, 1, 200), (61, 200, 530)),
+    *(
+        (97, 300, 65),
+        (193, 40, 20),
+        (20, 193, 300),
+        (289, 30, 600),
+        (130, 33, 600),
+        (50, 500, 520),
+        (40, 1, 200),
+        (61, 200, 530),
+    ),
 ]
 LAYOUTS = ["nn", "nt", "tn", "tt"]
 #: images, height and width, channels in and out, kernel, strides.
@@ -105,11 +114,32 @@ def convolutions(case: tuple[Any, ...]) -> Function:
     return Function(f"conv-{case}", b.finish(results), ("x", "k", "y"), ("z", "dx", "dk"))
 
 
+def loops(rows: int, columns: int, depth: int) -> Function:
+    """Groups that are cut: elementwise, along rows, along columns, and a turned copy."""
+    shape = (rows, columns, depth)
+    b = Builder([TensorType(F32, shape), TensorType(F32, (depth,)), TensorType(F32, ())])
+    x, scale, rate = b.params
+    wide = b("mul", x, b("broadcast", scale, shape=shape, dims=(2,)))
+    y = b("exp", b("neg", b("mul", wide, b("broadcast", rate, shape=shape, dims=()))))
+    results = [
+        b("tanh", b("add", x, b("broadcast", rate, shape=shape, dims=()))),
+        y,
+        b("reduce_sum", b("log1p", y), axes=(2,)),
+        b("reduce_sum", b("mul", x, y), axes=(1,)),
+        b("reduce_max", b("sin", x), axes=(0, 1)),
+        b("reduce_sum", b("cos", x), axes=(0, 1, 2)),
+        b("transpose", x, perm=(0, 2, 1)),
+    ]
+    names = tuple(f"r{i}" for i in range(len(results)))
+    return Function(f"loops-{shape}", b.finish(results), ("x", "scale", "rate"), names)
+
+
 def functions() -> dict[str, Function]:
     table = [product(*s, layout, then) for s in PRODUCTS for layout in LAYOUTS for then in (0, 1)]
     table += [convolutions(case) for case in CONVOLUTIONS]
     table += [random_function(seed) for seed in range(20)]
-    table += [batches(7, 20, 12, 9), batches(3, 40, 90, 33)]
+    table += [loops(57, 33, 70), loops(3, 1250, 31), loops(1, 1, 140001)]
+    table += [batches(7, 20, 52, 49), batches(3, 40, 90, 33)]
     return {f.name: f for f in table}
 
 
