@@ -21,8 +21,8 @@ _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 #: Blocks up to this size come from the heap. To train a model of more numbers than that takes so
-#: long that its vectors' faults do not show, and in the heap one would find a hole among small
-#: objects where another was: two fifths of the heap would be such holes.
+#: long that its vectors' faults do not show; in the heap small objects settle where one was, and
+#: the next does not fit any more.
 BLOCK_BYTES_MAX = 4 * 2**20
 #: Freed memory at the heap's end that is kept.
 KEPT_BYTES = 256 * 2**20
