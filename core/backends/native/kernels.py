@@ -29,6 +29,9 @@ _PANELS_AT_ONCE = 4
 _THIN = 8192
 _SHORT, _OUTER = 64, 65536
 _TURNED = 32
+#: The most rows of a result for which the other matrix is read where it lies, its most numbers
+#: there, and the lanes of a vector.
+_FEW_ROWS, _CACHE, _LANES = 72, 262144, 16
 #: Multiply-adds of one batch, and of all, from which on batches are given to several threads.
 _BATCH_WORK = 1 << 12
 _BATCHES_WORK = 1 << 18
@@ -69,6 +72,8 @@ def _product_scratch(m: int, n: int, k: int) -> int:
         most = max(most, k * _panels(n))
     if m <= _TURNED and k * m <= _OUTER:
         most = max(most, k * _panels(m))
+    if m <= _FEW_ROWS and k * n <= _CACHE:  # the columns that are no whole vector, all steps of k
+        most = max(most, k * _LANES)
     return max(most, 1)
 
 

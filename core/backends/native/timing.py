@@ -99,6 +99,7 @@ def _loaded(function: Function, p: emit.Program, path: Path) -> tuple[NativeProg
     entry = Entry(function.name, p.name, "", *counts, donated=p.donated, lists=p.lists)
     facts = Facts("", "", "", (), "", (entry,))  # it was built here and now, for this process
     program = load_object({function.name: function}, path, facts)[function.name]
+    program.threads = 1  # the clock is that of one
     return program, ctypes.CDLL(str(path))
 
 

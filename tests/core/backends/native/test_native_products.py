@@ -145,3 +145,12 @@ def test_steps_of_a_program_are_timed() -> None:
     assert product.is_product and not total.is_product
     assert product.flops == 2 * 8 * 20 * 30 and product.runs == 1
     assert product.seconds > 0 and product.gflops > 0
+
+
+def test_columns_beside_whole_vectors_have_room_for_all_steps(toolchain: Toolchain) -> None:
+    k = 10_000
+    block = product_block(10, 17, k, "nn", then=False)
+    names = tuple(f"a{i}" for i in range(len(block.params)))
+    function = Function("long", block, names, ("z",))
+    program = compile_native({"long": function}, toolchain)["long"]
+    assert program.report.arena_bytes >= 4 * 16 * k
