@@ -38,6 +38,8 @@ CACHE_BYTES_MAX = 512 << 20
 _YOUNG_S = 60.0
 #: What a compiler left behind that was killed is removed when it is older.
 _ABANDONED_S = 3600.0
+#: No compiler takes longer, however busy the machine.
+_COMPILING_S = 600.0
 #: Locks: programs share them by the first digit of their keys.
 _LOCKS = 16
 _SCRATCH = "building-"
@@ -239,7 +241,7 @@ def clear() -> list[Kept]:
     for path in [*folder().glob("*.c"), *folder().glob("lock-*")]:
         with contextlib.suppress(OSError):
             path.unlink()
-    _remove_abandoned(_YOUNG_S)
+    _remove_abandoned(_COMPILING_S)
     for other in ("zig", "tuned"):
         shutil.rmtree(cache_folder() / other, ignore_errors=True)
     return programs
