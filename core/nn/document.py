@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import functional, nn
+from .. import functional, nn, primitives
 from ..functional import (
     activations,
     aligning,
@@ -22,7 +22,6 @@ from ..functional import (
     gathering,
     losses,
     pooling,
-    primitives,
     resizing,
 )
 from . import initialise, layers, norms, optim, recurrent, schedules, transformers, zoo
