@@ -268,6 +268,8 @@ class World:
                 ref = BlobRef(digest=hashlib.sha256(content).digest(), size=len(content))
                 parts = [PutPart(blob=ref), PutPart(content=content)]
                 self._refs.append(await stub.PutBlob(iter(parts)))
+        # Nor is what a first round brings that stays: streams for blobs, the honest devices' own.
+        await (await self.round()).end()
 
     async def close(self) -> None:
         await asyncio.gather(*(device.close() for device in self.honest))
