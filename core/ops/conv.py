@@ -7,7 +7,8 @@ its arguments. So the derivatives of each are the other two, and any order stays
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from ..ir import Array, Block, Builder, Op, TensorType, Type, Value
 from . import batching
 from .checks import FLOATS, fail, int_tuple, tensor
 from .rules import bilinear, one_result, widen
-from .table import Attrs, CostRule, InferRule, JvpRule, Primitive, ReferenceRule, VjpRule
+from .table import Attrs, CostRule, InferRule, Primitive
+
+NumPy: TypeAlias = Callable[[Array, Array, Attrs], Array]
 
 
 def _geometry(name: str, attrs: Attrs) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
@@ -139,89 +142,80 @@ def _weight_grad(x: Array, y: Array, attrs: Attrs) -> Array:
     return k.astype(x.dtype)
 
 
-def _conv_of(b: Builder, op: Op, x: Value, k: Value) -> Value:
-    return b("conv", x, k, strides=op.attrs["strides"], padding=op.attrs["padding"])
-
-
-def _input_grad_of(b: Builder, op: Op, y: Value, k: Value, size: tuple[int, ...]) -> Value:
-    strides, padding = op.attrs["strides"], op.attrs["padding"]
-    return b("conv_input_grad", y, k, strides=strides, padding=padding, input_size=size)
-
-
-def _weight_grad_of(b: Builder, op: Op, x: Value, y: Value, kernel: tuple[int, ...]) -> Value:
-    strides, padding = op.attrs["strides"], op.attrs["padding"]
-    return b("conv_weight_grad", x, y, strides=strides, padding=padding, kernel_size=kernel)
-
-
-def _conv_to_x(b: Builder, op: Op, g: Value) -> Value:
-    x, k = op.operands
-    return _input_grad_of(b, op, g, k, x.shape[1:3])
-
-
-def _conv_to_k(b: Builder, op: Op, g: Value) -> Value:
-    x, k = op.operands
-    return _weight_grad_of(b, op, x, g, k.shape[:2])
-
-
-def _input_grad_to_y(b: Builder, op: Op, g: Value) -> Value:
-    return _conv_of(b, op, g, op.operands[1])
-
-
-def _input_grad_to_k(b: Builder, op: Op, g: Value) -> Value:
-    y, k = op.operands
-    return _weight_grad_of(b, op, g, y, k.shape[:2])
-
-
-def _weight_grad_to_x(b: Builder, op: Op, g: Value) -> Value:
-    x, y = op.operands
-    return _input_grad_of(b, op, y, g, x.shape[1:3])
-
-
-def _weight_grad_to_y(b: Builder, op: Op, g: Value) -> Value:
-    return _conv_of(b, op, op.operands[0], g)
-
-
 def multiply_adds(y: Sequence[int], k: Sequence[int]) -> int:
     """The work of all three: an element of y meets each of the kernel that leads to its channel."""
     return 2 * math.prod(y) * math.prod(k[:3])
 
 
-def _row(
+def family(
     name: str,
-    rule: InferRule,
-    reference: ReferenceRule,
-    rules: tuple[VjpRule, JvpRule],
-    cost: CostRule,
-    *attrs: str,
-) -> Primitive:
-    attrs = ("strides", "padding", *attrs)
-    # Lanes with one kernel are more images.
-    batch = None if name == "conv_weight_grad" else batching.images(1)
-    return Primitive(name, rule, reference, *rules, cost, attrs=attrs, operands=2, batch=batch)
+    shared: tuple[str, ...],
+    types: tuple[InferRule, InferRule, InferRule],
+    references: tuple[NumPy, NumPy, NumPy],
+) -> tuple[Primitive, Primitive, Primitive]:
+    """The rows of a convolution (x, k) -> y, its gradient by the input (y, k) -> x and that by the
+    kernel (x, y) -> k, each with the others as its derivatives. `shared` are the attributes that
+    all three have; types, references: in that order.
+    """
 
+    def again(b: Builder, op: Op, which: str, u: Value, v: Value, **more: Any) -> Value:
+        return b(name + which, u, v, **{key: op.attrs[key] for key in shared}, **more)
 
-ROWS = (
-    _row(
-        "conv",
-        _conv_type,
-        one_result(_conv),
-        bilinear(_conv_to_x, _conv_to_k),
+    def y_of(b: Builder, op: Op, x: Value, k: Value) -> Value:
+        return again(b, op, "", x, k)
+
+    def x_of(b: Builder, op: Op, y: Value, k: Value, like: Value) -> Value:
+        return again(b, op, "_input_grad", y, k, input_size=like.shape[1:3])
+
+    def k_of(b: Builder, op: Op, x: Value, y: Value, like: Value) -> Value:
+        return again(b, op, "_weight_grad", x, y, kernel_size=like.shape[:2])
+
+    rules = (
+        bilinear(
+            lambda b, op, g: x_of(b, op, g, op.operands[1], op.operands[0]),
+            lambda b, op, g: k_of(b, op, op.operands[0], g, op.operands[1]),
+        ),
+        bilinear(
+            lambda b, op, g: y_of(b, op, g, op.operands[1]),
+            lambda b, op, g: k_of(b, op, g, op.operands[0], op.operands[1]),
+        ),
+        bilinear(
+            lambda b, op, g: x_of(b, op, op.operands[1], g, op.operands[0]),
+            lambda b, op, g: y_of(b, op, op.operands[0], g),
+        ),
+    )
+    costs: tuple[CostRule, CostRule, CostRule] = (
         lambda op: multiply_adds(op.result.shape, op.operands[1].shape),
-    ),
-    _row(
-        "conv_input_grad",
-        _input_grad_type,
-        one_result(_input_grad),
-        bilinear(_input_grad_to_y, _input_grad_to_k),
         lambda op: multiply_adds(op.operands[0].shape, op.operands[1].shape),
-        "input_size",
-    ),
-    _row(
-        "conv_weight_grad",
-        _weight_grad_type,
-        one_result(_weight_grad),
-        bilinear(_weight_grad_to_x, _weight_grad_to_y),
         lambda op: multiply_adds(op.operands[1].shape, op.result.shape),
-        "kernel_size",
-    ),
+    )
+    own: tuple[tuple[str, tuple[str, ...]], ...] = (
+        ("", ()),
+        ("_input_grad", ("input_size",)),
+        ("_weight_grad", ("kernel_size",)),
+    )
+    first, second, third = (
+        Primitive(
+            name + which,
+            type_,
+            one_result(reference),
+            *rule,
+            cost,
+            attrs=(*shared, *more),
+            operands=2,
+            # Lanes with one kernel are more images; not where the kernel is what is summed.
+            batch=None if which == "_weight_grad" else batching.images(1),
+        )
+        for (which, more), type_, reference, rule, cost in zip(
+            own, types, references, rules, costs, strict=True
+        )
+    )
+    return first, second, third
+
+
+ROWS = family(
+    "conv",
+    ("strides", "padding"),
+    (_conv_type, _input_grad_type, _weight_grad_type),
+    (_conv, _input_grad, _weight_grad),
 )

@@ -9,16 +9,15 @@ As in `conv`, the three are one trilinear form: the derivatives of each are the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, Op, TensorType, Type, Value
-from . import batching, conv
+from ..ir import Array, Block, TensorType, Type
+from . import conv
 from .checks import fail, int_tuple
-from .rules import bilinear, one_result, widen
-from .table import Attrs, InferRule, JvpRule, Primitive, ReferenceRule, VjpRule
+from .rules import widen
+from .table import Attrs
 
 
 def _groups(name: str, attrs: Attrs, channels: int, outputs: int) -> int:
@@ -119,91 +118,9 @@ def _weight_grad(x: Array, y: Array, attrs: Attrs) -> Array:
     return k.reshape(*shape[:3], y.shape[3]).astype(x.dtype)
 
 
-def _emit(b: Builder, op: Op, name: str, u: Value, v: Value, **attrs: Any) -> Value:
-    shared = {key: op.attrs[key] for key in ("strides", "padding", "groups")}
-    return b(name, u, v, **shared, **attrs)
-
-
-def _conv_of(b: Builder, op: Op, x: Value, k: Value) -> Value:
-    return _emit(b, op, "grouped_conv", x, k)
-
-
-def _input_grad_of(b: Builder, op: Op, y: Value, k: Value, size: tuple[int, ...]) -> Value:
-    return _emit(b, op, "grouped_conv_input_grad", y, k, input_size=size)
-
-
-def _weight_grad_of(b: Builder, op: Op, x: Value, y: Value, kernel: tuple[int, ...]) -> Value:
-    return _emit(b, op, "grouped_conv_weight_grad", x, y, kernel_size=kernel)
-
-
-def _conv_to_x(b: Builder, op: Op, g: Value) -> Value:
-    x, k = op.operands
-    return _input_grad_of(b, op, g, k, x.shape[1:3])
-
-
-def _conv_to_k(b: Builder, op: Op, g: Value) -> Value:
-    x, k = op.operands
-    return _weight_grad_of(b, op, x, g, k.shape[:2])
-
-
-def _input_grad_to_y(b: Builder, op: Op, g: Value) -> Value:
-    return _conv_of(b, op, g, op.operands[1])
-
-
-def _input_grad_to_k(b: Builder, op: Op, g: Value) -> Value:
-    y, k = op.operands
-    return _weight_grad_of(b, op, g, y, k.shape[:2])
-
-
-def _weight_grad_to_x(b: Builder, op: Op, g: Value) -> Value:
-    x, y = op.operands
-    return _input_grad_of(b, op, y, g, x.shape[1:3])
-
-
-def _weight_grad_to_y(b: Builder, op: Op, g: Value) -> Value:
-    return _conv_of(b, op, op.operands[0], g)
-
-
-def _row(
-    name: str,
-    rule: InferRule,
-    reference: ReferenceRule,
-    rules: tuple[VjpRule, JvpRule],
-    work: Callable[[Op], Sequence[Value]],
-    *attrs: str,
-) -> Primitive:
-    attrs = ("strides", "padding", "groups", *attrs)
-    batch = None if name == "grouped_conv_weight_grad" else batching.images(1)
-
-    def cost(op: Op) -> int:
-        y, k = work(op)
-        return conv.multiply_adds(y.shape, k.shape)
-
-    return Primitive(name, rule, reference, *rules, cost, attrs=attrs, operands=2, batch=batch)
-
-
-ROWS = (
-    _row(
-        "grouped_conv",
-        _conv_type,
-        one_result(_conv),
-        bilinear(_conv_to_x, _conv_to_k),
-        lambda op: (op.result, op.operands[1]),
-    ),
-    _row(
-        "grouped_conv_input_grad",
-        _input_grad_type,
-        one_result(_input_grad),
-        bilinear(_input_grad_to_y, _input_grad_to_k),
-        lambda op: op.operands,
-        "input_size",
-    ),
-    _row(
-        "grouped_conv_weight_grad",
-        _weight_grad_type,
-        one_result(_weight_grad),
-        bilinear(_weight_grad_to_x, _weight_grad_to_y),
-        lambda op: (op.operands[1], op.result),
-        "kernel_size",
-    ),
+ROWS = conv.family(
+    "grouped_conv",
+    ("strides", "padding", "groups"),
+    (_conv_type, _input_grad_type, _weight_grad_type),
+    (_conv, _input_grad, _weight_grad),
 )
