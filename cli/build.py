@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
+from ..core.files import write_whole
 from .coordinator import AsJson, tell
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _raw(weights: Array) -> bytes:
 
 def _write_file(file: Path, content: bytes) -> None:
     try:
-        file.write_bytes(content)
+        write_whole(file, content)
     except OSError as error:
         raise DelianError(f"{file} cannot be written: {error.strerror}") from None
 

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DelianError
+from .files import write_whole
 from .ir import Array, Function, TensorType
 from .privacy.ring import BITS, RingPlan
 from .verify import Limits, verify
@@ -170,10 +171,7 @@ class Bundle:
 
     def save(self, path: Path) -> None:
         """Writes the file beside its place and moves it there: no reader sees half of one."""
-        path = Path(path)
-        draft = path.with_name(path.name + ".part")
-        draft.write_bytes(self.to_bytes())
-        draft.replace(path)
+        write_whole(Path(path), self.to_bytes())
 
     def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
         body = {

@@ -11,13 +11,13 @@ from before, and any number of attempts leaves what one would have left.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from .errors import DelianError
+from .files import write_whole
 from .ir import Array
 
 MAGIC = b"dlkept1\0"
@@ -87,10 +87,4 @@ def write(path: Path, kept: Kept) -> None:
     """Puts a record in place of the one before, durably: after a crash one of them is there whole.
     For the owner's eyes alone: it tells of the data.
     """
-    draft = path.with_suffix(".part")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(kept.to_bytes())
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_whole(path, kept.to_bytes(), 0o600, durable=True)

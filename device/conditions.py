@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import DelianError
+from ..core.files import write_whole
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.journal_pb2 import Conditions
 
@@ -175,9 +176,7 @@ def read_consent(file: Path | None) -> bool:
 def write_consent(file: Path, agreed: bool) -> None:
     """The owner agrees, or takes it back."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    part.write_text("yes\n" if agreed else "no\n", encoding="utf-8")
-    part.replace(file)
+    write_whole(file, "yes\n" if agreed else "no\n")
 
 
 def _text(path: Path) -> str:

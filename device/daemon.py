@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from ..core.data.sources import version_of
 from ..core.errors import DelianError
+from ..core.files import write_whole
 from ..core.identity.folder import HomeAddress
 from ..core.identity.signing import CertificateIdentity
 from ..core.net.switch import Switch
@@ -374,10 +375,8 @@ class _Status:
 
     def write(self, phase: Phase) -> None:
         said = {"state": phase, "written_ms": time.time_ns() // 1_000_000, **self._make()}
-        part = self._path.with_suffix(".part")
         try:
-            part.write_text(json.dumps(said, indent=1), encoding="utf-8")
-            part.replace(self._path)
+            write_whole(self._path, json.dumps(said, indent=1))
         except OSError as error:
             log.warning("the status cannot be written: %s", error)
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DelianError
+from ..core.files import sync_folder, write_whole
 
 log = logging.getLogger("delian.device.personal")
 
@@ -163,7 +164,7 @@ class PersonalStore:
             shutil.copyfile(bundle, part)
             _sync(part)
             part.replace(kept)
-            _sync(kept.parent)
+            sync_folder(kept.parent)
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
@@ -246,12 +247,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, facts: dict[str, Any]) -> None:
-    """Whole or not at all, and durable."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(facts, sort_keys=True), encoding="utf-8")
-    _sync(part)
-    part.replace(path)
-    _sync(path.parent)
+    write_whole(path, json.dumps(facts, sort_keys=True), durable=True)
 
 
 def _sync(path: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import DelianError
+from ..core.files import write_whole
 from ..core.identity.manifest import ArtifactError
 from ..core.ports import Outcome, ProgramStopped, RunProgram
 from ..core.privacy.ring import RingPlan
@@ -320,10 +321,8 @@ class WorkerRunner:
         self.trained_version = version
         if self._memory is None:
             return
-        part = self._memory.with_suffix(".part")
         try:
-            part.write_text(json.dumps({"version": version}), encoding="utf-8")
-            part.replace(self._memory)
+            write_whole(self._memory, json.dumps({"version": version}))
         except OSError as error:
             log.warning("what was trained on is not remembered: %s", error)
 

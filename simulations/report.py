@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core import files
 from ..core.errors import DelianError
 from . import adapting
 from .measures import Measure, measure_of
@@ -221,10 +222,8 @@ def write_report(report: Mapping[str, Any], out: Path) -> Path:
 
 def write_whole(path: Path, content: str) -> None:
     """Write a file that appears whole or not at all. Raises DelianError when the disk refuses."""
-    part = path.with_name(path.name + ".part")
     try:
-        part.write_text(content, encoding="utf-8")
-        part.replace(path)
+        files.write_whole(path, content)
     except OSError as error:
         raise DelianError(
             f"cannot write {path}: {error.strerror}", "is the folder there, and the disk not full?"

@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from ..core import tree
 from ..core.backends.native.toolchain import cache_folder
 from ..core.bundle import Bundle, load
 from ..core.errors import DelianError
+from ..core.files import write_whole
 from .scenario import Scenario
 
 #: Bundles that are kept; of more, those that were not used for longest go.
@@ -102,21 +102,12 @@ def _keep(path: Path, bundle: Bundle) -> None:
     content = bundle.to_bytes()
     if len(content) > BYTES_MAX:
         return
-    draft: Path | None = None
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        draft = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        draft.replace(path)
+        write_whole(path, content)
         kept = sorted(path.parent.glob("*.bundle"), key=lambda p: p.stat().st_mtime_ns)
         for old in kept[:-KEPT_MAX]:
             old.unlink(missing_ok=True)
-    except OSError:
-        if draft is not None:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
 
 
 def _touch(path: Path) -> None:

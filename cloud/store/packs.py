@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from ...core.node.disk import sync_content, sync_folder, write_all
+from ...core.files import sync_folder
+from ...core.node.disk import sync_content, write_all
 from ...core.node.journal import JournalError
 from ...core.ports import Content
 

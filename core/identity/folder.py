@@ -28,6 +28,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from ..files import sync_folder
 from ..ports import Node, Tier
 from ..wire import enrolment_pb2, link_pb2
 from .certificates import (
@@ -45,7 +46,7 @@ from .certificates import (
     new_key,
     public_bytes,
 )
-from .ledger import private_folder, sync_folder, write_file
+from .ledger import private_folder, write_file
 
 HOMES_MAX = 64
 NODE_BYTES_MAX = 64 * 1024

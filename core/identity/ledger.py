@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..files import sync_folder, write_whole
 from .certificates import IdentityError
 
 LEDGER_BYTES_MAX = 1 << 30
@@ -31,28 +32,10 @@ Entry = dict[str, Any]
 
 def write_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Puts a file in place whole, or not at all, whatever crashes; it is durable on return."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
-        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_whole(path, content, mode, durable=True)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise IdentityError(f"cannot write {path}: {error.strerror}") from None
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames and new files in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def private_folder(folder: Path) -> Path:

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ..errors import DelianError
+from ..files import sync_file, sync_folder
 from ..ports import BLOB_BYTES_MAX
 from ..wire.blob_pb2 import BlobRef
-from .disk import FolderLock, is_full, sync_file, sync_folder, write_all
+from .disk import FolderLock, is_full, write_all
 
 log = logging.getLogger("delian.node")
 

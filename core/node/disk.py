@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import DelianError
+from ..files import sync_file, sync_folder
 from ..ports import Content
 
 #: Buffers in one writev (IOV_MAX of Linux and macOS).
@@ -124,17 +125,6 @@ def write_all(fd: int, parts: Sequence[Content]) -> None:
             first += 1
 
 
-def sync_file(fd: int) -> None:
-    """What was written to the file is on the disk. Raises OSError."""
-    if sys.platform == "darwin":
-        import fcntl
-
-        # There fsync leaves the drive's own cache out (fsync(2)).
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(fd)
-
-
 def sync_content(fd: int) -> None:
     """`sync_file` without what reading does not need, like the file's times: a write over what the
     file had already is then no work for the file system. Raises OSError.
@@ -143,17 +133,6 @@ def sync_content(fd: int) -> None:
         os.fdatasync(fd)
     else:
         sync_file(fd)
-
-
-def sync_folder(folder: Path) -> None:
-    """The folder's list of files is on the disk. Raises OSError."""
-    if _IS_WINDOWS:
-        return  # folders cannot be opened there; NTFS journals its names
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def is_full(fault: OSError) -> bool:

@@ -11,14 +11,13 @@ the untuned one in the last bits of f32, within the tolerances of the profile "f
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ...files import write_whole
 from .cache import emitter_version
 from .toolchain import Toolchain, cache_folder
 
@@ -89,13 +88,7 @@ def write(toolchain: Toolchain, program: str, tuning: Tuning) -> Path:
     """Keeps a tuning. Raises OSError where it cannot be written."""
     path = file_of(toolchain, program)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps(asdict(tuning)), encoding="utf-8")
-        draft.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
+    write_whole(path, json.dumps(asdict(tuning)))
     return path
 
 

@@ -1,0 +1,66 @@
+"""Files that appear whole or not at all, and what it takes for them to outlast a crash.
+
+A file is written beside its place under a name of its writer's own and then moved there: readers,
+and writers at the same time, see the one before or the one after. Durable means that it is on the
+disk on return, and so is its name: fsync of the file before the rename, of the folder after it
+(Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from pathlib import Path
+
+
+def write_whole(
+    path: Path, content: bytes | str, mode: int | None = None, durable: bool = False
+) -> None:
+    """Puts a file in place. mode: its permissions, where they are not this process's usual ones.
+
+    Raises OSError; then what was there before still is.
+    """
+    if isinstance(content, str):
+        content = content.encode()
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    flags |= getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(draft, flags, 0o666 if mode is None else mode), "wb") as file:
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
+            file.write(content)
+            if durable:
+                file.flush()
+                sync_file(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_file(fd: int) -> None:
+    """What was written to the file is on the disk. Raises OSError."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        # There fsync leaves the drive's own cache out (fsync(2)).
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """The folder's list of files is on the disk. Raises OSError."""
+    if sys.platform == "win32":
+        return  # folders cannot be opened there; NTFS journals its names
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,60 @@
+"""A file is there whole, as it was or as it is to be."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+
+import pytest
+from delian.core.files import write_whole
+
+
+def test_a_file_has_its_content_and_its_permissions_and_nothing_is_beside_it(tmp_path):
+    path = tmp_path / "a.json"
+    write_whole(path, "né", durable=True)
+    assert path.read_bytes() == "né".encode()
+    write_whole(path, b"secret", mode=0o600)
+    assert path.read_bytes() == b"secret"
+    if os.name == "posix":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [f.name for f in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no limits of size there")
+def test_where_there_is_no_room_the_file_stays_as_it_was(tmp_path):
+    import resource
+    import signal
+
+    path = tmp_path / "a"
+    write_whole(path, b"before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        with pytest.raises(OSError, match="too large"):
+            write_whole(path, bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == b"before"
+    assert [f.name for f in tmp_path.iterdir()] == ["a"]
+
+
+def test_readers_and_several_writers_see_whole_files(tmp_path):
+    path, contents = tmp_path / "a", [bytes([k]) * 50_000 for k in range(4)]
+    write_whole(path, contents[0])
+
+    def write(content):
+        for _ in range(30):
+            write_whole(path, content)
+
+    writers = [threading.Thread(target=write, args=(c,)) for c in contents]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert path.read_bytes() in contents
+    for writer in writers:
+        writer.join()
+    assert [f.name for f in tmp_path.iterdir()] == ["a"]
