@@ -65,9 +65,10 @@ def _asked(summary: Report, measure: Measure) -> list[str]:
         told = ", ".join(f"{measure.show(value)} after {count}" for count, value in pairs)
         lines.append(f"  by local steps: {told}")
     if target := summary.get("target"):
-        when = "never" if target["round"] is None else f"after {target['round']} rounds"
-        sent = "" if target["round"] is None else f", {size(target['bytes_up'])} sent by devices"
-        lines.append(f"  {measure.show(target['target'])} was reached {when}{sent}")
+        told = f"not reached in {summary['rounds']} rounds"
+        if target["round"] is not None:
+            told = f"reached after {target['round']} rounds, {size(target['bytes_up'])} sent by devices"
+        lines.append(f"  {measure.show(target['target'])}: {told}")
     return lines
 
 

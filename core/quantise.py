@@ -207,7 +207,8 @@ def model_of(bundle: Bundle, weights: Array | None = None) -> Array:
 def batches_of(rows: Array, infer: Function) -> list[Array]:
     """The rows in batches as `infer` takes them; the last is filled up with the first rows.
 
-    Raises DelianError when they are of another shape, or there are none.
+    Raises DelianError when they are of another shape, there are none, or one is not finite: it would
+    make every range endless.
     """
     param = infer.body.params[-1]
     size, *rest = param.shape
@@ -217,6 +218,12 @@ def batches_of(rows: Array, infer: Function) -> list[Array]:
             "give [n, ...] with at least one row",
         )
     rows = rows[:ROWS_MAX].astype(param.dtype.numpy)
+    finite = np.isfinite(rows.reshape(len(rows), -1)).all(axis=1)
+    if not finite.all():
+        raise DelianError(
+            f"row {int(finite.argmin())} of the calibration data has a number that is not finite",
+            "leave out the rows that are broken",
+        )
     count = -(-len(rows) // size) * size
     rows = np.ascontiguousarray(rows[np.arange(count) % len(rows)])
     return [rows[i : i + size] for i in range(0, count, size)]

@@ -387,6 +387,8 @@ class Scenario(Table):
             )
         if self.regression:
             self._check_regression()
+        elif (self.evaluation.target or 0) > 1:
+            raise conflict("evaluation.target", "an accuracy is at most 1")
         if self.round.min_reports > self.round.devices:
             raise conflict(
                 "round.min_reports",

@@ -65,6 +65,10 @@ def test_what_does_not_fit_is_refused() -> None:
         dl.quantise(made, ROWS[:, :60])
     with pytest.raises(DelianError, match="infer takes rows"):
         dl.quantise(made, ROWS[:0])
+    broken = ROWS.copy()
+    broken[3, 5] = np.nan
+    with pytest.raises(DelianError, match="row 3 of the calibration data"):
+        dl.quantise(made, broken)
     with pytest.raises(DelianError, match="no method"):
         dl.quantise(made, ROWS, method="best")  # type: ignore[arg-type]
     with pytest.raises(DelianError, match="percentile"):

@@ -143,6 +143,6 @@ def test_steps_that_do_not_rise_are_refused(steps: str) -> None:
 def test_the_terminal_s_last_lines_say_the_same(stepped, tmp_path) -> None:
     text = summary_text(build_report(stepped), tmp_path / "report.html")
     assert "by local steps: " in text and text.count(" after 10") == 1
-    assert "20.0% was reached after 2 rounds, " in text
+    assert "20.0%: reached after 2 rounds, " in text
     plain = dataclasses.replace(stepped, scenario=override(load("digits"), SMALL))
     assert "by local steps" not in summary_text(build_report(plain), tmp_path / "report.html")

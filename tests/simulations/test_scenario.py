@@ -196,6 +196,7 @@ def test_a_wrong_override_is_told(tmp_path, setting, message):
         (["round.buffer=5"], "only a buffered run reads it"),
         (["round.mode=buffered", "round.buffer=9", "round.concurrency=8"], "never have 9 updates"),
         (["evaluation.patience=2"], "only a federated evaluation reads it"),
+        (["evaluation.target=90"], "an accuracy is at most 1"),
     ],
 )
 def test_what_a_mode_does_not_read_is_refused(tmp_path, settings, message):
