@@ -27,6 +27,7 @@ from .certificates import PeerIdentity, Role
 
 _LINK, _ENROLMENT = "/delian.wire.Link/", "/delian.wire.Enrolment/"
 _IDENTITY, _OPERATOR = "/delian.wire.Identity/", "/delian.wire.Operator/"
+_SUBGRAPHS = "/delian.wire.Subgraphs/"
 
 DEVICE, EDGE, CLOUD = Role.DEVICE, Role.EDGE, Role.CLOUD
 OPERATOR, NOBODY = Role.OPERATOR, Role.NOBODY
@@ -47,6 +48,9 @@ CALLS: Mapping[tuple[Tier, str], frozenset[Role]] = {
     (Tier.CLOUD, _LINK + "Connect"): _NODES_BELOW,
     (Tier.CLOUD, _LINK + "Push"): _NODES_BELOW,
     (Tier.CLOUD, _LINK + "Pull"): _NODES_BELOW,
+    # Parts of programs run for the tier below; the coordinator is a home to devices as well.
+    (Tier.EDGE, _SUBGRAPHS + "Run"): _DEVICES,
+    (Tier.CLOUD, _SUBGRAPHS + "Run"): _NODES_BELOW,
     # On a port of its own, where nobody shows a certificate: the token decides.
     (Tier.CLOUD, _ENROLMENT + "Enrol"): _ANYBODY,
     (Tier.CLOUD, _IDENTITY + "Renew"): _RENEWING,

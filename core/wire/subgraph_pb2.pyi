@@ -14,11 +14,15 @@ class SubgraphFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SUBGRAPH_MISFIT: _ClassVar[SubgraphFailure]
     SUBGRAPH_BUSY: _ClassVar[SubgraphFailure]
     SUBGRAPH_LATE: _ClassVar[SubgraphFailure]
+    SUBGRAPH_LOST: _ClassVar[SubgraphFailure]
+    SUBGRAPH_FAILED: _ClassVar[SubgraphFailure]
 SUBGRAPH_DONE: SubgraphFailure
 SUBGRAPH_UNKNOWN: SubgraphFailure
 SUBGRAPH_MISFIT: SubgraphFailure
 SUBGRAPH_BUSY: SubgraphFailure
 SUBGRAPH_LATE: SubgraphFailure
+SUBGRAPH_LOST: SubgraphFailure
+SUBGRAPH_FAILED: SubgraphFailure
 
 class BoundaryTensor(_message.Message):
     __slots__ = ("index", "dtype", "shape", "content", "scale", "zero_point")
@@ -37,29 +41,137 @@ class BoundaryTensor(_message.Message):
     def __init__(self, index: _Optional[int] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., content: _Optional[bytes] = ..., scale: _Optional[float] = ..., zero_point: _Optional[int] = ...) -> None: ...
 
 class SubgraphRequest(_message.Message):
-    __slots__ = ("session", "sequence", "bundle", "program", "inputs", "time_ms")
+    __slots__ = ("session", "sequence", "bundle", "program", "inputs", "time_ms", "phase")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
     session: int
     sequence: int
     bundle: bytes
     program: str
     inputs: _containers.RepeatedCompositeFieldContainer[BoundaryTensor]
     time_ms: int
-    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., bundle: _Optional[bytes] = ..., program: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ..., time_ms: _Optional[int] = ...) -> None: ...
+    phase: int
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., bundle: _Optional[bytes] = ..., program: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ..., time_ms: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
 
 class SubgraphReply(_message.Message):
-    __slots__ = ("session", "sequence", "failure", "outputs")
+    __slots__ = ("session", "sequence", "failure", "outputs", "held_us", "computed_us")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_US_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_US_FIELD_NUMBER: _ClassVar[int]
     session: int
     sequence: int
     failure: SubgraphFailure
     outputs: _containers.RepeatedCompositeFieldContainer[BoundaryTensor]
-    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., failure: _Optional[_Union[SubgraphFailure, str]] = ..., outputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ...) -> None: ...
+    held_us: int
+    computed_us: int
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., failure: _Optional[_Union[SubgraphFailure, str]] = ..., outputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ..., held_us: _Optional[int] = ..., computed_us: _Optional[int] = ...) -> None: ...
+
+class SubgraphOpen(_message.Message):
+    __slots__ = ("session", "bundle", "weights", "program", "cut", "tier")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    bundle: bytes
+    weights: bytes
+    program: str
+    cut: bytes
+    tier: int
+    def __init__(self, session: _Optional[int] = ..., bundle: _Optional[bytes] = ..., weights: _Optional[bytes] = ..., program: _Optional[str] = ..., cut: _Optional[bytes] = ..., tier: _Optional[int] = ...) -> None: ...
+
+class SubgraphOpened(_message.Message):
+    __slots__ = ("session", "failure", "reason")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    failure: SubgraphFailure
+    reason: str
+    def __init__(self, session: _Optional[int] = ..., failure: _Optional[_Union[SubgraphFailure, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SubgraphClose(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    def __init__(self, session: _Optional[int] = ...) -> None: ...
+
+class SubgraphCancel(_message.Message):
+    __slots__ = ("session", "sequence")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    sequence: int
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class SubgraphChunk(_message.Message):
+    __slots__ = ("session", "sequence", "size", "offset", "content")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    sequence: int
+    size: int
+    offset: int
+    content: bytes
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., size: _Optional[int] = ..., offset: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
+
+class SubgraphTaken(_message.Message):
+    __slots__ = ("bytes", "at_us")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    AT_US_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    at_us: int
+    def __init__(self, bytes: _Optional[int] = ..., at_us: _Optional[int] = ...) -> None: ...
+
+class SubgraphProbe(_message.Message):
+    __slots__ = ("number", "padding", "answer_bytes")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    padding: bytes
+    answer_bytes: int
+    def __init__(self, number: _Optional[int] = ..., padding: _Optional[bytes] = ..., answer_bytes: _Optional[int] = ...) -> None: ...
+
+class SubgraphProbed(_message.Message):
+    __slots__ = ("number", "at_us", "padding")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AT_US_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    at_us: int
+    padding: bytes
+    def __init__(self, number: _Optional[int] = ..., at_us: _Optional[int] = ..., padding: _Optional[bytes] = ...) -> None: ...
+
+class SubgraphFrame(_message.Message):
+    __slots__ = ("open", "opened", "close", "chunk", "cancel", "taken", "probe", "probed")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    PROBED_FIELD_NUMBER: _ClassVar[int]
+    open: SubgraphOpen
+    opened: SubgraphOpened
+    close: SubgraphClose
+    chunk: SubgraphChunk
+    cancel: SubgraphCancel
+    taken: SubgraphTaken
+    probe: SubgraphProbe
+    probed: SubgraphProbed
+    def __init__(self, open: _Optional[_Union[SubgraphOpen, _Mapping]] = ..., opened: _Optional[_Union[SubgraphOpened, _Mapping]] = ..., close: _Optional[_Union[SubgraphClose, _Mapping]] = ..., chunk: _Optional[_Union[SubgraphChunk, _Mapping]] = ..., cancel: _Optional[_Union[SubgraphCancel, _Mapping]] = ..., taken: _Optional[_Union[SubgraphTaken, _Mapping]] = ..., probe: _Optional[_Union[SubgraphProbe, _Mapping]] = ..., probed: _Optional[_Union[SubgraphProbed, _Mapping]] = ...) -> None: ...

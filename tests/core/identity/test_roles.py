@@ -12,11 +12,11 @@ from delian.core.identity.roles import Guard, may_call, may_publish, may_read, m
 from delian.core.net import topics
 from delian.core.node.codec import MESSAGE_FIELDS, TRANSPORT_FIELDS
 from delian.core.ports import Node, Tier
-from delian.core.wire import enrolment_pb2, link_pb2, operator_pb2
+from delian.core.wire import enrolment_pb2, link_pb2, operator_pb2, subgraph_pb2
 
 SERVICES = [
     service
-    for module in (link_pb2, enrolment_pb2, operator_pb2)
+    for module in (link_pb2, enrolment_pb2, operator_pb2, subgraph_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 CALLS = [f"/{s.full_name}/{m.name}" for s in SERVICES for m in s.methods]
@@ -27,6 +27,8 @@ ALLOWED = {
     ("cloud", "Identity/Renew"): {"device", "edge", "operator"},
     ("cloud", "Identity/Denied"): {"device", "edge", "cloud", "operator"},
     ("cloud", "Operator"): {"operator"},
+    ("edge", "Subgraphs"): {"device"},
+    ("cloud", "Subgraphs"): {"device", "edge"},
 }
 
 
@@ -41,6 +43,7 @@ def test_every_call_of_the_contract_has_a_row_and_every_row_a_call():
         "Enrolment",
         "Identity",
         "Operator",
+        "Subgraphs",
     }
 
 
