@@ -67,7 +67,8 @@ def _asked(summary: Report, measure: Measure) -> list[str]:
     if target := summary.get("target"):
         told = f"not reached in {summary['rounds']} rounds"
         if target["round"] is not None:
-            told = f"reached after {target['round']} rounds, {size(target['bytes_up'])} sent by devices"
+            sent = size(target["bytes_up"])
+            told = f"reached after {target['round']} rounds, {sent} sent by devices"
         lines.append(f"  {measure.show(target['target'])}: {told}")
     return lines
 

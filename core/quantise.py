@@ -207,8 +207,8 @@ def model_of(bundle: Bundle, weights: Array | None = None) -> Array:
 def batches_of(rows: Array, infer: Function) -> list[Array]:
     """The rows in batches as `infer` takes them; the last is filled up with the first rows.
 
-    Raises DelianError when they are of another shape, there are none, or one is not finite: it would
-    make every range endless.
+    Raises DelianError when they are of another shape, there are none, or one is not finite, which
+    would make every range endless.
     """
     param = infer.body.params[-1]
     size, *rest = param.shape
