@@ -31,8 +31,8 @@ class Failure(IntEnum):
     MISFIT = 2  # the tensors or the cut do not fit the program
     BUSY = 3  # too much waits
     LATE = 4  # it would not be ready in time
-    GONE = 5  # the tier above went, and this one cannot run its part
-    BROKEN = 6  # the run failed
+    LOST = 5  # the tier above is not there or does not answer, and this one cannot run its part
+    FAILED = 6  # the run failed
 
 
 class Work(StrEnum):
@@ -114,14 +114,15 @@ class CutRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """Of a request that is being sent up: how many of its bytes the other side has acknowledged so
-    far. Tell it as acknowledgements come (chunks of 1 to 64 KiB), `done == of` at the end.
+class Taken:
+    """How far the link upwards is, whenever the tier above acknowledges something: `taken` bytes
+    have arrived there since the link was made (`UpperBack`), at `at` ns of its clock (any origin).
+    waiting: bytes that are still to be acknowledged, sent or queued here, probes among them.
     """
 
-    ticket: int
-    done: int
-    of: int
+    taken: int
+    waiting: int
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ Event: TypeAlias = (
     | RunFinished
     | CutOpened
     | CutRefused
-    | Progress
+    | Taken
     | ReplyArriving
     | ReplyReceived
     | ReplyFailed
