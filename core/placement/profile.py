@@ -31,12 +31,16 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
     "product": ("rows", "depth", "columns", "batch"),
     # Pixels that come out, channels in and out, height times width of the window.
     "convolution": ("pixels", "inputs", "outputs", "window"),
+    "convolution_back": ("pixels", "inputs", "outputs", "window"),
     "depthwise": ("pixels", "channels", "window"),
-    # Elements of a loop, and bytes that it moves.
-    "copy": ("elements", "bytes"),
-    "reduction": ("elements", "kept"),
-    # Rows moved by index, and bytes of one.
-    "gather": ("rows", "bytes"),
+    "depthwise_back": ("pixels", "channels", "window"),
+    # Elements of a fused loop, how far its innermost loop runs, operations and numbers read or
+    # written an element. With reductions: of the innermost loop, or of outer ones only.
+    "loop": ("elements", "inner", "units"),
+    "rows": ("elements", "inner", "units"),
+    "columns": ("elements", "inner", "units"),
+    # Bytes of what is gathered, joined or copied.
+    "move": ("bytes",),
 }
 
 
@@ -56,11 +60,11 @@ class NodeProfile:
         name: whatever its owner calls it. cpu: the processor's name. date: ISO 8601, when it was
             measured. threads: that one call used.
         samples: by class (`CLASSES`), what was measured.
-        element_s: by the name of an elementwise operation, the seconds that it adds to each element
-            of a fused loop whose numbers are in the cache.
+        element_s: by the name of an elementwise function (exp, div...), the seconds that it adds to
+            each element of a fused loop.
         bandwidth: of memory beyond the caches, bytes a second, read and written together.
         memory: bytes that a part may take, weights and working memory; None: not known.
-        call_s: what calling a program takes, beside its steps.
+        call_s, argument_s: what calling a program takes beside its steps, and for each argument.
         encode_s: by wire ("f32", "f16", "i8"), seconds a value's byte in f32 takes to encode and
             decode once.
         joules_per_second: of the processor at work; None: energy is not known.
@@ -77,6 +81,7 @@ class NodeProfile:
     bandwidth: float
     memory: int | None
     call_s: float
+    argument_s: float
     encode_s: Mapping[str, float]
     joules_per_second: float | None = None
     joules_per_byte: float | None = None
@@ -95,6 +100,7 @@ class NodeProfile:
             element_s={k: v * factor for k, v in self.element_s.items()},
             bandwidth=self.bandwidth / factor,
             call_s=self.call_s * factor,
+            argument_s=self.argument_s * factor,
             encode_s={k: v * factor for k, v in self.encode_s.items()},
             programs={h: tuple(s * factor for s in t) for h, t in self.programs.items()},
         )
@@ -117,6 +123,7 @@ class NodeProfile:
             "bandwidth": self.bandwidth,
             "memory": self.memory,
             "call_s": self.call_s,
+            "argument_s": self.argument_s,
             "encode_s": dict(self.encode_s),
             "joules_per_second": self.joules_per_second,
             "joules_per_byte": self.joules_per_byte,
@@ -178,6 +185,7 @@ def _profile(body: Mapping[str, Any]) -> NodeProfile:
         bandwidth=_positive(body["bandwidth"]),
         memory=None if memory is None else int(_positive(memory)),
         call_s=_positive(body["call_s"], zero=True),
+        argument_s=_positive(body["argument_s"], zero=True),
         encode_s=_numbers(body["encode_s"]),
         joules_per_second=None if joules[0] is None else _positive(joules[0], zero=True),
         joules_per_byte=None if joules[1] is None else _positive(joules[1], zero=True),

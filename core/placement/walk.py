@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ..ir import Function, TensorType
+from ..ir import Function, ListType, TensorType
 from .cut import DEVICE, SHARED, TIERS_MAX, Cut, CutError
 from .graph import Graph, graph_of
 from .wires import wires_of
