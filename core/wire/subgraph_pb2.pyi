@@ -59,20 +59,30 @@ class SubgraphRequest(_message.Message):
     def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., bundle: _Optional[bytes] = ..., program: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ..., time_ms: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
 
 class SubgraphReply(_message.Message):
-    __slots__ = ("session", "sequence", "failure", "outputs", "held_us", "computed_us")
+    __slots__ = ("session", "sequence", "failure", "outputs", "held_us", "above")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     HELD_US_FIELD_NUMBER: _ClassVar[int]
-    COMPUTED_US_FIELD_NUMBER: _ClassVar[int]
+    ABOVE_FIELD_NUMBER: _ClassVar[int]
     session: int
     sequence: int
     failure: SubgraphFailure
     outputs: _containers.RepeatedCompositeFieldContainer[BoundaryTensor]
     held_us: int
-    computed_us: int
-    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., failure: _Optional[_Union[SubgraphFailure, str]] = ..., outputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ..., held_us: _Optional[int] = ..., computed_us: _Optional[int] = ...) -> None: ...
+    above: SubgraphLink
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., failure: _Optional[_Union[SubgraphFailure, str]] = ..., outputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ..., held_us: _Optional[int] = ..., above: _Optional[_Union[SubgraphLink, _Mapping]] = ...) -> None: ...
+
+class SubgraphLink(_message.Message):
+    __slots__ = ("up", "down", "latency_s")
+    UP_FIELD_NUMBER: _ClassVar[int]
+    DOWN_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_S_FIELD_NUMBER: _ClassVar[int]
+    up: float
+    down: float
+    latency_s: float
+    def __init__(self, up: _Optional[float] = ..., down: _Optional[float] = ..., latency_s: _Optional[float] = ...) -> None: ...
 
 class SubgraphOpen(_message.Message):
     __slots__ = ("session", "bundle", "weights", "program", "cut", "tier")
@@ -147,14 +157,16 @@ class SubgraphProbe(_message.Message):
     def __init__(self, number: _Optional[int] = ..., padding: _Optional[bytes] = ..., answer_bytes: _Optional[int] = ...) -> None: ...
 
 class SubgraphProbed(_message.Message):
-    __slots__ = ("number", "at_us", "padding")
+    __slots__ = ("number", "at_us", "padding", "above")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     AT_US_FIELD_NUMBER: _ClassVar[int]
     PADDING_FIELD_NUMBER: _ClassVar[int]
+    ABOVE_FIELD_NUMBER: _ClassVar[int]
     number: int
     at_us: int
     padding: bytes
-    def __init__(self, number: _Optional[int] = ..., at_us: _Optional[int] = ..., padding: _Optional[bytes] = ...) -> None: ...
+    above: SubgraphLink
+    def __init__(self, number: _Optional[int] = ..., at_us: _Optional[int] = ..., padding: _Optional[bytes] = ..., above: _Optional[_Union[SubgraphLink, _Mapping]] = ...) -> None: ...
 
 class SubgraphFrame(_message.Message):
     __slots__ = ("open", "opened", "close", "chunk", "cancel", "taken", "probe", "probed")
