@@ -14,7 +14,8 @@
 
 That the order of a sum, or which library's function it is, does not show after rounding f64 to f32
 is an observation, not a theorem: of ten million values of each function none differed. f64 has
-nothing wider to be computed in, so in this profile its functions and sums are refused.
+nothing wider to be computed in, so in this profile its functions and sums are refused, but for
+tables: what depends on no argument and is rounded before it meets one is in f64 already.
 """
 
 from __future__ import annotations
@@ -102,17 +103,46 @@ def _keeps_all(source: DType, target: DType) -> bool:
     return source is DType.BOOL or 2 * source.itemsize <= target.itemsize
 
 
+def _rounds(op: Op) -> bool:
+    """Whether it rounds f64 to a narrower float."""
+    return op.name == "convert" and op.results[0].dtype.is_float and not _is_f64(op.results[0])
+
+
+def _is_f64(value: Value) -> bool:
+    return _floats(value.type) and value.dtype is DType.F64
+
+
+def _tables(block: Block) -> set[Op]:
+    """The operations on f64 that depend on no argument and whose results reach nothing else but
+    through a rounding.
+    """
+    fixed: set[Value] = set()
+    for op in block.ops:
+        if not op.regions and fixed.issuperset(op.operands):
+            fixed.update(op.results)
+    loose = set(block.results)  # values that something else sees
+    found = set()
+    for op in reversed(block.ops):
+        table = fixed.issuperset(op.results) and all(map(_is_f64, op.results))
+        if table and loose.isdisjoint(op.results):
+            found.add(op)
+        elif not _rounds(op):
+            loose.update(op.operands)
+    return found
+
+
 def _reproducible(function: Function, block: Block) -> Block:
     b = Builder(block.params)
     mapping: dict[Value, Value] = {p: p for p in block.params}
+    tables = _tables(block)
     for op in block.ops:
         if op.regions:
             regions = tuple(_reproducible(function, r) for r in op.regions)
             op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        if op.name not in _OWN_WAY or not _is_float(op):
+        if op.name not in _OWN_WAY or not _is_float(op) or op in tables:
             b.copy(op, mapping)
             continue
-        if any(_floats(v.type) and v.dtype is DType.F64 for v in (*op.operands, *op.results)):
+        if any(map(_is_f64, (*op.operands, *op.results))):
             raise DelianError(
                 f"{function.name}: {op.name}{_where(op)} is on f64, which the profile reproducible"
                 " cannot compute in anything wider",

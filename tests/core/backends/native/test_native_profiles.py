@@ -90,6 +90,23 @@ def test_reproducible_refuses_what_it_cannot_widen() -> None:
     assert plain.tolist() == [3, 3, 3]
 
 
+def test_a_table_in_f64_that_is_rounded_before_use_is_the_same_everywhere() -> None:
+    def shifted(x, rounded_first):
+        angles = np.arange(100)[:, None] * 10_000.0 ** (-np.arange(8) / 8)
+        table = np.sin(angles)
+        return x + table.astype(np.float32) if rounded_first else (x + table).astype(np.float32)
+
+    x = np.full((100, 8), 0.5, np.float32)
+    native, reference = (
+        api.compile(shifted, profile="reproducible", backend=backend)(x, api.Static(True))
+        for backend in ("native", "reference")
+    )
+    assert native.tobytes() == reference.tobytes()
+    np.testing.assert_array_equal(native, shifted(x, True))
+    with pytest.raises(DelianError, match="on f64"):
+        api.compile(shifted, profile="reproducible", backend="reference")(x, api.Static(False))
+
+
 def test_exact_takes_integers_and_random_bits_and_refuses_float_arithmetic() -> None:
     def draw(key):
         bits = random.bits(key, 4)
