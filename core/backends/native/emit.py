@@ -48,6 +48,7 @@ _HEADERS = {
     "gemm": ("transpose", "pool"),
     "plain": (),
     "conv": ("gemm", "transpose", "plain", "pool"),
+    "winograd": ("conv", "gemm", "transpose", "plain", "pool"),
     "packed": ("gemm", "transpose", "pool"),
     "descent": ("gemm", "transpose", "pool"),
     "depthwise": ("plain",),
@@ -86,10 +87,12 @@ class Unit:
     """The C file being written: the functions that its entries share, and the headers in use.
 
     embed: large constants are written out too, so that a caller passes none.
+    tiles: convolutions go by tiles where that is faster, which takes more memory.
     """
 
-    def __init__(self, embed: bool = False) -> None:
+    def __init__(self, embed: bool = False, tiles: bool = True) -> None:
         self.embed = embed
+        self.tiles = tiles
         self.times: list[Loop | Call] | None = None  # with a list, every step is timed: `timing`
         self.headers = {"vector", "elementwise"}
         self.plain_types: set[DType] = set()
@@ -183,7 +186,8 @@ class FunctionWriter:
         self.all_constants: dict[Value, Array] = {
             op.result: op.attrs["value"] for op in function.body.walk() if op.name == "constant"
         }
-        self.plan = memory.plan(self.root, self._constant_place, scratch_bytes, donated)
+        room = partial(scratch_bytes, tiles=unit.tiles)
+        self.plan = memory.plan(self.root, self._constant_place, room, donated)
         self.names: dict[Value, str] = {}
         self.packed: dict[Call, str] = {}
         self.lines: list[str] = []
@@ -555,11 +559,14 @@ _STRICT = """#if defined(__GNUC__) && !defined(__clang__)
 
 
 def emit(
-    functions: Mapping[str, Function], strict: bool = False, embed: bool = False
+    functions: Mapping[str, Function],
+    strict: bool = False,
+    embed: bool = False,
+    tiles: bool = True,
 ) -> tuple[str, dict[str, Program]]:
     """The C file of several functions, entries named by the keys, and the facts of each. strict:
-    every operation is rounded. embed: as in `Unit`.
+    every operation is rounded. embed, tiles: as in `Unit`.
     """
-    unit = Unit(embed)
+    unit = Unit(embed, tiles)
     programs = {name: unit.add(name, function) for name, function in functions.items()}
     return (_STRICT if strict else "") + unit.text(), programs

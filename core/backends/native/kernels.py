@@ -14,7 +14,7 @@ from ...ir import DType, Value
 from ...passes.products import Product, product
 from ...passes.steps import Call, Schedule
 from ...passes.views import collapse, contiguous_strides, is_whole
-from . import depthwise, packing, quantised, solving
+from . import depthwise, packing, quantised, solving, winograd
 from .names import from_memory, literal, local_type, memory_type
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ Lines = list[str]
 # -- working memory
 
 
-def scratch_bytes(call: Call, schedule: Schedule) -> int:
-    """The working memory of a call, in bytes."""
+def scratch_bytes(call: Call, schedule: Schedule, tiles: bool = True) -> int:
+    """The working memory of a call, in bytes. tiles: as in `emit.Unit`."""
     op = call.op
     if op.name == "dot" and op.result.dtype is DType.F32 and op.result.tensor.size:
         p = product(op, *(schedule.views[v] for v in call.operands))
@@ -51,7 +51,7 @@ def scratch_bytes(call: Call, schedule: Schedule) -> int:
             return 0
         return 4 * _product_scratch(*((1, p.m) if p.n == 1 else (p.m, p.n)), p.k)
     if op.name in _CONVOLUTIONS and op.result.dtype is DType.F32:
-        return 4 * _conv_scratch(call)
+        return 4 * _conv_scratch(call, tiles)
     if op.name == "argsort":
         row: int = op.result.shape[op.attrs["axis"]]
         return row * 2 * (8 + op.operands[0].dtype.itemsize)
@@ -80,9 +80,11 @@ def _product_scratch(m: int, n: int, k: int) -> int:
 _CONVOLUTIONS = frozenset(["conv", "conv_input_grad", "conv_weight_grad"])
 
 
-def _conv_scratch(call: Call) -> int:
-    """Floats that conv.h works in: packed matrices, then one frame."""
+def _conv_scratch(call: Call, tiles: bool) -> int:
+    """Floats that conv.h works in: packed matrices, then one frame; or winograd.h."""
     d = _conv_sizes(call)
+    if tiles and winograd.fits(d):
+        return winograd.scratch_floats(call.op.name, d)
     rows, columns = (d["oh"] - 1) * d["sh"] + d["kh"], (d["ow"] - 1) * d["sw"] + d["kw"]
     window = d["kh"] * d["kw"]
     frame = rows * columns * d["c"]
@@ -244,15 +246,18 @@ def _conv_sizes(call: Call) -> dict[str, int]:
 
 
 def conv(w: FunctionWriter, call: Call) -> Lines:
-    dtype = call.op.result.dtype
+    dtype, d = call.op.result.dtype, _conv_sizes(call)
+    name = f"dl_{call.op.name}_{dtype.value}"
     w.unit.need("conv" if dtype is DType.F32 else "plain")
-    sizes = w.unit.sizes(_conv_sizes(call))
-    args = [sizes, *(w.pointer(v) for v in call.operands), w.pointer(call.op.result)]
+    args = [w.unit.sizes(d), *(w.pointer(v) for v in call.operands), w.pointer(call.op.result)]
     if dtype is DType.F32:
         args.append(w.scratch(call, "float"))
+        if w.unit.tiles and winograd.fits(d):
+            w.unit.need("winograd")
+            name = name.replace("dl_", "dl_wino_", 1)
     else:
         w.unit.plain_types.add(dtype)
-    return [f"dl_{call.op.name}_{dtype.value}({', '.join(args)});"]
+    return [f"{name}({', '.join(args)});"]
 
 
 # -- copies

@@ -85,7 +85,10 @@ def portable(
     functions = {n: prepared(in_profile(bundle.programs[n], profile)) for n in names}
     symbols = {n: f"dl_entry_{i}" for i, n in enumerate(names)}
     text, made = emit(
-        {symbols[n]: f for n, f in functions.items()}, strict=profile != "fast", embed=True
+        {symbols[n]: f for n, f in functions.items()},
+        strict=profile != "fast",
+        embed=True,
+        tiles=False,
     )
     # Entries are called by the functions below alone.
     text = text.replace(

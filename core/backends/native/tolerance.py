@@ -3,7 +3,10 @@
 Elementwise functions are held to units in the last place of the exact result rounded to f32.
 Operations that add many numbers round once for each, in an order of their own: they are held to
 units of f32 relative to the sum of the terms' magnitudes, which is what the result's error scales
-with (Higham 2002, "Accuracy and stability of numerical algorithms", section 4.2).
+with (Higham 2002, "Accuracy and stability of numerical algorithms", section 4.2). Convolutions that
+go by tiles (`winograd`) are held to as many units of the largest such sum in the result: where
+one pixel is much larger than those beside it, so are their errors, and where it is infinite or no
+number, so are they, up to four pixels away.
 
 Primitives that are not named are exact, or rounded once. f64 is within 2 units of libm's. Integers,
 bits and random numbers are equal everywhere.
@@ -34,7 +37,7 @@ ACCUMULATED: Mapping[str, float] = {
     "dot": 32,
     "conv": 32,
     "conv_input_grad": 32,
-    "conv_weight_grad": 32,
+    "conv_weight_grad": 48,
     "grouped_conv": 32,
     "grouped_conv_input_grad": 32,
     "grouped_conv_weight_grad": 32,

@@ -1,0 +1,395 @@
+/* Convolutions with few multiplications: of 3x3 kernels a quarter of them, of 5x5 kernels 36 of 100.
+ *
+ * Minimal filtering over tiles of 6x6 pixels (Lavin and Gray 2016, "Fast algorithms for convolutional neural networks",
+ * equation 12, with Toom and Cook's points 0, 1, -1, 2, -2 and infinity). m = 7 - r output pixels a side come of one
+ * tile, r being the kernel's side: 4 for 3x3, 2 for 5x5. An image becomes tiles, each tile and channel 36 numbers
+ * (B'dB), the kernel 36 matrices (GgG'); what was a sum over places and channels is one product of matrices for each
+ * of the 36 places; and the products become pixels (A'MA).
+ *
+ * The gradient by the input is the same with the kernel turned about. That by the kernel is the transpose: y's tiles of
+ * m x m become 36 numbers (AyA'), each place's product sums over tiles, and 36 matrices become the kernel (G'MG).
+ *
+ * Errors are relative to the largest numbers of a tile and not of a window, and some four times those of plain sums.
+ * Channels are multiples of LANES. All tiles of some strips (rows of tiles of an image) make a block: the products of a
+ * block stay in the second cache. Blocks depend on sizes alone, so results do not depend on threads.
+ */
+#define DL_PLACES 36
+#define DL_BLOCK_FLOATS 4096 /* of a place of a block, of both sides of a product */
+#define DL_BLOCK_TILES 32    /* a block has more only where it has few channels */
+#define DL_PLACE_PAD 16      /* places lie no power of two apart: a tile is written to all of them */
+
+/* How the images of a convolution fall into tiles, strips and blocks. */
+typedef struct {
+  int64_t m, down, across; /* a tile's output pixels a side; tiles of an image */
+  int64_t rows, strips;    /* rows of tiles of a strip; strips of an image */
+  int64_t together, blocks, tiles; /* strips of a block, blocks, the most tiles of a block */
+} dl_tiling;
+
+DL_INLINE dl_tiling dl_tiling_of(const dl_conv *d) {
+  dl_tiling a;
+  a.m = 7 - d->kh;
+  a.down = (d->oh + a.m - 1) / a.m;
+  a.across = (d->ow + a.m - 1) / a.m;
+  int64_t most = DL_BLOCK_FLOATS / (d->c + d->o);
+  if (most < DL_BLOCK_TILES) most = DL_BLOCK_TILES;
+  a.rows = most / a.across < 1 ? 1 : most / a.across < a.down ? most / a.across : a.down;
+  a.strips = (a.down + a.rows - 1) / a.rows;
+  a.rows = (a.down + a.strips - 1) / a.strips;
+  const int64_t all = d->n * a.strips, fit = most / (a.rows * a.across) < 1 ? 1 : most / (a.rows * a.across);
+  a.blocks = (all + fit - 1) / fit;
+  a.together = a.blocks ? (all + a.blocks - 1) / a.blocks : 0;
+  a.tiles = a.together * a.rows * a.across;
+  return a;
+}
+
+/* Six numbers of a tile. */
+DL_INLINE void dl_wino_input(const dl_vf *d, int step, dl_vf *to, int to_step) {
+  const dl_vf a = d[4 * step] - 4.0f * d[2 * step], b = d[3 * step] - 4.0f * d[step];
+  const dl_vf c = d[4 * step] - d[2 * step], e = 2.0f * (d[3 * step] - d[step]);
+  to[0] = d[4 * step] + (4.0f * d[0] - 5.0f * d[2 * step]);
+  to[to_step] = a + b;
+  to[2 * to_step] = a - b;
+  to[3 * to_step] = c + e;
+  to[4 * to_step] = c - e;
+  to[5 * to_step] = d[5 * step] + (4.0f * d[step] - 5.0f * d[3 * step]);
+}
+
+/* M numbers of y as six. */
+DL_INLINE void dl_wino_spread(const int M, const dl_vf *y, int step, dl_vf *to, int to_step) {
+  const dl_vf none = {0};
+  const dl_vf y2 = M > 2 ? y[2 * step] : none, y3 = M > 2 ? y[3 * step] : none;
+  const dl_vf even = y[0] + y2, odd = y[step] + y3;
+  const dl_vf even2 = y[0] + 4.0f * y2, odd2 = 2.0f * y[step] + 8.0f * y3;
+  to[0] = y[0];
+  to[to_step] = even + odd;
+  to[2 * to_step] = even - odd;
+  to[3 * to_step] = even2 + odd2;
+  to[4 * to_step] = even2 - odd2;
+  to[5 * to_step] = M > 2 ? y3 : y[step];
+}
+
+/* Six products as M pixels. */
+DL_INLINE void dl_wino_output(const int M, const dl_vf *p, int step, dl_vf *to, int to_step) {
+  const dl_vf a = p[step] + p[2 * step], b = p[step] - p[2 * step];
+  const dl_vf c = p[3 * step] + p[4 * step], e = p[3 * step] - p[4 * step];
+  to[0] = p[0] + (a + c);
+  to[to_step] = b + 2.0f * e;
+  if (M > 2) {
+    to[2 * to_step] = a + 4.0f * c;
+    to[3 * to_step] = b + 8.0f * e + p[5 * step];
+  } else {
+    to[to_step] += p[5 * step];
+  }
+}
+
+/* R numbers of a kernel as six. */
+DL_INLINE void dl_wino_kernel(const int R, const dl_vf *g, int step, dl_vf *to, int to_step) {
+  const float third = -1.0f / 6, small = 1.0f / 24;
+  dl_vf even = g[0] + g[2 * step], odd = g[step], even2 = g[0] + 4.0f * g[2 * step], odd2 = 2.0f * g[step];
+  if (R == 5) {
+    even += g[4 * step], even2 += 16.0f * g[4 * step];
+    odd += g[3 * step], odd2 += 8.0f * g[3 * step];
+  }
+  to[0] = 0.25f * g[0];
+  to[to_step] = third * (even + odd);
+  to[2 * to_step] = third * (even - odd);
+  to[3 * to_step] = small * (even2 + odd2);
+  to[4 * to_step] = small * (even2 - odd2);
+  to[5 * to_step] = g[(R - 1) * step];
+}
+
+/* Six sums as R numbers of a kernel. */
+DL_INLINE void dl_wino_gather(const int R, const dl_vf *u, int step, dl_vf *to, int to_step) {
+  const float third = -1.0f / 6, small = 1.0f / 24;
+  const dl_vf a = third * (u[step] + u[2 * step]), b = third * (u[step] - u[2 * step]);
+  const dl_vf c = small * (u[3 * step] + u[4 * step]), e = small * (u[3 * step] - u[4 * step]);
+  to[0] = 0.25f * u[0] + (a + c);
+  to[to_step] = b + 2.0f * e;
+  to[2 * to_step] = a + 4.0f * c;
+  if (R == 5) {
+    to[3 * to_step] = b + 8.0f * e;
+    to[4 * to_step] = a + 16.0f * c;
+  }
+  to[(R - 1) * to_step] += u[5 * step];
+}
+
+/* One tile of a frame, of all channels; a place's numbers of this tile are `apart` from the next place's. */
+DL_FUNCTION void dl_wino_tile(const float *x, int64_t width, int64_t c, float *to, int64_t apart) {
+  for (int64_t at = 0; at < c; at += DL_LANES) {
+    dl_vf d[36], half[36];
+    DL_UNROLL for (int i = 0; i < 6; i++) {
+      dl_vf line[6];
+      DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(x + (i * width + j) * c + at);
+      dl_wino_input(line, 1, half + 6 * i, 1);
+    }
+    DL_UNROLL for (int j = 0; j < 6; j++) {
+      dl_wino_input(half + j, 6, d + j, 6);
+      DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * apart + at, d[6 * i + j]);
+    }
+  }
+}
+
+/* One tile of a frame of y. */
+DL_INLINE void dl_wino_y_tile(const int M, const float *y, int64_t width, int64_t c, float *to, int64_t apart) {
+  for (int64_t at = 0; at < c; at += DL_LANES) {
+    dl_vf d[36], half[24];
+    DL_UNROLL for (int i = 0; i < M; i++) {
+      dl_vf line[4];
+      DL_UNROLL for (int j = 0; j < M; j++) line[j] = dl_load(y + (i * width + j) * c + at);
+      dl_wino_spread(M, line, 1, half + 6 * i, 1);
+    }
+    DL_UNROLL for (int j = 0; j < 6; j++) {
+      dl_wino_spread(M, half + j, 6, d + j, 6);
+      DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * apart + at, d[6 * i + j]);
+    }
+  }
+}
+DL_FUNCTION void dl_wino_y_tile_4(const float *y, int64_t width, int64_t c, float *to, int64_t apart) {
+  dl_wino_y_tile(4, y, width, c, to, apart);
+}
+DL_FUNCTION void dl_wino_y_tile_2(const float *y, int64_t width, int64_t c, float *to, int64_t apart) {
+  dl_wino_y_tile(2, y, width, c, to, apart);
+}
+
+/* Pixels of one tile: of `rows` x `columns` of them there is an image. */
+DL_INLINE void dl_wino_pixels(const int M, const float *p, int64_t apart, int64_t o, float *y, int64_t width,
+                              int64_t rows, int64_t columns) {
+  for (int64_t at = 0; at < o; at += DL_LANES) {
+    dl_vf half[24], made[4];
+    DL_UNROLL for (int i = 0; i < 6; i++) {
+      dl_vf line[6];
+      DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(p + (6 * i + j) * apart + at);
+      dl_wino_output(M, line, 1, half + M * i, 1);
+    }
+    DL_UNROLL for (int j = 0; j < M; j++) {
+      if (j >= columns) break;
+      dl_wino_output(M, half + j, M, made, 1);
+      DL_UNROLL for (int i = 0; i < M; i++)
+        if (i < rows) dl_store(y + (i * width + j) * o + at, made[i]);
+    }
+  }
+}
+DL_FUNCTION void dl_wino_pixels_4(const float *p, int64_t apart, int64_t o, float *y, int64_t width, int64_t rows,
+                                  int64_t columns) {
+  dl_wino_pixels(4, p, apart, o, y, width, rows, columns);
+}
+DL_FUNCTION void dl_wino_pixels_2(const float *p, int64_t apart, int64_t o, float *y, int64_t width, int64_t rows,
+                                  int64_t columns) {
+  dl_wino_pixels(2, p, apart, o, y, width, rows, columns);
+}
+
+/* Where element (channel, o) of a place's matrix lies, which is in panels as a product reads it. */
+DL_INLINE int64_t dl_wino_panel(int64_t c, int64_t o, int64_t from, int64_t at) {
+  const int64_t panel = at / DL_NR * DL_NR;
+  return panel * c + from * dl_width(o - panel) + at % DL_NR;
+}
+
+/* The matrices of a kernel [R][R][c][o], turned about if so wished. */
+DL_INLINE void dl_wino_matrices(const int R, int64_t c, int64_t o, const float *k, _Bool turned, float *to) {
+  for (int64_t from = 0; from < c; from++)
+    for (int64_t at = 0; at < o; at += DL_LANES) {
+      const int64_t place = dl_wino_panel(c, o, from, at);
+      dl_vf half[30], made[6];
+      DL_UNROLL for (int i = 0; i < R; i++) {
+        dl_vf line[5];
+        DL_UNROLL for (int j = 0; j < R; j++) {
+          const int tap = turned ? R * R - 1 - (R * i + j) : R * i + j;
+          line[j] = dl_load(k + (tap * c + from) * o + at);
+        }
+        dl_wino_kernel(R, line, 1, half + 6 * i, 1);
+      }
+      DL_UNROLL for (int j = 0; j < 6; j++) {
+        dl_wino_kernel(R, half + j, 6, made, 1);
+        DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * c * o + place, made[i]);
+      }
+    }
+}
+DL_FUNCTION void dl_wino_matrices_3(int64_t c, int64_t o, const float *k, _Bool turned, float *to) {
+  dl_wino_matrices(3, c, o, k, turned, to);
+}
+DL_FUNCTION void dl_wino_matrices_5(int64_t c, int64_t o, const float *k, _Bool turned, float *to) {
+  dl_wino_matrices(5, c, o, k, turned, to);
+}
+
+/* The kernel's gradient from 36 matrices [c][o]. */
+DL_INLINE void dl_wino_sums(const int R, int64_t size, const float *from, float *k) {
+  for (int64_t at = 0; at < size; at += DL_LANES) {
+    dl_vf half[30], made[5];
+    DL_UNROLL for (int i = 0; i < 6; i++) {
+      dl_vf line[6];
+      DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(from + (6 * i + j) * size + at);
+      dl_wino_gather(R, line, 1, half + R * i, 1);
+    }
+    DL_UNROLL for (int j = 0; j < R; j++) {
+      dl_wino_gather(R, half + j, R, made, 1);
+      DL_UNROLL for (int i = 0; i < R; i++) dl_store(k + (R * i + j) * size + at, made[i]);
+    }
+  }
+}
+DL_FUNCTION void dl_wino_sums_3(int64_t size, const float *from, float *k) { dl_wino_sums(3, size, from, k); }
+DL_FUNCTION void dl_wino_sums_5(int64_t size, const float *from, float *k) { dl_wino_sums(5, size, from, k); }
+
+/* What the chunks share. */
+typedef struct {
+  const dl_conv *d;
+  dl_tiling tiling;
+  const float *x, *matrices;
+  float *y;
+  /* For the kernel's gradient: of the block at hand the first strip and how many tiles; where they are made. */
+  int64_t first, tiles, apart_x, apart_y;
+  float *tiles_x, *tiles_y, *sums;
+} dl_wino;
+
+/* The strip of a number: its image, first row of tiles, and how many rows. */
+typedef struct {
+  int64_t image, row, rows;
+} dl_strip;
+DL_INLINE dl_strip dl_strip_of(const dl_tiling *a, int64_t number) {
+  const int64_t row = number % a->strips * a->rows;
+  return (dl_strip){number / a->strips, row, a->down - row < a->rows ? a->down - row : a->rows};
+}
+
+/* Floats of the frame of a strip of x, which is larger than one of y. */
+DL_INLINE int64_t dl_wino_frame(const dl_conv *d, const dl_tiling *a) {
+  return (a->m * a->rows + d->kh - 1) * (a->m * a->across + d->kh - 1) * d->c;
+}
+
+/* The tiles of one strip of x. */
+DL_FUNCTION void dl_wino_strip(const dl_conv *d, const dl_tiling *a, dl_strip s, const float *x, float *frame,
+                               float *to, int64_t apart) {
+  const int64_t edge = d->kh - 1, width = a->m * a->across + edge;
+  dl_frame_f32(x + s.image * d->h * d->w * d->c, d->h, d->w, d->c, frame, a->m * s.rows + edge, width,
+               d->top - a->m * s.row, d->left);
+  for (int64_t i = 0; i < s.rows; i++)
+    for (int64_t j = 0; j < a->across; j++, to += d->c)
+      dl_wino_tile(frame + (i * width + j) * a->m * d->c, width, d->c, to, apart);
+}
+
+/* A block of tiles to its pixels. */
+DL_FUNCTION void dl_wino_block(void *context, int64_t block, void *scratch) {
+  const dl_wino *w = (const dl_wino *)context;
+  const dl_conv *d = w->d;
+  const dl_tiling *a = &w->tiling;
+  const int64_t all = d->n * a->strips, first = block * a->together;
+  const int64_t last = first + a->together < all ? first + a->together : all;
+  const int64_t apart = a->tiles * d->c + DL_PLACE_PAD, apart_to = a->tiles * d->o + DL_PLACE_PAD;
+  float *from = (float *)scratch, *to = from + DL_PLACES * apart, *frame = to + DL_PLACES * apart_to;
+  int64_t tiles = 0;
+  for (int64_t q = first; q < last; q++) {
+    const dl_strip s = dl_strip_of(a, q);
+    dl_wino_strip(d, a, s, w->x, frame, from + tiles * d->c, apart);
+    tiles += s.rows * a->across;
+  }
+  for (int64_t p = 0; p < DL_PLACES; p++) {
+    const dl_rows rows = {from + p * apart, tiles, 0, d->c, 1, d->c, 0, 1};
+    dl_product_packed(0, tiles, d->o, &rows, w->matrices + p * d->c * d->o, to + p * apart_to, 0);
+  }
+  const float *made = to;
+  for (int64_t q = first; q < last; q++) {
+    const dl_strip s = dl_strip_of(a, q);
+    for (int64_t i = s.row; i < s.row + s.rows; i++)
+      for (int64_t j = 0; j < a->across; j++, made += d->o) {
+        float *y = w->y + ((s.image * d->oh + i * a->m) * d->ow + j * a->m) * d->o;
+        if (a->m == 4)
+          dl_wino_pixels_4(made, apart_to, d->o, y, d->ow, d->oh - i * 4, d->ow - j * 4);
+        else
+          dl_wino_pixels_2(made, apart_to, d->o, y, d->ow, d->oh - i * 2, d->ow - j * 2);
+      }
+  }
+}
+
+/* Floats of scratch of a block. */
+DL_INLINE int64_t dl_wino_block_floats(const dl_conv *d, const dl_tiling *a) {
+  return DL_PLACES * (a->tiles * (d->c + d->o) + 2 * DL_PLACE_PAD) + dl_wino_frame(d, a);
+}
+
+DL_FUNCTION void dl_wino_blocks(const dl_conv *d, const float *x, const float *matrices, float *y, float *scratch) {
+  dl_wino work = {d, dl_tiling_of(d), x, matrices, y};
+  if (d->n * dl_conv_cost(d) >= DL_PARALLEL_WORK)
+    dl_parallel(work.tiling.blocks, dl_wino_block, &work, scratch, 4 * dl_wino_block_floats(d, &work.tiling));
+  else
+    for (int64_t i = 0; i < work.tiling.blocks; i++) dl_wino_block(&work, i, scratch);
+}
+
+/* scratch: 36 matrices, then that of a block */
+DL_FUNCTION void dl_wino_conv_f32(const dl_conv *d, const float *x, const float *k, float *y, float *scratch) {
+  (d->kh == 3 ? dl_wino_matrices_3 : dl_wino_matrices_5)(d->c, d->o, k, 0, scratch);
+  dl_wino_blocks(d, x, scratch, y, scratch + DL_PLACES * d->c * d->o);
+}
+
+/* scratch: 36 matrices, then the kernel with its channels exchanged, or that of a block */
+DL_FUNCTION void dl_wino_conv_input_grad_f32(const dl_conv *d, const float *y, const float *k, float *x,
+                                             float *scratch) {
+  const int64_t size = d->c * d->o, edge = d->kh - 1;
+  const dl_conv back = {d->n,      d->oh, d->ow, d->o, d->kh,         d->kw,          d->c, d->h, d->w, 1, 1,
+                        edge - d->top, edge - d->left};
+  float *exchanged = scratch + DL_PLACES * size;
+  for (int64_t t = 0; t < d->kh * d->kw; t++)
+    dl_transpose_f32(d->c, d->o, k + t * size, d->o, exchanged + t * size, d->c);
+  (d->kh == 3 ? dl_wino_matrices_3 : dl_wino_matrices_5)(d->o, d->c, exchanged, 1, scratch);
+  dl_wino_blocks(&back, y, scratch, x, exchanged);
+}
+
+/* Tiles of x and of y of one strip of a block. */
+DL_FUNCTION void dl_wino_both_strips(void *context, int64_t number, void *scratch) {
+  const dl_wino *w = (const dl_wino *)context;
+  const dl_conv *d = w->d;
+  const dl_tiling *a = &w->tiling;
+  const dl_strip s = dl_strip_of(a, w->first + number);
+  /* Of this block, before this strip: the strips of an image are alike but for its last one. */
+  int64_t tiles = 0;
+  for (int64_t q = w->first; q < w->first + number; q++) tiles += dl_strip_of(a, q).rows * a->across;
+  float *frame = (float *)scratch;
+  dl_wino_strip(d, a, s, w->x, frame, w->tiles_x + tiles * d->c, w->apart_x);
+  const int64_t width = a->m * a->across;
+  const float *y = w->matrices + s.image * d->oh * d->ow * d->o;
+  dl_frame_f32(y, d->oh, d->ow, d->o, frame, a->m * s.rows, width, -a->m * s.row, 0);
+  float *to = w->tiles_y + tiles * d->o;
+  for (int64_t i = 0; i < s.rows; i++)
+    for (int64_t j = 0; j < a->across; j++, to += d->o)
+      (a->m == 4 ? dl_wino_y_tile_4 : dl_wino_y_tile_2)(frame + (i * width + j) * a->m * d->o, width, d->o, to,
+                                                        w->apart_y);
+}
+
+/* A place's sums over the tiles of a block. */
+DL_FUNCTION void dl_wino_place(void *context, int64_t p, void *scratch) {
+  const dl_wino *w = (const dl_wino *)context;
+  const dl_conv *d = w->d;
+  const dl_rows rows = {w->tiles_x + p * w->apart_x, d->c, 0, 1, 1, w->tiles, 0, d->c};
+  const dl_target to = {w->sums + p * d->c * d->o, d->o, 0, 0, 0, 1.0f};
+  (void)scratch;
+  for (int64_t n0 = 0; n0 < d->o; n0 += DL_NR)
+    dl_panel(0, d->c, &rows, w->tiles_y + p * w->apart_y + n0, d->o, n0, d->o - n0 < DL_NR ? d->o - n0 : DL_NR, &to,
+             w->first > 0);
+}
+
+/* scratch: 36 matrices, tiles of x, tiles of y, a frame */
+DL_FUNCTION void dl_wino_conv_weight_grad_f32(const dl_conv *d, const float *x, const float *y, float *k,
+                                              float *scratch) {
+  const int64_t size = d->c * d->o;
+  dl_wino work = {d, dl_tiling_of(d), x, y, 0};
+  const dl_tiling *a = &work.tiling;
+  const int64_t all = d->n * a->strips, wide = d->c > d->o ? d->c : d->o;
+  const int64_t frame = (a->m * a->rows + d->kh - 1) * (a->m * a->across + d->kh - 1) * wide;
+  const _Bool split = d->n * dl_conv_cost(d) >= DL_PARALLEL_WORK;
+  work.apart_x = a->tiles * d->c + DL_PLACE_PAD;
+  work.apart_y = a->tiles * d->o + DL_PLACE_PAD;
+  work.sums = scratch;
+  work.tiles_x = scratch + DL_PLACES * size;
+  work.tiles_y = work.tiles_x + DL_PLACES * work.apart_x;
+  float *frames = work.tiles_y + DL_PLACES * work.apart_y;
+  for (int64_t first = 0; first < all; first += a->together) {
+    const int64_t count = all - first < a->together ? all - first : a->together;
+    work.first = first;
+    work.tiles = 0;
+    for (int64_t q = first; q < first + count; q++) work.tiles += dl_strip_of(a, q).rows * a->across;
+    if (split) {
+      dl_parallel(count, dl_wino_both_strips, &work, frames, 4 * frame);
+      dl_parallel(DL_PLACES, dl_wino_place, &work, 0, 0);
+    } else {
+      for (int64_t i = 0; i < count; i++) dl_wino_both_strips(&work, i, frames);
+      for (int64_t p = 0; p < DL_PLACES; p++) dl_wino_place(&work, p, 0);
+    }
+  }
+  (d->kh == 3 ? dl_wino_sums_3 : dl_wino_sums_5)(size, scratch, k);
+}
