@@ -61,7 +61,7 @@ def quantise(
     from ..core.bundle import load
     from ..core.quantise import quantise as in_bytes
 
-    made, rows = load(bundle), _rows(data)
+    made, rows = load(bundle), rows_of(data)
     small = in_bytes(
         made,
         rows,
@@ -91,8 +91,10 @@ def quantise(
     )
 
 
-def _rows(path: Path) -> Array:
-    """The rows of a file. Raises DelianError for one that has none."""
+def rows_of(path: Path, name: str = ROWS) -> Array:
+    """The rows of an .npy, or the array of this name of an .npz. Raises DelianError for a file that
+    has none.
+    """
     import numpy as np
 
     try:
@@ -108,12 +110,12 @@ def _rows(path: Path) -> Array:
         if isinstance(found, np.ndarray):
             return found
         with found:
-            if ROWS not in found.files:
+            if name not in found.files:
                 raise DelianError(
-                    f"{path} has no array `{ROWS}`, but {', '.join(found.files[:8]) or 'nothing'}",
-                    f"numpy.savez(path, {ROWS}=rows)",
+                    f"{path} has no array `{name}`, but {', '.join(found.files[:8]) or 'nothing'}",
+                    f"numpy.savez(path, {name}=...)",
                 )
-            rows: Array = found[ROWS]
+            rows: Array = found[name]
             return rows
     except OSError as error:
         raise DelianError(f"{path}: cannot be read: {error.strerror or error}") from None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
-
 from delian.core.errors import DelianError
 from delian.core.subgraphs.calibration import (
     GRID,
@@ -102,7 +102,7 @@ def test_a_promise_that_too_few_examples_bear_is_refused():
 
 def test_the_grid_was_fixed_beforehand_and_falls_from_everything_to_nothing():
     assert GRID[0] == EVERYTHING and GRID[-1] == 0.0
-    assert all(a > b for a, b in zip(GRID, GRID[1:], strict=False))
+    assert all(a > b for a, b in pairwise(GRID))
 
 
 def test_answers_that_are_not_finite_go_up_at_every_threshold():

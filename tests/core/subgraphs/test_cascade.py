@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-
 from delian.core.errors import DelianError
 from delian.core.machine import Backoff
 from delian.core.ports import MS

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-
 from delian.core.errors import DelianError
 from delian.core.subgraphs.hard_examples import (
     FILTERS,
