@@ -38,7 +38,7 @@ class Failure(IntEnum):
 class Work(StrEnum):
     """What is run for a request, on its tickets' values."""
 
-    PART = "part"  # one part of the cut: `Run.part`, an index into Parts.parts
+    PART = "part"  # one of this tier's parts of the cut: `Run.part`, an index into Parts.of(tier)
     # All that follows this tier's first part of the cut, whatever tier it was meant for, from the
     # values that are here to the results: of this tier's answer when nobody above can be asked.
     REST = "rest"
@@ -70,8 +70,8 @@ class Leg:
 class Course:
     """What one cut means for one tier: what it runs before it asks, what after, and the costs.
 
-    before, after: indices into Parts.parts; None where there is nothing to run. after is None
-        unless work comes back down.
+    before, after: indices into Parts.of(tier); None where there is nothing to run. after is None
+        unless work comes back down. A cut for which the tier above is asked twice has no course.
     seconds: predicted time of a request's compute by tier, with encoding and decoding, of this tier
         first, then of those above that the cut uses.
     legs: what goes over each hop from this tier upwards, as far as the cut goes; empty: nobody is

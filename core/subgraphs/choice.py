@@ -1,0 +1,90 @@
+"""Which cut the next request gets.
+
+A plan lists the few cuts that are best somewhere between two bandwidths. The time of each is known
+at any bandwidth and latency: compute by tier, plus what it moves over what the links give. So the
+best one under the links as they are measured is found by comparing those few, which at the planned
+latency gives the plan's own pieces, and gives something sensible where latency, the tier above or
+this node are not as planned.
+
+Two things keep it calm. A cut is left only for one that is predicted to be faster by `gain`; and
+not before it was in use for `dwell_s`, unless it cannot be used any more or the other one takes
+less than half its time. A choice holds for requests to come: those under way end as they began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..ports import SECOND
+from .ports import Course, Link
+from .upper import UNKNOWN, hop_s
+
+#: So much faster, and the dwell time does not matter.
+STEEP = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceSettings:
+    """gain: by how much of its time another cut must be faster. throughput: whether the slowest
+    stage counts (a stream of requests) instead of the sum (one request at a time).
+    """
+
+    gain: float = 0.1
+    dwell_s: float = 1.0
+    throughput: bool = False
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.gain < 1 and self.dwell_s >= 0
+
+
+def predicted_s(
+    course: Course, links: Sequence[Link], here: float, above: float, throughput: bool = False
+) -> float:
+    """Seconds of one request; with `throughput` of its slowest stage. links: of the hops upwards,
+    the nearest first. here, above: measured over predicted compute, of this tier and of those
+    above.
+    """
+    known = (*links, *(UNKNOWN for _ in course.legs))
+    stages = [course.seconds[0] * here, *(s * above for s in course.seconds[1:])]
+    for leg, link in zip(course.legs, known, strict=False):
+        if throughput:  # latency does not hold up a stream
+            stages += [leg.up / link.up, leg.down / link.down]
+        else:
+            stages.append(hop_s(leg.up, leg.down, link))
+    return max(stages) if throughput else sum(stages)
+
+
+class Chooser:
+    """The cut in use among `courses`; one of them must ask nobody, and is used at first."""
+
+    def __init__(self, courses: Sequence[Course], settings: ChoiceSettings) -> None:
+        alone = [c for c in courses if not c.legs]
+        assert alone, "one cut asks nobody"
+        self.courses, self._settings = tuple(courses), settings
+        self.current = alone[0]
+        self._since = 0
+        self._first = True
+
+    def cuts(self) -> list[bytes]:
+        """Those for which the tier above is needed."""
+        return [c.cut for c in self.courses if c.legs]
+
+    def consider(
+        self, usable: Callable[[Course], bool], seconds: Callable[[Course], float], now: int
+    ) -> tuple[Course, Course] | None:
+        """Looks again; (the cut before, the cut now) where they differ."""
+        candidates = [c for c in self.courses if not c.legs or usable(c)]
+        best = min(candidates, key=seconds)
+        before = self.current
+        if best is before:
+            return None
+        if before in candidates:
+            faster, slower = seconds(best), seconds(before)
+            rested = now - self._since >= self._settings.dwell_s * SECOND
+            if faster > (1 - self._settings.gain) * slower:
+                return None
+            if not (rested or self._first or STEEP * faster < slower):
+                return None
+        self.current, self._since, self._first = best, now, False
+        return before, best
