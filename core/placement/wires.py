@@ -78,11 +78,9 @@ def encode(array: Array, wire: str) -> Encoded:
     type = TensorType.of(array)
     if wire not in wires_of(type):
         raise WireError(f"{type} cannot be written as {wire}")
-    if wire == "i8" and array.size:
-        return _encode_i8(array)
-    if wire == "f16" and array.size:
-        return _encode_f16(array)
-    return _as_it_is(array)
+    if wire == type.dtype.value or not array.size:
+        return _as_it_is(array)
+    return (_encode_i8 if wire == "i8" else _encode_f16)(array.reshape(-1))
 
 
 def decode(encoded: Encoded, type: TensorType) -> Array:
@@ -99,16 +97,16 @@ def decode(encoded: Encoded, type: TensorType) -> Array:
             f"a tensor {type} came as {len(encoded.content)} bytes of {encoded.dtype},"
             f" and has {wanted}"
         )
-    if encoded.dtype == "i8":
-        return _decode_i8(encoded).reshape(type.shape)
-    if encoded.dtype == "f16":
-        halves = np.frombuffer(encoded.content, "<f2")
-        return halves.astype(np.float32).reshape(type.shape)
-    own = type.dtype.numpy
-    raw = np.frombuffer(encoded.content, own.newbyteorder("<"))
-    if type.dtype is DType.BOOL and (np.frombuffer(encoded.content, np.uint8) > 1).any():
-        raise WireError("a bool that is neither 0 nor 1")
-    return raw.astype(own).reshape(type.shape)
+    if encoded.dtype == type.dtype.value:
+        own = type.dtype.numpy
+        flat: Array = np.frombuffer(encoded.content, own.newbyteorder("<")).astype(own)
+        if type.dtype is DType.BOOL and (flat.view(np.uint8) > 1).any():
+            raise WireError("a bool that is neither 0 nor 1")
+    elif encoded.dtype == "f16":
+        flat = np.frombuffer(encoded.content, "<f2").astype(np.float32)
+    else:
+        flat = _decode_i8(encoded)
+    return flat.reshape(type.shape)
 
 
 def _as_it_is(array: Array) -> Encoded:
