@@ -1,0 +1,295 @@
+"""A placement problem as arrays, checked once: what `flow`, `exact` and `price` compute with.
+
+Letters, here and in the files that use it: n items, m tensors, t tiers, h = t - 1 hops, e reads
+(one for each consumer of each tensor), w wires of the tensor that has the most.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+
+from ..ir import Array
+from .problem import Hop, Item, Objective, PlacementError, Problem
+
+#: More than these is refused before anything is allocated for it.
+TIERS_MAX = 8
+ITEMS_MAX = 100_000
+READS_MAX = 1_000_000
+WIRES_MAX = 8
+#: Of one tensor, or of one item's memory: sums of them stay whole numbers in 64 bits.
+BYTES_MAX = 1 << 45
+#: Seconds, joules and weights, so that no sum of products overflows.
+NUMBER_MAX = 1e15
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """What tensor v costs the objective on hop k, up and down (f64[m,h], inf: no wire), and the
+    wire that costs it least, the earlier one of equals (i64[m,h]).
+    """
+
+    up: Array
+    down: Array
+    up_wire: Array
+    down_wire: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """seconds, joules f64[n,t]; memory i64[n]; allowed bool[n,t]; producer i64[m], -1: a program
+    input; read_tensor, read_item i64[e]; result bool[m]; nbytes, encode f64[m,w], zeros where
+    `wired` bool[m,w] is false; ties i64[r,2], of which some are tensors' without a wire; rates: on
+    the problem's hops.
+    """
+
+    problem: Problem
+    seconds: Array
+    joules: Array
+    memory: Array
+    allowed: Array
+    producer: Array
+    read_tensor: Array
+    read_item: Array
+    result: Array
+    nbytes: Array
+    encode: Array
+    wired: Array
+    ties: Array
+    rates: Rates
+
+    @classmethod
+    def of(cls, problem: Problem) -> Table:
+        """Raises PlacementError for whatever is wrong with any labels."""
+        _check_frame(problem)
+        seconds, joules, memory = _items(problem.items, problem.tiers)
+        producer, read_tensor, read_item = _reads(problem)
+        nbytes, encode, wired = _wires(problem)
+        return cls(
+            problem=problem,
+            seconds=seconds,
+            joules=joules,
+            memory=memory,
+            allowed=_allowed(problem, seconds, wired, producer, read_tensor, read_item),
+            producer=producer,
+            read_tensor=read_tensor,
+            read_item=read_item,
+            result=np.array([v.result for v in problem.tensors], bool),
+            nbytes=nbytes,
+            encode=encode,
+            wired=wired,
+            ties=_ties(problem, wired, producer, read_tensor, read_item),
+            rates=_rates(problem, nbytes, encode, wired),
+        )
+
+    def revised(
+        self, *, hops: tuple[Hop, ...] | None = None, objective: Objective | None = None
+    ) -> Table:
+        """The same with as many other hops, or another objective."""
+        old = self.problem
+        problem = replace(old, hops=hops or old.hops, objective=objective or old.objective)
+        _check_hops(problem)
+        rates = _rates(problem, self.nbytes, self.encode, self.wired)
+        return replace(self, problem=problem, rates=rates)
+
+    @property
+    def makes_result(self) -> Array:
+        """Items whose values are wanted on the device, ascending."""
+        return np.unique(self.producer[self.result & (self.producer >= 0)])
+
+    @property
+    def limited(self) -> bool:
+        return any(limit is not None for limit in self.problem.memory)
+
+    def unary(self) -> Array:
+        """f64[n,t]: what an item costs the objective on a tier by itself, inf where not allowed."""
+        weigh = self.problem.objective
+        cost = np.where(self.allowed, 0.0, math.inf)
+        if weigh.latency:
+            cost += np.where(self.allowed, self.seconds, 0.0) * weigh.latency
+        if weigh.energy:
+            cost += self.joules * weigh.energy
+        return cost
+
+
+def _check_frame(problem: Problem) -> None:
+    """Sizes, hops, objective, memory limits."""
+    if not 2 <= problem.tiers <= TIERS_MAX:
+        raise PlacementError(
+            f"a placement over {problem.tiers} tiers", f"2 to {TIERS_MAX}: a hop joins two"
+        )
+    reads = sum(len(v.consumers) for v in problem.tensors)
+    sizes = (
+        ("items", len(problem.items), ITEMS_MAX),
+        ("tensors", len(problem.tensors), READS_MAX),
+        ("reads of tensors", reads, READS_MAX),
+        ("ties", len(problem.ties), READS_MAX),
+    )
+    for what, found, most in sizes:
+        if found > most:
+            raise PlacementError(f"a placement problem with {found} {what}", f"at most {most}")
+    _check_hops(problem)
+    weights = problem.objective
+    given = (weights.latency, weights.throughput, weights.energy)
+    if not all(0 <= w <= NUMBER_MAX for w in given) or not any(given):
+        raise PlacementError(f"an objective with weights {given}", "none below 0, one above it")
+    if len(problem.memory) not in (0, problem.tiers):
+        raise PlacementError(
+            f"{len(problem.memory)} memory limits for {problem.tiers} tiers", "one a tier, or none"
+        )
+    if any(limit is not None and limit < 0 for limit in problem.memory):
+        raise PlacementError("a tier's memory limit is below 0", "bytes, or None: no limit")
+    for pair in problem.ties:
+        if not all(0 <= i < len(problem.items) for i in pair):
+            raise PlacementError(f"a tie of items {pair[0]} and {pair[1]}", "items count from 0")
+
+
+def _check_hops(problem: Problem) -> None:
+    for k, hop in enumerate(problem.hops):
+        if not (hop.up > 0 and hop.down > 0):
+            raise PlacementError(
+                f"hop {k} carries {hop.up} bytes/s up, {hop.down} down", "both above 0"
+            )
+        if not (0 <= hop.latency_s <= NUMBER_MAX and 0 <= hop.joules_per_byte <= NUMBER_MAX):
+            raise PlacementError(
+                f"hop {k} has {hop.latency_s} s latency, {hop.joules_per_byte} J a byte",
+                "finite numbers from 0",
+            )
+
+
+def _items(items: tuple[Item, ...], tiers: int) -> tuple[Array, Array, Array]:
+    """seconds, joules f64[n,t], memory i64[n]."""
+    for i, item in enumerate(items):
+        if len(item.seconds) != tiers or len(item.joules) not in (0, tiers):
+            raise PlacementError(
+                f"item {i} has {len(item.seconds)} seconds and {len(item.joules)} joules",
+                f"one for each of the {tiers} tiers; joules may be left out",
+            )
+        if item.pin is not None and not 0 <= item.pin < tiers:
+            raise PlacementError(
+                f"item {i} is pinned to tier {item.pin}", f"tiers are 0 to {tiers - 1}"
+            )
+        if not 0 <= item.memory <= BYTES_MAX:
+            raise PlacementError(f"item {i} holds {item.memory} bytes", f"0 to {BYTES_MAX}")
+    shape = (len(items), tiers)
+    seconds = np.array([item.seconds for item in items], np.float64).reshape(shape)
+    nothing = (0.0,) * tiers
+    joules = np.array([item.joules or nothing for item in items], np.float64).reshape(shape)
+    fits = ((seconds >= 0) & (seconds <= NUMBER_MAX)) | (seconds == math.inf)
+    if not fits.all():
+        i, t = (int(axis[0]) for axis in np.nonzero(~fits))
+        raise PlacementError(
+            f"item {i} takes {seconds[i, t]} s on tier {t}", "from 0, or math.inf: cannot run there"
+        )
+    if not ((joules >= 0) & (joules <= NUMBER_MAX)).all():
+        raise PlacementError("an item's joules are not a finite number from 0")
+    return seconds, joules, np.array([item.memory for item in items], np.int64)
+
+
+def _reads(problem: Problem) -> tuple[Array, Array, Array]:
+    """producer i64[m], read_tensor, read_item i64[e]."""
+    n, tensors = len(problem.items), problem.tensors
+    for v, tensor in enumerate(tensors):
+        if tensor.producer is not None and not 0 <= tensor.producer < n:
+            raise PlacementError(
+                f"tensor {v} comes from item {tensor.producer} of {n}", "None: an input"
+            )
+    producer = np.array([-1 if v.producer is None else v.producer for v in tensors], np.int64)
+    counts = np.array([len(v.consumers) for v in tensors], np.int64)
+    readers = chain.from_iterable(v.consumers for v in tensors)
+    read_item = np.fromiter(readers, np.int64, int(counts.sum()))
+    read_tensor = np.repeat(np.arange(len(tensors)), counts)
+    wrong = (read_item < 0) | (read_item >= n)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise PlacementError(f"tensor {read_tensor[at]} is read by item {read_item[at]} of {n}")
+    late = producer[read_tensor] >= read_item
+    if late.any():
+        at = int(late.argmax())
+        raise PlacementError(
+            f"item {read_item[at]} reads tensor {read_tensor[at]} of item "
+            f"{producer[read_tensor[at]]}, which comes no earlier",
+            "items come in an order in which they can run; a cycle has none",
+        )
+    return producer, read_tensor, read_item
+
+
+def _wires(problem: Problem) -> tuple[Array, Array, Array]:
+    """nbytes, encode f64[m,w] and which of them there are, bool[m,w]."""
+    tensors = problem.tensors
+    counts = np.array([len(v.wires) for v in tensors], np.int64)
+    width = int(counts.max(initial=1))
+    if width > WIRES_MAX:
+        raise PlacementError(
+            f"tensor {int(counts.argmax())} has {width} wires", f"at most {WIRES_MAX}"
+        )
+    wired = np.arange(width) < counts[:, None]
+    nbytes, encode = np.zeros(wired.shape), np.zeros(wired.shape)
+    nbytes[wired] = [wire.nbytes for v in tensors for wire in v.wires]
+    encode[wired] = [wire.seconds for v in tensors for wire in v.wires]
+    fits = (nbytes >= 0) & (nbytes <= BYTES_MAX) & (encode >= 0) & (encode <= NUMBER_MAX)
+    if not fits.all():
+        v, w = (int(axis[0]) for axis in np.nonzero(~fits))
+        raise PlacementError(
+            f"wire {w} of tensor {v} takes {nbytes[v, w]} bytes and {encode[v, w]} s",
+            f"0 to {BYTES_MAX} bytes, and finite seconds from 0",
+        )
+    return nbytes, encode, wired
+
+
+def _ties(
+    problem: Problem, wired: Array, producer: Array, read_tensor: Array, read_item: Array
+) -> Array:
+    """i64[r,2]: the problem's, and maker and readers of a tensor that cannot cross."""
+    stays = (wired.sum(axis=1) == 0)[read_tensor] & (producer[read_tensor] >= 0)
+    more = np.stack([producer[read_tensor[stays]], read_item[stays]], axis=1)
+    return np.concatenate([np.array(problem.ties, np.int64).reshape(-1, 2), more])
+
+
+def _allowed(
+    problem: Problem,
+    seconds: Array,
+    wired: Array,
+    producer: Array,
+    read_tensor: Array,
+    read_item: Array,
+) -> Array:
+    """bool[n,t]: where an item may run by its own seconds and pin, and its tensors' ceilings."""
+    allowed, tiers = np.isfinite(seconds), problem.tiers
+    at = np.arange(tiers)
+    for i, item in enumerate(problem.items):
+        if item.pin is not None:
+            allowed[i] &= at == item.pin
+    ceilings = np.array([tiers if v.ceiling is None else v.ceiling for v in problem.tensors], int)
+    if (ceilings < 0).any():
+        raise PlacementError(f"tensor {int((ceilings < 0).argmax())} has a ceiling below tier 0")
+    home = np.array([v.result or v.producer is None for v in problem.tensors], bool)
+    ceilings[home & (wired.sum(axis=1) == 0)] = 0  # of an input or a result that cannot cross
+    if (ceilings < tiers).any():
+        made = producer >= 0
+        ends = np.concatenate([read_item, producer[made]])
+        highest = np.full(len(allowed), tiers)
+        np.minimum.at(highest, ends, np.concatenate([ceilings[read_tensor], ceilings[made]]))
+        allowed &= at <= highest[:, None]
+    return allowed
+
+
+def _rates(problem: Problem, nbytes: Array, encode: Array, wired: Array) -> Rates:
+    weigh = problem.objective
+    per_second, per_joule = weigh.latency + weigh.throughput, weigh.energy
+    rows, columns = np.arange(len(nbytes)), range(len(problem.hops))
+    shape = (len(nbytes), len(problem.hops))
+    costs = {way: np.zeros(shape) for way in ("up", "down")}
+    wires = {way: np.zeros(shape, np.int64) for way in ("up", "down")}
+    own = weigh.latency if problem.returns else 0.0
+    for way, k in ((way, k) for way in costs for k in columns):
+        hop = problem.hops[k]
+        rate = hop.up if way == "up" else hop.down
+        cost = (nbytes / rate + encode) * per_second + nbytes * (hop.joules_per_byte * per_joule)
+        cost[~wired] = math.inf
+        wires[way][:, k] = best = cost.argmin(axis=1)
+        costs[way][:, k] = cost[rows, best] + own * hop.latency_s
+    return Rates(costs["up"], costs["down"], wires["up"], wires["down"])
