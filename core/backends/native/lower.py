@@ -2,7 +2,8 @@
 
 The passes run in this order: custom derivatives go, halves are widened, convolutions in groups
 become dense or depthwise ones, lists of known length tensors, and products of all trips of a loop
-one product; then the whole is simplified once more.
+one product; then the whole is simplified once more. Last, short innermost axes become parts of
+longer ones.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from ...ir import DType, Function
 from ...passes.gather import gather_products
 from ...passes.groups import split_groups
 from ...passes.halves import widen_halves
+from ...passes.lanes import fill_lanes
 from ...passes.simplify import simplify
 from ...passes.stacks import lists_to_tensors
 from ...transforms.custom import expanded
@@ -23,4 +25,6 @@ def lowered(function: Function) -> Function:
     """The function as it is fused and emitted. The same function gives the same every time."""
     function = split_groups(widen_halves(expanded(function)))
     body = gather_products(lists_to_tensors(function.body), _GATHERED)
-    return function if body is function.body else function.with_body(simplify(body))
+    if body is not function.body:
+        function = function.with_body(simplify(body))
+    return fill_lanes(function)
