@@ -13,6 +13,7 @@ import numpy as np
 
 from ..ir import Array
 from . import exact, flow
+from .network import extremes, groups
 from .price import fits, priced
 from .problem import Objective, Placement, PlacementError, Problem
 from .table import Table
@@ -37,7 +38,7 @@ def solved(table: Table, *, seconds: float = SECONDS_DEFAULT) -> Placement:
     found, bound = _by_cut(table)
     if not table.problem.objective.throughput and fits(table.problem, found):
         return found
-    ends = (priced(table, labels) for labels in flow.extremes(table))
+    ends = (priced(table, labels) for labels in extremes(table))
     best = exact.search(table, (found, *ends), bound=bound, seconds=seconds)
     if best is None:
         raise PlacementError(
@@ -92,7 +93,7 @@ def runner_up(
 
 def _turned(table: Table, tier: Array) -> Iterator[Array]:
     """bool[n,t] for each variable worth turning: where items may run if one moves up, or down."""
-    group, count = flow.groups(table)
+    group, count = groups(table)
     label = np.zeros(count, np.int64)
     label[group] = tier
     may_rise, may_fall = np.ones(count, bool), np.ones(count, bool)
