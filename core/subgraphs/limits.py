@@ -13,7 +13,7 @@ CHUNK_BYTES_MAX = 64 * KIB
 #: A smaller chunk costs more than it carries.
 CHUNK_BYTES_MIN = 4 * KIB
 #: A chunk is at most what its link carries in so long, so that others get their turn.
-CHUNK_S = 0.02
+CHUNK_S = 0.005
 #: An encoded cut: a byte or two for each operation.
 CUT_BYTES_MAX = 64 * KIB
 #: A frame with its largest content, names and numbers.
@@ -30,8 +30,11 @@ HELD_BYTES_MAX = 1024 * MIB
 SESSIONS_PER_PEER = 256
 #: Requests of one peer that are not answered yet.
 REQUESTS_PER_PEER = 64
-#: Streams at once, over all peers; each peer has one.
+#: Streams at once, over all peers and of one: an agent and a few programs of its owner's.
 STREAMS_MAX = 2_048
+STREAMS_PER_PEER = 4
+#: Messages that wait to be sent on one stream before it is ended.
+MESSAGES_MAX = 1_024
 #: Frames of control (all but chunks) that wait for a slow reader before its stream is ended.
 CONTROL_MAX = 1_024
 #: Frames that break the rules before their stream is ended.

@@ -1,9 +1,9 @@
 """The upper end of the streams of frames: service `Subgraphs` on a node's gRPC server.
 
 It is one of the servicers of a `GrpcHub` (`net/grpc_server.py`): the same port, the same policy. A
-node that is there has one stream and here one `Line`; a newer stream of the same node takes the
-place of the older. What a frame may be is checked by `stream.py`; what is said in it is for whom
-the service was made for.
+stream is here a `Line`; a node may have a few, for its agent and for programs of its owner's, and
+when it opens one more its oldest ends. What a frame may be is checked by `stream.py`; what is said
+in it is for whom the service was made for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..net.grpc_peer import CALL_ENDED
 from ..net.limits import Buckets, Faults
 from ..node.hosting import INSECURE
 from ..wire.subgraph_pb2 import SubgraphFrame
-from .limits import FRAMES_BURST, FRAMES_PER_S, STREAMS_MAX, VIOLATIONS_MAX
+from .limits import FRAMES_BURST, FRAMES_PER_S, STREAMS_MAX, STREAMS_PER_PEER, VIOLATIONS_MAX
 from .stream import FrameStream, Key, StreamError, Whole
 
 log = logging.getLogger("delian.subgraphs")
@@ -47,6 +47,13 @@ class Line:
         """Sends a frame of control; a peer that takes none is sent away."""
         try:
             self.stream.say(frame)
+        except StreamError as error:
+            self.end(error.kind)
+
+    def reply(self, key: Key, content: bytes) -> None:
+        """Sends a message; a peer that takes none is sent away."""
+        try:
+            self.stream.send(key, content)
         except StreamError as error:
             self.end(error.kind)
 
@@ -88,7 +95,7 @@ class SubgraphService:
 
     def __init__(self, owner: Owner, policy: Policy, federation: str | None = INSECURE) -> None:
         self.faults = Faults("subgraphs")
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[int, Line] = {}
         self._owner = owner
         self._door = Door(policy, self.faults, federation)
         self._numbers = itertools.count(1)
@@ -124,10 +131,10 @@ class SubgraphService:
         line = await self._enter(context, task)
         writer = asyncio.get_running_loop().create_task(line.stream.run())
         writer.add_done_callback(lambda done: _ended(done, line))
-        before = self.lines.get(line.name)
-        if before is not None:
-            before.end("replaced by a newer stream")
-        self.lines[line.name] = line
+        own = [other for other in self.lines.values() if other.name == line.name]
+        if len(own) >= STREAMS_PER_PEER:
+            own[0].end("replaced by a newer stream")
+        self.lines[line.number] = line
         self._owner.came(line)
         try:
             while (content := await context.read()) is not grpc.aio.EOF:
@@ -138,8 +145,7 @@ class SubgraphService:
                 raise
             task.uncancel()
         finally:
-            if self.lines.get(line.name) is line:
-                del self.lines[line.name]
+            del self.lines[line.number]
             self._owner.gone(line)
             line.why = line.why or "gone"
             writer.cancel()

@@ -3,7 +3,7 @@
 Outwards, frames of control go first and the chunks of several messages take turns. What is sent and
 not yet said to be taken is bounded by a window of twice the link's bandwidth times its round trip:
 so no queue builds up within the transport, where nobody could overtake it, and a link that becomes
-slower is felt within a round trip. A chunk is what the link carries in 20 ms.
+slower is felt within a round trip. A chunk is what the link carries in 5 ms.
 
 The other end says of each chunk or probe when it came, by its own clock. Two that followed one
 another on a busy link came apart by the time that the later one took on the slowest hop (packet
@@ -40,6 +40,7 @@ from .limits import (
     CONTROL_MAX,
     FRAME_BYTES_MAX,
     MESSAGE_BYTES_MAX,
+    MESSAGES_MAX,
 )
 
 #: A message's name on a stream: its session, and its sequence there.
@@ -148,7 +149,11 @@ class FrameStream:
         self._wake.set()
 
     def send(self, key: Key, content: bytes) -> None:
-        """Sends a message, in chunks that take turns with others'."""
+        """Sends a message, in chunks that take turns with those of others. Raises StreamError when
+        too many wait already.
+        """
+        if len(self._waiting) >= MESSAGES_MAX:
+            raise StreamError("slow reader", "it does not take what is sent to it")
         self._waiting.append(_Outgoing(key, memoryview(content)))
         self._wake.set()
 

@@ -1,0 +1,379 @@
+"""The driver of a `Server`: an edge's or the cloud's parts for many askers.
+
+It is the owner of a `SubgraphService`; and where there is a tier above, of an `Upstream` too. A cut
+is known to the machine by a hash of the model, the cut and the tier, so that two askers with the
+same cut share what was prepared for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ..errors import DelianError
+from ..placement.cut import Cut, CutError
+from ..placement.wires import WireError
+from ..ports import Record
+from ..wire.subgraph_pb2 import (
+    SUBGRAPH_BUSY,
+    SUBGRAPH_DONE,
+    SUBGRAPH_FAILED,
+    SUBGRAPH_LATE,
+    SUBGRAPH_LOST,
+    SUBGRAPH_MISFIT,
+    SUBGRAPH_UNKNOWN,
+    SubgraphFailure,
+    SubgraphFrame,
+    SubgraphOpen,
+    SubgraphOpened,
+)
+from .above import Above
+from .client import Upstream
+from .codec import bytes_max, link_message, reply_bytes, request_of, tensors_of, values_of
+from .limits import (
+    CUT_BYTES_MAX,
+    HELD_BYTES_MAX,
+    HELD_BYTES_PER_PEER,
+    REASON_CHARS_MAX,
+    REQUESTS_PER_PEER,
+    SESSIONS_PER_PEER,
+)
+from .ports import (
+    CancelRequest,
+    CancelRun,
+    Drop,
+    Effect,
+    Failure,
+    OpenAsked,
+    OpenCut,
+    Opened,
+    PeerGone,
+    Prepare,
+    Probe,
+    Refuse,
+    Reply,
+    RequestCancelled,
+    RequestReceived,
+    Run,
+    SendRequest,
+    Unprepare,
+    Unprepared,
+)
+from .ports import Prepared as CutPrepared
+from .programs import Model, Prepared, Programs
+from .service import Line
+from .stream import Key, StreamError, Whole
+from .turning import Machine, Turning
+from .work import Held, Workers
+
+log = logging.getLogger("delian.subgraphs")
+
+#: How long an answer is of use to who does not say.
+TIME_S = 60.0
+
+
+@dataclass(slots=True)
+class _Peer:
+    """A lower node that is there. came: when the first byte of a request came, and its size, for
+    those that are not answered; open: those of its sessions that it was told of.
+    """
+
+    line: Line
+    sessions: dict[int, bytes] = field(default_factory=dict)
+    open: set[int] = field(default_factory=set)
+    came: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    held: int = 0
+
+
+class ServingDriver:
+    """Runs a Server over the models that this node has.
+
+    upstream: makes the way up, for its owner; None: nobody is above. threads: runs at once, which
+    the machine must know too.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[tuple[bytes, bytes, str], Model],
+        machine: Machine,
+        programs: Programs,
+        upstream: Callable[[Above], Upstream] | None = None,
+        *,
+        threads: int = 1,
+        on_record: Callable[[Record], None] | None = None,
+    ) -> None:
+        self._models, self._programs = models, programs
+        self.counts: Counter[str] = Counter()
+        self._held: dict[int, Held] = {}
+        self._cuts: dict[bytes, Prepared] = {}
+        self._asked_cuts: dict[bytes, tuple[Model, Cut, int]] = {}  # yet to be prepared
+        self._peers: dict[int, _Peer] = {}
+        self._tickets = itertools.count(1)
+        self._held_bytes = 0
+        self._turning = Turning(machine, self._carry, on_record)
+        self._workers = Workers(programs, self._held, self._cuts, self._turning.post, threads)
+        # Compiling a cut must not hold up those that are ready.
+        self._compilers = ThreadPoolExecutor(1, thread_name_prefix="delian-compile")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.above = Above(self._held, self._cuts, self._turning.post)
+        self.upstream = None if upstream is None else upstream(self.above)
+
+    def start(self) -> None:
+        """Dials the tier above, where there is one."""
+        if self.upstream is not None:
+            self.upstream.start()
+
+    async def close(self) -> None:
+        """Ends. May be called twice."""
+        if self.upstream is not None:
+            await self.upstream.close()
+        self._turning.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.to_thread(self._compilers.shutdown, wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._workers.close)
+
+    # ------------------------------------------------ what the service says
+
+    def came(self, line: Line) -> None:
+        self._peers[line.number] = _Peer(line)
+
+    def gone(self, line: Line) -> None:
+        peer = self._peers.pop(line.number, None)
+        if peer is not None:
+            self._held_bytes -= peer.held
+            self._turning.post(PeerGone(line.number))
+
+    def admit(self, line: Line, key: Key, size: int) -> bool:
+        peer = self._peers[line.number]
+        prepared = self._cuts.get(peer.sessions.get(key[0], b""))
+        if prepared is None or key[0] not in peer.open:
+            self._fail(peer, key, SUBGRAPH_UNKNOWN)
+            return False
+        if size > bytes_max(prepared.up):
+            raise StreamError("oversized request", f"{size} bytes")
+        if key in peer.came:
+            raise StreamError("repeated request")
+        if (
+            len(peer.came) >= REQUESTS_PER_PEER
+            or peer.held + size > HELD_BYTES_PER_PEER
+            or self._held_bytes + size > HELD_BYTES_MAX
+            or line.stream.waiting > HELD_BYTES_PER_PEER
+        ):
+            self._fail(peer, key, SUBGRAPH_BUSY)
+            return False
+        peer.came[key] = (self._turning.now(), size)
+        peer.held += size
+        self._held_bytes += size
+        return True
+
+    def said(self, line: Line, frame: SubgraphFrame) -> None:
+        peer, kind = self._peers[line.number], frame.WhichOneof("frame")
+        if kind == "open":
+            self._open(peer, frame.open)
+        elif kind == "close":
+            peer.sessions.pop(frame.close.session, None)
+            peer.open.discard(frame.close.session)
+        elif kind == "cancel":
+            key = (frame.cancel.session, frame.cancel.sequence)
+            line.stream.drop(key)
+            self._let_go(peer, key)
+            self._turning.post(RequestCancelled(line.number, frame.cancel.sequence))
+        else:
+            raise StreamError("unknown frame")
+
+    def asked(self, line: Line, request: Whole) -> None:
+        peer, key = self._peers[line.number], request.key
+        cut = peer.sessions.get(key[0])
+        prepared = None if cut is None else self._cuts.get(cut)
+        if cut is None or prepared is None:
+            self._fail(peer, key, SUBGRAPH_UNKNOWN)
+            return
+        try:
+            said = request_of(request.content)
+            if (said.session, said.sequence) != key:
+                raise StreamError("malformed", "a request by another name")
+            values = values_of(said.inputs, prepared.up)
+        except (StreamError, WireError):
+            self._fail(peer, key, SUBGRAPH_MISFIT)
+            raise StreamError("malformed", "a request that does not fit") from None
+        ticket = next(self._tickets)
+        model = prepared.model
+        self._held[ticket] = Held(model, values, cut=cut, key=key, peer=line.number)
+        time_ns = said.time_ms * 1_000_000 or int(TIME_S * 1e9)
+        deadline = peer.came[key][0] + time_ns
+        self._turning.post(RequestReceived(ticket, line.number, key[1], cut, deadline))
+
+    # ------------------------------------------------ cuts
+
+    def _open(self, peer: _Peer, asked: SubgraphOpen) -> None:
+        number = asked.session
+        if not number or number in peer.open or len(peer.sessions) >= SESSIONS_PER_PEER:
+            raise StreamError("malformed opening")
+        model = self._models.get((asked.bundle, asked.weights, asked.program))
+        if model is None:
+            self._tell(peer, number, SUBGRAPH_UNKNOWN, "this node does not have the bundle")
+            return
+        try:
+            if len(asked.cut) > CUT_BYTES_MAX or asked.tier not in (1, 2):
+                raise CutError("a cut that is too long, or for no tier of this kind")
+            cut = Cut.from_bytes(asked.cut)
+        except CutError as error:
+            self._tell(peer, number, SUBGRAPH_MISFIT, error.message)
+            return
+        name = name_of(model, asked.cut, asked.tier)
+        peer.sessions[number] = name
+        if name not in self._cuts:
+            self._asked_cuts[name] = (model, cut, asked.tier)
+        self._turning.post(OpenAsked(peer.line.number, name))
+        self._asked_cuts.pop(name, None)  # it is prepared already, or was refused
+
+    def _prepare(self, name: bytes) -> None:
+        model, cut, tier = self._asked_cuts.pop(name)
+        task = asyncio.get_running_loop().create_task(self._compile(name, model, cut, tier))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _compile(self, name: bytes, model: Model, cut: Cut, tier: int) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            made = await loop.run_in_executor(
+                self._compilers, self._programs.prepare, model, cut, tier
+            )
+        except CutError as error:
+            log.warning("a cut that does not fit: %s", error)
+            self._turning.post(Unprepared(name, Failure.MISFIT))
+        except (DelianError, MemoryError) as error:
+            log.warning("a cut that cannot be prepared: %s", error)
+            self._turning.post(Unprepared(name, Failure.FAILED))
+        else:
+            self._cuts[name] = made
+            self._turning.post(CutPrepared(made.course(name)))
+
+    def _opened(self, number: int, name: bytes, failure: Failure | None) -> None:
+        peer = self._peers.get(number)
+        if peer is None:
+            return
+        for session, cut in list(peer.sessions.items()):
+            if cut != name or session in peer.open:
+                continue
+            if failure is None:
+                peer.open.add(session)
+                self._tell(peer, session, SUBGRAPH_DONE)
+            else:
+                del peer.sessions[session]
+                self._tell(peer, session, _NUMBERS[failure], _WHY.get(failure, ""))
+
+    def _tell(self, peer: _Peer, session: int, failure: SubgraphFailure, reason: str = "") -> None:
+        if failure != SUBGRAPH_DONE:
+            self.counts[f"refused: {SubgraphFailure.Name(failure)}"] += 1
+        said = SubgraphOpened(session=session, failure=failure, reason=reason[:REASON_CHARS_MAX])
+        peer.line.say(SubgraphFrame(opened=said))
+
+    # ------------------------------------------------ replies
+
+    def _let_go(self, peer: _Peer, key: Key) -> None:
+        """What a request took up is free."""
+        came = peer.came.pop(key, None)
+        if came is not None:
+            peer.held -= came[1]
+            self._held_bytes -= came[1]
+
+    def _fail(self, peer: _Peer, key: Key, failure: SubgraphFailure) -> None:
+        self._let_go(peer, key)
+        self.counts[f"failed: {SubgraphFailure.Name(failure)}"] += 1
+        peer.line.reply(key, reply_bytes(*key, failure))
+
+    def _reply(self, effect: Reply) -> None:
+        held = self._held.pop(effect.ticket)
+        peer = self._peers.get(held.peer)
+        if peer is None:
+            return
+        above = link_message(effect.above)
+        peer.line.stream.above = above
+        tensors = held.tensors
+        if tensors is None:
+            try:
+                tensors = tensors_of(held.have, self._cuts[held.cut].down)
+            except KeyError:  # the cut has gone, or a part gave not all: a fault of this node
+                log.error("a reply lacks values")
+                self._fail(peer, held.key, SUBGRAPH_FAILED)
+                return
+        self.counts["answered"] += 1
+        self._let_go(peer, held.key)
+        content = reply_bytes(*held.key, SUBGRAPH_DONE, tensors, effect.spent // 1000, above)
+        peer.line.reply(held.key, content)
+
+    def _refuse(self, ticket: int, failure: Failure) -> None:
+        held = self._held.pop(ticket)
+        peer = self._peers.get(held.peer)
+        if peer is not None:
+            self._fail(peer, held.key, _NUMBERS[failure])
+
+    def _drop(self, ticket: int) -> None:
+        held = self._held.pop(ticket, None)
+        peer = None if held is None else self._peers.get(held.peer)
+        if held is not None and peer is not None:
+            self._let_go(peer, held.key)
+
+    # ------------------------------------------------ what the machine wants
+
+    def _carry(self, effect: Effect) -> None:
+        match effect:
+            case Run():
+                self._workers.run(effect)
+            case CancelRun(run):
+                self._workers.cancel(run)
+            case OpenCut(cut):
+                self.above.open(cut)
+            case SendRequest(ticket, cut, time):
+                self.above.request(ticket, cut, time)
+            case CancelRequest(ticket):
+                self.above.cancel(ticket)
+            case Probe(number, nbytes):
+                self.above.probe(number, nbytes)
+            case Prepare(cut):
+                self._prepare(cut)
+            case Unprepare(cut):
+                self._cuts.pop(cut, None)
+            case Opened(peer, cut, failure):
+                self._opened(peer, cut, failure)
+            case Reply():
+                self._reply(effect)
+            case Refuse(ticket, failure):
+                self._refuse(ticket, failure)
+            case Drop(ticket):
+                self._drop(ticket)
+            case _:
+                raise AssertionError(f"{type(effect).__name__} is an asker's effect")
+
+
+_WHY = {
+    Failure.MISFIT: "the cut does not fit the program",
+    Failure.BUSY: "too many cuts are open",
+    Failure.LOST: "the cut needs a node further up, which is not there",
+    Failure.FAILED: "a part does not compile",
+}
+
+
+_NUMBERS = {
+    Failure.UNKNOWN: SUBGRAPH_UNKNOWN,
+    Failure.MISFIT: SUBGRAPH_MISFIT,
+    Failure.BUSY: SUBGRAPH_BUSY,
+    Failure.LATE: SUBGRAPH_LATE,
+    Failure.LOST: SUBGRAPH_LOST,
+    Failure.FAILED: SUBGRAPH_FAILED,
+}
+
+
+def name_of(model: Model, cut: bytes, tier: int) -> bytes:
+    """By what a cut is known on a node that serves it: 32 bytes."""
+    return hashlib.sha256(
+        b"".join((bytes((tier,)), model.bundle, model.weights, model.program.encode(), b"\0", cut))
+    ).digest()
