@@ -263,6 +263,9 @@ def main() -> None:
         if not separator:
             parser.error(f"--peer {peer}: write NAME=COMMAND")
         commands[name] = shlex.split(command)
+    # An installation has its modules compiled; here what was edited since would be read anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    measure("warming up", own, args.limit_s)
     runs = []
     for i in range(args.repeat):
         for name, command in commands.items():

@@ -13,19 +13,20 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from types import MethodType
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
 from . import tree
 from .backends import Backend, compile_function
 from .errors import DelianError
-from .frontend.gradients import Kind, Transform
-from .frontend.tracing import Static, Traced, flatten, name_of, trace
 from .ir import Function, TensorType
 from .lanes import loop_over_lanes
-from .passes.profiles import Profile
+from .traced import Kind, Static, Traced, Transform, flatten, name_of
 from .tree import static
+
+if TYPE_CHECKING:
+    from .passes.profiles import Profile
 
 __all__ = [
     "Compiled",
@@ -115,6 +116,8 @@ class Compiled:
 
     def trace(self, *args: Any) -> Traced:
         """The program for these arguments, or for arguments of these types."""
+        from .frontend import trace
+
         traced = trace(self.__wrapped__, *args)
         f = traced.function
         donated = _donated(traced, self.donate)

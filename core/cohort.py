@@ -15,7 +15,7 @@ first device, so that a device's result does not depend on how many others there
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -25,14 +25,10 @@ from . import tree
 from .backends import TORCH, Backend, Executable, compile_function
 from .bundle import Bundle
 from .ir import Array, Function
-from .passes.simplify import simplify
 from .runtime import Runtime, Update
-from .transforms.vmap import Manner, vmap
-from .transforms.wide import GROUPED, PATCHES
 
 Convolutions: TypeAlias = Literal["patches", "grouped", "loop"]
 
-_RULES = {"patches": PATCHES, "grouped": GROUPED, "loop": {}}
 #: Devices in one program where nobody says: enough rows for a GPU's matrix units.
 SIZE_DEFAULT = 64
 
@@ -57,10 +53,15 @@ def cohort_program(
     convolutions: how those with a kernel for each lane are done (`transforms.wide`; loop: lane
     after lane).
     """
+    from .passes.simplify import simplify
+    from .transforms.vmap import Manner, vmap
+    from .transforms.wide import GROUPED, PATCHES
+
+    rules: Mapping[Convolutions, Any] = {"patches": PATCHES, "grouped": GROUPED, "loop": {}}
     body = client_update.body
     flags = [i >= shared for i in range(len(body.params))]
     # Nothing differentiates a whole local training: its derivatives are in it.
-    wide, made = vmap(body, flags, size, Manner(_RULES[convolutions], last=True))
+    wide, made = vmap(body, flags, size, Manner(rules[convolutions], last=True))
     names = client_update.param_names, client_update.result_names
     return Function(f"{client_update.name}_of_{size}", simplify(wide), *names), made
 

@@ -19,7 +19,6 @@ from ..core import tree
 from ..core.backends import Backend, compile_function
 from ..core.ir import Array
 from ..core.learn import Algorithm, SampleSet, Task
-from ..core.learn.steps import stepped
 from ..core.runtime import Runtime, Score
 from .measures import Measure
 from .result import DeviceRecord
@@ -47,6 +46,8 @@ class Adapting:
         steps: Sequence[int],
         backend: Backend,
     ) -> None:
+        from ..core.learn.steps import stepped  # and with it the front end
+
         self.runtime, self.steps = runtime, (0, *steps)
         function = stepped(task, algorithm, data)
         others = len(runtime.manifest.state) + len(tree.leaves(data)) + len(("key", "steps"))

@@ -25,7 +25,6 @@ from ..core.cohort import runtime_of
 from ..core.data import DeviceData, FederatedData
 from ..core.ir import Array
 from ..core.learn import Algorithm
-from ..core.learn.build import build
 from ..core.learn.chains import Chain
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Score
@@ -121,6 +120,8 @@ class Stage:
         return bundle_of(self.scenario, self.arrays[0], counts, self._build)
 
     def _build(self) -> Bundle:
+        from ..core.learn.build import build  # and with it the front end
+
         task, example = recipes.task(self.scenario, self.data)
         chosen = self.own_algorithm or recipes.algorithm(self.scenario, self.data)
         return build(

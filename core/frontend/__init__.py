@@ -7,7 +7,6 @@
 Its vocabulary is NumPy's (`vocabulary`).
 """
 
-from .gradients import Transform
-from .tracing import Static, Traced, trace
+from .tracing import trace
 
-__all__ = ["Static", "Traced", "Transform", "trace"]
+__all__ = ["trace"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ProgramError
+from ..traced import Transform
 from . import hir, liveness, operators, statements, syntax
 from .values import Activation, Choice, Closure, Frame, Method, Tensor, describe, is_static
 
@@ -77,7 +78,7 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         return _call_builtin(s, f, args, kwargs)
     from . import gradients
 
-    if isinstance(f, gradients.Transform):
+    if isinstance(f, Transform):
         return gradients.call(s, f, args, kwargs)
     if isinstance(f, gradients.Pullback):
         return gradients.pull(s, f, args)
@@ -313,9 +314,7 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         return _construct_dataclass(s, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return operators.python(s, lambda: cls(*args, **kwargs), what)
-    from . import gradients
-
-    if issubclass(cls, gradients.Transform):
+    if issubclass(cls, Transform):
         return operators.python(s, lambda: cls(*args, **kwargs), what)
     if issubclass(cls, BaseException):
         texts = [a if is_static(a) else describe(a) for a in args]

@@ -22,6 +22,7 @@ import numpy as np
 
 from .. import tree
 from ..ir import DType, TensorType, Value
+from ..traced import Transform
 from . import arithmetic
 from .scope import Scope
 from .values import Choice, Closure, Frame, Method, Tensor, Unbound, describe
@@ -156,8 +157,6 @@ class Carrier:
         return found
 
     def parts(self, value: Any) -> Iterator[Any]:
-        from .gradients import Transform
-
         kind = type(value)
         if kind is Closure:
             yield from value.defaults
@@ -189,8 +188,6 @@ class Carrier:
             return made[id(value)]
         if not Carrier(self.path).collect(value):
             return value
-
-        from .gradients import Transform
 
         def swap(part: Any) -> Any:
             return self.replaced(part, by, made)

@@ -12,55 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..ir import Block, Builder, TensorType, Value
+from ..traced import Transform
 from . import arithmetic, calls, custom, joins, lanes, operators
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
-
-Kind = Literal[
-    "grad",
-    "value_and_grad",
-    "vjp",
-    "jvp",
-    "linearize",
-    "jacfwd",
-    "jacrev",
-    "vmap",
-    "checkpoint",
-    "custom_vjp",
-    "mixed_precision",
-]
-
-
-class Transform:
-    """A derivative of a function, or the function over many lanes. `delian.core.api` makes them
-    callable outside a program.
-
-    `extra` are the (in_axes, out_axes) of a vmap, the (forward, reverse) of a custom_vjp,
-    the (dtype, None) of mixed_precision, the (every, None) of checkpoint.
-    """
-
-    __slots__ = ("argnums", "extra", "f", "has_aux", "kind")
-
-    def __init__(
-        self,
-        kind: Kind,
-        f: Any,
-        argnums: int | tuple[int, ...] = 0,
-        has_aux: bool = False,
-        extra: tuple[Any, Any] = (0, 0),
-    ) -> None:
-        self.kind = kind
-        self.f = f
-        self.argnums = argnums
-        self.has_aux = has_aux
-        self.extra = extra
 
 
 class Pullback:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..ir import Block, Builder, DType, TensorType, Value
+from ..traced import Transform
 from . import gradients, joins, operators
 from .values import Tensor
 
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from .specialise import Specialiser
 
 
-def call(
-    s: Specialiser, t: gradients.Transform, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The Jacobian by args[argnums]: a tree like the result, whose leaves are trees like the
     argument (or tuples of them) of arrays [*result's shape, *argument's shape].
     """

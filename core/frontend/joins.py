@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
+from ..traced import same_static
 from . import arithmetic, hir, liveness
 from .choices import Functions
-from .values import Tensor, describe, is_number, same_static
+from .values import Tensor, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser

@@ -20,7 +20,7 @@ from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
 if TYPE_CHECKING:
-    from .gradients import Transform
+    from ..traced import Transform
     from .specialise import Specialiser
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -17,95 +14,15 @@ import numpy as np
 from .. import tree
 from ..errors import DelianError, ProgramError, TypeRuleError
 from ..ir import DType, Function, ListType, TensorType, Value
+from ..traced import Static, Traced, Transform, flatten, name_of
 from . import arithmetic, calls
-from .gradients import Transform
 from .scope import free_values
 from .specialise import Specialiser
-from .values import Tensor, describe, is_number, same_static
+from .values import Tensor, describe, is_number
 
 #: Inlining recurses in Python, some ten frames a call; the calls themselves are limited to
 #: `calls.DEPTH_MAX`.
 _RECURSION = 20_000
-
-
-class Static:
-    """An argument that the program is specialised for: a size, a flag, a name, a function, a
-    model's structure.
-    """
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Static) and _alike(self.value, other.value)
-
-    def __hash__(self) -> int:
-        return hash((Static, self.value))
-
-    def __repr__(self) -> str:
-        return f"Static({self.value!r})"
-
-
-def _alike(a: Any, b: Any) -> bool:
-    """Equal and of one type all through: 1, 1.0 and True make different programs."""
-    if isinstance(a, tuple | list):
-        same = type(a) is type(b) and len(a) == len(b)
-        return same and all(_alike(x, y) for x, y in zip(a, b, strict=True))
-    return same_static(a, b)
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """A specialised program.
-
-    Attributes:
-        function: the IR; its parameters are the arguments' leaves in order, static ones left out.
-        in_structure: of the tuple of arguments, static leaves included.
-        out_structure: of the result.
-        static: which leaves of the arguments are static.
-        outside: what was read from closures, globals and modules: (mapping or cell, name, value).
-    """
-
-    function: Function
-    in_structure: tree.Structure
-    out_structure: tree.Structure
-    static: frozenset[int]
-    outside: tuple[tuple[Any, str, Any], ...]
-
-    def arguments(self, *args: Any) -> list[Any]:
-        """The leaves that the program takes, of arguments like those that it was traced for."""
-        leaves, structure = flatten(tuple(args))
-        if structure != self.in_structure:
-            raise DelianError(
-                f"`{self.function.name}` takes arguments of another structure: {structure}",
-                "pass arguments like those that it was compiled for",
-            )
-        return [v for k, v in enumerate(leaves) if k not in self.static]
-
-    def result(self, arrays: Sequence[Any]) -> Any:
-        """The program's results as the function's result."""
-        return tree.unflatten(self.out_structure, arrays)
-
-    def current(self) -> bool:
-        """Whether everything that was read from outside is still what it was."""
-        for owner, name, value in self.outside:
-            if isinstance(owner, types.CellType):
-                if owner.cell_contents is not value:
-                    return False
-            elif owner.get(name) is not value:
-                return False
-        return True
-
-
-def _is_leaf(value: Any) -> bool:
-    return isinstance(value, TensorType | ListType | Static)
-
-
-def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
-    """Like `tree.flatten`, for trees whose leaves may be types or `Static`."""
-    return tree.flatten(args, _is_leaf)
 
 
 def trace(
@@ -189,16 +106,6 @@ def _result(s: Specialiser, leaf: Any, path: str) -> Value:
         hint = "return arrays and numbers; mark a module's other fields with dl.static()"
         raise s.error("DL118", f"{where} is {describe(leaf)}, which is not an array", hint)
     return arithmetic.tensor(s, leaf).value
-
-
-def name_of(f: Any) -> str:
-    """What a callable is called."""
-    if isinstance(f, Transform):
-        return f"{f.kind}_{name_of(f.f)}"
-    if isinstance(f, functools.partial):
-        return name_of(f.func)
-    name: str = getattr(f, "__name__", None) or type(f).__name__
-    return "lambda" if name == "<lambda>" else name
 
 
 def parameter_names(f: Any, count: int) -> list[str]:

@@ -230,22 +230,6 @@ def is_static(value: Any) -> bool:
 _ATOMS = frozenset((int, float, bool, str, type(None), type, np.ndarray, np.float32, np.float64))
 
 
-def same_static(a: Any, b: Any) -> bool:
-    """Whether two static leaves are one and the same for the compiler."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, np.ndarray | np.generic):
-        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
-    if isinstance(a, float):
-        return repr(a) == repr(b)  # 0.0 and -0.0 differ, NaN and NaN do not.
-    try:
-        return bool(a == b)
-    except (TypeError, ValueError):
-        return False
-
-
 #: Longer descriptions are cut.
 _WIDTH = 60
 

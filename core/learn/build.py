@@ -24,11 +24,12 @@ import numpy as np
 from .. import random, tree
 from ..bundle import Bundle, Leaf, Manifest
 from ..errors import DelianError
-from ..frontend import Traced, trace
+from ..frontend import trace
 from ..ir import DType, Tensor, TensorType
 from ..ports import DIMENSION_MAX
 from ..privacy import ring
 from ..runtime import run_once
+from ..traced import Traced
 from . import chains
 from .algorithm import Algorithm, evaluate
 from .chains import Chain

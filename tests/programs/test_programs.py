@@ -13,7 +13,7 @@ import pytest
 from delian.core.backends import compile_module
 from delian.core.backends.native.toolchain import find
 from delian.core.backends.reference import ReferenceProgram
-from delian.core.frontend import Traced
+from delian.core.traced import Traced
 from delian.core.verify import verify
 
 STEP = 1e-6

@@ -13,7 +13,8 @@ import numpy as np
 from delian.core import tree
 from delian.core.api import compile as compile_
 from delian.core.api import module, static
-from delian.core.frontend import Static, trace
+from delian.core.frontend import trace
+from delian.core.traced import Static
 
 F = np.float32
 X = np.array([1.0, -2.0, 3.0], F)

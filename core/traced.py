@@ -1,0 +1,164 @@
+"""A traced program, and what may be traced: what callers of the front end hold without it.
+
+The front end (`frontend`) is a large thing to import, and who has a program already, from a bundle
+or from an earlier call, does not need it.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from . import tree
+from .errors import DelianError
+from .ir import Function, ListType, TensorType
+
+Kind = Literal[
+    "grad",
+    "value_and_grad",
+    "vjp",
+    "jvp",
+    "linearize",
+    "jacfwd",
+    "jacrev",
+    "vmap",
+    "checkpoint",
+    "custom_vjp",
+    "mixed_precision",
+]
+
+
+class Transform:
+    """A derivative of a function, or the function over many lanes. `api` makes them callable
+    outside a program.
+
+    `extra` are the (in_axes, out_axes) of a vmap, the (forward, reverse) of a custom_vjp,
+    the (dtype, None) of mixed_precision, the (every, None) of checkpoint.
+    """
+
+    __slots__ = ("argnums", "extra", "f", "has_aux", "kind")
+
+    def __init__(
+        self,
+        kind: Kind,
+        f: Any,
+        argnums: int | tuple[int, ...] = 0,
+        has_aux: bool = False,
+        extra: tuple[Any, Any] = (0, 0),
+    ) -> None:
+        self.kind = kind
+        self.f = f
+        self.argnums = argnums
+        self.has_aux = has_aux
+        self.extra = extra
+
+
+class Static:
+    """An argument that the program is specialised for: a size, a flag, a name, a function, a
+    model's structure.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and _alike(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash((Static, self.value))
+
+    def __repr__(self) -> str:
+        return f"Static({self.value!r})"
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Equal and of one type all through: 1, 1.0 and True make different programs."""
+    if isinstance(a, tuple | list):
+        same = type(a) is type(b) and len(a) == len(b)
+        return same and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+    return same_static(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A specialised program.
+
+    Attributes:
+        function: the IR; its parameters are the arguments' leaves in order, static ones left out.
+        in_structure: of the tuple of arguments, static leaves included.
+        out_structure: of the result.
+        static: which leaves of the arguments are static.
+        outside: what was read from closures, globals and modules: (mapping or cell, name, value).
+    """
+
+    function: Function
+    in_structure: tree.Structure
+    out_structure: tree.Structure
+    static: frozenset[int]
+    outside: tuple[tuple[Any, str, Any], ...]
+
+    def arguments(self, *args: Any) -> list[Any]:
+        """The leaves that the program takes, of arguments like those that it was traced for."""
+        leaves, structure = flatten(tuple(args))
+        if structure != self.in_structure:
+            raise DelianError(
+                f"`{self.function.name}` takes arguments of another structure: {structure}",
+                "pass arguments like those that it was compiled for",
+            )
+        return [v for k, v in enumerate(leaves) if k not in self.static]
+
+    def result(self, arrays: Sequence[Any]) -> Any:
+        """The program's results as the function's result."""
+        return tree.unflatten(self.out_structure, arrays)
+
+    def current(self) -> bool:
+        """Whether everything that was read from outside is still what it was."""
+        for owner, name, value in self.outside:
+            if isinstance(owner, types.CellType):
+                if owner.cell_contents is not value:
+                    return False
+            elif owner.get(name) is not value:
+                return False
+        return True
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, TensorType | ListType | Static)
+
+
+def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
+    """Like `tree.flatten`, for trees whose leaves may be types or `Static`."""
+    return tree.flatten(args, _is_leaf)
+
+
+def same_static(a: Any, b: Any) -> bool:
+    """Whether two static leaves are one and the same for the compiler."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray | np.generic):
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+    if isinstance(a, float):
+        return repr(a) == repr(b)  # 0.0 and -0.0 differ, NaN and NaN do not.
+    try:
+        return bool(a == b)
+    except (TypeError, ValueError):
+        return False
+
+
+def name_of(f: Any) -> str:
+    """What a callable is called."""
+    if isinstance(f, Transform):
+        return f"{f.kind}_{name_of(f.f)}"
+    if isinstance(f, functools.partial):
+        return name_of(f.func)
+    name: str = getattr(f, "__name__", None) or type(f).__name__
+    return "lambda" if name == "<lambda>" else name
