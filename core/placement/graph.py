@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..ir import Function, ListType, Value
+from ..ir import Block, Function, ListType, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +61,26 @@ class Graph:
         return not isinstance(self.values[value].type, ListType) and value not in self.owned
 
 
+def values_of(body: Block) -> tuple[Value, ...]:
+    """A block's values by number."""
+    return (*body.params, *(r for op in body.ops for r in op.results))
+
+
 def graph_of(function: Function, resident: Collection[int], owned: Collection[int] = ()) -> Graph:
     """The graph of a function, some of whose parameters are resident or owned.
 
     Raises ValueError for a parameter that the function has not, or that is said to be both.
     """
-    body = function.body
+    body, values = function.body, values_of(function.body)
     held, own = frozenset(resident), frozenset(owned)
     if held & own:
         raise ValueError(f"parameters {sorted(held & own)} are both resident and owned")
     if any(not 0 <= i < len(body.params) for i in held | own):
         raise ValueError(f"{function.name} has {len(body.params)} parameters, not those given")
-    values = list(body.params)
-    producer = [-1] * len(values)
+    producer = [-1] * len(body.params)
     gives = []
     for n, op in enumerate(body.ops):
-        gives.append(tuple(range(len(values), len(values) + len(op.results))))
-        values.extend(op.results)
+        gives.append(tuple(range(len(producer), len(producer) + len(op.results))))
         producer.extend([n] * len(op.results))
     number = {v: i for i, v in enumerate(values)}
     operands = tuple(tuple(dict.fromkeys([number[v] for v in op.operands])) for op in body.ops)
@@ -96,7 +99,7 @@ def graph_of(function: Function, resident: Collection[int], owned: Collection[in
         function=function,
         resident=held,
         owned=own,
-        values=tuple(values),
+        values=values,
         producer=tuple(producer),
         operands=operands,
         gives=tuple(gives),
