@@ -33,7 +33,7 @@ from typing import Any
 from .. import tree
 from ..api import value_and_grad
 from ..errors import DelianError
-from ..frontend.tracing import Traced, trace
+from ..frontend import Traced, trace
 from ..ir import Block, Builder, DType, Function, TensorType
 from ..learn.sampling import Batch
 from ..learn.task import Task
