@@ -33,13 +33,14 @@ from typing import Any
 from .. import tree
 from ..api import value_and_grad
 from ..errors import DelianError
-from ..frontend import Traced, trace
+from ..frontend import trace
 from ..ir import Block, Builder, DType, Function, TensorType
 from ..learn.sampling import Batch
 from ..learn.task import Task
 from ..nn.optim import Optimizer, apply
 from ..passes.simplify import simplify
 from ..passes.stacks import lists_to_tensors
+from ..traced import Traced
 from .cut import DEVICE, Cut
 from .graph import Graph, bound_pairs, graph_of, values_of
 from .split import Parts, split
