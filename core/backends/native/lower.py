@@ -3,7 +3,7 @@
 The passes run in this order: custom derivatives go, halves are widened, convolutions in groups
 become dense or depthwise ones, lists of known length tensors, and products of all trips of a loop
 one product; then the whole is simplified once more. Last, short innermost axes become parts of
-longer ones.
+longer ones, and masks are made again where they are read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ...passes.gather import gather_products
 from ...passes.groups import split_groups
 from ...passes.halves import widen_halves
 from ...passes.lanes import fill_lanes
+from ...passes.masks import masks_again
 from ...passes.simplify import simplify
 from ...passes.stacks import lists_to_tensors
 from ...transforms.custom import expanded
@@ -27,4 +28,4 @@ def lowered(function: Function) -> Function:
     body = gather_products(lists_to_tensors(function.body), _GATHERED)
     if body is not function.body:
         function = function.with_body(simplify(body))
-    return fill_lanes(function)
+    return masks_again(fill_lanes(function))
