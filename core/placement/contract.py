@@ -68,7 +68,7 @@ def _uncut(graph: Graph, tails: Array) -> Array:
     over &= capacity >= into[tails] * (1 + slack) - back
     along = real & (heads != SINK) & (endless_out[heads] == back_infinite)
     along &= capacity > out[heads] * (1 + slack) - back
-    return infinite | over | along
+    return np.asarray(infinite | over | along)
 
 
 def _sums(node: Array, finite: Array, infinite: Array, nodes: int) -> tuple[Array, Array]:

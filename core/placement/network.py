@@ -216,6 +216,13 @@ def _unary(
     wanted = np.flatnonzero(table.result & (maker >= 0))
     np.add.at(cost[:, 1:], maker[wanted], np.cumsum(table.rates.down[wanted], axis=1))
     may = np.isfinite(cost)
+    nowhere = may.sum(axis=1) == 0
+    if nowhere.any():
+        tied = np.flatnonzero(nowhere[group])[:2].tolist()
+        raise PlacementError(
+            f"items {' and '.join(map(str, tied))} must share a tier, and there is none for both",
+            "see ties, pins, ceilings, and tensors without a wire",
+        )
     one_way = (source >= 0) & (source != reader)
     if table.problem.returns:
         one_way[:] = False
@@ -237,12 +244,6 @@ def _least(may: Array, before: Array, after: Array) -> Array:
     for t in reversed(range(tiers)):
         following[:, t] = np.where(may[:, t], t, following[:, t + 1])
     least: Array = following[:, 0].copy()
-    nowhere = least == tiers
-    if nowhere.any():
-        raise PlacementError(
-            f"the items tied to group {int(nowhere.argmax())} share no tier",
-            "see pins, ceilings, and tensors without a wire",
-        )
     while (least[before] > least[after]).any():
         labels, after_of = least.tolist(), following.tolist()
         for i, j in zip(before.tolist(), after.tolist(), strict=True):

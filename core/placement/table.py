@@ -274,6 +274,12 @@ def _allowed(
         highest = np.full(len(allowed), tiers)
         np.minimum.at(highest, ends, np.concatenate([ceilings[read_tensor], ceilings[made]]))
         allowed &= at <= highest[:, None]
+    nowhere = allowed.sum(axis=1) == 0
+    if nowhere.any():
+        raise PlacementError(
+            f"item {int(nowhere.argmax())} can run on none of the {tiers} tiers",
+            "its pin, its infinite seconds and its tensors' ceilings leave none",
+        )
     return allowed
 
 

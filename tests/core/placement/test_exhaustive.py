@@ -1,0 +1,103 @@
+"""The solver against exhaustive search over random problems: pins, ties, ceilings, memory limits,
+returns, wires, latencies, every objective; best placement, second best, and their prices.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+from delian.core.placement.price import fits, price
+from delian.core.placement.problem import PlacementError, Problem
+from delian.core.placement.solve import runner_up, solve
+
+#: Of a cost: what a cut, and what a search by HiGHS may be off.
+EXACT, SEARCHED = 1e-9, 1e-6
+
+
+def kind(problem: Problem) -> str:
+    """What the problem asks of the solver, for counting that a run saw all of it."""
+    if problem.objective.throughput:
+        return "throughput"
+    return "memory" if any(m is not None for m in problem.memory) else "cut"
+
+
+def agrees(brute_force, problem: Problem) -> bool:
+    """Best and second best cost what exhaustive search finds; whether there is a placement."""
+    ranked = brute_force.ranked(problem)
+    if not ranked:
+        with pytest.raises(PlacementError):
+            solve(problem)
+        return False
+    allowance = EXACT if kind(problem) == "cut" else SEARCHED
+    found = solve(problem)
+    assert found.optimal and found.bound <= found.cost
+    assert fits(problem, found)
+    assert found.cost == pytest.approx(brute_force.cost(problem, found.labels), rel=EXACT)
+    assert found.cost == pytest.approx(ranked[0][0], rel=allowance, abs=1e-12)
+    others = [cost for cost, labels in ranked if labels != found.labels]
+    second = runner_up(problem, found)
+    if not others:
+        assert second is None
+    else:
+        assert second is not None and second.labels != found.labels
+        assert second.cost == pytest.approx(brute_force.cost(problem, second.labels), rel=EXACT)
+        assert second.cost == pytest.approx(others[0], rel=allowance, abs=1e-12)
+    return True
+
+
+def compare(brute_force, tiers: int, items_max: int, seeds: range) -> None:
+    seen: Counter[tuple[str, bool]] = Counter()
+    for seed in seeds:
+        problem = brute_force.random_problem(random.Random(seed), tiers, items_max)
+        try:
+            seen[kind(problem), agrees(brute_force, problem)] += 1
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, {tiers} tiers") from error
+    # The draw is not one-sided: each kind was solved, and some problems had no placement.
+    for each in ("cut", "memory", "throughput"):
+        assert seen[each, True] > len(seeds) / 20
+    assert any(count for (_, feasible), count in seen.items() if not feasible)
+
+
+def test_two_tiers(brute_force) -> None:
+    compare(brute_force, 2, 7, range(100))
+
+
+def test_three_tiers(brute_force) -> None:
+    compare(brute_force, 3, 5, range(60))
+
+
+@pytest.mark.slow
+def test_many_graphs_of_up_to_ten_items_over_two_tiers(brute_force) -> None:
+    compare(brute_force, 2, 10, range(10_000, 10_700))
+
+
+@pytest.mark.slow
+def test_many_graphs_over_three_tiers(brute_force) -> None:
+    compare(brute_force, 3, 8, range(20_000, 20_250))
+
+
+def test_four_tiers(brute_force) -> None:
+    compare(brute_force, 4, 4, range(30_000, 30_040))
+
+
+def test_prices_of_any_labels(brute_force) -> None:
+    rng = random.Random(5)
+    compared = 0
+    for _ in range(300):
+        problem = brute_force.random_problem(rng, rng.choice([2, 3]), 6)
+        labels = tuple(rng.randrange(problem.tiers) for _ in problem.items)
+        expected = brute_force.cost(problem, labels)
+        try:
+            found = price(problem, labels)
+        except PlacementError:
+            assert expected == math.inf
+            continue
+        assert (expected == math.inf) == (not fits(problem, found))
+        if expected < math.inf:
+            assert found.cost == pytest.approx(expected, rel=EXACT, abs=1e-15)
+            compared += 1
+    assert compared > 20
