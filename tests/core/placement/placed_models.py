@@ -1,0 +1,132 @@
+"""The five models that are cut, small, with their weights and a batch; and cuts along a chain.
+
+Tests reach this module through the fixture `placed_models` (conftest.py).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from delian.core import random, tree
+from delian.core.frontend import trace
+from delian.core.ir import DType, Function, TensorType
+from delian.core.learn.sampling import Samples
+from delian.core.learn.task import Classification
+from delian.core.nn import optim, zoo
+from delian.core.placement.cut import DEVICE, SHARED, Cut
+from delian.core.placement.graph import graph_of
+from delian.core.placement.training import TrainingStep, step_of
+from delian.core.runtime import run_once
+
+F32, I32 = DType.F32, DType.I32
+KEY = TensorType(DType.U32, (2,))
+SYMBOLS = 20
+MODELS: dict[str, tuple[Callable[[Any], Any], TensorType]] = {
+    "lenet": (lambda k: zoo.lenet(k, (28, 28, 1), 10), TensorType(F32, (2, 28, 28, 1))),
+    "resnet20": (lambda k: zoo.resnet(k, (8, 8, 3), 10), TensorType(F32, (2, 8, 8, 3))),
+    "mobilenet": (lambda k: zoo.mobilenet_v2(k, (32, 32, 3), 10), TensorType(F32, (2, 32, 32, 3))),
+    "lstm": (
+        lambda k: zoo.char_model(k, SYMBOLS, embedding=8, width=16),
+        TensorType(I32, (2, 8)),
+    ),
+    "transformer": (
+        lambda k: zoo.transformer(k, SYMBOLS, width=16, depth=2, heads=2),
+        TensorType(I32, (2, 8)),
+    ),
+}
+NAMES = tuple(MODELS)
+
+
+@functools.cache
+def task(name: str) -> tuple[Classification, Any, TensorType]:
+    """The task, its model's weights and the type of a batch."""
+    make, x = MODELS[name]
+    init = trace(make, KEY, name="init")
+    leaves = run_once(init.function, [random.key(1)])
+    made = Classification(name, make, Samples(2, 1.0))
+    return made, tree.unflatten(init.out_structure, leaves), x
+
+
+def batch(name: str, seed: int = 0) -> list[np.ndarray]:
+    """x, y and the rows' weights."""
+    x = MODELS[name][1]
+    rng = np.random.default_rng(seed)
+    if x.dtype is F32:
+        inputs = rng.normal(size=x.shape).astype(np.float32)
+        labels = rng.integers(0, 10, x.shape[:1])
+    else:
+        inputs = rng.integers(0, SYMBOLS, x.shape).astype(np.int32)
+        labels = rng.integers(0, SYMBOLS, x.shape)
+    return [inputs, labels.astype(np.int32), np.ones(x.shape[0], np.float32)]
+
+
+@functools.cache
+def infer(name: str) -> tuple[Function, list[np.ndarray]]:
+    """The program that a bundle has as `infer`, and the weights that are resident."""
+    made, model, x = task(name)
+    return trace(made.infer, model, x, name="infer").function, tree.leaves(model)
+
+
+@functools.cache
+def step(name: str, stays: bool = False) -> tuple[TrainingStep, list[np.ndarray]]:
+    """A step of training with momentum, and what tiers own."""
+    made, model, x = task(name)
+    y = TensorType.of(batch(name)[1])
+    trained = step_of(made, optim.sgd(0.1, 0.9), model, x, y, stays=stays)
+    states = trained.function.param_types[trained.leaves : trained.leaves + trained.states]
+    return trained, [*tree.leaves(model), *(np.zeros(t.shape, np.float32) for t in states)]
+
+
+def chain_cut(function: Function, resident: Iterable[int], *at: int) -> Cut:
+    """The first at[0] operations that move on the device, those from at[1] on in the cloud."""
+    moves = graph_of(function, set(resident)).moves
+    labels, seen = [], 0
+    for flag in moves:
+        labels.append(sum(seen >= a for a in at) if flag else SHARED)
+        seen += flag
+    return Cut(tuple(labels))
+
+
+def moving(function: Function, resident: Iterable[int]) -> int:
+    """How many operations have a tier."""
+    return sum(graph_of(function, set(resident)).moves)
+
+
+def training_cut(step: TrainingStep, *at: int) -> Cut:
+    """The forward pass cut as `chain_cut` cuts; what is tied to it where it is; and of the way back
+    what one tier alone reads on that tier. What tells of labels that stay is on the device.
+    """
+    graph = step.graph()
+    home = list(range(len(graph.moves)))
+
+    def find(n: int) -> int:
+        while home[n] != n:
+            n = home[n]
+        return n
+
+    for a, b in step.ties:
+        home[find(a)] = find(b)
+    forward = graph.producer[graph.results[0]]
+    labels, seen = [SHARED] * len(home), 0
+    groups: dict[int, int] = {}  # by group, the lowest tier that it is wanted on
+    for n, flag in enumerate(graph.moves):
+        if not flag:
+            continue
+        wanted = sum(seen >= a for a in at)
+        seen += 1
+        told = any(v in step.ceilings for v in (*graph.operands[n], *graph.gives[n]))
+        if told or n <= forward:
+            tier = DEVICE if told else wanted
+            groups[find(n)] = min(groups.get(find(n), tier), tier)
+    for n in reversed(range(len(home))):
+        if graph.moves[n]:
+            readers = [labels[c] for v in graph.gives[n] for c in graph.consumers[v]]
+            labels[n] = groups.setdefault(find(n), max(readers, default=DEVICE))
+    return Cut(tuple(labels))
+
+
+def arrays_equal(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
+    return all(a.tobytes() == b.tobytes() for a, b in zip(found, wanted, strict=True))
