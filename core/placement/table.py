@@ -121,7 +121,7 @@ def _check_frame(problem: Problem) -> None:
         raise PlacementError(
             f"a placement over {problem.tiers} tiers", f"2 to {TIERS_MAX}: a hop joins two"
         )
-    reads = sum(len(v.consumers) for v in problem.tensors)
+    reads = sum(map(len, [v.consumers for v in problem.tensors]))
     sizes = (
         ("items", len(problem.items), ITEMS_MAX),
         ("tensors", len(problem.tensors), READS_MAX),
@@ -162,50 +162,51 @@ def _check_hops(problem: Problem) -> None:
 
 def _items(items: tuple[Item, ...], tiers: int) -> tuple[Array, Array, Array]:
     """seconds, joules f64[n,t], memory i64[n]."""
-    for i, item in enumerate(items):
-        if len(item.seconds) != tiers or len(item.joules) not in (0, tiers):
-            raise PlacementError(
-                f"item {i} has {len(item.seconds)} seconds and {len(item.joules)} joules",
-                f"one for each of the {tiers} tiers; joules may be left out",
-            )
-        if item.pin is not None and not 0 <= item.pin < tiers:
-            raise PlacementError(
-                f"item {i} is pinned to tier {item.pin}", f"tiers are 0 to {tiers - 1}"
-            )
-        if not 0 <= item.memory <= BYTES_MAX:
-            raise PlacementError(f"item {i} holds {item.memory} bytes", f"0 to {BYTES_MAX}")
+    all_seconds, all_joules = [item.seconds for item in items], [item.joules for item in items]
+    if not ({*map(len, all_seconds)} <= {tiers} and {*map(len, all_joules)} <= {0, tiers}):
+        i = next(
+            i
+            for i, item in enumerate(items)
+            if len(item.seconds) != tiers or len(item.joules) not in (0, tiers)
+        )
+        raise PlacementError(
+            f"item {i} has {len(all_seconds[i])} seconds and {len(all_joules[i])} joules",
+            f"one for each of the {tiers} tiers; joules may be left out",
+        )
+    memory = [item.memory for item in items]
+    if memory and not (min(memory) >= 0 and max(memory) <= BYTES_MAX):
+        i = next(i for i, held in enumerate(memory) if not 0 <= held <= BYTES_MAX)
+        raise PlacementError(f"item {i} holds {memory[i]} bytes", f"0 to {BYTES_MAX}")
     shape = (len(items), tiers)
-    seconds = np.array([item.seconds for item in items], np.float64).reshape(shape)
-    nothing = (0.0,) * tiers
-    joules = np.array([item.joules or nothing for item in items], np.float64).reshape(shape)
-    fits = ((seconds >= 0) & (seconds <= NUMBER_MAX)) | (seconds == math.inf)
-    if not fits.all():
-        i, t = (int(axis[0]) for axis in np.nonzero(~fits))
+    seconds = np.array(all_seconds, np.float64).reshape(shape)
+    joules, nothing = np.zeros(shape), (0.0,) * tiers
+    if any(all_joules):
+        joules = np.array([given or nothing for given in all_joules], np.float64)
+    good = ((seconds >= 0) & (seconds <= NUMBER_MAX)) | (seconds == math.inf)
+    if not good.all():
+        i, t = (int(axis[0]) for axis in np.nonzero(~good))
         raise PlacementError(
             f"item {i} takes {seconds[i, t]} s on tier {t}", "from 0, or math.inf: cannot run there"
         )
     if not ((joules >= 0) & (joules <= NUMBER_MAX)).all():
         raise PlacementError("an item's joules are not a finite number from 0")
-    return seconds, joules, np.array([item.memory for item in items], np.int64)
+    return seconds, joules, np.array(memory, np.int64)
 
 
 def _reads(problem: Problem) -> tuple[Array, Array, Array]:
     """producer i64[m], read_tensor, read_item i64[e]."""
     n, tensors = len(problem.items), problem.tensors
-    for v, tensor in enumerate(tensors):
-        if tensor.producer is not None and not 0 <= tensor.producer < n:
-            raise PlacementError(
-                f"tensor {v} comes from item {tensor.producer} of {n}", "None: an input"
-            )
-    producer = np.array([-1 if v.producer is None else v.producer for v in tensors], np.int64)
-    counts = np.array([len(v.consumers) for v in tensors], np.int64)
-    readers = chain.from_iterable(v.consumers for v in tensors)
-    read_item = np.fromiter(readers, np.int64, int(counts.sum()))
-    read_tensor = np.repeat(np.arange(len(tensors)), counts)
-    wrong = (read_item < 0) | (read_item >= n)
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise PlacementError(f"tensor {read_tensor[at]} is read by item {read_item[at]} of {n}")
+    makers = [-1 if v.producer is None else v.producer for v in tensors]
+    for v, i in enumerate(makers):
+        if i >= n or (i < 0 and tensors[v].producer is not None):
+            raise PlacementError(f"tensor {v} comes from item {i} of {n}", "None: an input")
+    readers = [v.consumers for v in tensors]
+    read_tensor = np.repeat(np.arange(len(tensors)), [*map(len, readers)])
+    found = list(chain.from_iterable(readers))
+    if found and not (min(found) >= 0 and max(found) < n):
+        at = next(at for at, i in enumerate(found) if not 0 <= i < n)
+        raise PlacementError(f"tensor {read_tensor[at]} is read by item {found[at]} of {n}")
+    producer, read_item = np.array(makers, np.int64), np.array(found, np.int64)
     late = producer[read_tensor] >= read_item
     if late.any():
         at = int(late.argmax())
@@ -219,8 +220,8 @@ def _reads(problem: Problem) -> tuple[Array, Array, Array]:
 
 def _wires(problem: Problem) -> tuple[Array, Array, Array]:
     """nbytes, encode f64[m,w] and which of them there are, bool[m,w]."""
-    tensors = problem.tensors
-    counts = np.array([len(v.wires) for v in tensors], np.int64)
+    choices = [v.wires for v in problem.tensors]
+    counts = np.array([*map(len, choices)], np.int64)
     width = int(counts.max(initial=1))
     if width > WIRES_MAX:
         raise PlacementError(
@@ -228,13 +229,14 @@ def _wires(problem: Problem) -> tuple[Array, Array, Array]:
         )
     wired = np.arange(width) < counts[:, None]
     nbytes, encode = np.zeros(wired.shape), np.zeros(wired.shape)
-    nbytes[wired] = [wire.nbytes for v in tensors for wire in v.wires]
-    encode[wired] = [wire.seconds for v in tensors for wire in v.wires]
-    fits = (nbytes >= 0) & (nbytes <= BYTES_MAX) & (encode >= 0) & (encode <= NUMBER_MAX)
-    if not fits.all():
-        v, w = (int(axis[0]) for axis in np.nonzero(~fits))
+    flat = list(chain.from_iterable(choices))
+    nbytes[wired] = [wire.nbytes for wire in flat]
+    encode[wired] = [wire.seconds for wire in flat]
+    good = (nbytes >= 0) & (nbytes <= BYTES_MAX) & (encode >= 0) & (encode <= NUMBER_MAX)
+    if not good.all():
+        v, w = (int(axis[0]) for axis in np.nonzero(~good))
         raise PlacementError(
-            f"wire {w} of tensor {v} takes {nbytes[v, w]} bytes and {encode[v, w]} s",
+            f"wire {w} of tensor {v} takes {nbytes[v, w]:.15g} bytes and {encode[v, w]} s",
             f"0 to {BYTES_MAX} bytes, and finite seconds from 0",
         )
     return nbytes, encode, wired
@@ -260,9 +262,11 @@ def _allowed(
     """bool[n,t]: where an item may run by its own seconds and pin, and its tensors' ceilings."""
     allowed, tiers = np.isfinite(seconds), problem.tiers
     at = np.arange(tiers)
-    for i, item in enumerate(problem.items):
-        if item.pin is not None:
-            allowed[i] &= at == item.pin
+    for i, pin in enumerate([item.pin for item in problem.items]):
+        if pin is not None:
+            if not 0 <= pin < tiers:
+                raise PlacementError(f"item {i} is pinned to tier {pin}", f"0 to {tiers - 1}")
+            allowed[i] &= at == pin
     ceilings = np.array([tiers if v.ceiling is None else v.ceiling for v in problem.tensors], int)
     if (ceilings < 0).any():
         raise PlacementError(f"tensor {int((ceilings < 0).argmax())} has a ceiling below tier 0")
