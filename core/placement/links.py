@@ -4,21 +4,18 @@ A transfer of n bytes one way and back again with an empty answer takes
 
     t = rtt + n / bandwidth
 
-so the round trip is the least time that an empty probe took within a window (a queue only ever adds
-to it: Jacobson, "Congestion avoidance and control", SIGCOMM 1988, takes means, Cardwell et al.,
-"BBR", ACM Queue 2016, the minimum over ten seconds, as here), and a byte's time is what a sized one
-took beyond that. Seconds a byte are averaged, not bytes a second: the time of the next transfer is
-what is wanted, and it is linear in them. The average forgets with a half-life in seconds of the
-clock, not in samples, so that it is as quick on a quiet link as on a busy one.
+so the round trip is the least time that an empty probe took (a queue only ever adds to it: Cardwell
+et al., "BBR: congestion-based congestion control", ACM Queue 2016), and a byte's time is what sized
+ones took beyond that. Seconds a byte are what is averaged: the time of the next transfer is what is
+wanted, and it is linear in them. How a link changes while it is used is `subgraphs.link`'s to tell.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from ..errors import DelianError
@@ -26,12 +23,6 @@ from ..errors import DelianError
 #: What a link may be said to do. Beyond it is a slip of the pen.
 _BYTES_PER_SECOND_MAX = 1e13
 _LATENCY_MAX_S = 60.0
-#: How long an empty probe's time stands for the round trip.
-RTT_WINDOW_S = 10.0
-#: Probes kept in that window; with more the earliest go.
-_RTTS_MAX = 256
-#: After how long a transfer counts half.
-HALF_LIFE_S = 0.4
 #: A transfer of fewer bytes says more of the round trip than of the bandwidth.
 SIZED_BYTES_MIN = 4096
 
@@ -135,86 +126,43 @@ def bits(rate: float) -> str:
     return f"{value:.4g} bit/s"
 
 
-class LinkEstimator:
-    """Tells a link's profile from probes and transfers, as they come.
-
-    `now` is any clock in seconds that only goes forward. Without I/O: who probes calls it.
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A message of `up` bytes that was answered with `down` bytes after so many seconds; None: it
+    was not answered.
     """
 
-    def __init__(self, half_life_s: float = HALF_LIFE_S, window_s: float = RTT_WINDOW_S) -> None:
-        self._window_s = window_s
-        self._rtts: deque[tuple[float, float]] = deque(maxlen=_RTTS_MAX)
-        self._up, self._down = _Forgetful(half_life_s), _Forgetful(half_life_s)
-        self._sent = self._lost = 0
+    up: int
+    down: int
+    seconds: float | None
 
-    def probed(self, seconds: float, now: float) -> None:
-        """An empty probe came back after so long."""
-        self._sent += 1
-        self._note_rtt(seconds, now)
 
-    def lost(self) -> None:
-        """A probe was not answered."""
-        self._sent += 1
-        self._lost += 1
+def estimate(probes: Sequence[Probe]) -> LinkProfile:
+    """The link that probes went over: empty ones, and sized ones each way.
 
-    def sent(self, nbytes: int, seconds: float, now: float) -> None:
-        """So many bytes went up, and an answer of next to nothing came, after so long."""
-        self._moved(self._up, nbytes, seconds, now)
+    Raises DelianError where no empty one, or no sized one upwards, was answered.
+    """
+    answered = [(p, p.seconds) for p in probes if p.seconds is not None]
+    empty = [s for p, s in answered if max(p.up, p.down) < SIZED_BYTES_MIN]
+    if not empty:
+        raise DelianError("no probe of the link was answered", "is the node above there?")
+    rtt = min(empty)
 
-    def received(self, nbytes: int, seconds: float, now: float) -> None:
-        """A request of next to nothing went up, and so many bytes came, after so long."""
-        self._moved(self._down, nbytes, seconds, now)
-
-    @property
-    def rtt_s(self) -> float | None:
-        """The least time there and back of late; None before any."""
-        return min((s for _, s in self._rtts), default=None)
-
-    def profile(self) -> LinkProfile | None:
-        """What is known; None until a round trip and a sized transfer upwards were seen. Down is
-        taken to be as up until it was measured.
+    def byte_s(way: str) -> float | None:
+        """Of the transfers one way, the median of what a byte takes beyond the round trip: at
+        least a tenth of the whole, for a clock and a scheduler see no finer.
         """
-        rtt, up = self.rtt_s, self._up.mean
-        if rtt is None or up is None:
-            return None
-        down = self._down.mean or up
-        loss = self._lost / self._sent if self._sent else 0.0
-        limit = 1 / _BYTES_PER_SECOND_MAX
-        return LinkProfile(
-            1 / max(up, limit), 1 / max(down, limit), min(rtt / 2, _LATENCY_MAX_S), loss
-        )
+        other = "down" if way == "up" else "up"
+        found = [
+            max(s - rtt, 0.1 * s) / getattr(p, way)
+            for p, s in answered
+            if getattr(p, way) >= SIZED_BYTES_MIN > getattr(p, other)
+        ]
+        return max(median(found), 1 / _BYTES_PER_SECOND_MAX) if found else None
 
-    def _note_rtt(self, seconds: float, now: float) -> None:
-        self._rtts.append((now, max(seconds, 0.0)))
-        while self._rtts and self._rtts[0][0] < now - self._window_s:
-            self._rtts.popleft()
-
-    def _moved(self, rate: _Forgetful, nbytes: int, seconds: float, now: float) -> None:
-        if nbytes < SIZED_BYTES_MIN:
-            return
-        rtt = self.rtt_s
-        # A transfer quicker than any probe says that the probes were slow, and is a probe itself.
-        if rtt is None or seconds < rtt:
-            self._note_rtt(seconds, now)
-            rtt = 0.0
-        # What the clock cannot see is at most a tenth of the whole.
-        rate.add(max(seconds - rtt, 0.1 * seconds) / nbytes, now)
-
-
-class _Forgetful:
-    """A mean in which a value counts half after each half-life."""
-
-    __slots__ = ("_at", "_half_life_s", "_total", "_weight")
-
-    def __init__(self, half_life_s: float) -> None:
-        self._half_life_s = half_life_s
-        self._total = self._weight = self._at = 0.0
-
-    def add(self, value: float, now: float) -> None:
-        fade = math.exp2(-max(now - self._at, 0.0) / self._half_life_s) if self._weight else 0.0
-        self._total, self._weight = fade * self._total + value, fade * self._weight + 1.0
-        self._at = now
-
-    @property
-    def mean(self) -> float | None:
-        return self._total / self._weight if self._weight else None
+    up = byte_s("up")
+    if up is None:
+        raise DelianError("no sized probe of the link was answered", "is the link very slow?")
+    down = byte_s("down") or up
+    lost = 1 - len(answered) / len(probes)
+    return LinkProfile(1 / up, 1 / down, min(rtt / 2, _LATENCY_MAX_S), lost)

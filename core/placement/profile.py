@@ -35,8 +35,10 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
     "depthwise": ("pixels", "channels", "window"),
     "depthwise_back": ("pixels", "channels", "window"),
     # Elements of a fused loop, how far its innermost loop runs, operations and numbers read or
-    # written an element. With reductions: of the innermost loop, or of outer ones only.
+    # written an element. A tile's are those of a product. With reductions: over the innermost loop,
+    # or over outer ones alone.
     "loop": ("elements", "inner", "units"),
+    "tile": ("elements", "units"),
     "rows": ("elements", "inner", "units"),
     "columns": ("elements", "inner", "units"),
     # Bytes of what is gathered, joined or copied.
@@ -104,6 +106,12 @@ class NodeProfile:
             encode_s={k: v * factor for k, v in self.encode_s.items()},
             programs={h: tuple(s * factor for s in t) for h, t in self.programs.items()},
         )
+
+    def with_more(
+        self, samples: Mapping[str, tuple[Sample, ...]], element_s: Mapping[str, float]
+    ) -> NodeProfile:
+        """The profile with samples of more classes, and with the seconds of functions."""
+        return replace(self, samples={**self.samples, **samples}, element_s=dict(element_s))
 
     def with_program(self, content_hash: str, seconds: tuple[float, ...]) -> NodeProfile:
         """The profile with the times of one more program."""

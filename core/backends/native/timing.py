@@ -61,8 +61,11 @@ class StepTime:
         return any(o == "dot" or "conv" in o for o in self.operations)
 
 
-def time_steps(function: Function, args: Sequence[Array], calls: int = 10) -> list[StepTime]:
-    """The steps of a program in the order of its text, timed over some calls with these arguments.
+def time_steps(
+    function: Function, args: Sequence[Array], calls: int = 10, seconds: float = 0.0
+) -> list[StepTime]:
+    """The steps of a program in the order of its text, timed over some calls with these arguments,
+    and over more until so many seconds are over.
 
     Donated arguments are copied before each call. Raises DelianError where there is no compiler.
     """
@@ -84,7 +87,9 @@ def time_steps(function: Function, args: Sequence[Array], calls: int = 10) -> li
     times = np.ctypeslib.as_array((ctypes.c_int64 * count).in_dll(library, "dl_times"))
     counts = np.ctypeslib.as_array((ctypes.c_int64 * count).in_dll(library, "dl_counts"))
     best = np.full(count, np.iinfo(np.int64).max)
-    for _ in range(calls):
+    done, end = 0, time.monotonic() + seconds
+    while done < calls or time.monotonic() < end:
+        done += 1
         times[:] = counts[:] = 0
         program(*(np.array(a) if i in function.donated else a for i, a in enumerate(args)))
         np.minimum(best, times, out=best)
