@@ -8,25 +8,11 @@
 /* Rows of W at a time, some tiles of both products; the last time up to a tile more, so that no tile is of one row
  * alone, of which compilers make something else. */
 #define DL_STRIPE (2 * DL_MR)
-#define DL_STRIPE_BLOCKS (3 * DL_MR / DL_POINTERS + 1)
 
 typedef struct {
   const dl_gemm *back, *step;
   int64_t stripes, span;
 } dl_descent;
-
-/* Rows m0 to `end`, a stripe, of C += A B; B in panels, each of which goes over all of them. */
-DL_FUNCTION void dl_stripe(const dl_gemm *g, int64_t m0, int64_t end) {
-  const float *panel = g->panels;
-  dl_block blocks[DL_STRIPE_BLOCKS];
-  int count = 0;
-  for (; m0 < end; m0 += blocks[count++].rows) dl_rows_from(&blocks[count], g->rows, m0, end - m0);
-  for (int64_t n0 = 0; n0 < g->n; n0 += DL_NR) {
-    const int64_t columns = g->n - n0 < DL_NR ? g->n - n0 : DL_NR, width = dl_width(columns);
-    for (int i = 0; i < count; i++) dl_block_panel(&blocks[i], g->rows, panel, width, n0, columns, g->c, 0);
-    panel += g->k * width;
-  }
-}
 
 DL_FUNCTION void dl_descent_chunk(void *context, int64_t chunk, void *scratch) {
   const dl_descent *d = (const dl_descent *)context;
@@ -34,7 +20,7 @@ DL_FUNCTION void dl_descent_chunk(void *context, int64_t chunk, void *scratch) {
   for (int64_t s = chunk * d->span; s < last; s++) {
     const int64_t n0 = s * DL_STRIPE, end = s + 1 == d->stripes ? d->back->n : n0 + DL_STRIPE;
     dl_gemm_turned(d->back, 0, d->back->m, n0, end, (float *)scratch);
-    dl_stripe(d->step, n0, end);
+    dl_gemm_rows(d->step, 0, d->step->k, n0, end, d->step->panels, DL_NR, d->step->k * DL_NR, 1, 0, d->step->n);
   }
 }
 
@@ -49,13 +35,12 @@ DL_FUNCTION void dl_gemm_both_f32(int64_t m, int64_t n, int64_t k, const float *
     dl_gemm_into(n, k, depth, p, pm, pk, q, qk, qn, &changed, panels);
     return;
   }
-  const dl_rows weights = {w, n, 0, k, 1, k, 0, 1}, left = {p, n, 0, pm, 1, depth, 0, pk};
-  const dl_gemm back = {0, m, n, k, &weights, 0, 0, 0, turned, &made, 0, 0, 0};
-  const dl_gemm step = {0, n, k, depth, &left, 0, 0, 0, panels, &changed, 0, 0, 0};
+  const dl_gemm back = {0, m, n, k, 0, 0, 0, w, 1, k, turned, &made, 0, 0, 0};
+  const dl_gemm step = {0, n, k, depth, p, pm, pk, 0, 0, 0, panels, &changed, 0, 0, 0};
   const int64_t stripes = (n + DL_STRIPE - DL_MR) / DL_STRIPE;
   dl_descent d = {&back, &step, stripes > 0 ? stripes : 1, 0};
   d.span = dl_has_pool() && m * n * k >= DL_PARALLEL_WORK ? dl_span(d.stripes, 1, DL_CHUNKS_MAX) : d.stripes;
   dl_pack_all(k, m, a, ak, am, turned);
-  dl_pack_all(depth, k, q, qk, qn, panels);
+  dl_pack_scaled(&changed, depth, k, q, qk, qn, panels);
   dl_parallel((d.stripes + d.span - 1) / d.span, dl_descent_chunk, &d, turned, 0);
 }
