@@ -47,6 +47,14 @@ def run(
     broker: Annotated[
         str | None, typer.Option("--broker", help="mqtts://host:port, beside gRPC.")
     ] = None,
+    serve_bundles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--serve",
+            metavar="BUNDLE",
+            help="Run parts of it for edges and devices; may be given again.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
     ] = False,
@@ -67,6 +75,7 @@ def run(
         "cloud.objects": blobs,
         "cloud.identity": identity,
         "cloud.broker.url": broker,
+        "cloud.serve": [str(b) for b in serve_bundles or ()] or None,
         "cloud.insecure": insecure or None,
     }
     daemons.run(
@@ -112,5 +121,6 @@ def cloud_settings(config: CloudConfig) -> CloudSettings:
         certificate_days=config.certificate_days,
         enrolments_per_minute=config.enrolments_per_minute,
         backend=config.backend,
+        serve=tuple(Path(b).expanduser().absolute() for b in config.serve),
         insecure=config.insecure,
     )

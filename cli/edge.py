@@ -40,6 +40,14 @@ def run(
     number: Annotated[
         int | None, typer.Option("--number", help="Which edge this is; with --insecure.")
     ] = None,
+    serve_bundles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--serve",
+            metavar="BUNDLE",
+            help="Run parts of it for devices; may be given again.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
     ] = False,
@@ -54,6 +62,7 @@ def run(
         "edge.coordinator": coordinator,
         "edge.identity": identity,
         "edge.number": number,
+        "edge.serve": [str(b) for b in serve_bundles or ()] or None,
         "edge.insecure": insecure or None,
     }
     daemons.run(
@@ -87,6 +96,7 @@ def edge_settings(config: EdgeConfig) -> EdgeSettings:
         outbox_bytes_max=config.outbox_mib << 20,
         helps=config.helps,
         helps_min=config.helps_min,
+        serve=tuple(Path(b).expanduser().absolute() for b in config.serve),
         insecure=config.insecure,
         number=config.number,
         federation=config.federation,

@@ -154,6 +154,10 @@ class CloudConfig(Section):
         default="native",
         description="What computes server updates: native, reference, torch:cpu, torch:cuda...",
     )
+    serve: Texts = Field(
+        default=(),
+        description="Bundles with weights of which it runs parts for edges and devices.",
+    )
     insecure: bool = Field(
         default=False, description="No TLS: whoever connects is who he says. On loopback only."
     )
@@ -199,6 +203,9 @@ class EdgeConfig(Section):
     )
     helps_min: int = Field(
         default=3, ge=3, le=800, description="Help with no sum of fewer devices than this."
+    )
+    serve: Texts = Field(
+        default=(), description="Bundles with weights of which it runs parts for its devices."
     )
     number: int | None = Field(
         default=None, ge=1, description="Which edge it is; only with `insecure`."

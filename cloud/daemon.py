@@ -41,6 +41,7 @@ from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, s
 from ..core.node.once import RecordLog
 from ..core.node.traces import At, Opened, Spans, Traces
 from ..core.ports import CLOUD, Event, Node, Ordered, Received, Record, Tier
+from ..core.subgraphs.hosting import host_top
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.admission_pb2 import CheckIn
 from ..core.wire.blob_pb2 import FetchBlob
@@ -104,8 +105,8 @@ class CloudSettings:
     packs are kept there too, and the folder is a cache of cache_bytes_max. authority, identity:
     folders; None: in the folder. public, public_enrolment, public_broker: where nodes reach
     `listen`, `enrolment` and `broker`. addresses: for its certificate. broker: "mqtts://host:port";
-    empty: no MQTT. health: empty: none. models_kept: of each run, the newest. insecure: no
-    certificates, on loopback only.
+    empty: no MQTT. health: empty: none. models_kept: of each run, the newest. serve: bundles of
+    which it runs parts for others. insecure: no certificates, on loopback only.
     """
 
     folder: Path
@@ -126,6 +127,7 @@ class CloudSettings:
     certificate_days: int = 30
     enrolments_per_minute: float = 60.0
     models_kept: int = MODELS_KEPT
+    serve: tuple[Path, ...] = ()
     backend: Backend = "native"
     policy: CoordinatorPolicy = field(default_factory=CoordinatorPolicy)
     insecure: bool = False
@@ -366,7 +368,8 @@ class CloudDaemon:
     async def _open_hubs(self, servicers: list[Callable[[Any], None]]) -> None:
         settings, trust, sources = self.settings, self.trust, self.telemetry.sources
         guard = trust.guard if trust else Guard(self._federation, Tier.CLOUD)
-        intake = self.intake
+        if parts := await host_top(settings.serve, guard, self._federation, trust is not None):
+            parts.attach(servicers, self.tasks, sources, self._closers)
         self.hub = GrpcHub(
             self.switch,
             settings.listen,
@@ -374,7 +377,7 @@ class CloudDaemon:
             guard,
             servicers=servicers,
             federation=self._federation,
-            intake=intake,
+            intake=self.intake,
         )
         self.ports["grpc"] = await self.hub.start()
         self._closers.push_async_callback(self.hub.close, retry_ms=RETRY_MS)
@@ -387,7 +390,7 @@ class CloudDaemon:
             who = MqttIdentity(
                 self._federation, CLOUD, files, guard.distrust, settings.broker_authority
             )
-            mqtt = self.mqtt = MqttHub(self.switch, who, settings.broker, intake=intake)
+            mqtt = self.mqtt = MqttHub(self.switch, who, settings.broker, intake=self.intake)
             mqtt.start()
             self._closers.push_async_callback(mqtt.close)
             self.switch.add_link(mqtt)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DelianError
 from ..core.identity.authority import DenyList
@@ -30,6 +30,7 @@ from ..core.identity.folder import HomeAddress
 from ..core.identity.ledger import write_file
 from ..core.identity.roles import Guard
 from ..core.identity.signing import CertificateIdentity
+from ..core.net.grpc_guard import Servicer
 from ..core.net.switch import Switch
 from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver
@@ -66,6 +67,9 @@ from .outbox import Outbox
 from .outlink import OutboxLink
 from .state import EdgePolicy, EdgeState
 
+if TYPE_CHECKING:
+    from ..core.subgraphs.hosting import PartsHost
+
 log = logging.getLogger("delian.edge")
 
 
@@ -78,8 +82,8 @@ class EdgeSettings:
     empty: none. broker_authority: PEM of whom to trust for the broker, where that is not the
     federation's CA. cloud: where the coordinator is; None: where enrolment said. health: host:port
     for HTTP; empty: none. helps: whether it holds what unmasks for runs that name it, of sums of
-    `helps_min` devices or more. insecure, number, federation: without an identity, on loopback
-    alone.
+    `helps_min` devices or more. serve: bundles with weights of which it runs parts for its devices.
+    insecure, number, federation: without an identity, on loopback alone.
     """
 
     folder: Path
@@ -95,6 +99,7 @@ class EdgeSettings:
     outbox_bytes_max: int = 256 << 20
     helps: bool = False
     helps_min: int = 0
+    serve: tuple[Path, ...] = ()
     insecure: bool = False
     number: int | None = None
     federation: str = ""
@@ -190,6 +195,7 @@ class EdgeDaemon:
         self._masks = MaskSums()
         self.driver: Driver | None = None
         self.hubs: Hubs | None = None
+        self.parts: PartsHost | None = None
         self.uplinks: Uplinks | None = None
         self.out: OutboxLink | None = None
         self.health: HealthServer | None = None
@@ -212,6 +218,12 @@ class EdgeDaemon:
             traces=Traces(node, self._spans),
         )
         self.trust = Trust(self.who, settings.folder, self._forget_soon)
+        servicers: list[Servicer] = []
+        if settings.serve:
+            from ..core.subgraphs.hosting import host_below
+
+            self.parts = await host_below(settings.serve, self.who, self.trust, self.cloud.grpc)
+            self.parts.attach(servicers, self.tasks, self.sources)
         self.switch.attach(node, self._inbox, self.blobs, self._limit, self._offer)
         self.uplinks = Uplinks(
             self.switch,
@@ -231,6 +243,7 @@ class EdgeDaemon:
             broker=settings.broker,
             broker_authority=settings.broker_authority,
             distrust=self.trust.distrust,
+            servicers=servicers,
         )
         # The outbox first: the switch asks links in this order.
         self.switch.add_link(self.out)
@@ -259,7 +272,7 @@ class EdgeDaemon:
 
     async def close(self) -> None:
         """Ends in order: nothing new comes in, then the state is put away."""
-        for part in (self.health, self.hubs, self.uplinks, self.driver):
+        for part in (self.health, self.hubs, self.parts, self.uplinks, self.driver):
             if part is not None:
                 await part.close()
         await self.tasks.close()
@@ -338,6 +351,8 @@ class EdgeDaemon:
         assert isinstance(machine, EdgeMachine)
         machine.helper = self._helper_of(machine)  # signed with the newest certificate
         self.hubs.redial()
+        if self.parts is not None:
+            self.parts.redial()
 
     def _limit(self, sender: Node) -> int:
         assert self.driver is not None
@@ -354,6 +369,8 @@ class EdgeDaemon:
         if node.tier is Tier.DEVICE:
             self.driver.post(Ordered(Forget(device=node.number)))
         self.hubs.forget(node)
+        if self.parts is not None:
+            self.parts.service.review()
 
     # ------------------------------------------------ what it says of itself
 

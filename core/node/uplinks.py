@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import grpc
 
     from ..net.errands import Errands
-    from ..net.grpc_guard import Policy
+    from ..net.grpc_guard import Policy, Servicer
     from ..net.grpc_link import GrpcUplink
     from ..net.grpc_server import GrpcHub
     from ..net.mqtt_link import MqttHub, MqttIdentity, MqttUplink
@@ -63,8 +63,8 @@ def trust_all(peer: PeerIdentity) -> str | None:
 class Hubs:
     """Where nodes below come in: gRPC at `listen`, MQTT over `broker`, either or both.
 
-    policy: who may make which call (`identity.roles.Guard`). on_peer: told when a node comes or
-    goes. Raises DelianError for an address that an insecure node may not use.
+    policy: who may make which call (`identity.roles.Guard`). servicers: what else the gRPC port
+    serves. Raises DelianError for an address that an insecure node may not use.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Hubs:
         broker: str = "",
         broker_authority: Path | None = None,
         distrust: Distrust = trust_all,
+        servicers: Sequence[Servicer] = (),
     ) -> None:
         self._switch = switch
         self.grpc: GrpcHub | None = None
@@ -87,7 +88,14 @@ class Hubs:
             from ..net.grpc_server import GrpcHub
 
             credentials = None if identity is None else identity.material
-            self.grpc = GrpcHub(switch, listen, credentials, policy, federation=who.federation)
+            self.grpc = GrpcHub(
+                switch,
+                listen,
+                credentials,
+                policy,
+                servicers=servicers,
+                federation=who.federation,
+            )
         if broker:
             from ..net.mqtt_link import MqttHub
 

@@ -109,7 +109,8 @@ class ServingDriver:
         on_record: Callable[[Record], None] | None = None,
     ) -> None:
         self._models, self._programs = models, programs
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()  # of refusals
+        self.answered = 0
         self._held: dict[int, Held] = {}
         self._cuts: dict[bytes, Prepared] = {}
         self._asked_cuts: dict[bytes, tuple[Model, Cut, int]] = {}  # yet to be prepared
@@ -305,7 +306,7 @@ class ServingDriver:
                 log.error("a reply lacks values")
                 self._fail(peer, held.key, SUBGRAPH_FAILED)
                 return
-        self.counts["answered"] += 1
+        self.answered += 1
         self._let_go(peer, held.key)
         content = reply_bytes(*held.key, SUBGRAPH_DONE, tensors, effect.spent // 1000, above)
         peer.line.reply(held.key, content)
