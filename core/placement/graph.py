@@ -14,7 +14,7 @@ every tier, so no value of theirs ever crosses.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..ir import Block, Function, ListType, Value
@@ -31,7 +31,8 @@ class Graph:
             those of its results.
         consumers: by value's number, the operations that read it, in order; only those that move.
         results: the numbers of the function's results.
-        moves: by operation, whether it depends on an input or on something owned.
+        moves: by operation, whether it depends on an input or on something owned; fed: whether on
+            an input.
     """
 
     function: Function
@@ -44,6 +45,7 @@ class Graph:
     consumers: tuple[tuple[int, ...], ...]
     results: tuple[int, ...]
     moves: tuple[bool, ...]
+    fed: tuple[bool, ...]
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -84,12 +86,8 @@ def graph_of(function: Function, resident: Collection[int], owned: Collection[in
         producer.extend([n] * len(op.results))
     number = {v: i for i, v in enumerate(values)}
     operands = tuple(tuple(dict.fromkeys([number[v] for v in op.operands])) for op in body.ops)
-    moving = [i not in held for i in range(len(body.params))]
-    moves = []
-    for op, read in zip(body.ops, operands, strict=True):
-        flag = any(moving[v] for v in read)
-        moves.append(flag)
-        moving.extend([flag] * len(op.results))
+    moves = _reached(body, operands, set(range(len(body.params))) - held)
+    fed = _reached(body, operands, set(range(len(body.params))) - held - own)
     consumers: list[list[int]] = [[] for _ in values]
     for n, read in enumerate(operands):
         if moves[n]:
@@ -105,8 +103,21 @@ def graph_of(function: Function, resident: Collection[int], owned: Collection[in
         gives=tuple(gives),
         consumers=tuple(map(tuple, consumers)),
         results=tuple(number[r] for r in body.results),
-        moves=tuple(moves),
+        moves=moves,
+        fed=fed,
     )
+
+
+def _reached(
+    body: Block, operands: Sequence[Sequence[int]], params: Collection[int]
+) -> tuple[bool, ...]:
+    """By operation, whether it depends on one of these parameters."""
+    reached = [i in params for i in range(len(body.params))]
+    flags = []
+    for op, read in zip(body.ops, operands, strict=True):
+        flags.append(any(reached[v] for v in read))
+        reached.extend([flags[-1]] * len(op.results))
+    return tuple(flags)
 
 
 def depends(function: Function, resident: Collection[int]) -> list[bool]:

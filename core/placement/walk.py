@@ -204,10 +204,29 @@ class Walk:
                     waits[m] -= 1
                     if not waits[m]:
                         ready[labels[m]].append(m)
-            visits[-1].ops.sort()
             if len(visits) > PARTS_MAX:
                 raise CutError(f"a cut into more than {PARTS_MAX} parts", _HINT)
-        return visits
+        return self._put_off(visits)
+
+    def _put_off(self, visits: list[Visit]) -> list[Visit]:
+        """What reads only what its tier owns (an optimiser's momentum times its decay) runs when
+        its result is first read: nothing waits for it, and it need not be kept from visit to visit.
+        """
+        graph, labels = self.graph, self.cut.labels
+        at = {n: k for k, visit in enumerate(visits) for n in visit.ops}
+        wanted = {graph.producer[v] for v in self.wanted}
+        last = {visit.tier: k for k, visit in enumerate(visits)}
+        for n in reversed(range(len(labels))):
+            if not graph.moves[n] or graph.fed[n] or n in wanted:
+                continue
+            readers = [c for v in graph.gives[n] for c in graph.consumers[v]]
+            if all(labels[c] == labels[n] for c in readers):
+                at[n] = min([at[c] for c in readers], default=last[labels[n]])
+        for visit in visits:
+            visit.ops = []
+        for n in sorted(at):
+            visits[at[n]].ops.append(n)
+        return [visit for visit in visits if visit.ops or visit.extra]
 
     def _lay_out(self) -> None:
         """The visits with the passes between them, from the device and back to it."""

@@ -97,7 +97,8 @@ def moving(function: Function, resident: Iterable[int]) -> int:
 
 def training_cut(step: TrainingStep, *at: int) -> Cut:
     """The forward pass cut as `chain_cut` cuts; what is tied to it where it is; and of the way back
-    what one tier alone reads on that tier. What tells of labels that stay is on the device.
+    what one tier alone reads on that tier. Where labels stay, what tells of them is on the device,
+    with what is tied to that and all of the forward pass behind it: the head.
     """
     graph = step.graph()
     home = list(range(len(graph.moves)))
@@ -109,22 +110,25 @@ def training_cut(step: TrainingStep, *at: int) -> Cut:
 
     for a, b in step.ties:
         home[find(a)] = find(b)
-    forward = graph.producer[graph.results[0]]
-    labels, seen = [SHARED] * len(home), 0
-    groups: dict[int, int] = {}  # by group, the lowest tier that it is wanted on
-    for n, flag in enumerate(graph.moves):
-        if not flag:
-            continue
-        wanted = sum(seen >= a for a in at)
-        seen += 1
-        told = any(v in step.ceilings for v in (*graph.operands[n], *graph.gives[n]))
-        if told or n <= forward:
-            tier = DEVICE if told else wanted
-            groups[find(n)] = min(groups.get(find(n), tier), tier)
-    for n in reversed(range(len(home))):
-        if graph.moves[n]:
-            readers = [labels[c] for v in graph.gives[n] for c in graph.consumers[v]]
-            labels[n] = groups.setdefault(find(n), max(readers, default=DEVICE))
+    moves = [n for n, flag in enumerate(graph.moves) if flag]
+    told = {
+        find(n)
+        for n in moves
+        if any(v in step.ceilings for v in (*graph.operands[n], *graph.gives[n]))
+    }
+    groups = dict.fromkeys(told, DEVICE)  # by group, its tier
+    head: set[int] = set()
+    for seen, n in enumerate(moves):
+        if n > graph.producer[graph.results[0]]:
+            break
+        if find(n) in told or any(graph.producer[v] in head for v in graph.operands[n]):
+            head.add(n)
+        wanted = DEVICE if n in head else sum(seen >= a for a in at)
+        groups[find(n)] = min(groups.get(find(n), wanted), wanted)
+    labels = [SHARED] * len(home)
+    for n in reversed(moves):
+        readers = [labels[c] for v in graph.gives[n] for c in graph.consumers[v]]
+        labels[n] = groups.setdefault(find(n), max(readers, default=DEVICE))
     return Cut(tuple(labels))
 
 

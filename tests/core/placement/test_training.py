@@ -1,0 +1,219 @@
+"""Steps of training in parts: what the whole step gives, with weights that stay where they are."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from delian.core import tree
+from delian.core.api import module, value_and_grad
+from delian.core.backends import compile_function
+from delian.core.errors import DelianError
+from delian.core.ir import DType, ListType, TensorType
+from delian.core.learn.sampling import Batch, Samples
+from delian.core.learn.task import Classification
+from delian.core.nn import optim
+from delian.core.placement.cut import DEVICE, Cut, CutError
+from delian.core.placement.execute import Tiers, run
+from delian.core.placement.training import TrainingStep, step_of, step_parts
+from delian.core.verify import verify
+
+MODELS = ("lenet", "resnet20", "mobilenet", "lstm", "transformer")
+#: Relative to each result's largest: as for inference, and a gradient on top.
+FAST = 1e-4
+
+
+@module
+class Linear:
+    """The least that is a model."""
+
+    matrix: np.ndarray
+
+    def __call__(self, x: Any, weight: Any) -> Any:
+        return x @ self.matrix
+
+
+class Whole:
+    """A step, what it gives, and how its parts compare."""
+
+    def __init__(
+        self, models: ModuleType, name: str, backend: str, profile: Any, stays: bool = False
+    ) -> None:
+        self.step, self.held = models.step(name, stays)
+        self.batch = models.batch(name)
+        self.backend, self.profile = backend, profile
+        program = compile_function(self.step.function, backend, profile)
+        self.results = program(*self.held, *self.batch)
+
+    def agrees(self, cut: Cut) -> Any:
+        parts = step_parts(self.step, cut)
+        for part in parts.parts:
+            verify(part.program)
+        found = run(parts, self.held, self.batch, self.backend, self.profile)
+        for new, wanted in zip(found, self.results, strict=True):
+            if self.profile == "reproducible":
+                assert new.tobytes() == wanted.tobytes()
+            else:
+                assert np.abs(new - wanted).max() <= FAST * max(np.abs(wanted).max(), 1e-3)
+        return parts
+
+
+def forward_ops(step: TrainingStep) -> int:
+    """The operations that move, up to the loss."""
+    graph = step.graph()
+    return sum(graph.moves[: graph.producer[graph.results[0]] + 1])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_split_training_gives_the_bits_of_the_whole_step(
+    placed_models: ModuleType, name: str
+) -> None:
+    whole = Whole(placed_models, name, "reference", "reproducible")
+    count = forward_ops(whole.step)
+    parts = whole.agrees(placed_models.training_cut(whole.step, count // 3))
+    # Forward, forward and backward, backward; on either tier weights are renewed, and none travels.
+    assert [(p.tier, p.phase) for p in parts.parts] == [(0, 0), (1, 0), (0, 1)]
+    device, edge, after = parts.parts
+    assert device.updates == () and edge.updates and after.updates
+    assert sorted(edge.updates + after.updates) == list(whole.step.owned)
+    travels = {p.value for m in parts.messages for p in m.ports}
+    assert travels.isdisjoint(whole.step.owned)
+
+
+@pytest.mark.parametrize("name", ["lenet", "lstm"])
+def test_three_tiers_train_too(placed_models: ModuleType, name: str) -> None:
+    whole = Whole(placed_models, name, "reference", "reproducible")
+    count = forward_ops(whole.step)
+    parts = whole.agrees(placed_models.training_cut(whole.step, count // 3, 2 * count // 3))
+    assert [p.tier for p in parts.parts] == [0, 1, 2, 1, 0]
+
+
+@pytest.mark.parametrize("name", ["lenet", "transformer"])
+def test_labels_that_stay_make_it_u_shaped(placed_models: ModuleType, name: str) -> None:
+    whole = Whole(placed_models, name, "reference", "reproducible", stays=True)
+    count = forward_ops(whole.step)
+    parts = whole.agrees(placed_models.training_cut(whole.step, count // 3))
+    assert [p.tier for p in parts.parts] == [0, 1, 0, 1, 0]
+    up = {p.value for p in parts.crossing(0, up=True)}
+    y = len(whole.step.owned) + 1
+    assert whole.step.ceilings[y] == DEVICE and up and up.isdisjoint(whole.step.ceilings)
+    # What comes down in the first turn is the head's input, what goes up then its gradient.
+    down, back = (
+        [p.type for p in parts.crossing(0, up, turn) if p.type.rank]
+        for up, turn in ((0, 0), (1, 1))
+    )
+    assert down == back and len(down) == 1
+    free, _ = placed_models.step(name)
+    with pytest.raises(CutError, match="may go no higher than 0"):
+        step_parts(whole.step, placed_models.training_cut(free, count // 3))
+
+
+def test_native_parts_of_a_step_give_the_bits_of_the_native_whole(
+    placed_models: ModuleType,
+) -> None:
+    whole = Whole(placed_models, "lenet", "native", "reproducible")
+    whole.agrees(placed_models.training_cut(whole.step, forward_ops(whole.step) // 2))
+
+
+def test_steps_follow_one_another_and_the_loss_falls(placed_models: ModuleType) -> None:
+    step, held = placed_models.step("lenet")
+    batch = placed_models.batch("lenet")
+    parts = step_parts(step, placed_models.training_cut(step, forward_ops(step) // 2))
+    tiers, losses = Tiers(parts, "reference"), []
+    assert parts.resident == step.owned
+    for _ in range(8):
+        loss, *held = tiers(held, batch)
+        losses.append(float(loss))
+    assert losses[-1] < losses[0] / 2
+
+
+def test_what_a_loop_saves_for_the_way_back_is_a_tensor(placed_models: ModuleType) -> None:
+    step, _ = placed_models.step("lstm")
+    graph = step.graph()
+    assert any(op.name == "for" for op in step.function.body.ops)
+    assert not any(isinstance(v.type, ListType) for v in graph.values)
+
+
+def test_a_weight_its_gradient_and_its_new_value_are_tied(placed_models: ModuleType) -> None:
+    step, _ = placed_models.step("lenet")
+    graph = step.graph()
+    ops = step.function.body.ops
+    tied: dict[int, int] = {}
+    for a, b in step.ties:
+        tied[b] = tied.get(a, a)
+    kernel = 0  # of the first convolution
+    reader = graph.consumers[kernel][0]
+    renewed = graph.producer[graph.results[1 + kernel]]
+    group = {n for n in range(len(ops)) if tied.get(n, n) == tied.get(reader, reader)}
+    assert renewed in group and "conv_weight_grad" in {ops[n].name for n in group}
+    labels = list(placed_models.training_cut(step, 0).labels)
+    labels[renewed] = 0
+    with pytest.raises(CutError):
+        step_parts(step, Cut(tuple(labels)))
+
+
+@pytest.mark.parametrize("optimizer", [optim.adam(0.01), optim.sgd(0.1), optim.adamw(0.01)])
+def test_any_optimiser_takes_part(placed_models: ModuleType, optimizer: optim.Optimizer) -> None:
+    task, model, x = placed_models.task("lenet")
+    x_array, y, weight = placed_models.batch("lenet")
+    step = step_of(task, optimizer, model, x, TensorType.of(y))
+    types = step.function.param_types[step.leaves : step.leaves + step.states]
+    held = [*placed_models.step("lenet")[1][: step.leaves]]
+    held += [np.zeros(t.shape, np.float32) for t in types]
+    whole = compile_function(step.function, "reference")(*held, x_array, y, weight)
+    parts = step_parts(step, placed_models.training_cut(step, 12))
+    found = run(parts, held, [x_array, y, weight])
+    assert {p.tier for p in parts.parts} == {0, 1}
+    assert placed_models.arrays_equal(found, whole)
+
+
+def test_a_step_is_what_training_is(placed_models: ModuleType) -> None:
+    """Against the task's gradient and the optimiser, called as plain functions."""
+    task, model, _ = placed_models.task("lenet")
+    batch = placed_models.batch("lenet")
+    optimizer = optim.sgd(0.1, 0.9)
+    loss, gradient = value_and_grad(task.loss)(model, Batch(*batch))
+    change, _ = optimizer.update(gradient, optimizer.init(model), model)
+    wanted = tree.leaves(optim.apply(model, change))
+    step, held = placed_models.step("lenet")
+    found = compile_function(step.function, "reference")(*held, *batch)
+    np.testing.assert_allclose(found[0], loss, rtol=1e-5)
+    for new, expected in zip(found[1 : 1 + step.leaves], wanted, strict=True):
+        np.testing.assert_allclose(new, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_of_other_than_f32_is_refused(placed_models: ModuleType) -> None:
+    wrong = Classification("wrong", lambda key: None, Samples(2, 1.0))
+    x, y = TensorType(DType.F64, (2, 3)), TensorType(DType.I32, (2,))
+    with pytest.raises(DelianError, match="cannot be trained in parts"):
+        step_of(wrong, optim.sgd(0.1), Linear(np.ones((3, 4))), x, y)
+
+
+# All of it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("profile", ["reproducible", "fast"])
+@pytest.mark.parametrize("stays", [False, True])
+def test_training_cut_along_the_chain(
+    placed_models: ModuleType, name: str, profile: str, stays: bool
+) -> None:
+    whole = Whole(placed_models, name, "reference", profile, stays)
+    count = forward_ops(whole.step)
+    for at in np.unique(np.linspace(0, count, 40).astype(int)):
+        whole.agrees(placed_models.training_cut(whole.step, at))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("profile", ["reproducible", "fast"])
+def test_native_training_cut_along_the_chain(
+    placed_models: ModuleType, name: str, profile: str
+) -> None:
+    whole = Whole(placed_models, name, "native", profile)
+    count = forward_ops(whole.step)
+    for at in np.unique(np.linspace(0, count, 6).astype(int)):
+        whole.agrees(placed_models.training_cut(whole.step, at))
