@@ -6,6 +6,7 @@ continuous variables up(v, k), down(v, k), which minimising makes 0 or 1:
 
     x(i, k) <= x(i, k - 1)                          up(v, k) >= x(c, k) - x(p, k)
     x(p, k) <= x(c, k)  without returns             down(v, k) >= x(p, k) - x(c, k), x(p, k)
+    all(v) >= x(c, h - 1) - x(p, 0), and as much down: v crosses all hops, in a wire that suits all
     memory:   sum_i bytes(i) (x(i, t - 1) - x(i, t)) <= limit(t)
     slowest:  s >= sum_i seconds(i, t) (x(i, t - 1) - x(i, t)),   s >= sum_v seconds(v, k) up(v, k)
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from ..ir import Array
 from .price import fits, priced
-from .problem import Placement, PlacementError
+from .problem import Hop, Placement, PlacementError
 from .table import Table
 
 #: Of the cost: what cost and bound may differ by in a placement that is called optimal.
@@ -62,6 +63,18 @@ class _Rows:
             self.value.append(np.full(int(real.sum()), factor))
         self.lower.append(np.full(size, lower))
         self.upper.append(np.full(size, upper))
+        self.count += size
+
+    def grouped(
+        self, own: Array, group: Array, columns: Array, factor: float, upper: Array
+    ) -> None:
+        """A row for each of `own`: it, and factor times the columns of its group."""
+        size = len(own)
+        self.row += [self.count + np.arange(size), self.count + group]
+        self.column += [own, columns]
+        self.value += [np.ones(size), np.full(len(columns), factor)]
+        self.lower.append(np.full(size, -math.inf))
+        self.upper.append(upper)
         self.count += size
 
     def one(self, columns: Array, values: Array, upper: float) -> None:
@@ -146,8 +159,9 @@ class _Program:
         problem = table.problem
         self.table, self.hops = table, len(problem.hops)
         n, m, h = len(table.seconds), len(table.producer), self.hops
-        self.up, self.down = n * h, n * h + m * h
-        self.once = self.down + m * h
+        # A tensor's columns one way: a hop each, then all hops.
+        self.up, self.down = n * h, n * h + m * (h + 1)
+        self.once = self.down + m * (h + 1)
         self.slowest = self.once + 2 * h
         size = self.slowest + 1
         self.cost, self.low, self.high = np.zeros(size), np.zeros(size), np.ones(size)
@@ -169,22 +183,33 @@ class _Program:
         unary = np.where(table.allowed, table.unary(), 0.0)
         self.constant = float(unary[:, 0].sum())
         self.cost[: self.up] = np.diff(unary, axis=1).reshape(-1)
-        self.seconds = {}
+        self.seconds: list[tuple[Array, Array]] = []
         own = weigh.latency if table.problem.returns else 0.0
-        for start, up in ((self.up, True), (self.down, False)):
-            wire = table.rates.up_wire if up else table.rates.down_wire
+        rows = np.arange(len(table.producer))
+        for start, rates, way in ((self.up, table.up, True), (self.down, table.down, False)):
+            whole = start + rows * (h + 1) + h
             for k, hop in enumerate(table.problem.hops):
-                rows = np.arange(len(wire))
-                nbytes, encode = table.nbytes[rows, wire[:, k]], table.encode[rows, wire[:, k]]
-                taken = nbytes / (hop.up if up else hop.down) + encode
-                columns = start + rows * h + k
-                joules = nbytes * (hop.joules_per_byte * weigh.energy)
-                self.cost[columns] = taken * weigh.latency + joules + own * hop.latency_s
-                self.seconds[k, up] = columns, taken
+                columns = start + rows * (h + 1) + k
+                taken, joules = self._carried(rates.wire[:, k], hop, way)
+                taken_all, joules_all = self._carried(rates.whole, hop, way)
+                linear = taken * weigh.latency + joules * weigh.energy
+                self.cost[columns] = linear + own * hop.latency_s
+                if h > 1:
+                    both = taken_all * weigh.latency + joules_all * weigh.energy
+                    self.cost[whole] += both - linear
+                self.seconds.append(
+                    (np.concatenate([columns, whole]), np.concatenate([taken, taken_all - taken]))
+                )
         for k, hop in enumerate(table.problem.hops):
             trip = 0.0 if table.problem.returns else hop.latency_s * weigh.latency
             self.cost[[self.once + k, self.once + h + k]] = trip
         self.cost[self.slowest] = weigh.throughput
+
+    def _carried(self, wire: Array, hop: Hop, up: bool) -> tuple[Array, Array]:
+        """Seconds and joules f64[m] of each tensor on a hop, in these wires."""
+        rows = np.arange(len(wire))
+        nbytes, encode = self.table.nbytes[rows, wire], self.table.encode[rows, wire]
+        return nbytes / (hop.up if up else hop.down) + encode, nbytes * hop.joules_per_byte
 
     def _order(self) -> None:
         """What binds items: nested hops, tiers not allowed, ties, no way back."""
@@ -206,19 +231,44 @@ class _Program:
         maker = table.producer[v]
         results = np.flatnonzero(table.result & (table.producer >= 0))
         unread = np.setdiff1d(np.arange(len(table.seconds)), maker)
-        for k in range(h):
-            x = self.x(maker, k), self.x(reader, k)
-            self.rows.sums([(x[1], 1.0), (x[0], -1.0), (self.up + v * h + k, -1.0)])
-            made = maker >= 0
-            back = [(x[0][made], 1.0), (x[1][made], -1.0)]
+        made = maker >= 0
+        # From hop to hop, and the column that is 1 if a tensor crosses from the one to the other.
+        spans = [(k, k, k) for k in range(h)] + ([(0, h - 1, h)] if h > 1 else [])
+        for low, high, n in spans:
+            ends = self.x(reader, high), self.x(maker, low)
+            self._crosses(ends, self.up + v * (h + 1) + n)
+            back = self.x(maker[made], high), self.x(reader[made], low)
             if problem.returns:
-                back.append((self.down + v[made] * h + k, -1.0))
-            self.rows.sums(back)
-            home = self.x(table.producer[results], k)
-            self.rows.sums([(home, 1.0), (self.down + results * h + k, -1.0)])
+                self._crosses(back, self.down + v[made] * (h + 1) + n)
+            elif low == high:
+                self.rows.sums([(back[0], 1.0), (back[1], -1.0)])
+            home = self.x(table.producer[results], high), np.full(len(results), -1)
+            self._crosses(home, self.down + results * (h + 1) + n)
+        for k in range(h):
             for items, column in ((unread, self.once + k), (table.makes_result, self.once + h + k)):
-                ends = np.full(len(items), column)
-                self.rows.sums([(self.x(items, k), 1.0), (ends, -1.0)])
+                self._crosses(
+                    (self.x(items, k), np.full(len(items), -1)), np.full(len(items), column)
+                )
+        if h > 1:
+            self._only_all()
+
+    def _only_all(self) -> None:
+        """A tensor's column for all hops is 1 only where it crosses them: what one wire for all
+        takes on a hop may be less than its own would, if energy decides between wires.
+        """
+        table, h = self.table, self.hops
+        v, tensors = table.read_tensor, np.arange(len(table.producer))
+        readers = np.bincount(v, minlength=len(tensors))
+        up, down = (start + tensors * (h + 1) + h for start in (self.up, self.down))
+        first, last = self.x(table.producer, 0), self.x(table.producer, h - 1)
+        self.rows.sums([(up, 1.0), (first, 1.0)], upper=1.0)
+        self.rows.sums([(down, 1.0), (last, -1.0)])
+        self.rows.grouped(up, v, self.x(table.read_item, h - 1), -1.0, 0.0 * readers)
+        self.rows.grouped(down, v, self.x(table.read_item, 0), 1.0, readers + 1.0 * table.result)
+
+    def _crosses(self, ends: tuple[Array, Array], column: Array) -> None:
+        """column >= x(one end) - x(other end)."""
+        self.rows.sums([(ends[0], 1.0), (ends[1], -1.0), (column, -1.0)])
 
     def _limits(self) -> None:
         """Memory of tiers and, if the objective asks, the slowest stage."""
@@ -231,7 +281,7 @@ class _Program:
             return
         for t in range(problem.tiers):
             self._on_tier(t, np.where(table.allowed[:, t], table.seconds[:, t], 0), -1.0, 0.0)
-        for columns, taken in self.seconds.values():
+        for columns, taken in self.seconds:
             slow = np.array([self.slowest])
             self.rows.one(np.concatenate([columns, slow]), np.concatenate([taken, [-1.0]]), 0.0)
 

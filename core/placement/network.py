@@ -12,7 +12,9 @@ surgery for inference acceleration on the edge" (DADS), INFOCOM 2019):
       many read it above                a -> x(p, k), what v costs on hop k    (an input: p is t)
     work never comes back               x(p, k) -> x(c, k), infinite
     with returns: v goes down           x(p, k) -> b, what it costs;  b -> x(c, k), infinite
-    v is a result                       what an item on tier t costs takes in hops below t
+    v crosses both hops, and in the     x(c, 1) -> x(p, 0), what that costs beyond the two hops'
+      one wire that suits both best     least; likewise down          (with aux as above)
+    v is a result                       what an item on tier t costs takes in the way down
     a latency, once                     x(i, k) -> u, infinite, for items that none reads;
                                         u -> t, the latency       (likewise for makers of results)
 
@@ -111,12 +113,19 @@ def build(table: Table, allowed: Array) -> Network:
     inner = source >= 0
     for k in range(hops):
         below, above = edges.x(source, k), edges.x(reader, k)
-        edges.pays_once(v, above, below, table.rates.up[:, k], up=True)
+        edges.pays_once(v, above, below, table.up.cost[:, k], up=True)
         if problem.returns:
             back = inner & ~table.result[v]
-            edges.pays_once(v[back], below[back], above[back], table.rates.down[:, k], up=False)
+            edges.pays_once(v[back], below[back], above[back], table.down.cost[:, k], up=False)
         else:
             edges.add(below[inner], above[inner], math.inf)
+    if hops > 1:  # all of them
+        ends = edges.x(reader, hops - 1), edges.x(source, 0)
+        edges.pays_once(v, *ends, table.up.more, up=True)
+        if problem.returns:
+            back = inner & ~table.result[v]
+            ends = edges.x(source[back], hops - 1), edges.x(reader[back], 0)
+            edges.pays_once(v[back], *ends, table.down.more, up=False)
     if not problem.returns:
         last = np.setdiff1d(np.arange(len(group)), table.producer[table.read_tensor])
         for k, hop in enumerate(problem.hops):
@@ -214,7 +223,9 @@ def _unary(
     cost = np.zeros((count, table.problem.tiers))
     np.add.at(cost, group, np.where(allowed, table.unary(), math.inf))
     wanted = np.flatnonzero(table.result & (maker >= 0))
-    np.add.at(cost[:, 1:], maker[wanted], np.cumsum(table.rates.down[wanted], axis=1))
+    way_down = np.cumsum(table.down.cost[wanted], axis=1)
+    way_down[:, -1] += table.down.more[wanted]
+    np.add.at(cost[:, 1:], maker[wanted], way_down)
     may = np.isfinite(cost)
     nowhere = may.sum(axis=1) == 0
     if nowhere.any():

@@ -35,8 +35,9 @@ def priced(table: Table, labels: Sequence[int] | Array) -> Placement:
     _check(table, tier, up, down)
     at = np.arange(tiers)
     on = tier[:, None] == at
-    up_seconds, up_bytes = _carried(table, up, True)
-    down_seconds, down_bytes = _carried(table, down, False)
+    up_wire, down_wire = table.up.wires(up), table.down.wires(down)
+    up_seconds, up_bytes = _carried(table, up, up_wire, [hop.up for hop in problem.hops])
+    down_seconds, down_bytes = _carried(table, down, down_wire, [hop.down for hop in problem.hops])
     if problem.returns:
         trips = up.sum(axis=0) + down.sum(axis=0)
     else:
@@ -49,10 +50,7 @@ def priced(table: Table, labels: Sequence[int] | Array) -> Placement:
         labels=tuple(tier.tolist()),
         crossings=tuple(
             Crossing(v, k, way, int(wire[v, k]))
-            for crosses, wire, way in (
-                (up, table.rates.up_wire, True),
-                (down, table.rates.down_wire, False),
-            )
+            for crosses, wire, way in ((up, up_wire, True), (down, down_wire, False))
             for v, k in np.argwhere(crosses).tolist()
         ),
         cost=0.0,
@@ -119,12 +117,11 @@ def _check(table: Table, tier: Array, up: Array, down: Array) -> None:
         raise PlacementError(f"tensor {int(stays.argmax())} has no wire, but crosses")
 
 
-def _carried(table: Table, crosses: Array, up: bool) -> tuple[Array, Array]:
+def _carried(
+    table: Table, crosses: Array, wire: Array, bandwidth: list[float]
+) -> tuple[Array, Array]:
     """Seconds f64[h] and bytes i64[h] that each hop takes one way."""
-    hops = table.problem.hops
-    wire = table.rates.up_wire if up else table.rates.down_wire
     v, k = np.nonzero(crosses)
-    rate = np.array([hop.up if up else hop.down for hop in hops])[k]
     nbytes, encode = table.nbytes[v, wire[v, k]], table.encode[v, wire[v, k]]
-    seconds = np.bincount(k, nbytes / rate + encode, len(hops))
-    return seconds, np.bincount(k, nbytes, len(hops)).astype(np.int64)
+    seconds = np.bincount(k, nbytes / np.array(bandwidth)[k] + encode, len(bandwidth))
+    return seconds, np.bincount(k, nbytes, len(bandwidth)).astype(np.int64)

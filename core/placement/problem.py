@@ -7,7 +7,8 @@ work that runs on one tier; a tensor is what one item makes and others read.
     t(i)                      the tier of item i;  of a program input: 0
     up(v, k)                  t(producer) <= k < t(some consumer)
     down(v, k)                t(producer) > k >= t(some consumer), or v is a result: k < t(producer)
-    wire(v, k)                the one of v's wires with the least cost on that hop and direction
+    wire(v, way)              the one of v's wires with the least cost over all hops that v crosses
+                              that way: it is encoded once, and passed on as it came
 
     latency    = sum_i seconds(i, t(i)) + sum over crossings (bytes / bandwidth + wire's seconds)
                  + fixed latencies
@@ -117,7 +118,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Tensor `tensor` crosses hop `hop`, up or down, written as its wire number `wire`."""
+    """Tensor `tensor` crosses hop `hop`, up or down, written as its wire number `wire`, which is
+    the same on all hops that it crosses in that direction.
+    """
 
     tensor: int
     hop: int

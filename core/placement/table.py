@@ -15,8 +15,9 @@ import numpy as np
 from ..ir import Array
 from .problem import Hop, Item, Objective, PlacementError, Problem
 
+#: Of tiers: of four, one wire for all hops that a tensor crosses would not fit in a cut.
+TIERS_MAX = 3
 #: More than these is refused before anything is allocated for it.
-TIERS_MAX = 8
 ITEMS_MAX = 100_000
 READS_MAX = 1_000_000
 WIRES_MAX = 8
@@ -28,22 +29,29 @@ NUMBER_MAX = 1e15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """What tensor v costs the objective on hop k, up and down (f64[m,h], inf: no wire), and the
-    wire that costs it least, the earlier one of equals (i64[m,h]).
+    """What crossing one way costs the objective.
+
+    cost f64[m,h]: tensor v on hop k, in the wire that costs least there, wire i64[m,h]; inf where v
+    has none. more f64[m], from 0: what v costs beyond that sum when it crosses all hops, in the one
+    wire that costs least over all, whole i64[m].
     """
 
-    up: Array
-    down: Array
-    up_wire: Array
-    down_wire: Array
+    cost: Array
+    wire: Array
+    more: Array
+    whole: Array
+
+    def wires(self, crosses: Array) -> Array:
+        """i64[m,h]: the wire that each tensor takes where it crosses these hops, bool[m,h]."""
+        return np.where(crosses.all(axis=1)[:, None], self.whole[:, None], self.wire)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """seconds, joules f64[n,t]; memory i64[n]; allowed bool[n,t]; producer i64[m], -1: a program
     input; read_tensor, read_item i64[e]; result bool[m]; nbytes, encode f64[m,w], zeros where
-    `wired` bool[m,w] is false; ties i64[r,2], of which some are tensors' without a wire; rates: on
-    the problem's hops.
+    `wired` bool[m,w] is false; ties i64[r,2], of which some are tensors' without a wire; up, down:
+    what crossings cost.
     """
 
     problem: Problem
@@ -59,7 +67,8 @@ class Table:
     encode: Array
     wired: Array
     ties: Array
-    rates: Rates
+    up: Rates
+    down: Rates
 
     @classmethod
     def of(cls, problem: Problem) -> Table:
@@ -82,7 +91,8 @@ class Table:
             encode=encode,
             wired=wired,
             ties=_ties(problem, wired, producer, read_tensor, read_item),
-            rates=_rates(problem, nbytes, encode, wired),
+            up=_rates(problem, nbytes, encode, wired, up=True),
+            down=_rates(problem, nbytes, encode, wired, up=False),
         )
 
     def revised(
@@ -92,8 +102,9 @@ class Table:
         old = self.problem
         problem = replace(old, hops=hops or old.hops, objective=objective or old.objective)
         _check_hops(problem)
-        rates = _rates(problem, self.nbytes, self.encode, self.wired)
-        return replace(self, problem=problem, rates=rates)
+        wires = self.nbytes, self.encode, self.wired
+        up, down = (_rates(problem, *wires, up=way) for way in (True, False))
+        return replace(self, problem=problem, up=up, down=down)
 
     @property
     def makes_result(self) -> Array:
@@ -287,19 +298,16 @@ def _allowed(
     return allowed
 
 
-def _rates(problem: Problem, nbytes: Array, encode: Array, wired: Array) -> Rates:
+def _rates(problem: Problem, nbytes: Array, encode: Array, wired: Array, *, up: bool) -> Rates:
     weigh = problem.objective
     per_second, per_joule = weigh.latency + weigh.throughput, weigh.energy
-    rows, columns = np.arange(len(nbytes)), range(len(problem.hops))
-    shape = (len(nbytes), len(problem.hops))
-    costs = {way: np.zeros(shape) for way in ("up", "down")}
-    wires = {way: np.zeros(shape, np.int64) for way in ("up", "down")}
     own = weigh.latency if problem.returns else 0.0
-    for way, k in ((way, k) for way in costs for k in columns):
-        hop = problem.hops[k]
-        rate = hop.up if way == "up" else hop.down
-        cost = (nbytes / rate + encode) * per_second + nbytes * (hop.joules_per_byte * per_joule)
-        cost[~wired] = math.inf
-        wires[way][:, k] = best = cost.argmin(axis=1)
-        costs[way][:, k] = cost[rows, best] + own * hop.latency_s
-    return Rates(costs["up"], costs["down"], wires["up"], wires["down"])
+    each = np.empty((len(problem.hops), *nbytes.shape))
+    for k, hop in enumerate(problem.hops):
+        taken = nbytes / (hop.up if up else hop.down) + encode
+        spent = nbytes * (hop.joules_per_byte * per_joule)
+        each[k] = np.where(wired, taken * per_second + spent + own * hop.latency_s, math.inf)
+    cost, total = each.min(axis=2).T, each.sum(axis=0)
+    apart, together = cost.sum(axis=1), total.min(axis=1)
+    more = np.where(wired.sum(axis=1) > 0, together, 0.0) - np.where(np.isinf(apart), 0.0, apart)
+    return Rates(cost, each.argmin(axis=2).T, np.maximum(more, 0.0), total.argmin(axis=1))

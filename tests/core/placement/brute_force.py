@@ -29,7 +29,7 @@ def cost(problem: Problem, labels: tuple[int, ...]) -> float:
         return math.inf
     if any(labels[i] != labels[j] for i, j in problem.ties):
         return math.inf
-    beyond = back = 0
+    back = 0
     for tensor in problem.tensors:
         start = 0 if tensor.producer is None else labels[tensor.producer]
         ends = [labels[c] for c in tensor.consumers]
@@ -40,28 +40,29 @@ def cost(problem: Problem, labels: tuple[int, ...]) -> float:
         if tensor.result:
             ends.append(0)
             back = max(back, start)
-        for k, hop in enumerate(problem.hops):
-            rises = start <= k and any(end > k for end in ends)
-            falls = start > k and any(end <= k for end in ends)
-            if not (rises or falls):
-                continue
-            ways = [
-                (
-                    (weights.latency + weights.throughput) * taken
-                    + weights.energy * hop.joules_per_byte * wire.nbytes,
-                    number,
-                    taken,
-                    wire.nbytes,
-                )
-                for number, wire in enumerate(tensor.wires)
-                for taken in [wire.nbytes / (hop.up if rises else hop.down) + wire.seconds]
+        for rises, taken in ((True, up), (False, down)):
+            crossed = [
+                k
+                for k in range(top - 1)
+                if (rises and start <= k and any(end > k for end in ends))
+                or (not rises and start > k and any(end <= k for end in ends))
             ]
+            if not crossed:
+                continue
+            ways = []
+            for number, wire in enumerate(tensor.wires):
+                hops = [problem.hops[k] for k in crossed]
+                each = [wire.nbytes / (h.up if rises else h.down) + wire.seconds for h in hops]
+                spent = sum(h.joules_per_byte * wire.nbytes for h in hops)
+                total = (weights.latency + weights.throughput) * sum(each) + weights.energy * spent
+                ways.append((total, number, each, spent))
             if not ways:
                 return math.inf
-            _, _, taken, nbytes = min(ways)
-            (up if rises else down)[k] += taken
-            joules += hop.joules_per_byte * nbytes
-            fixed += hop.latency_s if problem.returns else 0.0
+            _, _, each, spent = min(ways)
+            for k, seconds in zip(crossed, each, strict=True):
+                taken[k] += seconds
+                fixed += problem.hops[k].latency_s if problem.returns else 0.0
+            joules += spent
     beyond = max(labels, default=0)
     if not problem.returns:
         fixed = sum(

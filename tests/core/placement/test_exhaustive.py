@@ -80,10 +80,6 @@ def test_many_graphs_over_three_tiers(brute_force) -> None:
     compare(brute_force, 3, 8, range(20_000, 20_250))
 
 
-def test_four_tiers(brute_force) -> None:
-    compare(brute_force, 4, 4, range(30_000, 30_040))
-
-
 def test_prices_of_any_labels(brute_force) -> None:
     rng = random.Random(5)
     compared = 0

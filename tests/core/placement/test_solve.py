@@ -102,6 +102,16 @@ def test_each_crossing_takes_the_wire_that_costs_it_least() -> None:
     assert solve(replace(problem, hops=(Hop(1000.0, 10.0),))).crossings[0].wire == 0
 
 
+def test_one_wire_serves_all_hops_of_a_tensor() -> None:
+    """The first hop alone would not encode, the second does: together they do."""
+    wires = (Wire("f32", 100), Wire("i8", 25, seconds=0.1))
+    items = (Item((math.inf, math.inf, 0.0)),)
+    hops = Hop(10_000.0, 1.0), Hop(10.0, 1.0)
+    found = solve(Problem(items, (Tensor(None, (0,), wires),), hops))
+    assert found.crossings == (Crossing(0, 0, True, 1), Crossing(0, 1, True, 1))
+    assert found.up_seconds == (0.1025, 2.6)
+
+
 def test_energy_may_ask_for_another_cut_than_latency() -> None:
     items = (Item((1.0, 0.5), joules=(1.0, 0.0)),)
     tensors = (Tensor(None, (0,), (Wire("f32", 100),)),)
@@ -205,6 +215,7 @@ APART = replace(GOOD, items=(Item((1.0, math.inf)), Item((math.inf, 1.0))))
         (replace(GOOD, tensors=(Tensor(0, (1,), (), ceiling=-1),)), "below tier 0"),
         (replace(GOOD, tensors=(Tensor(0, (1,), (Wire("f32", 4),) * 9),)), "9 wires"),
         (replace(GOOD, hops=()), "1 tiers"),
+        (replace(GOOD, hops=GOOD.hops * 3), "4 tiers"),
         (replace(GOOD, hops=(Hop(0.0, 1.0),)), "carries 0.0 bytes/s"),
         (replace(GOOD, hops=(Hop(math.nan, 1.0),)), "carries nan"),
         (replace(GOOD, hops=(Hop(1.0, 1.0, math.inf),)), "inf s latency"),
