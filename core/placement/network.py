@@ -129,8 +129,8 @@ def build(table: Table, allowed: Array) -> Network:
     if not problem.returns:
         last = np.setdiff1d(np.arange(len(group)), table.producer[table.read_tensor])
         for k, hop in enumerate(problem.hops):
-            for ends in (group[last], group[table.makes_result]):
-                edges.once(k, ends, hop.latency_s * problem.objective.latency)
+            for items in (group[last], group[table.makes_result]):
+                edges.once(k, items, hop.latency_s * problem.objective.latency)
     return Network(edges.graph(), group, low, high, float(base.sum()))
 
 

@@ -43,7 +43,8 @@ class Rates:
 
     def wires(self, crosses: Array) -> Array:
         """i64[m,h]: the wire that each tensor takes where it crosses these hops, bool[m,h]."""
-        return np.where(crosses.all(axis=1)[:, None], self.whole[:, None], self.wire)
+        everywhere = crosses.sum(axis=1, keepdims=True) == crosses.shape[1]
+        return np.where(everywhere, self.whole[:, None], self.wire)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

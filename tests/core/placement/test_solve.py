@@ -109,7 +109,7 @@ def test_one_wire_serves_all_hops_of_a_tensor() -> None:
     hops = Hop(10_000.0, 1.0), Hop(10.0, 1.0)
     found = solve(Problem(items, (Tensor(None, (0,), wires),), hops))
     assert found.crossings == (Crossing(0, 0, True, 1), Crossing(0, 1, True, 1))
-    assert found.up_seconds == (0.1025, 2.6)
+    assert found.up_seconds == pytest.approx((0.1025, 2.6))
 
 
 def test_energy_may_ask_for_another_cut_than_latency() -> None:
