@@ -1,4 +1,5 @@
-"""The five models that are cut, small, with their weights and a batch; and cuts along a chain.
+"""The five models that are cut, small, with their weights and a batch; cuts along a chain, and
+those that a sweep over bandwidth finds.
 
 Tests reach this module through the fixture `placed_models` (conftest.py).
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,13 @@ from delian.core.ir import DType, Function, TensorType
 from delian.core.learn.sampling import Samples
 from delian.core.learn.task import Classification
 from delian.core.nn import optim, zoo
+from delian.core.ops import PRIMITIVES
+from delian.core.placement.breakpoints import sweep
 from delian.core.placement.cut import DEVICE, SHARED, Cut
 from delian.core.placement.graph import graph_of
+from delian.core.placement.links import LinkProfile
+from delian.core.placement.profile import NodeProfile
+from delian.core.placement.programs import Model, Options, problem_of
 from delian.core.placement.training import TrainingStep, step_of
 from delian.core.runtime import run_once
 
@@ -130,6 +137,54 @@ def training_cut(step: TrainingStep, *at: int) -> Cut:
         readers = [labels[c] for v in graph.gives[n] for c in graph.consumers[v]]
         labels[n] = groups.setdefault(find(n), max(readers, default=DEVICE))
     return Cut(tuple(labels))
+
+
+#: A node of which nothing is measured: what operations take is given beside it.
+_NODE = NodeProfile(
+    name="any",
+    cpu="",
+    date="",
+    threads=1,
+    samples={},
+    element_s={},
+    bandwidth=1e9,
+    memory=None,
+    call_s=0.0,
+    argument_s=0.0,
+    encode_s={"f32": 0.0},
+)
+#: How many times as fast as the device the tiers are.
+_SPEEDS = (1, 4, 16)
+
+
+def _model(function: Function, resident: Iterable[int], options: Options) -> Model:
+    """The placement problem with 10 ns for each operation on numbers and 2 ns for each byte."""
+    device = [
+        1e-8 * PRIMITIVES[op.name].cost(op)
+        + 2e-9 * sum(v.type.nbytes for v in op.operands if isinstance(v.type, TensorType))
+        for op in function.body.ops
+    ]
+    links = [LinkProfile(1e6, 1e6, 2e-4, 0.0), LinkProfile(1e8, 1e8, 5e-4, 0.0)]
+    tiers = [[s / speed for s in device] for speed in _SPEEDS]
+    return problem_of(function, set(resident), [_NODE] * len(tiers), links, options, tiers)
+
+
+def swept_cuts(name: str) -> set[Cut]:
+    """Every cut of `infer` that is best for some bandwidth of the first link."""
+    function, weights = infer(name)
+    model = _model(function, range(len(weights)), Options())
+    return {model.cut(piece.placement) for piece in sweep(model.problem, 0, 1e3, 1e11)}
+
+
+def swept_training_cuts(name: str, stays: bool = False) -> set[Cut]:
+    """The same of a step of training."""
+    trained, _ = step(name, stays)
+    options = Options(returns=True, owned=trained.owned, ceilings=trained.ceilings)
+    model = _model(trained.function, (), options)
+    item = {op: i for i, ops in enumerate(model.groups) for op in ops}
+    ties = {(item[a], item[b]) for a, b in trained.ties if item[a] != item[b]}
+    problem = replace(model.problem, ties=tuple(sorted({*ties, *model.problem.ties})))
+    return {model.cut(piece.placement) for piece in sweep(problem, 0, 1e3, 1e11)}
 
 
 def arrays_equal(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:

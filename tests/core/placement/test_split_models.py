@@ -64,6 +64,17 @@ def test_native_parts_give_the_bits_of_the_native_whole(
     whole.agrees(placed_models.chain_cut(whole.function, whole.resident, *thirds))
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_every_cut_that_a_sweep_over_bandwidth_finds_gives_the_same_bits(
+    placed_models: ModuleType, name: str
+) -> None:
+    whole = Whole(placed_models, name, "reference", "reproducible")
+    cuts = placed_models.swept_cuts(name)
+    assert len({cut.tiers for cut in cuts}) > 1  # bandwidth makes a difference
+    for cut in cuts:
+        whole.agrees(cut)
+
+
 def test_a_narrow_wire_costs_what_it_says(placed_models: ModuleType) -> None:
     function, weights = placed_models.infer("lenet")
     x = placed_models.batch("lenet")[0]
@@ -141,6 +152,15 @@ def test_native_cuts_of_the_chain(placed_models: ModuleType, name: str, profile:
     count = placed_models.moving(whole.function, whole.resident)
     for at in np.unique(np.linspace(0, count, 24).astype(int)):
         whole.agrees(placed_models.chain_cut(whole.function, whole.resident, at))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("profile", ["reproducible", "fast"])
+def test_native_cuts_of_the_sweep(placed_models: ModuleType, name: str, profile: str) -> None:
+    whole = Whole(placed_models, name, "native", profile)
+    for cut in placed_models.swept_cuts(name):
+        whole.agrees(cut)
 
 
 @pytest.mark.slow

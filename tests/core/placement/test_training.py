@@ -110,6 +110,18 @@ def test_labels_that_stay_make_it_u_shaped(placed_models: ModuleType, name: str)
         step_parts(whole.step, placed_models.training_cut(free, count // 3))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(m, marks=pytest.mark.slow) if m == "mobilenet" else m for m in MODELS],
+)
+def test_every_cut_of_a_step_that_a_sweep_finds_gives_the_same_bits(
+    placed_models: ModuleType, name: str
+) -> None:
+    whole = Whole(placed_models, name, "reference", "reproducible")
+    for cut in placed_models.swept_training_cuts(name):
+        whole.agrees(cut)
+
+
 def test_native_parts_of_a_step_give_the_bits_of_the_native_whole(
     placed_models: ModuleType,
 ) -> None:
@@ -205,6 +217,25 @@ def test_training_cut_along_the_chain(
     count = forward_ops(whole.step)
     for at in np.unique(np.linspace(0, count, 40).astype(int)):
         whole.agrees(placed_models.training_cut(whole.step, at))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_u_shaped_cuts_of_a_sweep(placed_models: ModuleType, name: str) -> None:
+    whole = Whole(placed_models, name, "reference", "reproducible", stays=True)
+    for cut in placed_models.swept_training_cuts(name, stays=True):
+        whole.agrees(cut)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("profile", ["reproducible", "fast"])
+def test_native_training_cuts_of_the_sweep(
+    placed_models: ModuleType, name: str, profile: str
+) -> None:
+    whole = Whole(placed_models, name, "native", profile)
+    for cut in sorted(placed_models.swept_training_cuts(name), key=lambda c: c.labels)[:6]:
+        whole.agrees(cut)
 
 
 @pytest.mark.slow
