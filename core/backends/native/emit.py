@@ -49,7 +49,7 @@ _HEADERS = {
     "dense": (),
     "plain": (),
     "conv": ("gemm", "transpose", "plain", "pool"),
-    "winograd": ("conv", "gemm", "transpose", "plain", "pool"),
+    "winograd": ("conv", "dense", "gemm", "transpose", "plain", "pool"),
     "packed": ("gemm", "dense", "transpose", "pool"),
     "descent": ("gemm", "dense", "transpose", "pool"),
     "depthwise": ("plain",),

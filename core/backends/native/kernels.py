@@ -254,7 +254,7 @@ def conv(w: FunctionWriter, call: Call) -> Lines:
         args.append(w.scratch(call, "float"))
         if w.unit.tiles and winograd.fits(d):
             w.unit.need("winograd")
-            name = name.replace("dl_", "dl_wino_", 1)
+            name, args = f"dl_wino_{call.op.name}", [f"&dl_wino_side_{d['kh']}", *args]
     else:
         w.unit.plain_types.add(dtype)
     return [f"{name}({', '.join(args)});"]

@@ -116,15 +116,15 @@ DL_INLINE void dl_wino_gather(const int R, const dl_vf *u, int step, dl_vf *to, 
 /* One tile of a frame, of all channels; a place's numbers of this tile are `apart` from the next place's. */
 DL_FUNCTION void dl_wino_tile(const float *x, int64_t width, int64_t c, float *to, int64_t apart) {
   for (int64_t at = 0; at < c; at += DL_LANES) {
-    dl_vf d[36], half[36];
-    DL_UNROLL for (int i = 0; i < 6; i++) {
+    dl_vf half[36], made[6];
+    DL_ROLLED for (int i = 0; i < 6; i++) {
       dl_vf line[6];
       DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(x + (i * width + j) * c + at);
       dl_wino_input(line, 1, half + 6 * i, 1);
     }
-    DL_UNROLL for (int j = 0; j < 6; j++) {
-      dl_wino_input(half + j, 6, d + j, 6);
-      DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * apart + at, d[6 * i + j]);
+    DL_ROLLED for (int j = 0; j < 6; j++) {
+      dl_wino_input(half + j, 6, made, 1);
+      DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * apart + at, made[i]);
     }
   }
 }
@@ -132,23 +132,17 @@ DL_FUNCTION void dl_wino_tile(const float *x, int64_t width, int64_t c, float *t
 /* One tile of a frame of y. */
 DL_INLINE void dl_wino_y_tile(const int M, const float *y, int64_t width, int64_t c, float *to, int64_t apart) {
   for (int64_t at = 0; at < c; at += DL_LANES) {
-    dl_vf d[36], half[24];
-    DL_UNROLL for (int i = 0; i < M; i++) {
+    dl_vf half[24], made[6];
+    DL_ROLLED for (int i = 0; i < M; i++) {
       dl_vf line[4];
       DL_UNROLL for (int j = 0; j < M; j++) line[j] = dl_load(y + (i * width + j) * c + at);
       dl_wino_spread(M, line, 1, half + 6 * i, 1);
     }
-    DL_UNROLL for (int j = 0; j < 6; j++) {
-      dl_wino_spread(M, half + j, 6, d + j, 6);
-      DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * apart + at, d[6 * i + j]);
+    DL_ROLLED for (int j = 0; j < 6; j++) {
+      dl_wino_spread(M, half + j, 6, made, 1);
+      DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * apart + at, made[i]);
     }
   }
-}
-DL_FUNCTION void dl_wino_y_tile_4(const float *y, int64_t width, int64_t c, float *to, int64_t apart) {
-  dl_wino_y_tile(4, y, width, c, to, apart);
-}
-DL_FUNCTION void dl_wino_y_tile_2(const float *y, int64_t width, int64_t c, float *to, int64_t apart) {
-  dl_wino_y_tile(2, y, width, c, to, apart);
 }
 
 /* Pixels of one tile: of `rows` x `columns` of them there is an image. */
@@ -156,82 +150,71 @@ DL_INLINE void dl_wino_pixels(const int M, const float *p, int64_t apart, int64_
                               int64_t rows, int64_t columns) {
   for (int64_t at = 0; at < o; at += DL_LANES) {
     dl_vf half[24], made[4];
-    DL_UNROLL for (int i = 0; i < 6; i++) {
+    DL_ROLLED for (int i = 0; i < 6; i++) {
       dl_vf line[6];
       DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(p + (6 * i + j) * apart + at);
       dl_wino_output(M, line, 1, half + M * i, 1);
     }
-    DL_UNROLL for (int j = 0; j < M; j++) {
-      if (j >= columns) break;
+    DL_ROLLED for (int j = 0; j < M && j < columns; j++) {
       dl_wino_output(M, half + j, M, made, 1);
       DL_UNROLL for (int i = 0; i < M; i++)
         if (i < rows) dl_store(y + (i * width + j) * o + at, made[i]);
     }
   }
 }
-DL_FUNCTION void dl_wino_pixels_4(const float *p, int64_t apart, int64_t o, float *y, int64_t width, int64_t rows,
-                                  int64_t columns) {
-  dl_wino_pixels(4, p, apart, o, y, width, rows, columns);
-}
-DL_FUNCTION void dl_wino_pixels_2(const float *p, int64_t apart, int64_t o, float *y, int64_t width, int64_t rows,
-                                  int64_t columns) {
-  dl_wino_pixels(2, p, apart, o, y, width, rows, columns);
-}
 
-/* Where element (channel, o) of a place's matrix lies, which is in panels as a product reads it. */
-DL_INLINE int64_t dl_wino_panel(int64_t c, int64_t o, int64_t from, int64_t at) {
-  const int64_t panel = at / DL_NR * DL_NR;
-  return panel * c + from * dl_width(o - panel) + at % DL_NR;
-}
+/* Floats from one place's matrix to the next's. */
+DL_INLINE int64_t dl_wino_apart(const dl_conv *d) { return d->c * d->o + DL_PLACE_PAD; }
 
-/* The matrices of a kernel [R][R][c][o], turned about if so wished. */
+/* The matrices of a kernel [R][R][c][o], turned about if so wished, in panels as a product reads them. */
 DL_INLINE void dl_wino_matrices(const int R, int64_t c, int64_t o, const float *k, _Bool turned, float *to) {
+  const int64_t first = turned ? (R * R - 1) * c * o : 0, tap = turned ? -c * o : c * o;
   for (int64_t from = 0; from < c; from++)
     for (int64_t at = 0; at < o; at += DL_LANES) {
-      const int64_t place = dl_wino_panel(c, o, from, at);
+      const int64_t panel = at / DL_NR * DL_NR;
+      const int64_t place = panel * c + from * dl_width(o - panel) + at - panel;
+      const float *g = k + first + from * o + at;
       dl_vf half[30], made[6];
-      DL_UNROLL for (int i = 0; i < R; i++) {
+      DL_ROLLED for (int i = 0; i < R; i++) {
         dl_vf line[5];
-        DL_UNROLL for (int j = 0; j < R; j++) {
-          const int tap = turned ? R * R - 1 - (R * i + j) : R * i + j;
-          line[j] = dl_load(k + (tap * c + from) * o + at);
-        }
+        DL_UNROLL for (int j = 0; j < R; j++) line[j] = dl_load(g + (R * i + j) * tap);
         dl_wino_kernel(R, line, 1, half + 6 * i, 1);
       }
-      DL_UNROLL for (int j = 0; j < 6; j++) {
+      DL_ROLLED for (int j = 0; j < 6; j++) {
         dl_wino_kernel(R, half + j, 6, made, 1);
-        DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * c * o + place, made[i]);
+        DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * (c * o + DL_PLACE_PAD) + place, made[i]);
       }
     }
-}
-DL_FUNCTION void dl_wino_matrices_3(int64_t c, int64_t o, const float *k, _Bool turned, float *to) {
-  dl_wino_matrices(3, c, o, k, turned, to);
-}
-DL_FUNCTION void dl_wino_matrices_5(int64_t c, int64_t o, const float *k, _Bool turned, float *to) {
-  dl_wino_matrices(5, c, o, k, turned, to);
 }
 
 /* The kernel's gradient from 36 matrices [c][o]. */
 DL_INLINE void dl_wino_sums(const int R, int64_t size, const float *from, float *k) {
   for (int64_t at = 0; at < size; at += DL_LANES) {
     dl_vf half[30], made[5];
-    DL_UNROLL for (int i = 0; i < 6; i++) {
+    DL_ROLLED for (int i = 0; i < 6; i++) {
       dl_vf line[6];
-      DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(from + (6 * i + j) * size + at);
+      DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(from + (6 * i + j) * (size + DL_PLACE_PAD) + at);
       dl_wino_gather(R, line, 1, half + R * i, 1);
     }
-    DL_UNROLL for (int j = 0; j < R; j++) {
+    DL_ROLLED for (int j = 0; j < R; j++) {
       dl_wino_gather(R, half + j, R, made, 1);
       DL_UNROLL for (int i = 0; i < R; i++) dl_store(k + (R * i + j) * size + at, made[i]);
     }
   }
 }
-DL_FUNCTION void dl_wino_sums_3(int64_t size, const float *from, float *k) { dl_wino_sums(3, size, from, k); }
-DL_FUNCTION void dl_wino_sums_5(int64_t size, const float *from, float *k) { dl_wino_sums(5, size, from, k); }
+
+/* Functions for each side of a kernel, R, with tiles of M x M pixels; what a program does not use, compilers leave out. */
+typedef struct {
+  void (*y_tile)(const float *, int64_t, int64_t, float *, int64_t);
+  void (*pixels)(const float *, int64_t, int64_t, float *, int64_t, int64_t, int64_t);
+  void (*matrices)(int64_t, int64_t, const float *, _Bool, float *);
+  void (*sums)(int64_t, const float *, float *);
+} dl_wino_side;
 
 /* What the chunks share. */
 typedef struct {
   const dl_conv *d;
+  const dl_wino_side *side;
   dl_tiling tiling;
   const float *x, *matrices;
   float *y;
@@ -265,6 +248,19 @@ DL_FUNCTION void dl_wino_strip(const dl_conv *d, const dl_tiling *a, dl_strip s,
       dl_wino_tile(frame + (i * width + j) * a->m * d->c, width, d->c, to, apart);
 }
 
+/* A place's product, C = A B or C += A B; columns of B in panels, the last may be of one vector. */
+DL_FUNCTION void dl_wino_product(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                                 const float *b, _Bool packed, float *c, _Bool add) {
+  const int64_t panels = n / DL_NR, edge = panels * DL_NR;
+  const dl_steps into = {k, am, ak, packed ? DL_NR : n, packed ? k * DL_NR : DL_NR, 0, n, add};
+  const dl_steps last = {k, am, ak, packed ? DL_LANES : n, 0, 0, n, add};
+  for (int64_t rows; m > 0; m -= rows, a += rows * am, c += rows * n) {
+    rows = dl_even_rows(m, DL_MR);
+    dl_evens[rows - 1][1](&into, a, b, panels, c);
+    if (edge < n) dl_evens[rows - 1][0](&last, a, b + panels * into.b_jump, 1, c + edge);
+  }
+}
+
 /* A block of tiles to its pixels. */
 DL_FUNCTION void dl_wino_block(void *context, int64_t block, void *scratch) {
   const dl_wino *w = (const dl_wino *)context;
@@ -280,20 +276,16 @@ DL_FUNCTION void dl_wino_block(void *context, int64_t block, void *scratch) {
     dl_wino_strip(d, a, s, w->x, frame, from + tiles * d->c, apart);
     tiles += s.rows * a->across;
   }
-  for (int64_t p = 0; p < DL_PLACES; p++) {
-    const dl_rows rows = {from + p * apart, tiles, 0, d->c, 1, d->c, 0, 1};
-    dl_product_packed(0, tiles, d->o, &rows, w->matrices + p * d->c * d->o, to + p * apart_to, 0);
-  }
+  for (int64_t p = 0; p < DL_PLACES; p++)
+    dl_wino_product(tiles, d->o, d->c, from + p * apart, d->c, 1, w->matrices + p * dl_wino_apart(d), 1,
+                    to + p * apart_to, 0);
   const float *made = to;
   for (int64_t q = first; q < last; q++) {
     const dl_strip s = dl_strip_of(a, q);
     for (int64_t i = s.row; i < s.row + s.rows; i++)
       for (int64_t j = 0; j < a->across; j++, made += d->o) {
         float *y = w->y + ((s.image * d->oh + i * a->m) * d->ow + j * a->m) * d->o;
-        if (a->m == 4)
-          dl_wino_pixels_4(made, apart_to, d->o, y, d->ow, d->oh - i * 4, d->ow - j * 4);
-        else
-          dl_wino_pixels_2(made, apart_to, d->o, y, d->ow, d->oh - i * 2, d->ow - j * 2);
+        w->side->pixels(made, apart_to, d->o, y, d->ow, d->oh - i * a->m, d->ow - j * a->m);
       }
   }
 }
@@ -303,8 +295,9 @@ DL_INLINE int64_t dl_wino_block_floats(const dl_conv *d, const dl_tiling *a) {
   return DL_PLACES * (a->tiles * (d->c + d->o) + 2 * DL_PLACE_PAD) + dl_wino_frame(d, a);
 }
 
-DL_FUNCTION void dl_wino_blocks(const dl_conv *d, const float *x, const float *matrices, float *y, float *scratch) {
-  dl_wino work = {d, dl_tiling_of(d), x, matrices, y};
+DL_FUNCTION void dl_wino_blocks(const dl_wino_side *side, const dl_conv *d, const float *x, const float *matrices,
+                                float *y, float *scratch) {
+  dl_wino work = {d, side, dl_tiling_of(d), x, matrices, y};
   if (d->n * dl_conv_cost(d) >= DL_PARALLEL_WORK)
     dl_parallel(work.tiling.blocks, dl_wino_block, &work, scratch, 4 * dl_wino_block_floats(d, &work.tiling));
   else
@@ -312,22 +305,23 @@ DL_FUNCTION void dl_wino_blocks(const dl_conv *d, const float *x, const float *m
 }
 
 /* scratch: 36 matrices, then that of a block */
-DL_FUNCTION void dl_wino_conv_f32(const dl_conv *d, const float *x, const float *k, float *y, float *scratch) {
-  (d->kh == 3 ? dl_wino_matrices_3 : dl_wino_matrices_5)(d->c, d->o, k, 0, scratch);
-  dl_wino_blocks(d, x, scratch, y, scratch + DL_PLACES * d->c * d->o);
+DL_FUNCTION void dl_wino_conv(const dl_wino_side *side, const dl_conv *d, const float *x, const float *k, float *y,
+                              float *scratch) {
+  side->matrices(d->c, d->o, k, 0, scratch);
+  dl_wino_blocks(side, d, x, scratch, y, scratch + DL_PLACES * dl_wino_apart(d));
 }
 
 /* scratch: 36 matrices, then the kernel with its channels exchanged, or that of a block */
-DL_FUNCTION void dl_wino_conv_input_grad_f32(const dl_conv *d, const float *y, const float *k, float *x,
-                                             float *scratch) {
+DL_FUNCTION void dl_wino_conv_input_grad(const dl_wino_side *side, const dl_conv *d, const float *y, const float *k,
+                                         float *x, float *scratch) {
   const int64_t size = d->c * d->o, edge = d->kh - 1;
-  const dl_conv back = {d->n,      d->oh, d->ow, d->o, d->kh,         d->kw,          d->c, d->h, d->w, 1, 1,
-                        edge - d->top, edge - d->left};
-  float *exchanged = scratch + DL_PLACES * size;
+  const dl_conv back = {d->n, d->oh, d->ow, d->o, d->kh, d->kw,         d->c,
+                        d->h, d->w,  1,     1,    edge - d->top, edge - d->left};
+  float *exchanged = scratch + DL_PLACES * dl_wino_apart(d);
   for (int64_t t = 0; t < d->kh * d->kw; t++)
     dl_transpose_f32(d->c, d->o, k + t * size, d->o, exchanged + t * size, d->c);
-  (d->kh == 3 ? dl_wino_matrices_3 : dl_wino_matrices_5)(d->o, d->c, exchanged, 1, scratch);
-  dl_wino_blocks(&back, y, scratch, x, exchanged);
+  side->matrices(d->o, d->c, exchanged, 1, scratch);
+  dl_wino_blocks(side, &back, y, scratch, x, exchanged);
 }
 
 /* Tiles of x and of y of one strip of a block. */
@@ -347,27 +341,22 @@ DL_FUNCTION void dl_wino_both_strips(void *context, int64_t number, void *scratc
   float *to = w->tiles_y + tiles * d->o;
   for (int64_t i = 0; i < s.rows; i++)
     for (int64_t j = 0; j < a->across; j++, to += d->o)
-      (a->m == 4 ? dl_wino_y_tile_4 : dl_wino_y_tile_2)(frame + (i * width + j) * a->m * d->o, width, d->o, to,
-                                                        w->apart_y);
+      w->side->y_tile(frame + (i * width + j) * a->m * d->o, width, d->o, to, w->apart_y);
 }
 
 /* A place's sums over the tiles of a block. */
 DL_FUNCTION void dl_wino_place(void *context, int64_t p, void *scratch) {
   const dl_wino *w = (const dl_wino *)context;
   const dl_conv *d = w->d;
-  const dl_rows rows = {w->tiles_x + p * w->apart_x, d->c, 0, 1, 1, w->tiles, 0, d->c};
-  const dl_target to = {w->sums + p * d->c * d->o, d->o, 0, 0, 0, 1.0f};
   (void)scratch;
-  for (int64_t n0 = 0; n0 < d->o; n0 += DL_NR)
-    dl_panel(0, d->c, &rows, w->tiles_y + p * w->apart_y + n0, d->o, n0, d->o - n0 < DL_NR ? d->o - n0 : DL_NR, &to,
-             w->first > 0);
+  dl_wino_product(d->c, d->o, w->tiles, w->tiles_x + p * w->apart_x, 1, d->c, w->tiles_y + p * w->apart_y, 0,
+                  w->sums + p * dl_wino_apart(d), w->first > 0);
 }
 
 /* scratch: 36 matrices, tiles of x, tiles of y, a frame */
-DL_FUNCTION void dl_wino_conv_weight_grad_f32(const dl_conv *d, const float *x, const float *y, float *k,
-                                              float *scratch) {
-  const int64_t size = d->c * d->o;
-  dl_wino work = {d, dl_tiling_of(d), x, y, 0};
+DL_FUNCTION void dl_wino_conv_weight_grad(const dl_wino_side *side, const dl_conv *d, const float *x, const float *y,
+                                          float *k, float *scratch) {
+  dl_wino work = {d, side, dl_tiling_of(d), x, y, 0};
   const dl_tiling *a = &work.tiling;
   const int64_t all = d->n * a->strips, wide = d->c > d->o ? d->c : d->o;
   const int64_t frame = (a->m * a->rows + d->kh - 1) * (a->m * a->across + d->kh - 1) * wide;
@@ -375,7 +364,7 @@ DL_FUNCTION void dl_wino_conv_weight_grad_f32(const dl_conv *d, const float *x, 
   work.apart_x = a->tiles * d->c + DL_PLACE_PAD;
   work.apart_y = a->tiles * d->o + DL_PLACE_PAD;
   work.sums = scratch;
-  work.tiles_x = scratch + DL_PLACES * size;
+  work.tiles_x = scratch + DL_PLACES * dl_wino_apart(d);
   work.tiles_y = work.tiles_x + DL_PLACES * work.apart_x;
   float *frames = work.tiles_y + DL_PLACES * work.apart_y;
   for (int64_t first = 0; first < all; first += a->together) {
@@ -391,5 +380,22 @@ DL_FUNCTION void dl_wino_conv_weight_grad_f32(const dl_conv *d, const float *x, 
       for (int64_t p = 0; p < DL_PLACES; p++) dl_wino_place(&work, p, 0);
     }
   }
-  (d->kh == 3 ? dl_wino_sums_3 : dl_wino_sums_5)(size, scratch, k);
+  side->sums(d->c * d->o, scratch, k);
 }
+
+#define DL_WINO(R, M)                                                                                                \
+  DL_FUNCTION void dl_wino_y_tile_##R(const float *y, int64_t width, int64_t c, float *to, int64_t apart) {          \
+    dl_wino_y_tile(M, y, width, c, to, apart);                                                                       \
+  }                                                                                                                  \
+  DL_FUNCTION void dl_wino_pixels_##R(const float *p, int64_t apart, int64_t o, float *y, int64_t width,             \
+                                      int64_t rows, int64_t columns) {                                               \
+    dl_wino_pixels(M, p, apart, o, y, width, rows, columns);                                                         \
+  }                                                                                                                  \
+  DL_FUNCTION void dl_wino_matrices_##R(int64_t c, int64_t o, const float *k, _Bool turned, float *to) {             \
+    dl_wino_matrices(R, c, o, k, turned, to);                                                                        \
+  }                                                                                                                  \
+  DL_FUNCTION void dl_wino_sums_##R(int64_t size, const float *from, float *k) { dl_wino_sums(R, size, from, k); }   \
+  static const dl_wino_side dl_wino_side_##R __attribute__((unused)) = {dl_wino_y_tile_##R, dl_wino_pixels_##R,      \
+                                                                        dl_wino_matrices_##R, dl_wino_sums_##R};
+DL_WINO(3, 4)
+DL_WINO(5, 2)

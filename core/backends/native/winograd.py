@@ -36,7 +36,7 @@ def fits(d: Mapping[str, int]) -> bool:
 
 def scratch_floats(name: str, d: Mapping[str, int]) -> int:
     """Floats that a convolution, or a gradient of it, works in."""
-    matrices = _PLACES * d["c"] * d["o"]
+    matrices = _PLACES * (d["c"] * d["o"] + _PAD)
     if name == "conv":
         return matrices + _block(d)
     if name == "conv_input_grad":
