@@ -10,6 +10,7 @@
  */
 
 #define DL_GROUPS ((DL_MR + 2) / 3)
+#define DL_PAGE 1024 /* numbers */
 /* Keeps a pointer that is stepped from being replaced by several of its sums. */
 #ifdef DL_PORTABLE
 #define DL_STEPPED(p) ((void)0)
@@ -94,9 +95,9 @@ static dl_even_function *const dl_evens[DL_MR][2] __attribute__((unused)) = {
 #endif
 };
 
-/* The rows of the next block: they are split evenly (5 + 5, not 6 + 4). */
-DL_INLINE int dl_even_rows(int64_t left) {
-  const int64_t blocks = (left + DL_MR - 1) / DL_MR;
+/* The rows of the next block, at most so many: they are split evenly (5 + 5, not 6 + 4). */
+DL_INLINE int dl_even_rows(int64_t left, int64_t most) {
+  const int64_t blocks = (left + most - 1) / most;
   return (int)((left + blocks - 1) / blocks);
 }
 
@@ -153,6 +154,8 @@ DL_FUNCTION void dl_gemm_rows(const dl_gemm *g, int64_t k0, int64_t k, int64_t m
   const dl_steps aside = {k, g->am, g->ak, b_step, b_jump, packed ? 0 : DL_NR, DL_NR, 0};
   int64_t group = (n1 - n0) / DL_NR;
   if (m1 - m0 > DL_MR && group > DL_L1_FLOATS / (k * DL_NR + 1)) group = DL_L1_FLOATS / (k * DL_NR + 1) + 1;
+  /* Rows of A that lie a page apart share the few places that the first cache has for them. */
+  const int64_t most = m1 - m0 > DL_MR && g->am % DL_PAGE == 0 ? DL_POINTERS : DL_MR;
   float DL_ALIGN made[DL_MR * DL_NR];
   while (n0 < n1) {
     const int64_t left = (n1 - n0) / DL_NR, panels = left < group ? left : group;
@@ -160,7 +163,7 @@ DL_FUNCTION void dl_gemm_rows(const dl_gemm *g, int64_t k0, int64_t k, int64_t m
     const int64_t edge = n0 + panels * DL_NR, rest = panels < left ? 0 : n1 - edge;
     int rows;
     for (int64_t m = m0; m < m1; m += rows) {
-      rows = dl_even_rows(m1 - m);
+      rows = dl_even_rows(m1 - m, most);
       const float *a = g->a + m * g->am + k0 * g->ak;
       dl_even_function *const *tile = dl_evens[rows - 1];
       if (!c->after) {
@@ -229,7 +232,7 @@ DL_FUNCTION void dl_gemm_thin(const dl_gemm *g, int64_t m0, int64_t m1, int64_t 
   (void)n0, (void)n1, (void)scratch;
   int rows;
   for (; m0 < m1; m0 += rows) {
-    rows = dl_even_rows(m1 - m0);
+    rows = dl_even_rows(m1 - m0, DL_MR);
     dl_gemm_rows(g, 0, g->k, m0, m0 + rows, g->panels, DL_NR, g->k * DL_NR, 1, 0, g->n);
   }
 }
@@ -243,7 +246,7 @@ DL_FUNCTION void dl_gemm_turned(const dl_gemm *g, int64_t m0, int64_t m1, int64_
   int rows;
   (void)scratch;
   for (; n0 < n1; n0 += rows) {
-    rows = dl_even_rows(n1 - n0);
+    rows = dl_even_rows(n1 - n0, DL_MR);
     const float *panel = g->panels;
     for (int64_t at = m0; at < m1; at += DL_NR) {
       const int64_t count = m1 - at < DL_NR ? m1 - at : DL_NR, width = dl_width(count);
