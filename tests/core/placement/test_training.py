@@ -17,6 +17,7 @@ from delian.core.learn.task import Classification
 from delian.core.nn import optim
 from delian.core.placement.cut import DEVICE, Cut, CutError
 from delian.core.placement.execute import Tiers, run
+from delian.core.placement.lanes import lanes
 from delian.core.placement.training import TrainingStep, step_of, step_parts
 from delian.core.verify import verify
 
@@ -139,6 +140,35 @@ def test_steps_follow_one_another_and_the_loss_falls(placed_models: ModuleType) 
         loss, *held = tiers(held, batch)
         losses.append(float(loss))
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_an_edge_trains_for_several_devices_in_one_call(
+    placed_models: ModuleType, copied: bool
+) -> None:
+    """Each lane's new weights are those of its device alone, from weights that all share or from
+    its own copy; their mean is the step of the mean gradient.
+    """
+    step, held = placed_models.step("lenet")
+    cut = placed_models.training_cut(step, forward_ops(step) // 3)
+    _, edge, _ = step_parts(step, cut).parts
+    own = [held[i] for i in edge.resident]
+    rng = np.random.default_rng(0)
+    weights = [np.stack([w, w + np.float32(0.125), w]) if copied else w for w in own]
+    inputs = []
+    for port in edge.inputs:
+        shape = (3, *port.type.shape)
+        whole_numbers = port.type.dtype.is_int
+        drawn = rng.integers(0, 10, shape) if whole_numbers else rng.uniform(0.5, 1, shape)
+        inputs.append(drawn.astype(port.type.dtype.numpy))
+    many = lanes(edge, 3, copied=edge.resident if copied else ())
+    verify(many.program)
+    run_many = compile_function(many.program, "reference", "reproducible")
+    run_one = compile_function(edge.program, "reference", "reproducible")
+    found = run_many(*weights, *inputs)
+    for k in range(3):
+        alone = run_one(*(w[k] if copied else w for w in weights), *(x[k] for x in inputs))
+        assert placed_models.arrays_equal([f[k] for f in found], alone)
 
 
 def test_what_a_loop_saves_for_the_way_back_is_a_tensor(placed_models: ModuleType) -> None:
