@@ -10,6 +10,7 @@ its turn comes, so a switch holds for all that wait, and none that is under way 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,7 +51,9 @@ class Asker:
     """`handle(event, now) -> effects`.
 
     courses: the plan's cuts, as this tier sees them. local: what the device runs alone; where none
-    of the courses asks nobody, the whole program is added as one. nominal: the link as the plan
+    of the courses asks nobody, the whole program is added as one. A device that cannot run it
+    (infinite) keeps requests in line until the tier above is there, or refuses them at their
+    deadline. nominal: the link as the plan
     takes it; beyond: the links further up.
     """
 
@@ -93,7 +96,7 @@ class Asker:
         effects += self._tier.desk.look(now)
         effects += self._choose()
         effects += self._admit()
-        return effects + self._tier.settle(now)
+        return effects + self._tier.settle(now, self._next_at())
 
     def _take(self, event: Requested) -> list[Effect]:
         """Puts a request into the line."""
@@ -106,7 +109,10 @@ class Asker:
         """Looks at the cut in use, which may have to change."""
         now, upper = self.now, self.upper
         links, above = upper.links(now), upper.factor(now)
-        here, throughput = self._tier.bench.ratio, self._settings.choice.throughput
+        here = self._tier.bench.ratio
+        # Where requests pile up, how many are answered matters more than how soon one is (light and
+        # heavy load of Hu et al., INFOCOM 2019).
+        throughput = self._settings.choice.throughput or len(self._line) > self._settings.under_way
 
         def seconds(course: Course) -> float:
             return predicted_s(course, links, here, above, throughput)
@@ -128,6 +134,10 @@ class Asker:
         """Begins what waits in line, as far as there is room, and what has no time left to wait."""
         desk = self._tier.desk
         effects: list[Effect] = []
+        if self._chooser.current.seconds[0] == math.inf:  # nobody to ask, and it cannot be run here
+            while self._line and self._line[0].deadline < self.now:
+                effects.append(Refuse(self._line.popleft().ticket, Failure.LATE))
+            return effects
         while self._line and (len(desk) < self._settings.under_way or self._urgent(self._line[0])):
             event = self._line.popleft()
             effects += desk.begin(event.ticket, event.deadline, self._chooser.current, self.now)
@@ -137,6 +147,15 @@ class Asker:
         """Whether a request must begin now to be ready in time, and can be."""
         local = self._tier.desk.local_s(event.deadline, self.now)
         return self.now + local * SECOND <= event.deadline <= self.now + MARGIN * local * SECOND
+
+    def _next_at(self) -> int | None:
+        """When the first in line has no time left to wait."""
+        if not self._line:
+            return None
+        deadline = self._line[0].deadline
+        local = self._tier.desk.local_s(deadline, self.now)
+        at = deadline + 1 if local == math.inf else deadline - round(MARGIN * local * SECOND)
+        return at if at > self.now else None
 
     # ------------------------------------------------ what the desk says
 

@@ -18,7 +18,7 @@ from ..ports import SECOND
 from .ports import Run, Work
 
 #: How much of a new measurement goes into the ratio of measured to predicted seconds.
-LEARN = 0.2
+LEARN = 0.1
 RATIO_MIN, RATIO_MAX = 0.05, 50.0
 
 

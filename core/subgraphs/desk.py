@@ -265,8 +265,7 @@ class Desk:
         estimator = upper.estimator
         estimator.sent(course.legs[0].up, self.now)
         request.target = estimator.taken + estimator.waiting
-        time = max(1, request.deadline - self.now)
-        self._effects.append(SendRequest(request.ticket, course.cut, time))
+        self._effects.append(SendRequest(request.ticket, course.cut, self._of_use(request)))
 
     def _take(self, request: Request) -> None:
         """The reply is here: it is the answer, or the last part needs it."""
@@ -362,10 +361,24 @@ class Desk:
             return True
         fallback = self._seconds(choice[1], request)
         reply = round(remaining * SECOND)
-        if reply > SOONER * fallback + PATIENCE_NS:
+        # The smaller program's answers are worse: only a deadline makes it begin.
+        if choice[0] is not Work.SMALLER and reply > SOONER * fallback + PATIENCE_NS:
             return True
         must_begin = self.now + round(MARGIN * fallback) >= request.deadline
         return must_begin and reply > fallback and self.now + MARGIN * reply > request.deadline
+
+    def _of_use(self, request: Request) -> int:
+        """Ns for which a reply is of use: until the deadline; and where a late answer is still one,
+        as long as it may well take, and as long as nothing here would be sooner.
+        """
+        time = request.deadline - self.now
+        if self._late:
+            choice = self._fallback(request)
+            here = 0 if choice is None else self._seconds(choice[1], request)
+            reply = self._remaining_s(request)
+            if reply < math.inf:
+                time = max(time, here, round(PATIENCE * reply * SECOND) + PATIENCE_NS)
+        return max(1, time)
 
     def _remaining_s(self, request: Request) -> float:
         """Predicted seconds until the reply; infinite: it is overdue, or nobody is there."""

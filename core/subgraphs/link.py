@@ -26,7 +26,7 @@ from ..ports import SECOND
 from .ports import Link, Taken
 
 FORGET_S = 0.25
-FORGET_BYTES = 64 * 1024
+FORGET_BYTES = 32 * 1024
 #: What acknowledgements come for at least, unless less waits.
 CHUNK_BYTES = 16 * 1024
 #: Shorter stretches are joined before they count: clocks and schedulers are not finer.
@@ -41,8 +41,10 @@ ROUND_TRIPS = 5
 SHARE_OF_ROUND_TRIP_MIN = 0.25
 #: No link is believed to be slower: times stay finite.
 RATE_MIN = 16.0
-#: How much more a probe must show to be followed by the next one at once.
+#: So many times what was believed is worth a probe at once.
 STEEP = 1.5
+#: Of what was believed, when a probe shows that it is far too little.
+KEPT_WHEN_FASTER = 0.3
 
 
 class _Rate:
@@ -56,9 +58,10 @@ class _Rate:
         self._seconds = FORGET_S / 10
         self.sampled_at: int | None = None
 
-    def add(self, nbytes: float, seconds: float, now: int) -> None:
+    def add(self, nbytes: float, seconds: float, now: int, kept: float = 1.0) -> None:
+        """kept: of what was believed, at most."""
         seconds = max(seconds, 1e-6)
-        kept = math.exp(-(seconds / FORGET_S + nbytes / FORGET_BYTES))
+        kept = min(kept, math.exp(-(seconds / FORGET_S + nbytes / FORGET_BYTES)))
         self._bytes = self._bytes * kept + nbytes
         self._seconds = self._seconds * kept + seconds
         self.sampled_at = now
@@ -103,8 +106,15 @@ class Estimator:
         """So much less waits."""
         self.waiting = max(0, self.waiting - nbytes)
 
-    def take(self, event: Taken, now: int) -> None:
-        """Something was acknowledged."""
+    def take(self, event: Taken, now: int) -> bool:
+        """Something was acknowledged; whether the link is so much faster than was believed that a
+        probe should follow.
+        """
+        believed = self._up.value()
+        self._take(event, now)
+        return self._up.value() > STEEP * believed
+
+    def _take(self, event: Taken, now: int) -> None:
         if event.taken < self.taken or event.waiting < 0:
             return  # out of order: a later one has said more
         first = self._mark is None
@@ -159,8 +169,11 @@ class Estimator:
         self.heard_at = now
         seconds -= 2 * self.latency_s()
         # Faster than can be seen beside the round trip: at least four times the padding's worth.
-        self._up.add(nbytes, max(seconds, PROBE_S / 4 * nbytes / self.padding()), now)
-        return self._up.value() > STEEP * believed
+        seconds = max(seconds, PROBE_S / 4 * nbytes / self.padding())
+        # A slow answer may have many reasons, a fast one only one.
+        faster = nbytes / seconds > STEEP * believed
+        self._up.add(nbytes, seconds, now, kept=KEPT_WHEN_FASTER if faster else 1.0)
+        return faster
 
     # ------------------------------------------------ what is believed
 

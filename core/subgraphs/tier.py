@@ -41,7 +41,7 @@ class TierRunner:
         bench: Bench | None = None,
     ) -> None:
         self.upper = upper
-        self.bench = bench or Bench()
+        self.bench = Bench() if bench is None else bench
         self.desk = Desk(self.bench, upper, local, done, refuse, late)
         self._timer: int | None = None
 
@@ -60,7 +60,7 @@ class TierRunner:
     def _from_above(self, upper: Upper, event: Event, now: int) -> list[Effect]:
         match event:
             case Taken():
-                upper.taken(event, now)
+                return upper.taken(event, now)
             case ReplyArriving(ticket, done, _):
                 upper.estimator.arriving(ticket, done, now)
             case ReplyReceived():
@@ -93,10 +93,10 @@ class TierRunner:
             upper.overloaded(now)
         return self.desk.failed(ticket, now)
 
-    def settle(self, now: int) -> list[Effect]:
-        """What begins now, and when time is to be told next."""
+    def settle(self, now: int, wanted: int | None = None) -> list[Effect]:
+        """What begins now, and when time is to be told next: at `wanted` at the latest."""
         effects: list[Effect] = list(self.bench.start(now))
-        times = [self.desk.next_at(now), self.bench.next_at()]
+        times = [wanted, self.desk.next_at(now), self.bench.next_at()]
         if self.upper is not None:
             times.append(self.upper.next_at())
         known = [t for t in times if t is not None]

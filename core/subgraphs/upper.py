@@ -198,21 +198,28 @@ class Upper:
 
     # ------------------------------------------------ time
 
-    def taken(self, event: Taken, now: int) -> None:
-        """Something was acknowledged."""
-        if self.present:
-            self.estimator.take(event, now)
-            self.suspect = False
+    def taken(self, event: Taken, now: int) -> list[Effect]:
+        """Something was acknowledged; a probe, where that was a surprise."""
+        if not self.present:
+            return []
+        self.suspect = False
+        follow = self.estimator.take(event, now) and self._probe is None
+        if not follow or self.estimator.waiting:
+            return []
+        return [self._send_probe(self.estimator.padding(), now)]
 
     def probed(self, event: ProbeAnswered, now: int) -> list[Effect]:
         """A probe was answered; the next one, where it should follow at once."""
         if not self.present:
             return []
+        stuck = self.suspect
         self._heard(event.above, now)
         probing = self._probe
         if probing is None or probing.number != event.probe:
             return []  # the answer to one that was given up
         self._probe = None
+        if stuck:  # how long it was held up says nothing of the link as it is now
+            return [self._send_probe(TINY_BYTES, now)]
         seconds = (now - probing.sent_at) / SECOND
         estimator = self.estimator
         if probing.nbytes <= TINY_BYTES:

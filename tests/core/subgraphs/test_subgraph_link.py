@@ -1,0 +1,177 @@
+"""What is believed of a link, and which cut is chosen for it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from delian.core.ports import MS, SECOND
+from delian.core.subgraphs.choice import ChoiceSettings, Chooser, predicted_s
+from delian.core.subgraphs.link import Estimator
+from delian.core.subgraphs.ports import Course, Leg, Link, Taken
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def stream(estimator, rate, seconds, now=0, chunk=16_000, waiting=10**9):
+    """A busy link of `rate` bytes a second, acknowledged chunk by chunk."""
+    estimator.sent(waiting, now)
+    taken, end = estimator.taken, now + round(seconds * SECOND)
+    while now < end:
+        now += round(chunk / rate * SECOND)
+        taken += chunk
+        estimator.take(Taken(taken, waiting, now), now)
+    return now
+
+
+def test_the_bandwidth_of_a_busy_link_is_found_and_followed_down_and_up():
+    estimator = Estimator(Link(1e6, 1e6, 0.01))
+    now = stream(estimator, 2e6, 1.0)
+    assert estimator.link(now).up == pytest.approx(2e6, rel=0.02)
+    now = stream(estimator, 2e5, 1.0, now)
+    assert estimator.link(now).up == pytest.approx(2e5, rel=0.1)
+    now = stream(estimator, 2e6, 0.2, now)
+    assert estimator.link(now).up == pytest.approx(2e6, rel=0.1)
+
+
+def test_silence_on_a_busy_link_bounds_what_it_can_be():
+    estimator = Estimator(Link(1e6, 1e6, 0.0))
+    now = stream(estimator, 1e6, 0.5)
+    assert estimator.link(now + 10 * MS).up == pytest.approx(1e6, rel=0.05)
+    assert estimator.link(now + 164 * MS).up == pytest.approx(1e5, rel=0.01)
+
+
+def test_silence_on_an_idle_link_says_nothing():
+    estimator = Estimator(Link(1e6, 1e6, 0.0))
+    estimator.sent(1000, 0)
+    estimator.take(Taken(1000, 0, MS), MS)
+    assert estimator.link(3600 * SECOND).up == pytest.approx(1e6)
+
+
+def test_acknowledgements_out_of_order_are_ignored():
+    estimator = Estimator(Link(1e6, 1e6, 0.0))
+    stream(estimator, 1e6, 0.2)
+    before = (estimator.taken, estimator.waiting)
+    estimator.take(Taken(16_000, 5, 0), SECOND)
+    assert (estimator.taken, estimator.waiting) == before
+
+
+def test_round_trips_are_a_median():
+    estimator = Estimator(Link(1e6, 1e6, 0.05))
+    assert estimator.latency_s() == 0.05
+    for seconds in (0.01, 0.01, 5.0, 0.012, 0.011):
+        estimator.round_trip(seconds, 0)
+    assert estimator.latency_s() == pytest.approx(0.0055)
+
+
+def test_probes_find_a_link_ten_times_as_fast_in_a_few_round_trips():
+    estimator, rate, round_trip = Estimator(Link(1e5, 1e5, 0.01)), 1e6, 0.02
+    estimator.round_trip(round_trip, 0)
+    probes = 1
+    while estimator.padded(n := estimator.padding(), round_trip + n / rate, 0):
+        probes += 1
+    assert probes <= 5
+    assert estimator.link(0).up == pytest.approx(rate, rel=0.15)
+
+
+def test_a_reply_that_arrives_in_pieces_tells_the_bandwidth_downwards():
+    estimator = Estimator(Link(1e6, 1e6, 0.0))
+    for k in range(1, 30):
+        estimator.arriving(1, 20_000 * k, 100 * MS * k)
+    assert estimator.link(3 * SECOND).down == pytest.approx(2e5, rel=0.05)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(-(10**9), 10**9)),
+        max_size=60,
+    )
+)
+def test_whatever_is_acknowledged_the_estimate_is_a_positive_finite_number(events):
+    estimator, now = Estimator(Link(1e6, 1e6, 0.01)), 0
+    for sent, taken, at in events:
+        now += abs(at) % SECOND
+        estimator.sent(sent, now)
+        estimator.take(Taken(taken, sent, at), now)
+        link = estimator.link(now)
+        assert 0 < link.up < 1e13 and 0 < link.down < 1e13
+
+
+# ---------------------------------------------------------------- the choice
+
+HOME = Course(b"h", None, None, (0.3,), (), 0.0)
+LITTLE = Course(b"l", 0, None, (0.15, 0.01), (Leg(10_000, 100),), 0.0)
+MUCH = Course(b"m", 0, None, (0.02, 0.02), (Leg(100_000, 100),), 0.0)
+COURSES = (HOME, LITTLE, MUCH)
+
+
+def choose(chooser, up, now, latency=0.01, above=1.0):
+    link = Link(up, up, latency)
+    return chooser.consider(lambda c: True, lambda c: predicted_s(c, (link,), 1.0, above), now)
+
+
+def test_each_piece_of_bandwidth_has_its_cut():
+    for up, cut in ((2e4, HOME), (2e5, LITTLE), (2e6, MUCH)):
+        chooser = Chooser(COURSES, ChoiceSettings())
+        choose(chooser, up, 0)
+        assert chooser.current is cut
+
+
+def test_latency_alone_can_keep_everything_here():
+    chooser = Chooser(COURSES, ChoiceSettings())
+    choose(chooser, 2e6, 0, latency=0.2)
+    assert chooser.current is HOME
+
+
+def test_a_tier_above_that_is_overloaded_is_left():
+    chooser = Chooser(COURSES, ChoiceSettings())
+    choose(chooser, 2e6, 0)
+    choose(chooser, 2e6, 5 * SECOND, above=30.0)
+    assert chooser.current is HOME
+
+
+def test_a_small_gain_is_not_worth_a_switch():
+    chooser = Chooser(COURSES, ChoiceSettings(gain=0.1))
+    choose(chooser, 2e5, 0)
+    assert chooser.current is LITTLE
+    # Where both take the same: 0.16 + 1e4/b = 0.04 + 1e5/b.
+    even = 9e4 / 0.12
+    for k, up in enumerate(itertools.islice(itertools.cycle((0.95 * even, 1.1 * even)), 200)):
+        assert choose(chooser, up, k * 10 * SECOND) is None
+
+
+def test_a_cut_is_used_for_a_while_unless_another_is_far_better():
+    chooser = Chooser(COURSES, ChoiceSettings(dwell_s=1.0))
+    choose(chooser, 2e5, 0)
+    assert choose(chooser, 1.2e6, 500 * MS) is None
+    assert choose(chooser, 1.2e6, SECOND) is not None
+    assert choose(chooser, 1e5, SECOND + MS) is not None, "a drop is not waited out"
+
+
+def test_a_cut_that_cannot_be_used_any_more_is_left_at_once():
+    chooser = Chooser(COURSES, ChoiceSettings())
+    choose(chooser, 2e6, 0)
+    link = Link(2e6, 2e6, 0.01)
+    chooser.consider(lambda c: False, lambda c: predicted_s(c, (link,), 1.0, 1.0), MS)
+    assert chooser.current is HOME
+
+
+def test_for_a_stream_the_slowest_stage_counts():
+    link = Link(1e6, 1e6, 1.0)
+    assert predicted_s(MUCH, (link,), 1.0, 1.0, throughput=True) == pytest.approx(0.1)
+    assert predicted_s(MUCH, (link,), 1.0, 1.0) == pytest.approx(0.04 + 0.1 + 0.0001 + 2.0)
+
+
+@given(st.lists(st.floats(1e3, 1e8), min_size=1, max_size=100))
+def test_however_the_link_jumps_there_is_one_switch_in_a_dwell_time_but_for_steep_ones(rates):
+    chooser, last = Chooser(COURSES, ChoiceSettings(dwell_s=1.0)), None
+    for k, up in enumerate(rates):
+        now = k * 300 * MS
+        before = chooser.current
+        if choose(chooser, up, now) is not None:
+            link = Link(up, up, 0.01)
+            slow = predicted_s(before, (link,), 1.0, 1.0)
+            fast = predicted_s(chooser.current, (link,), 1.0, 1.0)
+            assert fast <= 0.9 * slow
+            assert last is None or now - last >= SECOND or 2 * fast < slow
+            last = now
