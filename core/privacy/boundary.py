@@ -23,17 +23,17 @@ examples was at one place of the device's data. An example is released once a pa
 that goes up, and its releases add up over steps, passes and rounds, also where later weights depend
 on earlier releases (adaptive composition; the clip bounds a row whatever the weights are).
 
-What is not. It holds if a row depends on no other row of its batch (no batch normalisation in the
-device's part; `mixes_rows` tries that); labels that go up in the clear, how many rows there are and
-when they come are not covered; nor is the device part's update, which secure aggregation hides in a
-sum and the noise of a `RingPlan` covers by a promise of its own. The clip is no part of the
-gradient: a row that was cut is treated as if it had not been.
+What is not. It holds if a row depends on no other row of its batch: no batch normalisation in the
+device's part (`subgraphs.split_privacy` tries it). Labels that go up in the clear, how many rows
+there are and when they come are not covered; nor is the device part's update, which secure
+aggregation hides in a sum and the noise of a `RingPlan` covers by a promise of its own. The clip is
+no part of the gradient: a row that was cut is treated as if it had not been.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -167,13 +167,3 @@ def noise_for(
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(math.exp(middle)) else (middle, high)
     return Shield(clip, math.exp(high))
-
-
-def mixes_rows(part: Callable[[Array], Sequence[Array]], rows: Array) -> bool:
-    """Whether a change of one row changes what a part makes of the others, tried on these rows
-    (two at least): then no row's reach is bounded by its own clip.
-    """
-    changed = rows.copy()
-    changed[0] = rows[-1] if not np.array_equal(rows[0], rows[-1]) else rows[0] + 1
-    before, after = part(rows), part(changed)
-    return any(not np.array_equal(a[1:], b[1:]) for a, b in zip(before, after, strict=True))

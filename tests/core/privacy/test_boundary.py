@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from delian.core.privacy import boundary
 from delian.core.privacy.accounting import Budget, BudgetError, epsilon_of, gaussian
-from delian.core.privacy.boundary import BoundaryError, Shield, Spent, mixes_rows, noise_for
+from delian.core.privacy.boundary import BoundaryError, Shield, Spent, noise_for
 from delian.core.privacy.noise import VARIANCE_MAX
 
 KEY = bytes(range(32))
@@ -117,14 +117,6 @@ def test_the_least_noise_for_a_promise_just_keeps_it():
         assert tried.budget.allows(total) is keeps
     with pytest.raises(BoundaryError, match="out of reach"):
         noise_for(1e-6, 1e-9, passes=10**6, rows=(64,), clip=1.0)
-
-
-def test_a_part_that_mixes_rows_is_found_out():
-    given = rows(6, 4)
-    weights = rows(4, 3, seed=1)
-    assert not mixes_rows(lambda x: [np.tanh(x @ weights)], given)
-    assert mixes_rows(lambda x: [x - x.mean(axis=0)], given)
-    assert mixes_rows(lambda x: [x, x[::-1]], given)
 
 
 def test_what_cannot_be_released_is_refused():
