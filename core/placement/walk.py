@@ -105,16 +105,21 @@ def _homes(graph: Graph, cut: Cut) -> dict[int, int]:
     return homes
 
 
-def check_ceilings(plan: Walk, ceilings: Mapping[int, int]) -> None:
-    for event in plan.events:
-        if isinstance(event, Pass) and event.up:
-            for value in sorted(event.values & ceilings.keys()):
-                if event.hop + 1 > ceilings[value]:
-                    raise CutError(
-                        f"value {value} would go to tier {event.hop + 1},"
-                        f" and may go no higher than {ceilings[value]}",
-                        "make a plan that keeps it below",
-                    )
+def check_ceilings(walk: Walk, ceilings: Mapping[int, int]) -> None:
+    """Raises CutError where a value is made or goes above the highest tier that may see it."""
+    graph = walk.graph
+    for value in sorted(ceilings):
+        made = graph.producer[value] if 0 <= value < len(graph.producer) else -1
+        tier = walk.cut.labels[made] if made >= 0 else DEVICE
+        for event in walk.events:
+            if isinstance(event, Pass) and event.up and value in event.values:
+                tier = max(tier, event.hop + 1)
+        if tier > ceilings[value]:
+            raise CutError(
+                f"value {value} would be seen by tier {tier},"
+                f" and may go no higher than {ceilings[value]}",
+                "make a plan that keeps it below",
+            )
 
 
 # ---------------------------------------------------------------- the walk

@@ -307,13 +307,15 @@ def test_integers_travel_as_they_are():
         check(function, [], Cut((1,), {0: "i8"}))
 
 
-def test_a_value_goes_no_higher_than_it_may():
+def test_a_value_is_seen_no_higher_than_it_may_be():
     cut = Cut((1, *FREE, 1, 1, 2, 2))
-    check(TWO_LAYERS, [0], cut, ceilings={1: 1, 9: 0})  # a result may always come down
-    with pytest.raises(CutError, match="value 1 would go to tier 1"):
+    check(TWO_LAYERS, [0], cut, ceilings={1: 1, 9: 2})
+    with pytest.raises(CutError, match="value 1 would be seen by tier 1"):
         check(TWO_LAYERS, [0], cut, ceilings={1: 0})
-    with pytest.raises(CutError, match="value 7 would go to tier 2"):
+    with pytest.raises(CutError, match="value 7 would be seen by tier 2"):
         split(TWO_LAYERS, [0], cut, ceilings={7: 1})
+    with pytest.raises(CutError, match="value 9 would be seen by tier 2"):  # where it is made
+        check(TWO_LAYERS, [0], cut, ceilings={9: 0})
 
 
 def test_parameters_that_are_not_there_are_a_fault_of_the_caller():
