@@ -34,10 +34,11 @@ from .. import tree
 from ..api import value_and_grad
 from ..errors import DelianError
 from ..frontend import trace
-from ..ir import Block, Builder, DType, Function, TensorType
+from ..ir import Block, Builder, DType, Function, TensorType, Value
 from ..learn.sampling import Batch
 from ..learn.task import Task
 from ..nn.optim import Optimizer, apply
+from ..passes.dce import dce
 from ..passes.simplify import simplify
 from ..passes.stacks import lists_to_tensors
 from ..traced import Traced
@@ -45,6 +46,7 @@ from .cut import DEVICE, Cut
 from .graph import Graph, bound_pairs, graph_of, values_of
 from .split import Parts, split
 
+_NUMBER = TensorType(DType.F32)
 _PRODUCTS = ("dot", "conv", "conv_input_grad", "grouped_conv", "grouped_conv_input_grad")
 
 
@@ -97,8 +99,9 @@ def step_of(
     Args:
         model: a tree of f32 arrays or types. x, y: of one batch; x is raw, as `infer` takes it.
         stays: whether labels stay on the device, and with them whatever tells of them: the loss,
-            and gradients until a product with a weight has mixed them. (What comes out of that
-            still says something of the labels; it is what split learning sends.)
+            and gradients until a product with a weight has mixed them, or all of them are summed
+            up to one number. (What comes out of that still says something of the labels; it is what
+            split learning sends.)
 
     Raises:
         ProgramError: the model does not fit the batch, or cannot be differentiated.
@@ -124,7 +127,7 @@ def step_of(
         leaves=leaves,
         states=len(state_types),
         ties=tuple(sorted({*bound_pairs(graph), *_ties(graph, gradients)})),
-        ceilings=dict.fromkeys(_tell_of(graph, labels), DEVICE) if stays else {},
+        ceilings=dict.fromkeys(_tell_of(graph, labels, gradients), DEVICE) if stays else {},
     )
 
 
@@ -163,7 +166,9 @@ def _update(optimizer: Optimizer) -> Any:
 def _joined(
     name: str, gradient: Traced, update: Traced, states: int
 ) -> tuple[Function, tuple[int, ...]]:
-    """The step, and the numbers of the values that are the gradients of the model's leaves."""
+    """The step, and the numbers of the values that are the gradients of the model's leaves; -1 for
+    one that nothing reads.
+    """
     first, then = gradient.function, update.function
     leaves = len(first.body.params) - 3
     model, batch = first.body.params[:leaves], first.body.params[leaves:]
@@ -174,8 +179,8 @@ def _joined(
     renewed = builder.inline(then.body, (*own, *kept, *slopes))
     # The gradients are results while operations are rewritten, so that they are still known after.
     body = simplify(lists_to_tensors(builder.finish((loss, *renewed, *slopes))))
-    kept_results, made = body.results[: 1 + len(renewed)], body.results[1 + len(renewed) :]
-    body = Block(body.params, body.ops, kept_results)
+    slopes = _read_in(body, body.results[1 + len(renewed) :])
+    body = dce(Block(body.params, body.ops, body.results[: 1 + len(renewed)]))
     number = {v: i for i, v in enumerate(values_of(body))}
     names = (
         *first.param_names[:leaves],
@@ -183,7 +188,20 @@ def _joined(
         *("x", "y", "weight"),
     )
     results = ("loss", *(f"new.{n}" for n in names[: leaves + states]))
-    return Function(name, body, names, results), tuple(number[v] for v in made)
+    found = tuple(number.get(v, -1) for v in slopes)
+    return Function(name, body, names, results), found
+
+
+def _read_in(body: Block, slopes: Sequence[Value]) -> list[Value]:
+    """The gradients as the optimiser reads them: it may look past a reshape."""
+    maker = {r: op for op in body.ops for r in op.results}
+    read = {v for op in body.ops for v in op.operands}
+    out = []
+    for slope in slopes:
+        while slope not in read and slope in maker and len(maker[slope].operands) == 1:
+            slope = maker[slope].operands[0]
+        out.append(slope)
+    return out
 
 
 # ---------------------------------------------------------------- what belongs together
@@ -196,7 +214,7 @@ def _ties(graph: Graph, gradients: Sequence[int]) -> Iterator[tuple[int, int]]:
     for param in sorted(graph.owned):
         value = graph.results[1 + param]
         members = {*graph.consumers[param], graph.producer[value]}
-        if param < len(gradients):
+        if param < len(gradients) and gradients[param] >= 0:
             slope = gradients[param]
             members |= {*graph.consumers[slope], *_made_by(graph, slope)}
         together = sorted(n for n in members if n >= 0 and graph.moves[n])
@@ -217,14 +235,21 @@ def _made_by(graph: Graph, value: int) -> Iterator[int]:
         made = graph.producer[moving[0]]
 
 
-def _tell_of(graph: Graph, labels: int) -> list[int]:
-    """The labels and what is made of them, up to products with a weight."""
-    told, of_weights = {labels}, set(graph.owned)
+def _tell_of(graph: Graph, labels: int, gradients: Sequence[int]) -> list[int]:
+    """The labels and what is made of them, up to products with a weight, and to single numbers that
+    are made of gradients: a norm that they are clipped by.
+    """
+    told, of_weights, of_gradients = {labels}, set(graph.owned), set(gradients)
     ops = graph.function.body.ops
     for op, read, gives in zip(ops, graph.operands, graph.gives, strict=True):
         weights = of_weights.intersection(read)
         if weights and all(v in weights or graph.shared(v) for v in read):
             of_weights.update(gives)
-        if not told.isdisjoint(read) and not (weights and op.name in _PRODUCTS):
+        late = not of_gradients.isdisjoint(read)
+        if late:
+            of_gradients.update(gives)
+        mixed = weights and op.name in _PRODUCTS
+        summed = late and all(r.type == _NUMBER for r in op.results)
+        if not told.isdisjoint(read) and not mixed and not summed:
             told.update(gives)
     return sorted(told)

@@ -13,10 +13,11 @@ from delian.core.backends import compile_function
 from delian.core.errors import DelianError
 from delian.core.ir import DType, ListType, TensorType
 from delian.core.learn.sampling import Batch, Samples
-from delian.core.learn.task import Classification
-from delian.core.nn import optim
+from delian.core.learn.task import Classification, Regression
+from delian.core.nn import optim, zoo
 from delian.core.placement.cut import DEVICE, Cut, CutError
 from delian.core.placement.execute import Tiers, run
+from delian.core.placement.homes import cut_at
 from delian.core.placement.lanes import lanes
 from delian.core.placement.training import TrainingStep, step_of, step_parts
 from delian.core.verify import verify
@@ -209,6 +210,28 @@ def test_any_optimiser_takes_part(placed_models: ModuleType, optimizer: optim.Op
     found = run(parts, held, [x_array, y, weight])
     assert {p.tier for p in parts.parts} == {0, 1}
     assert placed_models.arrays_equal(found, whole)
+
+
+def test_clipping_by_the_norm_of_all_gradients_leaves_labels_where_they_are() -> None:
+    """One number goes up for it; a leaf of one number, too, is tied to its gradient."""
+    task = Regression("line", lambda key: zoo.Mlp.init(key, 4, (8,), 1), Samples(2, 1.0))
+    model = task.init(np.array([0, 1], np.uint32))
+    optimizer = optim.chain(optim.clip_by_global_norm(1.0), optim.sgd(0.1))
+    x, y = TensorType(DType.F32, (2, 4)), TensorType(DType.F32, (2,))
+    step = step_of(task, optimizer, model, x, y, stays=True)
+    graph = step.graph()
+    read = {v for ops in graph.operands for v in ops}.union(graph.results)
+    assert all(v in read for gives in graph.gives for v in gives)  # nothing is dead
+    # The first layer above, the second below with the labels.
+    parts = step_parts(step, cut_at(step, {0: 1, 1: 1, 2: 0, 3: 0}))
+    assert parts.homes == {0: 1, 1: 1, 2: 0, 3: 0}
+    up = [p.type for p in parts.crossing(0, up=True)]
+    assert TensorType(DType.F32) in up
+    held = tree.leaves(model)
+    batch = [np.ones((2, 4), np.float32), np.ones(2, np.float32), np.ones(2, np.float32)]
+    whole = compile_function(step.function, "reference")(*held, *batch)
+    found = run(parts, held, batch)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(found, whole, strict=True))
 
 
 def test_a_step_is_what_training_is(placed_models: ModuleType) -> None:
