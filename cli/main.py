@@ -21,6 +21,7 @@ from . import (
     broker,
     build,
     cache,
+    cascade,
     cloud,
     config_show,
     data,
@@ -32,6 +33,8 @@ from . import (
     identity,
     ir,
     model,
+    partition,
+    profile,
     quantise,
     run,
     scenario,
@@ -82,6 +85,9 @@ app.add_typer(config_show.app, name="config")
 app.add_typer(ir.app, name="ir")
 app.command("build", help=_paragraphs(build.build))(build.build)
 app.command("quantise", help=_paragraphs(quantise.quantise))(quantise.quantise)
+app.command("profile", help=_paragraphs(profile.profile))(profile.profile)
+partition.app.command("cascade", help=_paragraphs(cascade.cascade))(cascade.cascade)
+app.add_typer(partition.app, name="partition")
 app.command("tune", help=_paragraphs(tune.tune))(tune.tune)
 app.add_typer(cache.app, name="cache")
 app.command("doctor")(doctor.doctor)

@@ -113,6 +113,12 @@ class NodeProfile:
         """The profile with samples of more classes, and with the seconds of functions."""
         return replace(self, samples={**self.samples, **samples}, element_s=dict(element_s))
 
+    def with_energy(
+        self, joules_per_second: float | None, joules_per_byte: float | None
+    ) -> NodeProfile:
+        """The profile with what its processor and its radio take."""
+        return replace(self, joules_per_second=joules_per_second, joules_per_byte=joules_per_byte)
+
     def with_program(self, content_hash: str, seconds: tuple[float, ...]) -> NodeProfile:
         """The profile with the times of one more program."""
         return replace(self, programs={**self.programs, content_hash: seconds})

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from ..backends.native.kernels import scratch_bytes
 from ..backends.native.lower import lowered
-from ..ir import Function, TensorType, unshared
+from ..ir import Function, Op, TensorType, unshared
 from ..passes import memory
 from ..passes.fuse import schedule
 from ..passes.views import VIEWS
@@ -41,9 +41,10 @@ from .wires import wire_bytes, wires_of
 
 #: Views of all elements of what they look at.
 _SAME_ELEMENTS = frozenset(["reshape", "transpose", "reverse", "stop_gradient"])
+_SAME_ORDER = frozenset(["reshape", "stop_gradient"])
 #: How often limits are tightened where the parts need more than the items said.
-_TIGHTER_MAX = 8
-_MEMORY_HINT = "raise --memory, or let more tiers take part"
+TIGHTER_MAX = 8
+MEMORY_HINT = "raise --memory, or let more tiers take part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +143,26 @@ def _first_wires(placement: Placement) -> dict[int, int]:
     return out
 
 
-def hop_of(link: LinkProfile, joules_per_byte: float = 0.0) -> Hop:
-    """A link as the problem has it."""
-    return Hop(link.up, link.down, link.latency_s, joules_per_byte)
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A placement whose parts fit. model: with the limits that were needed. placement: priced with
+    the wires of its cut. memory: by tier, the bytes that its parts hold.
+    """
+
+    model: Model
+    placement: Placement
+    cut: Cut
+    memory: tuple[int, ...]
+
+    def wire(self, tensor: int) -> Wire:
+        """How a tensor that crosses is written."""
+        (wire,) = self.model.with_wires(self.cut.wires).tensors[tensor].wires
+        return wire
+
+
+def hop_of(link: LinkProfile, call_s: float, joules_per_byte: float) -> Hop:
+    """A link as the problem has it: half of what calling the part above takes is on each way."""
+    return Hop(link.up, link.down, link.latency_s + call_s / 2, joules_per_byte)
 
 
 def problem_of(
@@ -174,16 +192,23 @@ def problem_of(
     graph = graph_of(function, resident, options.owned)
     found = seconds or [op_seconds(function, p) for p in profiles]
     times = [_of_moving(graph, s) for s in found]
+    constants = _of_moving(graph, [_constant_bytes(op) for op in function.body.ops])
     groups = _groups(graph)
     item_of = {op: i for i, ops in enumerate(groups) for op in ops}
-    items = _items(graph, groups, times, profiles, options)
+    first = groups[0][0] if groups else 0
+    for own, profile in zip(times, profiles, strict=True):
+        own[first] += profile.call_s  # a part is called once
+    items = _items(graph, groups, times, constants, profiles, options)
     values, tensors = _tensors(graph, item_of, profiles, options)
     ties = {(item_of[a], item_of[b]) for a, b in bound_pairs(graph) if item_of[a] != item_of[b]}
     work = arena_bytes(function) if any(m is not None for m in limits) else 0
     problem = Problem(
         items=tuple(items),
         tensors=tuple(tensors),
-        hops=tuple(hop_of(k, profiles[0].joules_per_byte or 0.0) for k in links),
+        hops=tuple(
+            hop_of(link, upper.call_s, profiles[0].joules_per_byte or 0.0)
+            for link, upper in zip(links, profiles[1:], strict=True)
+        ),
         memory=tuple(None if m is None else max(m - work, 0) for m in limits),
         ties=tuple(sorted(ties)),
         returns=options.returns,
@@ -199,13 +224,14 @@ def memory_of(parts: Parts, tiers: int) -> tuple[int, ...]:
     out = [0] * tiers
     for tier in range(tiers):
         weights: dict[int, int] = {}
-        work = 0
+        work = constants = 0
         for part in parts.of(tier):
             for number, param in zip(part.resident, part.program.body.params, strict=False):
                 weights[number] = param.tensor.nbytes
             ports = sum(p.type.nbytes for p in (*part.inputs, *part.outputs))
             work = max(work, ports + arena_bytes(part.program))
-        out[tier] = sum(weights.values()) + work
+            constants += sum(map(_constant_bytes, part.program.body.ops))
+        out[tier] = sum(weights.values()) + constants + work
     return tuple(out)
 
 
@@ -220,43 +246,53 @@ def arena_bytes(function: Function) -> int:
     return memory.plan(steps, lambda _: place, scratch_bytes, donated).arena_bytes
 
 
-def placed(
-    model: Model, solve: Callable[[Problem], Placement]
-) -> tuple[Model, Placement, tuple[int, ...]]:
+def placed(model: Model, solve: Callable[[Problem], Placement]) -> Placed:
     """Solves a problem so that the parts really fit: what they hold, weights and working memory, is
-    looked at, and limits are tightened by what was too much. Gives the model with the limits that
-    were needed, the placement, priced with the wires of its cut, and the bytes of each tier.
+    looked at, and limits are tightened by what was too much.
 
     Raises PlacementError where no placement is found that fits.
     """
-    tiers = model.problem.tiers
-    limits = model.options.memory
-    for _ in range(_TIGHTER_MAX):
+    for _ in range(TIGHTER_MAX):
         best = solve(model.problem)
         cut = model.cut(best)
-        held = memory_of(model.parts(cut), tiers)
-        over = [0 if m is None else max(h - m, 0) for h, m in zip(held, limits, strict=True)]
-        if not any(over):
+        held = memory_of(model.parts(cut), model.problem.tiers)
+        tighter = tightened(model, best, held)
+        if tighter is model:
             exact = replace(model.of_cut(cut), bound=best.bound, optimal=best.optimal)
-            return model, exact, held
-        tighter = tuple(
-            None if m is None else max(min(m, used) - o, -1) if o else m
-            for m, used, o in zip(model.problem.memory, best.memory, over, strict=True)
-        )
-        if any(m is not None and m < 0 for m in tighter):
-            break
-        model = replace(model, problem=replace(model.problem, memory=tighter))
-    raise PlacementError("no placement was found whose parts fit the memory", _MEMORY_HINT)
+            return Placed(model, exact, cut, held)
+        model = tighter
+    raise PlacementError("no placement was found whose parts fit the memory", MEMORY_HINT)
+
+
+def tightened(model: Model, placement: Placement, held: Sequence[int]) -> Model:
+    """The model with the limits of tiers lowered by what a placement's parts hold beyond them; the
+    same one where they fit. Raises PlacementError where nothing could fit.
+    """
+    wanted, now = model.options.memory, model.problem.memory
+    if all(m is None or h <= m for h, m in zip(held, wanted, strict=True)):
+        return model
+    out: list[int | None] = []
+    for limit, own, used, has in zip(wanted, now, placement.memory, held, strict=True):
+        if limit is None or own is None or has <= limit:
+            out.append(own)
+            continue
+        lower = min(own, used) - (has - limit)
+        if lower < 0:
+            raise PlacementError(
+                f"a tier's {limit:,} bytes hold no part: one takes {has:,}", MEMORY_HINT
+            )
+        out.append(lower)
+    return replace(model, problem=replace(model.problem, memory=tuple(out)))
 
 
 # -- items
 
 
-def _of_moving(graph: Graph, seconds: Sequence[float]) -> list[float]:
-    """Seconds by operation, where those of operations that do not move count with the first that
+def _of_moving(graph: Graph, figures: Sequence[float]) -> list[float]:
+    """Figures by operation, where those of operations that do not move count with the first that
     reads them.
     """
-    out = list(seconds)
+    out = list(figures)
     reader: dict[int, int] = {}
     for n, read in enumerate(graph.operands):
         for v in read:
@@ -267,6 +303,10 @@ def _of_moving(graph: Graph, seconds: Sequence[float]) -> list[float]:
                 out[reader[n]] += out[n]
             out[n] = 0.0
     return out
+
+
+def _constant_bytes(op: Op) -> int:
+    return op.result.tensor.nbytes if op.name == "constant" else 0
 
 
 def _groups(graph: Graph) -> tuple[tuple[int, ...], ...]:
@@ -322,6 +362,12 @@ def _join_views(graph: Graph, root: list[int], find: Callable[[int], int]) -> No
             root[find(i)] = find(maker)
         elif len(readers) == 1 and ops[i].name in _SAME_ELEMENTS and numbers[i] not in results:
             root[find(i)] = readers.pop()
+        elif ops[i].name in _SAME_ORDER and len(graph.consumers[graph.operands[i][0]]) == 1:
+            # Several items read it: it is the same bytes as what it looks at, which nothing else
+            # reads.
+            maker = graph.producer[graph.operands[i][0]]
+            if maker >= 0:
+                root[find(i)] = find(maker)
 
 
 def _ordered(
@@ -357,18 +403,19 @@ def _items(
     graph: Graph,
     groups: Sequence[Sequence[int]],
     times: Sequence[Sequence[float]],
+    constants: Sequence[float],
     profiles: Sequence[NodeProfile],
     options: Options,
 ) -> list[Item]:
     counted: set[int] = set()
     items = []
     watts = [p.joules_per_second for p in profiles]
+    roots = _roots(graph)
     for ops in groups:
-        weights = {
-            v for n in ops for v in graph.operands[n] if v in graph.resident or v in graph.owned
-        } - counted
+        weights = {w for n in ops for v in graph.operands[n] for w in roots[v]} - counted
         counted |= weights
         held = sum(t.nbytes for t in _tensor_types(graph, weights))
+        held += int(sum(constants[n] for n in ops))
         seconds = tuple(
             math.fsum(own[n] for n in ops) + len(weights) * p.argument_s
             for own, p in zip(times, profiles, strict=True)
@@ -380,6 +427,20 @@ def _items(
         joules = (seconds[0] * watts[0], *(0.0 for _ in seconds[1:])) if watts[0] else ()
         items.append(Item(seconds, held, joules, pins.pop() if pins else None))
     return items
+
+
+def _roots(graph: Graph) -> list[frozenset[int]]:
+    """By value, the numbers of the weights that reading it takes: itself, or those that it is made
+    of where each part makes it.
+    """
+    none: frozenset[int] = frozenset()
+    count = len(graph.function.body.params)
+    held = graph.resident | graph.owned
+    out = [frozenset([v]) if v in held else none for v in range(count)]
+    for n, op in enumerate(graph.function.body.ops):
+        found = none.union(*(out[v] for v in graph.operands[n])) if not graph.moves[n] else none
+        out.extend([found] * len(op.results))
+    return out
 
 
 def _tensor_types(graph: Graph, values: Collection[int]) -> list[TensorType]:
