@@ -39,6 +39,7 @@ def planned(
     owned: Collection[int],
     updates: Mapping[int, int] | None,
 ) -> Planned:
+    """What `split` is asked for, once it is known to be possible but for lists and ceilings."""
     renewed = dict(sorted((updates or {}).items()))
     graph = graph_of(function, resident, {*owned, *renewed.values()})
     if any(not 0 <= k < len(graph.results) for k in renewed):
@@ -231,7 +232,13 @@ class Walk:
             visit.ops = []
         for n in sorted(at):
             visits[at[n]].ops.append(n)
-        return [visit for visit in visits if visit.ops or visit.extra]
+        kept: list[Visit] = []
+        for visit in visits:
+            if kept and kept[-1].tier == visit.tier:  # what was between them is put off
+                kept[-1].ops += visit.ops
+            elif visit.ops or visit.extra:
+                kept.append(visit)
+        return kept
 
     def _lay_out(self) -> None:
         """The visits with the passes between them, from the device and back to it."""

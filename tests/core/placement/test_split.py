@@ -207,6 +207,30 @@ def test_what_a_tier_owns_stays_with_it_and_its_new_value_too():
     same(parts, TWO_LAYERS, [W], [X])
 
 
+def test_what_reads_only_what_a_tier_owns_waits_until_its_result_is_read():
+    function = parse_function(
+        """
+fn f(%0 m: f32[], %1 x: f32[]) -> (y: f32[], new: f32[]) {
+  %2: f32[] = neg(%0)
+  %3: f32[] = exp(%1)
+  %4: f32[] = tanh(%3)
+  %5: f32[] = mul(%4, %2)
+  %6: f32[] = neg(%5)
+  return %4, %6
+}
+"""
+    )
+    parts = split(function, [], Cut((0, 0, 1, 0, 0)), returns=True, updates={1: 0})
+    assert [(p.tier, names(p)) for p in parts.parts] == [
+        *((0, ["exp"]), (1, ["tanh"]), (0, ["neg", "mul", "neg"]))
+    ]
+    same(parts, function, [np.array(2, np.float32)], [np.array(3, np.float32)])
+    # The edge is not visited for it before there is something to do.
+    parts = split(function, [], Cut((1, 0, 2, 1, 1)), returns=True, updates={1: 0})
+    assert [p.tier for p in parts.parts] == [0, 2, 1]
+    same(parts, function, [np.array(2, np.float32)], [np.array(3, np.float32)])
+
+
 # What is impossible
 
 
