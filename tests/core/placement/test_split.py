@@ -12,7 +12,7 @@ from delian.core.parse import parse_function
 from delian.core.placement import walk
 from delian.core.placement.cut import SHARED, Cut, CutError
 from delian.core.placement.execute import Tiers, run
-from delian.core.placement.graph import bound_pairs, depends, graph_of
+from delian.core.placement.graph import Graph, bound_pairs, depends, graph_of
 from delian.core.placement.split import Message, Part, Parts, check, split
 from delian.core.verify import verify
 from hypothesis import assume, given, settings
@@ -361,9 +361,8 @@ def test_the_runner_counts_its_arguments():
 # Any program, any labels
 
 
-def random_cut(data, function: Function, resident: list[int], returns: bool) -> Cut:
+def random_cut(data, graph: Graph, returns: bool) -> Cut:
     """Labels that go up along every edge (with `returns` any), and keep together what must be."""
-    graph = graph_of(function, resident)
     labels = [data.draw(st.integers(0, 2)) if m else SHARED for m in graph.moves]
     changed = True
     while changed:
@@ -383,19 +382,22 @@ def random_cut(data, function: Function, resident: list[int], returns: bool) -> 
 def test_any_program_cut_anywhere_gives_what_it_gives_whole(random_programs: ModuleType, data):
     program = data.draw(random_programs.programs())
     count = len(program.block.params)
-    resident = sorted(data.draw(st.sets(st.integers(0, count - 1))))
+    kinds = data.draw(st.lists(st.sampled_from("rio"), min_size=count, max_size=count))
+    resident = [i for i in range(count) if kinds[i] == "r"]
+    results = program.block.results
+    owned = [i for i in range(count) if kinds[i] == "o" and program.block.params[i] not in results]
     names = tuple(f"p{i}" for i in range(count))
-    results = tuple(f"r{i}" for i in range(len(program.block.results)))
-    function = Function("f", program.block, names, results)
+    function = Function("f", program.block, names, tuple(f"r{i}" for i in range(len(results))))
     returns = data.draw(st.booleans())
-    cut = random_cut(data, function, resident, returns)
+    cut = random_cut(data, graph_of(function, resident, owned), returns)
     try:
-        parts = split(function, resident, cut, returns=returns)
+        parts = split(function, resident, cut, returns=returns, owned=owned)
     except CutError as error:
         assert returns and ("within a part" in error.message or "64 parts" in error.message)
         assume(False)
     if not returns:
         assert len({p.tier for p in parts.parts}) == len(parts.parts)
-    held = [np.asarray(program.args[i]) for i in resident]
-    given_ = [np.asarray(program.args[i]) for i in range(count) if i not in resident]
-    same(parts, function, held, given_)
+    args = [np.asarray(a) for a in program.args]
+    inputs = [args[p.value] for p in parts.inputs]
+    assert parts.resident == tuple(sorted((*resident, *owned)))
+    same(parts, function, [args[i] for i in parts.resident], inputs)
