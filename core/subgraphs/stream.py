@@ -49,6 +49,9 @@ Key = tuple[int, int]
 #: Bytes on their way while nothing is known of the link.
 WINDOW_BYTES_FIRST = 32 * 1024
 WINDOW_BYTES_MAX = 8 * 1024 * 1024
+#: A message of so many bytes begins with a small piece, so that what follows measures the link.
+PAIR_BYTES = 2 * 1024
+FIRST_BYTES = 256
 #: Bytes by which the bandwidth is measured once.
 SAMPLE_BYTES = 4 * 1024
 #: What the newest sample counts.
@@ -78,9 +81,10 @@ class _Outgoing:
 
 @dataclass(slots=True)
 class _Padding:
-    """A probe that waits for its turn."""
+    """A probe, or a padded answer to one, that waits for its turn."""
 
-    probe: SubgraphProbe
+    frame: SubgraphFrame
+    size: int
 
 
 @dataclass(slots=True)
@@ -131,11 +135,12 @@ class FrameStream:
         # What was sent, and what of it the other end has taken: (bytes so far, when it was sent).
         self._sent = self._taken = self._arrived = 0
         self._marks: deque[tuple[int, float]] = deque()
-        self._last: tuple[int, float, float] | None = None  # bytes so far, sent at, came at
+        # Of the last that was taken: bytes so far, when it left, came (there), and was heard of.
+        self._last: tuple[int, float, float, float] | None = None
         self._sample: tuple[int, float] = (0, 0.0)  # bytes, seconds
         self.rate: float | None = None  # bytes a second outwards, as it seems
         self._rtts: deque[tuple[float, float]] = deque()  # rising, within RTT_S
-        self._probes: dict[int, asyncio.Future[SubgraphProbed]] = {}
+        self._probes: dict[int, asyncio.Future[SubgraphProbed] | None] = {}  # the last piece's
         self._probe_number = 0
         self.above: SubgraphLink | None = None  # told in answers to probes
 
@@ -167,21 +172,20 @@ class FrameStream:
             self.held -= len(came.content)
 
     def probe(self, padding: int, answer: int = 0) -> asyncio.Future[SubgraphProbed]:
-        """Sends so many bytes, behind what waits already, and is answered with so many, of at most
-        as many. Raises StreamError where there are too many probes.
+        """Sends so many bytes, behind what waits already, and is answered with so many; the result
+        is there when all of them are. Raises StreamError where there are too many probes.
         """
         if len(self._probes) >= PROBES_MAX:
             raise StreamError("slow reader", "it answers no probes")
-        future = asyncio.get_running_loop().create_future()
-        sizes = [CHUNK_BYTES_MAX] * (padding // CHUNK_BYTES_MAX) + [padding % CHUNK_BYTES_MAX]
-        for n, size in enumerate(s for s in sizes if s or not padding):
+        sizes, answers = _pieces(padding), _pieces(answer)
+        future: asyncio.Future[SubgraphProbed] = asyncio.get_running_loop().create_future()
+        for n in range(max(len(sizes), len(answers))):
+            size = sizes[n] if n < len(sizes) else 0
+            back = answers[n] if n < len(answers) else 0
             self._probe_number += 1
-            back = min(max(answer - n * CHUNK_BYTES_MAX, 0), CHUNK_BYTES_MAX)
-            made = SubgraphProbe(
-                number=self._probe_number, padding=bytes(size), answer_bytes=min(back, size)
-            )
-            self._waiting.append(_Padding(made))
-            self._probes[made.number] = asyncio.get_running_loop().create_future()
+            made = SubgraphProbe(number=self._probe_number, padding=bytes(size), answer_bytes=back)
+            self._waiting.append(_Padding(SubgraphFrame(probe=made), size))
+            self._probes[made.number] = None
         self._probes[self._probe_number] = future
         self._wake.set()
         return future
@@ -190,7 +194,7 @@ class FrameStream:
     def waiting(self) -> int:
         """Bytes that wait here, or are on their way and not said to be taken."""
         here = sum(
-            len(out.probe.padding) if isinstance(out, _Padding) else len(out.content) - out.offset
+            out.size if isinstance(out, _Padding) else len(out.content) - out.offset
             for out in self._waiting
         )
         return here + self._sent - self._taken
@@ -209,9 +213,10 @@ class FrameStream:
     async def _write_next(self) -> None:
         out = self._waiting.popleft()
         if isinstance(out, _Padding):
-            frame = SubgraphFrame(probe=out.probe)
+            frame = out.frame
         else:
-            piece = out.content[out.offset : out.offset + self._chunk()]
+            length = self._chunk() if out.offset or len(out.content) < PAIR_BYTES else FIRST_BYTES
+            piece = out.content[out.offset : out.offset + length]
             frame = SubgraphFrame(
                 chunk=SubgraphChunk(
                     session=out.key[0],
@@ -262,6 +267,8 @@ class FrameStream:
             self._arrival(len(content))
             self._answer_probe(frame.probe)
         elif kind == "probed":
+            if frame.probed.padding:
+                self._arrival(len(content))
             self._take_probed(frame.probed)
         elif kind is None:
             raise StreamError("unknown frame")
@@ -314,7 +321,7 @@ class FrameStream:
             if upto == taken.bytes:
                 self._note_rtt(now - left, now)
                 self._note_gap(upto, left, came)
-                self._last = (upto, left, came)
+                self._last = (upto, left, came, now)
         self._taken = taken.bytes
         self._wake.set()
         if self._on_taken is not None:
@@ -333,7 +340,7 @@ class FrameStream:
         size, gap = upto - self._last[0], came - self._last[2]
         if gap < 0:
             raise StreamError("malformed", "time goes back")
-        if gap < 0.9 * (left - self._last[1]):
+        if left >= self._last[3] or gap < 0.9 * (left - self._last[1]):
             return  # the sender paused
         size, gap = self._sample[0] + size, self._sample[1] + gap
         self._sample = (size, gap)
@@ -348,16 +355,31 @@ class FrameStream:
     def _answer_probe(self, probe: SubgraphProbe) -> None:
         if max(len(probe.padding), probe.answer_bytes) > CHUNK_BYTES_MAX:
             raise StreamError("malformed", "a probe with too much padding")
-        # No more comes back than came: a probe is no lever.
-        padding = bytes(min(probe.answer_bytes, len(probe.padding)))
-        probed = SubgraphProbed(
-            number=probe.number, at_us=self._now_us(), padding=padding, above=self.above
+        padded = sum(isinstance(out, _Padding) for out in self._waiting) < PROBES_MAX
+        frame = SubgraphFrame(
+            probed=SubgraphProbed(
+                number=probe.number,
+                at_us=self._now_us(),
+                padding=bytes(probe.answer_bytes if padded else 0),
+                above=self.above,
+            )
         )
-        self.say(SubgraphFrame(probed=probed))
+        if frame.probed.padding:  # takes its turn, within the window
+            self._waiting.append(_Padding(frame, len(frame.probed.padding)))
+            self._wake.set()
+        else:
+            self.say(frame)
 
     def _take_probed(self, probed: SubgraphProbed) -> None:
-        future = self._probes.pop(probed.number, None)
-        if future is None or len(probed.padding) > CHUNK_BYTES_MAX:
+        if probed.number not in self._probes or len(probed.padding) > CHUNK_BYTES_MAX:
             raise StreamError("malformed", "an answer to no probe")
-        if not future.done():
+        future = self._probes.pop(probed.number)
+        if future is not None and not future.done():
             future.set_result(probed)
+
+
+def _pieces(size: int) -> list[int]:
+    """How padding is cut: as a message is, a small piece first."""
+    first = FIRST_BYTES if size >= PAIR_BYTES else 0
+    full, rest = divmod(size - first, CHUNK_BYTES_MAX)
+    return [n for n in (first, *(CHUNK_BYTES_MAX for _ in range(full)), rest) if n] or [0]
