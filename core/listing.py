@@ -139,7 +139,8 @@ def _schedule(schedule: Schedule, numbers: dict[Value, str], indent: str) -> Ite
                 yield f"{indent}  store {stored}"
             yield f"{indent}}}"
             continue
-        yield f"{indent}call {_short(step.op, numbers)}"
+        kind = "window" if step.window else "place" if step.opens is not None else "call"
+        yield f"{indent}{kind} {_short(step.op, numbers)}"
         for body in step.bodies:
             yield f"{indent}{{"
             yield from _schedule(body, numbers, indent + "  ")

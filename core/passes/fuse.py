@@ -60,20 +60,24 @@ _READS_VIEWS = frozenset(["dot", "concat", "pad", "dynamic_slice"])
 _FIRST_VIEW = UPDATES
 
 
-def schedule(block: Block, replaced: Sequence[Value | None] = ()) -> Schedule:
+def schedule(
+    block: Block, replaced: Sequence[Value | None] = (), fixed: Sequence[Value] = ()
+) -> Schedule:
     """Groups the operations of a block, and of the blocks within it.
 
     `replaced` gives for each result the parameter in whose memory it will lie, if any: the carry
     that the body of a loop writes back, or a donated parameter of a function. A result that is such
     a parameter, but not the one in its place, is copied, so that writing one never overwrites what
-    another is written from.
+    another is written from. `fixed`: parameters whose memory nothing changes while the block runs.
     """
-    return _Fuser(block).run(replaced or (None,) * len(block.results))
+    return _Fuser(block, fixed).run(replaced or (None,) * len(block.results))
 
 
 class _Fuser:
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, fixed: Sequence[Value]) -> None:
         self.block = block
+        self.fixed = frozenset(fixed)
+        self.windows: set[Value] = set()
         self.views: dict[Value, View] = {}
         self.origin: dict[Value, Value] = {}
         self.iotas: set[Value] = set()
@@ -94,6 +98,7 @@ class _Fuser:
         self.graph.delay_updates()
         self.graph.take_tiles(results)
         self.graph.join_gradients(results, replaced)
+        self.graph.open_rows(results, replaced)
         return Schedule(
             self.block.params,
             tuple(results),
@@ -140,8 +145,27 @@ class _Fuser:
             self.origin[op.result] = x
         self.views[op.result] = view
 
+    def _window(self, op: Op, position: int) -> bool:
+        """A part of a tensor that stays as it is, cut out where numbers say: it is read there."""
+        x = op.operands[0] if _cuts(op) else None
+        if x is None or self.views[x].base not in self.fixed:
+            return False
+        strides = self.views[x].strides
+        if op.name == "take":
+            strides = strides[1:]
+        self.views[op.result] = View(op.result, 0, strides)
+        self.windows.add(op.result)
+        index = self.graph.new(Call(op, op.operands, window=True), position)
+        self.graph.depend(index, op.operands)
+        self.graph.unit_of[op.result] = index
+        return True
+
     def _call(self, op: Op, position: int) -> None:
-        bodies = tuple(schedule(r, _replaced(op, i)) for i, r in enumerate(op.regions))
+        if self._window(op, position):
+            return
+        bodies = tuple(
+            schedule(r, _replaced(op, i), _fixed(op, i)) for i, r in enumerate(op.regions)
+        )
         operands = []
         for i, x in enumerate(op.operands):
             any_view = op.name in _READS_VIEWS or (op.name in _FIRST_VIEW and i == 0)
@@ -205,6 +229,7 @@ class _Fuser:
         if isinstance(r.type, TensorType) and r.shape != () and r.tensor.size:
             base = self.views[r].base
             kept = is_whole(self.views[r], r) and self._is_base_stored(r)
+            kept = kept and base not in self.windows
             if base in replaced:
                 kept = kept and base is place
             if not kept:
@@ -345,6 +370,22 @@ def _replaced(op: Op, region: int) -> Sequence[Value | None]:
     if op.name == "while" and region == 1:
         return params[op.attrs["consts"] :]
     return ()
+
+
+def _fixed(op: Op, region: int) -> Sequence[Value]:
+    """The parameters of a loop's body that are constants."""
+    if op.name not in ("for", "while"):
+        return ()
+    first = 1 if op.name == "for" else 0
+    return op.regions[region].params[first : first + int(op.attrs["consts"])]
+
+
+def _cuts(op: Op) -> bool:
+    """Whether an operation cuts one part out of a tensor, where numbers say."""
+    if op.name == "take":
+        row = op.attrs["axis"] == 0 and op.operands[1].shape == ()
+        return row and op.result.shape != () and op.result.tensor.size > 0
+    return op.name == "dynamic_slice" and op.result.shape != () and op.result.tensor.size > 0
 
 
 def _needed(block: Block) -> Sequence[Op]:

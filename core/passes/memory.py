@@ -55,8 +55,8 @@ class MemoryPlan:
 
     Attributes:
         places: where each stored tensor lies.
-        offsets: for a region's parameter that names a part of a tensor outside, the elements to
-            skip.
+        offsets: for a region's parameter that names a part of a tensor outside, and for a window,
+            the elements to skip, besides those that only the running program knows.
         before: for an operation with regions, the copies that start its carries.
         after: for an operation and the index of a region, the copies at the end of that region.
         results: (index of a result buffer, value) to be copied when the program ends.
@@ -145,6 +145,7 @@ class _Planner:
         self.buffers: dict[Value, _Buffer] = {}
         self.all: list[_Buffer] = []
         self.scratch: dict[Call, _Buffer] = {}
+        self.opened: set[Value] = set()  # values that lie in a row of another tensor
         self.time = 0
         self.depth = 0
         self.reads: dict[int, list[Value]] = {}
@@ -186,6 +187,9 @@ class _Planner:
     def _write(self, value: Value, buffer: _Buffer | None = None) -> None:
         """The value is written now, into memory of its own or into a buffer."""
         if not has_memory(value):
+            return
+        if value in self.opened:
+            self._extend(self.buffers[value])
             return
         if buffer is None:
             buffer = self.buffers[value] = _Buffer(value.tensor.nbytes)
@@ -270,9 +274,15 @@ class _Planner:
     def _call(self, schedule: Schedule, call: Call) -> None:
         for v in call.operands:
             self._read(schedule, v)
+        if call.window:
+            self._alias(call.op.result, schedule.views[call.operands[0]])
+            return
         self._scratch(schedule, call)
         for result in call.op.results:
             self._write(result)
+        if call.opens is not None:
+            self.buffers[call.opens] = self.buffers[call.op.result]
+            self.opened.add(call.opens)
         if call.op.name in UPDATES and has_memory(call.op.result):
             first, *rest = call.operands
             view = schedule.views[first]
@@ -294,7 +304,7 @@ class _Planner:
     # -- regions
 
     def _alias(self, inner: Value, view: View) -> None:
-        """A region's parameter is another name for a tensor outside."""
+        """A region's parameter is another name for a tensor outside, a window for a part of it."""
         if has_memory(inner):
             self.buffers[inner] = self.buffers[view.base]
             skip = view.offset + self.plan.offsets.get(view.base, 0)

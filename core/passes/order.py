@@ -4,7 +4,8 @@ Besides what reads what, some orders are only better than others: what updates a
 should run after all that still read it. And a product whose result one loop alone reads is given to
 that loop, which takes it tile by tile. Where such a loop is a step of descent for a large matrix,
 the product by that matrix turned, which is the gradient of the same layer by its input, is given to
-it too: a matrix that no cache holds is then gone through once for both.
+it too: a matrix that no cache holds is then gone through once for both. What a loop's trip puts
+into one row of a tensor is written there at once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ BESIDE_ROWS_MAX = 32
 class Unit:
     """A step being built. `deps` has a bit for each unit that it depends on, even indirectly."""
 
-    __slots__ = ("closed", "deps", "direct", "members", "position", "step", "stored")
+    __slots__ = ("closed", "deps", "direct", "members", "opened", "position", "step", "stored")
 
     def __init__(self, step: Loop | Call, position: int) -> None:
         self.step = step
@@ -49,6 +50,7 @@ class Unit:
         self.members: set[Value] = set()
         self.stored: dict[Value, None] = {}
         self.closed = False
+        self.opened = False
 
 
 class Units:
@@ -262,6 +264,45 @@ class Units:
                 third.direct = third.direct - {p}
                 self.run_after(t, {u})
 
+    def open_rows(self, results: Sequence[Value], replaced: Sequence[Value | None]) -> None:
+        """What a loop's trip computes for one row of a carry is computed there: the update that
+        would copy it only finds the place, and runs before.
+        """
+        readers = self.readers()
+        kept = {self.base(r) for r in results}
+        places = {p: self.base(r) for r, p in zip(results, replaced, strict=True) if p is not None}
+        for u in sorted(self.units):
+            step = self.units[u].step
+            if not isinstance(step, Call) or step.op.name != "dynamic_update":
+                continue
+            carry, update, *starts = step.operands
+            alone = places.get(carry) is step.op.result and readers[carry] == {u}
+            row = update.shape[:1] == (1,) and update.shape[1:] == carry.shape[1:]
+            value = self.base(update)
+            if not (alone and row and step.op.result not in readers and value not in kept):
+                continue
+            p = self.unit_of.get(value)
+            if p is None or not self._writes_anywhere(p, value):
+                continue
+            if not is_whole(self.views[update], update) or self.units[p].opened:
+                continue
+            before = {self.unit_of[self.base(s)] for s in starts if self.base(s) in self.unit_of}
+            if any(q == p or self.units[q].deps >> p & 1 for q in before):
+                continue
+            unit = self.units[u]
+            unit.step = Call(step.op, (carry, *starts), opens=value)
+            unit.direct, unit.deps = set(), 0
+            self.run_after(u, before)
+            self.run_after(p, {u})
+            self.units[p].opened = True
+
+    def _writes_anywhere(self, p: int, value: Value) -> bool:
+        """Whether a step would write a value as well to another place."""
+        step = self.units[p].step
+        if isinstance(step, Call):
+            return step.op.name in ("dot", "concat")
+        return step.beside is None or step.beside.op.result is not value
+
     def ordered(self, results: Sequence[Value]) -> list[Loop | Call]:
         """The steps so that each follows what it depends on, and else in program order.
 
@@ -275,6 +316,8 @@ class Units:
             for d in unit.direct:
                 readers[d].append(u)
             read.update(self.base(v) for v in operands_of(unit.step))
+            if isinstance(unit.step, Call) and unit.step.opens is not None:
+                read.add(unit.step.opens)
         ready = [(unit.position, u) for u, unit in self.units.items() if not unit.direct]
         heapq.heapify(ready)
         steps = []

@@ -54,11 +54,18 @@ class Loop:
 class Call:
     """Any other operation: a kernel, arithmetic on rank-0 values, a list operation, or one with
     regions.
+
+    Attributes:
+        window: the result is not copied but lies in the first operand, a constant of a loop.
+        opens: of a `dynamic_update`, the value that it takes: a later step writes it right to its
+            place, which this call finds. It is no operand then.
     """
 
     op: Op
     operands: tuple[Value, ...]
     bodies: tuple[Schedule, ...] = ()
+    window: bool = False
+    opens: Value | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -49,6 +49,9 @@ def _bind(w: FunctionWriter, params: Sequence[Value], values: Sequence[Value]) -
     """A region's parameters that are variables take their values, as constants of their own."""
     for p, v in zip(params, values, strict=True):
         if not is_variable(p):
+            base = w.schedule.views[v].base
+            if base in w.windows:
+                w.windows[p] = w.windows[base]
             continue
         text = expression_of(w, v)
         if text.isidentifier():

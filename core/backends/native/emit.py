@@ -191,6 +191,7 @@ class FunctionWriter:
         self.plan = memory.plan(self.root, self._constant_place, room, donated)
         self.names: dict[Value, str] = {}
         self.packed: dict[Call, str] = {}
+        self.windows: dict[Value, str] = {}  # by how much such a part is off, a variable
         self.lines: list[str] = []
         self.count = 0
         self.groups = self.calls = 0
@@ -296,8 +297,11 @@ class FunctionWriter:
             self.used.add(place)
         else:  # a constant that the caller passes
             name = f"(const {kind} *)params[{place.index}]"
-        offset = self.plan.offsets.get(base, 0)
-        return f"({name} + {offset})" if offset else f"({name})" if " " in name else name
+        skips = [str(self.plan.offsets[base])] if self.plan.offsets.get(base) else []
+        skips += [self.windows[base]] if base in self.windows else []
+        if skips:
+            return f"({' + '.join((name, *skips))})"
+        return f"({name})" if " " in name else name
 
     def _address(self, value: Value) -> str:
         """A variable that holds a rank-0 constant."""

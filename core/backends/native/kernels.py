@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ...ir import DType, Value
 from ...passes.products import Product, product
 from ...passes.steps import Call, Schedule
-from ...passes.views import collapse, contiguous_strides, is_whole
-from . import depthwise, packing, quantised, solving, winograd
+from . import copies, depthwise, packing, quantised, solving, winograd
+from .copies import Lines, at, copy, copy_whole, function_text, nested, place
 from .names import from_memory, literal, local_type, memory_type
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ _FEW_ROWS, _CACHE, _LANES = 72, 262144, 16
 #: Multiply-adds of one batch, and of all, from which on batches are given to several threads.
 _BATCH_WORK = 1 << 12
 _BATCHES_WORK = 1 << 18
-
-Lines = list[str]
 
 
 # -- working memory
@@ -131,10 +129,10 @@ def dot(w: FunctionWriter, call: Call) -> Lines:
     pointers = [w.base_pointer(a), w.base_pointer(b), out]
     one, all_ = p.m * p.n * p.k, math.prod(size for size, _, _ in p.batch) * p.m * p.n * p.k
     if dtype is DType.F32 and p.batch and one >= _BATCH_WORK and all_ >= _BATCHES_WORK:
-        local = _at("a", at_a), _at("b", at_b), _at("to", place)
+        local = at("a", at_a), at("b", at_b), at("to", place)
         made = _matrix_product(w, p, local, dtype, "(float *)scratch")
         return _batches(w, p, made, pointers, scratch, scratch_bytes(call, w.schedule))
-    whole = _at(pointers[0], at_a), _at(pointers[1], at_b), _at(out, place)
+    whole = at(pointers[0], at_a), at(pointers[1], at_b), at(out, place)
     lines = [_matrix_product(w, p, whole, dtype, scratch)]
     for n in range(len(p.batch) - 1, -1, -1):
         head = f"for (int64_t b{n} = 0; b{n} < {p.batch[n][0]}; b{n}++) {{"
@@ -160,7 +158,7 @@ def _batches(
         "(void)scratch;",
         made,
     ]
-    text = _function("void *context, int64_t chunk, void *scratch", body)
+    text = function_text("void *context, int64_t chunk, void *scratch", body)
     w.count += 1
     context = f"context{w.count}"
     return [
@@ -168,11 +166,6 @@ def _batches(
         f"dl_parallel({math.prod(sizes)}, {w.unit.function('batch', text)}, (void *){context},"
         f" {scratch}, {room});",
     ]
-
-
-def _at(pointer: str, offset: str) -> str:
-    offset = offset.removeprefix("0 + ")
-    return pointer if offset == "0" else f"{pointer} + {offset}"
 
 
 def _matrix_product(
@@ -214,8 +207,8 @@ def both_gradients(w: FunctionWriter, call: Call, beside: Call, to: str, scale: 
     """A product by a matrix turned, then another, times a number, added to this matrix."""
     w.unit.need("descent")
     p, q = (product(c.op, *(w.schedule.views[v] for v in c.operands)) for c in (beside, call))
-    left = _at(w.base_pointer(beside.operands[0]), str(w.schedule.views[beside.operands[0]].offset))
-    a, b = (_at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
+    left = at(w.base_pointer(beside.operands[0]), str(w.schedule.views[beside.operands[0]].offset))
+    a, b = (at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
     return (
         f"dl_gemm_both_f32({p.m}, {p.n}, {p.k}, {left}, {p.am}, {p.ak}, {to},"
         f" {w.pointer(beside.op.result)}, {q.k}, {a}, {q.am}, {q.ak}, {b}, {q.bk}, {q.bn}, {scale},"
@@ -225,7 +218,7 @@ def both_gradients(w: FunctionWriter, call: Call, beside: Call, to: str, scale: 
 
 def _product_arguments(w: FunctionWriter, call: Call, p: Product) -> str:
     w.unit.need("gemm")
-    a, b = (_at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
+    a, b = (at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
     return f"{p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}"
 
 
@@ -260,146 +253,6 @@ def conv(w: FunctionWriter, call: Call) -> Lines:
     return [f"{name}({', '.join(args)});"]
 
 
-# -- copies
-
-
-def _copy(
-    w: FunctionWriter,
-    shape: Sequence[int],
-    dtype: DType,
-    to: tuple[str, Sequence[int]],
-    source: tuple[str, Sequence[int]] | str,
-) -> str:
-    """A call that copies elements between strided places, or fills them with one number."""
-    kind = memory_type(dtype)
-    to_pointer, to_strides = to
-    fill = isinstance(source, str)
-    from_strides = [0] * len(shape) if isinstance(source, str) else source[1]
-    axes = collapse(list(zip(shape, to_strides, from_strides, strict=True)))
-    if fill:
-        parameter = f"const {kind} x"
-        value, argument = "x", str(source)
-    else:
-        parameter = f"const {kind} *restrict from"
-        value, argument = f"from[{_index(axes, 2)}]", source[0]
-    body: Lines
-    if not fill and axes and axes[-1][1] == axes[-1][2] == 1:
-        size = axes[-1][0] * dtype.itemsize
-        outer = axes[:-1]
-        body = [f"memcpy(to + {_index(outer, 1)}, from + {_index(outer, 2)}, {size});"]
-        axes = outer
-    else:
-        body = [f"to[{_index(axes, 1)}] = {value};"]
-        if axes:
-            n = len(axes) - 1
-            body = [
-                "DL_INDEPENDENT",
-                f"for (int64_t i{n} = 0; i{n} < {axes[n][0]}; i{n}++) {body[0]}",
-            ]
-            axes = axes[:-1]
-    text = _function(f"{kind} *restrict to, {parameter}", _loops([a[0] for a in axes], body))
-    return f"{w.unit.function('copy', text)}({to_pointer}, {argument});"
-
-
-def _index(axes: Sequence[tuple[int, ...]], column: int) -> str:
-    terms = [f"i{n} * {a[column]}" for n, a in enumerate(axes) if a[column]]
-    return " + ".join(terms) or "0"
-
-
-def _loops(sizes: Sequence[int], body: Lines) -> Lines:
-    for n in range(len(sizes) - 1, -1, -1):
-        head = f"for (int64_t i{n} = 0; i{n} < {sizes[n]}; i{n}++) {{"
-        body = [head, *("  " + line for line in body), "}"]
-    return body
-
-
-def _function(parameters: str, body: Lines) -> str:
-    return f"({parameters}) {{\n" + "\n".join("  " + line for line in body) + "\n}\n"
-
-
-def _source(w: FunctionWriter, x: Value) -> tuple[str, Sequence[int]] | str:
-    """What to copy a value from: its memory and strides, or the number that it repeats."""
-    view = w.schedule.views[x]
-    if view.base.shape == ():
-        return w.scalar(view.base)
-    return _at(w.base_pointer(x), str(view.offset)), view.strides
-
-
-def _copy_whole(w: FunctionWriter, x: Value, result: Value) -> Lines:
-    """The lines that make the result what x is; none where it lies there already."""
-    view = w.schedule.views[x]
-    if view.base.shape != () and is_whole(view, x) and w.pointer(x) == w.pointer(result):
-        return []
-    to = (w.pointer(result), contiguous_strides(result.shape))
-    return [_copy(w, x.shape, x.dtype, to, _source(w, x))]
-
-
-def pad(w: FunctionWriter, call: Call) -> Lines:
-    x, value = call.operands
-    result = call.op.result
-    out = w.pointer(result)
-    strides = contiguous_strides(result.shape)
-    attrs = call.op.attrs
-    lines = [_copy(w, (result.tensor.size,), x.dtype, (out, (1,)), w.scalar(value))]
-    if x.tensor.size:
-        offset = sum(s * low for s, low in zip(strides, attrs["low"], strict=True))
-        apart = [s * (i + 1) for s, i in zip(strides, attrs["interior"], strict=True)]
-        lines.append(_copy(w, x.shape, x.dtype, (_at(out, str(offset)), apart), _source(w, x)))
-    return lines
-
-
-def concat(w: FunctionWriter, call: Call) -> Lines:
-    result, axis = call.op.result, call.op.attrs["axis"]
-    strides = contiguous_strides(result.shape)
-    lines, offset = [], 0
-    for x in call.operands:
-        if x.tensor.size:
-            to = (_at(w.pointer(result), str(offset)), strides)
-            lines.append(_copy(w, x.shape, x.dtype, to, _source(w, x)))
-        offset += x.shape[axis] * strides[axis]
-    return lines
-
-
-def _window(
-    w: FunctionWriter,
-    starts: Sequence[Value],
-    shape: Sequence[int],
-    sizes: Sequence[int],
-    strides: Sequence[int],
-) -> str:
-    """Where a window begins, moved so that it fits."""
-    terms = [
-        f"dl_clamp({w.scalar(start)}, {n - size + 1}) * {stride}"
-        for start, n, size, stride in zip(starts, shape, sizes, strides, strict=True)
-        if n != size
-    ]
-    return " + ".join(terms) or "0"
-
-
-def dynamic_slice(w: FunctionWriter, call: Call) -> Lines:
-    x, *starts = call.operands
-    result = call.op.result
-    view = w.schedule.views[x]
-    to = (w.pointer(result), contiguous_strides(result.shape))
-    source = _source(w, x)
-    if not isinstance(source, str):
-        begin = _window(w, starts, x.shape, result.shape, view.strides)
-        source = (_at(source[0], begin), source[1])
-    return [_copy(w, result.shape, x.dtype, to, source)]
-
-
-def dynamic_update(w: FunctionWriter, call: Call) -> Lines:
-    x, update, *starts = call.operands
-    result = call.op.result
-    strides = contiguous_strides(result.shape)
-    lines = _copy_whole(w, x, result)
-    if update.tensor.size:
-        begin = _window(w, starts, x.shape, update.shape, strides)
-        to = (_at(w.pointer(result), begin), strides)
-        lines.append(_copy(w, update.shape, x.dtype, to, _source(w, update)))
-    return lines
-
-
 # -- indexed access
 
 
@@ -419,6 +272,10 @@ def _indices(w: FunctionWriter, indices: Value) -> tuple[str, str, str]:
 def take(w: FunctionWriter, call: Call) -> Lines:
     x, indices = call.operands
     kind = memory_type(x.dtype)
+    if call.window:
+        stride = w.schedule.views[x].strides[0]
+        begin = f"dl_clamp((int64_t){w.scalar(indices)}, {x.shape[0]}) * {stride}"
+        return place(w, call.op.result, begin)
     outer, size, inner = _split(x.shape, call.op.attrs["axis"])
     parameter, argument, index = _indices(w, indices)
     count = indices.tensor.size
@@ -431,8 +288,8 @@ def take(w: FunctionWriter, call: Call) -> Lines:
             f" {inner * x.dtype.itemsize});"
         )
     body = [f"for (int64_t k = 0; k < {count}; k++) {{", *("  " + line for line in body), "}"]
-    text = _function(
-        f"{kind} *restrict to, const {kind} *restrict from, {parameter}", _loops([outer], body)
+    text = function_text(
+        f"{kind} *restrict to, const {kind} *restrict from, {parameter}", nested([outer], body)
     )
     name = w.unit.function("take", text)
     return [f"{name}({w.pointer(call.op.result)}, {w.pointer(x)}, {argument});"]
@@ -445,7 +302,7 @@ def put_add(w: FunctionWriter, call: Call) -> Lines:
     outer, size, inner = _split(x.shape, call.op.attrs["axis"])
     parameter, argument, index = _indices(w, indices)
     count = indices.tensor.size
-    lines = _copy_whole(w, x, result)
+    lines = copy_whole(w, x, result)
     if not updates.tensor.size:
         return lines
     body = [
@@ -456,8 +313,8 @@ def put_add(w: FunctionWriter, call: Call) -> Lines:
         f"  for (int64_t j = 0; j < {inner}; j++) t[j] = ({kind})(t[j] + u[j]);",
         "}",
     ]
-    text = _function(
-        f"{kind} *restrict to, const {kind} *restrict from, {parameter}", _loops([outer], body)
+    text = function_text(
+        f"{kind} *restrict to, const {kind} *restrict from, {parameter}", nested([outer], body)
     )
     name = w.unit.function("put_add", text)
     return [*lines, f"{name}({w.pointer(result)}, {w.pointer(updates)}, {argument});"]
@@ -474,9 +331,9 @@ def take_along(w: FunctionWriter, call: Call) -> Lines:
         f"const int64_t row = dl_clamp((int64_t)at[i], {size});",
         f"to[i] = from[(i0 * {size} + row) * {inner} + i2];",
     ]
-    text = _function(
+    text = function_text(
         f"{kind} *restrict to, const {kind} *restrict from, const {index_kind} *restrict at",
-        _loops([outer, count, inner], body),
+        nested([outer, count, inner], body),
     )
     name = w.unit.function("take_along", text)
     return [f"{name}({w.pointer(call.op.result)}, {w.pointer(x)}, {w.pointer(indices)});"]
@@ -488,7 +345,7 @@ def put_along_add(w: FunctionWriter, call: Call) -> Lines:
     outer, size, inner = _split(x.shape, axis)
     count = indices.shape[axis]
     kind, index_kind = memory_type(x.dtype), memory_type(indices.dtype)
-    lines = _copy_whole(w, x, result)
+    lines = copy_whole(w, x, result)
     if not updates.tensor.size:
         return lines
     body = [
@@ -497,9 +354,9 @@ def put_along_add(w: FunctionWriter, call: Call) -> Lines:
         f"{kind} *t = to + (i0 * {size} + row) * {inner} + i2;",
         f"*t = ({kind})(*t + from[i]);",
     ]
-    text = _function(
+    text = function_text(
         f"{kind} *restrict to, const {kind} *restrict from, const {index_kind} *restrict at",
-        _loops([outer, count, inner], body),
+        nested([outer, count, inner], body),
     )
     name = w.unit.function("put_along_add", text)
     args = f"{w.pointer(result)}, {w.pointer(updates)}, {w.pointer(indices)}"
@@ -514,7 +371,7 @@ def reduce_nothing(w: FunctionWriter, call: Call) -> Lines:
     result = call.op.result
     start = {"reduce_sum": 0, "reduce_prod": 1, "reduce_max": 0, "reduce_min": 1}[call.op.name]
     value = literal(start, result.dtype)
-    return [_copy(w, (result.tensor.size,), result.dtype, (w.pointer(result), (1,)), value)]
+    return [copy(w, (result.tensor.size,), result.dtype, (w.pointer(result), (1,)), value)]
 
 
 def extreme(w: FunctionWriter, call: Call) -> Lines:
@@ -535,7 +392,7 @@ def extreme(w: FunctionWriter, call: Call) -> Lines:
         f"to[i0 * {inner} + i1] = place;",
     ]
     parameters = f"int64_t *restrict to, const {memory_type(x.dtype)} *restrict from"
-    name = w.unit.function(call.op.name, _function(parameters, _loops([outer, inner], body)))
+    name = w.unit.function(call.op.name, function_text(parameters, nested([outer, inner], body)))
     return [f"{name}({w.pointer(call.op.result)}, {w.pointer(x)});"]
 
 
@@ -548,7 +405,7 @@ def argsort(w: FunctionWriter, call: Call) -> Lines:
     at = f"i0 * {size * inner} + i1"
     name = f"dl_argsort_{x.dtype.value}"
     line = f"{name}({size}, {w.pointer(x)} + {at}, {inner}, {out} + {at}, {keys}, {work});"
-    return _loops([outer, inner], [line])
+    return nested([outer, inner], [line])
 
 
 def cumsum(w: FunctionWriter, call: Call) -> Lines:
@@ -563,8 +420,8 @@ def cumsum(w: FunctionWriter, call: Call) -> Lines:
         "  to[i] = sum;",
         "}",
     ]
-    text = _function(
-        f"{kind} *restrict to, const {kind} *restrict from", _loops([outer, inner], body)
+    text = function_text(
+        f"{kind} *restrict to, const {kind} *restrict from", nested([outer, inner], body)
     )
     return [f"{w.unit.function('cumsum', text)}({w.pointer(call.op.result)}, {w.pointer(x)});"]
 
@@ -574,10 +431,10 @@ KERNELS: Mapping[str, Callable[[FunctionWriter, Call], Lines]] = {
     "conv": conv,
     "conv_input_grad": conv,
     "conv_weight_grad": conv,
-    "pad": pad,
-    "concat": concat,
-    "dynamic_slice": dynamic_slice,
-    "dynamic_update": dynamic_update,
+    "pad": copies.pad,
+    "concat": copies.concat,
+    "dynamic_slice": copies.dynamic_slice,
+    "dynamic_update": copies.dynamic_update,
     "take": take,
     "put_add": put_add,
     "take_along": take_along,
