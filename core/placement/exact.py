@@ -162,7 +162,8 @@ class _Program:
         # A tensor's columns one way: a hop each, then all hops.
         self.up, self.down = n * h, n * h + m * (h + 1)
         self.once = self.down + m * (h + 1)
-        self.slowest = self.once + 2 * h
+        self.start = self.once + 2 * h
+        self.slowest = self.start + 1
         size = self.slowest + 1
         self.cost, self.low, self.high = np.zeros(size), np.zeros(size), np.ones(size)
         self.high[self.slowest] = math.inf
@@ -203,6 +204,7 @@ class _Program:
         for k, hop in enumerate(table.problem.hops):
             trip = 0.0 if table.problem.returns else hop.latency_s * weigh.latency
             self.cost[[self.once + k, self.once + h + k]] = trip
+        self.cost[self.start] = table.problem.start_s * weigh.latency
         self.cost[self.slowest] = weigh.throughput
 
     def _carried(self, wire: Array, hop: Hop, up: bool) -> tuple[Array, Array]:
@@ -244,6 +246,9 @@ class _Program:
                 self.rows.sums([(back[0], 1.0), (back[1], -1.0)])
             home = self.x(table.producer[results], high), np.full(len(results), -1)
             self._crosses(home, self.down + results * (h + 1) + n)
+        every = np.arange(len(table.seconds))
+        start = np.full(len(every), self.start)
+        self.rows.sums([(self.x(every, 0), -1.0), (start, -1.0)], upper=-1.0)  # start >= 1 - x
         for k in range(h):
             for items, column in ((unread, self.once + k), (table.makes_result, self.once + h + k)):
                 self._crosses(
@@ -300,6 +305,9 @@ class _Program:
         if slowest is not None:
             columns.append(np.array([self.slowest]))
             factors.append(np.array([slowest]))
+            if tier == 0:
+                columns.append(np.array([self.start]))
+                factors.append(np.array([self.table.problem.start_s]))
         self.rows.one(np.concatenate(columns), np.concatenate(factors), upper)
 
     def bounds(self) -> Any:

@@ -17,6 +17,7 @@ surgery for inference acceleration on the edge" (DADS), INFOCOM 2019):
     v is a result                       what an item on tier t costs takes in the way down
     a latency, once                     x(i, k) -> u, infinite, for items that none reads;
                                         u -> t, the latency       (likewise for makers of results)
+    the device's start, once            s -> d, start_s;  d -> x(i, 0), infinite
 
 Items that are tied are one item. Costs are sums that every term keeps submodular, so the least cut
 is the least cost: nothing is approximated. Of equal cuts the one with the fewest items above wins.
@@ -131,6 +132,8 @@ def build(table: Table, allowed: Array) -> Network:
         for k, hop in enumerate(problem.hops):
             for items in (group[last], group[table.makes_result]):
                 edges.once(k, items, hop.latency_s * problem.objective.latency)
+    starts = np.setdiff1d(np.arange(len(group)), [] if problem.returns else table.fed)
+    edges.unless_all(group[starts], problem.start_s * problem.objective.latency)
     return Network(edges.graph(), group, low, high, float(base.sum()))
 
 
@@ -182,6 +185,13 @@ class _Edges:
         if len(items) and cost > 0:
             self.add(self.x(items, hop), np.full(len(items), self.nodes), math.inf)
             self.add(np.array([self.nodes]), np.array([SINK]), cost)
+            self.nodes += 1
+
+    def unless_all(self, items: Array, cost: float) -> None:
+        """`cost` unless all of these items are beyond the first hop."""
+        if len(items) and cost > 0:
+            self.add(np.array([SOURCE]), np.array([self.nodes]), cost)
+            self.add(np.full(len(items), self.nodes), self.x(items, 0), math.inf)
             self.nodes += 1
 
     def graph(self) -> Graph:

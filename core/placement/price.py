@@ -35,6 +35,8 @@ def priced(table: Table, labels: Sequence[int] | Array) -> Placement:
     _check(table, tier, up, down)
     at = np.arange(tiers)
     on = tier[:, None] == at
+    busy = np.where(on, table.seconds, 0.0).sum(axis=0)
+    busy[0] += problem.start_s if on[:, 0].any() else 0.0
     up_wire, down_wire = table.up.wires(up), table.down.wires(down)
     up_seconds, up_bytes = _carried(table, up, up_wire, [hop.up for hop in problem.hops])
     down_seconds, down_bytes = _carried(table, down, down_wire, [hop.down for hop in problem.hops])
@@ -54,7 +56,7 @@ def priced(table: Table, labels: Sequence[int] | Array) -> Placement:
             for v, k in np.argwhere(crosses).tolist()
         ),
         cost=0.0,
-        tier_seconds=tuple(np.where(on, table.seconds, 0.0).sum(axis=0).tolist()),
+        tier_seconds=tuple(busy.tolist()),
         up_seconds=tuple(up_seconds.tolist()),
         down_seconds=tuple(down_seconds.tolist()),
         fixed_seconds=tuple(fixed),

@@ -11,8 +11,9 @@ work that runs on one tier; a tensor is what one item makes and others read.
                               that way: it is encoded once, and passed on as it came
 
     latency    = sum_i seconds(i, t(i)) + sum over crossings (bytes / bandwidth + wire's seconds)
-                 + fixed latencies
-    throughput = the slowest of: a tier's seconds, a hop's seconds up, a hop's seconds down
+                 + fixed latencies + start_s if anything runs on the device
+    throughput = the slowest of: a tier's seconds (start_s with the device's), a hop's seconds up,
+                 a hop's seconds down
     energy     = sum_i joules(i, t(i)) + sum over crossings bytes * joules_per_byte
     cost       = the objective's weighted sum of the three
 
@@ -100,7 +101,8 @@ class Objective:
 class Problem:
     """Items in an order in which they could run; `memory`: bytes of each tier, None: no limit, and
     empty: no limits at all. `ties`: pairs of items that share a tier. `returns`: whether work may
-    come back down.
+    come back down. `start_s`: seconds once if anything runs on the device, as to call it; what a
+    tier above takes to be called is in its hop's latency.
     """
 
     items: tuple[Item, ...]
@@ -110,6 +112,7 @@ class Problem:
     ties: tuple[tuple[int, int], ...] = ()
     returns: bool = False
     objective: Objective = Objective()
+    start_s: float = 0.0
 
     @property
     def tiers(self) -> int:

@@ -213,6 +213,7 @@ def problem_of(
         ties=tuple(sorted(ties)),
         returns=options.returns,
         objective=options.objective,
+        start_s=profiles[0].call_s,
     )
     return Model(graph, problem, groups, values, replace(options, memory=tuple(limits)))
 

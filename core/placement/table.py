@@ -113,6 +113,11 @@ class Table:
         return np.unique(self.producer[self.result & (self.producer >= 0)])
 
     @property
+    def fed(self) -> Array:
+        """Items that read what another makes, ascending."""
+        return np.unique(self.read_item[self.producer[self.read_tensor] >= 0])
+
+    @property
     def limited(self) -> bool:
         return any(limit is not None for limit in self.problem.memory)
 
@@ -148,6 +153,8 @@ def _check_frame(problem: Problem) -> None:
     given = (weights.latency, weights.throughput, weights.energy)
     if not all(0 <= w <= NUMBER_MAX for w in given) or not any(given):
         raise PlacementError(f"an objective with weights {given}", "none below 0, one above it")
+    if not 0 <= problem.start_s <= NUMBER_MAX:
+        raise PlacementError(f"a device that takes {problem.start_s} s to start", "from 0")
     if len(problem.memory) not in (0, problem.tiers):
         raise PlacementError(
             f"{len(problem.memory)} memory limits for {problem.tiers} tiers", "one a tier, or none"

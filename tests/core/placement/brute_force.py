@@ -68,6 +68,8 @@ def cost(problem: Problem, labels: tuple[int, ...]) -> float:
         fixed = sum(
             hop.latency_s * ((beyond > k) + (back > k)) for k, hop in enumerate(problem.hops)
         )
+    if 0 in labels:
+        busy[0] += problem.start_s
     latency = sum(busy) + sum(up) + sum(down) + fixed
     slowest = max([*busy, *up, *down])
     return weights.latency * latency + weights.throughput * slowest + weights.energy * joules
@@ -105,6 +107,7 @@ def random_problem(rng: random.Random, tiers: int, items_max: int) -> Problem:
         memory=memory if limited else (),
         ties=tuple(pairs),
         returns=returns,
+        start_s=rng.choice([0.0, rng.uniform(0, 0.3)]),
         objective=rng.choice(
             [
                 Objective(),

@@ -112,6 +112,15 @@ def test_one_wire_serves_all_hops_of_a_tensor() -> None:
     assert found.up_seconds == pytest.approx((0.1025, 2.6))
 
 
+def test_a_device_that_takes_long_to_start_is_left_out() -> None:
+    problem = chain(100, 100, 0, hop=Hop(100.0, 100.0), device=0.5, above=0.1)
+    assert solve(problem).labels == (0, 0)
+    slow = solve(replace(problem, start_s=0.5))
+    assert slow.labels == (1, 1) and slow.tier_seconds[0] == 0
+    mixed = price(replace(problem, start_s=0.5), (0, 1))
+    assert mixed.tier_seconds == (1.0, 0.1)
+
+
 def test_energy_may_ask_for_another_cut_than_latency() -> None:
     items = (Item((1.0, 0.5), joules=(1.0, 0.0)),)
     tensors = (Tensor(None, (0,), (Wire("f32", 100),)),)
@@ -219,6 +228,7 @@ APART = replace(GOOD, items=(Item((1.0, math.inf)), Item((math.inf, 1.0))))
         (replace(GOOD, hops=(Hop(0.0, 1.0),)), "carries 0.0 bytes/s"),
         (replace(GOOD, hops=(Hop(math.nan, 1.0),)), "carries nan"),
         (replace(GOOD, hops=(Hop(1.0, 1.0, math.inf),)), "inf s latency"),
+        (replace(GOOD, start_s=math.nan), "nan s to start"),
         (replace(GOOD, memory=(1,)), "1 memory limits for 2 tiers"),
         (replace(GOOD, memory=(-1, None)), "below 0"),
         (replace(GOOD, memory=(5, 5)), "no placement fits"),
