@@ -52,7 +52,7 @@ typedef struct {
   float *to;
   dl_rows rows; /* of one image, for the weights */
   int64_t span;
-  _Bool more;
+  _Bool more, direct; /* of the weights: added to what is there; of y as it lies */
 } dl_conv_work;
 
 /* Whether the images of a convolution go to several threads. */
@@ -73,7 +73,7 @@ DL_FUNCTION void dl_conv_image(void *context, int64_t i, void *scratch) {
   int64_t width;
   const float *image = dl_input_frame(d, w->from + i * d->h * d->w * d->c, (float *)scratch, &width);
   const dl_rows rows = {image, d->ow, d->sh * width * d->c, d->sw * d->c, d->kh, d->kw * d->c, width * d->c, 1};
-  dl_product_packed(0, pixels, d->o, &rows, w->packed, w->to + i * pixels * d->o, 0);
+  dl_product_panels(0, pixels, d->o, &rows, w->packed, 1, w->to + i * pixels * d->o, 0);
 }
 
 /* Floats of the frame of an image. */
@@ -144,7 +144,7 @@ DL_FUNCTION void dl_conv_input_grad_image(void *context, int64_t n, void *scratc
       if (places) {
         const dl_rows rows = {frame + v.from * jump + u.from * step, u.count, jump, step, v.places,
                               u.places * d->o, jump, 1};
-        dl_product_packed(0, v.count * u.count, d->c, &rows, packed, direct ? image : part, 0);
+        dl_product_panels(0, v.count * u.count, d->c, &rows, packed, 1, direct ? image : part, 0);
         packed += places * d->o * panels;
       } else {
         memset(part, 0, (size_t)(v.count * u.count * d->c) * 4);
@@ -186,8 +186,9 @@ DL_FUNCTION void dl_conv_input_grad_f32(const dl_conv *d, const float *y, const 
 DL_FUNCTION void dl_conv_weight_rows(void *context, int64_t chunk, void *scratch) {
   const dl_conv_work *w = (const dl_conv_work *)context;
   const int64_t rows = w->d->kh * w->d->kw * w->d->c, m0 = chunk * w->span;
+  const int64_t m = rows - m0 < w->span ? rows - m0 : w->span, o = w->d->o;
   (void)scratch;
-  dl_product_packed(m0, rows - m0 < w->span ? rows - m0 : w->span, w->d->o, &w->rows, w->packed, w->to, w->more);
+  dl_product_panels(m0, m, o, &w->rows, w->packed, !w->direct, w->to, w->more);
 }
 
 /* Summed over images: rows are the kernel's places (kh, kw, c), the sum runs over output pixels. Threads share the rows
@@ -199,10 +200,13 @@ DL_FUNCTION void dl_conv_weight_grad_f32(const dl_conv *d, const float *x, const
   dl_conv_work work = {d, x, scratch, k};
   if (d->n == 0) memset(k, 0, (size_t)(rows * d->o) * 4);
   work.span = dl_span(rows, DL_MR, most);
+  /* Few rows: packing would cost as much as it saves. One panel: it lies as it would be packed. */
+  work.direct = d->o % DL_LANES == 0 && (rows <= 3 * DL_MR || d->o <= DL_NR);
   for (int64_t i = 0; i < d->n; i++) {
     int64_t width;
     const float *image = dl_input_frame(d, x + i * d->h * d->w * d->c, scratch + pixels * panels, &width);
-    dl_pack_all(pixels, d->o, y + i * pixels * d->o, d->o, 1, scratch);
+    work.packed = work.direct ? y + i * pixels * d->o : scratch;
+    if (!work.direct) dl_pack_all(pixels, d->o, y + i * pixels * d->o, d->o, 1, scratch);
     work.rows = (dl_rows){image, d->kw * d->c, width * d->c, 1, d->oh, d->ow, d->sh * width * d->c, d->sw * d->c};
     work.more = i > 0;
     dl_parallel((rows + work.span - 1) / work.span, dl_conv_weight_rows, &work, 0, 0);

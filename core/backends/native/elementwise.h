@@ -176,10 +176,17 @@ DL_INLINE double dl_rsqrt_f64(double x) { return 1.0 / __builtin_sqrt(x); }
 DL_INLINE double dl_abs_f64(double x) { return __builtin_fabs(x); }
 DL_INLINE double dl_pow_f64(double x, double y) { return pow(x, y); }
 
-/* For the reductions; the rows of the primitives spell out their own. NaN on either side gives NaN. */
+/* For the reductions; the rows of the primitives spell out their own. NaN on either side gives NaN. Two choices, of
+ * which compilers make two instructions, also where several maxima follow one another. */
 #define DL_FLOAT(T, S, FMOD, COPYSIGN, FLOOR)                                                         \
-  DL_INLINE T dl_max_##S(T a, T b) { return ((a >= b) | (a != a)) ? a : b; }                          \
-  DL_INLINE T dl_min_##S(T a, T b) { return ((a <= b) | (a != a)) ? a : b; }                          \
+  DL_INLINE T dl_max_##S(T a, T b) {                                                                  \
+    const T m = a >= b ? a : b;                                                                       \
+    return a != a ? a : m;                                                                            \
+  }                                                                                                   \
+  DL_INLINE T dl_min_##S(T a, T b) {                                                                  \
+    const T m = a <= b ? a : b;                                                                       \
+    return a != a ? a : m;                                                                            \
+  }                                                                                                   \
   DL_INLINE T dl_mod_##S(T a, T b) { /* NumPy's: the sign of b, and a zero has it too */              \
     const T m = FMOD(a, b);                                                                           \
     return m == 0 ? COPYSIGN((T)0, b) : (b < 0) != (m < 0) ? m + b : m;                               \

@@ -16,7 +16,7 @@
 #define DL_MR 4
 #endif
 #if DL_MR > 8
-#define DL_POINTERS 8 /* rows of a tile in a longer row of tiles: more pointers than that do not fit in registers */
+#define DL_POINTERS 8 /* rows of a tile that has a pointer for each: more pointers do not fit in registers */
 #else
 #define DL_POINTERS DL_MR
 #endif
@@ -81,21 +81,21 @@ DL_TILES(1) DL_TILES(2) DL_TILES(3) DL_TILES(4)
 #if DL_MR >= 6
 DL_TILES(5) DL_TILES(6)
 #endif
-#if DL_MR >= 12
-DL_TILES(7) DL_TILES(8) DL_TILES(9) DL_TILES(10) DL_TILES(11) DL_TILES(12)
+#if DL_POINTERS >= 8
+DL_TILES(7) DL_TILES(8)
 #endif
 DL_TILE(dl_near_1, DL_MR, 1, 1) DL_TILE(dl_near_2, DL_MR, 2, 1)
 
 typedef void dl_tile_function(const float *const *, const dl_rows *, const float *, int64_t, float *, int64_t, _Bool,
                               float);
 #define DL_PAIR(R) {dl_tile_##R##_1, dl_tile_##R##_2}
-static dl_tile_function *const dl_tiles[DL_MR + 1][2] __attribute__((unused)) = {
+static dl_tile_function *const dl_tiles[DL_POINTERS + 1][2] __attribute__((unused)) = {
     {dl_near_1, dl_near_2}, DL_PAIR(1), DL_PAIR(2), DL_PAIR(3), DL_PAIR(4),
 #if DL_MR >= 6
     DL_PAIR(5), DL_PAIR(6),
 #endif
-#if DL_MR >= 12
-    DL_PAIR(7), DL_PAIR(8), DL_PAIR(9), DL_PAIR(10), DL_PAIR(11), DL_PAIR(12),
+#if DL_POINTERS >= 8
+    DL_PAIR(7), DL_PAIR(8),
 #endif
 };
 
@@ -120,17 +120,17 @@ typedef struct {
   const float *p[DL_MR];
 } dl_block;
 
-/* The rows from m0 on, of which `left` are left. They are split evenly (5 + 5, not 6 + 4), but whole tiles where these
- * go by one pointer. */
+/* The rows from m0 on, of which `left` are left: a whole tile of MR where it goes by one pointer, and else they are split
+ * evenly (5 + 5, not 6 + 4). */
 DL_INLINE void dl_rows_from(dl_block *block, const dl_rows *a, int64_t m0, int64_t left) {
-  const _Bool near = a->row_step == 1 && left >= DL_MR;
-  const int64_t most = left <= DL_MR ? DL_MR : DL_POINTERS, blocks = (left + most - 1) / most;
-  const int rows = near ? DL_MR : (int)((left + blocks - 1) / blocks);
   int64_t in_line = m0 % a->row_split;
+  const _Bool near = a->row_step == 1 && left >= DL_MR && in_line + DL_MR <= a->row_split;
+  const int64_t blocks = (left + DL_POINTERS - 1) / DL_POINTERS;
+  const int rows = near ? DL_MR : (int)((left + blocks - 1) / blocks);
   const float *line = a->data + m0 / a->row_split * a->row_jump;
   block->m0 = m0;
   block->rows = rows;
-  block->near = near && in_line + rows <= a->row_split;
+  block->near = near;
   for (int r = 0; r < rows; r++) {
     block->p[r] = line + in_line * a->row_step;
     if (++in_line == a->row_split) in_line = 0, line += a->row_jump;
@@ -210,21 +210,22 @@ DL_FUNCTION void dl_pack_all(int64_t k, int64_t n, const float *b, int64_t bk, i
   }
 }
 
-/* Rows m0 to m0 + m of C from packed panels; A in segments, as many at a time as keep their part of the panel in the
- * first cache. */
-DL_FUNCTION void dl_product_packed(int64_t m0, int64_t m, int64_t n, const dl_rows *a, const float *panels, float *c,
-                                   _Bool more) {
+/* Rows m0 to m0 + m of C from B in panels, or as it lies; A in segments, as many at a time as keep their part of the
+ * panel in the first cache. */
+DL_FUNCTION void dl_product_panels(int64_t m0, int64_t m, int64_t n, const dl_rows *a, const float *b, _Bool packed,
+                                   float *c, _Bool more) {
   const dl_target to = {c, n, 0, 0, 0, 1.0f};
   for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
-    const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns);
+    const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns), step = packed ? width : n;
+    const float *panel = packed ? b + a->segments * a->length * n0 : b + n0;
     int64_t at_once = DL_L1_FLOATS / (a->length * width);
     if (at_once < 1) at_once = 1;
     for (int64_t s = 0; s < a->segments; s += at_once) {
       dl_rows part = *a;
       part.data += s * a->jump;
       part.segments = a->segments - s < at_once ? a->segments - s : at_once;
-      dl_panel(m0, m, &part, panels, width, n0, columns, &to, more || s > 0);
-      panels += part.segments * a->length * width;
+      dl_panel(m0, m, &part, panel, step, n0, columns, &to, more || s > 0);
+      panel += part.segments * a->length * step;
     }
   }
 }

@@ -3,10 +3,10 @@
 A group is written without names from around it: pointers and rank-0 numbers are its parameters. So
 two groups of the same text are one function, however often the program has them.
 
-Reductions take one of two forms. When the innermost loop is kept, its elements are accumulated side
-by side, in the result itself ("columns": bias gradients, the statistics of batch norm). When it is
-reduced, chunks of it are written to a buffer on the stack and reduced with explicit vectors
-("rows": softmax). Both have a fixed order.
+Reductions take one of three forms. When the innermost loop is kept, its elements are accumulated
+side by side, in the result itself ("columns": bias gradients, the statistics of batch norm), or, of
+few numbers, in a variable ("windows": pooling). When it is reduced, chunks of it are written to a
+buffer on the stack and reduced with explicit vectors ("rows": softmax). All have a fixed order.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from itertools import product
 
 from ...ir import DType, Op, Value
 from ...passes.steps import Loop, Schedule
@@ -33,6 +34,9 @@ _CHUNK = 256
 _SHORT = 16
 #: Sums of more rows than this go by blocks, so that they round little.
 _ROWS_BLOCK = 64
+#: Up to so many are written out, if the operations on all of them are not too many.
+_WINDOW_MAX = 9
+_WINDOW_OPS_MAX = 100
 #: The bytes that partial sums may take of the stack.
 _PARTIAL_BYTES_MAX = 1 << 15
 #: What a group must come to, in numbers read, computed and written, to be cut for several threads.
@@ -170,7 +174,7 @@ class LoopWriter:
         elif not self.loop.reductions:
             body += self._plain(axes)
         elif axes and not axes[-1].reduced:
-            body += self._columns(axes)
+            body += self._windows(axes) or self._columns(axes)
         else:
             body += self._rows(axes)
         self.cut = self._cut(body, len(axes))
@@ -340,6 +344,31 @@ class LoopWriter:
             f" (float *){into} + {to}, {axes[other].strides[-2]});"
         )
         return _nest(outer, 0, [call], independent=False)
+
+    def _windows(self, axes: list[Axis]) -> list[str] | None:
+        """Few rows, each written out: nothing is read back from the result."""
+        rows = [(n, a) for n, a in enumerate(axes) if a.reduced]
+        count = math.prod(a.size for _, a in rows)
+        if count > _WINDOW_MAX or count * (len(self.loop.ops) + 1) > _WINDOW_OPS_MAX:
+            return None
+        element = [*self._element(axes), *self._stores(axes)]
+        begin, end = [], []
+        for k, r in enumerate(self.loop.reductions):
+            kind = local_type(r.result.dtype)
+            begin.append(f"{kind} a{k} = {_identity(r)};")
+            element.append(f"a{k} = {_combine(r, f'a{k}', self._name(r.operands[0]))};")
+            end.append(f"{self._pointer(r.result)}[{self._result_place(axes)}] = a{k};")
+        body = list(begin)
+        for place in product(*(range(a.size) for _, a in rows)):
+            at = [f"const int64_t i{n} = {i};" for (n, _), i in zip(rows, place, strict=True)]
+            body += ["{", *("  " + line for line in (*at, *element)), "}"]
+        kept = [a for a in axes if not a.reduced]
+        # The loops keep their numbers, from which those of the window are left out.
+        numbers = [n for n, a in enumerate(axes) if not a.reduced]
+        body += end
+        for n, axis in zip(reversed(numbers), reversed(kept), strict=True):
+            body = _nest([axis], n, body, independent=n == numbers[-1])
+        return body
 
     def _columns(self, axes: list[Axis]) -> list[str]:
         kept = [a for a in axes[:-1] if not a.reduced]

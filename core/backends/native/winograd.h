@@ -175,12 +175,12 @@ DL_INLINE void dl_wino_matrices(const int R, int64_t c, int64_t o, const float *
       const int64_t place = panel * c + from * dl_width(o - panel) + at - panel;
       const float *g = k + first + from * o + at;
       dl_vf half[30], made[6];
-      DL_ROLLED for (int i = 0; i < R; i++) {
+      DL_UNROLL for (int i = 0; i < R; i++) {
         dl_vf line[5];
         DL_UNROLL for (int j = 0; j < R; j++) line[j] = dl_load(g + (R * i + j) * tap);
         dl_wino_kernel(R, line, 1, half + 6 * i, 1);
       }
-      DL_ROLLED for (int j = 0; j < 6; j++) {
+      DL_UNROLL for (int j = 0; j < 6; j++) {
         dl_wino_kernel(R, half + j, 6, made, 1);
         DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * (c * o + DL_PLACE_PAD) + place, made[i]);
       }
