@@ -7,8 +7,8 @@ For each model: the whole program's time; what is predicted of it from this node
 operations, and from the times of its own operations (`delian profile --bundle`); then the same for
 programs cut in two and three, at cuts that the sweep over bandwidths finds and at others in even
 steps through the program: every part is compiled and timed by itself, and the sum of the parts is
-compared. Times are the processor's, the least over many calls that take turns. Without --profile this node is
-measured first. Progress goes to stderr.
+compared. Times are the processor's, the least over many calls that take turns. Without --profile
+this node is measured first. Progress goes to stderr.
 """
 
 from __future__ import annotations

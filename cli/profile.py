@@ -14,6 +14,7 @@ from ..core.errors import DelianError
 from .coordinator import AsJson, table, tell
 
 if TYPE_CHECKING:
+    from ..core.placement.links import LinkProfile
     from ..core.placement.profile import NodeProfile
 
 #: Classes whose rates are of arithmetic; the others move or combine numbers.
@@ -52,6 +53,18 @@ def profile(
         float | None,
         typer.Option("--joules-per-mb", min=0.0, help="What the radio takes for a megabyte."),
     ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            "--link",
+            metavar="HOME",
+            help="Measure the link to host:port, or edge-3@host:port, instead of the node.",
+        ),
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option("--identity", help="With --link: what `delian join` wrote. [no TLS]"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure this node through the kernels that programs run: products, convolutions, loops,
@@ -59,8 +72,13 @@ def profile(
 
     The file is what delian partition reads. With --bundle the times of that very program are in it,
     which are more precise than what is worked out from classes of operations. Measure on a quiet
-    machine.
+    machine. With --link it is the way to the node above that is measured: bandwidth up and down,
+    latency one way, and loss, as delian partition takes them.
     """
+    if link is not None:
+        found = _measured_link(link, identity)
+        tell({**found.body(), "text": found.text()}, as_json, lambda: [found.text()])
+        return
     from ..core.files import write_whole
     from ..core.placement.measure import measure_node
     from ..simulations.host import cpu_name
@@ -86,6 +104,34 @@ def profile(
             raise DelianError(f"{out}: cannot be written: {error.strerror}") from None
     facts = facts_of(made)
     tell(facts, as_json, lambda: _lines(facts, out))
+
+
+def _measured_link(home: str, identity: Path | None) -> LinkProfile:
+    """The link of this node, a device's or an edge's, to the one above. Raises DelianError."""
+    import asyncio
+
+    from ..core.identity.certificates import channel_credentials
+    from ..core.identity.folder import IdentityFolder
+    from ..core.node.hosting import parse_home, who_is
+    from ..core.ports import CLOUD, Node, Tier
+    from ..core.subgraphs.client import Upstream
+    from ..core.subgraphs.probing import Prober
+
+    above = parse_home(home)
+    if not above.grpc:
+        raise DelianError(f"{home}: parts are run over gRPC alone", "write host:port")
+    own = None if identity is None else IdentityFolder(identity)
+    tier = Tier.DEVICE if own is None else Tier(own.facts().role)
+    who = who_is(tier, identity, insecure=own is None, number=1 if own is None else None)
+    target = CLOUD if tier is Tier.EDGE else Node(Tier.EDGE, above.node.number)
+
+    async def measure() -> LinkProfile:
+        prober = Prober()
+        shown = None if own is None else lambda: channel_credentials(own.material())
+        upstream = Upstream(who.node, [(target, above.grpc)], prober, shown, who.federation)
+        return await prober.measure(upstream)
+
+    return asyncio.run(measure())
 
 
 def read_profile(path: Path) -> NodeProfile:

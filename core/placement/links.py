@@ -27,10 +27,10 @@ _LATENCY_MAX_S = 60.0
 SIZED_BYTES_MIN = 4096
 
 _EXAMPLE = 'a link is written "5.85Mbit/s,20ms", or "5.85Mbit/s/20Mbit/s,20ms" for up and down'
-_RATE = re.compile(r"([0-9.]+)\s*([kKMG]?)(bit/s|bps|B/s)")
+_RATE = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kKMG]?)(bit/s|bps|B/s)")
 _RATES = re.compile(r"(.*?(?:bit/s|bps|B/s))(?:\s*/\s*(.+))?")
-_TIME = re.compile(r"([0-9.]+)\s*(us|ms|s)")
-_LOSS = re.compile(r"([0-9.]+)\s*%")
+_TIME = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*(us|ms|s)")
+_LOSS = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*%")
 _SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -87,6 +87,11 @@ class LinkProfile:
     def body(self) -> dict[str, float]:
         """As JSON has it."""
         return {k: getattr(self, k) for k in ("up", "down", "latency_s", "loss")}
+
+    def text(self) -> str:
+        """As `parse` reads it."""
+        rates = f"{8e-6 * self.up:.6g}Mbit/s/{8e-6 * self.down:.6g}Mbit/s"
+        return f"{rates},{1e3 * self.latency_s:.6g}ms,{100 * self.loss:.4g}%"
 
     def __str__(self) -> str:
         up, down = bits(self.up), bits(self.down)

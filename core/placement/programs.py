@@ -195,9 +195,6 @@ def problem_of(
     constants = _of_moving(graph, [_constant_bytes(op) for op in function.body.ops])
     groups = _groups(graph)
     item_of = {op: i for i, ops in enumerate(groups) for op in ops}
-    first = groups[0][0] if groups else 0
-    for own, profile in zip(times, profiles, strict=True):
-        own[first] += profile.call_s  # a part is called once
     items = _items(graph, groups, times, constants, profiles, options)
     values, tensors = _tensors(graph, item_of, profiles, options)
     ties = {(item_of[a], item_of[b]) for a, b in bound_pairs(graph) if item_of[a] != item_of[b]}
