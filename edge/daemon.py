@@ -272,7 +272,7 @@ class EdgeDaemon:
 
     async def close(self) -> None:
         """Ends in order: nothing new comes in, then the state is put away."""
-        for part in (self.health, self.hubs, self.parts, self.uplinks, self.driver):
+        for part in (self.health, self.parts, self.hubs, self.uplinks, self.driver):
             if part is not None:
                 await part.close()
         await self.tasks.close()

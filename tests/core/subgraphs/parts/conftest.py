@@ -1,0 +1,156 @@
+"""A device, an edge and a cloud in one event loop, joined by gRPC on loopback, with programs that
+the reference interpreter runs: nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from delian.core.identity.roles import Guard
+from delian.core.net.grpc_server import GrpcHub
+from delian.core.net.switch import Switch
+from delian.core.parse import parse_function
+from delian.core.placement.cut import Cut
+from delian.core.placement.graph import depends
+from delian.core.ports import CLOUD, Node, Tier
+from delian.core.subgraphs.asker import Asker, AskerSettings
+from delian.core.subgraphs.asking import AskingDriver
+from delian.core.subgraphs.client import Upstream
+from delian.core.subgraphs.desk import Local
+from delian.core.subgraphs.hosting import PartsHost
+from delian.core.subgraphs.ports import Course, Link
+from delian.core.subgraphs.programs import Model, Programs
+
+WAIT_S = 20.0
+DEVICE, OTHER, EDGE = Node(Tier.DEVICE, 3), Node(Tier.DEVICE, 4), Node(Tier.EDGE, 1)
+#: Two layers, and a value that skips one of them.
+PROGRAM = """
+fn infer(%0 w: f32[6,8], %1 v: f32[8,5], %2 x: f32[4,6]) -> (result: f32[4,5]) {
+  %3: f32[4,8] = dot(%2, %0) {contract_a=[1], contract_b=[0], batch_a=[], batch_b=[]}
+  %4: f32[4,8] = tanh(%3)
+  %5: f32[4,8] = mul(%4, %3)
+  %6: f32[4,5] = dot(%5, %1) {contract_a=[1], contract_b=[0], batch_a=[], batch_b=[]}
+  %7: f32[4,5] = tanh(%6)
+  return %7
+}
+"""
+LINK = Link(up=1e9, down=1e9, latency_s=1e-4)
+
+
+async def until(condition) -> None:
+    """Waits until something is so; a test that waits in vain fails."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def make_model(seed: int = 1) -> Model:
+    rng = np.random.default_rng(seed)
+    leaves = tuple(rng.standard_normal(s).astype(np.float32) for s in ((6, 8), (8, 5)))
+    return Model(bytes(32), bytes([seed]) * 32, "infer", parse_function(PROGRAM), leaves)
+
+
+def cuts_of(model: Model, tiers: int = 3, wire: str = "f32") -> list[Cut]:
+    """Every cut of a chain of operations into tiers that never come back down."""
+    count = len(depends(model.function, model.resident))
+    values = {3 + n: wire for n in range(count)}
+    made = []
+    for first in range(count + 1):
+        for second in range(first, count + 1 if tiers == 3 else first + 1):
+            labels = (0,) * first + (1,) * (second - first) + (2,) * (count - second)
+            if tiers == 2:
+                labels = (0,) * first + (1,) * (count - first)
+            made.append(Cut(labels, values, program="infer"))
+    return made
+
+
+class Upper:
+    """An edge or the cloud."""
+
+    def __init__(self, node, models, above=None) -> None:
+        self.node = node
+        guard = Guard("insecure", node.tier)
+        self.parts = PartsHost(
+            models, node, guard, "insecure", False, above and (CLOUD, above), backend="reference"
+        )
+        self.hub = GrpcHub(
+            Switch(), "127.0.0.1:0", None, guard, servicers=(self.parts.service.add,)
+        )
+
+    async def __aenter__(self):
+        self.address = f"127.0.0.1:{await self.hub.start()}"
+        self.parts.driver.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.hub.close()
+        await self.parts.close()
+
+
+@contextlib.asynccontextmanager
+async def device(model, cuts, home, *, local_s=1e6, node=DEVICE, settings=None, link=LINK):
+    """A device that prefers to ask, for alone it would take `local_s`."""
+    programs = Programs("reference")
+    prepared = {bytes.fromhex(c.digest()): programs.prepare(model, c, 0) for c in cuts}
+    courses = []
+    for name, made in prepared.items():
+        course = made.course(name, [1e-4] * made.parts.top)
+        if course.legs:
+            courses.append(Course(name, course.before, None, course.seconds, course.legs, local_s))
+    asker = Asker(courses, Local(whole=local_s), link, (), settings or AskerSettings())
+    records = []
+    driver = AskingDriver(
+        model,
+        prepared,
+        asker,
+        programs,
+        home and (lambda owner: Upstream(node, [(EDGE, home)], owner, None)),
+        on_record=records.append,
+    )
+    driver.start()
+    try:
+        yield SimpleNamespace(
+            driver=driver,
+            asker=asker,
+            records=records,
+            courses=courses,
+            prepared=prepared,
+            open=lambda: all(asker.upper.usable(c.cut) for c in courses),
+        )
+    finally:
+        await driver.close()
+
+
+def whole(model, x):
+    """What the program gives, by the same interpreter."""
+    return Programs("reference").whole(model)(*model.leaves, x)[0]
+
+
+@pytest.fixture
+def model():
+    return make_model()
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(5).standard_normal((4, 6)).astype(np.float32)
+
+
+@pytest.fixture
+def tiers():
+    """What tests of this folder are written with."""
+    return SimpleNamespace(
+        Upper=Upper,
+        device=device,
+        until=until,
+        cuts_of=cuts_of,
+        make_model=make_model,
+        whole=whole,
+        EDGE=EDGE,
+        DEVICE=DEVICE,
+        OTHER=OTHER,
+    )
