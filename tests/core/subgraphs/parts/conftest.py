@@ -92,6 +92,16 @@ class Upper:
 
 
 @contextlib.asynccontextmanager
+async def both(model):
+    """A cloud, and an edge below it."""
+    async with (
+        Upper(CLOUD, [model]) as cloud,
+        Upper(EDGE, [model], cloud.address) as edge,
+    ):
+        yield cloud, edge
+
+
+@contextlib.asynccontextmanager
 async def device(model, cuts, home, *, local_s=1e6, node=DEVICE, settings=None, link=LINK):
     """A device that prefers to ask, for alone it would take `local_s`."""
     programs = Programs("reference")
@@ -145,6 +155,7 @@ def tiers():
     """What tests of this folder are written with."""
     return SimpleNamespace(
         Upper=Upper,
+        both=both,
         device=device,
         until=until,
         cuts_of=cuts_of,

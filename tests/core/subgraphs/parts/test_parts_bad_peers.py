@@ -270,10 +270,12 @@ def test_an_edge_serves_devices_and_nobody_else(tiers, model):
 
 def test_a_node_s_oldest_stream_ends_when_it_opens_too_many(tiers, model):
     async def run():
-        async with tiers.Upper(tiers.EDGE, [model]) as edge:
-            async with contextlib.AsyncExitStack() as stack:
-                peers = [await stack.enter_async_context(raw(edge.address)) for _ in range(5)]
-                await tiers.until(lambda: len(edge.parts.service.lines) == 4)
-                assert await peers[0].call.code() is grpc.StatusCode.ABORTED
+        async with (
+            tiers.Upper(tiers.EDGE, [model]) as edge,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            peers = [await stack.enter_async_context(raw(edge.address)) for _ in range(5)]
+            await tiers.until(lambda: len(edge.parts.service.lines) == 4)
+            assert await peers[0].call.code() is grpc.StatusCode.ABORTED
 
     asyncio.run(run())

@@ -15,16 +15,15 @@ from delian.core.subgraphs.ports import Work
 def test_every_cut_over_three_tiers_gives_the_answer_of_the_whole(tiers, model, x):
     async def run():
         wanted = tiers.whole(model, x)
-        async with tiers.Upper(CLOUD, [model]) as cloud:
-            async with tiers.Upper(tiers.EDGE, [model], cloud.address) as edge:
-                for cut in tiers.cuts_of(model):
-                    async with tiers.device(model, [cut], edge.address) as device:
-                        await tiers.until(device.open)
-                        answered = await device.driver.request((x,), 10.0)
-                        assert answered.by is (Work.PART if device.courses else Work.WHOLE)
-                        assert not answered.fallback
-                        np.testing.assert_array_equal(answered.results[0], wanted)
-                assert edge.parts.driver.answered and cloud.parts.driver.answered
+        async with tiers.both(model) as (cloud, edge):
+            for cut in tiers.cuts_of(model):
+                async with tiers.device(model, [cut], edge.address) as device:
+                    await tiers.until(device.open)
+                    answered = await device.driver.request((x,), 10.0)
+                    assert answered.by is (Work.PART if device.courses else Work.WHOLE)
+                    assert not answered.fallback
+                    np.testing.assert_array_equal(answered.results[0], wanted)
+            assert edge.parts.driver.answered and cloud.parts.driver.answered
 
     asyncio.run(run())
 
@@ -48,18 +47,17 @@ def test_requests_in_a_row_and_at_once_are_all_answered_each_with_its_own(tiers,
         rng = np.random.default_rng(0)
         inputs = [rng.standard_normal((4, 6)).astype(np.float32) for _ in range(60)]
         cut = tiers.cuts_of(model)[8]
-        async with tiers.Upper(CLOUD, [model]) as cloud:
-            async with tiers.Upper(tiers.EDGE, [model], cloud.address) as edge:
-                settings = AskerSettings(under_way=8)
-                async with (
-                    tiers.device(model, [cut], edge.address, settings=settings) as one,
-                    tiers.device(model, [cut], edge.address, node=tiers.OTHER) as two,
-                ):
-                    await tiers.until(lambda: one.open() and two.open())
-                    asked = [d.driver.request((x,), 10.0) for x in inputs for d in (one, two)]
-                    for x, got in zip(np.repeat(inputs, 2, axis=0), asked, strict=True):
-                        answered = await got
-                        np.testing.assert_array_equal(answered.results[0], tiers.whole(model, x))
+        async with tiers.both(model) as (cloud, edge):
+            settings = AskerSettings(under_way=8)
+            async with (
+                tiers.device(model, [cut], edge.address, settings=settings) as one,
+                tiers.device(model, [cut], edge.address, node=tiers.OTHER) as two,
+            ):
+                await tiers.until(lambda: one.open() and two.open())
+                asked = [d.driver.request((x,), 10.0) for x in inputs for d in (one, two)]
+                for x, got in zip(np.repeat(inputs, 2, axis=0), asked, strict=True):
+                    answered = await got
+                    np.testing.assert_array_equal(answered.results[0], tiers.whole(model, x))
 
     asyncio.run(run())
 
@@ -93,24 +91,26 @@ def test_an_edge_that_goes_takes_no_request_with_it_and_is_used_again_when_it_is
 ):
     async def run():
         cuts = tiers.cuts_of(model, tiers=2)[1:-1]
-        async with tiers.Upper(tiers.EDGE, [model]) as edge:
-            async with tiers.device(model, cuts, edge.address, local_s=0.5) as device:
-                await tiers.until(device.open)
-                first = await device.driver.request((x,), 10.0)
-                asked = [device.driver.request((x,), 10.0) for _ in range(20)]
-                await asyncio.sleep(0)
-                await edge.hub.close()
-                answers = [await got for got in asked]
-                assert first.by is Work.PART
-                assert {a.by for a in answers} <= {Work.PART, Work.REST, Work.WHOLE}
-                for answered in answers:
-                    np.testing.assert_array_equal(answered.results[0], tiers.whole(model, x))
-                await tiers.until(lambda: not device.open())
-                edge.hub.address = edge.address
-                await edge.hub.start()
-                await tiers.until(device.open)
-                last = await device.driver.request((x,), 10.0)
-                assert last.by is Work.PART
+        async with (
+            tiers.Upper(tiers.EDGE, [model]) as edge,
+            tiers.device(model, cuts, edge.address, local_s=0.5) as device,
+        ):
+            await tiers.until(device.open)
+            first = await device.driver.request((x,), 10.0)
+            asked = [device.driver.request((x,), 10.0) for _ in range(20)]
+            await asyncio.sleep(0)
+            await edge.hub.close()
+            answers = [await got for got in asked]
+            assert first.by is Work.PART
+            assert {a.by for a in answers} <= {Work.PART, Work.REST, Work.WHOLE}
+            for answered in answers:
+                np.testing.assert_array_equal(answered.results[0], tiers.whole(model, x))
+            await tiers.until(lambda: not device.open())
+            edge.hub.address = edge.address
+            await edge.hub.start()
+            await tiers.until(device.open)
+            last = await device.driver.request((x,), 10.0)
+            assert last.by is Work.PART
 
     asyncio.run(run())
 
@@ -119,16 +119,17 @@ def test_a_cloud_that_goes_leaves_the_rest_to_the_edge(tiers, model, x):
     async def run():
         cut = tiers.cuts_of(model)[8]
         assert set(cut.labels) == {0, 1, 2}
-        async with tiers.Upper(CLOUD, [model]) as cloud:
-            async with tiers.Upper(tiers.EDGE, [model], cloud.address) as edge:
-                async with tiers.device(model, [cut], edge.address) as device:
-                    await tiers.until(device.open)
-                    await device.driver.request((x,), 10.0)
-                    await cloud.hub.close()
-                    before = cloud.parts.driver.answered
-                    answered = await device.driver.request((x,), 10.0)
-                    np.testing.assert_array_equal(answered.results[0], tiers.whole(model, x))
-                    assert answered.by is Work.PART and cloud.parts.driver.answered == before
+        async with (
+            tiers.both(model) as (cloud, edge),
+            tiers.device(model, [cut], edge.address) as device,
+        ):
+            await tiers.until(device.open)
+            await device.driver.request((x,), 10.0)
+            await cloud.hub.close()
+            before = cloud.parts.driver.answered
+            answered = await device.driver.request((x,), 10.0)
+            np.testing.assert_array_equal(answered.results[0], tiers.whole(model, x))
+            assert answered.by is Work.PART and cloud.parts.driver.answered == before
 
     asyncio.run(run())
 
