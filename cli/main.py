@@ -34,6 +34,7 @@ from . import (
     ir,
     model,
     partition,
+    partition_simulate,
     profile,
     quantise,
     run,
@@ -87,6 +88,9 @@ app.command("build", help=_paragraphs(build.build))(build.build)
 app.command("quantise", help=_paragraphs(quantise.quantise))(quantise.quantise)
 app.command("profile", help=_paragraphs(profile.profile))(profile.profile)
 partition.app.command("cascade", help=_paragraphs(cascade.cascade))(cascade.cascade)
+partition.app.command("simulate", help=_paragraphs(partition_simulate.simulate))(
+    partition_simulate.simulate
+)
 app.add_typer(partition.app, name="partition")
 app.command("tune", help=_paragraphs(tune.tune))(tune.tune)
 app.add_typer(cache.app, name="cache")

@@ -8,7 +8,7 @@ import ast
 import inspect
 import textwrap
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin
@@ -106,10 +106,21 @@ def reference() -> Iterator[tuple[str, str, list[Key]]]:
             yield f"[{'.'.join(path)}]", _meaning(model), keys
 
 
-def markdown() -> str:
-    """The reference as Markdown, for docs/scenarios.md."""
+def reference_of(model: type[Table]) -> Iterator[tuple[str, str, list[Key]]]:
+    """The same of another kind of file, whose tables hold no choice and no tables."""
+    yield "", _meaning(model), _own_keys(model, ())
+    for name, field in model.model_fields.items():
+        inner = _table_in(field.annotation)
+        if inner is not None:
+            many = get_origin(field.annotation) is list
+            heading = f"[[{name}]]" if many else f"[{name}]"
+            yield heading, _meaning(inner), _own_keys(inner, (name,))
+
+
+def markdown(tables: Iterable[tuple[str, str, list[Key]]] | None = None) -> str:
+    """The reference as Markdown, for docs/scenarios.md, or another one."""
     parts = []
-    for heading, meaning, keys in reference():
+    for heading, meaning, keys in reference() if tables is None else tables:
         parts.append(f"### {f'`{heading}`' if heading else 'At the top'}\n\n{meaning}\n")
         parts.append("| key | must be | default | meaning |\n|---|---|---|---|")
         for key in keys:

@@ -111,15 +111,16 @@ class Estimator:
         probe should follow.
         """
         believed = self._up.value()
-        self._take(event, now)
-        return self._up.value() > STEEP * believed
+        return self._take(event, now) > STEEP * believed
 
-    def _take(self, event: Taken, now: int) -> None:
+    def _take(self, event: Taken, now: int) -> float:
+        """The bandwidth that this alone shows; 0: none."""
         if event.taken < self.taken or event.waiting < 0:
-            return  # out of order: a later one has said more
+            return 0.0  # out of order: a later one has said more
+        shown = 0.0
         first = self._mark is None
         if first and self.waiting > 0:
-            self._first(event, now)
+            shown = self._first(event, now)
         elif self._mark is not None:
             taken, at = self._mark
             seconds = (event.at - at) / SECOND
@@ -127,23 +128,26 @@ class Estimator:
             if nbytes >= SAMPLE_BYTES_MIN and seconds >= SAMPLE_S_MIN:
                 self._up.add(nbytes, seconds, now)
                 self._mark = (event.taken, event.at)
+                shown = nbytes / seconds
         if first:
             self._mark = (event.taken, event.at)
         self.taken, self.waiting, self.heard_at = event.taken, event.waiting, now
         if self.waiting == 0:
             self._mark = None
+        return shown
 
-    def _first(self, event: Taken, now: int) -> None:
+    def _first(self, event: Taken, now: int) -> float:
         """The first acknowledgement of a busy period tells the bandwidth by what it took beyond the
         round trip, where that is not lost in it.
         """
         nbytes = event.taken - self._busy_taken
         round_trip = 2 * self.latency_s()
         seconds = (now - self._busy_since) / SECOND - round_trip
-        if nbytes >= SAMPLE_BYTES_MIN and seconds > max(
-            SAMPLE_S_MIN, SHARE_OF_ROUND_TRIP_MIN * round_trip
-        ):
-            self._up.add(nbytes, seconds, now)
+        least = max(SAMPLE_S_MIN, SHARE_OF_ROUND_TRIP_MIN * round_trip)
+        if nbytes < SAMPLE_BYTES_MIN or seconds <= least:
+            return 0.0
+        self._up.add(nbytes, seconds, now)
+        return nbytes / seconds
 
     def arriving(self, ticket: int, done: int, now: int) -> None:
         """Of a reply, `done` bytes are here."""
