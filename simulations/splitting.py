@@ -72,7 +72,8 @@ class SplitPlan:
         labels_stay: the U-shape: labels, and the last layers, on the device.
         wire: how f32 tensors travel: "f32", "f16", "i8".
         clip: of a device part's update. secure: whether its sum is masked.
-        shield, epsilon, delta: of what goes up; None: it goes as it is.
+        shields, epsilon, delta: of what goes up: one for each tensor that does, activations first
+            and gradients after them (`SplitRun.up`), or one for all; none: it goes as it is.
         seed: of everything drawn.
     """
 
@@ -88,7 +89,7 @@ class SplitPlan:
     wire: str = "f32"
     clip: float = 10.0
     secure: bool = True
-    shield: Shield | None = None
+    shields: tuple[Shield, ...] = ()
     epsilon: float = math.inf
     delta: float = 1e-5
     seed: int = 0
@@ -127,7 +128,7 @@ class SplitRun:
         self.step = self._step()
         self.parts = step_parts(self.step, cut_at(self.step, self._homes(), plan.wire))
         self.stepper = Stepper(self.parts, backend, profile)
-        if plan.shield is not None:
+        if plan.shields:
             check_rows(self.stepper.programs, self._weights(), rows=self._batch_type.shape[0])
         self._below = [i for i in range(self.step.leaves) if self.parts.homes[i] == DEVICE]
         self._above = [i for i in range(self.step.leaves) if self.parts.homes[i] != DEVICE]
@@ -135,6 +136,7 @@ class SplitRun:
         self.ring = RingPlan(plan.clip, len(self.devices), dimension)
         self._weight_max = max(float(d.support) for d in self.devices)
         self._infer = self._compiled_infer(backend, profile)
+        self._shields = self._of_tensors() if plan.shields else {}
         self._spent = [self._budget() for _ in self.devices]
         self.rounds: list[dict[str, Any]] = []
 
@@ -177,14 +179,26 @@ class SplitRun:
         )
         return compile_function(trace(infer, model, rows).function, backend, profile)
 
+    @property
+    def up(self) -> tuple[TensorType, ...]:
+        """What goes up from a device in a step, in the order in which shields are given."""
+        return tuple(p.type for p in self.parts.crossing(DEVICE, up=True))
+
+    def _of_tensors(self) -> dict[int, Shield]:
+        """The shield of each value that goes up."""
+        values, given = released(self.parts, self._batch_type.shape[0]), self.plan.shields
+        if len(given) not in (1, len(values)):
+            raise DelianError(
+                f"{len(given)} shields for {len(values)} tensors that go up",
+                "one for each, or one for all",
+            )
+        return dict(zip(values, given * (len(values) if len(given) == 1 else 1), strict=True))
+
     def _budget(self) -> Spent:
-        shield, rows = self.plan.shield, self._batch_type.shape[0]
         epsilon = self.plan.epsilon if self.plan.epsilon < math.inf else EPSILON_MAX
-        budget = Budget(epsilon, self.plan.delta)
-        if shield is None:
-            return Spent(budget, ())
-        types = released(self.parts, rows)
-        return Spent(budget, tuple((math.prod(t.shape[1:]), shield) for t in types.values()))
+        types = {p.value: p.type for p in self.parts.crossing(DEVICE, up=True)}
+        releases = ((math.prod(types[v].shape[1:]), s) for v, s in self._shields.items())
+        return Spent(Budget(epsilon, self.plan.delta), tuple(releases))
 
     def _weights(self) -> dict[int, Array]:
         """All weights by number, the optimiser's state at its beginning."""
@@ -334,10 +348,11 @@ class SplitRun:
         return [x.astype(data.x.dtype), y.astype(data.y.dtype), weight]
 
     def _guard(self, device: int, key: Array, step: int) -> Guard | None:
-        shield = self.plan.shield
-        if shield is None:
+        if not self._shields:
             return None
-        return partial(_release, shield, (self.plan.seed, int(key[0]), int(key[1]), device, step))
+        return partial(
+            _release, self._shields, (self.plan.seed, int(key[0]), int(key[1]), device, step)
+        )
 
     def _mean(
         self, deltas: Mapping[int, dict[int, Array]], silent: set[int], number: int, key: Array
@@ -380,7 +395,7 @@ class SplitRun:
 
     def _may_train(self, device: int) -> bool:
         """Charges a device for a round, or says that it has nothing left to spend."""
-        if self.plan.shield is None:
+        if not self._shields:
             return True
         rows, spent = int(self.devices[device].support), self._spent[device]
         taken = min(self.source.batch_size, rows)
@@ -395,7 +410,7 @@ class SplitRun:
     @property
     def epsilon(self) -> float | None:
         """The most that any example was charged, at the plan's delta; None without a shield."""
-        if self.plan.shield is None:
+        if not self._shields:
             return None
         return max(s.budget.epsilon_spent for s in self._spent)
 
@@ -428,7 +443,9 @@ class SplitRun:
         return [p.type for p in self.parts.crossing(DEVICE, up)] if self.parts.top else []
 
 
-def _release(shield: Shield, seeds: tuple[int, ...], value: int, array: Array) -> Array:
+def _release(
+    shields: Mapping[int, Shield], seeds: tuple[int, ...], value: int, array: Array
+) -> Array:
     """A tensor that goes up. A simulated device's noise follows from the seed."""
     named = ":".join(map(str, (*seeds, value))).encode()
-    return shield.release(array, hashlib.blake2b(named, digest_size=KEY_BYTES).digest())
+    return shields[value].release(array, hashlib.blake2b(named, digest_size=KEY_BYTES).digest())

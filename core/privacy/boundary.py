@@ -146,17 +146,19 @@ class Spent:
 
 
 def noise_for(
-    epsilon: float, delta: float, passes: int, rows: Sequence[int], clip: float
-) -> Shield:
-    """The least noise for `passes` passes in which tensors with rows of these sizes go up, each
-    clipped to `clip`. Raises BoundaryError where not even the most noise is enough.
+    epsilon: float, delta: float, passes: int, rows: Sequence[int], clips: Sequence[float]
+) -> tuple[Shield, ...]:
+    """Shields with the least noise for `passes` passes in which tensors with rows of these sizes go
+    up, each clipped to its own length and all noised alike, in clips. Raises BoundaryError where
+    not even the most noise is enough.
     """
 
+    def shields(z: float) -> tuple[Shield, ...]:
+        return tuple(Shield(clip, z) for clip in clips)
+
     def keeps(z: float) -> bool:
-        shield = Shield(clip, z)
-        one = composed([shield.cost(row) for row in rows])
-        whole = Budget(epsilon, delta)
-        return whole.allows(tuple(passes * d for d in one))
+        one = composed([s.cost(row) for row, s in zip(rows, shields(z), strict=True)])
+        return Budget(epsilon, delta).allows(tuple(passes * d for d in one))
 
     low, high = math.log(NOISE_MIN), math.log(NOISE_MAX)
     if passes < 1 or not rows or not keeps(NOISE_MAX):
@@ -166,4 +168,4 @@ def noise_for(
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(math.exp(middle)) else (middle, high)
-    return Shield(clip, math.exp(high))
+    return shields(math.exp(high))

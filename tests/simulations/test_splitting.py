@@ -129,18 +129,18 @@ def test_the_same_seed_is_the_same_run_and_another_is_not():
 def test_rows_beyond_a_device_s_own_are_never_sent():
     # Device 3 has two rows of four: the others in its batches are zeros. (Its capacity's rest is
     # not a number, and would show.)
-    _, report = trained(replace(PLAN, shield=Shield(5.0, 0.01)))
+    _, report = trained(replace(PLAN, shields=(Shield(5.0, 0.01),)))
     assert report["rounds"][-1]["loss"] < 10.0
 
 
 def test_a_shield_charges_every_pass_and_ends_what_it_cannot_pay():
     shield = Shield(1.0, 4.0)
-    free, report = trained(replace(PLAN, shield=shield))
+    free, report = trained(replace(PLAN, shields=(shield,)))
     spent = [record["epsilon"] for record in report["rounds"]]
     assert 0.0 < spent[0] < spent[1]
     # Enough for one round of those who go through their data once a round, not of device 3,
     # whose two rows are in every batch.
-    plan = replace(PLAN, shield=shield, epsilon=spent[0] * 0.9, rounds=3)
+    plan = replace(PLAN, shields=(shield,), epsilon=spent[0] * 0.9, rounds=3)
     run, report = trained(plan)
     counts = [record["devices"] for record in report["rounds"]]
     assert 0 < counts[0] < 6 and counts[-1] == 0
@@ -149,9 +149,22 @@ def test_a_shield_charges_every_pass_and_ends_what_it_cannot_pay():
     assert apart(run, free) > 0.0
 
 
+def test_each_tensor_has_its_own_shield_or_all_have_one():
+    shields = (Shield(2.0, 4.0), Shield(0.1, 4.0))
+    plan = replace(PLAN, shields=shields, rounds=1)
+    run, report = trained(plan)
+    assert [t.shape for t in run.up] == [(4, 5), (4, 7)]
+    _, alike = trained(replace(plan, shields=shields[:1]))
+    # What a release costs depends on the noise in clips, hardly on the clip.
+    wanted = pytest.approx(alike["rounds"][0]["epsilon"], rel=1e-2)
+    assert report["rounds"][0]["epsilon"] == wanted
+    with pytest.raises(DelianError, match="3 shields for 2 tensors"):
+        trained(replace(plan, shields=shields + shields[:1]))
+
+
 def test_noise_is_what_reaches_the_edge():
     narrow, wide = (
-        trained(replace(PLAN, shield=Shield(50.0, z), rounds=1))[0] for z in (0.01, 1.0)
+        trained(replace(PLAN, shields=(Shield(50.0, z),), rounds=1))[0] for z in (0.01, 1.0)
     )
     plain, _ = trained(replace(PLAN, rounds=1))
     assert 0 < apart(narrow, plain) < apart(wide, plain)
@@ -167,7 +180,10 @@ def test_what_cannot_be_run_is_refused():
     with pytest.raises(BoundaryError, match="batch itself"):
         trained(
             replace(
-                PLAN, above=("layers.1.", "layers.2."), labels_stay=False, shield=Shield(1.0, 1.0)
+                PLAN,
+                above=("layers.1.", "layers.2."),
+                labels_stay=False,
+                shields=(Shield(1.0, 1.0),),
             )
         )
     with pytest.raises(DelianError, match="mini-batches"):

@@ -110,13 +110,14 @@ def test_a_pass_that_would_break_the_promise_is_not_begun():
 
 
 def test_the_least_noise_for_a_promise_just_keeps_it():
-    shield = noise_for(8.0, 1e-6, passes=20, rows=(64, 10), clip=3.0)
-    for z, keeps in ((shield.noise, True), (shield.noise * 0.99, False)):
-        tried = Spent(Budget(8.0, 1e-6), tuple((row, Shield(3.0, z)) for row in (64, 10)))
+    first, second = noise_for(8.0, 1e-6, passes=20, rows=(64, 10), clips=(3.0, 0.1))
+    assert (first.clip, second.clip) == (3.0, 0.1) and first.noise == second.noise
+    for z, keeps in ((first.noise, True), (first.noise * 0.99, False)):
+        tried = Spent(Budget(8.0, 1e-6), ((64, Shield(3.0, z)), (10, Shield(0.1, z))))
         total = tuple(20 * d for d in tried.cost)
         assert tried.budget.allows(total) is keeps
     with pytest.raises(BoundaryError, match="out of reach"):
-        noise_for(1e-6, 1e-9, passes=10**6, rows=(64,), clip=1.0)
+        noise_for(1e-6, 1e-9, passes=10**6, rows=(64,), clips=(1.0,))
 
 
 def test_what_cannot_be_released_is_refused():
