@@ -263,6 +263,75 @@ def predict(
         typer.echo(label)
 
 
+@app.command("ask")
+def ask(
+    bundle: Annotated[Path, typer.Argument(help="The bundle, with its weights.")],
+    file: Annotated[Path, typer.Argument(help="An .npz file with an array `x`, or an .npy file.")],
+    plan: Annotated[Path, typer.Option("--plan", help="Of `delian partition plan`.")],
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: State = None,
+    home: Annotated[
+        list[str] | None,
+        typer.Option("--home", help="host:port, or edge-3@host:port; may be given again."),
+    ] = None,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", help="What `delian join` wrote.")
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option("--number", help="Which device this is; with --insecure.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
+    ] = False,
+    due: Annotated[
+        float, typer.Option("--due", min=0.001, help="Seconds until an answer is due.")
+    ] = 10.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the results to this .npy file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a model that runs partly here and partly above, by a placement plan.
+
+    What the plan puts above runs on a home that serves the bundle (`delian edge run --serve`);
+    while none answers, all of it runs here.
+    """
+    import numpy as np
+
+    from ..device.split import SplitModel, SplitSettings
+    from .config import load
+
+    x = _batch(file)
+    flags = {
+        "device.state": state,
+        "device.homes": home or None,
+        "device.identity": identity,
+        "device.number": number,
+        "device.insecure": insecure or None,
+    }
+    chosen = load(config, flags, settings or ()).config.device
+    with SplitModel(
+        bundle,
+        plan,
+        chosen.homes,
+        None if chosen.insecure else chosen.identity or chosen.state / "identity",
+        number=chosen.number,
+        settings=SplitSettings(chosen.worker.backend),
+    ) as model:
+        model.wait_open(due)
+        results = model.predict(x, due)
+        facts = model.facts
+    labels = np.argmax(results, axis=-1) if results.ndim > 1 else results
+    if out is not None:
+        np.save(out, results)
+    if as_json:
+        typer.echo(json.dumps({"labels": labels.tolist(), "answered": facts.answered}))
+        return
+    for label in labels.tolist():
+        typer.echo(label)
+
+
 def _batch(file: Path) -> Array:
     import numpy as np
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -54,6 +55,8 @@ T = TypeVar("T")
 DUE_S = 10.0
 #: Requests under way at once: while one is on the link, the device computes the next one's part.
 UNDER_WAY = 4
+#: How often it is looked whether cuts are open.
+OPEN_EVERY_S = 0.02
 #: Answers that wait for whoever reads a stream.
 AHEAD = 16
 
@@ -191,6 +194,18 @@ class SplitModel:
         """How many of the plan's cuts could be used now, besides the whole program here."""
         upper = self._asker.upper
         return sum(1 for course in self._courses if course.legs and upper.usable(course.cut))
+
+    def wait_open(self, seconds: float) -> bool:
+        """Waits until all cuts of the plan can be used, as long at most; whether they can. There is
+        nothing to wait for where nobody is above.
+        """
+        wanted = sum(1 for course in self._courses if course.legs)
+        until = time.monotonic() + seconds
+        while self._driver.upstream is not None and self.opened < wanted:
+            if time.monotonic() > until:
+                return False
+            time.sleep(OPEN_EVERY_S)
+        return True
 
     @property
     def cut(self) -> bytes:

@@ -31,7 +31,6 @@ from ..core.errors import DelianError
 from ..core.ir import DType, TensorType
 from ..core.learn import Classification, FedAvg, Samples, SampleSet
 from ..core.learn.build import build
-from ..core.placement.cut import Cut
 from ..core.placement.links import LinkProfile
 from ..core.placement.measure import measured_seconds
 from ..core.placement.plan import PlacementPlan
@@ -245,11 +244,6 @@ class Tiers:
         self.edge.start()
         self.edge.wait_ready(time.monotonic() + READY_S)
 
-    @property
-    def cuts(self) -> int:
-        """How many of the plan's cuts ask somebody."""
-        return len({p.cut for p in self.plan.pieces if max(Cut.from_bytes(p.cut).labels) > 0})
-
     def ask(self, requests: int, meddle: Mapping[int, Callable[[], None]] | None = None) -> Told:
         """Lets a device ask so many times. meddle: what is done at which request (a multiple of
         ten). Raises DelianError where the device's process fails.
@@ -259,7 +253,6 @@ class Tiers:
             "bundle": str(self.bundle_file),
             "plan": str(self.plan_file),
             "homes": [f"edge-1@127.0.0.1:{self.link.port}"],
-            "cuts": self.cuts,
             "requests": requests,
             "shape": [1, SIDE, SIDE, CHANNELS],
             "slowdown": case.slowdown,

@@ -37,12 +37,8 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
     with SplitModel(
         order["bundle"], order["plan"], order["homes"], number=1, settings=settings
     ) as model:
-        wanted = order["cuts"]
-        until = time.monotonic() + OPEN_S
-        while model.opened < wanted:
-            if time.monotonic() > until:
-                raise DelianError(f"{model.opened} of {wanted} cuts were opened in {OPEN_S} s")
-            time.sleep(0.05)
+        if not model.wait_open(OPEN_S):
+            raise DelianError(f"{model.opened} cuts were opened in {OPEN_S} s")
         print("ready", flush=True)
         records: list[dict[str, Any]] = []
         inputs, answers = [], []

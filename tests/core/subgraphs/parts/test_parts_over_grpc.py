@@ -6,7 +6,6 @@ import asyncio
 
 import numpy as np
 import pytest
-from delian.core.ports import CLOUD
 from delian.core.subgraphs.asker import AskerSettings
 from delian.core.subgraphs.asking import RefusedError
 from delian.core.subgraphs.ports import Work
@@ -47,7 +46,7 @@ def test_requests_in_a_row_and_at_once_are_all_answered_each_with_its_own(tiers,
         rng = np.random.default_rng(0)
         inputs = [rng.standard_normal((4, 6)).astype(np.float32) for _ in range(60)]
         cut = tiers.cuts_of(model)[8]
-        async with tiers.both(model) as (cloud, edge):
+        async with tiers.both(model) as (_cloud, edge):
             settings = AskerSettings(under_way=8)
             async with (
                 tiers.device(model, [cut], edge.address, settings=settings) as one,
