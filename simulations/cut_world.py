@@ -316,11 +316,12 @@ class Node:
         self.up.tell(lambda: upper.hear(RequestCancelled(peer, ticket)))
 
     def _probe(self, number: int, nbytes: int) -> None:
-        assert self.up is not None and self.down is not None
-        down = self.down
+        assert self.upper is not None and self.up is not None and self.down is not None
+        upper, down = self.upper, self.down
 
         def arrived() -> None:
-            down.tell(lambda: self.hear(ProbeAnswered(number)))
+            above = upper.above()
+            down.tell(lambda: self.hear(ProbeAnswered(number, above)))
 
         self.up.send(("probe", number), nbytes, arrived)
 
@@ -398,6 +399,11 @@ class ServerNode(Node):
         setup = self.world.setup
         beyond = setup.beyond[0] if setup.beyond else Link(125e6, 125e6, 0.01)
         return Server(setup.server, None if self.upper is None else beyond)
+
+    def above(self) -> Link | None:
+        """Its own link upwards as it finds it."""
+        upper = self.machine.upper
+        return upper.link(self.world.schedule.now) if upper is not None and upper.present else None
 
     def crash(self) -> None:
         """The node is away, and remembers nothing."""

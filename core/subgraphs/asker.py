@@ -15,22 +15,31 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..ports import SECOND, Record
+from ..ports import MS, SECOND, Record
 from .choice import ChoiceSettings, Chooser, predicted_s
 from .desk import MARGIN, Local, Request
 from .ports import (
     Answer,
     Course,
+    CutOpened,
+    CutRefused,
     Effect,
     Event,
     Failure,
     Link,
+    ProbeAnswered,
     Refuse,
+    ReplyFailed,
     Requested,
     UpperBack,
+    UpperGone,
 )
 from .tier import TierRunner
 from .upper import Upper
+
+#: What may change which cuts there are to choose from; other events only change what they take.
+CHANGES = (CutOpened, CutRefused, ReplyFailed, UpperBack, UpperGone, ProbeAnswered)
+CHOOSE_NS = 100 * MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,7 @@ class Asker:
         self._tier = TierRunner(self.upper, local, self._done, self._refused, late=True)
         self._chooser = Chooser(courses, self._settings.choice)
         self._line: deque[Requested] = deque()
+        self._chosen_at = 0
         self.now = 0
 
     @property
@@ -94,7 +104,10 @@ class Asker:
             if isinstance(event, UpperBack):
                 effects += self.upper.want(self._chooser.cuts(), now)
         effects += self._tier.desk.look(now)
-        effects += self._choose()
+        # A choice matters to requests that begin; between them it need not be the newest.
+        changes = isinstance(event, CHANGES) or now - self._chosen_at >= CHOOSE_NS
+        if self._line or changes:
+            effects += self._choose()
         effects += self._admit()
         return effects + self._tier.settle(now, self._next_at())
 
@@ -108,6 +121,7 @@ class Asker:
     def _choose(self) -> list[Effect]:
         """Looks at the cut in use, which may have to change."""
         now, upper = self.now, self.upper
+        self._chosen_at = now
         links, above = upper.links(now), upper.factor(now)
         here = self._tier.bench.ratio
         # Where requests pile up, how many are answered matters more than how soon one is (light and

@@ -139,6 +139,31 @@ def test_an_edge_runs_the_rest_when_the_cloud_goes():
     assert away and all(s.by is Work.PART and s.cut == through.cut for s in away)
 
 
+def test_a_slow_link_between_edge_and_cloud_moves_the_device_s_cut_away_and_back():
+    through = course(5, (0.01, 0.02, 0.005), (20_000, 40_000))
+    at_edge = course(6, (0.01, 0.09), (20_000,))
+    requests = steady(250, 0.2)
+    setup = Setup(
+        (HOME, through, at_edge),
+        Local(WHOLE),
+        (constant(50, 5),),
+        (stepped(100, 1.5, 100, hold_s=15),),
+        (requests,),
+        Link(1e6, 1e6, 0.01),
+        beyond=(Link(1e7, 1e7, 0.005),),
+    )
+    w = World(setup, 1)
+    w.run()
+    assert all(s.answers == 1 and s.failure is None for s in w.served)
+
+    def cuts(begin_s, end_s):
+        return {s.cut for s in w.served if begin_s * SECOND < s.asked < end_s * SECOND}
+
+    assert cuts(3, 14) == {through.cut}
+    assert cuts(18, 29) == {at_edge.cut}
+    assert cuts(35, 44) == {through.cut}
+
+
 def test_an_edge_batches_the_requests_of_many_devices():
     traces = tuple(constant(100, 2) for _ in range(24))
     courses = (course(1, (0.5,), ()), course(2, (0.005, 0.03), (5_000,), 0.4))
