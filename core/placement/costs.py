@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends.native.lower import lowered
-from ..errors import Loc
+from ..errors import DelianError, Loc
 from ..ir import Array, Block, DType, Function, ListType, Op, Value, unshared
 from ..ops import PRIMITIVES
 from ..passes.fuse import schedule
@@ -100,6 +100,8 @@ class Rates:
         self._element_s = profile.element_s
         self._known: dict[str, tuple[Array, Array]] = {}
         for kind, samples in profile.samples.items():
+            if not samples:
+                continue
             sizes = np.array([s.sizes for s in samples], np.float64)
             rates = [amount(kind, s.sizes) / s.seconds for s in samples]
             self._known[kind] = np.log(sizes), np.log(np.array(rates))
@@ -124,7 +126,9 @@ class Rates:
         todo = amount(work.kind, sizes)
         if not todo:
             return total
-        logs, rates = self._known[work.kind if work.kind in self._known else "loop"]
+        if "loop" not in self._known:
+            raise DelianError("a node's profile without loops", "measure it with delian profile")
+        logs, rates = self._known.get(work.kind, self._known["loop"])
         if work.kind not in self._known:
             return total + todo / math.exp(float(np.median(rates)))
         point = np.log(np.maximum(np.array(sizes), 1e-9))

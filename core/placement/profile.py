@@ -179,10 +179,7 @@ def read_object(
 
 
 def _profile(body: Mapping[str, Any]) -> NodeProfile:
-    samples = {
-        str(c): tuple(_sample(c, row) for row in _most(rows, _SAMPLES_MAX))
-        for c, rows in _most(body["samples"], len(CLASSES)).items()
-    }
+    samples = {c: _samples(c, rows) for c, rows in _most(body["samples"], len(CLASSES)).items()}
     programs = {
         _text(h): tuple(_positive(s, zero=True) for s in _most(t, _OPS_MAX))
         for h, t in _most(body["programs"], _PROGRAMS_MAX).items()
@@ -207,11 +204,16 @@ def _profile(body: Mapping[str, Any]) -> NodeProfile:
     )
 
 
-def _sample(name: str, row: Any) -> Sample:
-    sizes = CLASSES[name]
+def _samples(name: str, rows: Any) -> tuple[Sample, ...]:
+    if name not in CLASSES:
+        raise ValueError(f"there is no class of operations {name[:_TEXT_MAX]}")
+    return tuple(_sample(CLASSES[name], row) for row in _most(rows, _SAMPLES_MAX))
+
+
+def _sample(sizes: tuple[str, ...], row: Any) -> Sample:
     *numbers, seconds = [_positive(x) for x in _most(row, len(sizes) + 1)]
     if len(numbers) != len(sizes):
-        raise ValueError(f"a sample of {name} has {len(sizes)} sizes and its seconds")
+        raise ValueError(f"a sample has {', '.join(sizes)} and its seconds")
     return Sample(tuple(numbers), seconds)
 
 

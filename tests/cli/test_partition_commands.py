@@ -1,0 +1,164 @@
+"""`delian partition` and `delian profile`: where a bundle is cut, in words and in files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.build import build
+from delian.core.nn import Mlp
+from delian.core.placement.cut import Cut
+from delian.core.placement.plan import PlacementPlan
+from delian.core.placement.profile import NodeProfile, Sample
+
+ROWS = np.random.default_rng(1).normal(size=(20, 2000)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def made():
+    """A model that makes its input small, and then much of it."""
+    data = SampleSet(ROWS, np.arange(20) % 3, np.array(20), np.array(0))
+    return build(
+        Classification("tiny", lambda key: Mlp.init(key, 2000, (8, 3000), 3), Samples(4, 1.0)),
+        FedAvg(),
+        data,
+        example=TensorType(DType.F32, (4, 2000)),
+        clip=5.0,
+        clients_max=4,
+        weight_max=20.0,
+        seed=1,
+    )
+
+
+@pytest.fixture
+def files(tmp_path, made):
+    made.save(tmp_path / "tiny.bundle")
+    samples = {
+        "loop": (Sample((1000.0, 10.0, 4.0), 4e-5),),
+        "product": (Sample((8.0, 10.0, 10.0, 1.0), 1.6e-5),),
+    }
+    node = NodeProfile(
+        *("cloud", "some processor", "2026-01-01", 1, samples, {}, 1e9, None, 1e-6, 0.0),
+        encode_s={"f32": 0.0, "f16": 1e-9, "i8": 1e-9},
+    )
+    for name, factor in (("device", 50.0), ("edge", 4.0), ("cloud", 1.0)):
+        (tmp_path / f"{name}.json").write_text(node.scaled(factor, name).to_json())
+    return ["tiny.bundle", "--device", "device.json", "--edge", "edge.json"]
+
+
+def test_the_best_cut_is_told_with_times_bytes_and_what_else_there_is(delian, files):
+    more = ["--link-device-edge", "1Mbit/s,1ms", "--cloud", "cloud.json"]
+    code, said, err = delian(
+        "partition", "explain", *files, *more, "--what-if", "bandwidth=1Gbit/s", "--json"
+    )
+    assert (code, err) == (0, "")
+    best = said["best"]
+    parts = [*best["tiers_s"], *best["links_s"]]
+    assert best["latency_s"] == pytest.approx(sum(parts))
+    assert best["up_bytes"][0] == sum(
+        c["bytes"] for c in best["crossings"] if c["up"] and c["link"] == 0
+    )
+    assert best["cost"] <= said["runner_up"]["cost"]
+    assert best["cost"] <= min(one["cost"] for one in said["alone"].values())
+    assert said["what_if"]["best"]["latency_s"] < best["latency_s"]
+    covered = [n for o in best["operations"] for n in o["numbers"]]
+    assert len(covered) == len(set(covered)) == sum(tier >= 0 for tier in best["labels"])
+
+
+def test_people_see_tiers_links_and_lines_of_source(delian, files):
+    code, said, err = delian("partition", "explain", *files, "--link-device-edge", "1Mbit/s,1ms")
+    assert (code, err) == (0, "")
+    for words in ("best cut:", "on the device:", "second best:", "edge alone:", ".py:", "1 Mbit/s"):
+        assert words in said
+
+
+def test_an_input_that_must_stay_and_bytes_on_the_wire(delian, files):
+    links = ("--link-device-edge", "1Gbit/s,0.1ms")
+    _, free, _ = delian("partition", "explain", *files, *links, "--json")
+    assert free["best"]["up_bytes"] == [4 * 4 * 2000]
+    wanted = (*links, "--pin", "input", "--wire", "i8", "--json")
+    _, kept, _ = delian("partition", "explain", *files, *wanted)
+    assert 0 < kept["best"]["up_bytes"][0] < 4 * 2000
+    assert {c["wire"] for c in kept["best"]["crossings"] if c["up"]} == {"i8"}
+    assert "refused" in kept["alone"]["edge"]
+
+
+def test_a_plan_is_written_for_every_bandwidth(delian, files, tmp_path, made):
+    code, said, err = delian("partition", "plan", *files, "-o", "plan.json", "--json")
+    assert (code, err) == (0, "")
+    plan = PlacementPlan.from_json((tmp_path / "plan.json").read_bytes())
+    assert plan.bundle == made.content_hash() and plan.program == "infer"
+    assert len(plan.pieces) == len(said["pieces"]) >= 2
+    for piece, row in zip(plan.pieces, said["pieces"], strict=True):
+        cut = Cut.from_bytes(piece.cut)
+        assert (cut.bundle, cut.program, cut.digest()) == (plan.bundle, "infer", row["cut"])
+    code, said, _ = delian("partition", "plan", *files, "-o", "plan.json", "--from", "1Mbit/s")
+    assert code == 0 and "at the middle" in said and "1 Mbit/s" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--device", "absent.json"], "absent.json: cannot be read"),
+        (["--device", "tiny.bundle"], "not JSON"),
+        (["--program", "nothing"], "no program `nothing`"),
+        (["--link-device-edge", "5Mbit,20ms"], "not a link"),
+        (["--objective", "beauty"], "not an objective"),
+        (["--objective", "0*latency"], "without weight"),
+        (["--objective", "energy"], "nothing of energy"),
+        (["--wire", "f8"], "not a wire"),
+        (["--pin", "y"], "no input 'y'"),
+        (["--pin", "layers.py:99999=edge"], "no operation is from that line"),
+        (["--pin", "input=moon"], "no tier 'moon'"),
+        (["--memory", "device=lots"], "not a size"),
+        (["--memory", "cloud=1GB"], "not a tier"),
+        (["--what-if", "weather=rain"], "not known"),
+        (["--measure"], "no profile is of this processor"),
+    ],
+)
+def test_mistakes_are_told(delian, files, given, words):
+    code, _, err = delian("partition", "explain", *files, *given)
+    assert code == 2 and words in err and "hint" in err
+
+
+def test_bytes_that_no_tier_has_are_told(delian, files):
+    code, _, err = delian("partition", "explain", *files, "--memory", "device=1KB,edge=1KB")
+    assert code == 2 and "memory" in err
+
+
+def test_a_bundle_that_is_none_is_told(delian, files):
+    code, _, err = delian("partition", "explain", "device.json", *files[1:])
+    assert code == 2 and "device.json" in err
+
+
+def test_what_memory_there_is_comes_from_the_system(tmp_path):
+    from delian.cli.profile import memory_limit
+
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:  8192 kB\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory_limit(tmp_path, tmp_path) == 8 << 20
+    (tmp_path / "memory.max").write_text("1048576\n")
+    assert memory_limit(tmp_path, tmp_path) == 1 << 20
+    assert memory_limit(tmp_path / "absent", tmp_path / "absent") is None
+
+
+def test_a_profile_is_told_and_written(delian, files, tmp_path, monkeypatch):
+    """What is measured is not looked at here: the measuring has tests of its own."""
+    from delian.core.placement import measure
+
+    given = NodeProfile.from_json((tmp_path / "edge.json").read_bytes())
+    monkeypatch.setattr(measure, "measure_node", lambda **facts: given)
+    code, said, err = delian("profile", "-o", "own.json", "--watts", "3", "--joules-per-mb", "0.5")
+    assert (code, err) == (0, "") and "product" in said and "own.json" in said
+    again = NodeProfile.from_json((tmp_path / "own.json").read_bytes())
+    assert (again.joules_per_second, again.joules_per_byte) == (3.0, 5e-7)
+    code, said, _ = delian("profile", "--json")
+    assert json.loads(json.dumps(said))["classes"]["loop"]["samples"] == 1
+
+
+def test_a_link_to_nobody_is_told(delian):
+    code, _, err = delian("profile", "--link", "edge-1@mqtt://127.0.0.1:1883")
+    assert code == 2 and "gRPC" in err
