@@ -34,6 +34,8 @@ BLOCK_BYTES_MAX = 64 * 1024
 SOCKET_BYTES = 256 * 1024
 #: Blocks that are on their way; with the block's time this bounds what the latency can hold.
 BLOCKS_MAX = 1_024
+#: What was here already waited for the link; a task that wakes up later than this lost the time.
+LATE_S = 0.02
 #: A link that is cut is looked at again so often.
 CUT_S = 0.02
 
@@ -165,15 +167,17 @@ class ShapedLink:
     ) -> None:
         """Reads what the link can carry, when it can."""
         loop = asyncio.get_running_loop()
+        first = monotonic()  # nothing waited for the link before that
         while True:
             rate = self._rate(way)
             room = int(min(max(rate * BLOCK_S, BLOCK_BYTES_MIN), BLOCK_BYTES_MAX))
             try:
                 block = source.recv(room)
-                begin = way.free_at  # it was here already, and waited for the link
+                begin = max(way.free_at, first or monotonic() - LATE_S)
             except BlockingIOError:
                 block = await loop.sock_recv(source, room)
                 begin = max(way.free_at, monotonic())
+            first = 0.0
             way.carried += len(block)
             way.free_at = begin + len(block) / rate
             while (left := way.free_at - monotonic()) > 0:

@@ -1,0 +1,48 @@
+"""A cut model over real processes: the link changes under it, the edge is killed, nothing is lost.
+
+How fast it is belongs to `benchmarks/subgraphs.py`; here every answer is there, and right.
+"""
+
+from __future__ import annotations
+
+import pytest
+from delian.simulations.parted import Case, Tiers
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return Case()
+
+
+@pytest.fixture(scope="module")
+def tiers(tmp_path_factory, case):
+    with Tiers(tmp_path_factory.mktemp("parted"), case) as made:
+        yield made
+
+
+def test_no_request_is_lost_while_the_link_changes_and_the_cut_moves(tiers, case):
+    told = tiers.ask(
+        300,
+        {
+            100: lambda: tiers.link.change(case.shape(0.1)),
+            200: lambda: tiers.link.change(case.shape()),
+        },
+    )
+    assert told.lost == 0 and told.right == len(told.records) == 300
+    assert told.answered.get("part", 0) > 150
+    moved = told.moved_s(100)
+    assert moved is not None, "the cut stayed where it was on a link ten times as slow"
+
+
+def test_no_request_is_lost_when_the_edge_is_killed_and_it_is_used_again(tiers):
+    told = tiers.ask(300, {100: tiers.edge.kill, 150: tiers.restart_edge})
+    assert told.lost == 0 and told.right == len(told.records) == 300
+    gone = [r for r in told.records if told.changes[100] < r["began"] < told.changes[150]]
+    assert gone and all(r["seconds"] < 5.0 for r in gone)
+
+
+def test_a_link_that_is_silent_loses_nothing(tiers):
+    told = tiers.ask(150, {50: tiers.link.cut, 100: lambda: tiers.link.cut(False)})
+    assert told.lost == 0 and told.right == 150
