@@ -129,7 +129,7 @@ def test_the_same_seed_is_the_same_run_and_another_is_not():
 def test_rows_beyond_a_device_s_own_are_never_sent():
     # Device 3 has two rows of four: the others in its batches are zeros. (Its capacity's rest is
     # not a number, and would show.)
-    _, report = trained(replace(PLAN, shields=(Shield(5.0, 0.01),)))
+    _, report = trained(replace(PLAN, shields=(Shield(4.0, 2.0**-6),)))
     assert report["rounds"][-1]["loss"] < 10.0
 
 
@@ -150,7 +150,7 @@ def test_a_shield_charges_every_pass_and_ends_what_it_cannot_pay():
 
 
 def test_each_tensor_has_its_own_shield_or_all_have_one():
-    shields = (Shield(2.0, 4.0), Shield(0.1, 4.0))
+    shields = (Shield(2.0, 4.0), Shield(0.125, 4.0))
     plan = replace(PLAN, shields=shields, rounds=1)
     run, report = trained(plan)
     assert [t.shape for t in run.up] == [(4, 5), (4, 7)]
@@ -164,7 +164,7 @@ def test_each_tensor_has_its_own_shield_or_all_have_one():
 
 def test_noise_is_what_reaches_the_edge():
     narrow, wide = (
-        trained(replace(PLAN, shields=(Shield(50.0, z),), rounds=1))[0] for z in (0.01, 1.0)
+        trained(replace(PLAN, shields=(Shield(64.0, z),), rounds=1))[0] for z in (2.0**-6, 1.0)
     )
     plain, _ = trained(replace(PLAN, rounds=1))
     assert 0 < apart(narrow, plain) < apart(wide, plain)

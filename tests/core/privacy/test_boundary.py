@@ -49,7 +49,7 @@ def test_no_two_rows_are_further_apart_than_the_reach(size, no_noise):
 
 
 def test_without_noise_short_rows_are_themselves_to_half_a_step(no_noise):
-    shield = Shield(100.0, 0.1)
+    shield = Shield(128.0, 0.125)
     given = rows(20, 3, 5)
     released = shield.release(given, KEY)
     assert np.abs(released - given).max() <= shield.step / 2
@@ -57,7 +57,7 @@ def test_without_noise_short_rows_are_themselves_to_half_a_step(no_noise):
 
 
 def test_long_rows_keep_their_direction(no_noise):
-    shield = Shield(1.0, 0.1)
+    shield = Shield(1.0, 0.125)
     given = rows(20, 16, size=10.0)
     wanted = given / np.linalg.norm(given, axis=1, keepdims=True)
     assert np.abs(shield.release(given, KEY) - wanted).max() <= shield.step
