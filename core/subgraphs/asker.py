@@ -116,6 +116,7 @@ class Asker:
         if len(self._line) >= self._settings.waiting:
             return [Refuse(event.ticket, Failure.BUSY)]
         self._line.append(event)
+        self.upper.use(self.now)
         return []
 
     def _choose(self) -> list[Effect]:

@@ -111,6 +111,8 @@ class Server:
         """What to do about an event at `now` ns."""
         assert now >= self.now, "time never falls"
         self.now = now
+        if self.upper is not None:
+            self.upper.use(now)  # askers choose by how it is; and an edge has no battery
         match event:
             case OpenAsked(peer, cut):
                 effects = self._open(peer, cut)

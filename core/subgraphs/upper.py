@@ -31,8 +31,11 @@ from .ports import (
     Taken,
 )
 
-#: A link that carries nothing is probed this often.
+#: A link that carries nothing is probed this often; and where nobody has asked for anything for a
+#: while, which spares a battery, seldom.
 PROBE_NS = 400 * MS
+IDLE_NS = 5 * SECOND
+PROBE_IDLE_NS = 30 * SECOND
 #: Nothing came back to a probe or for what was sent, for so long, four round trips and ten chunks.
 SUSPECT_NS = 1 * SECOND
 #: An opening that nobody has answered is asked for again: programs are compiled meanwhile.
@@ -79,6 +82,7 @@ class Upper:
         self._probe: _Probing | None = None
         self._probes = 0
         self._probe_at = 0
+        self._used_at = 0
 
     # ------------------------------------------------ being there
 
@@ -91,7 +95,7 @@ class Upper:
         for closed in self._closed.values():
             if closed.again_at is not None:
                 closed.refusals, closed.again_at = 0, now
-        self._probe, self._probe_at = None, now
+        self._probe, self._probe_at, self._used_at = None, now, now
         return self.tick(now)
 
     def gone(self, now: int) -> None:
@@ -101,6 +105,12 @@ class Upper:
             self._closed[cut] = _Closed()
         self._open.clear()
         self._probe = None
+
+    def use(self, now: int) -> None:
+        """There is a request: how the link is matters again."""
+        if now - self._used_at > IDLE_NS:
+            self._probe_at = min(self._probe_at, now)
+        self._used_at = now
 
     def want(self, cuts: Iterable[bytes], now: int) -> list[Effect]:
         """These cuts are to be open."""
@@ -244,7 +254,8 @@ class Upper:
             self.suspect = True
         effects = self._reopen(now)
         if now >= self._probe_at:
-            self._probe_at = now + PROBE_NS
+            idle = now - self._used_at > IDLE_NS
+            self._probe_at = now + (PROBE_IDLE_NS if idle else PROBE_NS)
             # Not among what waits on the link; but a suspect shows in no other way that it is back.
             quiet = not estimator.waiting or self.suspect
             if quiet and (probing is None or overdue):

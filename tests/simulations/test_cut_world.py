@@ -164,6 +164,24 @@ def test_a_slow_link_between_edge_and_cloud_moves_the_device_s_cut_away_and_back
     assert cuts(35, 44) == {through.cut}
 
 
+def test_several_requests_under_way_answer_more_of_a_stream():
+    # 100 ms on the device, 100 ms on the link, 50 ms above: ten a second, if they overlap.
+    courses = (course(1, (5.0,), ()), course(2, (0.1, 0.05), (100_000,)))
+    requests = (steady(60, 0.105),)
+
+    def last(under_way):
+        settings = AskerSettings(under_way=under_way)
+        w = world(
+            (constant(8, 1),), requests, courses=courses, local=Local(5.0), asker=settings,
+            deadline_s=60.0, noise=0.0,
+        )  # fmt: skip
+        assert all(s.answers == 1 and s.answered for s in w.served)
+        return max(s.answered for s in w.served) / SECOND
+
+    assert last(4) < 1 + 60 * 0.105 + 1.0
+    assert last(1) > 1 + 60 * 0.25
+
+
 def test_an_edge_batches_the_requests_of_many_devices():
     traces = tuple(constant(100, 2) for _ in range(24))
     courses = (course(1, (0.5,), ()), course(2, (0.005, 0.03), (5_000,), 0.4))

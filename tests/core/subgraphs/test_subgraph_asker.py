@@ -255,6 +255,25 @@ def test_a_tier_that_answers_no_probe_is_suspect_until_it_does():
     assert Probe in map(type, effects)
 
 
+def test_a_link_that_nobody_uses_is_probed_seldom_and_at_once_when_somebody_does():
+    def probes(a, begin_s, end_s):
+        """How many in a time; each is answered."""
+        count = 0
+        for k in range(round(begin_s * 10), round(end_s * 10)):
+            effects = tick(a, k * 100 * MS)
+            while sent := [e for e in effects if isinstance(e, Probe)]:
+                count += 1
+                effects = a.handle(ProbeAnswered(sent[0].probe), k * 100 * MS)
+        return count
+
+    a = ready()
+    assert probes(a, 1, 5) >= 8
+    probes(a, 5, 10)
+    assert probes(a, 10, 100) <= 10
+    a.handle(Requested(1, 110 * SECOND), 100 * SECOND)
+    assert probes(a, 100, 102) >= 3
+
+
 def test_time_must_not_fall():
     a = ready()
     with pytest.raises(AssertionError):

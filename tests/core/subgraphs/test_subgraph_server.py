@@ -36,7 +36,7 @@ from delian.core.subgraphs.ports import (
     UpperGone,
     Work,
 )
-from delian.core.subgraphs.server import Server, ServerSettings
+from delian.core.subgraphs.server import ANSWERED_MAX, Server, ServerSettings
 
 CUT, OTHER = b"c" * 32, b"o" * 32
 HERE = Course(CUT, 0, None, (0.010,), (), 0.0)
@@ -202,6 +202,17 @@ def test_a_failed_run_refuses_all_of_its_batch():
     (_, batch) = plain(server.handle(RunFinished(first.run), 11 * MS))
     effects = plain(server.handle(RunFinished(batch.run, Failure.FAILED), 20 * MS))
     assert effects == [Refuse(2, Failure.FAILED), Refuse(3, Failure.FAILED)]
+
+
+def test_what_is_remembered_does_not_grow_with_what_was_served():
+    server = opened((1,))
+    for ticket in range(1, 2_001):
+        now = ticket * 20 * MS
+        (run,) = request(server, ticket, deadline=now + SECOND, now=now)
+        server.handle(RunFinished(run.run), now + 10 * MS)
+    (peer,) = server._peers.values()
+    assert len(server) == len(server._of) == len(peer.tickets) == 0
+    assert len(peer.answered) == ANSWERED_MAX
 
 
 # ---------------------------------------------------------------- with a tier above
