@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir import Array
-from .contract import contracted
 from .network import FIRST, SINK, SOURCE, Graph, Network, build
 from .price import priced
 from .problem import Placement
@@ -45,7 +44,7 @@ def cut(table: Table, network: Network) -> Placement:
         (priced(table, ends[network.group]) for ends in (network.low, network.high)),
         key=lambda found: linear(table, found),
     )
-    graph, node = contracted(network.graph)
+    graph = network.graph
     scale, flow = 0.0, np.zeros(len(graph.heads), np.int64)
     bound = network.constant
     for _ in range(_STEPS_MAX):
@@ -57,7 +56,7 @@ def cut(table: Table, network: Network) -> Placement:
         value = int(flow[graph.indptr[SOURCE] : graph.indptr[SOURCE + 1]].sum())
         bound = max(bound, network.constant + value / scale)
         side = _reached(graph, _residual(graph, scale, flow))
-        found = priced(table, _labels(network, side[node], table.problem.tiers))
+        found = priced(table, _labels(network, side, table.problem.tiers))
         if linear(table, found) <= linear(table, best):
             best = found
     cost = linear(table, best)

