@@ -46,7 +46,7 @@ _DOUBLINGS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Edges of node a are indptr[a]:indptr[a+1], sorted by `heads`; each has its reverse among them.
+    """Edges of node a are indptr[a]:indptr[a+1], sorted by `heads`; each one's reverse is there.
     capacity f64[edges], from 0, inf allowed. Node 0 is the source, 1 the sink.
     """
 
