@@ -43,6 +43,7 @@ def fill_lanes(function: Function) -> Function:
 def _filled(block: Block) -> Block:
     b = Builder(block.params)
     mapping: dict[Value, Value] = {p: p for p in block.params}
+    written: dict[tuple[Value, int], Value] = {}
     for op in block.ops:
         if op.regions:
             regions = tuple(_filled(r) for r in op.regions)
@@ -52,7 +53,13 @@ def _filled(block: Block) -> Block:
             continue
         with b.at(op.locs):
             (x,) = (mapping[v] for v in op.operands)
-            mapping[op.result] = _broadcast(b, op, x) if op.name == "broadcast" else _sum(b, op, x)
+            if op.name != "broadcast":
+                mapping[op.result] = _sum(b, op, x)
+                continue
+            each = (x, op.result.shape[-1])
+            if each not in written:
+                written[each] = _written(b, *each)
+            mapping[op.result] = _broadcast(b, op, written[each])
     return b.finish([mapping[r] for r in block.results])
 
 
@@ -78,14 +85,16 @@ def _short(shape: tuple[int, ...]) -> bool:
     return len(shape) > 2 and 1 < shape[-1] <= SHORT_MAX and shape[-2] > 1
 
 
-def _broadcast(b: Builder, op: Op, x: Value) -> Value:
-    shape, dims = op.result.shape, op.attrs["dims"]
-    size, outer = shape[-1], shape[:-2]
+def _written(b: Builder, x: Value, size: int) -> Value:
+    """Every element so many times, side by side."""
     repeated = b("broadcast", x, shape=(*x.shape, size), dims=tuple(range(len(x.shape))))
-    merged = (*x.shape[:-1], x.shape[-1] * size)
-    written = b("reshape", repeated, shape=merged)
-    wide = b("broadcast", written, shape=(*outer, shape[-2] * size), dims=dims)
-    return b("reshape", wide, shape=shape)
+    return b("reshape", repeated, shape=(*x.shape[:-1], x.shape[-1] * size))
+
+
+def _broadcast(b: Builder, op: Op, written: Value) -> Value:
+    *outer, groups, size = op.result.shape
+    wide = b("broadcast", written, shape=(*outer, groups * size), dims=op.attrs["dims"])
+    return b("reshape", wide, shape=op.result.shape)
 
 
 def _sum(b: Builder, op: Op, x: Value) -> Value:

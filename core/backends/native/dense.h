@@ -347,14 +347,14 @@ DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, i
   }
 }
 
-DL_INLINE void dl_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
+DL_FUNCTION void dl_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
                            int64_t bk, int64_t bn, float *c, float *scratch) {
   const dl_target to = {c, n, 0, 0, 0, 1.0f};
   dl_gemm_into(m, n, k, a, am, ak, b, bk, bn, &to, scratch);
 }
 
 /* C += scale * A B: a step of descent by a gradient that never exists. */
-DL_INLINE void dl_gemm_add_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+DL_FUNCTION void dl_gemm_add_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
                                const float *b, int64_t bk, int64_t bn, float *c, float scale, float *scratch) {
   const dl_target to = {c, n, 0, 0, 1, scale};
   dl_gemm_into(m, n, k, a, am, ak, b, bk, bn, &to, scratch);

@@ -399,10 +399,10 @@ class FunctionWriter:
         name = self.unit.function("loop", writer.write())
         for header in sorted(writer.headers):
             self.unit.need(header)
-        arguments = [
-            place[a.base] if a.is_pointer else self.scalar(a.base) for a in writer.arguments
-        ]
         if writer.cut is None:
+            arguments = [
+                place[a.base] if a.is_pointer else self.scalar(a.base) for a in writer.arguments
+            ]
             self.lines.append(f"{name}({', '.join(arguments)});")
             return
         self.unit.need("pool")
@@ -412,12 +412,8 @@ class FunctionWriter:
         ]
         self.count += 1
         self.lines += [
-            "if (dl_has_pool()) {",
             f"const void *const context{self.count}[] = {{{', '.join(context) or '0'}}};",
             f"dl_parallel({writer.cut.chunks}, {part}, (void *)context{self.count}, 0, 0);",
-            "} else {",
-            f"{name}({', '.join([*arguments, '0', str(writer.cut.size)])});",
-            "}",
         ]
 
     def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:

@@ -36,7 +36,7 @@ _SHORT = 16
 _ROWS_BLOCK = 64
 #: Up to so many are written out, if the operations on all of them are not too many.
 _WINDOW_MAX = 9
-_WINDOW_OPS_MAX = 100
+_WINDOW_OPS_MAX = 40
 #: The bytes that partial sums may take of the stack.
 _PARTIAL_BYTES_MAX = 1 << 15
 #: What a group must come to, in numbers read, computed and written, to be cut for several threads.
@@ -394,7 +394,7 @@ class LoopWriter:
             first = _identity(r)
             if partial:
                 # A power of two: loops that differ in this size alone can be one function.
-                room = 1 << (inner.size - 1).bit_length()
+                room = max(_ALIGNED, 1 << (inner.size - 1).bit_length())
                 self.lines.append(f"{memory_type(r.result.dtype)} DL_ALIGN t{k}[{room}];")
                 element.append(f"t{k}[i{n}] = {_combine(r, f't{k}[i{n}]', value)};")
                 finish.append(f"{result} = {_combine(r, result, f't{k}[i{n}]')};")

@@ -1,9 +1,9 @@
 """What a program becomes before it is fused: the same, in operations that the back end is good at.
 
 The passes run in this order: custom derivatives go, halves are widened, convolutions in groups
-become dense or depthwise ones, lists of known length tensors, and products of all trips of a loop
-one product; then the whole is simplified once more. Last, short innermost axes become parts of
-longer ones, and masks are made again where they are read.
+become dense or depthwise ones, those of single pixels products, lists of known length tensors, and
+products of all trips of a loop one product; then the whole is simplified once more. Last, short
+innermost axes become parts of longer ones, and masks are made again where they are read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ...passes.groups import split_groups
 from ...passes.halves import widen_halves
 from ...passes.lanes import fill_lanes
 from ...passes.masks import masks_again
+from ...passes.pointwise import pixels_to_products
 from ...passes.simplify import simplify
 from ...passes.stacks import lists_to_tensors
 from ...transforms.custom import expanded
@@ -24,7 +25,7 @@ _GATHERED = frozenset([DType.F32])
 
 def lowered(function: Function) -> Function:
     """The function as it is fused and emitted. The same function gives the same every time."""
-    function = split_groups(widen_halves(expanded(function)))
+    function = pixels_to_products(split_groups(widen_halves(expanded(function))))
     body = gather_products(lists_to_tensors(function.body), _GATHERED)
     if body is not function.body:
         function = function.with_body(simplify(body))

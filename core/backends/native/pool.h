@@ -15,7 +15,7 @@ typedef void dl_body(void *context, int64_t chunk, void *scratch);
 
 #ifdef DL_PORTABLE
 DL_INLINE _Bool dl_has_pool(void) { return 0; }
-DL_INLINE void dl_parallel(int64_t count, dl_body *body, void *context, void *scratch, int64_t bytes) {
+DL_FUNCTION void dl_parallel(int64_t count, dl_body *body, void *context, void *scratch, int64_t bytes) {
   (void)bytes;
   for (int64_t i = 0; i < count; i++) body(context, i, scratch);
 }
@@ -26,7 +26,7 @@ __attribute__((visibility("default"))) void dl_use(dl_runner *run) { __atomic_st
 DL_INLINE _Bool dl_has_pool(void) { return __atomic_load_n(&dl_run, __ATOMIC_ACQUIRE) != 0; }
 
 /* Chunks 0 to count - 1, in any order. scratch: the caller's; other threads have `bytes` of their own. */
-DL_INLINE void dl_parallel(int64_t count, dl_body *body, void *context, void *scratch, int64_t bytes) {
+DL_FUNCTION void dl_parallel(int64_t count, dl_body *body, void *context, void *scratch, int64_t bytes) {
   dl_runner *const run = __atomic_load_n(&dl_run, __ATOMIC_ACQUIRE);
   if (run && count > 1) {
     run(count, body, context, scratch, bytes);

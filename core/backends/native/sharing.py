@@ -9,7 +9,8 @@ calls it:
       for (i0 = 0; i0 < 3456; i0++) ...      =>       for (i0 = 0; i0 < z0; i0++) ...
                                                     #define loop_7(...) same_2(__VA_ARGS__, 3456)
 
-Small numbers stay: they decide how a loop is unrolled.
+Small sizes stay: they decide how a loop is unrolled. So does what is the same in all of them, and
+numbers that are the same in each are one parameter.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ ALIKE_MIN = 2
 #: The largest number that stays.
 _SMALL = 8
 #: Names, sizes of arrays, constants of 64 bits, and numbers as a C preprocessor reads them.
+_FLOAT = re.compile(r"\d+\.\d+(?:e[+-]\d+)?f?")
 _TOKEN = re.compile(r"[A-Za-z_]\w*(?:\(\d+\))?|\[\d+\];|\.?\d(?:[eEpP][+-]|[\w.])*")
 
 
 def shared_functions(texts: Mapping[str, str]) -> list[str]:
     """The functions of a file, in order. `texts` maps parameters and body to the name."""
     loops = [text for text, name in texts.items() if name.startswith("loop_")]
-    alike: dict[str, list[tuple[str, list[str]]]] = {}
+    alike: dict[tuple[str, ...], list[tuple[str, list[str]]]] = {}
     if len(loops) >= LOOPS_MIN:
         for text in loops:
             pattern, numbers = _parted(text)
@@ -41,26 +43,52 @@ def shared_functions(texts: Mapping[str, str]) -> list[str]:
         if len(members) < ALIKE_MIN:
             continue
         name = f"same_{len(parts) + 1}"
-        parts.append(f"DL_FUNCTION void {name}{pattern}")
-        for text, numbers in members:
-            call = f"{name}(__VA_ARGS__, {', '.join(numbers)})"
+        shared, columns = _joined(pattern, [numbers for _, numbers in members])
+        parts.append(f"DL_FUNCTION void {name}{shared}")
+        for row, (text, _) in enumerate(members):
+            call = f"{name}(__VA_ARGS__, {', '.join(column[row] for column in columns)})"
             macro[text] = f"#define {texts[text]}(...) {call}"
     for text, name in texts.items():
         parts.append(macro.get(text, f"DL_FUNCTION void {name}{text}"))
     return parts
 
 
-def _parted(text: str) -> tuple[str, list[str]]:
-    """A text with parameters for its numbers, and these numbers, each once."""
-    numbers: dict[str, str] = {}
-
-    def replaced(match: re.Match[str]) -> str:
+def _parted(text: str) -> tuple[tuple[str, ...], list[str]]:
+    """A text without its numbers, with the type of each where it was; and these numbers."""
+    pieces, numbers, begin = [], [], 0
+    for match in _TOKEN.finditer(text, text.index(")")):
         token = match.group()
-        if not token.isdigit() or int(token) <= _SMALL:
-            return token
-        return numbers.setdefault(token, f"z{len(numbers)}")
+        kind = _type(token)
+        if kind:
+            pieces += [text[begin : match.start()], kind]
+            numbers.append(token)
+            begin = match.end()
+    return (*pieces, text[begin:]), numbers
 
-    head, body = text.split(")", 1)
-    body = _TOKEN.sub(replaced, body)
-    more = "".join(f", const int64_t {name}" for name in numbers.values())
-    return f"{head}{more}){body}", list(numbers)
+
+def _type(token: str) -> str:
+    """The type of a number that may be another in a loop that is alike; none for the rest."""
+    if token.isdigit():
+        return "int64_t" if int(token) > _SMALL else ""
+    if _FLOAT.fullmatch(token):
+        return "float" if token.endswith("f") else "double"
+    return ""
+
+
+def _joined(pattern: tuple[str, ...], rows: list[list[str]]) -> tuple[str, list[tuple[str, ...]]]:
+    """One text for loops that are alike, with parameters where their numbers differ; and what each
+    parameter is in every one of them.
+    """
+    names: dict[tuple[str, ...], str] = {}
+    out, parameters = [], []
+    for place, column in enumerate(zip(*rows, strict=True)):
+        out.append(pattern[2 * place])
+        if len(set(column)) == 1:
+            out.append(column[0])
+            continue
+        if column not in names:
+            names[column] = f"z{len(names)}"
+            parameters.append(f", const {pattern[2 * place + 1]} {names[column]}")
+        out.append(names[column])
+    head, body = "".join([*out, pattern[-1]]).split(")", 1)
+    return f"{head}{''.join(parameters)}){body}", list(names)

@@ -50,6 +50,30 @@ def test_shared_loops_give_what_each_gives_by_itself(
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+def shared(*texts: str) -> list[str]:
+    """The functions of a file with these loops and many that are like nothing else."""
+    loops = {text: f"loop_{i}" for i, text in enumerate(texts)}
+    return sharing.shared_functions(loops | {f"(void) {{{i}}}": f"loop_x{i}" for i in range(60)})
+
+
+def test_floats_that_differ_are_parameters_too() -> None:
+    text = (
+        "(float *p0) {\n  for (i0 = 0; i0 < 64; i0++) p0[i0] = p0[i0] / 1.44e+02f + 1.0e+00f;\n}\n"
+    )
+    parts = shared(text, text.replace("1.44e+02f", "5.76e+02f"))
+    assert parts[0].startswith("DL_FUNCTION void same_1(float *p0, const float z0)")
+    assert "i0 < 64" in parts[0] and "/ z0 + 1.0e+00f" in parts[0]
+    assert "#define loop_1(...) same_1(__VA_ARGS__, 5.76e+02f)" in parts
+
+
+def test_numbers_that_are_equal_in_one_loop_alone_stay_apart() -> None:
+    text = "(float *p0) {\n  for (i0 = 0; i0 < A; i0++) p0[i0 * B] = p0[i0 * B] + C;\n}\n"
+    parts = shared(*(text.replace("A", a).replace("B", b) for a, b in (("48", "48"), ("24", "48"))))
+    assert "i0 < z0" in parts[0] and "p0[i0 * 48] = p0[i0 * 48]" in parts[0]
+    parts = shared(*(text.replace("A", a).replace("B", b) for a, b in (("48", "48"), ("24", "16"))))
+    assert "i0 < z0" in parts[0] and "p0[i0 * z1] = p0[i0 * z1]" in parts[0]
+
+
 def test_numbers_within_names_floats_and_arrays_stay() -> None:
     text = (
         "(float *p0, const int64_t s10) {\n  float t0[512];\n"
