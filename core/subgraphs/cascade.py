@@ -69,8 +69,7 @@ class CascadePlan:
     """How a cascade decides.
 
     Attributes:
-        chosen: the filter; one example a request, hard where all of the request's rows are not
-        easy.
+        chosen: the filter; a request of several rows is hard where one of them is.
         above_ns: how long above may take; after it the small model's answer stands.
         small_ns: how long the small model takes: kept back of a request's deadline where it has not
         run yet.
