@@ -57,7 +57,7 @@ class Case:
     answers are due; pause_s: between two requests; under_way: requests at once.
     """
 
-    slowdown: float = 10.0
+    slowdown: float = 12.0
     bandwidth: float = 40e6 / 8
     latency_s: float = 0.005
     edge_memory: int | None = 6 << 20

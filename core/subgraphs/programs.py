@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..bundle import Bundle, load
 from ..errors import DelianError
 from ..ir import Array, Function, TensorType
 from ..placement.cut import Cut
+from ..placement.lanes import lanes
 from ..placement.split import Part, Parts, Port, split
 from ..placement.wires import wire_bytes
 from ..runtime import ready
@@ -110,7 +111,8 @@ class Prepared:
 
     tier: the node's in this cut. up, down: what comes from below and what goes back there; ask,
     answer: what this node asks the tier above with, and what it is given. programs: by a part's
-    tier and phase. seconds: what each takes here, once.
+    tier and phase. seconds: what each takes here, once. wide: the same for several requests at
+    once, by their number too, as far as there are any yet (`Programs.widen`).
     """
 
     model: Model
@@ -119,6 +121,7 @@ class Prepared:
     parts: Parts
     programs: Mapping[tuple[int, int], Executable]
     seconds: Mapping[tuple[int, int], float]
+    wide: dict[tuple[int, int, int], Executable] = field(default_factory=dict)
 
     @property
     def up(self) -> tuple[Port, ...]:
@@ -143,11 +146,29 @@ class Prepared:
         """Runs one part for each of some requests; what it gives is added to their values. Raises
         WireError for values that came broken, DelianError for ones that do not fit.
         """
-        program = self.programs[part.tier, part.phase]
+        place = (part.tier, part.phase)
         leaves = [self.model.leaves[i] for i in part.resident]
-        for have in values:
-            made = program(*leaves, *(array_of(have, port) for port in part.inputs))
-            have.update(zip([p.value for p in part.outputs], made, strict=True))
+        outputs = [p.value for p in part.outputs]
+        for several in self._lots(place, values):
+            count = len(several)
+            if count == 1:
+                (have,) = several
+                made = self.programs[place](*leaves, *(array_of(have, p) for p in part.inputs))
+                have.update(zip(outputs, made, strict=True))
+                continue
+            inputs = [np.stack([array_of(have, p) for have in several]) for p in part.inputs]
+            rows = self.wide[(*place, count)](*leaves, *inputs)
+            for n, have in enumerate(several):
+                have.update(zip(outputs, [row[n] for row in rows], strict=True))
+
+    def _lots(self, place: tuple[int, int], values: Sequence[Values]) -> Iterator[Sequence[Values]]:
+        """The requests as they are run together: as many at once as there is a program for."""
+        sizes = sorted((n for *at, n in list(self.wide) if tuple(at) == place), reverse=True)
+        left = list(values)
+        for size in (*sizes, 1):
+            while len(left) >= size:
+                yield left[:size]
+                del left[:size]
 
     def own(self) -> tuple[Part, ...]:
         """This tier's parts, by phase."""
@@ -222,6 +243,13 @@ class Programs:
         programs = {(p.tier, p.phase): made[p.program.name] for p in wanted}
         seconds = {place: self.measure(program) for place, program in programs.items()}
         return Prepared(model, cut, tier, parts, programs, seconds)
+
+    def widen(self, prepared: Prepared, part: Part, count: int) -> None:
+        """Makes a part ready for so many requests at once. Raises DelianError. Blocks."""
+        wide = lanes(part, count)
+        with self._compiling:
+            made = ready({wide.program.name: wide.program}, self._backend)
+        prepared.wide[part.tier, part.phase, count] = made[wide.program.name]
 
     def measure(self, program: Executable) -> float:
         """Seconds of one run, on zeros: the least of a few, for the first ones warm up."""

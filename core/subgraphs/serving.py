@@ -114,6 +114,7 @@ class ServingDriver:
         self._held: dict[int, Held] = {}
         self._cuts: dict[bytes, Prepared] = {}
         self._asked_cuts: dict[bytes, tuple[Model, Cut, int]] = {}  # yet to be prepared
+        self._widened: set[tuple[bytes, int, int]] = set()
         self._peers: dict[int, _Peer] = {}
         self._tickets = itertools.count(1)
         self._held_bytes = 0
@@ -257,6 +258,27 @@ class ServingDriver:
             self._cuts[name] = made
             self._turning.post(CutPrepared(made.course(name)))
 
+    def _widen(self, run: Run) -> None:
+        """Requests that come together once will do so again: the next batch finds a program for as
+        many, or for the power of two below.
+        """
+        prepared = self._cuts.get(run.cut)
+        if prepared is None or run.part is None or len(run.tickets) < 2:
+            return
+        part, count = prepared.own()[run.part], 1 << (len(run.tickets).bit_length() - 1)
+        wish = (run.cut, part.phase, count)
+        if wish in self._widened:
+            return
+        self._widened.add(wish)
+
+        def widen() -> None:
+            try:
+                self._programs.widen(prepared, part, count)
+            except (DelianError, MemoryError) as error:
+                log.warning("a part does not take several requests at once: %s", error)
+
+        self._compilers.submit(widen)
+
     def _opened(self, number: int, name: bytes, failure: Failure | None) -> None:
         peer = self._peers.get(number)
         if peer is None:
@@ -328,6 +350,7 @@ class ServingDriver:
     def _carry(self, effect: Effect) -> None:
         match effect:
             case Run():
+                self._widen(effect)
                 self._workers.run(effect)
             case CancelRun(run):
                 self._workers.cancel(run)
@@ -343,6 +366,7 @@ class ServingDriver:
                 self._prepare(cut)
             case Unprepare(cut):
                 self._cuts.pop(cut, None)
+                self._widened = {wish for wish in self._widened if wish[0] != cut}
             case Opened(peer, cut, failure):
                 self._opened(peer, cut, failure)
             case Reply():

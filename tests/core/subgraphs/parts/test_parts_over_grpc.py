@@ -148,3 +148,28 @@ def test_a_driver_that_is_closed_leaves_nobody_waiting(tiers, model, x):
                 assert fault is not None or (got.result().results[0] == wanted).all()
 
     asyncio.run(run())
+
+
+def test_requests_that_come_together_are_run_together_and_answered_apart(tiers, model):
+    async def run():
+        rng = np.random.default_rng(0)
+        inputs = [rng.standard_normal((4, 6)).astype(np.float32) for _ in range(40)]
+        cut = tiers.cuts_of(model, tiers=2)[1]
+        settings = AskerSettings(under_way=40)
+        async with (
+            tiers.Upper(tiers.EDGE, [model]) as edge,
+            tiers.device(model, [cut], edge.address, settings=settings) as device,
+        ):
+            await tiers.until(device.open)
+            (prepared,) = edge.parts.driver._cuts.values()
+            for _ in range(50):
+                ready = bool(prepared.wide)
+                asked = [device.driver.request((x,), 10.0) for x in inputs]
+                for x, got in zip(inputs, asked, strict=True):
+                    (answer,) = (await got).results
+                    np.testing.assert_allclose(answer, tiers.whole(model, x), rtol=1e-4, atol=1e-6)
+                if ready:
+                    break
+            assert ready
+
+    asyncio.run(run())
