@@ -123,14 +123,14 @@ class Asker:
         """Looks at the cut in use, which may have to change."""
         now, upper = self.now, self.upper
         self._chosen_at = now
-        links, above = upper.links(now), upper.factor(now)
-        here = self._tier.bench.ratio
+        link, bench = upper.link(now), self._tier.bench
         # Where requests pile up, how many are answered matters more than how soon one is (light and
         # heavy load of Hu et al., INFOCOM 2019).
         throughput = self._settings.choice.throughput or len(self._line) > self._settings.under_way
 
         def seconds(course: Course) -> float:
-            return predicted_s(course, links, here, above, throughput)
+            here = bench.expected_s(course.seconds[0], now)
+            return predicted_s(course, link, here, upper.above_s(course, now), throughput)
 
         switched = self._chooser.consider(lambda c: upper.usable(c.cut), seconds, now)
         if switched is None:
@@ -139,8 +139,8 @@ class Asker:
         fields = {
             "before": before.cut,
             "after": after.cut,
-            "up": links[0].up,
-            "latency_s": links[0].latency_s,
+            "up": link.up,
+            "latency_s": link.latency_s,
             "predicted_s": seconds(after),
         }
         return [Record("switched", fields)]

@@ -15,11 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ports import SECOND
+from .drift import Drift
 from .ports import Run, Work
-
-#: How much of a new measurement goes into the ratio of measured to predicted seconds.
-LEARN = 0.1
-RATIO_MIN, RATIO_MAX = 0.05, 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +54,7 @@ class Bench:
         self._queues: dict[tuple[bytes, Work, int | None], list[Job]] = {}
         self._running: dict[int, _Running] = {}
         self._runs = 0
-        #: Measured over predicted seconds.
-        self.ratio = 1.0
+        self._drift = Drift()
 
     def __len__(self) -> int:
         """How many wait."""
@@ -120,31 +116,36 @@ class Bench:
         if running is None:
             return []
         if measured and running.jobs and running.seconds > 0:
-            ratio = (now - running.began) / SECOND / running.seconds
-            ratio = min(RATIO_MAX, max(RATIO_MIN, ratio))
-            self.ratio += LEARN * (ratio - self.ratio)
+            self._drift.measured(running.seconds, (now - running.began) / SECOND, now)
         return running.jobs
 
     def delay_s(self, now: int, deadline: int | None = None) -> float:
         """Predicted seconds until one more job would begin; of those that wait, only the more
         urgent ones count where a deadline is given.
         """
+        overhead, ratio = self._drift.fit(now)
         under_way = sum(
-            max(0.0, r.seconds * self.ratio - (now - r.began) / SECOND)
+            max(0.0, overhead + r.seconds * ratio - (now - r.began) / SECOND)
             for r in self._running.values()
         )
         queued = sum(
-            j.seconds
+            j.seconds * ratio + overhead / self._lanes
             for q in self._queues.values()
             for j in q
             if deadline is None or j.deadline <= deadline
         )
-        return (under_way + queued * self.ratio) / self._workers
+        return (under_way + queued) / self._workers
+
+    def expected_s(self, predicted: float, now: int) -> float:
+        """What something of so many predicted seconds takes here, as things are; nothing takes
+        nothing.
+        """
+        return self._drift.seconds(predicted, now) if predicted > 0 else 0.0
 
     def _due(self, queue: list[Job]) -> int:
         """When a queue must not wait any longer."""
         if len(queue) >= self._lanes or not self._wait:
             return 0
-        total = sum(j.seconds for j in queue) * self.ratio
+        total = self._drift.seconds(sum(j.seconds for j in queue), queue[0].queued_at)
         latest = min(j.deadline for j in queue) - round(total * SECOND)
         return min(min(j.queued_at for j in queue) + self._wait, latest)

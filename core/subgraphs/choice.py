@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ..ports import SECOND
 from .ports import Course, Link
-from .upper import UNKNOWN, hop_s
+from .upper import hop_s
 
 #: So much faster, and the dwell time does not matter.
 STEEP = 2.0
@@ -39,20 +39,18 @@ class ChoiceSettings:
 
 
 def predicted_s(
-    course: Course, links: Sequence[Link], here: float, above: float, throughput: bool = False
+    course: Course, link: Link, here: float, above: float, throughput: bool = False
 ) -> float:
-    """Seconds of one request; with `throughput` of its slowest stage. links: of the hops upwards,
-    the nearest first. here, above: measured over predicted compute, of this tier and of those
-    above.
+    """Seconds of one request; with `throughput` of its slowest stage, for which all that is above
+    counts as one. link: the hop upwards. here: seconds of this tier's compute; above: from a whole
+    request there to its reply.
     """
-    known = (*links, *(UNKNOWN for _ in course.legs))
-    stages = [course.seconds[0] * here, *(s * above for s in course.seconds[1:])]
-    for leg, link in zip(course.legs, known, strict=False):
-        if throughput:  # latency does not hold up a stream
-            stages += [leg.up / link.up, leg.down / link.down]
-        else:
-            stages.append(hop_s(leg.up, leg.down, link))
-    return max(stages) if throughput else sum(stages)
+    if not course.legs:
+        return here
+    leg = course.legs[0]
+    if throughput:  # latency does not hold up a stream
+        return max(here, above, leg.up / link.up, leg.down / link.down)
+    return here + above + hop_s(leg.up, leg.down, link)
 
 
 class Chooser:

@@ -331,7 +331,8 @@ class Desk:
 
     def local_s(self, deadline: int, now: int) -> float:
         """Predicted seconds until the whole program, begun now, would be done."""
-        return self.bench.delay_s(now, deadline) + self._local.whole * self.bench.ratio
+        whole = self.bench.expected_s(self._local.whole, now)
+        return self.bench.delay_s(now, deadline) + whole
 
     def _fallback(self, request: Request) -> tuple[Work, float] | None:
         """What this tier would run alone, and its predicted seconds."""
@@ -349,7 +350,7 @@ class Desk:
     def _seconds(self, predicted: float, request: Request) -> int:
         """Ns until something of so many predicted seconds, begun now, would be done."""
         delay = self.bench.delay_s(self.now, request.deadline)
-        return round((delay + predicted * self.bench.ratio) * SECOND)
+        return round((delay + self.bench.expected_s(predicted, self.now)) * SECOND)
 
     def _hopeless(self, request: Request) -> bool:
         """Whether the fallback should begin now."""

@@ -235,14 +235,12 @@ class Server:
             return Failure.LATE
         if not len(desk):
             return None  # predictions may be wrong: an idle node tries
-        needs = course.seconds[0] * bench.ratio
-        if course.legs:
-            upper = self.upper
-            if upper is not None and upper.usable(course.cut):
-                links, factor = upper.links(self.now), upper.factor(self.now)
-                needs = predicted_s(course, links, bench.ratio, factor)
-            else:
-                needs += course.rest * bench.ratio
+        upper, now = self.upper, self.now
+        needs = bench.expected_s(course.seconds[0], now)
+        if course.legs and upper is not None and upper.usable(course.cut):
+            needs = predicted_s(course, upper.link(now), needs, upper.above_s(course, now))
+        elif course.legs:
+            needs += bench.expected_s(course.rest, now)
         ready = self.now + (bench.delay_s(self.now, deadline) + needs) * SECOND
         return Failure.LATE if ready > deadline else None
 

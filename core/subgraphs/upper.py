@@ -5,8 +5,9 @@ something should: then nobody asks it, and it is probed until it answers. Cuts a
 their use, all at once when the tier comes, so that a switch between them costs nothing; a refused
 one is asked for again after pauses that double, one that misfits never.
 
-Times above are the plan's, times a factor: what replies say they took over what was predicted. It
-grows when requests are refused or overdue, and forgets: a tier that was slow is tried again.
+Times above are the plan's, corrected by what replies say they took (`drift`), times a penalty that
+doubles when requests are refused or overdue. Both are forgotten: a tier that was slow is tried
+again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 from ..machine import Backoff
 from ..ports import MS, SECOND
+from .drift import HALF_ABOVE_NS, OVERHEAD_ABOVE_S, Drift
 from .link import TINY_BYTES, Estimator
 from .ports import (
     Course,
@@ -43,10 +45,7 @@ UNANSWERED_NS = 20 * SECOND
 REOPEN = Backoff(500 * MS, 60 * SECOND, 1)
 #: Cuts that a node keeps open with the tier above.
 CUTS_MAX = 4096
-#: How much of a reply's measurement goes into the factor, and in which time it halves towards 1.
-LEARN = 0.3
-FORGET_NS = 5 * SECOND
-FACTOR_MIN, FACTOR_MAX = 0.25, 64.0
+PENALTY_MAX = 64.0
 #: Tiers above the next one: their links, where nobody has said how they are.
 UNKNOWN = Link(up=125e6, down=125e6, latency_s=0.0)
 
@@ -78,7 +77,8 @@ class Upper:
         self._above: Link | None = None  # the next hop, as the tier above says
         self._open: set[bytes] = set()
         self._closed: dict[bytes, _Closed] = {}
-        self._factor, self._factor_at = 1.0, 0
+        self._drift = Drift(OVERHEAD_ABOVE_S, HALF_ABOVE_NS)
+        self._penalty, self._penalty_at = 1.0, 0
         self._probe: _Probing | None = None
         self._probes = 0
         self._probe_at = 0
@@ -160,45 +160,37 @@ class Upper:
     def link(self, now: int) -> Link:
         return self.estimator.link(now)
 
-    def links(self, now: int) -> tuple[Link, ...]:
-        """Of all hops upwards, the nearest first."""
-        beyond = self._beyond
-        if self._above is not None:
-            beyond = (self._above, *beyond[1:])
-        return (self.link(now), *beyond)
-
     def above_s(self, course: Course, now: int) -> float:
         """Predicted seconds between a whole request above and the first byte of its reply."""
+        return self._drift.seconds(self._planned_s(course), now) * self._penalty_now(now)
+
+    def _planned_s(self, course: Course) -> float:
+        """The same, by the plan's times and what is known of the links above."""
         total = sum(course.seconds[1:])
         links = (*self._beyond, *(UNKNOWN for _ in course.legs))
         if self._above is not None:
             links = (self._above, *links[1:])
         for leg, link in zip(course.legs[1:], links, strict=False):
             total += hop_s(leg.up, leg.down, link)
-        return total * self.factor(now)
+        return total
 
-    def factor(self, now: int) -> float:
-        """Measured over predicted time above."""
-        kept: float = 0.5 ** ((now - self._factor_at) / FORGET_NS)
-        return 1.0 + (self._factor - 1.0) * kept
+    def _penalty_now(self, now: int) -> float:
+        kept: float = 0.5 ** ((now - self._penalty_at) / HALF_ABOVE_NS)
+        return 1.0 + (self._penalty - 1.0) * kept
 
     def replied(self, event: ReplyReceived, course: Course, now: int) -> None:
         """A reply came: the tier is well, and says how long it took."""
         self._heard(event.above, now)
+        self._punish(1.0 + (self._penalty_now(now) - 1.0) / 2, now)
         if event.spent > 0:
-            predicted = self.above_s(course, now) / self.factor(now)
-            if predicted > 0:
-                ratio = event.spent / SECOND / predicted
-                before = self.factor(now)
-                self._believe(before + LEARN * (ratio - before), now)
+            self._drift.measured(self._planned_s(course), event.spent / SECOND, now)
 
     def overloaded(self, now: int) -> None:
         """A request was refused or is overdue."""
-        self._believe(2 * self.factor(now), now)
+        self._punish(2 * self._penalty_now(now), now)
 
-    def _believe(self, factor: float, now: int) -> None:
-        self._factor = min(FACTOR_MAX, max(FACTOR_MIN, factor))
-        self._factor_at = now
+    def _punish(self, penalty: float, now: int) -> None:
+        self._penalty, self._penalty_at = min(PENALTY_MAX, penalty), now
 
     def _heard(self, above: Link | None, now: int) -> None:
         self.estimator.heard_at = now

@@ -7,6 +7,7 @@ import itertools
 import pytest
 from delian.core.ports import MS, SECOND
 from delian.core.subgraphs.choice import ChoiceSettings, Chooser, predicted_s
+from delian.core.subgraphs.drift import HALF_ABOVE_NS, OVERHEAD_ABOVE_S, Drift
 from delian.core.subgraphs.link import Estimator
 from delian.core.subgraphs.ports import Course, Leg, Link, Taken
 from hypothesis import given
@@ -97,6 +98,55 @@ def test_whatever_is_acknowledged_the_estimate_is_a_positive_finite_number(event
         assert 0 < link.up < 1e13 and 0 < link.down < 1e13
 
 
+# ---------------------------------------------------------------- times
+
+
+def fitted(*pairs, drift=None):
+    drift = drift or Drift()
+    for predicted, took in pairs:
+        drift.measured(predicted, took, 0)
+    return drift
+
+
+def test_without_measurements_times_are_as_predicted():
+    assert fitted().fit(0) == (0.0, 1.0)
+    assert fitted((0.1, 0.1)).seconds(0.3, 0) == pytest.approx(0.3)
+
+
+def test_a_tiny_part_that_took_long_does_not_make_the_whole_program_long():
+    drift = fitted(*[(0.0008, 0.010)] * 20)
+    assert drift.seconds(0.0008, 0) == pytest.approx(0.010, rel=0.05)
+    assert drift.seconds(0.2, 0) == pytest.approx(0.21, rel=0.05)
+
+
+def test_a_node_that_is_slow_at_everything_is_expected_to_be():
+    drift = fitted(*[(0.2, 0.4)] * 20)
+    assert drift.seconds(0.4, 0) == pytest.approx(0.8, rel=0.05)
+
+
+def test_overhead_and_ratio_are_told_apart_by_runs_of_different_lengths():
+    drift = fitted(*[(p, 0.01 + 1.5 * p) for p in (0.01, 0.05, 0.2)] * 20)
+    assert drift.fit(0) == (pytest.approx(0.01, rel=0.15), pytest.approx(1.5, rel=0.03))
+
+
+def test_what_was_measured_above_is_forgotten():
+    drift = fitted(*[(0.02, 0.4)] * 5, drift=Drift(OVERHEAD_ABOVE_S, HALF_ABOVE_NS))
+    assert drift.seconds(0.02, 0) > 0.35
+    assert drift.seconds(0.02, 90 * SECOND) == pytest.approx(0.02, rel=0.2)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100), st.integers(0, SECOND)), max_size=40),
+    st.floats(0, 100),
+)
+def test_whatever_was_measured_something_finite_is_expected(measurements, predicted):
+    drift, now = Drift(OVERHEAD_ABOVE_S, HALF_ABOVE_NS), 0
+    for one, took, later in measurements:
+        now += later
+        drift.measured(one, took, now)
+    assert 0 <= drift.seconds(predicted, now) < 6000
+
+
 # ---------------------------------------------------------------- the choice
 
 HOME = Course(b"h", None, None, (0.3,), (), 0.0)
@@ -107,7 +157,13 @@ COURSES = (HOME, LITTLE, MUCH)
 
 def choose(chooser, up, now, latency=0.01, above=1.0):
     link = Link(up, up, latency)
-    return chooser.consider(lambda c: True, lambda c: predicted_s(c, (link,), 1.0, above), now)
+    return chooser.consider(lambda c: True, lambda c: seconds(c, link, above), now)
+
+
+def seconds(course, link, above=1.0, throughput=False):
+    """As the plan says, but for what is above."""
+    rest = sum(course.seconds[1:]) * above
+    return predicted_s(course, link, course.seconds[0], rest, throughput)
 
 
 def test_each_piece_of_bandwidth_has_its_cut():
@@ -152,14 +208,14 @@ def test_a_cut_that_cannot_be_used_any_more_is_left_at_once():
     chooser = Chooser(COURSES, ChoiceSettings())
     choose(chooser, 2e6, 0)
     link = Link(2e6, 2e6, 0.01)
-    chooser.consider(lambda c: False, lambda c: predicted_s(c, (link,), 1.0, 1.0), MS)
+    chooser.consider(lambda c: False, lambda c: seconds(c, link), MS)
     assert chooser.current is HOME
 
 
 def test_for_a_stream_the_slowest_stage_counts():
     link = Link(1e6, 1e6, 1.0)
-    assert predicted_s(MUCH, (link,), 1.0, 1.0, throughput=True) == pytest.approx(0.1)
-    assert predicted_s(MUCH, (link,), 1.0, 1.0) == pytest.approx(0.04 + 0.1 + 0.0001 + 2.0)
+    assert seconds(MUCH, link, throughput=True) == pytest.approx(0.1)
+    assert seconds(MUCH, link) == pytest.approx(0.04 + 0.1 + 0.0001 + 2.0)
 
 
 @given(st.lists(st.floats(1e3, 1e8), min_size=1, max_size=100))
@@ -170,8 +226,8 @@ def test_however_the_link_jumps_there_is_one_switch_in_a_dwell_time_but_for_stee
         before = chooser.current
         if choose(chooser, up, now) is not None:
             link = Link(up, up, 0.01)
-            slow = predicted_s(before, (link,), 1.0, 1.0)
-            fast = predicted_s(chooser.current, (link,), 1.0, 1.0)
+            slow = seconds(before, link)
+            fast = seconds(chooser.current, link)
             assert fast <= 0.9 * slow
             assert last is None or now - last >= SECOND or 2 * fast < slow
             last = now
