@@ -13,9 +13,9 @@ That accuracy is one of the examples that chose the threshold, and so a little t
 others. `sure` instead asks for a promise: with probability 1 - failure over the examples' draw, the
 accuracy on new ones of the same kind is at least what is wanted. Thresholds of a grid that was
 fixed beforehand are tested from everything up towards nothing, each at level `failure` by an exact
-binomial tail, and the last before the first that fails is taken (fixed sequence testing:
-Angelopoulos, Bates, Candès, Jordan and Lei 2021, "Learn then test", section 2.3 and
-proposition 1). A tail is that of Clopper and Pearson 1934.
+binomial tail, and the last before the first that fails is taken (fixed sequence testing, as
+Angelopoulos, Bates, Candès, Jordan and Lei 2021, "Learn then test", use it). A tail is that of
+Clopper and Pearson 1934.
 """
 
 from __future__ import annotations

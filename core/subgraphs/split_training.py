@@ -9,10 +9,10 @@ What is above a device is its *chain*: the sides of the edge and, where the cut 
 cloud, with the weights that they own. Devices share a chain in one of three ways.
 
     copies        each device trains with a copy of its own; the copies are averaged at the end of
-                  the round (SplitFed v1: Thapa, Arachchige, Camtepe and Sun 2022, algorithm 1)
+                  the round (Thapa, Arachchige, Camtepe and Sun 2022, "SplitFed", its version 1)
     sequential    one chain serves the devices one after the other, in a drawn order, and keeps what
-                  each leaves (SplitFed v2, section 3; with one device it is split learning:
-                  Vepakomma, Gupta, Swedish and Raskar 2018)
+                  each leaves (its version 2; without rounds it is split learning: Vepakomma, Gupta,
+                  Swedish and Raskar 2018)
     synchronous   one chain serves all at once, step by step: its parts run over all batches in one
                   call, and it moves by the mean of what each device's batch would have moved it
 
