@@ -24,6 +24,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 from delian.core import nn
+from delian.core.arrays import aligned
 from delian.core.backends import compile_function
 from delian.core.backends.native.tune import example_of
 from delian.core.ir import DType, Function, TensorType
@@ -65,7 +66,7 @@ def program(name: str, batch: int) -> tuple[Function, int]:
 
 def timed(functions: Sequence[Function], seconds: float) -> list[float]:
     """The least processor time of a call of each, taking turns."""
-    calls = [(compile_function(f), example_of(f)) for f in functions]
+    calls = [(compile_function(f), [aligned(a) for a in example_of(f)]) for f in functions]
     least = [float("inf")] * len(calls)
     end, turns = time.perf_counter() + seconds, 0
     while turns < _CALLS_MIN or time.perf_counter() < end:

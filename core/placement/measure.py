@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from ..arrays import aligned
 from ..backends import compile_function
 from ..backends.native.timing import StepTime, time_steps
 from ..backends.native.tune import example_of
@@ -185,7 +186,8 @@ def _timed(
 ) -> Iterator[tuple[Step, StepTime]]:
     """The steps of a program, each with its time."""
     steps = [s for s in steps_of(function) if s.timed]
-    times = time_steps(tagged(function), example_of(function), repeats, seconds)
+    args = [aligned(a) for a in example_of(function)]
+    times = time_steps(tagged(function), args, repeats, seconds)
     assert [s.names for s in steps] == [t.operations for t in times], "the same steps are timed"
     return zip(steps, times, strict=True)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..arrays import aligned
 from ..backends import Backend, Executable, compile_function
 from ..bundle import Bundle, load
 from ..errors import DelianError
@@ -44,7 +45,8 @@ class Model:
     """A program that may be cut, with the weights that every tier has.
 
     bundle: its content hash. weights: SHA-256 of the f32 vector; empty where the program has its
-    weights in it. leaves: the arguments that come before the inputs.
+    weights in it. leaves: the arguments that come before the inputs, each where vectors are read
+    from fastest.
     """
 
     bundle: bytes
@@ -87,7 +89,7 @@ class Model:
         vector = np.ascontiguousarray(vector, np.float32)
         ends = np.cumsum([leaf.size for leaf in leaves])
         arrays = tuple(
-            part.reshape(leaf.shape)
+            aligned(part.reshape(leaf.shape))
             for part, leaf in zip(np.split(vector, ends[:-1]), leaves, strict=True)
         )
         content = vector.astype("<f4", copy=False).tobytes()
