@@ -233,12 +233,13 @@ class SplitRun:
         losses: list[float] = []
         for edge in range(self.plan.edges):
             mine = [d for d in cohort if d % self.plan.edges == edge]
-            if mine:
-                chains += self._train(mine, silent, key, deltas, losses)
+            ended = self._train(mine, silent, key, deltas, losses) if mine else None
+            if ended is not None:
+                chains.append(ended)
         failed = self._move(deltas, chains, silent, number, key)
         sent = self.stepper.traffic.nbytes
         crossed = {k: n - traffic.get(k, 0) for k, n in sent.items()}
-        part = 4 * self.ring.dimension
+        part, above = 4 * self.ring.dimension, 4 * sum(self.leaves[i].size for i in self._above)
         return {
             "round": number + 1,
             "loss": float(np.mean(losses)) if losses else None,
@@ -250,6 +251,8 @@ class SplitRun:
             "boundary_bytes_down": crossed.get((DEVICE, False), 0),
             "part_bytes_up": self.ring.wire_bytes * (len(cohort) - len(silent)),
             "part_bytes_down": part * len(cohort),
+            "edge_bytes_up": above * len(chains),
+            "edge_bytes_down": above * len(chains),
             "epsilon": self.epsilon,
         }
 
@@ -287,9 +290,9 @@ class SplitRun:
         key: Array,
         deltas: dict[int, dict[int, Array]],
         losses: list[float],
-    ) -> list[tuple[dict[int, Array], float]]:
-        """An edge's devices through the round: their updates go into `deltas`; its chains, each
-        with its weight.
+    ) -> tuple[dict[int, Array], float] | None:
+        """An edge's devices through the round: their updates go into `deltas`; what is above them
+        then, with its weight, or None where all had copies and fell silent.
         """
         start = self._weights()
         chain = {i: start[i] for i in self.stepper.above}
@@ -303,14 +306,16 @@ class SplitRun:
             begun = chain if sharing is Sharing.SEQUENTIAL else {i: start[i] for i in chain}
             after, left = self._steps(group, begun, key, losses)
             deltas.update(after)
-            if sharing is Sharing.COPIES:
-                if not silent.issuperset(group):
-                    ended.append((left, self._examples(group)))
-            else:
+            if sharing is not Sharing.COPIES:
                 chain = left
+            elif not silent.issuperset(group):
+                ended.append((left, self._examples(group)))
         if sharing is not Sharing.COPIES:
-            ended.append((chain, self._examples(mine)))
-        return ended
+            return chain, self._examples(mine)
+        if not ended:
+            return None
+        weights = [weight for _, weight in ended]
+        return averaged([copy for copy, _ in ended], weights), sum(weights)
 
     def _steps(
         self, group: Sequence[int], chain: dict[int, Array], key: Array, losses: list[float]

@@ -117,6 +117,8 @@ def test_bytes_are_those_of_the_tensors_and_of_the_parts():
     assert report["numbers_below"] == below
     assert record["part_bytes_up"] == 6 * 4 * (below + 1)
     assert record["part_bytes_down"] == 6 * 4 * below
+    # Between each of two edges and the cloud.
+    assert record["edge_bytes_up"] == record["edge_bytes_down"] == 2 * 4 * (5 * 7 + 7)
     assert json.loads(json.dumps(report)) == report
 
 
