@@ -76,24 +76,31 @@ typedef void dl_even_function(const dl_steps *, const float *, const float *, in
   DL_FUNCTION void NAME(const dl_steps *s, const float *a, const float *b, int64_t panels, float *c) {            \
     dl_even(R, V, s, a, b, panels, c);                                                                            \
   }
-#define DL_EVENS(R) DL_EVEN(dl_even_##R##_1, R, 1) DL_EVEN(dl_even_##R##_2, R, 2)
-DL_EVENS(1) DL_EVENS(2) DL_EVENS(3) DL_EVENS(4)
+DL_EVEN(dl_even_1, 1, 2) DL_EVEN(dl_even_2, 2, 2) DL_EVEN(dl_even_3, 3, 2) DL_EVEN(dl_even_4, 4, 2)
+DL_EVEN(dl_edge_1, 1, 1) DL_EVEN(dl_edge_2, 2, 1) DL_EVEN(dl_edge_3, 3, 1) DL_EVEN(dl_edge_4, 4, 1)
 #if DL_MR >= 6
-DL_EVENS(5) DL_EVENS(6)
+DL_EVEN(dl_even_5, 5, 2) DL_EVEN(dl_even_6, 6, 2) DL_EVEN(dl_edge_5, 5, 1) DL_EVEN(dl_edge_6, 6, 1)
 #endif
 #if DL_MR >= 12
-DL_EVENS(7) DL_EVENS(8) DL_EVENS(9) DL_EVENS(10) DL_EVENS(11) DL_EVENS(12)
+DL_EVEN(dl_even_7, 7, 2) DL_EVEN(dl_even_8, 8, 2) DL_EVEN(dl_even_9, 9, 2)
+DL_EVEN(dl_even_10, 10, 2) DL_EVEN(dl_even_11, 11, 2) DL_EVEN(dl_even_12, 12, 2)
 #endif
-#define DL_EVEN_PAIR(R) {dl_even_##R##_1, dl_even_##R##_2}
-static dl_even_function *const dl_evens[DL_MR][2] __attribute__((unused)) = {
-    DL_EVEN_PAIR(1), DL_EVEN_PAIR(2), DL_EVEN_PAIR(3), DL_EVEN_PAIR(4),
+static dl_even_function *const dl_evens[DL_MR] __attribute__((unused)) = {
+    dl_even_1, dl_even_2, dl_even_3, dl_even_4,
 #if DL_MR >= 6
-    DL_EVEN_PAIR(5), DL_EVEN_PAIR(6),
+    dl_even_5, dl_even_6,
 #endif
 #if DL_MR >= 12
-    DL_EVEN_PAIR(7), DL_EVEN_PAIR(8), DL_EVEN_PAIR(9), DL_EVEN_PAIR(10), DL_EVEN_PAIR(11), DL_EVEN_PAIR(12),
+    dl_even_7, dl_even_8, dl_even_9, dl_even_10, dl_even_11, dl_even_12,
 #endif
 };
+static dl_even_function *const dl_edges[] __attribute__((unused)) = {
+    dl_edge_1, dl_edge_2, dl_edge_3, dl_edge_4,
+#if DL_MR >= 6
+    dl_edge_5, dl_edge_6,
+#endif
+};
+#define DL_EDGE_MAX (DL_MR < 6 ? DL_MR : 6)
 
 /* The rows of the next block, at most so many: they are split evenly (5 + 5, not 6 + 4). */
 DL_INLINE int dl_even_rows(int64_t left, int64_t most) {
@@ -105,6 +112,62 @@ DL_INLINE int dl_even_rows(int64_t left, int64_t most) {
 typedef float dl_v4 __attribute__((vector_size(16)));
 typedef float dl_v4u __attribute__((vector_size(16), aligned(4), may_alias));
 #endif
+/* Columns of C beside the last panel, one vector of them. What processors do with tiles of half the rows is as quick, so
+ * there are no larger ones. */
+DL_FUNCTION void dl_even_edge(int64_t rows, const dl_steps *s, const float *a, const float *b, float *c) {
+  for (int part; rows > 0; rows -= part, a += part * s->am, c += part * s->c_step) {
+    part = dl_even_rows(rows, DL_EDGE_MAX);
+    dl_edges[part - 1](s, a, b, 1, c);
+  }
+}
+
+#if defined(DL_HALVES) && DL_LANES >= 8 && DL_MR >= 6
+/* Columns of C that fill at most half a vector. */
+typedef float dl_vh __attribute__((vector_size(2 * DL_LANES)));
+typedef float dl_vhu __attribute__((vector_size(2 * DL_LANES), aligned(4), may_alias));
+DL_INLINE void dl_half(const int rows, const dl_steps *s, const float *a, const float *b, float *c) {
+  dl_vh t[DL_MR];
+  const float *p[DL_GROUPS];
+  const int64_t am = s->am, ak = s->ak, b_step = s->b_step;
+  DL_UNROLL for (int r = 0; r < rows; r++) {
+    if (r % 3 == 0) p[r / 3] = a + r * am;
+    t[r] = (dl_vh){0};
+  }
+  DL_ROLLED for (int64_t k = s->k; k > 0; k--, b += b_step) {
+    const dl_vh w = (dl_vh) * (const dl_vhu *)b;
+    DL_UNROLL for (int r = 0; r < rows; r++) {
+      t[r] += (p[r / 3][r % 3 * am] - (dl_vh){0}) * w;
+      if (r % 3 == 2 || r == rows - 1) {
+        p[r / 3] += ak;
+        DL_STEPPED(p[r / 3]);
+      }
+    }
+  }
+  DL_UNROLL for (int r = 0; r < rows; r++) *(dl_vhu *)(c + r * s->c_step) = (dl_vhu)t[r];
+}
+typedef void dl_half_function(const dl_steps *, const float *, const float *, float *);
+#define DL_HALF_TILE(NAME, R)                                                                                     \
+  DL_FUNCTION void NAME(const dl_steps *s, const float *a, const float *b, float *c) { dl_half(R, s, a, b, c); }
+DL_HALF_TILE(dl_half_1, 1) DL_HALF_TILE(dl_half_2, 2) DL_HALF_TILE(dl_half_3, 3) DL_HALF_TILE(dl_half_4, 4)
+DL_HALF_TILE(dl_half_5, 5) DL_HALF_TILE(dl_half_6, 6) DL_HALF_TILE(dl_half_most, DL_MR)
+static dl_half_function *const dl_halves[] = {dl_half_1, dl_half_2, dl_half_3, dl_half_4, dl_half_5, dl_half_6};
+/* Split evenly: a tile of one row, of which compilers make something else, is there for a block of one. */
+DL_FUNCTION void dl_half_edge(int64_t rows, const dl_steps *s, const float *a, const float *b, float *c) {
+  if (rows == DL_MR) {
+    dl_half_most(s, a, b, c);
+    return;
+  }
+  for (int part; rows > 0; rows -= part, a += part * s->am, c += part * s->c_step) {
+    part = dl_even_rows(rows, 6);
+    dl_halves[part - 1](s, a, b, c);
+  }
+}
+#define DL_HALF (DL_LANES / 2)
+#else
+#define DL_HALF 0
+#define dl_half_edge dl_even_edge
+#endif
+
 /* Columns of a tile, from `skip` on, to where they go; times a number if they are added. */
 DL_FUNCTION void dl_take_tile(const dl_target *c, const float *made, int64_t skip, int64_t m0, int64_t rows, int64_t n0,
                               int64_t columns, _Bool more, float scale) {
@@ -165,25 +228,32 @@ DL_FUNCTION void dl_gemm_rows(const dl_gemm *g, int64_t k0, int64_t k, int64_t m
     for (int64_t m = m0; m < m1; m += rows) {
       rows = dl_even_rows(m1 - m, most);
       const float *a = g->a + m * g->am + k0 * g->ak;
-      dl_even_function *const *tile = dl_evens[rows - 1];
+      dl_even_function *const tile = dl_evens[rows - 1];
       if (!c->after) {
-        tile[1](&into, a, b, panels, c->data + m * c->step + n0);
+        tile(&into, a, b, panels, c->data + m * c->step + n0);
       } else {
         for (int64_t j = 0; j < panels; j++) {
-          tile[1](&aside, a, b + j * b_jump, 1, made);
+          tile(&aside, a, b + j * b_jump, 1, made);
           dl_take_tile(c, made, 0, m, rows, n0 + j * DL_NR, DL_NR, more, 1.0f);
         }
       }
       if (packed && rest) {
         dl_steps edged = aside;
         edged.b_step = dl_width(rest);
-        tile[edged.b_step / DL_LANES - 1](&edged, a, next, 1, made);
+        if (rest > DL_LANES) {
+          tile(&edged, a, next, 1, made);
+        } else if (rest > DL_HALF) {
+          dl_even_edge(rows, &edged, a, next, made);
+        } else {
+          dl_half_edge(rows, &edged, a, next, made);
+        }
         dl_take_tile(c, made, 0, m, rows, edge, rest, more, 1.0f);
       }
       for (int64_t j = 0; j < rest && !packed; j += DL_LANES) {
-        const int64_t skip = rest - j < DL_LANES ? DL_LANES - (rest - j) : 0;
-        tile[0](&aside, a, next + j - skip, 1, made);
-        dl_take_tile(c, made, skip, m, rows, edge + j, DL_LANES - skip, more, 1.0f);
+        const int64_t columns = rest - j < DL_LANES ? rest - j : DL_LANES;
+        const int64_t skip = (columns > DL_HALF ? DL_LANES : DL_HALF) - columns;
+        (columns > DL_HALF ? dl_even_edge : dl_half_edge)(rows, &aside, a, next + j - skip, made);
+        dl_take_tile(c, made, skip, m, rows, edge + j, columns, more, 1.0f);
       }
     }
     b = next;
@@ -251,7 +321,11 @@ DL_FUNCTION void dl_gemm_turned(const dl_gemm *g, int64_t m0, int64_t m1, int64_
     for (int64_t at = m0; at < m1; at += DL_NR) {
       const int64_t count = m1 - at < DL_NR ? m1 - at : DL_NR, width = dl_width(count);
       const dl_steps s = {g->k, g->bn, 1, width, 0, 0, DL_NR, 0};
-      dl_evens[rows - 1][width / DL_LANES - 1](&s, g->b + n0 * g->bn, panel, 1, made);
+      if (width > DL_LANES) {
+        dl_evens[rows - 1](&s, g->b + n0 * g->bn, panel, 1, made);
+      } else {
+        dl_even_edge(rows, &s, g->b + n0 * g->bn, panel, made);
+      }
       panel += g->k * width;
       if (c->after || c->add) {
         dl_transpose_f32(rows, count, made, DL_NR, back, DL_NR);

@@ -45,6 +45,7 @@ _HEADERS = {
     "elementwise": (),
     "reduce": (),
     "transpose": (),
+    "narrow": (),
     "gemm": ("transpose", "pool", "dense"),
     "dense": (),
     "plain": (),

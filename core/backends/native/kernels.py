@@ -32,6 +32,8 @@ _TURNED = 32
 #: The most rows of a result for which the other matrix is read where it lies, its most numbers
 #: there, and the lanes of a vector.
 _FEW_ROWS, _CACHE, _LANES = 72, 262144, 16
+#: Multiply-adds from which on columns that fill half a vector are worth tiles of their own.
+_NARROW_WORK = 1 << 18
 #: Multiply-adds of one batch, and of all, from which on batches are given to several threads.
 _BATCH_WORK = 1 << 12
 _BATCHES_WORK = 1 << 18
@@ -173,8 +175,10 @@ def _matrix_product(
 ) -> str:
     a, b, c = pointers
     s = dtype.value
-    w.unit.need("gemm" if dtype is DType.F32 else "plain")
-    if dtype is not DType.F32:
+    if dtype is DType.F32:
+        _need_tiles(w, p)
+    else:
+        w.unit.need("plain")
         w.unit.plain_types.add(dtype)
         return f"dl_gemm_{s}({p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}, {c});"
     if p.n == 1 and p.m == 1:
@@ -216,8 +220,15 @@ def both_gradients(w: FunctionWriter, call: Call, beside: Call, to: str, scale: 
     )
 
 
-def _product_arguments(w: FunctionWriter, call: Call, p: Product) -> str:
+def _need_tiles(w: FunctionWriter, p: Product) -> None:
+    """The headers of a product of f32 matrices."""
     w.unit.need("gemm")
+    if 0 < p.n % _LANES <= _LANES // 2 and p.m * p.n * p.k >= _NARROW_WORK:
+        w.unit.need("narrow")
+
+
+def _product_arguments(w: FunctionWriter, call: Call, p: Product) -> str:
+    _need_tiles(w, p)
     a, b = (at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
     return f"{p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}"
 

@@ -256,8 +256,8 @@ DL_FUNCTION void dl_wino_product(int64_t m, int64_t n, int64_t k, const float *a
   const dl_steps last = {k, am, ak, packed ? DL_LANES : n, 0, 0, n, add};
   for (int64_t rows; m > 0; m -= rows, a += rows * am, c += rows * n) {
     rows = dl_even_rows(m, DL_MR);
-    dl_evens[rows - 1][1](&into, a, b, panels, c);
-    if (edge < n) dl_evens[rows - 1][0](&last, a, b + panels * into.b_jump, 1, c + edge);
+    dl_evens[rows - 1](&into, a, b, panels, c);
+    if (edge < n) dl_even_edge(rows, &last, a, b + panels * into.b_jump, c + edge);
   }
 }
 
