@@ -31,6 +31,9 @@ FORGET_BYTES = 32 * 1024
 CHUNK_BYTES = 16 * 1024
 #: Shorter stretches are joined before they count: clocks and schedulers are not finer.
 SAMPLE_S_MIN = 0.004
+#: But for what ends a transfer, which nothing can be joined to: a driver sends a small piece first,
+#: so that the rest of even a small message is a stretch. One that seems shorter is taken as so long.
+PAIR_S_MIN = 0.0005
 SAMPLE_BYTES_MIN = 1024
 PROBE_S = 0.02
 PROBE_BYTES_MIN, PROBE_BYTES_MAX = 1024, 64 * 1024
@@ -125,7 +128,8 @@ class Estimator:
             taken, at = self._mark
             seconds = (event.at - at) / SECOND
             nbytes = event.taken - taken
-            if nbytes >= SAMPLE_BYTES_MIN and seconds >= SAMPLE_S_MIN:
+            if nbytes >= SAMPLE_BYTES_MIN and (seconds >= SAMPLE_S_MIN or not event.waiting):
+                seconds = max(seconds, PAIR_S_MIN)
                 self._up.add(nbytes, seconds, now)
                 self._mark = (event.taken, event.at)
                 shown = nbytes / seconds
