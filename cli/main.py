@@ -26,6 +26,7 @@ from . import (
     config_show,
     data,
     device,
+    device_cascade,
     doctor,
     dst,
     edge,
@@ -75,6 +76,7 @@ app.add_typer(run.app, name="run")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(model.app, name="model")
 app.add_typer(broker.app, name="broker")
+device.app.command("cascade", help=_paragraphs(device_cascade.cascade))(device_cascade.cascade)
 app.add_typer(device.app, name="device")
 app.add_typer(edge.app, name="edge")
 app.add_typer(identity.ca, name="ca")

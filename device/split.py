@@ -115,7 +115,7 @@ class SplitModel:
         self.plan = made
         self.facts = Facts()
         self._model = Model.of(held, made.program, weights)
-        self._input = _input_of(self._model)
+        self._input = input_of(self._model)
         self._programs = Programs(settings.backend, settings.slowdown)
         self._cuts: dict[bytes, Prepared] = {}
         self._courses: list[Course] = []
@@ -284,7 +284,8 @@ def _whole(rows: int, asked: list[Future[Answered]]) -> Array:
     return np.concatenate([future.result().results[0] for future in asked])[:rows]
 
 
-def _input_of(model: Model) -> TensorType:
+def input_of(model: Model) -> TensorType:
+    """The one batch that a program takes beside its weights. Raises DelianError for another."""
     types = model.function.param_types[len(model.leaves) :]
     if len(types) != 1 or not isinstance(types[0], TensorType) or not types[0].shape:
         raise DelianError(f"`{model.program}` takes no batch", "only such programs can be asked")

@@ -205,7 +205,7 @@ FILTERS: dict[str, type[Made]] = {
     kind.name: kind for kind in (Threshold, CrossEntropy, IBT, Random, CloudOnly, EdgeOnly)
 }
 #: Which parameter of a filter is its threshold: what `calibration` chooses.
-_THRESHOLDS = {
+THRESHOLDS = {
     "Threshold": "threshold",
     "CrossEntropy": "threshold_cross_entropy",
     "IBT": "threshold_img",
@@ -235,10 +235,10 @@ def limited(chosen: Made, limit: float) -> Made:
     """The same filter with another limit, as `calibration` finds it. Raises DelianError for a
     filter that has none.
     """
-    parameter = _THRESHOLDS.get(chosen.name)
+    parameter = THRESHOLDS.get(chosen.name)
     if parameter is None:
         raise DelianError(
-            f"{chosen.name} has no threshold", f"{', '.join(_THRESHOLDS)} have one to calibrate"
+            f"{chosen.name} has no threshold", f"{', '.join(THRESHOLDS)} have one to calibrate"
         )
     values: Any = {
         parameter: math.nextafter(limit, -math.inf) if isinstance(chosen, IBT) else limit
