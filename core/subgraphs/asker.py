@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..ports import MS, SECOND, Record
-from .choice import ChoiceSettings, Chooser, predicted_s
+from .choice import ChoiceSettings, Chooser, off_plan, predicted_s
 from .desk import MARGIN, Local, Request
 from .ports import (
     Answer,
@@ -126,13 +126,17 @@ class Asker:
         link, bench = upper.link(now), self._tier.bench
         # Where requests pile up, how many are answered matters more than how soon one is (light and
         # heavy load of Hu et al., INFOCOM 2019).
-        throughput = self._settings.choice.throughput or len(self._line) > self._settings.under_way
+        settings = self._settings.choice
+        throughput = settings.throughput or len(self._line) > self._settings.under_way
 
         def seconds(course: Course) -> float:
             here = bench.expected_s(course.seconds[0], now)
             return predicted_s(course, link, here, upper.above_s(course, now), throughput)
 
-        switched = self._chooser.consider(lambda c: upper.usable(c.cut), seconds, now)
+        def cost(course: Course) -> float:
+            return off_plan(course, link) if settings.planned else seconds(course)
+
+        switched = self._chooser.consider(lambda c: upper.usable(c.cut), cost, now)
         if switched is None:
             return []
         before, after = switched

@@ -4,7 +4,7 @@ A plan lists the few cuts that are best somewhere between two bandwidths. The ti
 at any bandwidth and latency: compute by tier, plus what it moves over what the links give. So the
 best one under the links as they are measured is found by comparing those few, which at the planned
 latency gives the plan's own pieces, and gives something sensible where latency, the tier above or
-this node are not as planned.
+this node are not as planned. Where time is not what the plan is about (energy), its pieces say it.
 
 Two things keep it calm. A cut is left only for one that is predicted to be faster by `gain`; and
 not before it was in use for `dwell_s`, unless it cannot be used any more or the other one takes
@@ -13,6 +13,7 @@ less than half its time. A choice holds for requests to come: those under way en
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,17 +23,22 @@ from .upper import hop_s
 
 #: So much faster, and the dwell time does not matter.
 STEEP = 2.0
+#: How far off a plan a cut is that it does not have: only for when no other can be used.
+NOWHERE = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSettings:
     """gain: by how much of its time another cut must be faster. throughput: whether the slowest
-    stage counts (a stream of requests) instead of the sum (one request at a time).
+    stage counts (a stream of requests) instead of the sum (one request at a time). planned: whether
+    the plan's pieces of bandwidth say which cut, as where its objective was energy, instead of
+    predicted times; `gain` is then how far the bandwidth must be outside a piece to leave it.
     """
 
     gain: float = 0.1
     dwell_s: float = 1.0
     throughput: bool = False
+    planned: bool = False
 
     def __post_init__(self) -> None:
         assert 0 <= self.gain < 1 and self.dwell_s >= 0
@@ -53,6 +59,15 @@ def predicted_s(
     return here + above + hop_s(leg.up, leg.down, link)
 
 
+def off_plan(course: Course, link: Link) -> float:
+    """1 where the plan has this cut at this bandwidth, more the further away that is."""
+    away = [
+        max(0.0, math.log(max(low, 1.0) / link.up), math.log(link.up / max(high, 1.0)))
+        for low, high in course.pieces
+    ]
+    return 1.0 + min(away, default=NOWHERE)
+
+
 class Chooser:
     """The cut in use among `courses`; one of them must ask nobody, and is used at first."""
 
@@ -69,20 +84,22 @@ class Chooser:
         return [c.cut for c in self.courses if c.legs]
 
     def consider(
-        self, usable: Callable[[Course], bool], seconds: Callable[[Course], float], now: int
+        self, usable: Callable[[Course], bool], cost: Callable[[Course], float], now: int
     ) -> tuple[Course, Course] | None:
-        """Looks again; (the cut before, the cut now) where they differ."""
+        """Looks again; (the cut before, the cut now) where they differ. cost: what is to be least,
+        predicted seconds or `off_plan`.
+        """
         candidates = [c for c in self.courses if not c.legs or usable(c)]
-        best = min(candidates, key=seconds)
+        best = min(candidates, key=cost)
         before = self.current
         if best is before:
             return None
         if before in candidates:
-            faster, slower = seconds(best), seconds(before)
+            less, more = cost(best), cost(before)
             rested = now - self._since >= self._settings.dwell_s * SECOND
-            if faster > (1 - self._settings.gain) * slower:
+            if less > (1 - self._settings.gain) * more:
                 return None
-            if not (rested or self._first or STEEP * faster < slower):
+            if not (rested or self._first or STEEP * less < more):
                 return None
         self.current, self._since, self._first = best, now, False
         return before, best

@@ -32,7 +32,7 @@ CHUNK_BYTES = 16 * 1024
 #: Shorter stretches are joined before they count: clocks and schedulers are not finer.
 SAMPLE_S_MIN = 0.004
 #: But for what ends a transfer, which nothing can be joined to: a driver sends a small piece first,
-#: so that the rest of even a small message is a stretch. One that seems shorter is taken as so long.
+#: so that the rest of even a small message is a stretch. A shorter one is taken as so long.
 PAIR_S_MIN = 0.0005
 SAMPLE_BYTES_MIN = 1024
 PROBE_S = 0.02

@@ -77,6 +77,8 @@ class Course:
     legs: what goes over each hop from this tier upwards, as far as the cut goes; empty: nobody is
         asked, and `before` (None: Work.WHOLE) gives the results.
     rest: predicted seconds of Work.REST here; infinite: this tier cannot.
+    pieces: where the plan has this cut: bandwidths of the hop upwards, bytes a second from and to.
+        Only for a choice by the plan (`ChoiceSettings.planned`).
     """
 
     cut: bytes
@@ -85,6 +87,7 @@ class Course:
     seconds: tuple[float, ...]
     legs: tuple[Leg, ...]
     rest: float
+    pieces: tuple[tuple[float, float], ...] = ()
 
 
 # ---------------------------------------------------------------- events of both machines

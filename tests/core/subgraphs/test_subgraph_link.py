@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from delian.core.ports import MS, SECOND
-from delian.core.subgraphs.choice import ChoiceSettings, Chooser, predicted_s
+from delian.core.subgraphs.choice import ChoiceSettings, Chooser, off_plan, predicted_s
 from delian.core.subgraphs.drift import HALF_ABOVE_NS, OVERHEAD_ABOVE_S, Drift
 from delian.core.subgraphs.link import Estimator
 from delian.core.subgraphs.ports import Course, Leg, Link, Taken
@@ -216,6 +217,21 @@ def test_for_a_stream_the_slowest_stage_counts():
     link = Link(1e6, 1e6, 1.0)
     assert seconds(MUCH, link, throughput=True) == pytest.approx(0.1)
     assert seconds(MUCH, link) == pytest.approx(0.04 + 0.1 + 0.0001 + 2.0)
+
+
+def test_a_plan_for_energy_is_followed_by_its_pieces_and_not_by_time():
+    cuts = (
+        replace(HOME, pieces=((0.0, 1e5), (1e6, 1e7))),
+        replace(LITTLE, pieces=((1e5, 1e6),)),
+        replace(MUCH, pieces=()),
+    )
+    chooser, now, used = Chooser(cuts, ChoiceSettings(planned=True)), 0, []
+    # Within 10% of a piece's end the cut stays.
+    for up in (5e4, 1.05e5, 2e5, 0.95e5, 8e4, 2e5, 5e6, 1e9):
+        link, now = Link(up, up, 0.01), now + 2 * SECOND
+        chooser.consider(lambda c: True, lambda c, link=link: off_plan(c, link), now)
+        used.append(chooser.current.cut)
+    assert b"".join(used) == b"hhllhlhh"
 
 
 @given(st.lists(st.floats(1e3, 1e8), min_size=1, max_size=100))
