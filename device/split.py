@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +41,7 @@ from ..core.ports import Record, Tier
 from ..core.subgraphs.above import Above
 from ..core.subgraphs.asker import Asker, AskerSettings
 from ..core.subgraphs.asking import Answered, AskingDriver
+from ..core.subgraphs.choice import ChoiceSettings
 from ..core.subgraphs.client import Upstream
 from ..core.subgraphs.desk import Local
 from ..core.subgraphs.ports import Course, Link
@@ -118,13 +119,16 @@ class SplitModel:
         self._input = input_of(self._model)
         self._programs = Programs(settings.backend, settings.slowdown)
         self._cuts: dict[bytes, Prepared] = {}
-        self._courses: list[Course] = []
+        courses: dict[bytes, Course] = {}
         for piece in made.pieces:
             cut = Cut.from_bytes(piece.cut)
             name = bytes.fromhex(cut.digest())
             if name not in self._cuts:
                 prepared = self._cuts[name] = self._programs.prepare(self._model, cut, 0)
-                self._courses.append(prepared.course(name, piece.tiers[1 : prepared.parts.top + 1]))
+                courses[name] = prepared.course(name, piece.tiers[1 : prepared.parts.top + 1])
+            pieces = (*courses[name].pieces, (piece.low, piece.high))
+            courses[name] = replace(courses[name], pieces=pieces)
+        self._courses = list(courses.values())
         self.whole_s = self._programs.measure(self._programs.whole(self._model))
         self._upstream = upstream_of(homes, identity, number)
         self._loop = asyncio.new_event_loop()
@@ -144,7 +148,7 @@ class SplitModel:
             Local(whole=self.whole_s),
             links[0],
             tuple(links[1:]),
-            AskerSettings(under_way=self._settings.under_way),
+            AskerSettings(self._settings.under_way, choice=ChoiceSettings.of(self.plan.objective)),
         )
         self._asker = asker
         driver = AskingDriver(

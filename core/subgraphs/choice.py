@@ -43,6 +43,14 @@ class ChoiceSettings:
     def __post_init__(self) -> None:
         assert 0 <= self.gain < 1 and self.dwell_s >= 0
 
+    @classmethod
+    def of(cls, objective: str) -> ChoiceSettings:
+        """For a plan's objective, as it was written: times can be compared anew under any link; of
+        energy and of mixtures only the plan knows.
+        """
+        about = {name for name in ("latency", "throughput", "energy") if name in objective}
+        return cls(throughput=about == {"throughput"}, planned=len(about) > 1 or "energy" in about)
+
 
 def predicted_s(
     course: Course, link: Link, here: float, above: float, throughput: bool = False

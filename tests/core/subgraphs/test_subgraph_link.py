@@ -219,6 +219,13 @@ def test_for_a_stream_the_slowest_stage_counts():
     assert seconds(MUCH, link) == pytest.approx(0.04 + 0.1 + 0.0001 + 2.0)
 
 
+def test_how_to_choose_follows_from_the_plan_s_objective():
+    assert ChoiceSettings.of("latency") == ChoiceSettings()
+    assert ChoiceSettings.of("throughput") == ChoiceSettings(throughput=True)
+    assert ChoiceSettings.of("energy") == ChoiceSettings(planned=True)
+    assert ChoiceSettings.of("0.7*latency+0.3*throughput") == ChoiceSettings(planned=True)
+
+
 def test_a_plan_for_energy_is_followed_by_its_pieces_and_not_by_time():
     cuts = (
         replace(HOME, pieces=((0.0, 1e5), (1e6, 1e7))),
