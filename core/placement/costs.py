@@ -42,15 +42,18 @@ from ..passes.steps import Call, Loop, Schedule, is_elementwise, operands_of
 from ..passes.views import collapse, contiguous_strides, strides_in
 from .profile import NodeProfile
 
-#: The neighbours that a rate is worked out from, and what keeps one that is met exactly finite.
+#: The neighbours that a rate is worked out from, and how near two are alike: where memory happened
+#: to lie makes one sample by itself uncertain.
 _NEIGHBOURS = 4
-_NEAR = 1e-3
+_NEAR = 0.02
 #: An operation that costs as many additions an element or more is timed by itself.
 _FUNCTION_UNITS = 4
 #: No step takes less.
 STEP_S = 2e-8
 #: Trips of a loop whose end is not in the program. A guess; a measurement knows.
 TRIPS = 10
+#: Numbers of f32 in the widest vector.
+_LANES = 16
 #: Bytes of the number that a unit is about.
 _WIDTH = 4
 _TAG = "#"
@@ -122,7 +125,7 @@ class Rates:
             if each is None:  # no such sample: as long as its row says
                 sizes = (*sizes[:-1], sizes[-1] + 2 * _FUNCTION_UNITS)
             else:
-                total += each * elements
+                total += each * elements * _filled(work)
         todo = amount(work.kind, sizes)
         if not todo:
             return total
@@ -137,6 +140,14 @@ class Rates:
         weights = 1.0 / (distances[near] + _NEAR)
         rate = math.exp(float((weights * rates[near]).sum() / weights.sum()))
         return total + todo / rate
+
+
+def _filled(work: Work) -> float:
+    """How many times as long functions take where the innermost loop does not fill its vectors."""
+    if work.kind == "tile":
+        return 1.0
+    inner = work.sizes[1]
+    return math.ceil(inner / _LANES) * _LANES / inner
 
 
 def op_seconds(function: Function, profile: NodeProfile) -> tuple[float, ...]:
