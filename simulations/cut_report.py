@@ -16,7 +16,15 @@ from typing import Any
 from ..core.ports import SECOND
 from ..core.subgraphs.desk import Local
 from ..core.subgraphs.ports import Course
-from .cut_scenario import CutScenario, CutTable, links_of, setup_of, tables_of, whole_s
+from .cut_scenario import (
+    CutScenario,
+    CutTable,
+    courses_of,
+    links_of,
+    setup_of,
+    tables_of,
+    whole_s,
+)
 from .cut_world import Served, World
 from .links_over_time import MBPS, LinkTrace
 
@@ -43,7 +51,7 @@ def run_scenario(
     whole = whole_s(scenario, tables)
     smaller = scenario.devices.smaller_ms
     local = Local(whole, math.inf if smaller is None else smaller / 1e3)
-    courses = tuple(table.course(whole) for table in tables)
+    courses = courses_of(scenario, tables, whole)
     kinds = links_of(scenario)
     links = [trace for _, trace in kinds]
     arms: list[dict[str, Any]] = []

@@ -309,6 +309,18 @@ def read_plan(scenario: CutScenario) -> PlacementPlan:
         ) from None
 
 
+def courses_of(scenario: CutScenario, tables: list[CutTable], whole: float) -> tuple[Course, ...]:
+    """The cuts as the machines take them. whole: seconds of the whole program on a device."""
+    courses = tuple(table.course(whole) for table in tables)
+    if scenario.cuts:
+        return courses
+    pieces = read_plan(scenario).pieces
+    return tuple(
+        replace(course, pieces=((piece.low, piece.high),))
+        for course, piece in zip(courses, pieces, strict=True)
+    )
+
+
 def whole_s(scenario: CutScenario, tables: list[CutTable]) -> float:
     """Seconds of the whole program on a device. Raises DelianError where nothing says so."""
     if scenario.devices.whole_ms is not None:
@@ -366,7 +378,8 @@ def setup_of(
     devices, edges = scenario.devices, scenario.edges
     cloud = Link(edges.cloud_mbps * MBPS, edges.cloud_mbps * MBPS, edges.cloud_latency_ms / 1e3)
     up = constant(edges.cloud_mbps, edges.cloud_latency_ms)
-    choice = ChoiceSettings(gain=devices.gain, dwell_s=devices.dwell_s)
+    objective = read_plan(scenario).objective if scenario.plan else "latency"
+    choice = replace(ChoiceSettings.of(objective), gain=devices.gain, dwell_s=devices.dwell_s)
     base = Setup(
         courses=courses,
         local=local,

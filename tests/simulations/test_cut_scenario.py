@@ -212,7 +212,8 @@ def test_a_quantile_is_one_of_the_values():
     assert [quantile([1, 2, 3, 4], q) for q in (0.0, 0.25, 0.5, 0.99, 1.0)] == [1, 1, 2, 4, 4]
 
 
-def test_a_plan_s_file_gives_the_cuts(tmp_path):
+@pytest.mark.parametrize("objective", ["latency", "energy"])
+def test_a_plan_s_file_gives_the_cuts(tmp_path, objective):
     def piece(low, high, tiers, up, down):
         return Piece(low, high, b"x", tiers, up, down, (0.001, 0.0), (0, 0, 0))
 
@@ -221,7 +222,7 @@ def test_a_plan_s_file_gives_the_cuts(tmp_path):
         program="infer",
         profiles=("d", "e", "c"),
         links=(LinkProfile(1e6, 1e6, 0.01, 0.0), LinkProfile(1e7, 1e7, 0.01, 0.0)),
-        objective="latency",
+        objective=objective,
         pieces=(
             piece(1e3, 1e5, (0.3, 0.0, 0.0), (0, 0), (0, 0)),
             piece(1e5, 1e9, (0.1, 0.02, 0.01), (30_000, 5_000), (40, 40)),
