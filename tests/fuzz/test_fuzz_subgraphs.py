@@ -1,0 +1,103 @@
+"""Frames, requests and replies of anybody: taken, or refused with an error that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import numpy as np
+from delian.core.ir import DType, TensorType
+from delian.core.placement.split import Port
+from delian.core.placement.wires import WireError
+from delian.core.subgraphs import codec
+from delian.core.subgraphs.stream import FrameStream, StreamError
+from delian.core.wire.subgraph_pb2 import SubgraphChunk, SubgraphFrame, SubgraphProbe
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+PORTS = (Port(3, TensorType(DType.F32, (4, 8)), "i8"), Port(7, TensorType(DType.U8, (5,)), "u8"))
+HONEST = codec.request_bytes(
+    1,
+    2,
+    codec.tensors_of({3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.uint8)}, PORTS),
+    100,
+)
+FRAMES = [
+    SubgraphFrame(
+        chunk=SubgraphChunk(session=1, sequence=2, size=len(HONEST), content=HONEST)
+    ).SerializeToString(),
+    SubgraphFrame(
+        probe=SubgraphProbe(number=1, padding=b"abc", answer_bytes=9)
+    ).SerializeToString(),
+]
+
+
+def changed(content: bytes, edits: list[tuple[int, int]]) -> bytes:
+    out = bytearray(content)
+    for place, value in edits:
+        out[place % len(out)] = value
+    return bytes(out)
+
+
+EDITS = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=200), st.tuples(st.sampled_from(FRAMES), EDITS)), max_size=8
+    )
+)
+def test_whatever_comes_on_a_stream_is_taken_or_refused(said):
+    async def run():
+        async def write(content):
+            pass
+
+        stream = FrameStream(write, lambda key, size: size < 10_000)
+        for one in said:
+            content = one if isinstance(one, bytes) else changed(*one)
+            with contextlib.suppress(StreamError):
+                stream.take(content)
+            assert 0 <= stream.held < 10_000 * len(said)
+
+    asyncio.run(run())
+
+
+@settings(max_examples=150, deadline=None)
+@given(EDITS, st.integers(0, len(HONEST)))
+def test_a_request_fits_its_ports_or_is_refused(edits, end):
+    content = changed(HONEST, edits)[:end]
+    try:
+        said = codec.request_of(content)
+        values = codec.values_of(said.inputs, PORTS)
+        for port in PORTS:
+            array = codec.array_of(values, port)
+            assert array.shape == port.type.shape and array.dtype == port.type.dtype.numpy
+    except (StreamError, WireError):
+        pass
+
+
+@settings(max_examples=100, deadline=None)
+@given(EDITS, st.integers(0, 400))
+def test_a_reply_of_a_home_is_read_or_refused(edits, end):
+    made = codec.reply_bytes(
+        1,
+        2,
+        0,
+        codec.tensors_of({3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.uint8)}, PORTS),
+        17,
+    )
+    try:
+        said = codec.reply_of(changed(made, edits)[:end])
+        codec.values_of(said.outputs, PORTS)
+        codec.link_of(said)
+    except (StreamError, WireError):
+        pass
+
+
+def test_a_message_is_no_longer_than_its_ports_allow():
+    full = codec.tensors_of(
+        {3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.uint8)},
+        [Port(p.value, p.type, p.type.dtype.value) for p in PORTS],
+    )
+    assert len(codec.request_bytes(2**63, 2**63, full, 2**31)) <= codec.bytes_max(PORTS)
