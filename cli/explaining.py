@@ -51,8 +51,14 @@ def explained(case: Case) -> dict[str, Any]:
         "program": case.program,
         "objective": case.objective,
         "profiles": [
-            {"tier": t, "name": p.name, "cpu": p.cpu, "digest": p.digest()}
-            for t, p in zip(TIERS, case.profiles, strict=False)
+            {
+                "tier": t,
+                "name": p.name,
+                "cpu": p.cpu,
+                "digest": p.digest(),
+                "measured": measured,
+            }
+            for t, p, measured in zip(TIERS, case.profiles, case.measured, strict=False)
         ],
         "links": [{**link.body(), "text": str(link)} for link in case.links],
         "best": {
@@ -160,7 +166,12 @@ def told(facts: dict[str, Any], operations: bool) -> list[str]:
 
 def _section(facts: dict[str, Any], operations: bool) -> list[str]:
     best = facts["best"]
-    lines = [f"best cut: {ms(best['latency_s'])}" + ("" if best["optimal"] else " (not proved)")]
+    head = f"best cut: {ms(best['latency_s'])}"
+    if "throughput" in facts["objective"]:
+        head += f", slowest stage {ms(best['slowest_s'])}"
+    if "energy" in facts["objective"]:
+        head += f", {best['joules']:.3g} J"
+    lines = [head + ("" if best["optimal"] else " (not proved)")]
     rows = []
     for k, profile in enumerate(facts["profiles"]):
         mine = [o for o in best["operations"] if o["tier"] == profile["tier"]]
@@ -171,7 +182,7 @@ def _section(facts: dict[str, Any], operations: bool) -> list[str]:
                 ms(best["tiers_s"][k]),
                 f"{count} operations",
                 f"{best['memory'][k] / 2**20:.1f} MiB" if mine else "",
-                profile["name"],
+                profile["name"] + (", measured" if profile["measured"] else ""),
             )
         )
         if k < len(facts["links"]):

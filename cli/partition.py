@@ -174,7 +174,9 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be placed. seconds: as `problem_of` takes them."""
+    """What is to be placed. seconds: as `problem_of` takes them. measured: by tier, whether the
+    times are the program's own, not worked out from classes of operations.
+    """
 
     bundle: Bundle
     file: Path
@@ -186,6 +188,7 @@ class Case:
     objective: str
     options: Options
     seconds: tuple[tuple[float, ...], ...]
+    measured: tuple[bool, ...]
 
 
 def _case(
@@ -201,6 +204,8 @@ def _case(
 ) -> Case:
     from ..core.bundle import load
     from ..core.placement.programs import Options
+    from ..core.wire.ir_codec import content_hash
+    from ..simulations.host import cpu_name
     from .profile import read_profile
 
     made = load(bundle)
@@ -226,9 +231,12 @@ def _case(
         memory=_memory(memory, profiles),
     )
     seconds = _measured(function, profiles) if measure else ()
+    own = content_hash(function)
+    here = cpu_name() if measure else None
+    measured = tuple(own in p.programs or p.cpu == here for p in profiles)
     return Case(
         *(made, bundle, program, function, resident, profiles),
-        *(tuple(links[: len(profiles) - 1]), objective, options, seconds),
+        *(tuple(links[: len(profiles) - 1]), objective, options, seconds, measured),
     )
 
 

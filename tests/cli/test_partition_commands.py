@@ -75,6 +75,25 @@ def test_people_see_tiers_links_and_lines_of_source(delian, files):
         assert words in said
 
 
+def test_a_program_timed_here_counts_for_tiers_with_this_processor(delian, files, tmp_path):
+    from delian.simulations.host import cpu_name
+
+    body = json.loads((tmp_path / "edge.json").read_text())
+    (tmp_path / "edge.json").write_text(json.dumps({**body, "cpu": cpu_name()}))
+    code, said, err = delian("partition", "explain", *files, "--measure", "--json")
+    assert (code, err) == (0, "")
+    assert [p["measured"] for p in said["profiles"]] == [False, True]
+
+
+def test_energy_and_the_slowest_stage_are_told_where_they_are_asked_for(delian, files, tmp_path):
+    body = json.loads((tmp_path / "device.json").read_text())
+    given = {**body, "joules_per_second": 3.0, "joules_per_byte": 1e-7}
+    (tmp_path / "device.json").write_text(json.dumps(given))
+    asked = ("--objective", "0.5*energy+0.5*throughput", "--operations")
+    code, said, err = delian("partition", "explain", *files, *asked)
+    assert (code, err) == (0, "") and "slowest stage" in said and " J\n" in said
+
+
 def test_an_input_that_must_stay_and_bytes_on_the_wire(delian, files):
     links = ("--link-device-edge", "1Gbit/s,0.1ms")
     _, free, _ = delian("partition", "explain", *files, *links, "--json")
