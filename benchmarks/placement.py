@@ -1,14 +1,14 @@
 """Where a program is cut, and what that is worth: the solver's time, and latencies measured over a
 link of several bandwidths and round trips.
 
-    python benchmarks/placement.py [--json] [--models lenet,lstm] [--slowdown 100] [--repeats 5]
+    python benchmarks/placement.py [--json] [--models lenet,lstm] [--slowdown 100] [--repeats 7]
     python benchmarks/placement.py --solver            # only the solver
     python benchmarks/placement.py --draw result.json docs/placement.svg
 
 **The solver.** Graphs of 5,000 operations over two and three tiers, for latency: a chain, a
 residual network, a graph in which operations read what up to 20 before them made; and operations
-at random whose times and tensors are of one size, the hard case. Split into checking the problem
-and making arrays of it, building the network, and finding the cut.
+at random whose times and tensors are of one size, the hard case. Processor time of the one thread,
+split into checking the problem and making arrays of it, building the network, and finding the cut.
 
 **Latency.** Two tiers: a device and a tier above, two processes on this machine, speak gRPC through
 a relay that is the link, in a third: 1.1, 5.85 and 18.88 Mbit/s (the usual 3G, 4G and Wi-Fi) and
@@ -322,7 +322,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--models", default="", help=f"of {', '.join(nodes.MODELS)}; all of them")
     parser.add_argument("--slowdown", type=float, default=SLOWDOWN, help="of the device")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds at each point")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds at each point")
     parser.add_argument("--profile-seconds", type=float, default=10.0)
     parser.add_argument("--quick", action="store_true", help="one link only")
     parser.add_argument("--solver", action="store_true", help="only the solver's time")

@@ -48,11 +48,11 @@ def draw(result: dict[str, Any]) -> str:
 
 
 def _legend() -> str:
-    parts, x = [], 46.0
+    parts, x = [], 64.0
     for _, words, colour, dashes in LINES:
         parts.append(_line([(x, 16), (x + 24, 16)], colour, dashes))
         parts.append(text(x + 30, 20, words))
-        x += 48 + 6.2 * len(words)
+        x += 46 + 5.8 * len(words)
     parts.append(_dot(x + 6, 16, PREDICTED[2]) + text(x + 16, 20, PREDICTED[1]))
     return "".join(parts)
 
@@ -62,12 +62,13 @@ def _panel(model: str, rows: Sequence[dict[str, Any]]) -> str:
     values = [r[k] for r in rows for k in keys if r[k] is not None]
     low, high = math.log10(min(values)), math.log10(max(values))
     x_low, x_high = math.log10(rows[0]["mbit"]), math.log10(rows[-1]["mbit"])
-    frame = Frame(PANEL_WIDTH, PANEL_HEIGHT, (x_low, x_high), (low - 0.05, high + 0.05), top=28.0)
+    ranges = (x_low, x_high), (low - 0.05, high + 0.05)
+    frame = Frame(PANEL_WIDTH, PANEL_HEIGHT, *ranges, left=64.0, top=28.0)
     marks = [math.log10(m * 10.0**e) for e in range(-2, 5) for m in (1, 2, 5)]
     inside = [m for m in marks if low <= m <= high]
     parts = [
         text(frame.left, 16, f"{model}, {ROUND_TRIP_MS:g} ms round trip", cls="title"),
-        frame.grid(inside, lambda v: f"{10**v:.3g} ms"),
+        frame.grid(inside, lambda v: f"{10**v:,.10g} ms"),
         frame.scale([math.log10(r["mbit"]) for r in rows], lambda v: f"{10**v:.4g}"),
         frame.x_title("Mbit/s"),
     ]

@@ -51,21 +51,21 @@ def _seconds(kind: str, tiers: int, rng: np.random.Generator) -> tuple[float, ..
 
 
 def solver_times(repeats: int) -> list[dict[str, Any]]:
-    """Of each kind over two and three tiers: milliseconds, least and median, and of the run with
-    the least its parts.
+    """Of each kind over two and three tiers: milliseconds of the processor, which is one thread's,
+    least and median, and of the run with the least its parts.
     """
     rows = []
     for kind in GRAPHS:
         for tiers in (2, 3):
             problem, runs = graph(kind, tiers), []
             for _ in range(repeats):
-                marks = [time.perf_counter()]
+                marks = [time.process_time()]
                 table = Table.of(problem)
-                marks.append(time.perf_counter())
+                marks.append(time.process_time())
                 network = build(table, table.allowed)
-                marks.append(time.perf_counter())
+                marks.append(time.process_time())
                 found = cut(table, network)
-                marks.append(time.perf_counter())
+                marks.append(time.process_time())
                 assert found.optimal
                 runs.append([1e3 * (b - a) for a, b in pairwise(marks)])
             best = min(runs, key=sum)

@@ -118,13 +118,13 @@ def search(
     program = _Program(table)
     scale = _SCALED / best.cost if best is not None and best.cost > 0 else 1.0
     proved = False
-    for _ in range(_EXCLUSIONS_MAX):
+    for n in range(_EXCLUSIONS_MAX):
         found = milp(
             program.cost * scale,
             integrality=program.whole,
             bounds=program.bounds(),
             constraints=program.constraints(barred),
-            options={"time_limit": seconds, "mip_rel_gap": 0.0},
+            options={"time_limit": seconds / (1 << n), "mip_rel_gap": 0.0},
         )
         if found.status == _INFEASIBLE:
             if best is None:
