@@ -92,7 +92,7 @@ def test_with_copies_it_is_federated_averaging_of_the_whole_model():
 def test_ways_of_sharing_differ_and_all_learn():
     ends = {}
     for sharing in Sharing:
-        run, report = trained(replace(PLAN, sharing=sharing, rounds=12))
+        run, report = trained(replace(PLAN, sharing=sharing, rounds=8))
         ends[sharing] = leaves(run)
         assert report["rounds"][-1]["loss"] < 0.6 * report["rounds"][0]["loss"]
         assert report["rounds"][-1]["accuracy"] > 0.8

@@ -76,11 +76,11 @@ def test_a_promise_is_kept_on_new_examples_as_often_as_it_says():
     # The accuracy of a threshold on all examples there could be: what a large draw gives.
     whole = drawn(400_000, seed=99)
     kept, shares = 0, []
-    for seed in range(100):
+    for seed in range(60):
         point = sure(drawn(300, seed=seed), 0.85, failure=0.1)
         kept += whole.at(point.threshold).accuracy >= 0.85
         shares.append(point.share)
-    assert kept >= 90 - 12  # nine in ten are promised; four standard deviations less
+    assert kept >= 54 - 10  # nine in ten are promised; four standard deviations less
     assert np.mean(shares) < 0.9  # and it is no promise to send everything
 
 
@@ -88,9 +88,9 @@ def test_a_choice_without_a_promise_breaks_it_more_often():
     whole = drawn(400_000, seed=99)
     kept = sum(
         whole.at(for_accuracy(drawn(300, seed=seed), 0.85).threshold).accuracy >= 0.85
-        for seed in range(100)
+        for seed in range(60)
     )
-    assert kept < 90 - 12
+    assert kept < 54 - 10
 
 
 def test_a_promise_that_too_few_examples_bear_is_refused():
