@@ -287,7 +287,8 @@ def test_native_training_cuts_of_the_sweep(
     placed_models: ModuleType, name: str, profile: str
 ) -> None:
     whole = Whole(placed_models, name, "native", profile)
-    for cut in sorted(placed_models.swept_training_cuts(name), key=lambda c: c.labels)[:6]:
+    cuts = sorted(placed_models.swept_training_cuts(name), key=lambda c: c.labels)
+    for cut in cuts if profile == "reproducible" else cuts[:4]:  # optimised C compiles slowly
         whole.agrees(cut)
 
 
