@@ -34,6 +34,7 @@ from .steps import (
     reduced_loops,
     source_of,
 )
+from .trips import integers, overwritten, trips_of
 from .views import (
     VIEWS,
     Cuts,
@@ -167,7 +168,11 @@ class _Fuser:
             schedule(r, _replaced(op, i), _fixed(op, i)) for i, r in enumerate(op.regions)
         )
         operands = []
+        unseen = self._unseen(op)
         for i, x in enumerate(op.operands):
+            if i in unseen:
+                operands.append(self._copy(x, position, blank=True))
+                continue
             any_view = op.name in _READS_VIEWS or (op.name in _FIRST_VIEW and i == 0)
             operands.append(
                 x if any_view and self._is_base_stored(x) else self._stored(x, position)
@@ -180,6 +185,14 @@ class _Fuser:
         index = self.graph.new(Call(op, tuple(operands), bodies), position)
         self.graph.depend(index, operands)
         self.graph.unit_of.update(dict.fromkeys(op.results, index))
+
+    def _unseen(self, op: Op) -> set[int]:
+        """The operands of a loop that are overwritten before anything reads them."""
+        if op.name != "for":
+            return set()
+        trips = trips_of(op, integers(self.block.ops))
+        first = 2 + int(op.attrs["consts"])
+        return set() if trips is None else {first + c for c in overwritten(op, trips)}
 
     def _as_matrix(self, op: Op, side: int, x: Value, position: int) -> Value:
         """An operand of `dot` whose free and contracted axes each run as one: itself, or copied
@@ -213,13 +226,15 @@ class _Fuser:
             return x
         return self._copy(x, position)
 
-    def _copy(self, x: Value, position: int) -> Value:
+    def _copy(self, x: Value, position: int, blank: bool = False) -> Value:
+        """A copy that lies row by row; `blank`: memory for one alone."""
         copy = Value(x.type)
         self.views[copy] = own(copy)
         if x.tensor.size:
-            loop = Loop(cuts_of(x.shape), loads={x: None}, stores=[(copy, x)])
+            loads = {} if blank else {x: None}
+            loop = Loop(cuts_of(x.shape), loads=loads, stores=[(copy, x)], blank=blank)
             index = self.graph.new(loop, position)
-            self.graph.depend(index, (x,))
+            self.graph.depend(index, loads)
             self.graph.unit_of[copy] = index
         return copy
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..ir import DType, TensorType, Value
 from .products import product
@@ -31,6 +32,8 @@ from .views import (
 #: kernels then compute a tile to its end before they go on.
 TILES_MIN = 1024
 TILES_DEPTH_MAX = 512
+#: The same of a loop that is a step of descent.
+DESCENT_DEPTH_MAX = 1024
 #: Two products share a pass over a matrix of so many numbers or more: smaller ones stay in a cache
 #: anyway. They have at most so many rows, as `gemm.h` computes such a product by the matrix's rows.
 BESIDE_MIN = 1 << 18
@@ -167,7 +170,9 @@ class Units:
         if value.tensor.size < TILES_MIN or value.dtype is not DType.F32:
             return False
         product_ = product(call.op, *(self.views[v] for v in call.operands))
-        if product_.batch or product_.n == 1 or product_.k > TILES_DEPTH_MAX or not product_.k:
+        steps = descent(replace(loop, product=call), self.base) is not None
+        most = DESCENT_DEPTH_MAX if steps else TILES_DEPTH_MAX
+        if product_.batch or product_.n == 1 or not 0 < product_.k <= most:
             return False
         space = join_cuts(loop.space, cuts_of((product_.m, product_.n)))
         if space is None:

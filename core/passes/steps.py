@@ -28,6 +28,7 @@ class Loop:
         beside: with a product that goes into a matrix where it lies, another `dot` by that very
             matrix, turned: the gradients of a dense layer by its weights and by its input, in one
             pass over the weights. Its result is stored, and is that of the weights as they were.
+        blank: it has memory for what it stores, and nothing to do: all of it is written elsewhere.
     """
 
     space: Cuts
@@ -37,6 +38,7 @@ class Loop:
     stores: list[tuple[Value, Value]] = field(default_factory=list)
     product: Call | None = None
     beside: Call | None = None
+    blank: bool = False
 
     @property
     def extents(self) -> tuple[int, ...]:

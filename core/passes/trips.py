@@ -100,3 +100,25 @@ def uses_of(block: Block) -> dict[Value, list[tuple[Op | None, int]]]:
     for i, v in enumerate(block.results):
         found.setdefault(v, []).append((None, i))
     return found
+
+
+def overwritten(op: Op, trips: Trips) -> set[int]:
+    """The carries of a `for` that each trip writes one row of, another each time until all are
+    written, and that nothing reads meanwhile: what they start from is never seen.
+    """
+    (body,) = op.regions
+    carries = body.params[1 + int(op.attrs["consts"]) :]
+    uses, places = uses_of(body), Places(body)
+    made = {r: o for o in body.ops for r in o.results}
+    found = set()
+    for c, (carry, result) in enumerate(zip(carries, body.results, strict=True)):
+        update = made.get(result)
+        if update is None or update.name != "dynamic_update" or update.operands[0] is not carry:
+            continue
+        _, row, at, *_ = update.operands
+        place = places.of(at)
+        alone = len(uses[carry]) == len(uses[result]) == 1
+        whole = row.shape == (1, *carry.shape[1:]) and trips.count == carry.shape[0]
+        if alone and whole and place is not None and place.within(trips, carry.shape[0]):
+            found.add(c)
+    return found

@@ -337,9 +337,9 @@ DL_FUNCTION void dl_gemm_turned(const dl_gemm *g, int64_t m0, int64_t m1, int64_
   }
 }
 
-/* C = A B for matrices with any strides. With a function to follow, k <= KC. `scratch` holds PANELS * KC * NR floats;
- * where k * n <= THIN, or k <= SHORT and k * n <= OUTER, all of B in panels; and where m <= TURNED and k * m <= OUTER,
- * all of A in panels. */
+/* C = A B for matrices with any strides. With a function to follow, k <= 1024. `scratch` holds PANELS * NR floats for
+ * each step of k, up to 1024; where k * n <= THIN, or k <= SHORT and k * n <= OUTER, all of B in panels; and where
+ * m <= TURNED and k * m <= OUTER, all of A in panels. */
 #ifndef DL_THIN
 #define DL_THIN 8192
 #endif

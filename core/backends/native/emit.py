@@ -344,6 +344,8 @@ class FunctionWriter:
         """Writes the steps of a block."""
         before, self.schedule = self.schedule, schedule
         for step in schedule.steps:
+            if isinstance(step, Loop) and step.blank:
+                continue
             if isinstance(step, Loop):
                 self._timed(step, partial(self._loop, step))
             else:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: most numbers of a matrix that is packed whole, always, or if it has few rows; the most rows of a
 #: result for which the other matrix is.
 _PANEL = 32
-_PANEL_STEPS = 512
+_PANEL_STEPS = 1024
 _PANELS_AT_ONCE = 4
 _THIN = 8192
 _SHORT, _OUTER = 64, 65536

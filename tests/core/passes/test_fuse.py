@@ -174,6 +174,30 @@ def test_a_weight_gradient_is_taken_by_the_update_that_alone_reads_it() -> None:
     assert shown(kept) == ["dot", "[mul sub] stores 1"]
 
 
+def test_adam_s_whole_update_is_taken_beside_the_gradient_s_tile() -> None:
+    shape = (60, 40)
+    b = Builder([TensorType(F32, s) for s in ((10, 60), (10, 40), shape, shape, shape)])
+    x, y, w, mean, square = b.params
+    full = {n: b.full(w.tensor, n) for n in (0.1, 0.9, 0.01, 0.99, 1e-8)}
+    g = b("dot", x, y, contract_a=(0,), contract_b=(0,), batch_a=(), batch_b=())
+    mean = b("add", b("mul", full[0.9], mean), b("mul", full[0.1], g))
+    square = b("add", b("mul", full[0.99], square), b("mul", full[0.01], b("mul", g, g)))
+    step = b("div", mean, b("add", b("sqrt", square), full[1e-8]))
+    planned = schedule(b.finish([b("sub", w, b("mul", full[0.1], step)), mean, square]))
+    (line,) = shown(planned)
+    assert line.startswith("dot > [") and line.endswith("stores 3")
+
+
+def test_a_step_of_descent_takes_the_tiles_of_longer_sums_than_other_loops() -> None:
+    for depth, taken in ((500, 2), (800, 1), (1100, 0)):
+        b = Builder([TensorType(F32, s) for s in ((depth, 60), (depth, 40), (60, 40))])
+        x, y, w = b.params
+        g = b("dot", x, y, contract_a=(0,), contract_b=(0,), batch_a=(), batch_b=())
+        descent = schedule(b.finish([b("sub", w, b("mul", g, b.full(w.tensor, 0.1)))]))
+        other = schedule(b.finish([b("exp", g)]))
+        assert sum("dot >" in line for s in (descent, other) for line in shown(s)) == taken
+
+
 def dense_layer(b: Builder, w: Value, x: Value, y: Value, rate: Value) -> tuple[Value, Value]:
     """The weights after a step of descent, and the gradient by the input."""
     g = b("dot", x, y, contract_a=(0,), contract_b=(0,), batch_a=(), batch_b=())

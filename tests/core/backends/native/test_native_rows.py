@@ -11,7 +11,7 @@ from delian.core.backends.native.toolchain import Toolchain
 from delian.core.backends.reference import run_block
 from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
 from delian.core.passes.fuse import schedule
-from delian.core.passes.steps import Call
+from delian.core.passes.steps import Call, Loop
 
 F32, I64 = DType.F32, DType.I64
 N, ROWS, COLUMNS = 6, 5, 70
@@ -128,9 +128,13 @@ def test_rows_of_a_loop_are_what_the_reference_has(body: Body, toolchain: Toolch
 
 
 def calls(body: Body) -> list[Call]:
-    (step,) = schedule(loop(body)).steps
+    *_, step = schedule(loop(body)).steps
     assert isinstance(step, Call)
     return [s for s in step.bodies[0].steps if isinstance(s, Call)]
+
+
+def blanks(body: Body, trips: int) -> int:
+    return sum(isinstance(s, Loop) and s.blank for s in schedule(loop(body, trips)).steps)
 
 
 def test_a_row_that_is_read_or_computed_for_a_place_is_not_copied() -> None:
@@ -143,3 +147,11 @@ def test_a_row_that_is_read_or_computed_for_a_place_is_not_copied() -> None:
 def test_a_row_is_copied_where_the_tensor_is_still_read_or_its_place_is_not_known_before() -> None:
     for body in (carried, looked_at, by_value):
         assert all(c.opens is None for c in calls(body)), body.__name__
+
+
+def test_what_a_loop_overwrites_before_it_is_read_is_not_filled_first() -> None:
+    for body in (recurrent, product, carried, windows):
+        assert blanks(body, N) == 1, body.__name__
+        assert blanks(body, N - 1) == 0, body.__name__
+    for body in (outside, looked_at, by_value, twice):
+        assert blanks(body, N) == 0, body.__name__
