@@ -191,7 +191,7 @@ def steps_of(function: Function) -> list[Step]:
     plan = schedule(block, [taken.get(j) for j in range(len(block.results))])
     out: list[Step] = []
     for n, step in enumerate(plan.steps):
-        own = _ops_of(step)
+        own = ops_of(step)
         makers = [maker[v] for v in operands_of(step) if v in maker]
         for candidates in (own, _readers(plan, n) if not own else [], makers):
             ops = {p.line for op in candidates for p in op.locs if p.file == _TAG}
@@ -220,7 +220,8 @@ def tagged(function: Function) -> Function:
 # -- steps
 
 
-def _ops_of(step: Loop | Call) -> list[Op]:
+def ops_of(step: Loop | Call) -> list[Op]:
+    """What a step computes; nothing in a copy."""
     if isinstance(step, Call):
         return [step.op]
     calls = [c.op for c in (step.beside, step.product) if c is not None]
@@ -235,19 +236,21 @@ def _readers(plan: Schedule, n: int) -> list[Op]:
     for step in plan.steps[n + 1 :]:
         views = (plan.views[v].base for v in operands_of(step) if v in plan.views)
         if not bases.isdisjoint(views):
-            return _ops_of(step)[:1]
+            return ops_of(step)[:1]
     return []
 
 
 def _flat(step: Loop | Call, plan: Schedule, ops: tuple[int, ...], trips: float) -> Iterator[Step]:
     """A step, or those of its regions, in the order of the text."""
+    if isinstance(step, Loop) and step.blank:
+        return
     if isinstance(step, Call) and step.bodies:
         rounds = trips * _trips(step, plan)
         for body in step.bodies:
             for inner in body.steps:
                 yield from _flat(inner, body, ops, rounds)
         return
-    names = tuple(op.name for op in _ops_of(step)) or ("copy",)
+    names = tuple(op.name for op in ops_of(step)) or ("copy",)
     timed = not (isinstance(step, Call) and is_elementwise(step.op))
     yield Step(ops, tuple(_works(step, plan)) if timed else (), trips, names, timed)
 

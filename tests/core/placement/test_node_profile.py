@@ -131,6 +131,27 @@ def test_a_program_is_measured_where_its_work_is():
     assert first > second > 0
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("lenet", "lstm", "transformer"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet20", "mobilenet")),
+    ],
+)
+def test_the_steps_of_models_are_those_that_the_back_end_times(name, placed_models):
+    from delian.core.backends.native import assemble, emit
+    from delian.core.placement.costs import ops_of, tagged
+
+    for function in (placed_models.infer(name)[0], placed_models.step(name)[0].function):
+        unit = emit.Unit()
+        unit.times = []
+        unit.add("timed", assemble.prepared(tagged(function)))
+        written = [tuple(op.name for op in ops_of(s)) or ("copy",) for s in unit.times]
+        found = steps_of(function)
+        assert [s.names for s in found if s.timed] == written
+        assert all(s.ops for s in found)
+
+
 @pytest.mark.slow
 def test_a_node_is_measured_and_its_profile_tells_what_a_program_takes():
     from delian.core.placement.measure import measure_node, measured_seconds
