@@ -149,11 +149,20 @@ def read_profile(path: Path) -> NodeProfile:
 
 
 def memory_limit(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that this process may have: what is available, or its control group's limit where that
-    is less; None where neither is known.
+    """Bytes that this process may have: what is available, or the least limit of its control group
+    and those around it where that is less (Linux, both versions); None where neither is known.
     """
     found = []
-    for path in (groups / "memory.max", groups / "memory" / "memory.limit_in_bytes"):
+    files = [groups / "memory.max", groups / "memory" / "memory.limit_in_bytes"]
+    for line in _text(proc / "self" / "cgroup").splitlines():
+        _, kinds, own = (line.split(":", 2) + ["", ""])[:3]
+        inside = Path(own.lstrip("/"))
+        for folder in (inside, *inside.parents):
+            if not kinds:  # version 2
+                files.append(groups / folder / "memory.max")
+            elif "memory" in kinds.split(","):
+                files.append(groups / "memory" / folder / "memory.limit_in_bytes")
+    for path in files:
         text = _text(path)
         if text.isdigit():
             found.append(int(text))

@@ -162,6 +162,12 @@ def test_what_memory_there_is_comes_from_the_system(tmp_path):
     (tmp_path / "memory.max").write_text("1048576\n")
     assert memory_limit(tmp_path, tmp_path) == 1 << 20
     assert memory_limit(tmp_path / "absent", tmp_path / "absent") is None
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/slice/unit\n")
+    (tmp_path / "slice" / "unit").mkdir(parents=True)
+    (tmp_path / "slice" / "unit" / "memory.max").write_text("max\n")
+    (tmp_path / "slice" / "memory.max").write_text("65536\n")
+    assert memory_limit(tmp_path, tmp_path) == 65536
 
 
 def test_a_profile_is_told_and_written(delian, files, tmp_path, monkeypatch):
