@@ -155,7 +155,7 @@ def memory_limit(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup
     found = []
     files = [groups / "memory.max", groups / "memory" / "memory.limit_in_bytes"]
     for line in _text(proc / "self" / "cgroup").splitlines():
-        _, kinds, own = (line.split(":", 2) + ["", ""])[:3]
+        _, kinds, own = [*line.split(":", 2), "", ""][:3]
         inside = Path(own.lstrip("/"))
         for folder in (inside, *inside.parents):
             if not kinds:  # version 2
