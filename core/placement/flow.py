@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir import Array
-from .network import FIRST, SINK, SOURCE, Graph, Network, build
+from .network import FIRST, ONE, ZERO, Graph, Network, build
 from .price import priced
 from .problem import Placement
 from .table import Table
@@ -53,9 +53,9 @@ def cut(table: Table, network: Network) -> Placement:
             break
         scale, flow = _rescaled(scale, flow, _SCALED / gap)
         flow += _augment(graph, _residual(graph, scale, flow))
-        value = int(flow[graph.indptr[SOURCE] : graph.indptr[SOURCE + 1]].sum())
+        value = int(flow[graph.indptr[ZERO] : graph.indptr[ZERO + 1]].sum())
         bound = max(bound, network.constant + value / scale)
-        side = _reached(graph, _residual(graph, scale, flow))
+        side = _beyond(graph, _residual(graph, scale, flow))
         found = priced(table, _labels(network, side, table.problem.tiers))
         if linear(table, found) <= linear(table, best):
             best = found
@@ -92,27 +92,27 @@ def _augment(graph: Graph, residual: Array) -> Array:
 
     shape = (graph.nodes, graph.nodes)
     rows = csr_matrix((residual.astype(np.int32), graph.heads, graph.indptr), shape=shape)
-    return np.asarray(maximum_flow(rows, SOURCE, SINK).flow.data, np.int64)
+    return np.asarray(maximum_flow(rows, ZERO, ONE).flow.data, np.int64)
 
 
-def _reached(graph: Graph, residual: Array) -> Array:
-    """bool[nodes]: what the source reaches over edges with capacity left: the side of a minimum cut
-    with the fewest nodes.
+def _beyond(graph: Graph, residual: Array) -> Array:
+    """bool[nodes]: from where the sink is reached over edges with capacity left: the side of a
+    minimum cut with the fewest nodes that are 1.
     """
-    from scipy.sparse import csr_matrix
+    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
     left = residual > 0
     ends = np.concatenate([[0], np.cumsum(left)])[graph.indptr]
     heads, shape = graph.heads[left], (graph.nodes, graph.nodes)
-    rows = csr_matrix((np.ones(len(heads)), heads, ends), shape=shape)
-    reached = np.zeros(graph.nodes, bool)
-    reached[breadth_first_order(rows, SOURCE, return_predecessors=False)] = True
-    return reached
+    back = csr_array((np.ones(len(heads)), heads, ends), shape=shape).T.tocsr()
+    beyond = np.zeros(graph.nodes, bool)
+    beyond[breadth_first_order(back, ONE, return_predecessors=False)] = True
+    return beyond
 
 
 def _labels(network: Network, side: Array, tiers: int) -> Array:
-    """i64[n]: an item's tier is the number of its variables on the source's side."""
+    """i64[n]: an item's tier is the number of its variables that are 1."""
     count = len(network.low)
     beyond = side[FIRST : FIRST + count * (tiers - 1)].reshape(count, tiers - 1)
     return np.asarray(beyond.sum(axis=1)[network.group], np.int64)

@@ -1,27 +1,29 @@
 """The cheapest placement as a minimum s-t cut, exact, for any number of tiers.
 
-Item i has a binary variable x(i, k) for each hop k: whether it runs beyond it, t(i) > k. A cut puts
-a variable that is 1 on the source's side, and an edge a -> b of capacity c costs c where a is 1 and
-b is 0. So every part of the model is an edge, once for each hop (Ishikawa, "Exact optimization for
-Markov random fields with convex priors", PAMI 2003; for partitions Hu et al., "Dynamic adaptive DNN
-surgery for inference acceleration on the edge" (DADS), INFOCOM 2019):
+Item i has a binary variable x(i, k) for each hop k: whether it runs beyond it, t(i) > k. A variable
+that is 0 is on the source's side of a cut, one that is 1 on the sink's, and an edge a -> b of
+capacity c costs c where a is 0 and b is 1. So every part of the model is an edge, once for each hop
+(Ishikawa, "Exact optimization for Markov random fields with convex priors", PAMI 2003; for
+partitions Hu et al., "Dynamic adaptive DNN surgery for inference acceleration on the edge" (DADS),
+INFOCOM 2019). s is always 0, and is x(i, h); t is always 1, and is x(i, -1):
 
-    i runs on tier k                    x(i, k-1) -> x(i, k), with s for x(i, -1) and t for x(i, h)
-    t(i) > k only if t(i) > k - 1       x(i, k) -> x(i, k-1), infinite
-    v goes up, and pays once however    x(c, k) -> a, infinite, for each consumer c;
-      many read it above                a -> x(p, k), what v costs on hop k    (an input: p is t)
-    work never comes back               x(p, k) -> x(c, k), infinite
-    with returns: v goes down           x(p, k) -> b, what it costs;  b -> x(c, k), infinite
-    v crosses both hops, and in the     x(c, 1) -> x(p, 0), what that costs beyond the two hops'
+    i runs on tier k                    x(i, k) -> x(i, k-1), what it costs there
+    t(i) > k only if t(i) > k - 1       x(i, k-1) -> x(i, k), infinite
+    v goes up, and pays once however    x(p, k) -> a, what v costs on hop k    (an input: p is s);
+      many read it above                a -> x(c, k), infinite, for each consumer c
+    work never comes back               x(c, k) -> x(p, k), infinite
+    with returns: v goes down           b -> x(p, k), what it costs;  x(c, k) -> b, infinite
+    v crosses both hops, and in the     x(p, 0) -> x(c, 1), what that costs beyond the two hops'
       one wire that suits both best     least; likewise down          (with aux as above)
     v is a result                       what an item on tier t costs takes in the way down
-    a latency, once                     x(i, k) -> u, infinite, for items that none reads;
-                                        u -> t, the latency       (likewise for makers of results)
-    the device's start, once            s -> d, start_s;  d -> x(i, 0), infinite
+    a latency, once                     u -> x(i, k), infinite, for items that none reads;
+                                        s -> u, the latency       (likewise for makers of results)
+    the device's start, once            d -> t, start_s;  x(i, 0) -> d, infinite
 
 Where work never comes back, an item is also bound to an ancestor some generations before it. That
-follows already, but makes paths through a deep network short, and Dinic's flow up to ten times as
-fast.
+follows already, but makes paths through a deep network short, and Dinic's flow several times as
+fast. It runs the way of the data, from what stays to what goes: the other way around it took up to
+ten times as long.
 
 Items that are tied are one item. Costs are sums that every term keeps submodular, so the least cut
 is the least cost: nothing is approximated. Of equal cuts the one with the fewest items above wins.
@@ -38,8 +40,8 @@ from ..ir import Array
 from .problem import PlacementError
 from .table import Table
 
-#: Nodes: the source, the sink, and from here the variables x(i, k), then the auxiliary ones.
-SOURCE, SINK, FIRST = 0, 1, 2
+#: Nodes: the source, always 0; the sink, always 1; from here the variables x(i, k), then others.
+ZERO, ONE, FIRST = 0, 1, 2
 #: Of generations that a shortcut spans: 16 of them.
 _DOUBLINGS = 4
 
@@ -47,7 +49,7 @@ _DOUBLINGS = 4
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """Edges of node a are indptr[a]:indptr[a+1], sorted by `heads`; each one's reverse is there.
-    capacity f64[edges], from 0, inf allowed. Node 0 is the source, 1 the sink.
+    capacity f64[edges], from 0, inf allowed. Node ZERO is the source, ONE the sink.
     """
 
     indptr: Array
@@ -103,9 +105,9 @@ def build(table: Table, allowed: Array) -> Network:
     edges = _Edges(hops, FIRST + count * hops)
     item = np.arange(count)
     for k in range(hops + 1):
-        tail = edges.x(item, k - 1) if k else np.full(count, SOURCE)
-        head = edges.x(item, k) if k < hops else np.full(count, SINK)
-        edges.add(tail, head, cost[:, k])
+        one = edges.x(item, k - 1) if k else np.full(count, ONE)
+        zero = edges.x(item, k) if k < hops else np.full(count, ZERO)
+        edges.add(one, zero, cost[:, k])
     for k in range(1, hops):
         edges.add(edges.x(item, k), edges.x(item, k - 1), math.inf)
     across = source != reader
@@ -141,7 +143,7 @@ def build(table: Table, allowed: Array) -> Network:
 
 class _Edges:
     """Collects edges; makes a network of them. Node x(i, -1) and beyond are the caller's matter; a
-    maker of -1, a program input, is the sink: it is never beyond a hop.
+    maker of -1, a program input, is never beyond a hop.
     """
 
     def __init__(self, hops: int, nodes: int) -> None:
@@ -149,50 +151,51 @@ class _Edges:
         self.parts: list[tuple[Array, Array, Array]] = []
 
     def x(self, item: Array, hop: int) -> Array:
-        return np.where(item >= 0, FIRST + item * self.hops + hop, SINK)
+        return np.where(item >= 0, FIRST + item * self.hops + hop, ZERO)
 
-    def add(self, tail: Array, head: Array, capacity: Array | float) -> None:
-        keep = np.broadcast_to(np.asarray(capacity, np.float64) > 0, tail.shape)
+    def add(self, one: Array, zero: Array, capacity: Array | float) -> None:
+        """The cut pays `capacity` where the one node is 1 and the other 0."""
+        keep = np.broadcast_to(np.asarray(capacity, np.float64) > 0, one.shape)
         if keep.any():
-            costs = np.broadcast_to(np.asarray(capacity, np.float64), tail.shape)
-            self.parts.append((tail[keep], head[keep], costs[keep]))
+            costs = np.broadcast_to(np.asarray(capacity, np.float64), one.shape)
+            self.parts.append((zero[keep], one[keep], costs[keep]))
 
-    def pays_once(self, v: Array, tail: Array, head: Array, cost: Array, up: bool) -> None:
-        """An edge tail -> head for each read of tensor v, of which the cut pays cost[v] once: the
-        end that is the same for all reads of v is the head if up, else the tail.
+    def pays_once(self, v: Array, one: Array, zero: Array, cost: Array, up: bool) -> None:
+        """For each read of tensor v, which `add` would be for: but the cut pays cost[v] once. The
+        node that is the same for all reads of v is the zero if up, else the one.
         """
         paid = cost[v] > 0
-        v, tail, head = v[paid], tail[paid], head[paid]
+        v, one, zero = v[paid], one[paid], zero[paid]
         several = np.bincount(v, minlength=len(cost))
         lone = several[v] == 1
-        self.add(tail[lone], head[lone], cost[v[lone]])
+        self.add(one[lone], zero[lone], cost[v[lone]])
         shared = np.flatnonzero(several > 1)
         if not len(shared):
             return
         place = np.zeros(len(cost), np.int64)
         place[shared] = self.nodes + np.arange(len(shared))
         self.nodes += len(shared)
-        v, tail, head = v[~lone], tail[~lone], head[~lone]
+        v, one, zero = v[~lone], one[~lone], zero[~lone]
         end = np.zeros(len(cost), np.int64)
-        end[v] = head if up else tail
+        end[v] = zero if up else one
         if up:
-            self.add(tail, place[v], math.inf)
+            self.add(one, place[v], math.inf)
             self.add(place[shared], end[shared], cost[shared])
         else:
             self.add(end[shared], place[shared], cost[shared])
-            self.add(place[v], head, math.inf)
+            self.add(place[v], zero, math.inf)
 
     def once(self, hop: int, items: Array, cost: float) -> None:
         """`cost` if any of these items is beyond the hop."""
         if len(items) and cost > 0:
             self.add(self.x(items, hop), np.full(len(items), self.nodes), math.inf)
-            self.add(np.array([self.nodes]), np.array([SINK]), cost)
+            self.add(np.array([self.nodes]), np.array([ZERO]), cost)
             self.nodes += 1
 
     def unless_all(self, items: Array, cost: float) -> None:
         """`cost` unless all of these items are beyond the first hop."""
         if len(items) and cost > 0:
-            self.add(np.array([SOURCE]), np.array([self.nodes]), cost)
+            self.add(np.array([ONE]), np.array([self.nodes]), cost)
             self.add(np.full(len(items), self.nodes), self.x(items, 0), math.inf)
             self.nodes += 1
 
