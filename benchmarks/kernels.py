@@ -3,11 +3,11 @@
     python benchmarks/kernels.py [--model cnn] [--threads 1|2] [--seconds 6] [--json]
 
 A training step is forward, loss, backward and SGD in place, in f32. Every engine first takes three
-steps from the same weights: losses and parameters must be a peer's to 1e-3.
-Then all take turns, one timed call each, until the time is up, so that a noisy machine is noisy for
-all. Quoted are the least and the median; ratios are of the least (min/min). With --threads 1 the
-process has one processor, so no engine can use another. Where torch or jax is not installed its
-columns are absent.
+steps from the same weights: losses and parameters must be those of f64 to 1e-3, or as near as the
+peers' are. Then all take turns, one timed call each, until the time is up, so that a noisy machine
+is noisy for all. Quoted are the least and the median; ratios are of the least (min/min). With
+--threads 1 the process has one processor, so no engine can use another. Where torch or jax is not
+installed its columns are absent.
 
 Beside the times: the machine's peak, by multiply-adds in registers compiled as the product's own
 programs are, and the share of it that products and convolutions of a step reach, and convolutions
@@ -117,7 +117,9 @@ def engines(name: str, batch: int, found: Mapping[str, str], steps: int) -> tupl
 
 
 def check(name: str, batch: int, found: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """The error of Delian's loss and parameters against each peer's, after a few steps."""
+    """The errors of every engine's loss and parameters after a few steps, against the same steps of
+    torch in f64; without torch, Delian's against JAX's.
+    """
     from dataclasses import replace
 
     import kernel_models
@@ -127,23 +129,51 @@ def check(name: str, batch: int, found: Mapping[str, str]) -> dict[str, dict[str
     WORKLOADS[name] = replace(kept, steps=STEPS_CHECKED)
     try:
         _, runs = engines(name, batch, found, STEPS_CHECKED)
+        for run in runs.values():
+            run()
+        truth = exact(name, batch) if "torch" in found else runs.pop("jax.jit", None)
     finally:
         kernel_models.WORKLOADS[name] = kept
-    for run in runs.values():
-        run()
-    ours = runs.pop("delian")
     errors = {}
-    for peer, run in runs.items():
-        loss = abs(ours.loss - run.loss) / max(abs(run.loss), 1e-2)
-        errors[peer] = {"loss": loss, "parameters": worst_error(ours.leaves, run.leaves())}
+    for engine, run in runs.items() if truth else ():
+        loss = abs(run.loss - truth.loss) / max(abs(truth.loss), 1e-2)
+        leaves = run.leaves if engine == "delian" else run.leaves()
+        errors[engine] = {"loss": loss, "parameters": worst_error(leaves, truth.leaves())}
     return errors
 
 
+def exact(name: str, batch: int) -> Any:
+    """Torch's steps in f64, taken."""
+    import delian as dl
+    import numpy as np
+    import torch
+    from kernel_models import WORKLOADS
+    from kernel_peers import TorchStep
+
+    workload = WORKLOADS[name]
+
+    def wide(a: Any) -> Any:
+        return np.asarray(a, np.float64) if np.asarray(a).dtype == np.float32 else a
+
+    data = tuple(map(wide, workload.data(np.random.default_rng(0), batch)))
+    torch.set_default_dtype(torch.float64)
+    try:
+        step = TorchStep(
+            name, workload, [wide(w) for w in dl.tree.leaves(workload.build())], data, last=False
+        )
+        step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return step
+
+
 def disagreement(errors: Mapping[str, Mapping[str, float]]) -> float:
-    """The error against the peer that is nearest: another's own rounding, or the gradient that it
-    gives a relu at zero, may send the maximum of a pool to another pixel, and all that follows.
+    """Delian's error; where a peer's own is above the tolerance, as many times smaller. Any rounding
+    may send the maximum of a pool to another pixel, and with it all that follows.
     """
-    return min(max(e["loss"], e["parameters"]) for e in errors.values())
+    worst = {engine: max(e["loss"], e["parameters"]) for engine, e in errors.items()}
+    own = worst.pop("delian")
+    return own * TOLERANCE / max(TOLERANCE, *worst.values())
 
 
 def convolutions_gflops(function: Any, leaves: Any, data: Any) -> float:
