@@ -168,8 +168,8 @@ def exact(name: str, batch: int) -> Any:
 
 
 def disagreement(errors: Mapping[str, Mapping[str, float]]) -> float:
-    """Delian's error; where a peer's own is above the tolerance, as many times smaller. Any rounding
-    may send the maximum of a pool to another pixel, and with it all that follows.
+    """Delian's error; where a peer's own is above the tolerance, as many times smaller. Any
+    rounding may send the maximum of a pool to another pixel, and with it all that follows.
     """
     worst = {engine: max(e["loss"], e["parameters"]) for engine, e in errors.items()}
     own = worst.pop("delian")
