@@ -317,7 +317,11 @@ def ask(
         chosen.homes,
         None if chosen.insecure else chosen.identity or chosen.state / "identity",
         number=chosen.number,
-        settings=SplitSettings(chosen.worker.backend),
+        settings=SplitSettings(
+            chosen.worker.backend,
+            transport=chosen.transport,
+            broker_authority=chosen.broker_authority,
+        ),
     ) as model:
         model.wait_open(due)
         results = model.predict(x, due)

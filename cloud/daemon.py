@@ -369,7 +369,7 @@ class CloudDaemon:
         settings, trust, sources = self.settings, self.trust, self.telemetry.sources
         guard = trust.guard if trust else Guard(self._federation, Tier.CLOUD)
         if parts := await host_top(settings.serve, guard, self._federation, trust is not None):
-            parts.attach(servicers, self.tasks, sources, self._closers)
+            parts.attach(servicers, self.tasks, sources, self.switch, self._closers)
         self.hub = GrpcHub(
             self.switch,
             settings.listen,

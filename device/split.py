@@ -19,7 +19,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,18 +32,25 @@ from ..core.bundle import Bundle, load
 from ..core.data.fit import as_rows
 from ..core.errors import DelianError
 from ..core.identity.certificates import channel_credentials
+from ..core.identity.folder import HomeAddress
 from ..core.ir import Array, TensorType
-from ..core.node.hosting import merge_homes, parse_home, who_is
+from ..core.net.switch import Switch
+from ..core.node.hosting import Who, merge_homes, parse_home, who_is
+from ..core.node.memory import MemoryBlobs
+from ..core.node.uplinks import Transport, Uplinks
 from ..core.placement.cut import Cut
 from ..core.placement.links import LinkProfile
 from ..core.placement.plan import BYTES_MAX, PlacementPlan
-from ..core.ports import Record, Tier
+from ..core.ports import Event, Record, Tier
 from ..core.subgraphs.above import Above
 from ..core.subgraphs.asker import Asker, AskerSettings
 from ..core.subgraphs.asking import Answered, AskingDriver
 from ..core.subgraphs.choice import ChoiceSettings
 from ..core.subgraphs.client import Upstream
+from ..core.subgraphs.codec import bytes_max
 from ..core.subgraphs.desk import Local
+from ..core.subgraphs.enveloped import BOUNDARY_BYTES_MAX, EnvelopedUpstream
+from ..core.subgraphs.limits import MESSAGE_BYTES_MAX
 from ..core.subgraphs.ports import Course, Link
 from ..core.subgraphs.programs import Model, Prepared, Programs
 
@@ -65,12 +72,16 @@ AHEAD = 16
 @dataclass(frozen=True, slots=True)
 class SplitSettings:
     """backend: what runs parts. under_way: requests at once. slowdown: how many times as long parts
-    take as they do, so that a fast machine can play a slow device.
+    take as they do, so that a fast machine can play a slow device. transport: gRPC unless told, or
+    no home offers it; over MQTT only cuts with small boundaries are used, and the identity must not
+    be that of an agent that speaks MQTT at the same time. broker_authority: as the agent's.
     """
 
     backend: Backend = "native"
     under_way: int = UNDER_WAY
     slowdown: float = 1.0
+    transport: Transport = "auto"
+    broker_authority: Path | None = None
 
 
 @dataclass(slots=True)
@@ -117,6 +128,9 @@ class SplitModel:
         self.facts = Facts()
         self._model = Model.of(held, made.program, weights)
         self._input = input_of(self._model)
+        self._upstream, largest = _way_of(
+            homes, identity, number, settings.transport, settings.broker_authority
+        )
         self._programs = Programs(settings.backend, settings.slowdown)
         self._cuts: dict[bytes, Prepared] = {}
         courses: dict[bytes, Course] = {}
@@ -128,9 +142,9 @@ class SplitModel:
                 courses[name] = prepared.course(name, piece.tiers[1 : prepared.parts.top + 1])
             pieces = (*courses[name].pieces, (piece.low, piece.high))
             courses[name] = replace(courses[name], pieces=pieces)
-        self._courses = list(courses.values())
+        fits = {n for n, p in self._cuts.items() if bytes_max(p.ask) <= largest}
+        self._courses = [course for name, course in courses.items() if name in fits]
         self.whole_s = self._programs.measure(self._programs.whole(self._model))
-        self._upstream = upstream_of(homes, identity, number)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="delian-split", daemon=True
@@ -310,16 +324,14 @@ def read_plan(file: Path) -> PlacementPlan:
     return PlacementPlan.from_json(content, str(file))
 
 
-def upstream_of(homes: Sequence[str], identity: Path | None, number: int | None) -> Any:
-    """Makes the way up, once there is an owner for it; None where there is nowhere to go. Raises
-    DelianError.
+def upstream_of(
+    homes: Sequence[str], identity: Path | None, number: int | None
+) -> Callable[[Above], Upstream] | None:
+    """Makes the way up over gRPC, once there is an owner for it; None where there is nowhere to go.
+    Raises DelianError.
     """
-    who = who_is(Tier.DEVICE, identity, insecure=identity is None, number=number)
-    said = [parse_home(home) for home in homes] or who.homes
-    homes_of_it = merge_homes(said) if said else ()
-    found = [(home.node, home.grpc) for home in homes_of_it if home.grpc]
-    if not found:
-        return None
+    who, known = _known(homes, identity, number)
+    found = [(home.node, home.grpc) for home in known if home.grpc]
     own = who.identity
 
     def credentials() -> grpc.ChannelCredentials:
@@ -330,4 +342,41 @@ def upstream_of(homes: Sequence[str], identity: Path | None, number: int | None)
         shown = None if own is None else credentials
         return Upstream(who.node, found, owner, shown, who.federation)
 
-    return upstream
+    return upstream if found else None
+
+
+def _known(
+    homes: Sequence[str], identity: Path | None, number: int | None
+) -> tuple[Who, tuple[HomeAddress, ...]]:
+    who = who_is(Tier.DEVICE, identity, insecure=identity is None, number=number)
+    said = [parse_home(home) for home in homes] or who.homes
+    return who, merge_homes(said) if said else ()
+
+
+def _way_of(
+    homes: Sequence[str],
+    identity: Path | None,
+    number: int | None,
+    transport: Transport,
+    broker_authority: Path | None,
+) -> tuple[Callable[[Above], Upstream | EnvelopedUpstream] | None, int]:
+    """The same over gRPC or MQTT, with the largest boundary that goes over it, in bytes."""
+    upstream = None if transport == "mqtt" else upstream_of(homes, identity, number)
+    who, known = _known(homes, identity, number)
+    spoken = [home for home in known if home.mqtt and transport != "grpc"][:1]
+    if upstream is not None or not spoken:
+        return upstream, MESSAGE_BYTES_MAX
+
+    def over_mqtt(owner: Above) -> EnvelopedUpstream:
+        switch = Switch()
+        switch.attach(who.node, _nothing, MemoryBlobs())
+        uplinks = Uplinks(switch, who, spoken, "mqtt", broker_authority)
+        switch.add_link(uplinks)
+        uplinks.start(add=False)
+        return EnvelopedUpstream(switch, who.node, spoken[0].node, owner, uplinks)
+
+    return over_mqtt, BOUNDARY_BYTES_MAX
+
+
+def _nothing(event: Event, traceparent: str = "", size: int = 0) -> None:
+    """No machine of the protocol is here: what is said to one is dropped."""

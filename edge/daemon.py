@@ -223,7 +223,7 @@ class EdgeDaemon:
             from ..core.subgraphs.hosting import host_below
 
             self.parts = await host_below(settings.serve, self.who, self.trust, self.cloud.grpc)
-            self.parts.attach(servicers, self.tasks, self.sources)
+            self.parts.attach(servicers, self.tasks, self.sources, self.switch)
         self.switch.attach(node, self._inbox, self.blobs, self._limit, self._offer)
         self.uplinks = Uplinks(
             self.switch,
@@ -370,7 +370,7 @@ class EdgeDaemon:
             self.driver.post(Ordered(Forget(device=node.number)))
         self.hubs.forget(node)
         if self.parts is not None:
-            self.parts.service.review()
+            self.parts.forget(node)
 
     # ------------------------------------------------ what it says of itself
 

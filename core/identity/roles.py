@@ -162,7 +162,8 @@ def _covers(allowed: str, asked: str) -> bool:
 
 # ---------------------------------------------------------------- messages
 
-_TRANSPORT = frozenset({"offer", "want", "goodbye"})
+#: What transports say to one another, and parts of programs where they travel in envelopes.
+_TRANSPORT = frozenset({"offer", "want", "goodbye", "subgraph"})
 #: Of secure aggregation: from devices through edges to the cloud, and back.
 _SESSION_UP = frozenset({"key_bundle", "sealed_shares", "consent", "unmask_shares"})
 _SESSION_DOWN = frozenset({"cohort", "delivery", "survivors", "unmask_request"})

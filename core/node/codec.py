@@ -43,6 +43,7 @@ from ..wire import (
     operator_pb2,
     round_pb2,
     secure_pb2,
+    subgraph_pb2,
 )
 from ..wire.journal_pb2 import Entry
 from ..wire.link_pb2 import Address, Envelope
@@ -84,6 +85,7 @@ ERRAND_FIELDS: Mapping[type[Message], str] = {
     link_pb2.RenewalAnswer: "renewal_answer",
     link_pb2.DeniedAsk: "denied_ask",
     link_pb2.DeniedPage: "denied_page",
+    subgraph_pb2.SubgraphFrame: "subgraph",
 }
 
 #: What no state machine sees: what transports say to one another, and errands.

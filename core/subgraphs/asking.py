@@ -18,6 +18,7 @@ from ..placement.wires import WireError
 from ..ports import Record
 from .above import Above
 from .client import Upstream
+from .enveloped import EnvelopedUpstream
 from .ports import (
     Answer,
     CancelRequest,
@@ -80,7 +81,7 @@ class AskingDriver:
         cuts: Mapping[bytes, Prepared],
         machine: Machine,
         programs: Programs,
-        upstream: Callable[[Above], Upstream] | None,
+        upstream: Callable[[Above], Upstream | EnvelopedUpstream] | None,
         *,
         threads: int = 1,
         smaller: Callable[..., tuple[Array, ...]] | None = None,

@@ -2,13 +2,14 @@
 service on its gRPC port, and where there is a tier above, the way there.
 
     parts = await host_below(files, who, guard, "cloud:7443")
-    parts.attach(servicers, tasks, sources)
+    parts.attach(servicers, tasks, sources, switch)
     hub = GrpcHub(..., servicers=servicers)
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 from ..backends import Backend
 from ..identity.certificates import channel_credentials
 from ..net.grpc_guard import Policy, Servicer
+from ..net.switch import Switch
 from ..node.hosting import Tasks, Who
-from ..ports import CLOUD, Node
+from ..ports import CLOUD, Node, Tier
 from .above import Above
 from .client import Upstream
+from .enveloped import EnvelopedService
 from .ports import Link
 from .programs import Model, Programs, load_models
 from .server import Server, ServerSettings
@@ -81,7 +84,11 @@ class PartsHost:
             None if above is None else upstream,
             threads=THREADS,
         )
-        self.service = SubgraphService(self.driver, policy, None if secure else federation)
+        self._numbers = itertools.count(1)
+        shown = None if secure else federation
+        self.service = SubgraphService(self.driver, policy, shown, self._numbers)
+        self.enveloped: EnvelopedService | None = None
+        self._node = node
 
     @classmethod
     async def load(cls, files: Sequence[Path], *args: Any, **more: Any) -> PartsHost:
@@ -96,6 +103,12 @@ class PartsHost:
         self.driver.start()
         await self.service.keep_reviewing()
 
+    def forget(self, node: Node) -> None:
+        """A node is not trusted any more."""
+        self.service.review()
+        if self.enveloped is not None:
+            self.enveloped.forget(node)
+
     def redial(self) -> None:
         """The certificate was renewed."""
         if self.driver.upstream is not None:
@@ -104,6 +117,8 @@ class PartsHost:
     async def close(self) -> None:
         """Ends. May be called twice."""
         self.service.close()
+        if self.enveloped is not None:
+            self.enveloped.close()
         await self.driver.close()
 
     def attach(
@@ -111,11 +126,18 @@ class PartsHost:
         servicers: list[Servicer],
         tasks: Tasks,
         sources: Sources,
+        switch: Switch,
         closers: AsyncExitStack | None = None,
     ) -> None:
-        """Becomes a part of a daemon: one of the servicers of its hub, a task, and counts. closers:
-        where it is closed; None: by `close`.
+        """Becomes a part of a daemon: one of the servicers of its hub, tasks, counts, and who takes
+        frames that come in envelopes. closers: where it is closed; None: by `close`.
         """
+        # To devices the coordinator is its own gathering edge.
+        node = Node(Tier.EDGE, 0) if self._node == CLOUD else self._node
+        self.enveloped = EnvelopedService(self.driver, switch, node, self._numbers)
+        tasks.start("parts in envelopes", self.enveloped.run())
+        enveloped = self.enveloped.faults
+        sources.refusals["parts in envelopes"] = lambda: enveloped.counts
         if closers is not None:
             closers.push_async_callback(self.close)
         servicers.append(self.service.add)

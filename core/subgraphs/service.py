@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any, Protocol
 
@@ -34,14 +35,18 @@ REVIEW_S = 30.0
 
 
 class Line:
-    """A lower node that is there. number: of this visit; no other has the same."""
+    """A lower node that is there. number: of this visit; no other has the same. ended: called once,
+    when the visit is to end.
+    """
 
-    def __init__(self, number: int, name: str, peer: PeerIdentity, task: asyncio.Task[Any]) -> None:
+    def __init__(
+        self, number: int, name: str, peer: PeerIdentity | None, ended: Callable[[], object]
+    ) -> None:
         self.number, self.name, self.peer = number, name, peer
         self.violations = 0
         self.why: str | None = None
         self.stream: FrameStream
-        self._task = task
+        self._ended = ended
 
     def say(self, frame: SubgraphFrame) -> None:
         """Sends a frame of control; a peer that takes none is sent away."""
@@ -61,7 +66,7 @@ class Line:
         """Ends the stream, from anywhere."""
         if self.why is None:
             self.why = reason
-            self._task.cancel()
+            self._ended()
 
 
 class Owner(Protocol):
@@ -87,18 +92,25 @@ class SubgraphService:
     """Serves lower nodes.
 
     policy: who may call (`identity.roles.Guard`). federation: of callers without certificates;
-    None: they have them. Give it to a GrpcHub as a servicer:
+    None: they have them. numbers: of the lines; another service of the same owner has the same
+    counter. Give it to a GrpcHub as a servicer:
 
         service = SubgraphService(owner, guard, None)
         hub = GrpcHub(switch, address, credentials, guard, servicers=(service.add,))
     """
 
-    def __init__(self, owner: Owner, policy: Policy, federation: str | None = INSECURE) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        policy: Policy,
+        federation: str | None = INSECURE,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
         self.faults = Faults("subgraphs")
         self.lines: dict[int, Line] = {}
         self._owner = owner
         self._door = Door(policy, self.faults, federation)
-        self._numbers = itertools.count(1)
+        self._numbers = numbers or itertools.count(1)
         self._rate = Buckets(FRAMES_BURST, FRAMES_PER_S, STREAMS_MAX)
 
     def add(self, server: Any) -> None:
@@ -165,7 +177,7 @@ class SubgraphService:
         if len(self.lines) >= STREAMS_MAX:
             self.faults.count("too many streams", name_of(peer))
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
-        line = Line(next(self._numbers), name_of(peer), peer, task)
+        line = Line(next(self._numbers), name_of(peer), peer, task.cancel)
         line.stream = FrameStream(context.write, lambda key, size: self._admit(line, key, size))
         await context.send_initial_metadata(())
         return line

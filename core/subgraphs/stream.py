@@ -108,7 +108,8 @@ class FrameStream:
     of each message that begins to come, with its size; it raises StreamError for one that must not,
     and says False for one that is of no use any more. on_taken: told the bytes that the other end
     has taken, those that wait here or are on their way, and the microseconds of its clock.
-    on_arriving: told of each message how many of its bytes have come, and of how many.
+    on_arriving: told of each message how many of its bytes have come, and of how many. chunk_max,
+    window_max: bytes of a chunk, and of what is on its way.
 
         stream = FrameStream(write, admit)
         task = create_task(stream.run())         # writes
@@ -122,10 +123,13 @@ class FrameStream:
         *,
         on_taken: Callable[[int, int, int], None] | None = None,
         on_arriving: Callable[[Key, int, int], None] | None = None,
+        chunk_max: int = CHUNK_BYTES_MAX,
+        window_max: int = WINDOW_BYTES_MAX,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._write, self._admit, self._clock = write, admit, clock
         self._on_taken, self._on_arriving = on_taken, on_arriving
+        self._chunk_max, self._window_max = chunk_max, window_max
         self._began = clock()
         self._control: deque[bytes] = deque()
         self._waiting: deque[_Outgoing | _Padding] = deque()
@@ -177,7 +181,8 @@ class FrameStream:
         """
         if len(self._probes) >= PROBES_MAX:
             raise StreamError("slow reader", "it answers no probes")
-        sizes, answers = _pieces(padding), _pieces(answer)
+        sizes = _pieces(padding, self._chunk_max)
+        answers = _pieces(answer, self._chunk_max)
         future: asyncio.Future[SubgraphProbed] = asyncio.get_running_loop().create_future()
         for n in range(max(len(sizes), len(answers))):
             size = sizes[n] if n < len(sizes) else 0
@@ -238,12 +243,12 @@ class FrameStream:
         if self.rate is None or not self._rtts:
             return WINDOW_BYTES_FIRST
         wanted = 2 * self.rate * self._rtts[0][1] + 2 * self._chunk()
-        return min(wanted, WINDOW_BYTES_MAX)
+        return min(wanted, self._window_max)
 
     def _chunk(self) -> int:
         if self.rate is None:
             return 4 * CHUNK_BYTES_MIN
-        return int(min(max(self.rate * CHUNK_S, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX))
+        return int(min(max(self.rate * CHUNK_S, CHUNK_BYTES_MIN), self._chunk_max))
 
     # ------------------------------------------------ inwards
 
@@ -378,8 +383,8 @@ class FrameStream:
             future.set_result(probed)
 
 
-def _pieces(size: int) -> list[int]:
+def _pieces(size: int, most: int) -> list[int]:
     """How padding is cut: as a message is, a small piece first."""
     first = FIRST_BYTES if size >= PAIR_BYTES else 0
-    full, rest = divmod(size - first, CHUNK_BYTES_MAX)
-    return [n for n in (first, *(CHUNK_BYTES_MAX for _ in range(full)), rest) if n] or [0]
+    full, rest = divmod(size - first, most)
+    return [n for n in (first, *(most for _ in range(full)), rest) if n] or [0]

@@ -24,15 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64\x65lian/core/wire/subgraph.proto\x12\x0b\x64\x65lian.wire\"q\n\x0e\x42oundaryTensor\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\x12\x0f\n\x07\x63ontent\x18\x04 \x01(\x0c\x12\r\n\x05scale\x18\x05 \x01(\x02\x12\x12\n\nzero_point\x18\x06 \x01(\x05\"\xa2\x01\n\x0fSubgraphRequest\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0e\n\x06\x62undle\x18\x03 \x01(\x0c\x12\x0f\n\x07program\x18\x04 \x01(\t\x12+\n\x06inputs\x18\x05 \x03(\x0b\x32\x1b.delian.wire.BoundaryTensor\x12\x0f\n\x07time_ms\x18\x06 \x01(\r\x12\r\n\x05phase\x18\x07 \x01(\r\"\xca\x01\n\rSubgraphReply\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12-\n\x07\x66\x61ilure\x18\x03 \x01(\x0e\x32\x1c.delian.wire.SubgraphFailure\x12,\n\x07outputs\x18\x04 \x03(\x0b\x32\x1b.delian.wire.BoundaryTensor\x12\x0f\n\x07held_us\x18\x05 \x01(\x04\x12(\n\x05\x61\x62ove\x18\x06 \x01(\x0b\x32\x19.delian.wire.SubgraphLink\";\n\x0cSubgraphLink\x12\n\n\x02up\x18\x01 \x01(\x01\x12\x0c\n\x04\x64own\x18\x02 \x01(\x01\x12\x11\n\tlatency_s\x18\x03 \x01(\x01\"l\n\x0cSubgraphOpen\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0e\n\x06\x62undle\x18\x02 \x01(\x0c\x12\x0f\n\x07weights\x18\x03 \x01(\x0c\x12\x0f\n\x07program\x18\x04 \x01(\t\x12\x0b\n\x03\x63ut\x18\x05 \x01(\x0c\x12\x0c\n\x04tier\x18\x06 \x01(\r\"`\n\x0eSubgraphOpened\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12-\n\x07\x66\x61ilure\x18\x02 \x01(\x0e\x32\x1c.delian.wire.SubgraphFailure\x12\x0e\n\x06reason\x18\x03 \x01(\t\" \n\rSubgraphClose\x12\x0f\n\x07session\x18\x01 \x01(\x04\"3\n\x0eSubgraphCancel\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"a\n\rSubgraphChunk\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"-\n\rSubgraphTaken\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\r\n\x05\x61t_us\x18\x02 \x01(\x04\"F\n\rSubgraphProbe\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07padding\x18\x02 \x01(\x0c\x12\x14\n\x0c\x61nswer_bytes\x18\x03 \x01(\r\"j\n\x0eSubgraphProbed\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05\x61t_us\x18\x02 \x01(\x04\x12\x0f\n\x07padding\x18\x03 \x01(\x0c\x12(\n\x05\x61\x62ove\x18\x04 \x01(\x0b\x32\x19.delian.wire.SubgraphLink\"\x84\x03\n\rSubgraphFrame\x12)\n\x04open\x18\x01 \x01(\x0b\x32\x19.delian.wire.SubgraphOpenH\x00\x12-\n\x06opened\x18\x02 \x01(\x0b\x32\x1b.delian.wire.SubgraphOpenedH\x00\x12+\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x1a.delian.wire.SubgraphCloseH\x00\x12+\n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x1a.delian.wire.SubgraphChunkH\x00\x12-\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x1b.delian.wire.SubgraphCancelH\x00\x12+\n\x05taken\x18\x06 \x01(\x0b\x32\x1a.delian.wire.SubgraphTakenH\x00\x12+\n\x05probe\x18\x07 \x01(\x0b\x32\x1a.delian.wire.SubgraphProbeH\x00\x12-\n\x06probed\x18\x08 \x01(\x0b\x32\x1b.delian.wire.SubgraphProbedH\x00\x42\x07\n\x05\x66rame*\x9d\x01\n\x0fSubgraphFailure\x12\x11\n\rSUBGRAPH_DONE\x10\x00\x12\x14\n\x10SUBGRAPH_UNKNOWN\x10\x01\x12\x13\n\x0fSUBGRAPH_MISFIT\x10\x02\x12\x11\n\rSUBGRAPH_BUSY\x10\x03\x12\x11\n\rSUBGRAPH_LATE\x10\x04\x12\x11\n\rSUBGRAPH_LOST\x10\x05\x12\x13\n\x0fSUBGRAPH_FAILED\x10\x06\x32N\n\tSubgraphs\x12\x41\n\x03Run\x12\x1a.delian.wire.SubgraphFrame\x1a\x1a.delian.wire.SubgraphFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64\x65lian/core/wire/subgraph.proto\x12\x0b\x64\x65lian.wire\"q\n\x0e\x42oundaryTensor\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\x12\x0f\n\x07\x63ontent\x18\x04 \x01(\x0c\x12\r\n\x05scale\x18\x05 \x01(\x02\x12\x12\n\nzero_point\x18\x06 \x01(\x05\"\xa2\x01\n\x0fSubgraphRequest\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0e\n\x06\x62undle\x18\x03 \x01(\x0c\x12\x0f\n\x07program\x18\x04 \x01(\t\x12+\n\x06inputs\x18\x05 \x03(\x0b\x32\x1b.delian.wire.BoundaryTensor\x12\x0f\n\x07time_ms\x18\x06 \x01(\r\x12\r\n\x05phase\x18\x07 \x01(\r\"\xca\x01\n\rSubgraphReply\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12-\n\x07\x66\x61ilure\x18\x03 \x01(\x0e\x32\x1c.delian.wire.SubgraphFailure\x12,\n\x07outputs\x18\x04 \x03(\x0b\x32\x1b.delian.wire.BoundaryTensor\x12\x0f\n\x07held_us\x18\x05 \x01(\x04\x12(\n\x05\x61\x62ove\x18\x06 \x01(\x0b\x32\x19.delian.wire.SubgraphLink\";\n\x0cSubgraphLink\x12\n\n\x02up\x18\x01 \x01(\x01\x12\x0c\n\x04\x64own\x18\x02 \x01(\x01\x12\x11\n\tlatency_s\x18\x03 \x01(\x01\"\x9d\x01\n\x0cSubgraphOpen\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0e\n\x06\x62undle\x18\x02 \x01(\x0c\x12\x0f\n\x07weights\x18\x03 \x01(\x0c\x12\x0f\n\x07program\x18\x04 \x01(\t\x12\x0b\n\x03\x63ut\x18\x05 \x01(\x0c\x12\x0c\n\x04tier\x18\x06 \x01(\r\x12/\n\x08training\x18\x07 \x01(\x0b\x32\x1d.delian.wire.SubgraphTraining\"~\n\x10SubgraphTraining\x12\x0b\n\x03run\x18\x01 \x01(\x0c\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\x12\r\n\x05steps\x18\x03 \x01(\r\x12\x10\n\x08\x65xamples\x18\x04 \x01(\r\x12-\n\x07sharing\x18\x05 \x01(\x0e\x32\x1c.delian.wire.SubgraphSharing\"`\n\x0eSubgraphOpened\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12-\n\x07\x66\x61ilure\x18\x02 \x01(\x0e\x32\x1c.delian.wire.SubgraphFailure\x12\x0e\n\x06reason\x18\x03 \x01(\t\" \n\rSubgraphClose\x12\x0f\n\x07session\x18\x01 \x01(\x04\"3\n\x0eSubgraphCancel\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"a\n\rSubgraphChunk\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"-\n\rSubgraphTaken\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\r\n\x05\x61t_us\x18\x02 \x01(\x04\"F\n\rSubgraphProbe\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07padding\x18\x02 \x01(\x0c\x12\x14\n\x0c\x61nswer_bytes\x18\x03 \x01(\r\"j\n\x0eSubgraphProbed\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05\x61t_us\x18\x02 \x01(\x04\x12\x0f\n\x07padding\x18\x03 \x01(\x0c\x12(\n\x05\x61\x62ove\x18\x04 \x01(\x0b\x32\x19.delian.wire.SubgraphLink\"\xa2\x03\n\rSubgraphFrame\x12)\n\x04open\x18\x01 \x01(\x0b\x32\x19.delian.wire.SubgraphOpenH\x00\x12-\n\x06opened\x18\x02 \x01(\x0b\x32\x1b.delian.wire.SubgraphOpenedH\x00\x12+\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x1a.delian.wire.SubgraphCloseH\x00\x12+\n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x1a.delian.wire.SubgraphChunkH\x00\x12-\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x1b.delian.wire.SubgraphCancelH\x00\x12+\n\x05taken\x18\x06 \x01(\x0b\x32\x1a.delian.wire.SubgraphTakenH\x00\x12+\n\x05probe\x18\x07 \x01(\x0b\x32\x1a.delian.wire.SubgraphProbeH\x00\x12-\n\x06probed\x18\x08 \x01(\x0b\x32\x1b.delian.wire.SubgraphProbedH\x00\x12\r\n\x05visit\x18\t \x01(\x06\x12\r\n\x05\x63ount\x18\n \x01(\x04\x42\x07\n\x05\x66rame*\x9d\x01\n\x0fSubgraphFailure\x12\x11\n\rSUBGRAPH_DONE\x10\x00\x12\x14\n\x10SUBGRAPH_UNKNOWN\x10\x01\x12\x13\n\x0fSUBGRAPH_MISFIT\x10\x02\x12\x11\n\rSUBGRAPH_BUSY\x10\x03\x12\x11\n\rSUBGRAPH_LATE\x10\x04\x12\x11\n\rSUBGRAPH_LOST\x10\x05\x12\x13\n\x0fSUBGRAPH_FAILED\x10\x06*a\n\x0fSubgraphSharing\x12 \n\x1cSUBGRAPH_SHARING_UNSPECIFIED\x10\x00\x12\x13\n\x0fSUBGRAPH_COPIES\x10\x01\x12\x17\n\x13SUBGRAPH_SEQUENTIAL\x10\x02\x32N\n\tSubgraphs\x12\x41\n\x03Run\x12\x1a.delian.wire.SubgraphFrame\x1a\x1a.delian.wire.SubgraphFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'delian.core.wire.subgraph_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUBGRAPHFAILURE']._serialized_start=1607
-  _globals['_SUBGRAPHFAILURE']._serialized_end=1764
+  _globals['_SUBGRAPHFAILURE']._serialized_start=1815
+  _globals['_SUBGRAPHFAILURE']._serialized_end=1972
+  _globals['_SUBGRAPHSHARING']._serialized_start=1974
+  _globals['_SUBGRAPHSHARING']._serialized_end=2071
   _globals['_BOUNDARYTENSOR']._serialized_start=48
   _globals['_BOUNDARYTENSOR']._serialized_end=161
   _globals['_SUBGRAPHREQUEST']._serialized_start=164
@@ -41,24 +43,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBGRAPHREPLY']._serialized_end=531
   _globals['_SUBGRAPHLINK']._serialized_start=533
   _globals['_SUBGRAPHLINK']._serialized_end=592
-  _globals['_SUBGRAPHOPEN']._serialized_start=594
-  _globals['_SUBGRAPHOPEN']._serialized_end=702
-  _globals['_SUBGRAPHOPENED']._serialized_start=704
-  _globals['_SUBGRAPHOPENED']._serialized_end=800
-  _globals['_SUBGRAPHCLOSE']._serialized_start=802
-  _globals['_SUBGRAPHCLOSE']._serialized_end=834
-  _globals['_SUBGRAPHCANCEL']._serialized_start=836
-  _globals['_SUBGRAPHCANCEL']._serialized_end=887
-  _globals['_SUBGRAPHCHUNK']._serialized_start=889
-  _globals['_SUBGRAPHCHUNK']._serialized_end=986
-  _globals['_SUBGRAPHTAKEN']._serialized_start=988
-  _globals['_SUBGRAPHTAKEN']._serialized_end=1033
-  _globals['_SUBGRAPHPROBE']._serialized_start=1035
-  _globals['_SUBGRAPHPROBE']._serialized_end=1105
-  _globals['_SUBGRAPHPROBED']._serialized_start=1107
-  _globals['_SUBGRAPHPROBED']._serialized_end=1213
-  _globals['_SUBGRAPHFRAME']._serialized_start=1216
-  _globals['_SUBGRAPHFRAME']._serialized_end=1604
-  _globals['_SUBGRAPHS']._serialized_start=1766
-  _globals['_SUBGRAPHS']._serialized_end=1844
+  _globals['_SUBGRAPHOPEN']._serialized_start=595
+  _globals['_SUBGRAPHOPEN']._serialized_end=752
+  _globals['_SUBGRAPHTRAINING']._serialized_start=754
+  _globals['_SUBGRAPHTRAINING']._serialized_end=880
+  _globals['_SUBGRAPHOPENED']._serialized_start=882
+  _globals['_SUBGRAPHOPENED']._serialized_end=978
+  _globals['_SUBGRAPHCLOSE']._serialized_start=980
+  _globals['_SUBGRAPHCLOSE']._serialized_end=1012
+  _globals['_SUBGRAPHCANCEL']._serialized_start=1014
+  _globals['_SUBGRAPHCANCEL']._serialized_end=1065
+  _globals['_SUBGRAPHCHUNK']._serialized_start=1067
+  _globals['_SUBGRAPHCHUNK']._serialized_end=1164
+  _globals['_SUBGRAPHTAKEN']._serialized_start=1166
+  _globals['_SUBGRAPHTAKEN']._serialized_end=1211
+  _globals['_SUBGRAPHPROBE']._serialized_start=1213
+  _globals['_SUBGRAPHPROBE']._serialized_end=1283
+  _globals['_SUBGRAPHPROBED']._serialized_start=1285
+  _globals['_SUBGRAPHPROBED']._serialized_end=1391
+  _globals['_SUBGRAPHFRAME']._serialized_start=1394
+  _globals['_SUBGRAPHFRAME']._serialized_end=1812
+  _globals['_SUBGRAPHS']._serialized_start=2073
+  _globals['_SUBGRAPHS']._serialized_end=2151
 # @@protoc_insertion_point(module_scope)

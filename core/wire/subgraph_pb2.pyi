@@ -16,6 +16,12 @@ class SubgraphFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SUBGRAPH_LATE: _ClassVar[SubgraphFailure]
     SUBGRAPH_LOST: _ClassVar[SubgraphFailure]
     SUBGRAPH_FAILED: _ClassVar[SubgraphFailure]
+
+class SubgraphSharing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SUBGRAPH_SHARING_UNSPECIFIED: _ClassVar[SubgraphSharing]
+    SUBGRAPH_COPIES: _ClassVar[SubgraphSharing]
+    SUBGRAPH_SEQUENTIAL: _ClassVar[SubgraphSharing]
 SUBGRAPH_DONE: SubgraphFailure
 SUBGRAPH_UNKNOWN: SubgraphFailure
 SUBGRAPH_MISFIT: SubgraphFailure
@@ -23,6 +29,9 @@ SUBGRAPH_BUSY: SubgraphFailure
 SUBGRAPH_LATE: SubgraphFailure
 SUBGRAPH_LOST: SubgraphFailure
 SUBGRAPH_FAILED: SubgraphFailure
+SUBGRAPH_SHARING_UNSPECIFIED: SubgraphSharing
+SUBGRAPH_COPIES: SubgraphSharing
+SUBGRAPH_SEQUENTIAL: SubgraphSharing
 
 class BoundaryTensor(_message.Message):
     __slots__ = ("index", "dtype", "shape", "content", "scale", "zero_point")
@@ -85,20 +94,36 @@ class SubgraphLink(_message.Message):
     def __init__(self, up: _Optional[float] = ..., down: _Optional[float] = ..., latency_s: _Optional[float] = ...) -> None: ...
 
 class SubgraphOpen(_message.Message):
-    __slots__ = ("session", "bundle", "weights", "program", "cut", "tier")
+    __slots__ = ("session", "bundle", "weights", "program", "cut", "tier", "training")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
     session: int
     bundle: bytes
     weights: bytes
     program: str
     cut: bytes
     tier: int
-    def __init__(self, session: _Optional[int] = ..., bundle: _Optional[bytes] = ..., weights: _Optional[bytes] = ..., program: _Optional[str] = ..., cut: _Optional[bytes] = ..., tier: _Optional[int] = ...) -> None: ...
+    training: SubgraphTraining
+    def __init__(self, session: _Optional[int] = ..., bundle: _Optional[bytes] = ..., weights: _Optional[bytes] = ..., program: _Optional[str] = ..., cut: _Optional[bytes] = ..., tier: _Optional[int] = ..., training: _Optional[_Union[SubgraphTraining, _Mapping]] = ...) -> None: ...
+
+class SubgraphTraining(_message.Message):
+    __slots__ = ("run", "again", "steps", "examples", "sharing")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SHARING_FIELD_NUMBER: _ClassVar[int]
+    run: bytes
+    again: bool
+    steps: int
+    examples: int
+    sharing: SubgraphSharing
+    def __init__(self, run: _Optional[bytes] = ..., again: _Optional[bool] = ..., steps: _Optional[int] = ..., examples: _Optional[int] = ..., sharing: _Optional[_Union[SubgraphSharing, str]] = ...) -> None: ...
 
 class SubgraphOpened(_message.Message):
     __slots__ = ("session", "failure", "reason")
@@ -169,7 +194,7 @@ class SubgraphProbed(_message.Message):
     def __init__(self, number: _Optional[int] = ..., at_us: _Optional[int] = ..., padding: _Optional[bytes] = ..., above: _Optional[_Union[SubgraphLink, _Mapping]] = ...) -> None: ...
 
 class SubgraphFrame(_message.Message):
-    __slots__ = ("open", "opened", "close", "chunk", "cancel", "taken", "probe", "probed")
+    __slots__ = ("open", "opened", "close", "chunk", "cancel", "taken", "probe", "probed", "visit", "count")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +203,8 @@ class SubgraphFrame(_message.Message):
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     PROBED_FIELD_NUMBER: _ClassVar[int]
+    VISIT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
     open: SubgraphOpen
     opened: SubgraphOpened
     close: SubgraphClose
@@ -186,4 +213,6 @@ class SubgraphFrame(_message.Message):
     taken: SubgraphTaken
     probe: SubgraphProbe
     probed: SubgraphProbed
-    def __init__(self, open: _Optional[_Union[SubgraphOpen, _Mapping]] = ..., opened: _Optional[_Union[SubgraphOpened, _Mapping]] = ..., close: _Optional[_Union[SubgraphClose, _Mapping]] = ..., chunk: _Optional[_Union[SubgraphChunk, _Mapping]] = ..., cancel: _Optional[_Union[SubgraphCancel, _Mapping]] = ..., taken: _Optional[_Union[SubgraphTaken, _Mapping]] = ..., probe: _Optional[_Union[SubgraphProbe, _Mapping]] = ..., probed: _Optional[_Union[SubgraphProbed, _Mapping]] = ...) -> None: ...
+    visit: int
+    count: int
+    def __init__(self, open: _Optional[_Union[SubgraphOpen, _Mapping]] = ..., opened: _Optional[_Union[SubgraphOpened, _Mapping]] = ..., close: _Optional[_Union[SubgraphClose, _Mapping]] = ..., chunk: _Optional[_Union[SubgraphChunk, _Mapping]] = ..., cancel: _Optional[_Union[SubgraphCancel, _Mapping]] = ..., taken: _Optional[_Union[SubgraphTaken, _Mapping]] = ..., probe: _Optional[_Union[SubgraphProbe, _Mapping]] = ..., probed: _Optional[_Union[SubgraphProbed, _Mapping]] = ..., visit: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...

@@ -102,7 +102,9 @@ async def both(model):
 
 
 @contextlib.asynccontextmanager
-async def device(model, cuts, home, *, local_s=1e6, node=DEVICE, settings=None, link=LINK):
+async def device(
+    model, cuts, home, *, local_s=1e6, node=DEVICE, settings=None, upstream=None, link=LINK
+):
     """A device that prefers to ask, for alone it would take `local_s`."""
     programs = Programs("reference")
     prepared = {bytes.fromhex(c.digest()): programs.prepare(model, c, 0) for c in cuts}
@@ -118,7 +120,7 @@ async def device(model, cuts, home, *, local_s=1e6, node=DEVICE, settings=None, 
         prepared,
         asker,
         programs,
-        home and (lambda owner: Upstream(node, [(EDGE, home)], owner, None)),
+        upstream or (home and (lambda owner: Upstream(node, [(EDGE, home)], owner, None))),
         on_record=records.append,
     )
     driver.start()
@@ -164,4 +166,5 @@ def tiers():
         EDGE=EDGE,
         DEVICE=DEVICE,
         OTHER=OTHER,
+        guard=Guard("insecure", Tier.EDGE),
     )
