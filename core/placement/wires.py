@@ -83,11 +83,11 @@ def encode(array: Array, wire: str) -> Encoded:
     return (_encode_i8 if wire == "i8" else _encode_f16)(array.reshape(-1))
 
 
-def decode(encoded: Encoded, type: TensorType) -> Array:
-    """The tensor again, of its own dtype and a memory of its own.
+def check(encoded: Encoded, type: TensorType) -> None:
+    """Whether `decode` will make a tensor of it, at hardly any cost.
 
     Raises WireError when it was written in a way that this type has not, when the content is not as
-    long as the type says, or when the scale is not finite.
+    long as the type says, or when the scale or the zero point cannot be.
     """
     if encoded.dtype not in wires_of(type):
         raise WireError(f"a tensor {type} came as {encoded.dtype[:8]}")
@@ -97,11 +97,21 @@ def decode(encoded: Encoded, type: TensorType) -> Array:
             f"a tensor {type} came as {len(encoded.content)} bytes of {encoded.dtype},"
             f" and has {wanted}"
         )
+    if encoded.dtype == "i8" and type.dtype is DType.F32:
+        if not 0 < encoded.scale <= _F32_MAX:
+            raise WireError(f"an i8 tensor with the scale {encoded.scale}")
+        if not _LOW <= encoded.zero_point <= _HIGH:
+            raise WireError(f"an i8 tensor with the zero point {encoded.zero_point}")
+    if type.dtype is DType.BOOL and (np.frombuffer(encoded.content, np.uint8) > 1).any():
+        raise WireError("a bool that is neither 0 nor 1")
+
+
+def decode(encoded: Encoded, type: TensorType) -> Array:
+    """The tensor again, of its own dtype and a memory of its own. Raises WireError (`check`)."""
+    check(encoded, type)
     if encoded.dtype == type.dtype.value:
         own = type.dtype.numpy
         flat: Array = np.frombuffer(encoded.content, own.newbyteorder("<")).astype(own)
-        if type.dtype is DType.BOOL and (flat.view(np.uint8) > 1).any():
-            raise WireError("a bool that is neither 0 nor 1")
     elif encoded.dtype == "f16":
         flat = np.frombuffer(encoded.content, "<f2").astype(np.float32)
     else:
@@ -146,10 +156,6 @@ def _encode_i8(array: Array) -> Encoded:
 
 def _decode_i8(encoded: Encoded) -> Array:
     scale, zero_point = encoded.scale, encoded.zero_point
-    if not 0 < scale <= _F32_MAX:
-        raise WireError(f"an i8 tensor with the scale {scale}")
-    if not _LOW <= zero_point <= _HIGH:
-        raise WireError(f"an i8 tensor with the zero point {zero_point}")
     steps = np.frombuffer(encoded.content, np.int8).astype(np.float32)
     steps -= np.float32(zero_point)
     with np.errstate(over="ignore"):

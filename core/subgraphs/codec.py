@@ -7,14 +7,14 @@ as it came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from ..ir import Array
 from ..placement.split import Port
-from ..placement.wires import Encoded, WireError, decode, encode, wire_bytes, wires_of
+from ..placement.wires import Encoded, WireError, check, decode, encode
 from ..wire.subgraph_pb2 import (
     BoundaryTensor,
     SubgraphFailure,
@@ -22,9 +22,14 @@ from ..wire.subgraph_pb2 import (
     SubgraphReply,
     SubgraphRequest,
 )
-from .limits import MESSAGE_BYTES_FLAT, MESSAGE_BYTES_MAX, TENSOR_BYTES_FLAT
+from .limits import MESSAGE_BYTES_FLAT, MESSAGE_BYTES_MAX, TENSOR_BYTES_FLAT, TENSORS_MAX
 from .ports import Link
 from .stream import StreamError
+
+#: Numbers of fields (proto/subgraph.proto): a request's and a reply's tensors, a tensor's content.
+_INPUTS, _OUTPUTS, _CONTENT = 5, 4, 4
+#: Bytes of the wire's fixed kinds.
+_FIXED_BYTES = {1: 8, 5: 4}
 
 #: Values by their number in the cut's program: as programs have them, or as they came.
 Values = dict[int, Any]
@@ -65,18 +70,18 @@ def tensors_of(values: Mapping[int, Any], ports: Sequence[Port]) -> list[Boundar
 
 
 def values_of(tensors: Sequence[BoundaryTensor], ports: Sequence[Port]) -> Values:
-    """What came, checked against the ports but not decoded. Raises WireError."""
+    """What came, checked against the ports but not decoded: a run of several requests must not fail
+    for one of them, nor this node be blamed for what it passes on. Raises WireError.
+    """
     if len(tensors) != len(ports):
         raise WireError(f"{len(tensors)} tensors for a boundary of {len(ports)}")
     made: Values = {}
     for tensor, port in zip(tensors, ports, strict=True):
         if tensor.index != port.value or tuple(tensor.shape) != port.type.shape:
             raise WireError(f"value {tensor.index} does not fit value {port.value}: {port.type}")
-        if tensor.dtype not in wires_of(port.type):
-            raise WireError(f"a tensor {port.type} came as {tensor.dtype[:8]}")
-        if len(tensor.content) != wire_bytes(port.type, tensor.dtype):
-            raise WireError(f"a tensor {port.type} came as {len(tensor.content)} bytes")
-        made[port.value] = Encoded(tensor.dtype, tensor.content, tensor.scale, tensor.zero_point)
+        came = Encoded(tensor.dtype, tensor.content, tensor.scale, tensor.zero_point)
+        check(came, port.type)
+        made[port.value] = came
     return made
 
 
@@ -88,8 +93,68 @@ def request_bytes(
     return made.SerializeToString()
 
 
+def check_flat(content: bytes | bytearray, tensors: int) -> None:
+    """Whether a message is made of tensors' contents and little else, as `bytes_max` has it. An
+    empty tensor of two bytes would become a hundred when it is parsed, and a byte of a shape eight:
+    so what came is walked through before it is parsed. tensors: the number of their field. Raises
+    StreamError.
+    """
+    view, flat = memoryview(content), 0
+    for number, begin, start, end in _fields(view, TENSORS_MAX + MESSAGE_BYTES_FLAT):
+        if number != tensors:
+            flat += end - begin
+            continue
+        inner = _fields(view[start:end], TENSOR_BYTES_FLAT)
+        held = sum(e - s for n, _, s, e in inner if n == _CONTENT)
+        if end - begin - held > TENSOR_BYTES_FLAT:
+            raise StreamError("malformed", "tensors that are none")
+    if flat > MESSAGE_BYTES_FLAT:
+        raise StreamError("malformed", "a message of names and numbers")
+
+
+def _fields(content: memoryview, most: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of an encoded message: the number, where the field begins, where what it holds
+    does, and where both end. Raises StreamError for what is none, and after so many.
+    """
+    at, size, left = 0, len(content), most
+    while at < size:
+        left -= 1
+        if left < 0:
+            raise StreamError("malformed", "a message of too many fields")
+        begin = at
+        tag, start = _varint(content, at)
+        kind = tag & 7
+        if kind == 0:
+            _, at = _varint(content, start)
+        elif kind == 2:
+            length, start = _varint(content, start)
+            at = start + length
+        elif kind in _FIXED_BYTES:
+            at = start + _FIXED_BYTES[kind]
+        else:
+            raise StreamError("malformed", "a field of no kind that is used")
+        if at > size:
+            raise StreamError("malformed", "a message that ends in the middle")
+        yield tag >> 3, begin, start, at
+
+
+def _varint(content: memoryview, at: int) -> tuple[int, int]:
+    """A number, and where the next thing begins."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(content):
+            break
+        byte = content[at]
+        value |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return value, at
+    raise StreamError("malformed", "a number that does not end")
+
+
 def request_of(content: bytes | bytearray) -> SubgraphRequest:
     """Raises StreamError."""
+    check_flat(content, _INPUTS)
     try:
         return SubgraphRequest.FromString(bytes(content))
     except DecodeError:
@@ -118,6 +183,7 @@ def reply_bytes(
 
 def reply_of(content: bytes | bytearray) -> SubgraphReply:
     """Raises StreamError."""
+    check_flat(content, _OUTPUTS)
     try:
         return SubgraphReply.FromString(bytes(content))
     except DecodeError:

@@ -23,6 +23,8 @@ MESSAGE_BYTES_MAX = 64 * MIB
 #: What a message has beside its tensors' contents: per tensor, and in all.
 TENSOR_BYTES_FLAT = 256
 MESSAGE_BYTES_FLAT = 256
+#: Tensors of a message.
+TENSORS_MAX = 4096
 #: Unfinished and unanswered messages of one peer, and of all of them.
 HELD_BYTES_PER_PEER = 128 * MIB
 HELD_BYTES_MAX = 1024 * MIB

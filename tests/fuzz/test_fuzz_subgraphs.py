@@ -6,12 +6,18 @@ import asyncio
 import contextlib
 
 import numpy as np
+import pytest
 from delian.core.ir import DType, TensorType
 from delian.core.placement.split import Port
 from delian.core.placement.wires import WireError
 from delian.core.subgraphs import codec
 from delian.core.subgraphs.stream import FrameStream, StreamError
-from delian.core.wire.subgraph_pb2 import SubgraphChunk, SubgraphFrame, SubgraphProbe
+from delian.core.wire.subgraph_pb2 import (
+    SubgraphChunk,
+    SubgraphFrame,
+    SubgraphProbe,
+    SubgraphRequest,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +99,40 @@ def test_a_reply_of_a_home_is_read_or_refused(edits, end):
         codec.link_of(said)
     except (StreamError, WireError):
         pass
+
+
+def held(number: int, content: bytes) -> bytes:
+    """A field of an encoded message: 10,000 bytes or so, a length of two."""
+    assert 128 <= len(content) < 1 << 14
+    return bytes((number << 3 | 2, len(content) & 127 | 128, len(content) >> 7)) + content
+
+
+FLOODS = [
+    b"\x2a\x00" * 10_000,  # tensors with nothing in them
+    b"\x08\x01" * 10_000,  # sessions
+    held(5, b"\x22\x00" * 5_000),  # contents of one tensor
+    held(5, held(3, bytes(10_000))),  # sizes of one shape
+    held(4, b"p" * 10_000),  # a program's name
+]
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_message_that_would_grow_when_it_is_parsed_is_not_parsed(flood):
+    SubgraphRequest.FromString(HONEST + flood)  # which is a request by the format
+    with pytest.raises(StreamError):
+        codec.request_of(HONEST + flood)
+
+
+BROKEN = [("scale", float("nan")), ("scale", 0.0), ("scale", float("inf")), ("zero_point", 500)]
+
+
+@pytest.mark.parametrize(("name", "number"), BROKEN)
+def test_numbers_that_no_tensor_is_written_by_are_refused_when_they_come(name, number):
+    said = codec.request_of(HONEST)
+    assert said.inputs[0].dtype == "i8"
+    setattr(said.inputs[0], name, number)
+    with pytest.raises(WireError):
+        codec.values_of(said.inputs, PORTS)
 
 
 def test_a_message_is_no_longer_than_its_ports_allow():
