@@ -49,9 +49,11 @@ def cascade(
     ] = "5.85Mbit/s,20ms",
     wire: Annotated[Wire, typer.Option("--wire", help="How a row is written on it.")] = Wire.f32,
     slower: Annotated[
-        float, typer.Option("--slower", min=0.01, help="Than this machine, the device.")
+        float, typer.Option("--slower", min=0.01, max=1e6, help="Than this machine, the device.")
     ] = 1.0,
-    seed: Annotated[int, typer.Option("--seed", help="Which rows calibrate, which judge.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Which rows calibrate, which judge.")
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Also write the report as a page.")
     ] = None,

@@ -143,6 +143,10 @@ def plan(
     from ..core.placement.links import LinkProfile, parse_bandwidth
     from ..core.placement.planning import plan_of
 
+    least, most = parse_bandwidth(low), parse_bandwidth(high)
+    if least > most:
+        raise DelianError(f"--from {low} is more than --to {high}", "--from 50kbit/s --to 10Gbit/s")
+    LinkProfile(least, most, 0.0)  # each is a bandwidth that a link may have
     links = [LinkProfile.parse(link_device_edge), LinkProfile.parse(link_edge_cloud)]
     case = _case(
         bundle, [device, edge, cloud], links, objective, wire, pin or [], memory, program, measure
@@ -156,8 +160,8 @@ def plan(
         bundle=case.bundle.content_hash(),
         program=program,
         objective=objective,
-        low=parse_bandwidth(low),
-        high=parse_bandwidth(high),
+        low=least,
+        high=most,
         seconds=case.seconds,
     )
     try:
@@ -315,7 +319,7 @@ def parse_size(text: str, example: str) -> int:
         if found is None:
             raise ValueError
         return int(float(found[1]) * _UNITS[found[2]])
-    except ValueError:
+    except (ValueError, OverflowError):
         raise DelianError(f"not a size: {text!r}", example) from None
 
 

@@ -14,6 +14,7 @@ from ..core.errors import DelianError
 from .coordinator import AsJson, table, tell
 
 if TYPE_CHECKING:
+    from ..core.ir import Function
     from ..core.placement.links import LinkProfile
     from ..core.placement.profile import NodeProfile
 
@@ -28,6 +29,8 @@ _ARITHMETIC = (
     "tile",
 )
 _BYTES_IN_MB = 1e6
+#: Watts, and joules a megabyte; beyond it is a slip of the pen.
+_MOST = 1e6
 
 
 def profile(
@@ -47,11 +50,15 @@ def profile(
     ] = "",
     watts: Annotated[
         float | None,
-        typer.Option("--watts", min=0.0, help="What the processor draws at work; an estimate."),
+        typer.Option(
+            "--watts", min=0.0, max=_MOST, help="What the processor draws at work; an estimate."
+        ),
     ] = None,
     joules_per_mb: Annotated[
         float | None,
-        typer.Option("--joules-per-mb", min=0.0, help="What the radio takes for a megabyte."),
+        typer.Option(
+            "--joules-per-mb", min=0.0, max=_MOST, help="What the radio takes for a megabyte."
+        ),
     ] = None,
     link: Annotated[
         str | None,
@@ -80,10 +87,17 @@ def profile(
         tell({**found.body(), "text": found.text()}, as_json, lambda: [found.text()])
         return
     from ..core.files import write_whole
-    from ..core.placement.measure import measure_node
+    from ..core.placement.measure import measure_node, measured_seconds
+    from ..core.placement.profile import TEXT_MAX
+    from ..core.wire.ir_codec import content_hash
     from ..simulations.host import cpu_name
     from .partition import parse_size
 
+    if len(name) > TEXT_MAX:
+        raise DelianError(f"--name of {len(name)} characters", f"at most {TEXT_MAX}")
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise DelianError(f"{out}: cannot be written", "-o node.json, in a folder that is there")
+    programs = [_infer(file) for file in bundle or ()]
     say = _say(sys.stderr.isatty())
     made = measure_node(
         name=name or _host(),
@@ -94,8 +108,9 @@ def profile(
         say=say,
     )
     made = made.with_energy(watts, None if joules_per_mb is None else joules_per_mb / _BYTES_IN_MB)
-    for file in bundle or ():
-        made = _with_bundle(made, file, say)
+    for file, function in zip(bundle or (), programs, strict=True):
+        say(f"infer of {file}")
+        made = made.with_program(content_hash(function), measured_seconds(function))
     say("")
     if out is not None:
         try:
@@ -202,16 +217,13 @@ def facts_of(made: NodeProfile) -> dict[str, Any]:
     }
 
 
-def _with_bundle(made: NodeProfile, file: Path, say: Any) -> NodeProfile:
+def _infer(file: Path) -> Function:
     from ..core.bundle import load
-    from ..core.placement.measure import measured_seconds
-    from ..core.wire.ir_codec import content_hash
 
-    say(f"infer of {file}")
     function = load(file).programs.get("infer")
     if function is None:
         raise DelianError(f"{file} has no program `infer`")
-    return made.with_program(content_hash(function), measured_seconds(function))
+    return function
 
 
 def _lines(facts: dict[str, Any], out: Path | None) -> list[str]:

@@ -9,7 +9,9 @@ disk on return, and so is its name: fsync of the file before the rename, of the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -19,11 +21,17 @@ def write_whole(
     path: Path, content: bytes | str, mode: int | None = None, durable: bool = False
 ) -> None:
     """Puts a file in place. mode: its permissions, where they are not this process's usual ones.
+    What is there and is no file, as /dev/null or a pipe, stays and is written to.
 
     Raises OSError; then what was there before still is.
     """
     if isinstance(content, str):
         content = content.encode()
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if _takes_bytes(path):
+        path.write_bytes(content)
+        return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
     flags |= getattr(os, "O_BINARY", 0)
@@ -42,6 +50,15 @@ def write_whole(
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def _takes_bytes(path: Path) -> bool:
+    """Whether there is a device or a pipe, which a file must not take the place of."""
+    try:
+        kind = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
 
 
 def sync_file(fd: int) -> None:

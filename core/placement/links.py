@@ -21,7 +21,7 @@ from typing import Any
 from ..errors import DelianError
 
 #: What a link may be said to do. Beyond it is a slip of the pen.
-_BYTES_PER_SECOND_MAX = 1e13
+_BYTES_PER_SECOND_MIN, _BYTES_PER_SECOND_MAX = 1e-3, 1e13
 _LATENCY_MAX_S = 60.0
 #: A transfer of fewer bytes says more of the round trip than of the bandwidth.
 SIZED_BYTES_MIN = 4096
@@ -51,7 +51,7 @@ class LinkProfile:
 
     def __post_init__(self) -> None:
         for name in ("up", "down"):
-            if not 0 < getattr(self, name) <= _BYTES_PER_SECOND_MAX:
+            if not _BYTES_PER_SECOND_MIN <= getattr(self, name) <= _BYTES_PER_SECOND_MAX:
                 raise DelianError(f"a link of {getattr(self, name)} bytes/s {name}", _EXAMPLE)
         if not 0 <= self.latency_s <= _LATENCY_MAX_S:
             raise DelianError(f"a link's latency of {self.latency_s} s", _EXAMPLE)

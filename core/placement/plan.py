@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import DelianError
 from .links import LinkProfile
-from .profile import read_object
+from .profile import read_object, reason
 
 FORMAT = 1
 BYTES_MAX = 64 << 20
@@ -128,7 +128,7 @@ class PlacementPlan:
                 pieces=tuple(_piece(b) for b in _most(body["pieces"], _PIECES_MAX)),
             )
         except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
-            raise DelianError(f"{where}: not a plan: {error}", _HINT) from None
+            raise DelianError(f"{where}: not a plan: {reason(error)}", _HINT) from None
         except DelianError as error:
             raise DelianError(f"{where}: {error.message}", error.hint) from None
 

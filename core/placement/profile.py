@@ -23,7 +23,7 @@ BYTES_MAX = 16 << 20
 _SAMPLES_MAX = 10_000
 _PROGRAMS_MAX = 256
 _OPS_MAX = 1_000_000
-_TEXT_MAX = 256
+TEXT_MAX = 256
 
 #: The classes of operations that have samples, each with what the numbers of its sizes are.
 CLASSES: Mapping[str, tuple[str, ...]] = {
@@ -155,7 +155,7 @@ class NodeProfile:
             return _profile(body)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DelianError(
-                f"{where}: not a node's profile: {error}", "measure it with delian profile"
+                f"{where}: not a node's profile: {reason(error)}", "measure it with delian profile"
             ) from None
 
     def digest(self) -> str:
@@ -176,6 +176,11 @@ def read_object(
     if not isinstance(body, dict) or body.get("format") != version:
         raise DelianError(f"{where}: not of format {version}", hint)
     return body
+
+
+def reason(error: Exception) -> str:
+    """What is wrong with an object, in words."""
+    return f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _profile(body: Mapping[str, Any]) -> NodeProfile:
@@ -206,7 +211,7 @@ def _profile(body: Mapping[str, Any]) -> NodeProfile:
 
 def _samples(name: str, rows: Any) -> tuple[Sample, ...]:
     if name not in CLASSES:
-        raise ValueError(f"there is no class of operations {name[:_TEXT_MAX]}")
+        raise ValueError(f"there is no class of operations {name[:TEXT_MAX]}")
     return tuple(_sample(CLASSES[name], row) for row in _most(rows, _SAMPLES_MAX))
 
 
@@ -235,6 +240,6 @@ def _positive(value: Any, zero: bool = False) -> float:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _TEXT_MAX:
-        raise ValueError(f"a text of at most {_TEXT_MAX} characters is expected")
+    if not isinstance(value, str) or len(value) > TEXT_MAX:
+        raise ValueError(f"a text of at most {TEXT_MAX} characters is expected")
     return value

@@ -56,6 +56,7 @@ def test_what_is_wrong_is_told(delian, folder):
         (("rows.npz", "--rate", "0.1", "--failure", "0.1"), "of a promised accuracy"),
         (("rows.npz", "--rate", "0.1", "--filter", "Best"), "is called Best"),
         (("rows.npz", "--accuracy", "0.999999"), "the best has"),
+        (("rows.npz", "--rate", "0.1", "--seed", "-1"), "--seed"),
         (("unlabelled.npz", "--rate", "0.1"), "no array `y`"),
     ):
         code, _, err = delian(*call, *more)

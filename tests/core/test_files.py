@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from delian.core.files import write_whole
@@ -58,3 +59,22 @@ def test_readers_and_several_writers_see_whole_files(tmp_path):
     for writer in writers:
         writer.join()
     assert [f.name for f in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, b"through")
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and [f.name for f in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_no_name_is_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(IsADirectoryError):
+        write_whole(Path(), b"")
