@@ -68,9 +68,13 @@ def test_floats_that_differ_are_parameters_too() -> None:
 
 def test_numbers_that_are_equal_in_one_loop_alone_stay_apart() -> None:
     text = "(float *p0) {\n  for (i0 = 0; i0 < A; i0++) p0[i0 * B] = p0[i0 * B] + C;\n}\n"
-    parts = shared(*(text.replace("A", a).replace("B", b) for a, b in (("48", "48"), ("24", "48"))))
-    assert "i0 < z0" in parts[0] and "p0[i0 * 48] = p0[i0 * 48]" in parts[0]
-    parts = shared(*(text.replace("A", a).replace("B", b) for a, b in (("48", "48"), ("24", "16"))))
+    parts = shared(
+        *(text.replace("A", a).replace("B", b) for a, b in (("480", "480"), ("240", "480")))
+    )
+    assert "i0 < z0" in parts[0] and "p0[i0 * 480] = p0[i0 * 480]" in parts[0]
+    parts = shared(
+        *(text.replace("A", a).replace("B", b) for a, b in (("480", "480"), ("240", "160")))
+    )
     assert "i0 < z0" in parts[0] and "p0[i0 * z1] = p0[i0 * z1]" in parts[0]
 
 
