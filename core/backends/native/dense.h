@@ -11,6 +11,8 @@
 
 #define DL_GROUPS ((DL_MR + 2) / 3)
 #define DL_PAGE 1024 /* numbers */
+#define DL_SOON 16 /* steps of k after which what A has there is fetched: rows far apart are in no order that shows */
+#define DL_PANELS 4 /* that are packed at a time */
 /* Keeps a pointer that is stepped from being replaced by several of its sums. */
 #ifdef DL_PORTABLE
 #define DL_STEPPED(p) ((void)0)
@@ -29,6 +31,7 @@ typedef struct {
 DL_INLINE void dl_even(const int rows, const int vectors, const dl_steps *s, const float *a, const float *b,
                        int64_t panels, float *c) {
   const int64_t am = s->am, ak = s->ak, b_step = s->b_step, ahead = s->ahead, c_step = s->c_step;
+  const int64_t soon = DL_SOON * ak;
   for (; panels > 0; panels--, b += s->b_jump, c += vectors * DL_LANES) {
     dl_vf t[DL_MR][2];
     const float *p[DL_GROUPS], *q = b;
@@ -43,6 +46,7 @@ DL_INLINE void dl_even(const int rows, const int vectors, const dl_steps *s, con
         w[v] = dl_load(q + v * DL_LANES);
         DL_PREFETCH(q + ahead + v * DL_LANES);
       }
+      DL_PREFETCH(p[0] + soon);
       q += b_step;
       DL_UNROLL for (int r = 0; r < rows; r++) {
         const dl_vf x = p[r / 3][r % 3 * am] - (dl_vf){0};
@@ -216,7 +220,9 @@ DL_FUNCTION void dl_gemm_rows(const dl_gemm *g, int64_t k0, int64_t k, int64_t m
   const dl_steps into = {k, g->am, g->ak, b_step, b_jump, packed ? 0 : DL_NR, c->step, more || c->add};
   const dl_steps aside = {k, g->am, g->ak, b_step, b_jump, packed ? 0 : DL_NR, DL_NR, 0};
   int64_t group = (n1 - n0) / DL_NR;
-  if (m1 - m0 > DL_MR && group > DL_L1_FLOATS / (k * DL_NR + 1)) group = DL_L1_FLOATS / (k * DL_NR + 1) + 1;
+  /* Where a panel is larger than that cache, a few of them go over some rows before the next ones are read. */
+  const _Bool stays = k * DL_NR <= DL_L1_FLOATS || !packed || group > DL_PANELS;
+  if (m1 - m0 > DL_MR && stays && group > DL_L1_FLOATS / (k * DL_NR + 1)) group = DL_L1_FLOATS / (k * DL_NR + 1) + 1;
   /* Rows of A that lie a page apart share the few places that the first cache has for them. */
   const int64_t most = m1 - m0 > DL_MR && g->am % DL_PAGE == 0 ? DL_POINTERS : DL_MR;
   float DL_ALIGN made[DL_MR * DL_NR];
@@ -343,7 +349,6 @@ DL_FUNCTION void dl_gemm_turned(const dl_gemm *g, int64_t m0, int64_t m1, int64_
 #ifndef DL_THIN
 #define DL_THIN 8192
 #endif
-#define DL_PANELS 4
 #ifndef DL_SHORT
 #define DL_SHORT 64
 #endif
