@@ -65,8 +65,9 @@ DUE_S = 10.0
 UNDER_WAY = 4
 #: How often it is looked whether cuts are open.
 OPEN_EVERY_S = 0.02
-#: Answers that wait for whoever reads a stream.
+#: Answers that wait for whoever reads a stream, and requests that wait in line for it.
 AHEAD = 16
+LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ class SplitModel:
         )
         self._thread.start()
         self._closed = False
+        self._line = threading.BoundedSemaphore(LINE)
         self._driver = self._call(self._begin()).result()
 
     # ------------------------------------------------ its life
@@ -294,7 +296,10 @@ class SplitModel:
             part = rows[start : start + lanes]
             filled = np.zeros(self._input.shape, self._input.dtype.numpy)
             filled[: len(part)] = part
-            asked.append(self.ask(filled, seconds))
+            self._line.acquire()
+            future = self.ask(filled, seconds)
+            future.add_done_callback(lambda _: self._line.release())
+            asked.append(future)
         return len(rows), asked
 
 

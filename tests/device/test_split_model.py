@@ -134,6 +134,11 @@ def test_a_stream_is_answered_in_its_order(bundle, plan, monkeypatch):
             np.testing.assert_array_equal(answer, model.alone(x))
 
 
+def test_a_batch_that_is_longer_than_any_line_is_answered_whole(bundle, plan):
+    with SplitModel(bundle, plan, number=4, settings=REFERENCE) as model:
+        assert model.predict(np.zeros((1_400, 16))).shape == (1_400, 3)
+
+
 def test_without_anybody_above_the_device_answers(bundle, plan):
     with SplitModel(bundle, plan, number=4, settings=REFERENCE) as model:
         assert not model.connected
