@@ -11,6 +11,7 @@ import typer
 
 from ..core.errors import DelianError
 from .options import ConfigFile, Settings
+from .quantise import write_rows
 
 if TYPE_CHECKING:
     from ..core.ir import Array
@@ -255,7 +256,7 @@ def predict(
     logits, digest = _ask(chosen.state, _socket(chosen), x)
     labels = np.argmax(logits, axis=-1) if logits.ndim > 1 else logits
     if out is not None:
-        np.save(out, logits)
+        write_rows(out, logits)
     if as_json:
         typer.echo(json.dumps({"model": digest, "labels": labels.tolist()}))
         return
@@ -285,7 +286,7 @@ def ask(
         bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
     ] = False,
     due: Annotated[
-        float, typer.Option("--due", min=0.001, help="Seconds until an answer is due.")
+        float, typer.Option("--due", min=0.001, max=86_400, help="Seconds until an answer is due.")
     ] = 10.0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the results to this .npy file.")
@@ -328,7 +329,7 @@ def ask(
         facts = model.facts
     labels = np.argmax(results, axis=-1) if results.ndim > 1 else results
     if out is not None:
-        np.save(out, results)
+        write_rows(out, results)
     if as_json:
         typer.echo(json.dumps({"labels": labels.tolist(), "answered": facts.answered}))
         return
@@ -344,9 +345,13 @@ def _batch(file: Path) -> Array:
     if file.suffix == ".npz":
         return read_npz(file, ["x"])["x"]
     try:
-        loaded: Array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DelianError(f"{file} cannot be read: {error}", "write it with numpy.save") from None
+        loaded: Any = np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise DelianError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, MemoryError):
+        loaded = None
+    if not isinstance(loaded, np.ndarray):
+        raise DelianError(f"{file} is not an .npy file of numbers", "write it with numpy.save")
     return loaded
 
 

@@ -12,7 +12,7 @@ from ..core.errors import DelianError
 from .coordinator import AsJson
 from .options import ConfigFile
 from .options import Settings as Changes
-from .quantise import rows_of
+from .quantise import rows_of, write_rows
 
 
 def cascade(
@@ -29,7 +29,10 @@ def cascade(
         float | None, typer.Option("--threshold", help="What delian partition cascade found.")
     ] = None,
     above: Annotated[
-        float, typer.Option("--above", min=0.001, help="Seconds that an answer above may take.")
+        float,
+        typer.Option(
+            "--above", min=0.001, max=86_400, help="Seconds that an answer above may take."
+        ),
     ] = 1.0,
     config: ConfigFile = None,
     settings: Changes = None,
@@ -47,7 +50,7 @@ def cascade(
         bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
     ] = False,
     due: Annotated[
-        float, typer.Option("--due", min=0.001, help="Seconds until an answer is due.")
+        float, typer.Option("--due", min=0.001, max=86_400, help="Seconds until an answer is due.")
     ] = 10.0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the results to this .npy file.")
@@ -92,7 +95,7 @@ def cascade(
         facts = model.facts
     labels = np.argmax(results, axis=-1).tolist()
     if out is not None:
-        np.save(out, results)
+        write_rows(out, results)
     if as_json:
         typer.echo(json.dumps({"labels": labels, "counts": facts}))
         return

@@ -119,10 +119,26 @@ def rows_of(path: Path, name: str = ROWS) -> Array:
             return rows
     except OSError as error:
         raise DelianError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile):
         raise DelianError(
-            f"{path}: neither an .npy nor an .npz: {error}", "write it with numpy.save"
+            f"{path}: neither an .npy nor an .npz file of numbers", "write it with numpy.save"
         ) from None
+
+
+def write_rows(path: Path, rows: Array) -> None:
+    """Writes an .npy file by exactly this name. Raises DelianError where it cannot be written."""
+    import io
+
+    import numpy as np
+
+    from ..core.files import write_whole
+
+    content = io.BytesIO()
+    np.save(content, rows)
+    try:
+        write_whole(path, content.getvalue())
+    except OSError as error:
+        raise DelianError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _agreement(made: Any, small: Any, rows: Array) -> float:

@@ -86,6 +86,8 @@ class PlacementPlan:
     def __post_init__(self) -> None:
         if not self.pieces:
             raise DelianError("a plan without a cut", _HINT)
+        if not self.links:
+            raise DelianError("a plan without a link", _HINT)
         tiers = len(self.links) + 1
         for piece in self.pieces:
             if len(piece.tiers) != tiers or len(piece.memory) != tiers:

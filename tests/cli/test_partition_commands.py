@@ -233,3 +233,42 @@ def test_a_profile_is_told_and_written(delian, files, tmp_path, monkeypatch):
 def test_a_link_to_nobody_is_told(delian):
     code, _, err = delian("profile", "--link", "edge-1@mqtt://127.0.0.1:1883")
     assert code == 2 and "gRPC" in err
+
+
+@pytest.mark.parametrize(
+    ("rows", "plan", "more", "words"),
+    [
+        ("noise.npy", "plan.json", [], "noise.npy is not an .npy file"),
+        ("tiny.bundle", "plan.json", [], "tiny.bundle is not an .npy file"),
+        ("folder", "plan.json", [], "folder: cannot be read"),
+        ("rows.npy", "device.json", [], "device.json: not a plan: `bundle` is missing"),
+        ("rows.npy", "straight.json", [], "straight.json: a plan without a link"),
+        ("rows.npy", "folder", [], "folder: cannot be read"),
+        ("rows.npy", "plan.json", ["--due", "inf"], "--due"),
+    ],
+)
+def test_what_a_device_cannot_ask_is_told(delian, files, tmp_path, rows, plan, more, words):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "noise.npy").write_bytes(bytes(range(256)))
+    np.save(tmp_path / "rows.npy", ROWS)
+    delian("partition", "plan", *files, "--out", "plan.json")
+    body = json.loads((tmp_path / "plan.json").read_text())
+    body["links"] = []
+    for piece in body["pieces"]:
+        piece.update(up=[], down=[], wires_s=[], tiers=[1.0], memory=[1])
+    (tmp_path / "straight.json").write_text(json.dumps(body))
+    ask = ("device", "ask", "tiny.bundle", rows, "--plan", plan, "--insecure", "--number", 1)
+    code, said, err = delian(*ask, *more)
+    assert (code, said) == (2, "") and words in err
+
+
+def test_results_are_written_by_the_name_that_was_given_or_not_at_all(tmp_path):
+    from delian.cli.quantise import write_rows
+    from delian.core.errors import DelianError
+
+    write_rows(tmp_path / "out", ROWS)
+    assert np.array_equal(np.load(tmp_path / "out"), ROWS)
+    for path in (tmp_path, tmp_path / "absent" / "out.npy"):
+        with pytest.raises(DelianError, match="cannot be written"):
+            write_rows(path, ROWS)
+    assert [f.name for f in tmp_path.iterdir()] == ["out"]
