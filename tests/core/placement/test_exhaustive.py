@@ -48,7 +48,8 @@ def agrees(brute_force, problem: Problem) -> bool:
     return True
 
 
-def compare(brute_force, tiers: int, items_max: int, seeds: range) -> None:
+def compare(brute_force, tiers: int, items_max: int, seeds: range) -> int:
+    """How many of the problems have a placement; for all, the solver finds what there is."""
     seen: Counter[tuple[str, bool]] = Counter()
     for seed in seeds:
         problem = brute_force.random_problem(random.Random(seed), tiers, items_max)
@@ -60,6 +61,7 @@ def compare(brute_force, tiers: int, items_max: int, seeds: range) -> None:
     for each in ("cut", "memory", "throughput"):
         assert seen[each, True] > len(seeds) / 20
     assert any(count for (_, feasible), count in seen.items() if not feasible)
+    return sum(count for (_, feasible), count in seen.items() if feasible)
 
 
 def test_two_tiers(brute_force) -> None:
@@ -72,12 +74,12 @@ def test_three_tiers(brute_force) -> None:
 
 @pytest.mark.slow
 def test_many_graphs_of_up_to_ten_items_over_two_tiers(brute_force) -> None:
-    compare(brute_force, 2, 10, range(10_000, 10_700))
+    assert compare(brute_force, 2, 10, range(10_000, 10_800)) >= 600
 
 
 @pytest.mark.slow
 def test_many_graphs_over_three_tiers(brute_force) -> None:
-    compare(brute_force, 3, 8, range(20_000, 20_250))
+    assert compare(brute_force, 3, 8, range(20_000, 20_260)) >= 200
 
 
 def test_prices_of_any_labels(brute_force) -> None:
