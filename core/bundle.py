@@ -158,47 +158,57 @@ class Bundle:
         return replace(self, weights=np.empty(0, np.float32))
 
     def to_bytes(self) -> bytes:
-        parts = self.parts()
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-            for name, content in {"manifest.json": self._manifest(parts), **parts}.items():
-                archive.writestr(zipfile.ZipInfo(name, EPOCH), content)
-        return buffer.getvalue()
+        return pack(self._body(), self.parts())
 
     def content_hash(self) -> str:
         """SHA-256, in hexadecimal, of the manifest with its parts' hashes."""
-        return hashlib.sha256(self._manifest(self.parts())).hexdigest()
+        return hashlib.sha256(manifest_bytes(self._body(), self.parts())).hexdigest()
 
     def save(self, path: Path) -> None:
         """Writes the file beside its place and moves it there: no reader sees half of one."""
         write_whole(Path(path), self.to_bytes())
 
-    def _manifest(self, parts: Mapping[str, bytes]) -> bytes:
-        body = {
-            "format": FORMAT,
-            **{k: v for k, v in asdict(self.manifest).items() if k != CLIENT_STATE or v},
-            "parts": {n: hashlib.sha256(c).hexdigest() for n, c in sorted(parts.items())},
-        }
-        return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    def _body(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self.manifest).items() if k != CLIENT_STATE or v}
+
+
+def manifest_bytes(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
+    """A manifest with the hash of every part, as it is written and hashed."""
+    hashes = {n: hashlib.sha256(c).hexdigest() for n, c in sorted(parts.items())}
+    whole = {"format": FORMAT, **body, "parts": hashes}
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+
+
+def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
+    """The file of a manifest and its parts; equal bytes for equal contents."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in {"manifest.json": manifest_bytes(body, parts), **parts}.items():
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), content)
+    return buffer.getvalue()
 
 
 def load(path: Path) -> Bundle:
     """Reads a bundle from a file. Raises DelianError, naming the file, for one that is missing or
     broken.
     """
-    path = Path(path)
+    return parse(read(Path(path)), str(path))
+
+
+def read(path: Path) -> bytes:
+    """A bundle's file. Raises DelianError, naming it, where it is missing or too large."""
     try:
         size = path.stat().st_size
         if size > BYTES_MAX:
             raise DelianError(f"{path}: {size} bytes, more than the {BYTES_MAX} of any bundle")
-        return parse(path.read_bytes(), str(path))
+        return path.read_bytes()
     except OSError as e:
         raise DelianError(f"{path}: cannot be read: {e.strerror}") from e
 
 
-def parse(data: bytes, where: str = "bundle") -> Bundle:
-    """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest
-    one.
+def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest as it is and the parts that it names, each what its hash says. Raises
+    DelianError.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -207,10 +217,18 @@ def parse(data: bytes, where: str = "bundle") -> Bundle:
                 raise DelianError(f"{where}: its parts are larger than any bundle's")
             body = _read_manifest(archive, entries, where)
             parts = {n: _read_part(archive, entries, n, h, where) for n, h in body["parts"].items()}
+            return body, parts
     except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as e:
         raise DelianError(
             f"{where}: not a bundle, or a damaged one: {e}", hint="fetch or build it again"
         ) from e
+
+
+def parse(data: bytes, where: str = "bundle") -> Bundle:
+    """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest
+    one.
+    """
+    body, parts = unpack(data, where)
     manifest = _manifest_from(body, where)
     missing = [n for n in manifest.programs if f"programs/{n}.ir" not in parts]
     if missing:

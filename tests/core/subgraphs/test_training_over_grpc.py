@@ -1,0 +1,256 @@
+"""Split training over a real stream, in one process: what a device and an edge make of it is what
+both would have made in one, whatever is repeated, broken or refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import numpy as np
+import pytest
+from delian.core import random, tree
+from delian.core.identity.roles import Guard
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, Samples
+from delian.core.net.grpc_server import GrpcHub
+from delian.core.net.switch import Switch
+from delian.core.nn import Mlp, sgd
+from delian.core.placement.cut import DEVICE, EDGE
+from delian.core.placement.homes import cut_at
+from delian.core.ports import Tier
+from delian.core.subgraphs import training_asking
+from delian.core.subgraphs.service import SubgraphService
+from delian.core.subgraphs.split_training import Sharing, Stepper
+from delian.core.subgraphs.step_bundle import StepBundle
+from delian.core.subgraphs.training_asking import SplitLostError
+from delian.core.subgraphs.training_serving import TrainingHost
+from delian.core.subgraphs.trainings import Trainings
+from delian.device.split_training import SplitTrainer
+
+U_SHAPE = {0: DEVICE, 1: DEVICE, 2: EDGE, 3: EDGE, 4: DEVICE, 5: DEVICE}
+B, STEPS = 6, 4
+
+
+def net(key):
+    return Mlp.init(key, 5, (4, 8), 3)
+
+
+class Case:
+    def __init__(self):
+        task = Classification("net", net, Samples(B, 1.0))
+        x, y = TensorType(DType.F32, (B, 5)), TensorType(DType.I64, (B,))
+        model = net(random.key(3))
+        self.bundle = StepBundle.of(task, sgd(0.1, momentum=0.9), model, x, y, labels_stay=True)
+        self.cut = cut_at(self.bundle.step, U_SHAPE)
+        self.parts = self.bundle.parts(self.cut)
+        leaves = [np.asarray(a) for a in tree.leaves(model)]
+        self.above = {i: leaves[i] for i in (2, 3)}
+        self.below = {i: leaves[i] for i in (0, 1, 4, 5)}
+
+    def batches(self, seed=0):
+        rng = np.random.default_rng(seed)
+        return [
+            [
+                rng.normal(size=(B, 5)).astype(np.float32),
+                rng.integers(0, 3, B),
+                np.ones(B, np.float32),
+            ]
+            for _ in range(STEPS)
+        ]
+
+    def here(self, batches):
+        """The same steps in one process: the device's leaves, the edge's, losses."""
+        stepper = Stepper(self.parts, "reference", "reproducible")
+        own = self.bundle.started(self.parts, False, self.below)
+        chain = self.bundle.started(self.parts, True, self.above)
+        losses = []
+        for batch in batches:
+            (own,), chain, (told,) = stepper.step([own], chain, [batch])
+            losses.append(float(told[0]))
+        return {i: own[i] for i in self.below}, {i: chain[i] for i in self.above}, losses
+
+    def trainer(self, address, number=1, **more):
+        return SplitTrainer(
+            self.bundle,
+            self.cut,
+            [f"edge-1@{address}"],
+            number=number,
+            backend="reference",
+            profile="reproducible",
+            **{"due_s": 20.0, **more},
+        )
+
+
+@pytest.fixture(scope="module")
+def case():
+    return Case()
+
+
+@contextlib.asynccontextmanager
+async def edge(case, sharing=Sharing.COPIES, host_type=TrainingHost):
+    host = host_type(Trainings(case.bundle, case.cut, sharing, "reference", "reproducible"))
+    guard = Guard("insecure", Tier.EDGE)
+    service = SubgraphService(host, guard, "insecure")
+    hub = GrpcHub(Switch(), "127.0.0.1:0", None, guard, servicers=(service.add,))
+    try:
+        yield host, f"127.0.0.1:{await hub.start()}"
+    finally:
+        await hub.close()
+        await host.close()
+
+
+async def train(trainer, case, seed=0, examples=10):
+    return await asyncio.to_thread(trainer.run, case.below, case.batches(seed), examples)
+
+
+def same_bits(one, other):
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[i].view(np.uint32), other[i].view(np.uint32)) for i in one
+    )
+
+
+def test_steps_over_a_stream_give_the_bits_of_steps_in_one_process(case):
+    async def story():
+        async with edge(case) as (host, address):
+            host.begin(case.above)
+            trained = await train(case.trainer(address), case)
+            return trained, await host.end()
+
+    trained, ended = asyncio.run(story())
+    below, above, losses = case.here(case.batches())
+    assert same_bits(trained.weights, below) and same_bits(ended.weights, above)
+    assert list(trained.losses) == losses and trained.streams == 1
+    assert ended.finished == ("device-1",)
+    moved = [(below[i] - case.below[i]).reshape(-1) for i in sorted(below)]
+    assert np.array_equal(trained.update, np.concatenate(moved))
+
+
+class Breaking(TrainingHost):
+    """Loses the stream before a reply: once at each of some turns, when the turn has been run."""
+
+    breaks = frozenset({2, 5, 8})
+
+    def _reply(self, visit, key, training):
+        if key[1] in self.breaks:
+            self.breaks = self.breaks - {key[1]}
+            visit.line.end("lost")
+        else:
+            super()._reply(visit, key, training)
+
+
+def test_a_reply_that_is_lost_is_answered_from_memory_and_nothing_moves_twice(case):
+    async def story():
+        async with edge(case, host_type=Breaking) as (host, address):
+            host.begin(case.above)
+            trained = await train(case.trainer(address), case)
+            return trained, await host.end(), host.counts["repeated"]
+
+    trained, ended, repeated = asyncio.run(story())
+    below, above, _ = case.here(case.batches())
+    assert repeated == 3 and trained.streams == 4
+    assert same_bits(trained.weights, below) and same_bits(ended.weights, above)
+
+
+class Twice(training_asking.TrainingAsker):
+    """Sends every request twice."""
+
+    def _send(self, only=None):
+        super()._send(only)
+        super()._send(only)
+
+
+def test_a_request_that_comes_twice_is_run_once(case, monkeypatch):
+    monkeypatch.setattr("delian.device.split_training.TrainingAsker", Twice)
+
+    async def story():
+        async with edge(case) as (host, address):
+            host.begin(case.above)
+            trained = await train(case.trainer(address), case)
+            return trained, await host.end(), host.counts["repeated"]
+
+    trained, ended, repeated = asyncio.run(story())
+    below, above, _ = case.here(case.batches())
+    assert repeated > 0
+    assert same_bits(trained.weights, below) and same_bits(ended.weights, above)
+
+
+def test_devices_have_copies_and_the_mean_is_weighed(case):
+    async def story():
+        async with edge(case) as (host, address):
+            host.begin(case.above)
+            trainers = [case.trainer(address, n) for n in (1, 2)]
+            await asyncio.gather(
+                *(train(t, case, seed, 10 * seed) for seed, t in enumerate(trainers, 1))
+            )
+            return await host.end()
+
+    ended = asyncio.run(story())
+    chains = [case.here(case.batches(seed))[1] for seed in (1, 2)]
+    for i, mean in ended.weights.items():
+        wanted = (chains[0][i].astype(np.float64) + 2 * chains[1][i].astype(np.float64)) / 3
+        assert np.abs(mean - wanted).max() < 1e-7
+    assert sorted(ended.finished) == ["device-1", "device-2"] and ended.examples == 30
+
+
+def test_devices_of_a_chain_wait_for_one_another(case):
+    async def story():
+        async with edge(case, Sharing.SEQUENTIAL) as (host, address):
+            host.begin(case.above)
+            trainers = [case.trainer(address, n, sharing=Sharing.SEQUENTIAL) for n in (1, 2)]
+            await asyncio.gather(*(train(t, case, 5) for t in trainers))
+            return await host.end()
+
+    ended = asyncio.run(story())
+    stepper = Stepper(case.parts, "reference", "reproducible")
+    chain = case.bundle.started(case.parts, True, case.above)
+    for _ in range(2):  # both train on the same rows, so their order is of no matter
+        own = case.bundle.started(case.parts, False, case.below)
+        for batch in case.batches(5):
+            (own,), chain, _ = stepper.step([own], chain, [batch])
+    assert same_bits(ended.weights, {i: chain[i] for i in case.above})
+
+
+def test_what_the_edge_does_not_have_so_is_refused_in_words(case):
+    async def story():
+        async with edge(case) as (host, address):
+            host.begin(case.above)
+            with pytest.raises(SplitLostError, match="trains copies"):
+                await train(case.trainer(address, sharing=Sharing.SEQUENTIAL), case)
+            with pytest.raises(SplitLostError, match="cut in another way"):
+                trainer = case.trainer(address)
+                trainer._cut = cut_at(case.bundle.step, U_SHAPE, "f16")
+                await train(trainer, case)
+            return await host.end()
+
+    assert asyncio.run(story()).finished == ()
+
+
+def test_an_edge_that_has_forgotten_the_training_ends_it_and_nothing_counts(case):
+    class Forgetting(TrainingHost):
+        """A new round begins in the middle, as after a restart."""
+
+        def _reply(self, visit, key, training):
+            if key[1] == 5:
+                self.begin(case.above)
+                visit.line.end("lost")
+            else:
+                super()._reply(visit, key, training)
+
+    given = {i: a.copy() for i, a in case.below.items()}
+
+    async def story():
+        async with edge(case, host_type=Forgetting) as (host, address):
+            host.begin(case.above)
+            with pytest.raises(SplitLostError, match="not here any more") as lost:
+                await train(case.trainer(address), case)
+            return lost.value.steps, await host.end()
+
+    steps, ended = asyncio.run(story())
+    assert steps == 2, "turn 5 is the third step's first"
+    assert same_bits(ended.weights, case.above) and same_bits(case.below, given)
+
+
+def test_an_edge_that_is_not_there_is_told_of_in_time(case):
+    with pytest.raises(SplitLostError, match="nothing came"):
+        case.trainer("127.0.0.1:9", due_s=0.3).run(case.below, case.batches(), 10)
