@@ -15,6 +15,7 @@ from ..placement.wires import WireError
 from ..wire.subgraph_pb2 import (
     SUBGRAPH_DONE,
     SubgraphCancel,
+    SubgraphClose,
     SubgraphFrame,
     SubgraphOpen,
     SubgraphOpened,
@@ -76,6 +77,12 @@ class Above:
             tier=prepared.tier + 1,
         )
         self._say(SubgraphFrame(open=opening))
+
+    def close(self, cut: bytes) -> None:
+        """No more requests of this cut."""
+        session = self._sessions.pop(cut, None)
+        if session is not None:
+            self._say(SubgraphFrame(close=SubgraphClose(session=session)))
 
     def request(self, ticket: int, cut: bytes, time: int) -> None:
         """Sends a ticket's boundary up. time: ns for which the answer is of use."""

@@ -100,6 +100,9 @@ class EnvelopedService:
             for line, visit, _ in list(self._lines.values()):
                 if monotonic() - visit.heard_at > SILENCE_S:
                     line.end("silent")
+                elif line.stream.stalled:
+                    self.faults.count("stalled", line.name)
+                    line.end("stalled")
 
     def close(self) -> None:
         """Ends all visits."""
@@ -134,7 +137,8 @@ class EnvelopedService:
             line.end(error.kind)
 
     def _begin(self, node: Node, number: int) -> tuple[Line, _Visit, asyncio.Task[None]]:
-        line = Line(next(self._numbers), str(node), None, lambda: self._end(node))
+        name = f"{node.tier.value}-{node.number}"  # as its certificate has it
+        line = Line(next(self._numbers), name, None, lambda: self._end(node))
         visit = _Visit(number, lambda frame: self._switch.send(self._node, node, frame))
         line.stream = FrameStream(
             visit.write,

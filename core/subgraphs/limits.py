@@ -28,8 +28,16 @@ TENSORS_MAX = 4096
 #: Unfinished and unanswered messages of one peer, and of all of them.
 HELD_BYTES_PER_PEER = 128 * MIB
 HELD_BYTES_MAX = 1024 * MIB
-#: Cuts that one peer has open.
-SESSIONS_PER_PEER = 256
+#: Cuts that one peer has open, over all its streams.
+SESSIONS_PER_PEER = 64
+#: Cuts that are made ready for one peer: so many at once, and so many a second from then on.
+#: Compiling one takes seconds.
+PREPARES_BURST, PREPARES_PER_S = 64, 0.1
+#: No answer is of use for longer, whatever its asker says.
+TIME_S_MAX = 600.0
+#: What was sent is said to be taken within so long, and a message that has begun ends within so
+#: long; else the stream is ended. The slower one is 64 MiB at 1.8 Mbit/s.
+TAKEN_S, MESSAGE_S = 60.0, 300.0
 #: Requests of one peer that are not answered yet.
 REQUESTS_PER_PEER = 64
 #: Streams at once, over all peers and of one: an agent and a few programs of its owner's.

@@ -197,6 +197,14 @@ class OpenAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class CutClosed:
+    """An asker sends no more requests of this cut. What is under way is still answered."""
+
+    peer: int
+    cut: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """`Prepare` is done: the parts are derived, checked and ready to run."""
 
@@ -253,6 +261,7 @@ Event: TypeAlias = (
     | UpperGone
     | UpperBack
     | OpenAsked
+    | CutClosed
     | Prepared
     | Unprepared
     | RequestReceived

@@ -23,6 +23,7 @@ from .choice import predicted_s
 from .desk import Local, Request
 from .ports import (
     Course,
+    CutClosed,
     Drop,
     Effect,
     Event,
@@ -116,6 +117,8 @@ class Server:
         match event:
             case OpenAsked(peer, cut):
                 effects = self._open(peer, cut)
+            case CutClosed(peer, cut):
+                effects = self._close(peer, cut)
             case Prepared(course):
                 effects = self._prepared(course)
             case Unprepared(cut, failure):
@@ -156,12 +159,23 @@ class Server:
         entry.asked.add(peer)
         return effects + self._tell_open()
 
+    def _close(self, peer: int, cut: bytes) -> list[Effect]:
+        known, entry = self._peers.get(peer), self._cuts.get(cut)
+        if known is not None:
+            known.cuts.discard(cut)
+        if entry is not None:
+            entry.asked.discard(peer)
+            entry.open.discard(peer)
+        return []
+
     def _evict(self) -> list[Effect] | None:
         """Room for one more cut; None where all are in use."""
         if len(self._cuts) < self._settings.cuts:
             return []
+        busy = {request.course.cut for request in self._tier.desk.requests.values()}
         for cut, entry in self._cuts.items():
-            if entry.course is not None and not entry.asked and not entry.open:
+            unused = not entry.asked and not entry.open and cut not in busy
+            if entry.course is not None and unused:
                 del self._cuts[cut]
                 if self.upper is not None:
                     self.upper.forget(cut)

@@ -119,12 +119,15 @@ class SubgraphService:
         server.add_registered_method_handlers(SERVICE, {"Run": handler})
 
     def review(self) -> None:
-        """Sends away whom the policy does not allow any more."""
+        """Sends away whom the policy does not allow any more, and who holds everything up."""
         for line in list(self.lines.values()):
             reason = self._door.refusal(line.peer, RUN)
             if reason is not None:
                 self.faults.count(reason, line.name)
                 line.end(reason)
+            elif line.stream.stalled:
+                self.faults.count("stalled", line.name)
+                line.end("stalled")
 
     async def keep_reviewing(self) -> None:
         """Does so again and again, until it is cancelled."""

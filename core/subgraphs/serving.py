@@ -11,12 +11,15 @@ import asyncio
 import hashlib
 import itertools
 import logging
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from time import monotonic
 
 from ..errors import DelianError
+from ..net.limits import Buckets
 from ..placement.cut import Cut, CutError
 from ..placement.wires import WireError
 from ..ports import Record
@@ -40,13 +43,17 @@ from .limits import (
     CUT_BYTES_MAX,
     HELD_BYTES_MAX,
     HELD_BYTES_PER_PEER,
+    PREPARES_BURST,
+    PREPARES_PER_S,
     REASON_CHARS_MAX,
     REQUESTS_PER_PEER,
     SESSIONS_PER_PEER,
+    TIME_S_MAX,
 )
 from .ports import (
     CancelRequest,
     CancelRun,
+    CutClosed,
     Drop,
     Effect,
     Failure,
@@ -91,6 +98,16 @@ class _Peer:
     held: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A cut that is to be prepared. node: who asked first."""
+
+    model: Model
+    cut: Cut
+    tier: int
+    node: str
+
+
 class ServingDriver:
     """Runs a Server over the models that this node has.
 
@@ -113,7 +130,11 @@ class ServingDriver:
         self.answered = 0
         self._held: dict[int, Held] = {}
         self._cuts: dict[bytes, Prepared] = {}
-        self._asked_cuts: dict[bytes, tuple[Model, Cut, int]] = {}  # yet to be prepared
+        self._asked_cuts: dict[bytes, _Asked] = {}  # yet to be prepared
+        self._preparing: set[bytes] = set()
+        self._prepares = Buckets(PREPARES_BURST, PREPARES_PER_S)
+        # By node: its cuts are compiled one after the other, and those of several take turns.
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._widened: set[tuple[bytes, int, int]] = set()
         self._peers: dict[int, _Peer] = {}
         self._tickets = itertools.count(1)
@@ -162,11 +183,11 @@ class ServingDriver:
             raise StreamError("oversized request", f"{size} bytes")
         if key in peer.came:
             raise StreamError("repeated request")
+        size += bytes_max(prepared.down)  # its reply
         if (
             len(peer.came) >= REQUESTS_PER_PEER
-            or peer.held + size > HELD_BYTES_PER_PEER
+            or peer.held + line.stream.waiting + size > HELD_BYTES_PER_PEER
             or self._held_bytes + size > HELD_BYTES_MAX
-            or line.stream.waiting > HELD_BYTES_PER_PEER
         ):
             self._fail(peer, key, SUBGRAPH_BUSY)
             return False
@@ -180,13 +201,12 @@ class ServingDriver:
         if kind == "open":
             self._open(peer, frame.open)
         elif kind == "close":
-            peer.sessions.pop(frame.close.session, None)
-            peer.open.discard(frame.close.session)
+            self._close(peer, frame.close.session)
         elif kind == "cancel":
             key = (frame.cancel.session, frame.cancel.sequence)
             line.stream.drop(key)
             self._let_go(peer, key)
-            self._turning.post(RequestCancelled(line.number, frame.cancel.sequence))
+            self._turning.post(RequestCancelled(line.number, _number(key)))
         else:
             raise StreamError("unknown frame")
 
@@ -208,15 +228,15 @@ class ServingDriver:
         ticket = next(self._tickets)
         model = prepared.model
         self._held[ticket] = Held(model, values, cut=cut, key=key, peer=line.number)
-        time_ns = said.time_ms * 1_000_000 or int(TIME_S * 1e9)
-        deadline = peer.came[key][0] + time_ns
-        self._turning.post(RequestReceived(ticket, line.number, key[1], cut, deadline))
+        seconds = min(said.time_ms / 1000 or TIME_S, TIME_S_MAX)
+        deadline = peer.came[key][0] + int(seconds * 1e9)
+        self._turning.post(RequestReceived(ticket, line.number, _number(key), cut, deadline))
 
     # ------------------------------------------------ cuts
 
     def _open(self, peer: _Peer, asked: SubgraphOpen) -> None:
         number = asked.session
-        if not number or number in peer.open or len(peer.sessions) >= SESSIONS_PER_PEER:
+        if not number or number in peer.open:
             raise StreamError("malformed opening")
         model = self._models.get((asked.bundle, asked.weights, asked.program))
         if model is None:
@@ -230,33 +250,65 @@ class ServingDriver:
             self._tell(peer, number, SUBGRAPH_MISFIT, error.message)
             return
         name = name_of(model, asked.cut, asked.tier)
+        if peer.sessions.get(number, name) != name:
+            raise StreamError("malformed opening")
+        if not self._has_room(peer, number, name):
+            self._tell(peer, number, SUBGRAPH_BUSY, _WHY[Failure.BUSY])
+            return
         peer.sessions[number] = name
         if name not in self._cuts:
-            self._asked_cuts[name] = (model, cut, asked.tier)
+            self._asked_cuts[name] = _Asked(model, cut, asked.tier, peer.line.name)
         self._turning.post(OpenAsked(peer.line.number, name))
         self._asked_cuts.pop(name, None)  # it is prepared already, or was refused
 
+    def _has_room(self, peer: _Peer, number: int, name: bytes) -> bool:
+        """Whether this node may have one more cut, and have it made ready."""
+        node = peer.line.name
+        own = sum(len(p.sessions) for p in self._peers.values() if p.line.name == node)
+        if number not in peer.sessions and own >= SESSIONS_PER_PEER:
+            return False
+        ready = name in self._cuts or name in self._preparing
+        return ready or self._prepares.take(node, monotonic())
+
+    def _close(self, peer: _Peer, session: int) -> None:
+        cut = peer.sessions.pop(session, None)
+        peer.open.discard(session)
+        if cut is not None and cut not in peer.sessions.values():
+            self._turning.post(CutClosed(peer.line.number, cut))
+
     def _prepare(self, name: bytes) -> None:
-        model, cut, tier = self._asked_cuts.pop(name)
-        task = asyncio.get_running_loop().create_task(self._compile(name, model, cut, tier))
+        task = asyncio.get_running_loop().create_task(
+            self._compile(name, self._asked_cuts.pop(name))
+        )
+        self._preparing.add(name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _compile(self, name: bytes, model: Model, cut: Cut, tier: int) -> None:
+    async def _compile(self, name: bytes, asked: _Asked) -> None:
         loop = asyncio.get_running_loop()
+        turn = self._turns.setdefault(asked.node, asyncio.Lock())
         try:
-            made = await loop.run_in_executor(
-                self._compilers, self._programs.prepare, model, cut, tier
-            )
+            async with turn:
+                if not any(name in peer.sessions.values() for peer in self._peers.values()):
+                    self._turning.post(Unprepared(name, Failure.LOST))  # nobody waits any more
+                    return
+                made = await loop.run_in_executor(
+                    self._compilers, self._programs.prepare, asked.model, asked.cut, asked.tier
+                )
         except CutError as error:
             log.warning("a cut that does not fit: %s", error)
             self._turning.post(Unprepared(name, Failure.MISFIT))
         except (DelianError, MemoryError) as error:
             log.warning("a cut that cannot be prepared: %s", error)
             self._turning.post(Unprepared(name, Failure.FAILED))
+        except Exception:  # a fault of this node's; who waits for the cut must hear of it
+            log.exception("a cut could not be prepared")
+            self._turning.post(Unprepared(name, Failure.FAILED))
         else:
             self._cuts[name] = made
             self._turning.post(CutPrepared(made.course(name)))
+        finally:
+            self._preparing.discard(name)
 
     def _widen(self, run: Run) -> None:
         """Requests that come together once will do so again: the next batch finds a program for as
@@ -365,6 +417,7 @@ class ServingDriver:
             case Prepare(cut):
                 self._prepare(cut)
             case Unprepare(cut):
+                self.above.close(cut)
                 self._cuts.pop(cut, None)
                 self._widened = {wish for wish in self._widened if wish[0] != cut}
             case Opened(peer, cut, failure):
@@ -395,6 +448,11 @@ _NUMBERS = {
     Failure.LOST: SUBGRAPH_LOST,
     Failure.FAILED: SUBGRAPH_FAILED,
 }
+
+
+def _number(key: Key) -> int:
+    """A request's number among all those of its stream."""
+    return key[0] << 64 | key[1]
 
 
 def name_of(model: Model, cut: bytes, tier: int) -> bytes:

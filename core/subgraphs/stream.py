@@ -40,7 +40,9 @@ from .limits import (
     CONTROL_MAX,
     FRAME_BYTES_MAX,
     MESSAGE_BYTES_MAX,
+    MESSAGE_S,
     MESSAGES_MAX,
+    TAKEN_S,
 )
 
 #: A message's name on a stream: its session, and its sequence there.
@@ -90,6 +92,7 @@ class _Padding:
 @dataclass(slots=True)
 class _Incoming:
     content: bytearray
+    began: float
     offset: int = 0
 
 
@@ -204,6 +207,16 @@ class FrameStream:
         )
         return here + self._sent - self._taken
 
+    @property
+    def stalled(self) -> bool:
+        """Whether the other end has kept this one waiting for too long: for a message that it has
+        begun, or to take what was sent.
+        """
+        now = self._clock()
+        if self._marks and now - self._marks[0][1] > TAKEN_S:
+            return True
+        return any(now - came.began > MESSAGE_S for came in self._incoming.values())
+
     async def run(self) -> None:
         """Writes, until it is cancelled or the transport fails."""
         while True:
@@ -292,7 +305,7 @@ class FrameStream:
                 return None
             if not self._admit(key, size):
                 return None
-            came = self._incoming[key] = _Incoming(bytearray(size))
+            came = self._incoming[key] = _Incoming(bytearray(size), self._clock())
             self.held += size
         if len(came.content) != size or chunk.offset != came.offset or came.offset + length > size:
             self.drop(key)

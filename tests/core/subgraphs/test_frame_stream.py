@@ -7,7 +7,13 @@ from collections import deque
 
 import pytest
 from delian.core.subgraphs import stream as streams
-from delian.core.subgraphs.limits import CHUNK_BYTES_MAX, CONTROL_MAX, MESSAGE_BYTES_MAX
+from delian.core.subgraphs.limits import (
+    CHUNK_BYTES_MAX,
+    CONTROL_MAX,
+    MESSAGE_BYTES_MAX,
+    MESSAGE_S,
+    TAKEN_S,
+)
 from delian.core.subgraphs.stream import FrameStream, StreamError, Whole
 from delian.core.wire.subgraph_pb2 import (
     SubgraphCancel,
@@ -244,3 +250,34 @@ def test_a_probe_takes_as_much_of_the_link_as_was_asked_for(up, down):
         assert ends.now == pytest.approx((up + down) / 1e6, rel=0.1, abs=1e-3)
 
     run(work)
+
+
+def test_who_begins_a_message_and_does_not_end_it_has_stalled():
+    ends = Ends()
+    chunk = SubgraphChunk(session=1, sequence=1, size=9, content=b"abc")
+    ends.high.take(SubgraphFrame(chunk=chunk).SerializeToString())
+    ends.now += MESSAGE_S - 1
+    chunk.offset = 3  # a little more from time to time does not help
+    ends.high.take(SubgraphFrame(chunk=chunk).SerializeToString())
+    assert not ends.high.stalled
+    ends.now += 2
+    assert ends.high.stalled
+    ends.high.drop((1, 1))
+    assert not ends.high.stalled
+
+
+def test_who_takes_nothing_has_stalled():
+    async def run():
+        ends = Ends()
+        ends.high.send((1, 1), b"reply")
+        writer = asyncio.create_task(ends.high.run())
+        await asyncio.sleep(0)
+        ends.now += TAKEN_S + 1
+        assert ends.high.stalled and not ends.low.stalled
+        ends.low.take(ends.wires["down"].popleft())
+        writer.cancel()
+        taken = SubgraphTaken(bytes=ends.high.waiting)
+        ends.high.take(SubgraphFrame(taken=taken).SerializeToString())
+        assert not ends.high.stalled
+
+    asyncio.run(run())

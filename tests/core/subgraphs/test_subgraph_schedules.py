@@ -12,6 +12,7 @@ from delian.core.subgraphs.ports import (
     Answer,
     CancelRequest,
     Course,
+    CutClosed,
     CutOpened,
     CutRefused,
     Drop,
@@ -145,6 +146,7 @@ serving = st.one_of(
     st.builds(Unprepared, cuts, failures),
     st.builds(RequestCancelled, st.integers(1, 3), st.integers(1, 9)),
     st.builds(PeerGone, st.integers(1, 3)),
+    st.builds(CutClosed, st.integers(1, 3), cuts),
     st.tuples(st.integers(1, 3), st.integers(1, 9), cuts, st.sampled_from([20, 300])),
 )
 

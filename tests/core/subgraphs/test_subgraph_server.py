@@ -8,6 +8,7 @@ from delian.core.ports import MS, SECOND, SetTimer, TimerFired
 from delian.core.subgraphs.ports import (
     CancelRequest,
     Course,
+    CutClosed,
     CutOpened,
     CutRefused,
     Drop,
@@ -289,3 +290,14 @@ def test_what_is_called_off_below_is_called_off_above():
     server.handle(RunFinished(run.run), 11 * MS)
     effects = plain(server.handle(RequestCancelled(1, 1), 12 * MS))
     assert effects == [CancelRequest(1), Drop(1)]
+
+
+def test_a_closed_cut_makes_room_once_nothing_of_it_is_under_way():
+    server = opened(cuts=1, cuts_per_peer=1)
+    request(server, 7)
+    assert plain(server.handle(CutClosed(1, CUT), 2 * MS)) == []
+    assert plain(server.handle(OpenAsked(2, OTHER), 2 * MS)) == [Opened(2, OTHER, Failure.BUSY)]
+    replied = plain(server.handle(RunFinished(1), 3 * MS))
+    assert [type(e) for e in replied] == [Reply]
+    assert plain(request(server, 8, now=4 * MS)) == [Refuse(8, Failure.UNKNOWN)]
+    assert plain(server.handle(OpenAsked(1, OTHER), 5 * MS)) == [Unprepare(CUT), Prepare(OTHER)]

@@ -8,14 +8,17 @@ import asyncio
 import contextlib
 from types import SimpleNamespace
 
+import grpc
 import numpy as np
 import pytest
 from delian.core.identity.roles import Guard
+from delian.core.net.grpc_guard import claim
 from delian.core.net.grpc_server import GrpcHub
 from delian.core.net.switch import Switch
 from delian.core.parse import parse_function
 from delian.core.placement.cut import Cut
 from delian.core.placement.graph import depends
+from delian.core.placement.wires import encode
 from delian.core.ports import CLOUD, Node, Tier
 from delian.core.subgraphs.asker import Asker, AskerSettings
 from delian.core.subgraphs.asking import AskingDriver
@@ -24,6 +27,17 @@ from delian.core.subgraphs.desk import Local
 from delian.core.subgraphs.hosting import PartsHost
 from delian.core.subgraphs.ports import Course, Link
 from delian.core.subgraphs.programs import Model, Programs
+from delian.core.subgraphs.service import RUN
+from delian.core.subgraphs.stream import FrameStream, Whole
+from delian.core.wire.subgraph_pb2 import (
+    BoundaryTensor,
+    SubgraphChunk,
+    SubgraphFrame,
+    SubgraphOpen,
+    SubgraphOpened,
+    SubgraphReply,
+    SubgraphRequest,
+)
 
 WAIT_S = 20.0
 DEVICE, OTHER, EDGE = Node(Tier.DEVICE, 3), Node(Tier.DEVICE, 4), Node(Tier.EDGE, 1)
@@ -137,6 +151,71 @@ async def device(
         await driver.close()
 
 
+MALLORY = Node(Tier.DEVICE, 66)
+
+
+class Raw:
+    """A client that says whatever a test wants."""
+
+    def __init__(self, call) -> None:
+        self.call = call
+        self.reader = FrameStream(self.put, lambda key, size: True)
+
+    async def put(self, content):
+        await self.call.write(content)
+
+    async def say(self, **frame):
+        await self.put(SubgraphFrame(**frame).SerializeToString())
+
+    async def request(self, session, sequence, tensors, **more):
+        content = SubgraphRequest(session=session, sequence=sequence, inputs=tensors, **more)
+        whole = content.SerializeToString()
+        chunk = SubgraphChunk(session=session, sequence=sequence, size=len(whole), content=whole)
+        await self.say(chunk=chunk)
+
+    async def hears(self, kind):
+        """The next opening's answer, or the next reply."""
+        async with asyncio.timeout(10.0):
+            while (content := await self.call.read()) is not grpc.aio.EOF:
+                if SubgraphFrame.FromString(content).HasField("taken"):
+                    continue  # of what was not sent by the reader
+                came = self.reader.take(content)
+                if isinstance(came, Whole) and kind is SubgraphReply:
+                    return SubgraphReply.FromString(bytes(came.content))
+                if isinstance(came, SubgraphFrame) and kind is SubgraphOpened:
+                    return came.opened
+        raise AssertionError("the stream has ended")
+
+    async def opens(self, model, cut, session=1, changed=None):
+        await self.say(open=SubgraphOpen(**{**opening(model, cut, session), **(changed or {})}))
+        return await self.hears(SubgraphOpened)
+
+
+def opening(model, cut, session=1):
+    """The fields of a SubgraphOpen."""
+    return {
+        "session": session,
+        "bundle": model.bundle,
+        "weights": model.weights,
+        "program": model.program,
+        "cut": cut.to_bytes(),
+        "tier": 1,
+    }
+
+
+@contextlib.asynccontextmanager
+async def raw(address, node=MALLORY):
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream(RUN)(metadata=claim(node))
+        await call.initial_metadata()
+        yield Raw(call)
+
+
+def tensor(value, array):
+    made = encode(array, "f32")
+    return BoundaryTensor(index=value, dtype="f32", shape=array.shape, content=made.content)
+
+
 def whole(model, x):
     """What the program gives, by the same interpreter."""
     return Programs("reference").whole(model)(*model.leaves, x)[0]
@@ -166,5 +245,8 @@ def tiers():
         EDGE=EDGE,
         DEVICE=DEVICE,
         OTHER=OTHER,
+        raw=raw,
+        opening=opening,
+        tensor=tensor,
         guard=Guard("insecure", Tier.EDGE),
     )

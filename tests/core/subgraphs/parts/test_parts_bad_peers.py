@@ -9,11 +9,9 @@ import grpc
 import numpy as np
 import pytest
 from delian.core.net.grpc_guard import claim
-from delian.core.placement.wires import encode
 from delian.core.ports import Node, Tier
 from delian.core.subgraphs.limits import CUT_BYTES_MAX, VIOLATIONS_MAX
 from delian.core.subgraphs.service import RUN
-from delian.core.subgraphs.stream import FrameStream, Whole
 from delian.core.wire.subgraph_pb2 import (
     SUBGRAPH_BUSY,
     SUBGRAPH_DONE,
@@ -24,72 +22,9 @@ from delian.core.wire.subgraph_pb2 import (
     SubgraphCancel,
     SubgraphChunk,
     SubgraphClose,
-    SubgraphFrame,
-    SubgraphOpen,
-    SubgraphOpened,
     SubgraphReply,
     SubgraphRequest,
 )
-
-MALLORY = Node(Tier.DEVICE, 66)
-
-
-class Raw:
-    """A client that says whatever a test wants."""
-
-    def __init__(self, call) -> None:
-        self.call = call
-        self.reader = FrameStream(self.put, lambda key, size: True)
-
-    async def put(self, content):
-        await self.call.write(content)
-
-    async def say(self, **frame):
-        await self.put(SubgraphFrame(**frame).SerializeToString())
-
-    async def request(self, session, sequence, tensors, **more):
-        content = SubgraphRequest(session=session, sequence=sequence, inputs=tensors, **more)
-        whole = content.SerializeToString()
-        chunk = SubgraphChunk(session=session, sequence=sequence, size=len(whole), content=whole)
-        await self.say(chunk=chunk)
-
-    async def hears(self, kind):
-        """The next opening's answer, or the next reply."""
-        async with asyncio.timeout(10.0):
-            while (content := await self.call.read()) is not grpc.aio.EOF:
-                if SubgraphFrame.FromString(content).HasField("taken"):
-                    continue  # of what was not sent by the reader
-                came = self.reader.take(content)
-                if isinstance(came, Whole) and kind is SubgraphReply:
-                    return SubgraphReply.FromString(bytes(came.content))
-                if isinstance(came, SubgraphFrame) and kind is SubgraphOpened:
-                    return came.opened
-        raise AssertionError("the stream has ended")
-
-    async def opens(self, model, cut, session=1, changed=None):
-        said = {
-            "session": session,
-            "bundle": model.bundle,
-            "weights": model.weights,
-            "program": model.program,
-            "cut": cut.to_bytes(),
-            "tier": 1,
-        }
-        await self.say(open=SubgraphOpen(**{**said, **(changed or {})}))
-        return await self.hears(SubgraphOpened)
-
-
-@contextlib.asynccontextmanager
-async def raw(address, node=MALLORY):
-    async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.stream_stream(RUN)(metadata=claim(node))
-        await call.initial_metadata()
-        yield Raw(call)
-
-
-def tensor(value, array):
-    made = encode(array, "f32")
-    return BoundaryTensor(index=value, dtype="f32", shape=array.shape, content=made.content)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +43,7 @@ def tensor(value, array):
 def test_what_cannot_be_opened_is_refused_with_a_reason(tiers, model, changed, failure):
     async def run():
         cut = tiers.cuts_of(model, tiers=2)[1]
-        async with tiers.Upper(tiers.EDGE, [model]) as edge, raw(edge.address) as peer:
+        async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
             opened = await peer.opens(model, cut, changed=changed)
             assert (opened.failure, bool(opened.reason)) == (failure, True)
             assert (await peer.opens(model, cut, session=2)).failure == SUBGRAPH_DONE
@@ -120,7 +55,7 @@ def test_a_cut_of_another_program_is_refused(tiers, model):
     async def run():
         cut = tiers.cuts_of(model, tiers=2)[1]
         longer = type(cut)((*cut.labels, 1), {}, program="infer")
-        async with tiers.Upper(tiers.EDGE, [model]) as edge, raw(edge.address) as peer:
+        async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
             assert (await peer.opens(model, longer)).failure == SUBGRAPH_MISFIT
 
     asyncio.run(run())
@@ -131,23 +66,23 @@ def test_requests_that_do_not_fit_are_refused_and_right_ones_still_run(tiers, mo
 
     async def run():
         cut = tiers.cuts_of(model, tiers=2)[1]  # the first product on the device: value 3 goes up
-        async with tiers.Upper(tiers.EDGE, [model]) as edge, raw(edge.address) as peer:
+        async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
             await peer.opens(model, cut)
             wrong = [
                 [],
-                [tensor(4, hidden)],
-                [tensor(3, hidden[:2])],
-                [tensor(3, hidden), tensor(3, hidden)],
+                [tiers.tensor(4, hidden)],
+                [tiers.tensor(3, hidden[:2])],
+                [tiers.tensor(3, hidden), tiers.tensor(3, hidden)],
                 [BoundaryTensor(index=3, dtype="f32", shape=(4, 8), content=b"abc")],
                 [BoundaryTensor(index=3, dtype="f64", shape=(4, 8), content=bytes(256))],
             ]
             for sequence, tensors in enumerate(wrong, 1):
                 await peer.request(1, sequence, tensors)
                 assert (await peer.hears(SubgraphReply)).failure == SUBGRAPH_MISFIT
-            await peer.request(9, 1, [tensor(3, hidden)])
+            await peer.request(9, 1, [tiers.tensor(3, hidden)])
             assert (await peer.hears(SubgraphReply)).failure == SUBGRAPH_UNKNOWN
             right = x @ model.leaves[0]
-            await peer.request(1, 99, [tensor(3, right)], time_ms=10_000)
+            await peer.request(1, 99, [tiers.tensor(3, right)], time_ms=10_000)
             reply = await peer.hears(SubgraphReply)
             assert (reply.failure, reply.sequence) == (SUBGRAPH_DONE, 99)
             got = np.frombuffer(reply.outputs[0].content, np.float32).reshape(4, 5)
@@ -160,11 +95,13 @@ def test_a_narrow_tensor_whose_numbers_are_none_fails_alone(tiers, model):
     async def run():
         cut = tiers.cuts_of(model, tiers=2, wire="i8")[1]
         bad = BoundaryTensor(index=3, dtype="i8", shape=(4, 8), content=bytes(32), scale=-1.0)
-        async with tiers.Upper(tiers.EDGE, [model]) as edge, raw(edge.address) as peer:
+        async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
             await peer.opens(model, cut)
             await peer.request(1, 1, [bad], time_ms=10_000)
             assert (await peer.hears(SubgraphReply)).failure not in (SUBGRAPH_DONE, SUBGRAPH_BUSY)
-            await peer.request(1, 2, [tensor(3, np.zeros((4, 8), np.float32))], time_ms=10_000)
+            await peer.request(
+                1, 2, [tiers.tensor(3, np.zeros((4, 8), np.float32))], time_ms=10_000
+            )
             assert (await peer.hears(SubgraphReply)).failure == SUBGRAPH_DONE
 
     asyncio.run(run())
@@ -173,9 +110,9 @@ def test_a_narrow_tensor_whose_numbers_are_none_fails_alone(tiers, model):
 def test_a_request_whose_time_is_over_when_it_is_whole_is_late(tiers, model):
     async def run():
         cut = tiers.cuts_of(model, tiers=2)[1]
-        async with tiers.Upper(tiers.EDGE, [model]) as edge, raw(edge.address) as peer:
+        async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
             await peer.opens(model, cut)
-            hidden = tensor(3, np.zeros((4, 8), np.float32))
+            hidden = tiers.tensor(3, np.zeros((4, 8), np.float32))
             whole = SubgraphRequest(session=1, sequence=1, inputs=[hidden], time_ms=1)
             content = whole.SerializeToString()
             for start in (0, 100):
@@ -197,7 +134,7 @@ def test_an_oversized_request_takes_no_memory_and_enough_of_them_end_the_stream(
             service = edge.parts.service
             async with tiers.device(model, [cut], edge.address) as honest:
                 await tiers.until(honest.open)
-                async with raw(edge.address) as peer:
+                async with tiers.raw(edge.address) as peer:
                     await peer.opens(model, cut)
                     line = next(n for n in service.lines.values() if n.name == "device-66")
                     for sequence in range(VIOLATIONS_MAX + 1):
@@ -217,7 +154,7 @@ def test_an_oversized_request_takes_no_memory_and_enough_of_them_end_the_stream(
 def test_too_many_requests_at_once_are_refused_and_none_is_forgotten(tiers, model):
     async def run():
         cut = tiers.cuts_of(model, tiers=2)[1]
-        async with tiers.Upper(tiers.EDGE, [model]) as edge, raw(edge.address) as peer:
+        async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
             await peer.opens(model, cut)
             for sequence in range(1, 101):  # begun, and never ended
                 chunk = SubgraphChunk(session=1, sequence=sequence, size=400, content=b"x")
@@ -226,7 +163,9 @@ def test_too_many_requests_at_once_are_refused_and_none_is_forgotten(tiers, mode
             assert failures == {SUBGRAPH_BUSY}
             for sequence in range(1, 65):
                 await peer.say(cancel=SubgraphCancel(session=1, sequence=sequence))
-            await peer.request(1, 200, [tensor(3, np.zeros((4, 8), np.float32))], time_ms=9_000)
+            await peer.request(
+                1, 200, [tiers.tensor(3, np.zeros((4, 8), np.float32))], time_ms=9_000
+            )
             assert (await peer.hears(SubgraphReply)).failure == SUBGRAPH_DONE
 
     asyncio.run(run())
@@ -235,10 +174,10 @@ def test_too_many_requests_at_once_are_refused_and_none_is_forgotten(tiers, mode
 def test_a_closed_session_is_not_served(tiers, model):
     async def run():
         cut = tiers.cuts_of(model, tiers=2)[1]
-        async with tiers.Upper(tiers.EDGE, [model]) as edge, raw(edge.address) as peer:
+        async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
             await peer.opens(model, cut)
             await peer.say(close=SubgraphClose(session=1))
-            await peer.request(1, 1, [tensor(3, np.zeros((4, 8), np.float32))])
+            await peer.request(1, 1, [tiers.tensor(3, np.zeros((4, 8), np.float32))])
             assert (await peer.hears(SubgraphReply)).failure == SUBGRAPH_UNKNOWN
 
     asyncio.run(run())
@@ -247,7 +186,7 @@ def test_a_closed_session_is_not_served(tiers, model):
 @pytest.mark.parametrize("content", [b"\xff\xff\xff", b"", b"\x7a\x00"])
 def test_noise_is_counted_and_ends_in_a_goodbye(tiers, model, content):
     async def run():
-        async with tiers.Upper(tiers.EDGE, [model]) as edge, raw(edge.address) as peer:
+        async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
             with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
                 for _ in range(VIOLATIONS_MAX + 2):
                     await peer.put(content)
@@ -274,7 +213,7 @@ def test_a_node_s_oldest_stream_ends_when_it_opens_too_many(tiers, model):
             tiers.Upper(tiers.EDGE, [model]) as edge,
             contextlib.AsyncExitStack() as stack,
         ):
-            peers = [await stack.enter_async_context(raw(edge.address)) for _ in range(5)]
+            peers = [await stack.enter_async_context(tiers.raw(edge.address)) for _ in range(5)]
             await tiers.until(lambda: len(edge.parts.service.lines) == 4)
             assert await peers[0].call.code() is grpc.StatusCode.ABORTED
 
