@@ -26,7 +26,7 @@ an element of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,20 @@ from .profile import NodeProfile
 #: to lie makes one sample by itself uncertain.
 _NEIGHBOURS = 4
 _NEAR = 0.02
+#: How much each size counts in a distance, where not 1: how many pixels, elements or batches there
+#: are changes a rate less than how wide they are.
+_WEIGHTS: Mapping[str, tuple[float, ...]] = {
+    "product": (1.0, 0.6, 0.6, 0.3),
+    "convolution": (0.3, 1.0, 1.0, 1.0),
+    "convolution_back": (0.3, 1.0, 1.0, 1.0),
+    "depthwise": (0.3, 1.0, 1.0),
+    "depthwise_back": (0.3, 1.0, 1.0),
+    "loop": (0.5, 1.0, 1.0),
+    "tile": (0.5, 1.0),
+    "rows": (0.5, 1.0, 1.0),
+    "columns": (0.5, 1.0, 1.0),
+    "move": (1.0,),
+}
 #: An operation that costs as many additions an element or more is timed by itself.
 _FUNCTION_UNITS = 4
 #: No step takes less.
@@ -54,6 +68,8 @@ STEP_S = 2e-8
 TRIPS = 10
 #: Numbers of f32 in the widest vector.
 _LANES = 16
+#: How many times as long a function takes one number after the other.
+_ONE_BY_ONE = 5.0
 #: Bytes of the number that a unit is about.
 _WIDTH = 4
 _TAG = "#"
@@ -135,7 +151,7 @@ class Rates:
         if work.kind not in self._known:
             return total + todo / math.exp(float(np.median(rates)))
         point = np.log(np.maximum(np.array(sizes), 1e-9))
-        distances = ((logs - point) ** 2).sum(axis=1)
+        distances = (((logs - point) * _WEIGHTS[work.kind]) ** 2).sum(axis=1)
         near = np.argsort(distances, kind="stable")[:_NEIGHBOURS]
         weights = 1.0 / (distances[near] + _NEAR)
         rate = math.exp(float((weights * rates[near]).sum() / weights.sum()))
@@ -144,9 +160,9 @@ class Rates:
 
 def _filled(work: Work) -> float:
     """How many times as long functions take where the innermost loop does not fill its vectors."""
-    if work.kind == "tile":
-        return 1.0
-    inner = work.sizes[1]
+    inner = work.sizes[1] if work.kind != "tile" else _LANES
+    if inner < _LANES:
+        return _ONE_BY_ONE
     return math.ceil(inner / _LANES) * _LANES / inner
 
 

@@ -41,16 +41,19 @@ _FUNCTION_SHAPE = (16, 256)
 #: What the arguments of functions go up to, about: a sine of a large number takes longer.
 _FUNCTION_SCALE = 500.0
 #: What the parameters of one program of cases may take: small enough to stay in a near cache, as a
-#: model's do from one call to the next.
-_PROGRAM_BYTES_MAX = 1 << 20
+#: layer's input does. Of products of few rows, which are as fast as their weights come: more than a
+#: near cache holds, for a model's weights are that together.
+_NEAR_BYTES, _FAR_BYTES = 1 << 20, 12 << 20
+_FEW_ROWS = 4
 #: The share of what a step took that stays when the clock's part is taken off.
 _LEFT_MIN = 0.05
 
-#: Rows, depth, columns, batch: dense layers, attention, recurrent cells.
+#: Rows, depth, columns, batch: dense layers, attention, recurrent cells. Widths are powers of two,
+#: as those of models are, which caches take less well than others.
 _PRODUCTS = (
     *((1, 64, 10, 1), (1, 84, 10, 1), (1, 128, 512, 1), (1, 256, 1024, 1), (1, 512, 128, 1)),
     *((1, 400, 120, 1), (1, 1280, 10, 1), (1, 3136, 512, 1), (1, 1024, 2048, 1)),
-    *((1, 250, 1000, 1), (1, 264, 1056, 1), (1, 3136, 2048, 1), (8, 3136, 2048, 1)),
+    *((1, 512, 512, 1), (1, 512, 2048, 1), (1, 3136, 2048, 1), (8, 3136, 2048, 1)),
     *((8, 16, 16, 1), (8, 128, 512, 1), (8, 400, 120, 1), (8, 256, 1024, 1), (8, 1280, 10, 1)),
     *((8, 8, 256, 1), (64, 8, 128, 1), (64, 8, 512, 1), (64, 8, 1024, 1), (512, 8, 128, 1)),
     *((64, 64, 64, 1), (64, 128, 128, 1), (64, 128, 384, 1), (64, 128, 512, 1)),
@@ -66,7 +69,8 @@ _CONVOLUTIONS = (
     *((4, 128, 128, 3, 1, 1), (28, 64, 64, 3, 1, 1), (96, 3, 16, 3, 2, 1), (48, 16, 8, 1, 1, 1)),
     *((48, 8, 48, 1, 1, 1), (24, 48, 8, 1, 1, 1), (12, 96, 16, 1, 1, 1), (6, 24, 144, 1, 1, 1)),
     *((6, 192, 32, 1, 1, 1), (3, 336, 56, 1, 1, 1), (3, 56, 336, 1, 1, 1), (3, 112, 1280, 1, 1, 1)),
-    *((32, 16, 16, 3, 1, 8), (8, 64, 64, 3, 1, 8), (12, 96, 16, 1, 1, 8)),
+    *((32, 16, 16, 3, 1, 8), (8, 64, 64, 3, 1, 8), (12, 96, 16, 1, 1, 8), (28, 1, 6, 5, 1, 8)),
+    *((14, 6, 16, 5, 1, 8), (96, 3, 16, 3, 2, 8)),
 )
 #: Side of the image, channels, stride, images; windows of 3 by 3.
 _DEPTHWISE = (
@@ -126,7 +130,7 @@ def measure_node(
     name, cpu, date, memory: as in `NodeProfile`; who calls knows them. seconds: about how long,
     compilation apart. say: is told each step. Raises DelianError where there is no C compiler.
     """
-    groups = [(label, part) for label, cases in _groups() for part in _parted(cases)]
+    groups = [(label, part) for label, room, cases in _groups() for part in _parted(cases, room)]
     each = seconds / (len(groups) + 2)
     say("what a look at the clock takes")
     look = _look_s(each)
@@ -218,15 +222,15 @@ def _program(name: str, cases: Sequence[_Case]) -> Function:
     return Function(name, block, *names)
 
 
-def _parted(cases: Sequence[_Case]) -> Iterator[list[_Case]]:
-    """The cases in lists of little memory each."""
+def _parted(cases: Sequence[_Case], room: int) -> Iterator[list[_Case]]:
+    """The cases in lists whose parameters take no more than `room`."""
     part: list[_Case] = []
     total = 0
     for case in cases:
         params = _Params()
         case(Builder(), params)
         size = sum(v.tensor.nbytes for v in params.values)
-        if part and total + size > _PROGRAM_BYTES_MAX:
+        if part and total + size > room:
             yield part
             part, total = [], 0
         part.append(case)
@@ -235,25 +239,35 @@ def _parted(cases: Sequence[_Case]) -> Iterator[list[_Case]]:
         yield part
 
 
-def _groups() -> Iterator[tuple[str, list[_Case]]]:
-    yield "products", [_product_case(*sizes) for sizes in _PRODUCTS]
-    yield "convolutions", [_convolution_case(*sizes) for sizes in _CONVOLUTIONS]
+def _groups() -> Iterator[tuple[str, int, list[_Case]]]:
+    """What is measured, the bytes of one program of it, and the cases."""
+    few = [sizes for sizes in _PRODUCTS if sizes[0] <= _FEW_ROWS]
+    many = [sizes for sizes in _PRODUCTS if sizes[0] > _FEW_ROWS]
+    yield "products of few rows", _FAR_BYTES, [_product_case(*sizes) for sizes in few]
+    yield "products", _NEAR_BYTES, [_product_case(*sizes) for sizes in many]
+    yield "convolutions", _NEAR_BYTES, [_convolution_case(*sizes) for sizes in _CONVOLUTIONS]
     yield (
         "gradients of convolutions",
+        _NEAR_BYTES,
         [_gradient_case(*sizes, by) for sizes in _CONVOLUTIONS[5:14] for by in (0, 1)],
     )
-    yield "depthwise convolutions", [_depthwise_case(*sizes) for sizes in _DEPTHWISE]
-    yield "loops", [_loop_case(*sizes) for sizes in _LOOPS]
+    yield "depthwise convolutions", _NEAR_BYTES, [_depthwise_case(*sizes) for sizes in _DEPTHWISE]
+    yield "loops", _NEAR_BYTES, [_loop_case(*sizes) for sizes in _LOOPS]
     yield (
         "reductions",
+        _NEAR_BYTES,
         [_reduction_case(sizes, (1,)) for sizes in _REDUCTIONS]
         + [_reduction_case(sizes, (0, 2)) for sizes in _ROWS]
         + [_reduction_case(sizes, (0, 2), True) for sizes in _ROWS],
     )
-    yield "tiles of products", [_tile_case(*sizes) for sizes in _TILES]
-    yield "rows by index", [_move_case(*sizes) for sizes in _MOVES]
+    yield "tiles of products", _NEAR_BYTES, [_tile_case(*sizes) for sizes in _TILES]
+    yield "rows by index", _NEAR_BYTES, [_move_case(*sizes) for sizes in _MOVES]
     kinds = (_F32, DType.F64)
-    yield "functions", [_function_case(name, dtype) for dtype in kinds for name in _FUNCTIONS]
+    yield (
+        "functions",
+        _NEAR_BYTES,
+        [_function_case(name, dtype) for dtype in kinds for name in _FUNCTIONS],
+    )
 
 
 def _product_case(rows: int, depth: int, columns: int, batch: int) -> _Case:
