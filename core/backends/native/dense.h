@@ -12,6 +12,7 @@
 #define DL_GROUPS ((DL_MR + 2) / 3)
 #define DL_PAGE 1024 /* numbers */
 #define DL_SOON 16 /* steps of k after which what A has there is fetched: rows far apart are in no order that shows */
+#define DL_LONG 64 /* steps of k, in which what C has there can be fetched */
 #define DL_PANELS 4 /* that are packed at a time */
 /* Keeps a pointer that is stepped from being replaced by several of its sums. */
 #ifdef DL_PORTABLE
@@ -39,6 +40,12 @@ DL_INLINE void dl_even(const int rows, const int vectors, const dl_steps *s, con
     DL_UNROLL for (int r = 0; r < rows; r++) {
       if (r % 3 == 0) p[r / 3] = a + r * am;
       DL_UNROLL for (int v = 0; v < vectors; v++) t[r][v] = (dl_vf){0};
+    }
+    if (s->add && s->k >= DL_LONG) {
+      DL_ROLLED for (int r = 0; r < rows; r++) {
+        DL_PREFETCH(c + r * c_step);
+        DL_PREFETCH(c + r * c_step + DL_NR - 1);
+      }
     }
     DL_ROLLED for (int64_t k = s->k; k > 0; k--) {
       dl_vf w[2];
