@@ -185,10 +185,12 @@ class Tiers:
     """A cloud and an edge that serve the bundle, and the link to the edge.
 
     Use it as a context: none of the processes is left. folder: for all that they keep and log.
+    broker: whether there is an MQTT broker as well, by which the edge can be asked.
     """
 
-    def __init__(self, folder: Path, case: Case) -> None:
+    def __init__(self, folder: Path, case: Case, broker: bool = False) -> None:
         self.folder, self.case = folder, case
+        self._broker, self._with_broker = "", broker
         self.bundle_file, self.plan_file = folder / "model.dlb", folder / "plan.json"
         self.link: ShapedLink
         self.edge: Child
@@ -214,6 +216,11 @@ class Tiers:
             cloud.start()
             port = cloud.wait_ready(time.monotonic() + READY_S)["ports"]["grpc"]
             self._cloud = f"127.0.0.1:{port}"
+            if self._with_broker:
+                broker = Child("broker", ("broker", "up", "--port", "0", "--json"), self.folder)
+                closing.callback(_end, broker)
+                broker.start()
+                self._broker = broker.wait_ready(time.monotonic() + READY_S)["address"]
             self.edge = self._edge("127.0.0.1:0")
             closing.callback(lambda: _end(self.edge))
             self.edge.start()
@@ -231,6 +238,7 @@ class Tiers:
                 *("edge", "run", "--insecure", "--number", "1", "--listen", listen),
                 *("--state", str(self.folder / "edge"), "--coordinator", self._cloud),
                 *("--serve", str(self.bundle_file)),
+                *("--set", f"edge.broker.url={self._broker}"),
             ),
             self.folder,
         )
@@ -244,15 +252,22 @@ class Tiers:
         self.edge.start()
         self.edge.wait_ready(time.monotonic() + READY_S)
 
-    def ask(self, requests: int, meddle: Mapping[int, Callable[[], None]] | None = None) -> Told:
+    def ask(
+        self,
+        requests: int,
+        meddle: Mapping[int, Callable[[], None]] | None = None,
+        *,
+        mqtt: bool = False,
+    ) -> Told:
         """Lets a device ask so many times. meddle: what is done at which request (a multiple of
-        ten). Raises DelianError where the device's process fails.
+        ten). mqtt: through the broker, and not over the shaped link. Raises DelianError where the
+        device's process fails.
         """
         case, out = self.case, self.folder / "told.json"
         order = {
             "bundle": str(self.bundle_file),
             "plan": str(self.plan_file),
-            "homes": [f"edge-1@127.0.0.1:{self.link.port}"],
+            "homes": [f"edge-1@{self._broker if mqtt else f'127.0.0.1:{self.link.port}'}"],
             "requests": requests,
             "shape": [1, SIDE, SIDE, CHANNELS],
             "slowdown": case.slowdown,

@@ -6,9 +6,11 @@ How fast it is belongs to `benchmarks/subgraphs.py`; here every answer is there,
 from __future__ import annotations
 
 import pytest
+from delian.core.net import broker as brokers
 from delian.simulations.parted import Case, Tiers
 
 pytestmark = pytest.mark.slow
+BROKER = brokers.mosquitto_path() is not None
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +20,7 @@ def case() -> Case:
 
 @pytest.fixture(scope="module")
 def tiers(tmp_path_factory, case):
-    with Tiers(tmp_path_factory.mktemp("parted"), case) as made:
+    with Tiers(tmp_path_factory.mktemp("parted"), case, broker=BROKER) as made:
         yield made
 
 
@@ -46,3 +48,10 @@ def test_no_request_is_lost_when_the_edge_is_killed_and_it_is_used_again(tiers):
 def test_a_link_that_is_silent_loses_nothing(tiers):
     told = tiers.ask(150, {50: tiers.link.cut, 100: lambda: tiers.link.cut(False)})
     assert told.lost == 0 and told.right == 150
+
+
+@pytest.mark.skipif(not BROKER, reason="mosquitto is not installed")
+def test_a_broker_carries_small_boundaries(tiers):
+    told = tiers.ask(100, mqtt=True)
+    assert told.lost == 0 and told.right == 100
+    assert told.answered.get("part", 0) > 50
