@@ -340,7 +340,7 @@ def ask(
 def _batch(file: Path) -> Array:
     import numpy as np
 
-    from ..core.data.files import read_npz
+    from ..core.data.files import BROKEN, read_npz
 
     if file.suffix == ".npz":
         return read_npz(file, ["x"])["x"]
@@ -348,7 +348,7 @@ def _batch(file: Path) -> Array:
         loaded: Any = np.load(file, allow_pickle=False)
     except OSError as error:
         raise DelianError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, MemoryError):
+    except BROKEN:
         loaded = None
     if not isinstance(loaded, np.ndarray):
         raise DelianError(f"{file} is not an .npy file of numbers", "write it with numpy.save")

@@ -97,6 +97,8 @@ def rows_of(path: Path, name: str = ROWS) -> Array:
     """
     import numpy as np
 
+    from ..core.data.files import BROKEN
+
     try:
         size = path.stat().st_size
         if zipfile.is_zipfile(path):  # its parts may be compressed
@@ -119,7 +121,7 @@ def rows_of(path: Path, name: str = ROWS) -> Array:
             return rows
     except OSError as error:
         raise DelianError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile):
+    except BROKEN:
         raise DelianError(
             f"{path}: neither an .npy nor an .npz file of numbers", "write it with numpy.save"
         ) from None

@@ -10,6 +10,7 @@ import gzip
 import lzma
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from .federated import FEDERATION_BYTES_MAX
 CHUNK_BYTES = 1 << 20
 
 # What zipfile, the decompressors and NumPy raise on damaged input (RuntimeError: an encrypted file
-# or an unknown method).
+# or an unknown method; SyntaxError, TokenError: a header that is no literal of Python's).
 BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
@@ -37,6 +38,9 @@ BROKEN = (
     KeyError,
     OverflowError,
     RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    MemoryError,
 )
 
 

@@ -50,11 +50,13 @@ def test_rows_that_cannot_be_used_are_told(delian, bundle, tmp_path):
     np.savez(tmp_path / "named.npz", rows=ROWS)
     np.save(tmp_path / "narrow.npy", ROWS[:, :5])
     (tmp_path / "text.npy").write_text("no numbers")
+    (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY\x01\x00\x02\x00{(")
     for name, words in (
         ("absent.npy", "cannot be read"),
         ("named.npz", "no array `x`"),
         ("narrow.npy", "infer takes rows"),
         ("text.npy", "neither an .npy nor an .npz"),
+        ("torn.npy", "neither an .npy nor an .npz"),
     ):
         code, _, err = delian("quantise", bundle, "--data", name, "-o", "small.bundle")
         assert code == 2 and words in err, err

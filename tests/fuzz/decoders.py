@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import parts_decoders
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from delian.cloud import audit
@@ -496,4 +497,5 @@ DECODERS: Mapping[str, Decoder] = {
         lambda data: seal.Credentials("example", EDGE, None).read(data),
         lambda: [seal.Credentials("example", EDGE, None).home(1)],
     ),
+    **{name: Decoder(*found) for name, found in parts_decoders.DECODERS.items()},
 }
