@@ -2,13 +2,15 @@
 
 The passes run in this order: custom derivatives go, halves are widened, convolutions in groups
 become dense or depthwise ones, those of single pixels products, lists of known length tensors, and
-products of all trips of a loop one product; then the whole is simplified once more. Last, short
-innermost axes become parts of longer ones, and masks are made again where they are read.
+products of all trips of a loop one product; then the whole is simplified once more. Last, sums that
+follow from others go, short innermost axes become parts of longer ones, and masks are made again
+where they are read.
 """
 
 from __future__ import annotations
 
 from ...ir import DType, Function
+from ...passes.centred import centred_sums
 from ...passes.gather import gather_products
 from ...passes.groups import split_groups
 from ...passes.halves import widen_halves
@@ -29,4 +31,4 @@ def lowered(function: Function) -> Function:
     body = gather_products(lists_to_tensors(function.body), _GATHERED)
     if body is not function.body:
         function = function.with_body(simplify(body))
-    return masks_again(fill_lanes(function))
+    return masks_again(fill_lanes(centred_sums(function)))
