@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,12 +100,13 @@ class SplitTrainer:
         weights: Mapping[int, Array],
         batches: Sequence[Sequence[Array]],
         examples: int,
+        on_step: Callable[[int, float], None] | None = None,
     ) -> Trained:
         """One step for each batch; blocks. Not to be called on an event loop.
 
         weights: f32, the leaves of the device's part by number. batches: (x, y, weight) of the
         step's types. examples: how many rows the batches are drawn from, which the edge weighs its
-        copy by.
+        copy by. on_step: told how many steps are done, and the last one's loss.
 
         Raises SplitLostError where the edge is gone or refuses, with the number of whole steps;
         then nothing of the run counts. DelianError for arrays that do not fit.
@@ -113,12 +114,16 @@ class SplitTrainer:
         if not 1 <= len(batches) <= STEPS_MAX or not 1 <= examples <= EXAMPLES_MAX:
             raise DelianError(f"{len(batches)} steps on {examples} examples", "give one at least")
         first = self.bundle.started(self.parts, False, weights)
-        return asyncio.run(self._run(first, batches, examples))
+        return asyncio.run(self._run(first, batches, examples, on_step))
 
     # ------------------------------------------------ the steps
 
     async def _run(
-        self, first: dict[int, Array], batches: Sequence[Sequence[Array]], examples: int
+        self,
+        first: dict[int, Array],
+        batches: Sequence[Sequence[Array]],
+        examples: int,
+        on_step: Callable[[int, float], None] | None,
     ) -> Trained:
         asker = TrainingAsker(self._opening(len(batches), examples))
         own = self._who.identity
@@ -143,6 +148,8 @@ class SplitTrainer:
                 except SplitLostError as error:
                     raise lost(error, number) from None
                 losses.append(loss)
+                if on_step is not None:
+                    on_step(number + 1, loss)
         finally:
             asker.finish()
             await upstream.close()

@@ -79,9 +79,12 @@ class ShapedLink:
         self._cut = False
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._relays: set[asyncio.Task[Any]] = set()  # of these tasks, one a connection
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> int:
         """Listens; the port."""
+        self._loop = asyncio.get_running_loop()
         listener = socket.create_server((self._host, self.port))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
         listener.setblocking(False)
@@ -118,6 +121,11 @@ class ShapedLink:
         """Nothing gets through, and nobody is told, until it is mended (False): a silent loss."""
         self._cut = cut
 
+    def drop(self) -> None:
+        """Breaks the connections that there are, from any thread; what was on its way is lost."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in self._relays])
+
     @property
     def carried(self) -> tuple[int, int]:
         """Bytes up and down until now."""
@@ -125,16 +133,19 @@ class ShapedLink:
 
     # ------------------------------------------------ connections
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             below, _ = await loop.sock_accept(listener)
-            self._spawn(self._relay(below))
+            relay = self._spawn(self._relay(below))
+            self._relays.add(relay)
+            relay.add_done_callback(self._relays.discard)
 
     async def _relay(self, below: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -222,10 +222,11 @@ class TrainingHost:
             )
         except (DelianError, MemoryError) as error:
             log.warning("%s: a turn of its training failed: %s", node, error)
-            training.running = False
             self.trainings.drop(node, training)
             self._answer(training, SUBGRAPH_FAILED)
             return
+        finally:
+            training.running = False
         counts = self.trainings.ran(training, reply, moved, monotonic())
         self._answer(training, SUBGRAPH_DONE if counts else SUBGRAPH_LOST)
 

@@ -262,7 +262,6 @@ class Trainings:
         """The next turn was run; whether it counts, which it does not where the training is over.
         Here weights move.
         """
-        training.running = False
         if training.over:
             return False
         training.turn += 1

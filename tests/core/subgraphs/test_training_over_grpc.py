@@ -10,6 +10,16 @@ import contextlib
 import numpy as np
 import pytest
 from delian.core import random, tree
+from delian.core.identity.authority import Authority
+from delian.core.identity.certificates import (
+    Role,
+    TlsMaterial,
+    certificate_request,
+    key_pem,
+    new_key,
+    server_credentials,
+)
+from delian.core.identity.folder import IdentityFolder
 from delian.core.identity.roles import Guard
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Samples
@@ -70,11 +80,12 @@ class Case:
             losses.append(float(told[0]))
         return {i: own[i] for i in self.below}, {i: chain[i] for i in self.above}, losses
 
-    def trainer(self, address, number=1, **more):
+    def trainer(self, address, number=1, identity=None, **more):
         return SplitTrainer(
             self.bundle,
             self.cut,
             [f"edge-1@{address}"],
+            identity,
             number=number,
             backend="reference",
             profile="reproducible",
@@ -88,11 +99,13 @@ def case():
 
 
 @contextlib.asynccontextmanager
-async def edge(case, sharing=Sharing.COPIES, host_type=TrainingHost):
+async def edge(case, sharing=Sharing.COPIES, host_type=TrainingHost, shown=None):
+    """shown: the edge's key and certificate, in a federation "farm"; None: no TLS."""
     host = host_type(Trainings(case.bundle, case.cut, sharing, "reference", "reproducible"))
-    guard = Guard("insecure", Tier.EDGE)
-    service = SubgraphService(host, guard, "insecure")
-    hub = GrpcHub(Switch(), "127.0.0.1:0", None, guard, servicers=(service.add,))
+    guard = Guard("farm" if shown else "insecure", Tier.EDGE)
+    service = SubgraphService(host, guard, None if shown else "insecure")
+    credentials = server_credentials(shown) if shown else None
+    hub = GrpcHub(Switch(), "127.0.0.1:0", credentials, guard, servicers=(service.add,))
     try:
         yield host, f"127.0.0.1:{await hub.start()}"
     finally:
@@ -249,6 +262,30 @@ def test_an_edge_that_has_forgotten_the_training_ends_it_and_nothing_counts(case
     steps, ended = asyncio.run(story())
     assert steps == 2, "turn 5 is the third step's first"
     assert same_bits(ended.weights, case.above) and same_bits(case.below, given)
+
+
+def test_a_device_trains_as_whom_its_certificate_names(case, tmp_path):
+    farm = Authority.create(tmp_path / "ca", "farm")
+
+    def issued(role, number):
+        key = new_key()
+        made = farm.issue(certificate_request(key), role, number)
+        return TlsMaterial(key_pem(key), made.chain, farm.pem), made.renew_after_s
+
+    shown, _ = issued(Role.EDGE, 1)
+    folder = IdentityFolder(tmp_path / "device-7")
+    mine, renew_after_s = issued(Role.DEVICE, 7)
+    folder.store(mine, renew_after_s=renew_after_s, homes=())
+
+    async def story():
+        async with edge(case, shown=shown) as (host, address):
+            host.begin(case.above)
+            await train(case.trainer(address, 7, tmp_path / "device-7"), case)
+            return await host.end()
+
+    ended = asyncio.run(story())
+    assert ended.finished == ("device-7",)
+    assert same_bits(ended.weights, case.here(case.batches())[1])
 
 
 def test_an_edge_that_is_not_there_is_told_of_in_time(case):
