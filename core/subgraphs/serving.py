@@ -219,14 +219,16 @@ class ServingDriver:
             return
         try:
             said = request_of(request.content)
-            if (said.session, said.sequence) != key:
+            if (said.session, said.sequence, said.phase) != (*key, 0):
                 raise StreamError("malformed", "a request by another name")
+            model = prepared.model
+            if said.bundle not in (b"", model.bundle) or said.program not in ("", model.program):
+                raise StreamError("malformed", "a request of another bundle")
             values = values_of(said.inputs, prepared.up)
         except (StreamError, WireError):
             self._fail(peer, key, SUBGRAPH_MISFIT)
             raise StreamError("malformed", "a request that does not fit") from None
         ticket = next(self._tickets)
-        model = prepared.model
         self._held[ticket] = Held(model, values, cut=cut, key=key, peer=line.number)
         seconds = min(said.time_ms / 1000 or TIME_S, TIME_S_MAX)
         deadline = peer.came[key][0] + int(seconds * 1e9)

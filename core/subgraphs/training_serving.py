@@ -220,8 +220,9 @@ class TrainingHost:
             reply, moved = await loop.run_in_executor(
                 self._pool, self.trainings.run, training, tensors
             )
-        except (DelianError, MemoryError) as error:
-            log.warning("%s: a turn of its training failed: %s", node, error)
+        except Exception as error:  # who waits for the turn must hear of it, whatever it was
+            known = isinstance(error, DelianError | MemoryError)
+            log.warning("%s: a turn of its training failed: %s", node, error, exc_info=not known)
             self.trainings.drop(node, training)
             self._answer(training, SUBGRAPH_FAILED)
             return

@@ -32,7 +32,6 @@ class Held:
     tensors: list[BoundaryTensor] | None = None
     key: tuple[int, int] = (0, 0)
     peer: int = 0
-    size: int = 0
 
     def answer(self, prepared: Prepared | None) -> tuple[Array, ...]:
         """The program's results: of the whole, or from the values that a cut left here. Raises

@@ -38,6 +38,7 @@ from delian.core.subgraphs.training_serving import TrainingHost
 from delian.core.subgraphs.trainings import Trainings
 from delian.device.split_training import SplitTrainer
 
+LABELS_UP = {0: DEVICE, 1: DEVICE, 2: EDGE, 3: EDGE, 4: EDGE, 5: EDGE}
 U_SHAPE = {0: DEVICE, 1: DEVICE, 2: EDGE, 3: EDGE, 4: DEVICE, 5: DEVICE}
 B, STEPS = 6, 4
 
@@ -47,16 +48,18 @@ def net(key):
 
 
 class Case:
-    def __init__(self):
+    def __init__(self, homes=U_SHAPE):
         task = Classification("net", net, Samples(B, 1.0))
         x, y = TensorType(DType.F32, (B, 5)), TensorType(DType.I64, (B,))
         model = net(random.key(3))
-        self.bundle = StepBundle.of(task, sgd(0.1, momentum=0.9), model, x, y, labels_stay=True)
-        self.cut = cut_at(self.bundle.step, U_SHAPE)
+        self.bundle = StepBundle.of(
+            task, sgd(0.1, momentum=0.9), model, x, y, labels_stay=homes is U_SHAPE
+        )
+        self.cut = cut_at(self.bundle.step, homes)
         self.parts = self.bundle.parts(self.cut)
         leaves = [np.asarray(a) for a in tree.leaves(model)]
-        self.above = {i: leaves[i] for i in (2, 3)}
-        self.below = {i: leaves[i] for i in (0, 1, 4, 5)}
+        self.above = {i: leaves[i] for i in homes if homes[i] == EDGE}
+        self.below = {i: leaves[i] for i in homes if homes[i] == DEVICE}
 
     def batches(self, seed=0):
         rng = np.random.default_rng(seed)
@@ -123,7 +126,10 @@ def same_bits(one, other):
     )
 
 
-def test_steps_over_a_stream_give_the_bits_of_steps_in_one_process(case):
+@pytest.mark.parametrize("homes", [U_SHAPE, LABELS_UP], ids=["labels stay", "labels go up"])
+def test_steps_over_a_stream_give_the_bits_of_steps_in_one_process(homes):
+    case = Case(homes)
+
     async def story():
         async with edge(case) as (host, address):
             host.begin(case.above)
@@ -224,6 +230,22 @@ def test_devices_of_a_chain_wait_for_one_another(case):
     assert same_bits(ended.weights, {i: chain[i] for i in case.above})
 
 
+def test_a_device_that_trained_is_told_to_wait_for_the_next_round(case):
+    async def story():
+        async with edge(case) as (host, address):
+            with pytest.raises(SplitLostError, match="no round of training has begun"):
+                await train(case.trainer(address, due_s=0.5), case)
+            host.begin(case.above)
+            await train(case.trainer(address), case)
+            with pytest.raises(SplitLostError, match="has trained in this round"):
+                await train(case.trainer(address, due_s=0.5), case)
+            host.begin(case.above)
+            await train(case.trainer(address), case)
+            return await host.end()
+
+    assert asyncio.run(story()).finished == ("device-1",)
+
+
 def test_what_the_edge_does_not_have_so_is_refused_in_words(case):
     async def story():
         async with edge(case) as (host, address):
@@ -234,6 +256,22 @@ def test_what_the_edge_does_not_have_so_is_refused_in_words(case):
                 trainer = case.trainer(address)
                 trainer._cut = cut_at(case.bundle.step, U_SHAPE, "f16")
                 await train(trainer, case)
+            return await host.end()
+
+    assert asyncio.run(story()).finished == ()
+
+
+def test_a_fault_of_the_edge_ends_the_training_and_is_told(case, monkeypatch):
+    def broken(training, tensors):
+        raise RuntimeError("a fault")
+
+    async def story():
+        async with edge(case) as (host, address):
+            host.begin(case.above)
+            monkeypatch.setattr(host.trainings, "run", broken)
+            with pytest.raises(SplitLostError, match=r"(?i)fail"):
+                await train(case.trainer(address), case)
+            assert host.counts["subgraph_failed"] == 1
             return await host.end()
 
     assert asyncio.run(story()).finished == ()

@@ -79,6 +79,9 @@ def test_requests_that_do_not_fit_are_refused_and_right_ones_still_run(tiers, mo
             for sequence, tensors in enumerate(wrong, 1):
                 await peer.request(1, sequence, tensors)
                 assert (await peer.hears(SubgraphReply)).failure == SUBGRAPH_MISFIT
+            for other in ({"bundle": b"\x09" * 32}, {"program": "evaluate"}, {"phase": 1}):
+                await peer.request(1, 50, [tiers.tensor(3, hidden)], **other)
+                assert (await peer.hears(SubgraphReply)).failure == SUBGRAPH_MISFIT
             await peer.request(9, 1, [tiers.tensor(3, hidden)])
             assert (await peer.hears(SubgraphReply)).failure == SUBGRAPH_UNKNOWN
             right = x @ model.leaves[0]
