@@ -71,6 +71,7 @@ class TrainingAsker:
         self._open = False
         self._waiting: _Waiting | None = None
         self._lost: SplitLostError | None = None
+        self._busy = ""  # what the last opening was put off by
         self.streams = 0  # that there were
 
     async def ask(
@@ -94,7 +95,11 @@ class TrainingAsker:
             async with asyncio.timeout(due_s):
                 return await answer
         except TimeoutError:
-            self._lose(f"nothing came from above in {due_s:g} s", "see whether the edge is there")
+            said = f": {self._busy}" if self._busy else ""
+            self._lose(
+                f"nothing came from above in {due_s:g} s{said}",
+                "wait for the next round" if said else "see whether the edge is there",
+            )
             assert self._lost is not None
             raise self._lost from None
         finally:
@@ -126,14 +131,14 @@ class TrainingAsker:
     def said(self, frame: SubgraphFrame) -> None:
         if frame.WhichOneof("frame") != "opened" or frame.opened.session != self._session:
             raise StreamError("unknown frame")
-        failure = frame.opened.failure
+        failure, reason = frame.opened.failure, frame.opened.reason[:REASON_CHARS_MAX]
+        self._busy = reason if failure == SUBGRAPH_BUSY else ""
         if failure == SUBGRAPH_DONE:
             self._open = self._opening.training.again = True
             self._send()
         elif failure == SUBGRAPH_BUSY and self._stream is not None:
             asyncio.get_running_loop().call_later(AGAIN_S, self._begin, self._stream)
         else:
-            reason = frame.opened.reason[:REASON_CHARS_MAX]
             self._lose(f"the training was refused above: {reason}", _hint(failure))
 
     def replied(self, reply: Whole) -> None:
