@@ -81,6 +81,7 @@ def summary(told: Told, bounds: tuple[int, ...]) -> dict[str, Any]:
         "p99_ms": 1e3 * told.percentile(99),
         "max_ms": 1e3 * told.percentile(100),
         "device_only_ms": 1e3 * float(np.median(told.alone_s)),
+        "device_only_max_ms": 1e3 * max(told.alone_s),
         "answered_by": told.answered,
         "moved_s": {str(n): told.moved_s(n) for n in told.changes},
         "switches": len(told.switched),

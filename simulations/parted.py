@@ -78,7 +78,8 @@ class Told:
 
     records: by request, when it began (monotonic), how long it took, what ran (`by`), whether as a
     fallback, and the cut that it got; or why it was refused. switched: each change of the cut.
-    right: answers that are the whole program's. alone_s: of the whole program on the device.
+    right: answers that are the whole program's. alone_s: of the whole program on the device, now
+    and then between the requests.
     changes: request number -> when.
     """
 

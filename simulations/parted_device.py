@@ -5,7 +5,8 @@ and writes down what became of each.
 
 The order names the bundle, the plan, the homes, how many requests, and where results go. It says
 "ready" when its cuts are open, then a line with the number of each tenth request, and reads nothing
-but the order. Afterwards it runs the whole program on the same inputs and compares.
+but the order. From time to time between requests it runs the whole program alone, to see how long
+that takes. Afterwards it runs it on all inputs and compares.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
             raise DelianError(f"{model.opened} cuts were opened in {OPEN_S} s")
         print("ready", flush=True)
         records: list[dict[str, Any]] = []
-        inputs, answers = [], []
+        inputs, answers, alone = [], [], []
+        every = max(1, order["requests"] // order["alone"])
         for number in range(order["requests"]):
             x = rng.random(order["shape"], np.float32)
             began = time.monotonic()
@@ -59,10 +61,11 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
                 inputs.append(x)
                 answers.append(answered.results[0])
             records.append(record)
+            if number % every == every // 2:  # beside the requests, so that both feel the same load
+                alone.append(_timed(model, x))
             if number % EVERY == 0:
                 print(number, flush=True)
             time.sleep(order["pause_s"])
-        alone = [_timed(model, x) for x in inputs[: order["alone"]]]
         right = sum(
             bool(np.allclose(model.alone(x), answer, rtol=1e-4, atol=1e-5))
             for x, answer in zip(inputs, answers, strict=True)
