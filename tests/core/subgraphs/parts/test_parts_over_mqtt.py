@@ -18,7 +18,7 @@ from delian.core.node.uplinks import Hubs, Uplinks
 from delian.core.ports import Node, Tier
 from delian.core.subgraphs.enveloped import EnvelopedService, EnvelopedUpstream
 from delian.core.subgraphs.hosting import PartsHost
-from delian.core.subgraphs.ports import Link, Work
+from delian.core.subgraphs.ports import Link
 from delian.core.subgraphs.stream import Whole
 from delian.core.wire.subgraph_pb2 import SubgraphCancel, SubgraphChunk, SubgraphFrame
 
@@ -141,8 +141,7 @@ def test_requests_over_a_broker_are_answered_by_both_tiers(tiers, model, x, brok
             async with tiers.device(model, cuts, None, upstream=upstream, link=link) as asking:
                 await tiers.until(asking.open)
                 for _ in range(20):
-                    answered = await asking.driver.request((x,), 10.0)
-                    assert answered.by is Work.PART
+                    answered = await tiers.by_parts(asking, x)
                     np.testing.assert_array_equal(answered.results[0], tiers.whole(model, x))
                 await hubs.close()
                 answered = await asking.driver.request((x,), 10.0)
