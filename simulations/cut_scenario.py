@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from ..core.errors import DelianError
-from ..core.placement.plan import BYTES_MAX, PlacementPlan
+from ..core.placement.plan import BYTES_MAX, Piece, PlacementPlan
 from ..core.ports import MS, SECOND
 from ..core.streams import Streams
 from ..core.subgraphs.asker import AskerSettings
@@ -226,7 +226,7 @@ def load(source: str, settings: list[str] | None = None) -> CutScenario:
         if path.stat().st_size > SCENARIO_BYTES_MAX:
             raise DelianError(f"{path} is larger than a scenario can be")
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DelianError(f"{path}: {error}", "a scenario is a TOML file") from None
     for setting in settings or []:
         _put(raw, setting)
@@ -250,7 +250,7 @@ def _put(raw: dict[str, Any], setting: str) -> None:
             raise DelianError(f"--set {setting}: {name} is no table")
     try:
         table[last] = tomllib.loads(f"value = {text.strip()}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+    except (tomllib.TOMLDecodeError, KeyError, RecursionError):
         table[last] = text.strip()
 
 
@@ -274,26 +274,31 @@ def tables_of(scenario: CutScenario) -> list[CutTable]:
     plan = read_plan(scenario)
     if len(plan.links) > 2:
         raise DelianError("a plan of more than three tiers")
-    tables = []
-    for number, piece in enumerate(plan.pieces):
-        up, down = (*piece.up, 0)[:2], (*piece.down, 0)[:2]
-        # Encoding costs the lower side of a link, decoding the upper; each is small.
-        times = [s * 1e3 for s in (*piece.tiers, 0.0)[:3]]
-        for k, seconds in enumerate(piece.wires_s):
-            times[k] += seconds * 1e3
-        tables.append(
-            CutTable(
-                name=f"piece {number + 1}",
-                device_ms=times[0],
-                edge_ms=times[1],
-                cloud_ms=times[2],
-                up_bytes=up[0],
-                down_bytes=down[0],
-                cloud_up_bytes=up[1],
-                cloud_down_bytes=down[1],
-            )
-        )
-    return tables
+    try:
+        return [_table(f"piece {number}", piece) for number, piece in enumerate(plan.pieces, 1)]
+    except ValidationError as error:
+        raise DelianError(
+            f"{scenario.plan}: {_problems(error)}", "make it with delian partition plan"
+        ) from None
+
+
+def _table(name: str, piece: Piece) -> CutTable:
+    """A plan's piece as a scenario has its cuts. Raises ValidationError for what no cut takes."""
+    up, down = (*piece.up, 0)[:2], (*piece.down, 0)[:2]
+    # Encoding costs the lower side of a link, decoding the upper; each is small.
+    times = [s * 1e3 for s in (*piece.tiers, 0.0)[:3]]
+    for k, seconds in enumerate(piece.wires_s):
+        times[k] += seconds * 1e3
+    return CutTable(
+        name=name,
+        device_ms=times[0],
+        edge_ms=times[1],
+        cloud_ms=times[2],
+        up_bytes=up[0],
+        down_bytes=down[0],
+        cloud_up_bytes=up[1],
+        cloud_down_bytes=down[1],
+    )
 
 
 def read_plan(scenario: CutScenario) -> PlacementPlan:
@@ -303,10 +308,8 @@ def read_plan(scenario: CutScenario) -> PlacementPlan:
         if path.stat().st_size > BYTES_MAX:
             raise DelianError(f"{path} is larger than a plan can be")
         return PlacementPlan.from_json(path.read_bytes(), str(path))
-    except OSError as error:
-        raise DelianError(
-            f"{path}: {error.strerror}", "make it with delian partition plan"
-        ) from None
+    except (OSError, ValueError) as error:  # a name with a zero is no name
+        raise DelianError(f"{path}: {error}", "make it with delian partition plan") from None
 
 
 def courses_of(scenario: CutScenario, tables: list[CutTable], whole: float) -> tuple[Course, ...]:

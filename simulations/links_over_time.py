@@ -154,7 +154,7 @@ def read_trace(path: Path, latency_ms: float, down: float = 1.0) -> LinkTrace:
                 rows.append(_row(path, number, row, latency_ms))
                 if len(rows) > ROWS_MAX:
                     raise DelianError(f"{path}: more than {ROWS_MAX} rows", _HINT)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise DelianError(f"{path}: cannot be read: {error}", _HINT) from None
     if not rows or rows[0][0] != 0:
         raise DelianError(f"{path}: does not begin at 0 seconds", _HINT)

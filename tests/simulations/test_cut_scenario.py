@@ -104,6 +104,7 @@ def test_a_trace_file_is_read(tmp_path):
         ("", "does not begin at 0"),
         ("1,5\n", "does not begin at 0"),
         ("0,5\n0,6\n", "do not rise"),
+        ("0,5\n1e-9,6\n", "by a millisecond"),
         ("0,5\n1,fast\n", "line 2"),
         ("0,5\n1,nan\n", "line 2"),
         ("0,5,10,3\n", "line 1"),
@@ -150,6 +151,31 @@ def test_the_bundled_scenarios_are_right():
 def test_a_wrong_key_is_named(small, setting, said):
     with pytest.raises(DelianError, match=said):
         cut_scenario.load(str(small), setting.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["a = " + "[" * 100_000, "\0", 'name = "', b"\xff"],
+    ids=["deep", "zero", "torn", "byte"],
+)
+def test_a_file_that_is_no_scenario_is_refused(tmp_path, content):
+    path = tmp_path / "scenario.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DelianError, match=r"scenario\.toml"):
+        cut_scenario.load(str(path))
+
+
+def test_a_plan_that_no_scenario_takes_is_refused(tmp_path):
+    piece = Piece(1e3, 1e9, b"x", (1e30, 0.0), (0,), (0,), (0.0,), (0, 0))
+    link = LinkProfile(1e6, 1e6, 0.01)
+    plan = PlacementPlan("b" * 64, "infer", ("d", "e"), (link,), "latency", (piece,))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    path = tmp_path / "planned.toml"
+    for name, said in (("plan.json", "device_ms"), ("a\\u0000b", "null byte"), ("no", "No such")):
+        path.write_text(f'name = "planned"\nplan = "{name}"\nseconds = 6.0\n')
+        scenario = cut_scenario.load(str(path))
+        with pytest.raises(DelianError, match=said):
+            cut_scenario.tables_of(scenario)
 
 
 def test_a_scenario_that_is_not_there_is_named_with_those_that_are():
