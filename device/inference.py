@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core import bundle as bundles
+from ..core.arrays import aligned
 from ..core.backends import Backend, Executable
 from ..core.backends.native.artifact import ArtifactError
 from ..core.bundle import Manifest
@@ -212,7 +213,7 @@ def _leaves(vector: Array, manifest: Manifest) -> tuple[Array, ...]:
         raise DelianError(f"a model of {vector.size} numbers is not its bundle's")
     ends = np.cumsum([leaf.size for leaf in shapes])
     parts = np.split(vector, ends[:-1])
-    return tuple(p.reshape(leaf.shape) for p, leaf in zip(parts, shapes, strict=True))
+    return tuple(aligned(p.reshape(leaf.shape)) for p, leaf in zip(parts, shapes, strict=True))
 
 
 # ---------------------------------------------------------------- the server
