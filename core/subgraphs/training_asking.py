@@ -31,6 +31,7 @@ from ..wire.subgraph_pb2 import (
     SubgraphOpen,
     SubgraphRequest,
 )
+from .above import failure_of
 from .codec import Values, bytes_max, reply_of, tensors_of, values_of
 from .limits import REASON_CHARS_MAX
 from .split_training import SplitError
@@ -151,7 +152,7 @@ class TrainingAsker:
         if said.failure == SUBGRAPH_BUSY:
             asyncio.get_running_loop().call_later(AGAIN_S, self._send, waiting)
         elif said.failure != SUBGRAPH_DONE:
-            name = SubgraphFailure.Name(said.failure).removeprefix("SUBGRAPH_").lower()
+            name = failure_of(said.failure).name.lower()
             self._lose(f"turn {waiting.turn} was refused above: {name}", _hint(said.failure))
         else:
             try:

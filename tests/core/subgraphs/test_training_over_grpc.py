@@ -29,7 +29,7 @@ from delian.core.nn import Mlp, sgd
 from delian.core.placement.cut import DEVICE, EDGE
 from delian.core.placement.homes import cut_at
 from delian.core.ports import Tier
-from delian.core.subgraphs import training_asking
+from delian.core.subgraphs import codec, training_asking
 from delian.core.subgraphs.service import SubgraphService
 from delian.core.subgraphs.split_training import Sharing, Stepper
 from delian.core.subgraphs.step_bundle import StepBundle
@@ -275,6 +275,18 @@ def test_a_fault_of_the_edge_ends_the_training_and_is_told(case, monkeypatch):
             return await host.end()
 
     assert asyncio.run(story()).finished == ()
+
+
+def test_a_refusal_by_a_number_that_is_not_known_here_ends_the_training(case, monkeypatch):
+    async def story():
+        async with edge(case) as (host, address):
+            host.begin(case.above)
+            newer = lambda visit, key, *_: visit.line.reply(key, codec.reply_bytes(*key, 99))  # noqa: E731
+            monkeypatch.setattr(host, "_reply", newer)
+            with pytest.raises(SplitLostError, match="refused above: failed"):
+                await train(case.trainer(address), case)
+
+    asyncio.run(story())
 
 
 def test_an_edge_that_has_forgotten_the_training_ends_it_and_nothing_counts(case):
