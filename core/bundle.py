@@ -19,7 +19,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -179,6 +182,20 @@ def manifest_bytes(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
+#: What zipfile, the decompressors that a file may ask for, and JSON raise on damaged input.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
+
+
 def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     """The file of a manifest and its parts; equal bytes for equal contents."""
     buffer = io.BytesIO()
@@ -218,7 +235,7 @@ def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
             body = _read_manifest(archive, entries, where)
             parts = {n: _read_part(archive, entries, n, h, where) for n, h in body["parts"].items()}
             return body, parts
-    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as e:
+    except _DAMAGED as e:
         raise DelianError(
             f"{where}: not a bundle, or a damaged one: {e}", hint="fetch or build it again"
         ) from e

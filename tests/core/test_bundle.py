@@ -174,6 +174,19 @@ def test_another_format_is_refused(made: Bundle) -> None:
         bundles.parse(_zip({"manifest.json": json.dumps(body).encode(), **made.parts()}))
 
 
+@pytest.mark.parametrize("method", [8, 12, 14, 99], ids=["deflate", "bzip2", "lzma", "none"])
+def test_parts_that_are_said_to_be_compressed_and_are_not_are_refused(
+    made: Bundle, method: int
+) -> None:
+    data, entry = bytearray(made.to_bytes()), b"PK\x01\x02"  # in the directory at the end
+    at = data.index(entry)
+    while at >= 0:
+        data[at + 10] = method
+        at = data.find(entry, at + 4)
+    with pytest.raises(dl.DelianError, match="a damaged one"):
+        bundles.parse(bytes(data))
+
+
 @settings(max_examples=60, deadline=None)
 @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_no_damage_passes_unseen(made: Bundle, at: float, bit: int) -> None:
