@@ -70,7 +70,7 @@ def test_the_personal_model_answers_without_a_running_device(state, tmp_path):
     text = delian("device", "predict", str(tmp_path / "x.npy"), "--state", str(state)).stdout
     assert [int(line) for line in text.split()] == one["labels"]
     (tmp_path / "bad.npy").write_bytes(b"no array")
-    assert "cannot be read" in refused("device", "predict", str(tmp_path / "bad.npy"), *asked)
+    assert "is not an .npy file" in refused("device", "predict", str(tmp_path / "bad.npy"), *asked)
 
 
 def test_a_model_is_rolled_back_once(state):
