@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .options import ConfigFile, Settings
+from .options import (
+    ConfigFile,
+    DeviceNumber,
+    Due,
+    Homes,
+    IdentityFolder,
+    Insecure,
+    ResultsFile,
+    Settings,
+)
 from .quantise import write_rows
 
 if TYPE_CHECKING:
@@ -272,25 +281,15 @@ def ask(
     config: ConfigFile = None,
     settings: Settings = None,
     state: State = None,
-    home: Annotated[
-        list[str] | None,
-        typer.Option("--home", help="host:port, or edge-3@host:port; may be given again."),
-    ] = None,
-    identity: Annotated[
-        Path | None, typer.Option("--identity", help="What `delian join` wrote.")
-    ] = None,
-    number: Annotated[
-        int | None, typer.Option("--number", help="Which device this is; with --insecure.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
+    home: Homes = None,
+    identity: IdentityFolder = None,
+    number: DeviceNumber = None,
+    insecure: Insecure = False,
+    due: Due = 10.0,
+    out: ResultsFile = None,
+    keep_input: Annotated[
+        bool, typer.Option("--keep-input", help="Refuse a plan that sends the input itself up.")
     ] = False,
-    due: Annotated[
-        float, typer.Option("--due", min=0.001, max=86_400, help="Seconds until an answer is due.")
-    ] = 10.0,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the results to this .npy file.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask a model that runs partly here and partly above, by a placement plan.
@@ -322,6 +321,7 @@ def ask(
             chosen.worker.backend,
             transport=chosen.transport,
             broker_authority=chosen.broker_authority,
+            keep_input=keep_input,
         ),
     ) as model:
         model.wait_open(due)

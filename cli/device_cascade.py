@@ -10,8 +10,16 @@ import typer
 
 from ..core.errors import DelianError
 from .coordinator import AsJson
-from .options import ConfigFile
-from .options import Settings as Changes
+from .options import (
+    ConfigFile,
+    DeviceNumber,
+    Due,
+    Homes,
+    IdentityFolder,
+    Insecure,
+    ResultsFile,
+    Settings,
+)
 from .quantise import rows_of, write_rows
 
 
@@ -35,26 +43,13 @@ def cascade(
         ),
     ] = 1.0,
     config: ConfigFile = None,
-    settings: Changes = None,
-    home: Annotated[
-        list[str] | None,
-        typer.Option("--home", help="host:port, or edge-3@host:port; may be given again."),
-    ] = None,
-    identity: Annotated[
-        Path | None, typer.Option("--identity", help="What `delian join` wrote.")
-    ] = None,
-    number: Annotated[
-        int | None, typer.Option("--number", help="Which device this is; with --insecure.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
-    ] = False,
-    due: Annotated[
-        float, typer.Option("--due", min=0.001, max=86_400, help="Seconds until an answer is due.")
-    ] = 10.0,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the results to this .npy file.")
-    ] = None,
+    settings: Settings = None,
+    home: Homes = None,
+    identity: IdentityFolder = None,
+    number: DeviceNumber = None,
+    insecure: Insecure = False,
+    due: Due = 10.0,
+    out: ResultsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer rows by a small model here, and what is hard by a large one above.

@@ -13,3 +13,22 @@ ConfigFile = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key.")
 ]
+
+# Of commands that ask a home for what this device does not run itself.
+Homes = Annotated[
+    list[str] | None,
+    typer.Option("--home", help="host:port, or edge-3@host:port; may be given again."),
+]
+IdentityFolder = Annotated[
+    Path | None, typer.Option("--identity", help="What `delian join` wrote.")
+]
+DeviceNumber = Annotated[
+    int | None, typer.Option("--number", help="Which device this is; with --insecure.")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS; on this machine alone.")]
+Due = Annotated[
+    float, typer.Option("--due", min=0.001, max=86_400, help="Seconds until an answer is due.")
+]
+ResultsFile = Annotated[
+    Path | None, typer.Option("--out", help="Write the results to this .npy file.")
+]

@@ -38,9 +38,10 @@ from ..core.net.switch import Switch
 from ..core.node.hosting import Who, merge_homes, parse_home, who_is
 from ..core.node.memory import MemoryBlobs
 from ..core.node.uplinks import Transport, Uplinks
-from ..core.placement.cut import Cut
+from ..core.placement.cut import DEVICE, Cut
 from ..core.placement.links import LinkProfile
 from ..core.placement.plan import BYTES_MAX, PlacementPlan
+from ..core.placement.split import check
 from ..core.ports import Event, Record, Tier
 from ..core.subgraphs.above import Above
 from ..core.subgraphs.asker import Asker, AskerSettings
@@ -76,6 +77,8 @@ class SplitSettings:
     take as they do, so that a fast machine can play a slow device. transport: gRPC unless told, or
     no home offers it; over MQTT only cuts with small boundaries are used, and the identity must not
     be that of an agent that speaks MQTT at the same time. broker_authority: as the agent's.
+    keep_input: the input itself never leaves this device, whatever the plan says; what is computed
+    of it may.
     """
 
     backend: Backend = "native"
@@ -83,6 +86,7 @@ class SplitSettings:
     slowdown: float = 1.0
     transport: Transport = "auto"
     broker_authority: Path | None = None
+    keep_input: bool = False
 
 
 @dataclass(slots=True)
@@ -104,7 +108,8 @@ class SplitModel:
     weights: the model's vector f32, where it is not in the bundle.
 
     The constructor compiles the device's parts of all cuts, which takes a while the first time.
-    Raises DelianError where the plan is another bundle's, or something cannot be read or compiled.
+    Raises DelianError where the plan is another bundle's, or something cannot be read or compiled;
+    CutError where a cut sends up an input that is to be kept.
     """
 
     def __init__(
@@ -137,6 +142,9 @@ class SplitModel:
         courses: dict[bytes, Course] = {}
         for piece in made.pieces:
             cut = Cut.from_bytes(piece.cut)
+            if settings.keep_input:
+                kept = dict.fromkeys(self._model.inputs, DEVICE)
+                check(self._model.function, self._model.resident, cut, ceilings=kept)
             name = bytes.fromhex(cut.digest())
             if name not in self._cuts:
                 prepared = self._cuts[name] = self._programs.prepare(self._model, cut, 0)

@@ -60,6 +60,11 @@ class Model:
         """The numbers of the parameters that every tier has."""
         return range(len(self.leaves))
 
+    @property
+    def inputs(self) -> range:
+        """The numbers of the others, which the device is given."""
+        return range(len(self.leaves), len(self.function.body.params))
+
     @classmethod
     def of(cls, bundle: Bundle, program: str = "infer", weights: Array | None = None) -> Model:
         """Of a bundle. weights: the state or the model, f32; None: those that the bundle has.

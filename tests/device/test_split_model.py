@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -173,3 +174,18 @@ def test_the_command_asks_and_says_who_answered(bundle, plan, tmp_path):
     said = json.loads(ran.stdout)
     assert len(said["labels"]) == 3 and sum(said["answered"].values()) == 2
     assert np.load(tmp_path / "out.npy").shape == (3, 3)
+
+
+def test_an_input_that_is_kept_goes_up_by_no_plan(bundle, plan) -> None:
+    keep = SplitSettings(backend="reference", keep_input=True)
+    with SplitModel(bundle, plan, ["127.0.0.1:1"], number=0, settings=keep) as model:
+        assert model.plan == plan  # what goes up is computed of the input
+    moving = depends(Model.of(bundle).function, Model.of(bundle).resident)
+    cut = Cut(
+        tuple(1 if moves else -1 for moves in moving),
+        bundle=bundle.content_hash(),
+        program="infer",
+    )
+    above = replace(plan, pieces=(replace(plan.pieces[0], cut=cut.to_bytes()),))
+    with pytest.raises(DelianError, match="may go no higher than 0"):
+        SplitModel(bundle, above, ["127.0.0.1:1"], number=0, settings=keep)
