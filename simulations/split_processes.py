@@ -100,8 +100,10 @@ class SplitProcesses:
         where its process fails.
         """
         _save(self.folder / "below.npz", below)
-        flat = {f"{n}.{k}": a for n, batch in enumerate(batches) for k, a in enumerate(batch)}
-        np.savez(self.folder / "batches.npz", **flat)  # type: ignore[arg-type]
+        flat: dict[str, Any] = {
+            f"{n}.{k}": a for n, batch in enumerate(batches) for k, a in enumerate(batch)
+        }
+        np.savez(self.folder / "batches.npz", **flat)
         order = {"role": "device", "out": "trained", "port": self.link.port}
         more = {"steps": len(batches), "examples": examples, "due_s": due_s}
         process, left = self._start({**order, **more}), dict(meddle or {})
@@ -164,8 +166,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _save(file: Path, weights: Mapping[int, Array]) -> None:
-    named = {str(i): a for i, a in weights.items()}
-    np.savez(file, **named)  # type: ignore[arg-type]
+    named: dict[str, Any] = {str(i): a for i, a in weights.items()}
+    np.savez(file, **named)
 
 
 def _load(file: Path) -> dict[int, Array]:

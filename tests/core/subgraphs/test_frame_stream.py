@@ -33,7 +33,10 @@ class Ends:
         self.wires = {"up": deque(), "down": deque()}
         self.got = {"up": [], "down": []}
         self.most_waiting = 0
-        clock = lambda: self.now  # noqa: E731
+
+        def clock():
+            return self.now
+
         self.low = FrameStream(lambda c: self._put("up", c), admit, clock=clock)
         self.high = FrameStream(lambda c: self._put("down", c), admit, clock=clock)
 

@@ -281,7 +281,10 @@ def test_a_refusal_by_a_number_that_is_not_known_here_ends_the_training(case, mo
     async def story():
         async with edge(case) as (host, address):
             host.begin(case.above)
-            newer = lambda visit, key, *_: visit.line.reply(key, codec.reply_bytes(*key, 99))  # noqa: E731
+
+            def newer(visit, key, *_):
+                visit.line.reply(key, codec.reply_bytes(*key, 99))
+
             monkeypatch.setattr(host, "_reply", newer)
             with pytest.raises(SplitLostError, match="refused above: failed"):
                 await train(case.trainer(address), case)
