@@ -37,7 +37,7 @@ ACCUMULATED: Mapping[str, float] = {
     "dot": 32,
     "conv": 32,
     "conv_input_grad": 32,
-    "conv_weight_grad": 48,
+    "conv_weight_grad": 32,
     "grouped_conv": 32,
     "grouped_conv_input_grad": 32,
     "grouped_conv_weight_grad": 32,

@@ -1,15 +1,16 @@
 /* Convolutions with few multiplications: of 3x3 kernels a quarter of them, of 5x5 kernels 36 of 100.
  *
  * Minimal filtering over tiles of 6x6 pixels (Lavin and Gray 2016, "Fast algorithms for convolutional neural networks",
- * equation 12, with Toom and Cook's points 0, 1, -1, 2, -2 and infinity). m = 7 - r output pixels a side come of one
- * tile, r being the kernel's side: 4 for 3x3, 2 for 5x5. An image becomes tiles, each tile and channel 36 numbers
+ * equation 12, with Toom and Cook's points 0, 5/8, -5/8, 3/2, -3/2 and infinity). m = 7 - r output pixels a side come of
+ * one tile, r being the kernel's side: 4 for 3x3, 2 for 5x5. An image becomes tiles, each tile and channel 36 numbers
  * (B'dB), the kernel 36 matrices (GgG'); what was a sum over places and channels is one product of matrices for each
  * of the 36 places; and the products become pixels (A'MA).
  *
  * The gradient by the input is the same with the kernel turned about. That by the kernel is the transpose: y's tiles of
  * m x m become 36 numbers (AyA'), each place's product sums over tiles, and 36 matrices become the kernel (G'MG).
  *
- * Errors are relative to the largest numbers of a tile and not of a window, and some four times those of plain sums.
+ * Errors are relative to the largest numbers of a tile and not of a window, and some five times those of plain sums: with
+ * the usual points 1 and 2 they are eleven times, as powers of what is far from 1 differ more in size.
  * Channels are multiples of LANES. All tiles of some strips (rows of tiles of an image) make a block: the products of a
  * block stay in the second cache. Blocks depend on sizes alone, so results do not depend on threads.
  */
@@ -42,73 +43,82 @@ DL_INLINE dl_tiling dl_tiling_of(const dl_conv *d) {
   return a;
 }
 
+/* The points, whose squares and their product are exact, and what a kernel is divided by at each. */
+#define DL_NEAR 0.625f
+#define DL_FAR 1.5f
+#define DL_NEAR2 (DL_NEAR * DL_NEAR)
+#define DL_FAR2 (DL_FAR * DL_FAR)
+#define DL_AT_NEAR (0.5f / (DL_NEAR2 * (DL_NEAR2 - DL_FAR2)))
+#define DL_AT_FAR (0.5f / (DL_FAR2 * (DL_FAR2 - DL_NEAR2)))
+#define DL_AT_ZERO (1 / (DL_NEAR2 * DL_FAR2))
+
 /* Six numbers of a tile. */
 DL_INLINE void dl_wino_input(const dl_vf *d, int step, dl_vf *to, int to_step) {
-  const dl_vf a = d[4 * step] - 4.0f * d[2 * step], b = d[3 * step] - 4.0f * d[step];
-  const dl_vf c = d[4 * step] - d[2 * step], e = 2.0f * (d[3 * step] - d[step]);
-  to[0] = d[4 * step] + (4.0f * d[0] - 5.0f * d[2 * step]);
-  to[to_step] = a + b;
-  to[2 * to_step] = a - b;
-  to[3 * to_step] = c + e;
-  to[4 * to_step] = c - e;
-  to[5 * to_step] = d[5 * step] + (4.0f * d[step] - 5.0f * d[3 * step]);
+  const dl_vf a = d[4 * step] - DL_FAR2 * d[2 * step], b = d[3 * step] - DL_FAR2 * d[step];
+  const dl_vf c = d[4 * step] - DL_NEAR2 * d[2 * step], e = d[3 * step] - DL_NEAR2 * d[step];
+  to[0] = d[4 * step] + (DL_NEAR2 * DL_FAR2 * d[0] - (DL_NEAR2 + DL_FAR2) * d[2 * step]);
+  to[to_step] = a + DL_NEAR * b;
+  to[2 * to_step] = a - DL_NEAR * b;
+  to[3 * to_step] = c + DL_FAR * e;
+  to[4 * to_step] = c - DL_FAR * e;
+  to[5 * to_step] = d[5 * step] + (DL_NEAR2 * DL_FAR2 * d[step] - (DL_NEAR2 + DL_FAR2) * d[3 * step]);
 }
 
 /* M numbers of y as six. */
 DL_INLINE void dl_wino_spread(const int M, const dl_vf *y, int step, dl_vf *to, int to_step) {
-  const dl_vf none = {0};
-  const dl_vf y2 = M > 2 ? y[2 * step] : none, y3 = M > 2 ? y[3 * step] : none;
-  const dl_vf even = y[0] + y2, odd = y[step] + y3;
-  const dl_vf even2 = y[0] + 4.0f * y2, odd2 = 2.0f * y[step] + 8.0f * y3;
+  dl_vf even = y[0], odd = y[step], even2 = y[0], odd2 = y[step];
+  if (M > 2) {
+    even += DL_NEAR2 * y[2 * step], odd += DL_NEAR2 * y[3 * step];
+    even2 += DL_FAR2 * y[2 * step], odd2 += DL_FAR2 * y[3 * step];
+  }
   to[0] = y[0];
-  to[to_step] = even + odd;
-  to[2 * to_step] = even - odd;
-  to[3 * to_step] = even2 + odd2;
-  to[4 * to_step] = even2 - odd2;
-  to[5 * to_step] = M > 2 ? y3 : y[step];
+  to[to_step] = even + DL_NEAR * odd;
+  to[2 * to_step] = even - DL_NEAR * odd;
+  to[3 * to_step] = even2 + DL_FAR * odd2;
+  to[4 * to_step] = even2 - DL_FAR * odd2;
+  to[5 * to_step] = y[(M - 1) * step];
 }
 
 /* Six products as M pixels. */
 DL_INLINE void dl_wino_output(const int M, const dl_vf *p, int step, dl_vf *to, int to_step) {
-  const dl_vf a = p[step] + p[2 * step], b = p[step] - p[2 * step];
-  const dl_vf c = p[3 * step] + p[4 * step], e = p[3 * step] - p[4 * step];
+  const dl_vf a = p[step] + p[2 * step], b = DL_NEAR * (p[step] - p[2 * step]);
+  const dl_vf c = p[3 * step] + p[4 * step], e = DL_FAR * (p[3 * step] - p[4 * step]);
   to[0] = p[0] + (a + c);
-  to[to_step] = b + 2.0f * e;
   if (M > 2) {
-    to[2 * to_step] = a + 4.0f * c;
-    to[3 * to_step] = b + 8.0f * e + p[5 * step];
+    to[to_step] = b + e;
+    to[2 * to_step] = DL_NEAR2 * a + DL_FAR2 * c;
+    to[3 * to_step] = DL_NEAR2 * b + DL_FAR2 * e + p[5 * step];
   } else {
-    to[to_step] += p[5 * step];
+    to[to_step] = b + e + p[5 * step];
   }
 }
 
 /* R numbers of a kernel as six. */
 DL_INLINE void dl_wino_kernel(const int R, const dl_vf *g, int step, dl_vf *to, int to_step) {
-  const float third = -1.0f / 6, small = 1.0f / 24;
-  dl_vf even = g[0] + g[2 * step], odd = g[step], even2 = g[0] + 4.0f * g[2 * step], odd2 = 2.0f * g[step];
+  dl_vf even = g[0] + DL_NEAR2 * g[2 * step], odd = g[step];
+  dl_vf even2 = g[0] + DL_FAR2 * g[2 * step], odd2 = g[step];
   if (R == 5) {
-    even += g[4 * step], even2 += 16.0f * g[4 * step];
-    odd += g[3 * step], odd2 += 8.0f * g[3 * step];
+    even += DL_NEAR2 * DL_NEAR2 * g[4 * step], even2 += DL_FAR2 * DL_FAR2 * g[4 * step];
+    odd += DL_NEAR2 * g[3 * step], odd2 += DL_FAR2 * g[3 * step];
   }
-  to[0] = 0.25f * g[0];
-  to[to_step] = third * (even + odd);
-  to[2 * to_step] = third * (even - odd);
-  to[3 * to_step] = small * (even2 + odd2);
-  to[4 * to_step] = small * (even2 - odd2);
+  to[0] = DL_AT_ZERO * g[0];
+  to[to_step] = DL_AT_NEAR * (even + DL_NEAR * odd);
+  to[2 * to_step] = DL_AT_NEAR * (even - DL_NEAR * odd);
+  to[3 * to_step] = DL_AT_FAR * (even2 + DL_FAR * odd2);
+  to[4 * to_step] = DL_AT_FAR * (even2 - DL_FAR * odd2);
   to[5 * to_step] = g[(R - 1) * step];
 }
 
 /* Six sums as R numbers of a kernel. */
 DL_INLINE void dl_wino_gather(const int R, const dl_vf *u, int step, dl_vf *to, int to_step) {
-  const float third = -1.0f / 6, small = 1.0f / 24;
-  const dl_vf a = third * (u[step] + u[2 * step]), b = third * (u[step] - u[2 * step]);
-  const dl_vf c = small * (u[3 * step] + u[4 * step]), e = small * (u[3 * step] - u[4 * step]);
-  to[0] = 0.25f * u[0] + (a + c);
-  to[to_step] = b + 2.0f * e;
-  to[2 * to_step] = a + 4.0f * c;
+  const dl_vf a = DL_AT_NEAR * (u[step] + u[2 * step]), b = DL_AT_NEAR * DL_NEAR * (u[step] - u[2 * step]);
+  const dl_vf c = DL_AT_FAR * (u[3 * step] + u[4 * step]), e = DL_AT_FAR * DL_FAR * (u[3 * step] - u[4 * step]);
+  to[0] = DL_AT_ZERO * u[0] + (a + c);
+  to[to_step] = b + e;
+  to[2 * to_step] = DL_NEAR2 * a + DL_FAR2 * c;
   if (R == 5) {
-    to[3 * to_step] = b + 8.0f * e;
-    to[4 * to_step] = a + 16.0f * c;
+    to[3 * to_step] = DL_NEAR2 * b + DL_FAR2 * e;
+    to[4 * to_step] = DL_NEAR2 * DL_NEAR2 * a + DL_FAR2 * DL_FAR2 * c;
   }
   to[(R - 1) * to_step] += u[5 * step];
 }
