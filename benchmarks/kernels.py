@@ -3,7 +3,7 @@
     python benchmarks/kernels.py [--model cnn] [--threads 1|2] [--seconds 6] [--json]
 
 A training step is forward, loss, backward and SGD in place, in f32. Every engine first takes three
-steps from the same weights: losses and parameters must be those of f64 to 1e-3, or within ten times
+steps from the same weights: losses and parameters must be those of f64 to 1e-3, or within three times
 of a peer's own error. Then all take turns, one timed call each, until the time is up, so that a
 noisy machine is noisy for all. Quoted are the least and the median; ratios are of the least
 (min/min). With --threads 1 the process has one processor, so no engine can use another. Where torch
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 TOLERANCE = 1e-3
-CHANCE = 10
+CHANCE = 3
 STEPS_CHECKED = 3
 ROUNDS_MIN = 5
 CALLS_TIMED = 10
@@ -172,7 +172,7 @@ def disagreement(errors: Mapping[str, Mapping[str, float]]) -> float:
     """Delian's error, as many times smaller as peers are further off than the tolerance allows.
 
     Any rounding may send the maximum of a pool to another pixel, and with it all that follows. How
-    far is chance: ten times as far as a peer is no further.
+    far is chance: three times as far as a peer is no further.
     """
     worst = {engine: max(e["loss"], e["parameters"]) for engine, e in errors.items()}
     own = worst.pop("delian")
