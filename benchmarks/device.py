@@ -6,7 +6,10 @@ The very process that an agent starts (`delian.device.worker`) is given one job 
 the agent gives it: train the Omniglot network (four blocks of 64 filters, 28x28) for two steps of
 ten drawings. Once its programs come from an artifact of `delian build`, once from a warm cache.
 Everything is counted: the interpreter, imports, reading and verifying the bundle, the data, two
-steps, rounding into the ring. Quotes the least processor time and the largest memory of all runs.
+steps, rounding into the ring. Python's byte code is there, as an installation has it: a first
+process, which is not counted, writes it. Quotes the least processor time and the largest memory of
+all runs, in units of 10^6 bytes: the peak, and at the end what is the process's own (anonymous) and
+what is pages of files, which the agent's process for the most part has in memory too.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ from delian.device.limits import WorkerSettings
 BATCH, STEPS, WAYS = 10, 2, 5
 ROWS = 25  # of which a fifth is held back to judge by
 HELD_BACK = 0.2
-#: Processor seconds and MiB that the process may take.
-TARGET_CPU_S, TARGET_RSS_MIB = 0.3, 45.0
+#: Processor seconds and 10^6 bytes that the process may take.
+TARGET_CPU_S, TARGET_RSS_MB = 0.3, 45.0
 
 
 def omniglot() -> Bundle:
@@ -66,7 +69,7 @@ def omniglot() -> Bundle:
 
 
 def measure(folder: Path, bundle: Bundle, artifacts: tuple[str, ...]) -> dict[str, float]:
-    """One process from its start to its answer: processor seconds, seconds, peak MiB."""
+    """One process from its start to its answer: processor seconds, seconds, and memory."""
     ring = bundle.manifest.ring
     settings = WorkerSettings(
         data=DataSettings(source=str(folder / "rows.npz"), query_fraction=HELD_BACK),
@@ -86,6 +89,7 @@ def measure(folder: Path, bundle: Bundle, artifacts: tuple[str, ...]) -> dict[st
         [sys.executable, "-P", "-m", "delian.device.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPYCACHEPREFIX": str(folder / "pycache")},
     )
     assert process.stdin is not None and process.stdout is not None
     frames.write(process.stdin, {"parent": os.getpid(), "settings": settings.to_json()})
@@ -101,24 +105,22 @@ def measure(folder: Path, bundle: Bundle, artifacts: tuple[str, ...]) -> dict[st
 
 
 def _taken(pid: int) -> dict[str, float]:
-    """Of a process and its children that ended: processor time; of itself: peak memory."""
+    """Of a process and its children that ended: processor time; of itself: memory, 10^6 bytes."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = sum(map(int, fields[11:15]))
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            peak = int(line.split()[1]) / 1024
-    return {"cpu_s": ticks / os.sysconf("SC_CLK_TCK"), "rss_mib": peak}
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    said = dict(line.split(":", 1) for line in lines)
+    names = {"rss_mb": "VmHWM", "anonymous_mb": "RssAnon", "files_mb": "RssFile"}
+    memory = {k: int(said[name].split()[0]) * 1024 / 1e6 for k, name in names.items()}
+    return {"cpu_s": ticks / os.sysconf("SC_CLK_TCK"), **memory}
 
 
 def best(runs: list[dict[str, float]]) -> dict[str, Any]:
     """The least times, and the largest memory."""
-    cpu, peak = min(r["cpu_s"] for r in runs), max(r["rss_mib"] for r in runs)
-    return {
-        "cpu_s": cpu,
-        "wall_s": min(r["wall_s"] for r in runs),
-        "rss_mib": peak,
-        "reached": cpu <= TARGET_CPU_S and peak <= TARGET_RSS_MIB,
-    }
+    least = {name: min(r[name] for r in runs) for name in ("cpu_s", "wall_s")}
+    most = {name: max(r[name] for r in runs) for name in ("rss_mb", "anonymous_mb", "files_mb")}
+    reached = least["cpu_s"] <= TARGET_CPU_S and most["rss_mb"] <= TARGET_RSS_MB
+    return {**least, **most, "reached": reached}
 
 
 def main() -> None:
@@ -129,6 +131,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         os.environ.setdefault("DELIAN_CACHE", str(folder / "cache"))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         bundle = omniglot()
         bundle.bare().save(folder / "omniglot.bundle")
         bundle.weights.astype("<f4").tofile(folder / "weights.f32")
@@ -140,18 +143,20 @@ def main() -> None:
         Runtime(bundle, programs=DEVICE_PROGRAMS)  # warms the cache
         ways = {"artifact": (str(artifact),), "warm cache": ()}
         runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+        for artifacts in ways.values():
+            measure(folder, bundle, artifacts)
         for _ in range(options.repeats):
             for way, artifacts in ways.items():
                 runs[way].append(measure(folder, bundle, artifacts))
     result = {
-        "target": {"cpu_s": TARGET_CPU_S, "rss_mib": TARGET_RSS_MIB},
+        "target": {"cpu_s": TARGET_CPU_S, "rss_mb": TARGET_RSS_MB},
         "load": os.getloadavg()[0],
         "ways": {way: best(found) for way, found in runs.items()},
     }
     if options.json:
         print(json.dumps(result, indent=2))
         return
-    print(f"target: {TARGET_CPU_S} CPU-s, {TARGET_RSS_MIB} MiB; load {result['load']:.1f}")
+    print(f"target: {TARGET_CPU_S} CPU-s, {TARGET_RSS_MB} MB; load {result['load']:.1f}")
     for way, found in result["ways"].items():
         print("  ".join([f"{way:<12}", *(f"{k} {v:.3g}" for k, v in found.items())]))
 

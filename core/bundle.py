@@ -19,10 +19,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import lzma
 import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -182,11 +180,9 @@ def manifest_bytes(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
-#: What zipfile, the decompressors that a file may ask for, and JSON raise on damaged input.
+#: What zipfile and JSON raise on damaged input.
 _DAMAGED = (
     zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
     struct.error,
     EOFError,
     OSError,
@@ -230,6 +226,8 @@ def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = {i.filename: i for i in archive.infolist()}
+            if any(i.compress_type != zipfile.ZIP_STORED for i in entries.values()):
+                raise zipfile.BadZipFile("a part is compressed")
             if sum(i.file_size for i in entries.values()) > BYTES_MAX:
                 raise DelianError(f"{where}: its parts are larger than any bundle's")
             body = _read_manifest(archive, entries, where)

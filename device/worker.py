@@ -19,10 +19,11 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    # hashlib then takes Python's own SHA-256: OpenSSL would take 4 MB of a small device's memory.
-    sys.modules["_hashlib"] = None  # type: ignore[assignment]
+    # What is imported below goes without these. hashlib then takes Python's own SHA-256: OpenSSL
+    # would take 4 MB of a small device's memory; and what a device reads is in no such format.
+    for module in ("_hashlib", "_bz2", "_lzma"):
+        sys.modules[module] = None  # type: ignore[assignment]
 
-import logging
 import os
 import queue
 import threading
@@ -56,6 +57,10 @@ from ..core.wire.round_pb2 import (
 )
 from . import frames
 from .limits import Limits, WorkerSettings, die_with
+
+if __name__ == "__main__":
+    for module in ("_hashlib", "_bz2", "_lzma"):  # the owner's own code may want them
+        del sys.modules[module]
 
 #: Compiled bundles that are kept. A device works on few runs at a time.
 RUNTIMES_KEPT = 2
@@ -139,7 +144,7 @@ class Worker:
         try:
             return Runtime(bundle, backend, files, DEVICE_PROGRAMS)
         except ArtifactError as error:
-            logging.getLogger(__name__).warning("an artifact is left out: %s", error)
+            _say(f"an artifact is left out: {error}")
             return Runtime(bundle, backend, programs=DEVICE_PROGRAMS)
 
     def _weights(self, path: Path, runtime: Runtime) -> Array:
@@ -256,7 +261,7 @@ def _kept(file: Path, runtime: Runtime) -> kept.Kept | None:
     try:
         return kept.read(file, runtime.kept_size)
     except DelianError as error:
-        logging.getLogger(__name__).warning("%s: %s", file.name, error)
+        _say(f"{file.name}: {error}")
         return None
     except OSError as error:
         raise Stopped(PROGRAM_FAILED, f"the client state cannot be read: {error}") from error
@@ -307,7 +312,6 @@ def _classes(runtime: Runtime) -> int | None:
 
 def main() -> int:
     """Serves jobs until the input ends, with which the process ends at once."""
-    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     jobs, answers = _private_streams()
     hello = frames.read(jobs, 0)
     if hello is None:
@@ -334,14 +338,19 @@ def _warm() -> None:
         np.dot(square, square)
 
 
-def _answer(worker: Worker, job: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+def _answer(worker: Worker, job: Mapping[str, Any]) -> tuple[dict[str, Any], bytes | memoryview]:
     try:
         answer = worker.run(job)
     except Stopped as stop:
         return {"done": False, "reason": int(stop.reason), "why": stop.why[:WHY_CHARS_MAX]}, b""
     vector = np.ascontiguousarray(answer.vector, "<u4")
     assert vector.size <= DIMENSION_MAX + 1
-    return {"done": True, **answer.head}, vector.tobytes()
+    return {"done": True, **answer.head}, vector.view(np.uint8).data
+
+
+def _say(text: str) -> None:
+    """To the agent's stderr; `logging` alone would take half a megabyte."""
+    print(f"{__package__}.worker: {text}", file=sys.stderr, flush=True)
 
 
 def _private_streams() -> tuple[BinaryIO, BinaryIO]:

@@ -7,7 +7,6 @@ unpickled. What can go wrong ends as a DelianError that names the file.
 from __future__ import annotations
 
 import gzip
-import lzma
 import math
 import struct
 import tokenize
@@ -23,6 +22,11 @@ from numpy.typing import NDArray
 from ..errors import DelianError
 from .federated import FEDERATION_BYTES_MAX
 
+try:
+    from lzma import LZMAError
+except ImportError:  # a process without it: zipfile raises RuntimeError for such a file
+    LZMAError = zlib.error  # type: ignore[assignment,misc]
+
 CHUNK_BYTES = 1 << 20
 
 # What zipfile, the decompressors and NumPy raise on damaged input (RuntimeError: an encrypted file
@@ -30,7 +34,7 @@ CHUNK_BYTES = 1 << 20
 BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
-    lzma.LZMAError,
+    LZMAError,
     struct.error,
     OSError,
     EOFError,

@@ -26,9 +26,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DelianError
-from .csv_rows import CsvSource
 from .files import npz_keys, read_npz
-from .images import ImageFolder
 from .rows import (
     BYTES_MAX,
     DataSettings,
@@ -72,10 +70,14 @@ def open_source(settings: DataSettings) -> Source:
         return _from_function(_installed(rest), name, settings)
     path = Path(name)
     if path.suffix == ".csv":
+        from .csv_rows import CsvSource
+
         return CsvSource(path, settings)
     if path.suffix == ".npz":
         return NpzSource(path, settings.bytes_max)
     if path.is_dir():
+        from .images import ImageFolder
+
         return ImageFolder(path, settings)
     raise NoDataError(
         f"{name} is no data source: no such folder, and neither .npz nor .csv",

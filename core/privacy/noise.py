@@ -12,8 +12,8 @@ learning"). The discrete Gaussian has the better bound and is not closed under a
 where one party adds all (Canonne, Kamath and Steinke 2020, "The discrete Gaussian for differential
 privacy").
 
-A number is drawn by inversion. The table holds F(k) = P(|X| <= k), k = 0..K-1, in 127 bits each,
-computed in decimal arithmetic of 60 digits; with U uniform on 127 bits the magnitude is the count
+A number is drawn by inversion. The table (`noise_tables`) holds F(k) = P(|X| <= k), k = 0..K-1, in
+127 bits each; with U uniform on 127 bits the magnitude is the count
 of entries <= U, and one more bit is the sign. U's upper 63 bits decide, and its lower 64 are drawn
 only where the upper ones equal an entry's. K is where the tail falls below 2^-127, and each entry
 is rounded by less than 2^-127: the statistical distance to the exact distribution is at most
@@ -37,10 +37,8 @@ drawn, so who can time a device's memory accesses learns something of its noise:
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,11 +54,6 @@ GAUSSIAN_VARIANCE_MAX = 2.0**46
 #: Below, nearly all numbers drawn are zero.
 VARIANCE_MIN = 2.0**-4
 
-_DIGITS = 60
-_HIGH, _LOW = 63, 64  # bits of U
-_TAIL = Decimal(2) ** -(_HIGH + _LOW)
-#: P(|X| > 16 sqrt(v) + 64) is below 2^-127 for both distributions and all variances (Chernoff).
-_DEVIATIONS, _MORE = 16, 64
 _BLOCK = 1 << 15  # numbers drawn at a time
 
 
@@ -88,7 +81,7 @@ class Distribution:
 def skellam(variance: float) -> Distribution:
     """The Skellam distribution. Raises NoiseError for a variance out of range."""
     _check(variance, VARIANCE_MAX)
-    return Distribution(((_table(variance, _skellam_masses(Decimal(variance))), 1),))
+    return Distribution(((_table("skellam", variance), 1),))
 
 
 @functools.lru_cache(maxsize=8)
@@ -98,16 +91,20 @@ def discrete_gaussian(variance: float) -> Distribution:
     """
     _check(variance, GAUSSIAN_VARIANCE_MAX)
     if variance <= VARIANCE_MAX:
-        return Distribution(((_gaussian_table(variance), 1),))
+        return Distribution(((_table("gaussian", variance), 1),))
     fine = min(variance / 2, VARIANCE_MAX)
     multiple = 1
     while (coarse := (variance - fine) / multiple**2) > VARIANCE_MAX:
         multiple *= 2
-    return Distribution(((_gaussian_table(fine), 1), (_gaussian_table(coarse), multiple)))
+    both = _table("gaussian", fine), _table("gaussian", coarse)
+    return Distribution(((both[0], 1), (both[1], multiple)))
 
 
-def _gaussian_table(variance: float) -> Table:
-    return _table(variance, _gaussian_masses(Decimal(variance)))
+def _table(kind: Literal["skellam", "gaussian"], variance: float) -> Table:
+    from . import noise_tables  # with `decimal`: who only checks a plan has no use for it
+
+    made = noise_tables.skellam if kind == "skellam" else noise_tables.gaussian
+    return Table(variance, *made(variance))
 
 
 def add(vector: Vector, distribution: Distribution, key: bytes) -> None:
@@ -164,54 +161,3 @@ def _check(variance: float, most: float) -> None:
             f"noise of variance {variance:g}",
             f"from {VARIANCE_MIN:g} to {most:g} steps squared can be drawn",
         )
-
-
-def _entries(variance: Decimal) -> int:
-    return int(_DEVIATIONS * variance.sqrt()) + _MORE
-
-
-def _table(variance: float, masses: Iterator[Decimal]) -> Table:
-    """From the masses P(0), P(1), ... of one side, up to a common factor."""
-    with localcontext(Context(prec=_DIGITS)):
-        sides = [mass if k == 0 else 2 * mass for k, mass in enumerate(masses)]
-        # From the far end, where terms are small: no digit of the sum is lost.
-        total = sum(reversed(sides), Decimal(0))
-        unit = Decimal(2) ** (_HIGH + _LOW)
-        entries, below = [], Decimal(0)
-        for mass in sides:
-            below += mass / total
-            if 1 - below < _TAIL:
-                break
-            entries.append(int(below * unit))
-        assert len(entries) < len(sides), "the masses end before the tail does"
-    high = [entry >> _LOW for entry in entries]
-    low = [entry & (2**_LOW - 1) for entry in entries]
-    return Table(variance, np.array(high, np.uint64), np.array(low, np.uint64))
-
-
-def _skellam_masses(variance: Decimal) -> Iterator[Decimal]:
-    """I_k(v) from k = 0, by Miller's backward recurrence I_(k-1) = I_(k+1) + (2k/v) I_k: stable
-    downwards, and what it is started with is forgotten on the way down.
-    """
-    with localcontext(Context(prec=_DIGITS)):
-        count = _entries(variance)
-        factor = 2 / variance
-        above, here = Decimal(0), Decimal(1)
-        masses = []
-        for k in range(2 * count, 0, -1):
-            above, here = here, above + factor * k * here
-            if k <= count + 1:
-                masses.append(here)
-    return reversed(masses)
-
-
-def _gaussian_masses(variance: Decimal) -> Iterator[Decimal]:
-    """exp(-k^2 / 2v) from k = 0: each from the last by a ratio exp(-(2k+1) / 2v)."""
-    with localcontext(Context(prec=_DIGITS)):
-        ratio = (-1 / (2 * variance)).exp()
-        square, mass = ratio * ratio, Decimal(1)
-        masses = []
-        for _ in range(_entries(variance) + 1):
-            masses.append(mass)
-            mass, ratio = mass * ratio, ratio * square
-    return iter(masses)

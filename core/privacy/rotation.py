@@ -18,6 +18,7 @@ Written in the compiled language's vocabulary: `rotate` is traced into `client_u
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -29,9 +30,6 @@ from .. import random
 BLOCK_MAX = 4096
 #: Deviations that the ring has room for; a power of two. 2 exp(-32) is 3e-14.
 SPREAD = 8.0
-_SIGNS = (
-    (random.bits(random.key(0x44454C49414E), (BLOCK_MAX,)) & 1).astype(np.float32) * 2.0 - 1.0
-).astype(np.float32)
 _STRIDES = tuple(2**i for i in range(12))
 
 
@@ -52,18 +50,25 @@ def peak(dimension: int) -> float:
     return min(1.0, SPREAD / math.sqrt(block_of(dimension)))
 
 
+@functools.cache
+def _signs() -> Any:
+    """Of all coordinates of a block, f32[BLOCK_MAX]; made when something is first rotated."""
+    odd = random.bits(random.key(0x44454C49414E), (BLOCK_MAX,)) & 1
+    return (odd.astype(np.float32) * 2.0 - 1.0).astype(np.float32)
+
+
 def rotate(x: Any, dimension: int) -> Any:
     """f32[dimension] -> f32[padded(dimension)]."""
     block, total = block_of(dimension), padded(dimension)
     wide = np.concatenate([x, np.zeros(total - dimension, np.float32)])
-    mixed = _hadamard(wide.reshape(-1, block) * _SIGNS[:block], total // block, block)
+    mixed = _hadamard(wide.reshape(-1, block) * _signs()[:block], total // block, block)
     return mixed.reshape(-1) * np.float32(1.0 / math.sqrt(block))
 
 
 def rotate_back(y: Any, dimension: int) -> Any:
     """f32[padded(dimension)] -> f32[dimension]: the inverse, but for rounding to f32."""
     block, total = block_of(dimension), padded(dimension)
-    mixed = _hadamard(y.reshape(-1, block), total // block, block) * _SIGNS[:block]
+    mixed = _hadamard(y.reshape(-1, block), total // block, block) * _signs()[:block]
     flat = mixed.reshape(-1) * np.float32(1.0 / math.sqrt(block))
     return flat[:dimension]
 

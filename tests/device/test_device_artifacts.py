@@ -63,3 +63,23 @@ def test_an_artifact_for_another_machine_is_left_out(blobs, npz_file, built, tmp
 def test_settings_with_artifacts_go_to_the_training_process_whole():
     settings = WorkerSettings(artifacts=("a.dlo", "b.dlo"))
     assert WorkerSettings.from_json(settings.to_json()) == settings
+
+
+def test_a_device_with_an_artifact_imports_little_and_takes_nothing_from_its_owners_code(
+    blobs, built, tmp_path, monkeypatch
+):
+    (tmp_path / "owners_rows.py").write_text(
+        "import pathlib, sys\n"
+        "import numpy as np\n"
+        "def read():\n"
+        f"    pathlib.Path({str(tmp_path / 'seen')!r}).write_text('\\n'.join(sys.modules))\n"
+        "    import bz2, lzma, _hashlib\n"
+        "    return np.eye(8, 4, dtype=np.float32), np.arange(8) % 3\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert trained(blobs, "python:owners_rows:read", [built]).finite
+    seen = set((tmp_path / "seen").read_text().split("\n"))
+    assert "delian.core.backends.native.program" in seen
+    heavy = {"_hashlib", "asyncio", "bz2", "decimal", "logging", "lzma", "subprocess", "tempfile"}
+    ours = {"core.backends.native.emit", "core.data.omniglot_drawings", "core.learn", "core.passes"}
+    assert not seen & (heavy | {f"delian.{name}" for name in ours})

@@ -20,11 +20,9 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from ...errors import DelianError
@@ -51,6 +49,8 @@ Source = Callable[[], tuple[str, Facts]]
 @functools.cache
 def emitter_version() -> str:
     """A hash of everything that decides what C is written."""
+    from importlib import resources
+
     root = resources.files(__package__.rsplit(".", 2)[0])  # delian.core
     digest = hashlib.sha256(root.joinpath("ir.py").read_bytes())
     digest.update(root.joinpath("transforms", "custom.py").read_bytes())
@@ -117,9 +117,11 @@ def _elsewhere(
             return place, facts
         facts = _build(place, toolchain, source)
     except (OSError, NoSpaceError) as second:
+        from tempfile import gettempdir
+
         raise DelianError(
             f"compiled programs cannot be kept in {path.parent}: {why}; nor in"
-            f" {tempfile.gettempdir()}: {getattr(second, 'message', None) or second}",
+            f" {gettempdir()}: {getattr(second, 'message', None) or second}",
             "set DELIAN_CACHE to a folder that can be written and has room",
         ) from error
     _say_once(str(path.parent), str(why))
@@ -128,7 +130,9 @@ def _elsewhere(
 
 @functools.cache
 def _temporary() -> Path:
-    made = Path(tempfile.mkdtemp(prefix="delian-"))
+    from tempfile import mkdtemp
+
+    made = Path(mkdtemp(prefix="delian-"))
     owner = os.getpid()
 
     def remove() -> None:
@@ -163,8 +167,10 @@ def _lock(place: Path, key: str) -> Iterator[None]:
 
 def _build(path: Path, toolchain: Toolchain, source: Source) -> Facts:
     """Builds in a folder of its own, then moves the file into place."""
+    from tempfile import TemporaryDirectory  # with `random`: what is in the cache needs neither
+
     text, facts = source()
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_SCRATCH) as scratch:
+    with TemporaryDirectory(dir=path.parent, prefix=_SCRATCH) as scratch:
         c, output = Path(scratch) / "program.c", Path(scratch) / "program.so"
         c.write_text(text, encoding="utf-8")
         toolchain.compile(c, output)

@@ -13,7 +13,6 @@ import functools
 import os
 import sys
 import threading
-from importlib import resources
 
 from ...errors import DelianError
 from . import cache
@@ -106,6 +105,8 @@ def _make() -> Pool | None:
 
 
 def _source(toolchain: Toolchain) -> tuple[str, Facts]:
+    from importlib import resources
+
     text = resources.files(__package__).joinpath("pool.c").read_text(encoding="utf-8")
     target = toolchain.target
     version = cache.emitter_version()

@@ -6,6 +6,9 @@ nothing to build first: with an empty cache it takes no longer than with a full 
 
 For another machine (`targets`) it is `zig cc`, which has all of them, else the machine's cross
 compiler of GCC where one is installed.
+
+What starts processes is imported when a compiler is asked: a device that only loads what was
+compiled for it has no memory to spare for that.
 """
 
 from __future__ import annotations
@@ -17,10 +20,7 @@ import os
 import platform
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -99,7 +99,9 @@ class Toolchain:
 
     def features(self) -> tuple[str, ...]:
         """The processor's features that the compiler may use, by their names in /proc/cpuinfo."""
-        with tempfile.TemporaryDirectory() as folder:
+        from tempfile import TemporaryDirectory
+
+        with TemporaryDirectory() as folder:
             said = self._run([*self.flags, "-dM", "-E", "-x", "c", os.devnull], Path(folder))
         return targets.features_of(self.target.machine, said)
 
@@ -111,6 +113,9 @@ class Toolchain:
         return replace(self, flags=(*self.flags, *flags), identity=identity)
 
     def _run(self, arguments: list[str], scratch: Path) -> str:
+        import signal
+        import subprocess
+
         env = dict(os.environ)
         if self.is_zig:  # libraries that it builds are kept beside ours, the rest goes with scratch
             env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(_zig_folder(scratch)))
@@ -237,6 +242,8 @@ def _describe(command: tuple[str, ...]) -> Toolchain | None:
 
 def _version_of(command: tuple[str, ...], whole: bool = False) -> str | None:
     """What a compiler says of itself, its first line or the whole of it; None: nothing."""
+    import subprocess
+
     try:
         done = subprocess.run(
             [*command, "--version"], capture_output=True, text=True, timeout=30, check=False

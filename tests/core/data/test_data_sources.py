@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 from delian.core import data
-from delian.core.data.shakespeare import speeches, vocabulary_of
-from delian.core.data.synthetic import synthetic
+from delian.core.data.shakespeare_plays import speeches, vocabulary_of
+from delian.core.data.synthetic_rows import synthetic
 from delian.core.errors import DelianError
 
 DEAL = {

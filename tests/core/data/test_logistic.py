@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.core.data import logistic
-from delian.core.data.logistic import CLASSES, FEATURES, _rows
+from delian.core.data.logistic_rows import CLASSES, FEATURES, _rows
 from delian.core.errors import DelianError
 
 
