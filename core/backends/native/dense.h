@@ -12,6 +12,7 @@
 #define DL_GROUPS ((DL_MR + 2) / 3)
 #define DL_PAGE 1024 /* numbers */
 #define DL_SOON 16 /* steps of k after which what A has there is fetched: rows far apart are in no order that shows */
+#define DL_SOON_B (2 * DL_NR) /* columns after which what a B that is read where it lies has there is fetched */
 #define DL_LONG 64 /* steps of k, in which what C has there can be fetched */
 #define DL_PANELS 4 /* that are packed at a time */
 /* Keeps a pointer that is stepped from being replaced by several of its sums. */
@@ -51,7 +52,7 @@ DL_INLINE void dl_even(const int rows, const int vectors, const dl_steps *s, con
       dl_vf w[2];
       DL_UNROLL for (int v = 0; v < vectors; v++) {
         w[v] = dl_load(q + v * DL_LANES);
-        DL_PREFETCH(q + ahead + v * DL_LANES);
+        DL_PREFETCH_L2(q + ahead + v * DL_LANES);
       }
       DL_PREFETCH(p[0] + soon);
       q += b_step;
@@ -224,8 +225,8 @@ DL_FUNCTION void dl_gemm_rows(const dl_gemm *g, int64_t k0, int64_t k, int64_t m
                               int64_t b_step, int64_t b_jump, _Bool packed, int64_t n0, int64_t n1) {
   const dl_target *c = g->c;
   const _Bool more = k0 > 0;
-  const dl_steps into = {k, g->am, g->ak, b_step, b_jump, packed ? 0 : DL_NR, c->step, more || c->add};
-  const dl_steps aside = {k, g->am, g->ak, b_step, b_jump, packed ? 0 : DL_NR, DL_NR, 0};
+  const dl_steps into = {k, g->am, g->ak, b_step, b_jump, packed ? 0 : DL_SOON_B, c->step, more || c->add};
+  const dl_steps aside = {k, g->am, g->ak, b_step, b_jump, packed ? 0 : DL_SOON_B, DL_NR, 0};
   int64_t group = (n1 - n0) / DL_NR;
   /* Where a panel is larger than that cache, a few of them go over some rows before the next ones are read. */
   const _Bool stays = k * DL_NR <= DL_L1_FLOATS || !packed || group > DL_PANELS;
@@ -364,10 +365,10 @@ DL_FUNCTION void dl_gemm_turned(const dl_gemm *g, int64_t m0, int64_t m1, int64_
 #define DL_TURNED 32
 #endif
 #define DL_CACHE 262144 /* numbers that stay in the second cache */
-/* Rows of a B that is not packed and too large for the cache, gone through at a time: no more than there are pages that
- * the processor knows of at once, since each may lie in one of its own. */
+/* Rows of a B that is not packed and too large for the cache, gone through at a time. What all of them have a few
+ * columns on must stay in the second cache, where rows a power of two apart have few places. */
 #ifndef DL_DIRECT
-#define DL_DIRECT 32
+#define DL_DIRECT 128
 #endif
 #ifndef DL_FEW
 #define DL_FEW 3 /* tiles of rows */

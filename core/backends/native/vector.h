@@ -60,22 +60,27 @@ void free(void *);
 #if defined(DL_PLAIN_C) || (defined(DL_PORTABLE) && defined(__clang__))
 #define DL_INDEPENDENT
 #define DL_UNROLL
+#define DL_UNROLL_ALL
 #define DL_ROLLED
 #elif defined(__clang__)
 #define DL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define DL_UNROLL _Pragma("clang loop unroll(full)")
+#define DL_UNROLL_ALL DL_UNROLL
 #define DL_ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define DL_INDEPENDENT _Pragma("GCC ivdep")
 #define DL_UNROLL _Pragma("GCC unroll 16")
+#define DL_UNROLL_ALL _Pragma("GCC unroll 64")
 #define DL_ROLLED _Pragma("GCC unroll 1")
 #endif
 
-/* Asks for memory that is read soon; any address will do. */
+/* Asks for memory that is read soon, or, of the second cache, somewhat later; any address will do. */
 #ifdef DL_PLAIN_C
 #define DL_PREFETCH(p) ((void)0)
+#define DL_PREFETCH_L2(p) ((void)0)
 #else
 #define DL_PREFETCH(p) __builtin_prefetch(p)
+#define DL_PREFETCH_L2(p) __builtin_prefetch(p, 0, 2)
 #endif
 
 /* Floats in a vector register. */
