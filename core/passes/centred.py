@@ -18,6 +18,7 @@ from __future__ import annotations
 from math import prod
 
 from ..ir import Block, Builder, DType, Function, Op, Value
+from .dce import dce
 
 Axes = tuple[int, ...]
 #: Numbers that a sum must be of: of few it costs nothing.
@@ -49,6 +50,15 @@ class _Sums:
             (op.operands[0], op.attrs["axes"]): op for op in block.ops if _is_large_sum(op)
         }
         self.ready: dict[tuple[Value, Axes], Value] = {}
+        #: What is the same along the axes of a mean that is taken off, and added before: the value
+        #: that it is added to, and the axes.
+        self.shifted: dict[Value, tuple[Value, Axes]] = {}
+        users: dict[Value, list[Op]] = {}
+        for op in block.ops:
+            for v in dict.fromkeys(op.operands):
+                users.setdefault(v, []).append(op)
+        for op in filter(_is_large_sum, block.ops):
+            self._shift(op, users)
 
     def rewritten(self) -> Block:
         b = Builder(self.block.params)
@@ -57,10 +67,19 @@ class _Sums:
             if op.regions:
                 regions = tuple(_Sums(r).rewritten() for r in op.regions)
                 op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+            if op.name == "sub" and op.operands[0] in self.shifted:
+                mapping[op.result] = self._centre(b, op, mapping)
+                continue
             if not _is_large_sum(op):
                 b.copy(op, mapping)
                 continue
             axes: Axes = op.attrs["axes"]
+            made = self.made.get(op.operands[0])
+            if made is not None and self._is_centred(made, axes):
+                with b.at(op.locs):  # nothing, but no number where the mean is none
+                    mean = self._along(b, made.operands[1], axes, mapping)
+                    mapping[op.result] = b("mul", mean, b.full(mean.tensor, 0.0))
+                continue
             found = self._only_term(op.operands[0], axes)
             if found is None or found[0][0] not in mapping:
                 mapping[op.result] = self._sum(b, (op.operands[0], axes), mapping)
@@ -71,7 +90,32 @@ class _Sums:
                 for factor in factors:
                     total = b("mul", total, self._along(b, factor, axes, mapping))
                 mapping[op.result] = b("neg", total) if minus else total
-        return b.finish([mapping[r] for r in self.block.results])
+        return dce(b.finish([mapping[r] for r in self.block.results]))
+
+    def _shift(self, op: Op, users: dict[Value, list[Op]]) -> None:
+        """Enters what a sum is of, if that is a value and something that its mean takes off."""
+        (x,), axes = op.operands, op.attrs["axes"]
+        made = self.made.get(x)
+        if made is None or made.name != "add" or x in self.block.results:
+            return
+        same = [self._is_same(v, axes) for v in made.operands]
+        others = [u for u in users[x] if u is not op]
+        centred = all(u.operands[0] is x and self._is_centred(u, axes) for u in others)
+        if sum(same) == 1 and others and centred and all(u.name == "sub" for u in others):
+            self.shifted[x] = made.operands[same.index(False)], axes
+
+    def _centre(self, b: Builder, op: Op, mapping: dict[Value, Value]) -> Value:
+        """What is centred, without what was added to all of it alike."""
+        x, axes = self.shifted[op.operands[0]]
+        spread = self.made[op.operands[1]]
+        mean = self.made[spread.operands[0]]
+        with b.at(self.made[mean.operands[0]].locs):
+            if (x, axes) not in self.ready:
+                self.ready[x, axes] = b("reduce_sum", mapping[x], axes=axes)
+        with b.at(mean.locs):
+            each = b(mean.name, self.ready[x, axes], mapping[mean.operands[1]])
+        with b.at(op.locs):
+            return b("sub", mapping[x], b.emit("broadcast", (each,), spread.attrs)[0])
 
     def _sum(self, b: Builder, of: tuple[Value, Axes], mapping: dict[Value, Value]) -> Value:
         """A sum that is made in any case, made now if it is not yet."""
@@ -114,14 +158,20 @@ class _Sums:
         return only[0] if not left and centred and len(only) == 1 else None
 
     def _is_centred(self, op: Op | None, axes: Axes) -> bool:
-        """Whether an operation takes the mean over these axes off what the mean is of."""
-        if op is None or op.name != "sub" or not self._is_same(op.operands[1], axes):
+        """Whether an operation takes the mean over these axes off what the mean is of: x - mean, or
+        x + (-sum / count), as a derivative has it.
+        """
+        if op is None or op.name not in ("sub", "add") or not self._is_same(op.operands[1], axes):
             return False
         x = op.operands[0]
         mean = self.made.get(self.made[op.operands[1]].operands[0])
         if mean is None or mean.name not in ("div", "mul"):
             return False
         total, by = self.made.get(mean.operands[0]), self._number(mean.operands[1])
+        if op.name == "add":
+            if total is None or total.name != "neg":
+                return False
+            total = self.made.get(total.operands[0])
         if total is None or total.name != "reduce_sum" or by is None:
             return False
         count = prod(x.shape[a] for a in axes)

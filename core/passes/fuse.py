@@ -267,9 +267,13 @@ class _Fuser:
             order = self._siblings(op)
         fitting = [u for u in order if self._fits(u, op, space)]
         index = fitting[0] if fitting else self.graph.new(Loop(space), position)
+        before = {u: self.graph.units[u].read_by_others() for u in fitting[1:]}
         self._enter(index, op, space)
         for other in fitting[1:]:
             if self._can_merge(index, other):
+                # The operation itself read it from outside, but no longer does.
+                unit = self.graph.units[other]
+                unit.closed, unit.stored = before[other]
                 self._merge(index, other)
 
     def _siblings(self, op: Op) -> list[int]:

@@ -1,4 +1,4 @@
-"""Comparisons made again where they are read, instead of stored in between.
+"""Comparisons and differences made again where they are read, instead of stored in between.
 
 Reverse mode reads, far from where it was made, which elements a clamp took and which tied for a
 maximum. A mask of bytes beside floats costs memory, and keeps a compiler from filling vectors with
@@ -10,24 +10,27 @@ A clamp says from its result what it did, which is what the next layer reads:
     ... conv(%3, ...)                 =>   ... conv(%3, ...)
     %9 = select(%2, 0, %8)                 %10 = le(%3, 0)
                                            %9 = select(%10, 0, %8)
+
+A value less its mean is read by a normalisation and by its gradient, and costs one subtraction.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..ir import Block, Builder, DType, Function, Op, Value
-from .steps import REDUCTIONS, is_elementwise
-from .views import VIEWS
+from .readers import Readers
 
 _COMPARISONS = frozenset(["eq", "ne", "lt", "le"])
 #: Smaller masks stay.
 SIZE_MIN = 1024
+#: How many times smaller what is taken off must be.
+SMALLER_MIN = 16
 
 
 def masks_again(function: Function) -> Function:
-    """The function with comparisons made where they are read; the same one where there are none."""
-    found = any(_is_mask(op) for op in function.body.walk())
+    """The function with comparisons and differences made where they are read; the same one where
+    there are none.
+    """
+    found = any(_is_mask(op) or _is_difference(op) for op in function.body.walk())
     return function.with_body(_Masks(function.body).again()) if found else function
 
 
@@ -39,16 +42,18 @@ def _is_mask(op: Op) -> bool:
     )
 
 
+def _is_difference(op: Op) -> bool:
+    large = op.name == "sub" and op.result.tensor.size >= SIZE_MIN
+    return large and op.result.dtype is DType.F32
+
+
 class _Masks:
     """The masks of one block, and by what each can be made again."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.made = {r: op for op in block.ops for r in op.results}
-        self.users: dict[Value, list[Op]] = {}
-        for op in block.ops:
-            for v in dict.fromkeys(op.operands):
-                self.users.setdefault(v, []).append(op)
+        # Who ties for a maximum is asked after all have been seen.
+        self.readers = Readers(block, late=frozenset(["eq"]))
         #: A mask: the operation that makes it anew, and its operands.
         self.sources: dict[Value, tuple[str, tuple[Value, Value]]] = {}
         #: A mask: who reads it where it was made.
@@ -59,9 +64,14 @@ class _Masks:
             if op.name == "select":
                 self._clamp(op)
         for op in self.block.ops:
-            users = self._users(op.result) if _is_mask(op) else []
+            users = self.readers.of(op.result) if _is_mask(op) else []
             known = len(users) > 1 and op.result not in self.sources
-            if known and all(self._is_stored(v) for v in op.operands):
+            if known and all(self.readers.is_stored(v) for v in op.operands):
+                self.sources[op.result] = op.name, (op.operands[0], op.operands[1])
+                self.near[op.result] = {users[0]}
+        for op in self.block.ops:
+            users = self.readers.of(op.result) if self._is_centred(op) else []
+            if len(users) > 1:
                 self.sources[op.result] = op.name, (op.operands[0], op.operands[1])
                 self.near[op.result] = {users[0]}
         b = Builder(self.block.params)
@@ -80,21 +90,32 @@ class _Masks:
             b.copy(op, mapping)
         return b.finish([mapping[r] for r in self.block.results])
 
-    def _users(self, value: Value) -> list[Op]:
-        return self.users.get(value, [])
+    def _is_centred(self, op: Op) -> bool:
+        """Whether something small is taken off a value that is stored, to give one that is not."""
+        if not _is_difference(op) or self.readers.is_stored(op.result):
+            return False
+        x, y = op.operands
+        part, spread = self.readers.made.get(x), self.readers.made.get(y)
+        if part is not None and part.name == "slice":  # of a window, which is written out
+            return False
+        if spread is None or spread.name != "broadcast" or not self.readers.is_stored(x):
+            return False
+        return bool(SMALLER_MIN * spread.operands[0].tensor.size <= op.result.tensor.size)
 
     def _clamp(self, op: Op) -> None:
         """Whether it is x where this is above a number, else the number; x may itself be at most
         another number.
         """
         mask, low, inner = op.operands
-        below = self.made.get(mask)
+        below = self.readers.made.get(mask)
         if below is None or below.name != "le" or not _is_mask(below) or mask in self.sources:
             return
         x, bound = below.operands
-        if self._number(bound) is None or self._number(bound) != self._number(low):
+        if self.readers.number(bound) is None or self.readers.number(bound) != self.readers.number(
+            low
+        ):
             return
-        if not self._is_stored(op.result):
+        if not self.readers.is_stored(op.result):
             return
         if inner is not x and not self._capped(op, inner, x, bound):
             return
@@ -103,49 +124,19 @@ class _Masks:
 
     def _capped(self, op: Op, inner: Value, x: Value, bound: Value) -> bool:
         """Whether `inner` is x, or a number above the bound where x is at least that."""
-        cap = self.made.get(inner)
-        above = None if cap is None or cap.name != "select" else self.made.get(cap.operands[0])
-        if cap is None or above is None or above.name != "le" or len(self._users(inner)) > 1:
+        cap = self.readers.made.get(inner)
+        above = (
+            None if cap is None or cap.name != "select" else self.readers.made.get(cap.operands[0])
+        )
+        if cap is None or above is None or above.name != "le" or len(self.readers.of(inner)) > 1:
             return False
-        most = self._number(above.operands[0])
-        least = self._number(bound)
+        most = self.readers.number(above.operands[0])
+        least = self.readers.number(bound)
         same = above.operands[1] is x and cap.operands[2] is x
-        if not same or most is None or most != self._number(cap.operands[1]):
+        if not same or most is None or most != self.readers.number(cap.operands[1]):
             return False
         if least is None or not most > least:
             return False
         self.sources[above.result] = "le", (above.operands[0], op.result)
         self.near[above.result] = {cap}
         return True
-
-    def _number(self, value: Value) -> Any:
-        """The number that a tensor repeats, if it is known."""
-        op = self.made.get(value)
-        while op is not None and op.name in ("broadcast", "reshape"):
-            op = self.made.get(op.operands[0])
-        if op is None or op.name != "constant" or op.attrs["value"].size != 1:
-            return None
-        return op.attrs["value"].item()
-
-    def _is_stored(self, value: Value) -> bool:
-        """Whether memory holds a value anyway, because something other than loops makes or reads
-        it, or a reduction makes it.
-        """
-        op = self.made.get(value)
-        if op is None or self._number(value) is not None:
-            return True
-        if op.name in VIEWS:
-            return self._is_stored(op.operands[0])
-        return not is_elementwise(op) or self._is_read_whole(value)
-
-    def _is_read_whole(self, value: Value) -> bool:
-        for user in self._users(value):
-            if user.name in VIEWS:
-                if self._is_read_whole(user.result):
-                    return True
-                continue
-            # Who ties for a maximum is asked after all have been seen.
-            late = user.name == "eq" or not is_elementwise(user)
-            if late and user.name not in REDUCTIONS:
-                return True
-        return value in self.block.results

@@ -55,6 +55,10 @@ class Unit:
         self.closed = False
         self.opened = False
 
+    def read_by_others(self) -> tuple[bool, dict[Value, None]]:
+        """Whether other units read what this one computes, and what of it."""
+        return self.closed, dict(self.stored)
+
 
 class Units:
     """All steps of a block. `unit_of` gives the unit that computes a base."""

@@ -3,8 +3,8 @@
 The passes run in this order: custom derivatives go, halves are widened, convolutions in groups
 become dense or depthwise ones, those of single pixels products, lists of known length tensors, and
 products of all trips of a loop one product; then the whole is simplified once more. Last, sums that
-follow from others go, short innermost axes become parts of longer ones, and masks are made again
-where they are read.
+follow from others go, short innermost axes become parts of longer ones, windows of pools are
+written out, and masks are made again where they are read.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...passes.masks import masks_again
 from ...passes.pointwise import pixels_to_products
 from ...passes.simplify import simplify
 from ...passes.stacks import lists_to_tensors
+from ...passes.windows import windows_written_out
 from ...transforms.custom import expanded
 
 #: Sums in f64 stand for the profile whose bits are those of every back end: their order stays.
@@ -31,4 +32,4 @@ def lowered(function: Function) -> Function:
     body = gather_products(lists_to_tensors(function.body), _GATHERED)
     if body is not function.body:
         function = function.with_body(simplify(body))
-    return masks_again(fill_lanes(centred_sums(function)))
+    return masks_again(windows_written_out(fill_lanes(centred_sums(function))))

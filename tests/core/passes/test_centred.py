@@ -85,3 +85,53 @@ def test_a_product_of_what_was_centred_is_summed() -> None:
     terms = b("add", b("mul", centred, y), y)
     block = b.finish([b("reduce_sum", terms, axes=AXES), b("reduce_sum", y, axes=AXES)])
     assert sums(after(block)) == sums(block)
+
+
+def normalised(twice: bool = False) -> Block:
+    """A value plus a number a channel, centred, and its squares' mean; `twice`: read elsewhere."""
+    channels = TensorType(DType.F32, (64,))
+    b = Builder([TensorType(DType.F32, SHAPE), channels])
+    x, shift = b.params
+    wide = b("broadcast", shift, shape=SHAPE, dims=(2,))
+    moved = b("add", x, wide)
+    count = b.full(channels, COUNT)
+    mean = b("div", b("reduce_sum", moved, axes=AXES), count)
+    centred = b("sub", moved, b("broadcast", mean, shape=SHAPE, dims=(2,)))
+    squares = b("div", b("reduce_sum", b("mul", centred, centred), axes=AXES), count)
+    return b.finish([centred, squares, *([moved] if twice else [])])
+
+
+def test_what_a_mean_takes_off_again_is_never_added() -> None:
+    block = normalised()
+    made = after(block)
+    assert "add" in [op.name for op in block.ops]
+    assert "add" not in [op.name for op in made.ops]
+    x, _ = arguments(block)
+    for one, other in zip(
+        run_block(block, [x, np.float32(3.0) + np.zeros(64, np.float32)]),
+        run_block(made, [x, np.full(64, np.float32(1e6))]),
+        strict=True,
+    ):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+def test_what_something_else_reads_is_added() -> None:
+    block = normalised(twice=True)
+    assert [op.name for op in after(block).ops] == [op.name for op in block.ops]
+
+
+@pytest.mark.parametrize("plus", [False, True])
+def test_the_sum_of_what_is_centred_is_nothing(plus: bool) -> None:
+    b = Builder([TensorType(DType.F32, SHAPE)])
+    (x,) = b.params
+    total = b("reduce_sum", x, axes=AXES)
+    mean = b("div", b("neg", total) if plus else total, b.full(total.tensor, COUNT))
+    wide = b("broadcast", mean, shape=SHAPE, dims=(2,))
+    centred = b("add" if plus else "sub", x, wide)
+    block = b.finish([centred, b("reduce_sum", centred, axes=AXES)])
+    made = after(block)
+    assert (sums(block), sums(made)) == (2, 1)
+    (x_,) = arguments(block)
+    assert not run_block(made, [x_])[1].any()
+    x_[1, 2, 3] = np.nan
+    assert np.isnan(run_block(made, [x_])[1][3])

@@ -89,6 +89,15 @@ def test_pooling_runs_in_the_loop_that_computes_its_windows() -> None:
     assert loop.reduced == (False, False, True, False, True, False)
 
 
+def test_loops_that_became_one_do_not_count_as_each_other_s_readers() -> None:
+    """The comparison reads what the first loop would have stored for the second."""
+    b = Builder([X, X])
+    x, y = (b("exp", p) for p in b.params)
+    larger = b("max", x, y)
+    chosen = b("select", b("ne", x, x), x, larger)
+    assert shown(schedule(b.finish([chosen]))) == ["[exp exp max ne select] stores 1"]
+
+
 def test_a_path_through_another_step_keeps_groups_apart() -> None:
     """y uses x and a product of x: in one loop with x it would wait for itself."""
     b = Builder([X, TensorType(F32, (200, 200))])

@@ -111,3 +111,20 @@ def test_small_masks_and_masks_that_are_read_once_stay() -> None:
     once = b("select", b("le", z, b.full(TYPE, 0.0)), b.full(TYPE, 0.0), z)
     block = b.finish([*results, once])
     assert [op.name for op in again(block).ops] == [op.name for op in block.ops]
+
+
+def test_what_a_mean_is_taken_off_is_centred_again_where_it_is_read() -> None:
+    b = Builder([TYPE, TensorType(DType.F32, (SIZE,)), TYPE])
+    x, mean, g = b.params
+    centred = b("sub", x, b("broadcast", mean, shape=SHAPE, dims=(1,)))
+    squares = b("reduce_sum", b("mul", centred, centred), axes=(0,))
+    later = b("dot", g, x, **PRODUCT)
+    block = b.finish([squares, b("mul", later, centred)])
+    after = again(block)
+    subs = [op for op in after.ops if op.name == "sub"]
+    assert len(subs) == 2 and subs[1] is maker(after, maker(after, after.results[1]).operands[1])
+    rng = np.random.default_rng(1)
+    args = [special(rng), rng.standard_normal(SIZE, dtype=np.float32), special(rng)]
+    with np.errstate(all="ignore"):
+        for one, other in zip(run_block(block, args), run_block(after, args), strict=True):
+            np.testing.assert_array_equal(one, other)
