@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -34,6 +35,8 @@ _CHUNK = 256
 _SHORT = 16
 #: Sums of more rows than this go by blocks, so that they round little.
 _ROWS_BLOCK = 64
+#: Several rows are added up at once if a row takes no more operations than this.
+_TOGETHER_OPS_MAX = 12
 #: Up to so many are written out, if the operations on all of them are not too many.
 _WINDOW_MAX = 9
 _WINDOW_OPS_MAX = 40
@@ -374,58 +377,88 @@ class LoopWriter:
         kept = [a for a in axes[:-1] if not a.reduced]
         rows = [a for a in axes[:-1] if a.reduced]
         inner = axes[-1]
-        count = 1
-        for a in rows:
-            count *= a.size
         element = [*self._element(axes), *self._stores(axes)]
         n, place = len(axes) - 1, self._result_place(axes)
         partial = (
-            count >= 2 * _ROWS_BLOCK
+            math.prod(a.size for a in rows) >= 2 * _ROWS_BLOCK
             and inner.size * 8 * len(self.loop.reductions) <= _PARTIAL_BYTES_MAX
             and rows[0].size > _ROWS_BLOCK
             and any(
                 r.name == "reduce_sum" and r.result.dtype.is_float for r in self.loop.reductions
             )
         )
-        start, finish = [], []
+        results, sums, firsts = [], [], []
         for k, r in enumerate(self.loop.reductions):
-            result = f"{self._pointer(r.result)}[{place}]"
-            value, kind = self._name(r.operands[0]), local_type(r.result.dtype)
-            first = _identity(r)
+            results.append(f"{self._pointer(r.result)}[{place}]")
+            sums.append(f"t{k}[i{n}]" if partial else results[-1])
+            firsts.append(_identity(r))
             if partial:
                 # A power of two: loops that differ in this size alone can be one function.
                 room = max(_ALIGNED, 1 << (inner.size - 1).bit_length())
                 self.lines.append(f"{memory_type(r.result.dtype)} DL_ALIGN t{k}[{room}];")
-                element.append(f"t{k}[i{n}] = {_combine(r, f't{k}[i{n}]', value)};")
-                finish.append(f"{result} = {_combine(r, result, f't{k}[i{n}]')};")
-            else:
-                element.append(f"{result} = {_combine(r, result, value)};")
-            start.append((result, f"t{k}[i{n}]", first, kind))
-        begin = _nest([inner], n, [f"{r} = {f};" for r, _, f, _ in start], independent=True)
-        each = _nest([inner], n, element, independent=True)
+        together = self._together(rows[-1].size)
+        each = self._summed(element, sums, f"i{n - 1}", together)
+        each = _nest([inner], n, each, independent=True)
+        begin = [f"{r} = {f};" for r, f in zip(results, firsts, strict=True)]
+        begin = _nest([inner], n, begin, independent=True)
+        steps = [together if a is rows[-1] else 1 for a in rows]
         if not partial:
-            body = begin + _nest(rows, len(kept), each, independent=False)
+            body = begin + _nest(rows, len(kept), each, independent=False, steps=steps)
         else:
-            clear = _nest([inner], n, [f"{t} = {f};" for _, t, f, _ in start], independent=True)
-            end = _nest([inner], n, finish, independent=True)
-            i = f"i{len(kept)}"
-            size = rows[0].size
+            clear = [f"{t} = {f};" for t, f in zip(sums, firsts, strict=True)]
+            finish = []
+            for r, result, t in zip(self.loop.reductions, results, sums, strict=True):
+                finish.append(f"{result} = {_combine(r, result, t)};")
+            i, size = f"i{len(kept)}", rows[0].size
+            inside = _nest(rows[1:], len(kept) + 1, each, independent=False, steps=steps[1:])
             body = [
                 *begin,
                 f"for (int64_t block = 0; block < {size}; block += {_ROWS_BLOCK}) {{",
-                *("  " + line for line in clear),
+                *("  " + line for line in _nest([inner], n, clear, independent=True)),
                 f"  const int64_t rest = {size} - block;",
                 f"  const int64_t end = rest < {_ROWS_BLOCK} ? {size} : block + {_ROWS_BLOCK};",
-                f"  for (int64_t {i} = block; {i} < end; {i}++) {{",
-                *(
-                    "    " + line
-                    for line in _nest(rows[1:], len(kept) + 1, each, independent=False)
-                ),
+                f"  for (int64_t {i} = block; {i} < end; {_step(i, steps[0])}) {{",
+                *("    " + line for line in inside),
                 "  }",
-                *("  " + line for line in end),
+                *("  " + line for line in _nest([inner], n, finish, independent=True)),
                 "}",
             ]
         return _nest(kept, 0, body, independent=False)
+
+    def _together(self, rows: int) -> int:
+        """How many rows are added up before they are added to what is in memory: that is written
+        and read back, which takes longer than a row.
+        """
+        plain = all(
+            r.name == "reduce_sum" and r.result.dtype is DType.F32 for r in self.loop.reductions
+        )
+        if not plain or len(self.loop.ops) > _TOGETHER_OPS_MAX:
+            return 1
+        return next((n for n in (4, 2) if rows % n == 0), 1)
+
+    def _summed(self, element: list[str], sums: list[str], row: str, together: int) -> list[str]:
+        """An element of some rows, added to the sums."""
+        reductions = list(zip(self.loop.reductions, sums, strict=True))
+        if together == 1:
+            each = list(element)
+            for r, t in reductions:
+                each.append(f"{t} = {_combine(r, t, self._name(r.operands[0]))};")
+            return each
+        body = []
+        for k, (r, _) in enumerate(reductions):
+            names = ", ".join(f"w{k}_{u}" for u in range(together))
+            body.append(f"{local_type(r.result.dtype)} {names};")
+        body.insert(0, f"const int64_t first = {row};")
+        for u in range(together):
+            values = (
+                f"w{k}_{u} = {self._name(r.operands[0])};" for k, (r, _) in enumerate(reductions)
+            )
+            lines = (f"const int64_t {row} = first + {u};", *element, *values)
+            body += ["{", *("  " + line for line in lines), "}"]
+        for k, (_, t) in enumerate(reductions):
+            pairs = [f"w{k}_{u} + w{k}_{u + 1}" for u in range(0, together, 2)]
+            body.append(f"{t} += {' + '.join(f'({p})' for p in pairs)};")
+        return body
 
     def _rows(self, axes: list[Axis]) -> list[str]:
         kept = [a for a in axes if not a.reduced]
@@ -499,11 +532,21 @@ def _index(terms: list[tuple[str, int]], offset: int) -> str:
     return " + ".join(parts)
 
 
-def _nest(axes: list[Axis], first: int, body: list[str], independent: bool) -> list[str]:
-    """Loops around lines; their indices are i`first` and on."""
+def _step(index: str, by: int) -> str:
+    return f"{index}++" if by == 1 else f"{index} += {by}"
+
+
+def _nest(
+    axes: list[Axis],
+    first: int,
+    body: list[str],
+    independent: bool,
+    steps: Sequence[int] | None = None,
+) -> list[str]:
+    """Loops around lines; their indices are i`first` and on, and go by `steps`."""
     for n in range(len(axes) - 1, -1, -1):
-        i = f"i{first + n}"
-        lines = [f"for (int64_t {i} = 0; {i} < {axes[n].size}; {i}++) {{"]
+        i, by = f"i{first + n}", 1 if steps is None else steps[n]
+        lines = [f"for (int64_t {i} = 0; {i} < {axes[n].size}; {_step(i, by)}) {{"]
         if independent and n == len(axes) - 1:
             lines.insert(0, "DL_INDEPENDENT")
         body = [*lines, *("  " + line for line in body), "}"]

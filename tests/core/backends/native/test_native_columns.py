@@ -1,0 +1,42 @@
+"""Sums of columns, of which some rows are added up at once: exact where the numbers allow it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from delian.core.backends import compile_module
+from delian.core.ir import Builder, DType, Function, TensorType
+
+ROWS = ((5,), (8,), (127,), (128,), (130,), (132,), (3, 6), (70, 2))
+COLUMNS = (1, 5, 48)
+
+
+def sums(rows: tuple[int, ...], columns: int, dtype: DType) -> Function:
+    """Two sums down the columns of x - m, and x - m itself."""
+    axes = tuple(range(len(rows)))
+    b = Builder([TensorType(dtype, (*rows, columns)), TensorType(dtype, (columns,))])
+    x, m = b.params
+    moved = b("sub", x, b("broadcast", m, shape=x.shape, dims=(len(rows),)))
+    squares = b("reduce_sum", b("mul", moved, moved), axes=axes)
+    block = b.finish([b("reduce_sum", moved, axes=axes), squares, moved])
+    return Function("sums", block, ("x", "m"), ("total", "squares", "moved"))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_columns_are_summed_whatever_their_number_and_length(dtype: DType) -> None:
+    rng = np.random.default_rng(5)
+    functions = {
+        f"f{i}": sums(rows, columns, dtype)
+        for i, (rows, columns) in enumerate(product(ROWS, COLUMNS))
+    }
+    for name, program in compile_module(functions).items():
+        x, m = (
+            rng.integers(-20, 20, p.shape).astype(dtype.numpy) for p in functions[name].body.params
+        )
+        total, squares, moved = program(x, m)
+        axes = tuple(range(x.ndim - 1))
+        np.testing.assert_array_equal(moved, x - m)
+        np.testing.assert_array_equal(total, (x - m).sum(axes))
+        np.testing.assert_array_equal(squares, ((x - m) ** 2).sum(axes))
