@@ -19,7 +19,7 @@ import delian as dl
 import numpy as np
 from delian.core import nn
 from delian.core.backends import compile_function
-from delian.core.ir import Block, DType, Function
+from delian.core.ir import Block, Function
 from delian.core.ops import PRIMITIVES
 
 INNER_RATE = 0.1
@@ -267,8 +267,9 @@ def _known(block: Block, value: Any) -> int:
 
 def plain_products(block: Block) -> int:
     """Products and convolutions that plain loops compute, because their numbers are not f32."""
-    names = ("dot", "conv", "conv_input_grad", "conv_weight_grad")
-    return sum(op.name in names and op.result.dtype is not DType.F32 for op in block.walk())
+    from delian.core.listing import fallbacks
+
+    return len(fallbacks(block))
 
 
 # The machine's peak

@@ -118,7 +118,12 @@ def _write(
         "compiler": facts.compiler,
         "bundle": facts.bundle,
         "programs": {
-            e.name: {"ir": e.program, "arena_bytes": e.arena_bytes} for e in facts.entries
+            e.name: {
+                "ir": e.program,
+                "arena_bytes": e.arena_bytes,
+                "tensor_bytes": e.tensor_bytes,
+            }
+            for e in facts.entries
         },
     }
 
@@ -177,5 +182,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     said.append(f"needs      {', '.join(facts['features']) or 'nothing more'}")
     said.append(f"compiler   {facts['compiler']}")
     for name, program in facts["programs"].items():
-        said.append(f"{name:<14} memory {program['arena_bytes']} bytes, {program['ir'][:16]}")
+        said.append(
+            f"{name:<14} memory {program['arena_bytes']} bytes for tensors of"
+            f" {program['tensor_bytes']}, {program['ir'][:16]}"
+        )
     return said

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from ..core.errors import DelianError
 from .coordinator import AsJson, table, tell
 
 app = typer.Typer(help="Show and clear compiled programs.", no_args_is_help=True)
@@ -59,14 +60,16 @@ def clear(as_json: AsJson = False) -> None:
     """Remove every compiled program, what compilers left, and tunings; they are made again."""
     from ..core.backends.native import cache
 
+    before = cache.kept()
     removed = cache.clear()
     facts = {
         "folder": str(cache.folder()),
         "programs": len(removed),
         "bytes": sum(k.bytes for k in removed),
     }
-    tell(
-        facts,
-        as_json,
-        lambda: [f"{facts['folder']}: {facts['programs']} programs, {facts['bytes']} bytes"],
-    )
+    said = f"{facts['folder']}: {facts['programs']} programs, {facts['bytes']} bytes are removed"
+    tell(facts, as_json, lambda: [said])
+    if left := sum(k.path.exists() for k in before):
+        raise DelianError(
+            f"{left} programs in {facts['folder']} cannot be removed", "look who may write there"
+        )

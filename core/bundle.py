@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DelianError
-from .files import write_whole
+from .files import read_at_most, write_whole
 from .ir import Array, Function, TensorType
 from .privacy.ring import BITS, RingPlan
 from .verify import Limits, verify
@@ -211,12 +211,11 @@ def load(path: Path) -> Bundle:
 def read(path: Path) -> bytes:
     """A bundle's file. Raises DelianError, naming it, where it is missing or too large."""
     try:
-        size = path.stat().st_size
-        if size > BYTES_MAX:
-            raise DelianError(f"{path}: {size} bytes, more than the {BYTES_MAX} of any bundle")
-        return path.read_bytes()
+        return read_at_most(path, BYTES_MAX)
     except OSError as e:
-        raise DelianError(f"{path}: cannot be read: {e.strerror}") from e
+        raise DelianError(
+            f"{path}: cannot be read: {e.strerror}", "name a .bundle: delian model export makes one"
+        ) from e
 
 
 def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -16,6 +16,8 @@ import sys
 import threading
 from pathlib import Path
 
+_CHUNK_BYTES = 1 << 20
+
 
 def write_whole(
     path: Path, content: bytes | str, mode: int | None = None, durable: bool = False
@@ -50,6 +52,22 @@ def write_whole(
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def read_at_most(path: Path, limit: int) -> bytes:
+    """A file's bytes. Raises OSError, with EFBIG for what is longer than `limit`, as a device or a
+    pipe may be that says nothing of its length.
+    """
+    parts, size = [], 0
+    with path.open("rb") as file:
+        wanted = os.fstat(file.fileno()).st_size + 1
+        while size <= limit and wanted <= limit + 1 and (part := file.read(wanted)):
+            parts.append(part)
+            size += len(part)
+            wanted = min(_CHUNK_BYTES, limit + 1 - size)
+    if size > limit or wanted > limit + 1:
+        raise OSError(errno.EFBIG, f"it has more than {limit} bytes", str(path))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _takes_bytes(path: Path) -> bool:

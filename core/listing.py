@@ -6,8 +6,10 @@
       %4: f32[8] = sub(%3, %2)                                                 8 FLOP    32 B
 
 A program can be listed as the front end read it (`trace`), as passes have left it (`simplify`), or
-as the loops and calls that the native back end writes (`fuse`). Two programs are compared under
-names that say what a value is computed of, so that one operation more does not rename the rest.
+as the loops and calls that the native back end writes (`fuse`). At its end stand the products and
+convolutions that native code leaves to plain loops, having no kernel for them. Two programs are
+compared under names that say what a value is computed of, so that one operation more does not
+rename the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .errors import Loc
-from .ir import Block, Function, ListType, Op, Type, Value
+from .ir import Block, DType, Function, ListType, Op, Type, Value
 from .ops import PRIMITIVES
 from .ops.control import block_cost
 from .passes import fuse
@@ -31,6 +33,12 @@ STAGES = ("trace", "simplify", "fuse")
 #: Where figures stand, unless a line is longer.
 COLUMN = 88
 NAME_DIGITS = 5
+#: What native code has kernels for, where it is of f32 or of halves, on which it computes in f32.
+KERNELS = frozenset(
+    f"{groups}{name}"
+    for groups in ("", "grouped_")
+    for name in ("conv", "conv_input_grad", "conv_weight_grad")
+) | {"dot"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,14 @@ def cost_of(function: Function) -> Cost:
     return Cost(block_cost(function.body), sum(map(_bytes, made)))
 
 
+def fallbacks(block: Block) -> list[Op]:
+    """The products and convolutions that native code computes in plain loops, for their numbers are
+    neither f32 nor halves.
+    """
+    made = [op for op in block.walk() if op.name in KERNELS]
+    return [op for op in made if op.result.dtype is not DType.F32 and not op.result.dtype.is_half]
+
+
 def _bytes(kind: Type) -> int:
     return 0 if isinstance(kind, ListType) else kind.nbytes
 
@@ -59,7 +75,13 @@ def listing(function: Function) -> str:
 def _total(function: Function) -> str:
     cost = cost_of(function)
     count = sum(1 for _ in function.body.walk())
-    return f"# {count} operations, {cost.flops:,} FLOP a round, {cost.bytes:,} B of results\n"
+    lines = [f"# {count} operations, {cost.flops:,} FLOP a round, {cost.bytes:,} B of results"]
+    numbers = _numbered(function)
+    lines += [
+        f"# {numbers[op.result]}: {op.name} of {op.result.dtype.value} is left to plain loops"
+        for op in fallbacks(function.body)
+    ]
+    return "\n".join([*lines, ""])
 
 
 class _Lister(Printer):

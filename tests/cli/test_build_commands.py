@@ -63,6 +63,10 @@ def test_plain_c_comes_with_a_header(delian, bundle, tmp_path):
         (["--target", "c", "--static"], "are for machines"),
         (["--target", "c", "-o", "x.txt"], "x.txt is no .c file"),
         (["--cpu", "a b"], "names no processor"),
+        (
+            ["--target", "x86_64", "--cpu", "i4004"],
+            "knows no processor `i4004` of x86_64-linux-gnu",
+        ),
         (["--program", "init"], "a device runs no program `init`"),
         (["--program", "infer", "-o", "no/such/x"], "cannot be written"),
     ],

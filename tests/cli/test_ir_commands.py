@@ -51,6 +51,15 @@ def test_a_program_stands_beside_its_source_with_what_it_costs(model):
     assert lines[-1] == "# 4 operations, 72 FLOP a round, 100 B of results"
 
 
+def test_what_native_code_has_no_kernel_for_is_listed(model):
+    in_doubles = [text.replace("f32", "f64") for text in ARGS]
+    for stage in ("simplify", "fuse"):
+        lines = run("show", f"{model}:loss", "--after", stage, *in_doubles).stdout.splitlines()
+        assert lines[-1] == "# %3: dot of f64 is left to plain loops"
+    in_halves = [text.replace("f32", "f16") for text in ARGS]
+    assert "plain" not in run("show", f"{model}:loss", *in_halves).stdout
+
+
 def test_a_program_is_timed_step_by_step(model):
     said = run("time", f"{model}:bent", "--grad", "1", "--calls", "2", *ARGS).stdout
     first, head, *steps = said.splitlines()

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from delian.core.files import write_whole
+from delian.core.files import read_at_most, write_whole
 
 
 def test_a_file_has_its_content_and_its_permissions_and_nothing_is_beside_it(tmp_path):
@@ -78,3 +78,16 @@ def test_no_name_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(IsADirectoryError):
         write_whole(Path(), b"")
+
+
+def test_no_more_is_read_than_a_file_may_have(tmp_path):
+    path = tmp_path / "file"
+    for size in (0, 1, 7, 8):
+        path.write_bytes(b"x" * size)
+        assert read_at_most(path, 8) == b"x" * size
+    path.write_bytes(b"x" * 9)
+    for longer in (path, Path("/dev/zero")):
+        with pytest.raises(OSError, match="more than 8 bytes"):
+            read_at_most(longer, 8)
+    with pytest.raises(OSError, match=r"more than \d+ bytes"):
+        read_at_most(Path("/dev/zero"), 3 << 20)

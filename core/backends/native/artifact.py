@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DelianError
-from .targets import features_here, machine_here
+from ...files import read_at_most
+from .targets import NATIVE, features_here, machine_here
 
 #: How an entry is called and what its facts mean. It grows when either changes.
 ABI = 1
@@ -134,13 +136,11 @@ def read(path: Path) -> Facts:
     damaged, or no artifact.
     """
     try:
-        size = path.stat().st_size
-        if size > BYTES_MAX:
-            raise ArtifactError(f"{path}: {size} bytes, more than the {BYTES_MAX} of any artifact")
-        content = path.read_bytes()
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for who writes it
+            raise ArtifactError(f"{path}: cannot be read: it is no file", _REBUILD)
+        return parse(read_at_most(path, BYTES_MAX), str(path))
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}", _REBUILD) from None
-    return parse(content, str(path))
 
 
 def parse(content: bytes, where: str) -> Facts:
@@ -180,8 +180,9 @@ def check(
         )
     here = machine or machine_here()
     if facts.machine != here:
+        built = facts.machine if facts.target == NATIVE else facts.target
         raise ArtifactError(
-            f"{where}: built for {facts.target}, and this machine is {here}",
+            f"{where}: built for {built}, and this machine is {here}",
             "build it for this machine: delian build BUNDLE --target"
             f" {'native' if machine is None else here}",
         )
@@ -190,6 +191,6 @@ def check(
     if missing:
         raise ArtifactError(
             f"{where}: it needs {', '.join(missing)}, which this processor does not have",
-            "build it for a smaller processor: delian build BUNDLE --target"
-            f" {facts.target} --cpu ..., or x86_64-linux-gnu for every x86-64",
+            "build it on this machine, or for a smaller processor: delian build BUNDLE --target"
+            f" {here}-linux-... [--cpu ...]",
         )

@@ -232,31 +232,33 @@ def evict(limit: int | None = None, keep: Path | None = None) -> list[Kept]:
     for program in reversed(programs):
         if total <= limit:
             break
-        if program.path != keep and now - program.used_s > _YOUNG_S:
-            _remove(program.path)
+        young = now - program.used_s <= _YOUNG_S
+        if program.path != keep and not young and _is_removed(program.path):
             removed.append(program)
             total -= program.bytes
     return removed
 
 
 def clear() -> list[Kept]:
-    """Removes every program, tunings, and the libraries that zig built; gives the programs."""
-    programs = kept()
-    for program in programs:
-        _remove(program.path)
+    """Removes every program, tunings, and the libraries that zig built; gives the programs that are
+    gone.
+    """
+    removed = [program for program in kept() if _is_removed(program.path)]
     for path in [*folder().glob("*.c"), *folder().glob("lock-*")]:
         with contextlib.suppress(OSError):
             path.unlink()
     _remove_abandoned(_COMPILING_S)
     for other in ("zig", "tuned"):
         shutil.rmtree(cache_folder() / other, ignore_errors=True)
-    return programs
+    return removed
 
 
-def _remove(path: Path) -> None:
+def _is_removed(path: Path) -> bool:
+    """Removes a program with its C; whether it is gone."""
     for file in (path, path.with_suffix(".c")):
         with contextlib.suppress(OSError):
             file.unlink()
+    return not path.exists()
 
 
 def _remove_abandoned(older_s: float) -> None:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 #: Memory that the lists of one call may take; $DELIAN_LIST_BYTES_MAX is another limit.
 LIST_BYTES_MAX = 4 << 30
+_NOT_LOADED = (
+    "delete it and it is made again; from a folder from which nothing may be run (noexec) none"
+    " loads: set DELIAN_CACHE to another"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +255,14 @@ def compile_native(
 
         return assembled(functions, toolchain, strict)
 
-    programs = load_object(functions, *cache.shared_object(key, toolchain, source))
+    path, facts = cache.shared_object(key, toolchain, source)
+    try:
+        programs = load_object(functions, path, facts)
+    except DelianError:
+        if path.exists():
+            raise
+        # Somebody cleared the cache between the two.
+        programs = load_object(functions, *cache.shared_object(key, toolchain, source))
     if threads is not None:
         for program in programs.values():
             program.threads = threads
@@ -289,10 +300,16 @@ def load_artifacts(
         if not here or facts.strict is not strict:
             continue
         artifact.check(facts, str(path))
-        library = _load(str(path.absolute()))
-        for name in here:
-            entry = entries[hashes[name]]
-            found[name] = NativeProgram(functions[name], library, path, entry)
+        try:
+            library = _load(str(path.absolute()))
+            for name in here:
+                entry = entries[hashes[name]]
+                found[name] = NativeProgram(functions[name], library, path, entry)
+        except (DelianError, AttributeError) as error:  # AttributeError: a symbol is not there
+            why = getattr(error, "message", None) or error
+            raise artifact.ArtifactError(
+                str(why), f"build {path} again, and keep it where files may be run (not noexec)"
+            ) from None
     return found
 
 
@@ -320,4 +337,4 @@ def _load(path: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(path)
     except OSError as error:
-        raise DelianError(f"a compiled program does not load: {error}", f"delete {path}") from error
+        raise DelianError(f"a compiled program does not load: {error}", _NOT_LOADED) from error

@@ -59,6 +59,14 @@ _CLANG = ("-fno-sanitize=all",)
 #: What a compiler or a linker says, and a process that may write no more, where a disk is full.
 _NO_SPACE = ("No space left", "Disk quota exceeded", "File too large", "File size limit", "NoSpace")
 
+#: What zig, GCC and clang say of a processor that they do not know.
+_NO_PROCESSOR = (
+    "unknown CPU:",
+    "for '-march=' switch",
+    "for '-mcpu=' switch",
+    "unknown target CPU",
+)
+
 
 class NoSpaceError(DelianError):
     """The compiler could not write what it made."""
@@ -135,7 +143,14 @@ class Toolchain:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DelianError(f"the C compiler {self.name} did not run: {error}", _HINT) from error
         if done.returncode:
-            said = (done.stderr or done.stdout).strip()[:_MESSAGE_CHARS]
+            whole = (done.stderr or done.stdout).strip()
+            named = self.target.cpu != targets.NATIVE
+            if named and any(text in whole for text in _NO_PROCESSOR):
+                raise DelianError(
+                    f"{self.name} knows no processor `{self.target.cpu}` of {self.target.name}",
+                    "--cpu takes zig's names, as cortex_a53, or haswell for an x86-64 with AVX2",
+                )
+            said = whole[:_MESSAGE_CHARS]
             if done.returncode == -signal.SIGXFSZ or any(text in said for text in _NO_SPACE):
                 raise NoSpaceError(f"the C compiler {self.name} has no room to write", _SPACE_HINT)
             raise DelianError(f"the C compiler {self.name} refused a program:\n{said}", _HINT)

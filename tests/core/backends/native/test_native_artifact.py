@@ -95,8 +95,27 @@ def test_a_file_that_is_damaged_or_another_is_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ArtifactError):
             artifact.read(path)
-    with pytest.raises(ArtifactError, match="cannot be read"):
-        artifact.read(tmp_path / "none.dlo")
+    for other in (tmp_path / "none.dlo", tmp_path, Path(os.devnull)):
+        with pytest.raises(ArtifactError, match="cannot be read"):
+            artifact.read(other)
+    with path.open("wb") as file:
+        file.truncate(artifact.BYTES_MAX + 1)
+    with pytest.raises(ArtifactError, match=f"it has more than {artifact.BYTES_MAX} bytes"):
+        artifact.read(path)
+
+
+def test_an_object_that_does_not_load_is_an_artifact_that_does_not_fit(
+    bundle: Bundle, built: Path, tmp_path: Path
+) -> None:
+    facts = artifact.read(built)
+    renamed = replace(facts.entries[0], symbol="dl_entry_99")
+    others = {
+        "damaged": kept(tmp_path / "a.dlo", facts, b"no object"),
+        "symbol": kept(tmp_path / "b.dlo", replace(facts, entries=(renamed,)), built.read_bytes()),
+    }
+    for path in others.values():
+        with pytest.raises(ArtifactError, match=path.name):
+            Runtime(bundle, artifacts=[path], programs=["infer"])
 
 
 @pytest.mark.parametrize(

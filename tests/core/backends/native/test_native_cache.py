@@ -10,14 +10,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from delian.cli.main import app
 from delian.core.backends.native import artifact, cache
+from delian.core.backends.native.artifact import Facts
 from delian.core.backends.native.program import NativeProgram, compile_native
 from delian.core.backends.native.toolchain import Toolchain
 from delian.core.errors import DelianError
 from delian.core.ir import Builder, DType, Function, TensorType
+from typer.testing import CliRunner
 
 #: A compiler that counts its runs, and does what the environment asks of it first.
 WRAPPER = """#!/bin/sh
@@ -207,6 +211,35 @@ def test_clearing_removes_everything(toolchain: Toolchain, own: Path) -> None:
     assert len(cache.clear()) == 1
     assert not [p for p in own.rglob("*") if p.is_file()]
     compiled(toolchain)
+
+
+def test_a_cache_that_is_cleared_between_finding_and_loading_is_filled_again(
+    toolchain: Toolchain, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = cache.shared_object
+
+    def cleared(*arguments: Any) -> tuple[Path, Facts]:
+        found = find(*arguments)
+        monkeypatch.setattr(cache, "shared_object", find)
+        cache.clear()
+        return found
+
+    monkeypatch.setattr(cache, "shared_object", cleared)
+    assert compiled(toolchain, 7.25).report.library.exists()  # one that no test loads before
+
+
+def test_a_program_that_cannot_be_removed_is_not_said_to_be_gone(
+    toolchain: Toolchain, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled(toolchain)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert cache.clear() == [] and len(cache.kept()) == 1
+    told = CliRunner().invoke(app, ["cache", "clear"])
+    assert isinstance(told.exception, DelianError) and "cannot be removed" in str(told.exception)
 
 
 @pytest.mark.slow
