@@ -35,9 +35,12 @@ TILES_DEPTH_MAX = 512
 #: The same of a loop that is a step of descent.
 DESCENT_DEPTH_MAX = 1024
 #: Two products share a pass over a matrix of so many numbers or more: smaller ones stay in a cache
-#: anyway. They have at most so many rows, as `gemm.h` computes such a product by the matrix's rows.
+#: anyway. They have at most so many rows, as `dense.h` computes such a product by rows of W.
 BESIDE_MIN = 1 << 18
 BESIDE_ROWS_MAX = 32
+#: With so few rows they share one anyway, from this size on: both are then computed in registers.
+BESIDE_FEW_MIN = 1 << 12
+BESIDE_FEW_ROWS = 12
 
 
 class Unit:
@@ -213,7 +216,7 @@ class Units:
         kept = {self.base(r) for r in results}
         for u, loop in [(u, self.units[u].step) for u in sorted(self.units)]:
             found = descent(loop, self.base) if isinstance(loop, Loop) else None
-            if found is None or not self._is_large(found.matrix):
+            if found is None or not self._may_share(found.matrix):
                 continue
             assert isinstance(loop, Loop), "a descent is a loop"
             matrix = self.base(found.matrix)
@@ -228,9 +231,8 @@ class Units:
                         self._join(u, p)
                     break
 
-    def _is_large(self, matrix: Value) -> bool:
-        large = matrix.tensor.size >= BESIDE_MIN and matrix.dtype is DType.F32
-        return large and is_whole(self.views[matrix], matrix)
+    def _may_share(self, matrix: Value) -> bool:
+        return matrix.dtype is DType.F32 and is_whole(self.views[matrix], matrix)
 
     def _beside(self, loop: Loop, matrix: Value, p: int) -> bool:
         """Whether unit p is a product by the turned matrix that a loop goes into."""
@@ -244,8 +246,10 @@ class Units:
             return False
         one = product(call.op, *(self.views[v] for v in call.operands))
         two = product(loop.product.op, *(self.views[v] for v in loop.product.operands))
+        few = one.m <= BESIDE_FEW_ROWS and matrix.tensor.size >= BESIDE_FEW_MIN
         return (
-            not one.batch
+            (few or matrix.tensor.size >= BESIDE_MIN)
+            and not one.batch
             and (one.bk, one.bn) == (1, one.k)
             and (one.n, one.k) == (two.m, two.n)
             and one.n * one.k == matrix.tensor.size

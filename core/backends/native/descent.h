@@ -1,16 +1,203 @@
-/* Both gradients of a dense layer in one pass over its weights, which are too many for a cache.
+/* Both gradients of a dense layer in one pass over its weights, and steps of descent by few rows of a batch.
  *
- * C = A W', and then W += scale * P Q, for W [n][k] that lies row by row: A is m by k, P n by depth, Q depth by k. Rows
- * of W are read for C and changed while they are still in the second cache. The tiles are those of two products one
- * after the other, or split as evenly, so the sums are the same to the last bit.
+ * C = A W', and then W += scale * P Q, for W [n][k] that lies row by row: A is m by k, P n by depth, Q depth by k.
+ *
+ * Where A is Q and m is small, a few rows of W are read once for both, a vector of columns at a time: for each row of
+ * the batch a vector of A meets them, lanes along the columns, so sums of C stay in registers to the end of W's rows,
+ * and what is added to W is there at once. Stores are then far between multiply-adds, which hides them: a tile whose
+ * 24 vectors are all stored in the end waits for that. A step of descent alone goes the same way.
+ *
+ * Elsewhere rows of W are read for C by the tiles of one product and changed by those of the other while they are still
+ * in the second cache. These are the tiles of two products one after the other, or split as evenly.
  */
+
+/* Rows of a batch that are unrolled: with more, sums of C would leave registers, or code grow. As in descent.py. */
+#define DL_BOTH_MAX 12
+#define DL_STEP_MAX 32
+#define DL_FEW_ROWS 8 /* rows of W at a time */
+
+typedef struct dl_few dl_few;
+typedef void dl_few_tile_function(const dl_few *f, int64_t step, const float *x, float *w, float *sums);
+/* y: A in vectors [k / LANES][m], after the whole ones the last of all columns, zero where others were before. */
+struct dl_few {
+  dl_few_tile_function *tile;
+  int64_t m, n, vectors, rest, step;
+  const float *y;
+  float *w, *c;
+  const float *p;
+  int64_t pm, pk;
+  float scale;
+  int64_t span;
+};
+
+#if DL_LANES == 16 && defined(__AVX512F__)
+typedef int32_t dl_vmask __attribute__((vector_size(64)));
+/* Keeps a vector in a register: compilers would load it again for each use, and loads are what there are most of. */
+#define DL_HELD(v) __asm__("" : "+v"(v))
+
+/* One vector of columns: sums of C, and what is added to W. */
+#define DL_FEW_VECTOR(m, rows, both, y, x, old, back, change)                      \
+  DL_UNROLL_ALL for (int b = 0; b < m; b++) {                                      \
+    dl_vf column = dl_load(y + b * DL_LANES);                                      \
+    DL_HELD(column);                                                               \
+    DL_UNROLL for (int r = 0; r < rows; r++) {                                     \
+      const dl_vf factor = x[b * DL_FEW_ROWS + r] - (dl_vf){0};                    \
+      if (both) back[r][b] += old[r] * column;                                     \
+      change[r] = b ? change[r] + factor * column : factor * column;               \
+    }                                                                              \
+  }
+
+/* A few rows of W, `step` apart; `rest`: k is no multiple of a vector. */
+DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const _Bool rest, const dl_few *f,
+                           int64_t step, const float *x, float *w, float *sums) {
+  const float *y = f->y;
+  dl_vf back[2][DL_BOTH_MAX], old[4], change[4];
+  DL_UNROLL for (int r = 0; r < rows && both; r++)
+    DL_UNROLL for (int b = 0; b < m; b++) back[r][b] = (dl_vf){0};
+  if (rest) { /* before the others, which it overlaps: what is not its own stays as it is */
+    const dl_vmask lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const dl_vmask own = lane >= (int32_t)(DL_LANES - f->rest);
+    const float *last = y + f->vectors * m * DL_LANES;
+    float *end = w + f->vectors * DL_LANES + f->rest - DL_LANES;
+    DL_UNROLL for (int r = 0; r < rows; r++) old[r] = (dl_vf)((dl_vmask)dl_load(end + r * step) & own);
+    DL_FEW_VECTOR(m, rows, both, last, x, old, back, change)
+    DL_UNROLL for (int r = 0; r < rows; r++) {
+      const dl_vmask there = (dl_vmask)dl_load(end + r * step) & ~own;
+      dl_store(end + r * step, (dl_vf)(there | ((dl_vmask)(old[r] + change[r]) & own)));
+    }
+  }
+  const int64_t ahead = DL_FEW_ROWS * step;
+  DL_ROLLED for (int64_t v = f->vectors; v > 0; v--, y += m * DL_LANES, w += DL_LANES) {
+    DL_UNROLL for (int r = 0; r < rows; r++) {
+      old[r] = dl_load(w + r * step);
+      DL_PREFETCH_L2(w + ahead + r * step);
+    }
+    DL_FEW_VECTOR(m, rows, both, y, x, old, back, change)
+    DL_UNROLL for (int r = 0; r < rows; r++) dl_store(w + r * step, old[r] + change[r]);
+  }
+  DL_UNROLL for (int r = 0; r < rows && both; r++)
+    DL_UNROLL for (int b = 0; b < m; b++) dl_store(sums + (b * DL_FEW_ROWS + r) * DL_LANES, back[r][b]);
+}
+
+/* The tiles for M rows of a batch, REST as above: a program has those that it needs. */
+#define DL_FEW_TILE(NAME, M, ROWS, BOTH, REST)                                                         \
+  DL_FUNCTION void NAME(const dl_few *f, int64_t step, const float *x, float *w, float *sums) {        \
+    dl_few_tile(M, ROWS, BOTH, REST, f, step, x, w, sums);                                             \
+  }
+#define DL_BOTH(M, REST) DL_FEW_TILE(dl_both_##M##_##REST, M, 2, 1, REST)
+#define DL_STEP(M, REST) DL_FEW_TILE(dl_step_##M##_##REST, M, 4, 0, REST)
+#define DL_BOTH_OF(M, REST) dl_both_##M##_##REST
+#define DL_STEP_OF(M, REST) dl_step_##M##_##REST
+
+/* The sums over the lanes of eight vectors. */
+DL_INLINE void dl_lane_sums(const float *from, float *to) {
+  dl_v8 s[8], t[4];
+  DL_UNROLL for (int i = 0; i < 8; i++)
+    s[i] = (dl_v8) * (const dl_v8u *)(from + i * 16) + (dl_v8) * (const dl_v8u *)(from + i * 16 + 8);
+  DL_UNROLL for (int i = 0; i < 4; i++)
+    t[i] = DL_LOW(s[2 * i], s[2 * i + 1]) + DL_HIGH(s[2 * i], s[2 * i + 1]);
+  const dl_v8 low = DL_LOW2(t[0], t[1]) + DL_HIGH2(t[0], t[1]), high = DL_LOW2(t[2], t[3]) + DL_HIGH2(t[2], t[3]);
+  *(dl_v8u *)to = (dl_v8u)(DL_LOW4(low, high) + DL_HIGH4(low, high));
+}
+
+DL_FUNCTION void dl_few_pack(int64_t m, int64_t k, const float *a, int64_t am, int64_t ak, float *to) {
+  for (int64_t j = 0; j < k; j += DL_LANES) {
+    const int64_t at = j + DL_LANES <= k ? j : k - DL_LANES;
+    for (int64_t b = 0; b < m; b++, to += DL_LANES) {
+      const float *from = a + b * am + at * ak;
+      if (ak == 1) {
+        dl_store(to, dl_load(from));
+      } else {
+        for (int64_t l = 0; l < DL_LANES; l++) to[l] = from[l * ak];
+      }
+      for (int64_t l = 0; l < j - at; l++) to[l] = 0;
+    }
+  }
+}
+
+/* Rows n0 to n1 of W, and of C turned if there is one. What is left of less than a tile goes through a tile whose rows
+ * are all the same one. */
+DL_FUNCTION void dl_few_rows(const dl_few *f, int64_t n0, int64_t n1) {
+  const int64_t m = f->m, tile = f->c ? 2 : 4;
+  float DL_ALIGN x[DL_STEP_MAX * DL_FEW_ROWS], one[DL_STEP_MAX * DL_FEW_ROWS];
+  float DL_ALIGN sums[DL_BOTH_MAX * DL_FEW_ROWS * DL_LANES];
+  for (; n0 < n1; n0 += DL_FEW_ROWS) {
+    const int64_t rows = n1 - n0 < DL_FEW_ROWS ? n1 - n0 : DL_FEW_ROWS;
+    for (int64_t b = 0; b < m; b++) {
+      const float *p = f->p + n0 * f->pm + b * f->pk;
+      if (f->pm == 1 && rows == DL_FEW_ROWS) {
+        *(dl_v8 *)(x + b * DL_FEW_ROWS) = f->scale * (dl_v8) * (const dl_v8u *)p;
+      } else {
+        for (int64_t r = 0; r < rows; r++) x[b * DL_FEW_ROWS + r] = f->scale * p[r * f->pm];
+      }
+    }
+    float *w = f->w + n0 * f->step;
+    int64_t r = 0;
+    for (; r + tile <= rows; r += tile, w += tile * f->step) f->tile(f, f->step, x + r, w, sums + r * DL_LANES);
+    for (; r < rows; r++, w += f->step) {
+      for (int64_t i = 0; i < m * DL_FEW_ROWS; i++) one[i] = x[i / DL_FEW_ROWS * DL_FEW_ROWS + r];
+      f->tile(f, 0, one, w, sums + r * DL_LANES);
+    }
+    for (int64_t b = 0; f->c && b < m; b++) {
+      float made[DL_FEW_ROWS];
+      dl_lane_sums(sums + b * DL_FEW_ROWS * DL_LANES, made);
+      memcpy(f->c + b * f->n + n0, made, (size_t)rows * 4);
+    }
+  }
+}
+
+DL_FUNCTION void dl_few_chunk(void *context, int64_t chunk, void *scratch) {
+  const dl_few *f = (const dl_few *)context;
+  const int64_t n0 = chunk * f->span;
+  (void)scratch;
+  dl_few_rows(f, n0, n0 + f->span < f->n ? n0 + f->span : f->n);
+}
+
+/* W += scale * P Q by a tile for so many rows of Q, and C = Q W' if there is a C. */
+DL_FUNCTION dl_few dl_few_start(dl_few_tile_function *tile, int64_t m, int64_t n, int64_t k, const float *q, int64_t qm,
+                                int64_t qk, float *w, float *c, const float *p, int64_t pm, int64_t pk, float scale,
+                                float *scratch) {
+  dl_few_pack(m, k, q, qm, qk, scratch);
+  return (dl_few){tile, m, n, k / DL_LANES, k % DL_LANES, k, scratch, w, c, p, pm, pk, scale, n};
+}
+
+DL_FUNCTION void dl_few_run(dl_few *f) {
+  const int64_t work = f->m * f->n * f->step;
+  if (dl_has_pool() && work >= DL_PARALLEL_WORK) f->span = dl_span(f->n, DL_FEW_ROWS, DL_CHUNKS_MAX);
+  dl_parallel((f->n + f->span - 1) / f->span, dl_few_chunk, f, 0, 0);
+}
+#else
+#define DL_BOTH(M, REST)
+#define DL_STEP(M, REST)
+#define DL_BOTH_OF(M, REST) 0
+#define DL_STEP_OF(M, REST) 0
+#define dl_few_start(...) ((dl_few){0})
+#define dl_few_run(f) ((void)0)
+#define dl_few_rows(f, n0, n1) ((void)0)
+#endif
+
+/* C += scale * A B for rows of C that lie one after the other, by a tile for k if there is one. */
+DL_FUNCTION void dl_gemm_step_f32(dl_few_tile_function *tile, int64_t m, int64_t n, int64_t k, const float *a,
+                                  int64_t am, int64_t ak, const float *b, int64_t bk, int64_t bn, float *c, float scale,
+                                  float *scratch) {
+  if (!tile || n < DL_LANES || k * n > DL_OUTER) {
+    dl_gemm_add_f32(m, n, k, a, am, ak, b, bk, bn, c, scale, scratch);
+    return;
+  }
+  dl_few f = dl_few_start(tile, k, m, n, b, bk, bn, c, 0, a, am, ak, scale, scratch);
+  dl_few_run(&f);
+}
 
 /* Rows of W at a time, some tiles of both products; the last time up to a tile more, so that no tile is of one row
  * alone, of which compilers make something else. */
 #define DL_STRIPE (2 * DL_MR)
+#ifndef DL_STRIPED
+#define DL_STRIPED DL_CACHE /* numbers: a smaller W stays in that cache between two products */
+#endif
 
 typedef struct {
   const dl_gemm *back, *step;
+  const dl_few *few; /* in place of `step`, if it has a tile */
   int64_t stripes, span;
 } dl_descent;
 
@@ -20,27 +207,43 @@ DL_FUNCTION void dl_descent_chunk(void *context, int64_t chunk, void *scratch) {
   for (int64_t s = chunk * d->span; s < last; s++) {
     const int64_t n0 = s * DL_STRIPE, end = s + 1 == d->stripes ? d->back->n : n0 + DL_STRIPE;
     dl_gemm_turned(d->back, 0, d->back->m, n0, end, (float *)scratch);
-    dl_gemm_rows(d->step, 0, d->step->k, n0, end, d->step->panels, DL_NR, d->step->k * DL_NR, 1, 0, d->step->n);
+    if (d->few->tile) {
+      dl_few_rows(d->few, n0, end);
+    } else {
+      dl_gemm_rows(d->step, 0, d->step->k, n0, end, d->step->panels, DL_NR, d->step->k * DL_NR, 1, 0, d->step->n);
+    }
   }
 }
 
-/* The scratches are as of the two products by themselves (dl_gemm_into). */
-DL_FUNCTION void dl_gemm_both_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, float *w,
-                                  float *c, int64_t depth, const float *p, int64_t pm, int64_t pk, const float *q,
-                                  int64_t qk, int64_t qn, float scale, float *turned, float *panels) {
+/* The scratches are as of the two products by themselves (dl_gemm_into). `both`: a tile for m rows where Q is A, or 0;
+ * `step`: one for `depth` rows, or 0. */
+DL_FUNCTION void dl_gemm_both_f32(dl_few_tile_function *both, dl_few_tile_function *step, int64_t m, int64_t n,
+                                  int64_t k, const float *a, int64_t am, int64_t ak, float *w, float *c, int64_t depth,
+                                  const float *p, int64_t pm, int64_t pk, const float *q, int64_t qk, int64_t qn,
+                                  float scale, float *turned, float *panels) {
+  if (both && k >= DL_LANES && k * m <= DL_OUTER) {
+    dl_few f = dl_few_start(both, m, n, k, a, am, ak, w, c, p, pm, pk, scale, turned);
+    dl_few_run(&f);
+    return;
+  }
   const dl_target made = {c, n, 0, 0, 0, 1.0f}, changed = {w, k, 0, 0, 1, scale};
-  if (DL_MR > DL_NR || n < DL_MR || m > DL_TURNED || k * m > DL_OUTER || depth > DL_SHORT ||
+  if (n * k < DL_STRIPED || DL_MR > DL_NR || n < DL_MR || m > DL_TURNED || k * m > DL_OUTER || depth > DL_SHORT ||
       depth * k > DL_OUTER) {
     dl_gemm_into(m, n, k, a, am, ak, w, 1, k, &made, turned);
-    dl_gemm_into(n, k, depth, p, pm, pk, q, qk, qn, &changed, panels);
+    dl_gemm_step_f32(step, n, k, depth, p, pm, pk, q, qk, qn, w, scale, panels);
     return;
   }
   const dl_gemm back = {0, m, n, k, 0, 0, 0, w, 1, k, turned, &made, 0, 0, 0};
-  const dl_gemm step = {0, n, k, depth, p, pm, pk, 0, 0, 0, panels, &changed, 0, 0, 0};
+  const dl_gemm then = {0, n, k, depth, p, pm, pk, 0, 0, 0, panels, &changed, 0, 0, 0};
+  dl_few few = {0};
   const int64_t stripes = (n + DL_STRIPE - DL_MR) / DL_STRIPE;
-  dl_descent d = {&back, &step, stripes > 0 ? stripes : 1, 0};
+  dl_descent d = {&back, &then, &few, stripes > 0 ? stripes : 1, 0};
   d.span = dl_has_pool() && m * n * k >= DL_PARALLEL_WORK ? dl_span(d.stripes, 1, DL_CHUNKS_MAX) : d.stripes;
   dl_pack_all(k, m, a, ak, am, turned);
-  dl_pack_scaled(&changed, depth, k, q, qk, qn, panels);
+  if (step && k >= DL_LANES) {
+    few = dl_few_start(step, depth, n, k, q, qk, qn, w, 0, p, pm, pk, scale, panels);
+  } else {
+    dl_pack_scaled(&changed, depth, k, q, qk, qn, panels);
+  }
   dl_parallel((d.stripes + d.span - 1) / d.span, dl_descent_chunk, &d, turned, 0);
 }

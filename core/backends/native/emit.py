@@ -29,7 +29,8 @@ from ...passes.products import product
 from ...passes.steps import Call, Loop, Schedule, descent, is_elementwise, is_scalar
 from ...passes.views import is_whole
 from . import control, lists
-from .kernels import KERNELS, both_gradients, product_added, product_into, scratch_bytes
+from .descent import both_gradients, product_added
+from .kernels import KERNELS, product_into, scratch_bytes
 from .loops import LoopWriter, part_of
 from .names import expression, from_memory, literal, local_type, memory_type
 from .sharing import shared_functions

@@ -176,7 +176,7 @@ def _matrix_product(
     a, b, c = pointers
     s = dtype.value
     if dtype is DType.F32:
-        _need_tiles(w, p)
+        need_tiles(w, p)
     else:
         w.unit.need("plain")
         w.unit.plain_types.add(dtype)
@@ -198,37 +198,19 @@ def product_into(w: FunctionWriter, call: Call, p: Product, target: str) -> str:
     if call in w.packed:
         w.unit.need("gemm")
         return packing.packed_product(w, call, target)
-    return f"dl_gemm_into({_product_arguments(w, call, p)}, {target}, {w.scratch(call, 'float')});"
+    return f"dl_gemm_into({product_arguments(w, call, p)}, {target}, {w.scratch(call, 'float')});"
 
 
-def product_added(w: FunctionWriter, call: Call, p: Product, to: str, scale: str) -> str:
-    """A product without batches, times a number, added to what lies there."""
-    arguments = _product_arguments(w, call, p)
-    return f"dl_gemm_add_f32({arguments}, {to}, {scale}, {w.scratch(call, 'float')});"
-
-
-def both_gradients(w: FunctionWriter, call: Call, beside: Call, to: str, scale: str) -> str:
-    """A product by a matrix turned, then another, times a number, added to this matrix."""
-    w.unit.need("descent")
-    p, q = (product(c.op, *(w.schedule.views[v] for v in c.operands)) for c in (beside, call))
-    left = at(w.base_pointer(beside.operands[0]), str(w.schedule.views[beside.operands[0]].offset))
-    a, b = (at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
-    return (
-        f"dl_gemm_both_f32({p.m}, {p.n}, {p.k}, {left}, {p.am}, {p.ak}, {to},"
-        f" {w.pointer(beside.op.result)}, {q.k}, {a}, {q.am}, {q.ak}, {b}, {q.bk}, {q.bn}, {scale},"
-        f" {w.scratch(beside, 'float')}, {w.scratch(call, 'float')});"
-    )
-
-
-def _need_tiles(w: FunctionWriter, p: Product) -> None:
+def need_tiles(w: FunctionWriter, p: Product) -> None:
     """The headers of a product of f32 matrices."""
     w.unit.need("gemm")
     if 0 < p.n % _LANES <= _LANES // 2 and p.m * p.n * p.k >= _NARROW_WORK:
         w.unit.need("narrow")
 
 
-def _product_arguments(w: FunctionWriter, call: Call, p: Product) -> str:
-    _need_tiles(w, p)
+def product_arguments(w: FunctionWriter, call: Call, p: Product) -> str:
+    """The sizes and the operands of a product of f32 matrices."""
+    need_tiles(w, p)
     a, b = (at(w.base_pointer(v), str(w.schedule.views[v].offset)) for v in call.operands)
     return f"{p.m}, {p.n}, {p.k}, {a}, {p.am}, {p.ak}, {b}, {p.bk}, {p.bn}"
 
