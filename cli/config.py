@@ -37,6 +37,8 @@ FILE = "delian.toml"
 FILE_VARIABLE = "DELIAN_CONFIG"
 PREFIX = "DELIAN__"
 FILE_BYTES_MAX = 1 << 20
+#: Parts of a key. The longest has five.
+DEPTH_MAX = 32
 SECRET_BYTES_MAX = 64 * 1024
 MASK = "********"
 DEFAULT = "default"
@@ -155,7 +157,13 @@ def _take_file(path: Path, raw: dict[str, Any], origins: dict[KeyPath, Origin]) 
         raise DelianError(
             f"{path}: {error}", "text values need quotes; sections are [name]; keys are key = value"
         ) from None
+    except RecursionError:
+        raise DelianError(
+            f"{path}: arrays in arrays, too deep", "no key takes such a value"
+        ) from None
     for key, loc in key_locations(text, str(path)).items():
+        if len(key) > DEPTH_MAX:
+            raise DelianError(f"{loc}: a key of {len(key)} parts", "none has more than a few")
         origins[key] = Origin("file", f"{path}:{loc.line}", loc)
 
 
@@ -192,7 +200,7 @@ def _parsed(key: KeyPath, text: str, origin: Origin) -> Any:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+    except (tomllib.TOMLDecodeError, KeyError, RecursionError):
         pass
     if tuple in kinds:
         return [part.strip() for part in text.split(",") if part.strip()]

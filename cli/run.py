@@ -421,7 +421,7 @@ def _change(plan: PlanMessage, settings: Sequence[str]) -> None:
         key, equals, text = setting.partition("=")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, KeyError, RecursionError):
             value = text
         nested: Any = value
         for part in reversed(key.strip().split(".")):

@@ -48,6 +48,10 @@ def load(source: str | Path = DEFAULT) -> Scenario:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(path, error) from None
+    except RecursionError:
+        raise DelianError(
+            f"{path}: arrays in arrays, too deep", "no key takes such a value"
+        ) from None
     scenario = _validate(raw, _Origin(str(path), key_locations(text, str(path))))
     scenario._folder = path.parent
     return scenario
@@ -226,7 +230,7 @@ def _put(raw: dict[str, Any], path: KeyPath, value: Any, label: str) -> None:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+    except (tomllib.TOMLDecodeError, KeyError, RecursionError):
         return text
 
 

@@ -84,6 +84,8 @@ def test_values_from_the_environment_are_read_by_their_kind(load):
         ("[device.worker]\nnice = 20", ["it must be at most 19"]),
         ("[device.data]\nquery_fraction = nan", ["`device.data.query_fraction`"]),
         ("[cloud", ["delian.toml: ", "sections are [name]"]),
+        (f"x = {'[' * 5000}{']' * 5000}", ["delian.toml: arrays in arrays, too deep", "no key"]),
+        (f"[{'.'.join('a' * 3000)}]\nx = 1", ["delian.toml:1:2: a key of 3000 parts", "a few"]),
         ("[device.homes]\nx = 1", ["`device.homes`"]),
     ],
 )

@@ -284,6 +284,11 @@ def test_files_that_are_no_scenarios(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DelianError, match="is not UTF-8"):
         load(path)
+    path.write_text(f"rounds = {'[' * 5000}{']' * 5000}\n")
+    with pytest.raises(DelianError, match=r"binary\.toml: arrays in arrays, too deep"):
+        load(path)
+    with pytest.raises(DelianError, match="rounds"):
+        override(load(), [f"rounds={'[' * 5000}"])
 
 
 def test_a_data_path_is_relative_to_the_scenario_and_a_report_shows_its_name_only(tmp_path):
