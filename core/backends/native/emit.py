@@ -33,6 +33,7 @@ from .descent import both_gradients, product_added
 from .kernels import KERNELS, product_into, scratch_bytes
 from .loops import LoopWriter, part_of
 from .names import expression, from_memory, literal, local_type, memory_type
+from .runs import Entry, Runs, entry_text
 from .sharing import shared_functions
 
 #: Constants of more elements are passed by the caller instead of written out.
@@ -54,6 +55,7 @@ _HEADERS = {
     "winograd": ("conv", "dense", "gemm", "transpose", "plain", "pool"),
     "packed": ("gemm", "dense", "transpose", "pool"),
     "descent": ("gemm", "dense", "transpose", "pool"),
+    "attention": ("gemm", "dense", "transpose", "pool", "reduce"),
     "depthwise": ("plain",),
     "qgemm": (),
     "order": (),
@@ -101,9 +103,9 @@ class Unit:
         self.plain_types: set[DType] = set()
         self.texts: dict[str, str] = {}
         self.counts: dict[str, int] = {}
-        self.entries: list[str] = []
+        self.entries: list[Entry] = []
         self.tables: list[str] = []
-        self.size_names: dict[str, str] = {}
+        self.all_sizes: dict[str, int] = {}
 
     def need(self, header: str) -> None:
         self.headers.add(header)
@@ -128,10 +130,7 @@ class Unit:
     def sizes(self, values: Mapping[str, int]) -> str:
         """A pointer to a dl_conv with these fields; calls of the same sizes share it."""
         fields = ", ".join(f".{k} = {v}" for k, v in values.items())
-        if fields not in self.size_names:
-            name = self.size_names[fields] = f"sizes_{len(self.size_names)}"
-            self.tables.append(f"static const dl_conv {name} = {{{fields}}};")
-        return f"&{self.size_names[fields]}"
+        return f"(dl_sizes + {self.all_sizes.setdefault(fields, len(self.all_sizes))})"
 
     def add(self, name: str, function: Function) -> Program:
         writer = FunctionWriter(self, name, function)
@@ -150,8 +149,15 @@ class Unit:
                 f"DL_PLAIN_DOT({kind}, {dtype.value})\nDL_PLAIN_CONV({kind}, {dtype.value})"
             )
         parts += self.tables
-        parts += shared_functions(self.texts)
-        return "\n".join([*parts, *self.entries])
+        if self.all_sizes:
+            parts += ["static const dl_conv dl_sizes[] = {"]
+            parts += [*(f"  {{{fields}}}," for fields in self.all_sizes), "};"]
+        functions = shared_functions(self.texts)
+        runs = Runs(functions)
+        bodies = runs.replaced([entry.body for entry in self.entries])
+        parts += [*functions, *runs.driver()]
+        parts += [entry_text(*both) for both in zip(self.entries, bodies, strict=True)]
+        return "\n".join(parts)
 
 
 def constants_of(function: Function) -> list[Array]:
@@ -202,7 +208,7 @@ class FunctionWriter:
 
     # -- the entry
 
-    def write(self) -> str:
+    def write(self) -> Entry:
         if self.uses_lists:
             self.unit.need("lists")
         if any(_is_half(t) for t in (*self.function.param_types, *_types(self.function))):
@@ -222,19 +228,23 @@ class FunctionWriter:
                 self.lines.append(f"*({memory_type(r.dtype)} *)results[{j}] = {self.scalar(r)};")
         return self._wrapped()
 
-    def _wrapped(self) -> str:
+    def _wrapped(self) -> Entry:
         head = (
+            f"/* {_plain(self.function.name)} */\n"
             f"{VISIBLE} int {self.name}(void *const *params,"
             " void *const *results, char *arena, int64_t list_bytes_max) {"
         )
-        body = []
+        places = {}
         for place in sorted(self.used, key=lambda p: (p.kind, p.index)):
             if place.kind == "param":
                 kind = memory_type(self.function.body.params[place.index].dtype)
-                body.append(f"const {kind} *const p{place.index} = params[{place.index}];")
+                name = f"p{place.index}"
+                places[name] = f"const {kind} *const {name} = params[{place.index}];"
             elif place.kind == "result":
                 kind = memory_type(self.function.body.results[place.index].dtype)
-                body.append(f"{kind} *const r{place.index} = results[{place.index}];")
+                name = f"r{place.index}"
+                places[name] = f"{kind} *const {name} = results[{place.index}];"
+        body = []
         if self.uses_lists:
             body.append("dl_heap heap = {.limit = (size_t)list_bytes_max};")
         body += self.lines
@@ -243,7 +253,7 @@ class FunctionWriter:
             body += ["full: __attribute__((unused));", "dl_free_all(&heap);", "return 1;"]
         else:
             body.append("return 0;")
-        return "\n".join([f"\n/* {_plain(self.function.name)} */", head, *_indented(body), "}", ""])
+        return Entry(head, places, body)
 
     def program(self) -> Program:
         plan = self.plan
@@ -515,20 +525,6 @@ class FunctionWriter:
         assert place.kind == "result", "no copy goes to a parameter"
         self.used.add(place)
         return f"r{place.index}"
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    """Lines with an indentation that follows their braces."""
-    out, depth = [], 1
-    for line in lines:
-        for part in line.split("\n"):
-            text = part.strip()
-            if text.startswith("}"):
-                depth -= 1
-            out.append("  " * depth + text)
-            if text.endswith("{"):
-                depth += 1
-    return out
 
 
 def _plain(text: str) -> str:
