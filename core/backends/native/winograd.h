@@ -19,24 +19,31 @@
 #define DL_BLOCK_TILES 32    /* a block has more only where it has few channels */
 #define DL_PLACE_PAD 16      /* places lie no power of two apart: a tile is written to all of them */
 
-/* How the images of a convolution fall into tiles, strips and blocks. */
+/* How the images of a convolution fall into tiles, strips and blocks. Where tiles stick out of an image by more than its
+ * padding, all images can be one high one with zeros between them: fewer tiles. A tile then is of two images, which is
+ * nothing to a sum over images, but would let one image's numbers round another's. */
 typedef struct {
+  int64_t images, period;  /* images, or one; rows from one image to the next in that one, or 0 */
   int64_t m, down, across; /* a tile's output pixels a side; tiles of an image */
   int64_t rows, strips;    /* rows of tiles of a strip; strips of an image */
   int64_t together, blocks, tiles; /* strips of a block, blocks, the most tiles of a block */
 } dl_tiling;
 
-DL_INLINE dl_tiling dl_tiling_of(const dl_conv *d) {
-  dl_tiling a;
+DL_INLINE dl_tiling dl_tiling_of(const dl_conv *d, _Bool summed) {
+  dl_tiling a = {d->n, 0};
   a.m = 7 - d->kh;
   a.down = (d->oh + a.m - 1) / a.m;
+  const int64_t one = a.down, below = d->oh + d->kh - 1 - d->top - d->h, edge = d->top > below ? d->top : below;
+  const int64_t period = d->oh > d->h + edge ? d->oh : d->h + edge;
+  const int64_t high = ((d->n - 1) * period + d->oh + a.m - 1) / a.m;
+  if (summed && d->n > 1 && high < d->n * one) a.images = 1, a.period = period, a.down = high;
   a.across = (d->ow + a.m - 1) / a.m;
   int64_t most = DL_BLOCK_FLOATS / (d->c + d->o);
   if (most < DL_BLOCK_TILES) most = DL_BLOCK_TILES;
-  a.rows = most / a.across < 1 ? 1 : most / a.across < a.down ? most / a.across : a.down;
+  a.rows = most / a.across < 1 ? 1 : most / a.across < one ? most / a.across : one;
   a.strips = (a.down + a.rows - 1) / a.rows;
   a.rows = (a.down + a.strips - 1) / a.strips;
-  const int64_t all = d->n * a.strips, fit = most / (a.rows * a.across) < 1 ? 1 : most / (a.rows * a.across);
+  const int64_t all = a.images * a.strips, fit = most / (a.rows * a.across) < 1 ? 1 : most / (a.rows * a.across);
   a.blocks = (all + fit - 1) / fit;
   a.together = a.blocks ? (all + a.blocks - 1) / a.blocks : 0;
   a.tiles = a.together * a.rows * a.across;
@@ -247,12 +254,27 @@ DL_INLINE int64_t dl_wino_frame(const dl_conv *d, const dl_tiling *a) {
   return (a->m * a->rows + d->kh - 1) * (a->m * a->across + d->kh - 1) * d->c;
 }
 
+/* A frame of images of h x w x c: its rows are `first` and on of the image that the strip is of, or of all of them. */
+DL_FUNCTION void dl_wino_framed(const dl_conv *d, const dl_tiling *a, int64_t image, const float *x, int64_t h,
+                                int64_t w, int64_t c, float *to, int64_t rows, int64_t columns, int64_t first,
+                                int64_t left) {
+  if (!a->period) {
+    dl_frame_f32(x + image * h * w * c, h, w, c, to, rows, columns, -first, left);
+    return;
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t q = first + r, i = q / a->period, row = q % a->period;
+    const _Bool there = q >= 0 && i < d->n && row < h;
+    dl_frame_f32(there ? x + (i * h + row) * w * c : x, there, w, c, to + r * columns * c, 1, columns, 0, left);
+  }
+}
+
 /* The tiles of one strip of x. */
 DL_FUNCTION void dl_wino_strip(const dl_conv *d, const dl_tiling *a, dl_strip s, const float *x, float *frame,
                                float *to, int64_t apart) {
   const int64_t edge = d->kh - 1, width = a->m * a->across + edge;
-  dl_frame_f32(x + s.image * d->h * d->w * d->c, d->h, d->w, d->c, frame, a->m * s.rows + edge, width,
-               d->top - a->m * s.row, d->left);
+  dl_wino_framed(d, a, s.image, x, d->h, d->w, d->c, frame, a->m * s.rows + edge, width, a->m * s.row - d->top,
+                 d->left);
   for (int64_t i = 0; i < s.rows; i++)
     for (int64_t j = 0; j < a->across; j++, to += d->c)
       dl_wino_tile(frame + (i * width + j) * a->m * d->c, width, d->c, to, apart);
@@ -276,7 +298,7 @@ DL_FUNCTION void dl_wino_block(void *context, int64_t block, void *scratch) {
   const dl_wino *w = (const dl_wino *)context;
   const dl_conv *d = w->d;
   const dl_tiling *a = &w->tiling;
-  const int64_t all = d->n * a->strips, first = block * a->together;
+  const int64_t all = a->images * a->strips, first = block * a->together;
   const int64_t last = first + a->together < all ? first + a->together : all;
   const int64_t apart = a->tiles * d->c + DL_PLACE_PAD, apart_to = a->tiles * d->o + DL_PLACE_PAD;
   float *from = (float *)scratch, *to = from + DL_PLACES * apart, *frame = to + DL_PLACES * apart_to;
@@ -307,7 +329,7 @@ DL_INLINE int64_t dl_wino_block_floats(const dl_conv *d, const dl_tiling *a) {
 
 DL_FUNCTION void dl_wino_blocks(const dl_wino_side *side, const dl_conv *d, const float *x, const float *matrices,
                                 float *y, float *scratch) {
-  dl_wino work = {d, side, dl_tiling_of(d), x, matrices, y};
+  dl_wino work = {d, side, dl_tiling_of(d, 0), x, matrices, y};
   if (d->n * dl_conv_cost(d) >= DL_PARALLEL_WORK)
     dl_parallel(work.tiling.blocks, dl_wino_block, &work, scratch, 4 * dl_wino_block_floats(d, &work.tiling));
   else
@@ -346,8 +368,7 @@ DL_FUNCTION void dl_wino_both_strips(void *context, int64_t number, void *scratc
   float *frame = (float *)scratch;
   dl_wino_strip(d, a, s, w->x, frame, w->tiles_x + tiles * d->c, w->apart_x);
   const int64_t width = a->m * a->across;
-  const float *y = w->matrices + s.image * d->oh * d->ow * d->o;
-  dl_frame_f32(y, d->oh, d->ow, d->o, frame, a->m * s.rows, width, -a->m * s.row, 0);
+  dl_wino_framed(d, a, s.image, w->matrices, d->oh, d->ow, d->o, frame, a->m * s.rows, width, a->m * s.row, 0);
   float *to = w->tiles_y + tiles * d->o;
   for (int64_t i = 0; i < s.rows; i++)
     for (int64_t j = 0; j < a->across; j++, to += d->o)
@@ -366,9 +387,9 @@ DL_FUNCTION void dl_wino_place(void *context, int64_t p, void *scratch) {
 /* scratch: 36 matrices, tiles of x, tiles of y, a frame */
 DL_FUNCTION void dl_wino_conv_weight_grad(const dl_wino_side *side, const dl_conv *d, const float *x, const float *y,
                                           float *k, float *scratch) {
-  dl_wino work = {d, side, dl_tiling_of(d), x, y, 0};
+  dl_wino work = {d, side, dl_tiling_of(d, 1), x, y, 0};
   const dl_tiling *a = &work.tiling;
-  const int64_t all = d->n * a->strips, wide = d->c > d->o ? d->c : d->o;
+  const int64_t all = a->images * a->strips, wide = d->c > d->o ? d->c : d->o;
   const int64_t frame = (a->m * a->rows + d->kh - 1) * (a->m * a->across + d->kh - 1) * wide;
   const _Bool split = d->n * dl_conv_cost(d) >= DL_PARALLEL_WORK;
   work.apart_x = a->tiles * d->c + DL_PLACE_PAD;

@@ -42,18 +42,26 @@ def scratch_floats(name: str, d: Mapping[str, int]) -> int:
     if name == "conv_input_grad":
         turned = {"c": d["o"], "o": d["c"], "oh": d["h"], "ow": d["w"]}
         return matrices + max(_block({**d, **turned}), d["kh"] * d["kw"] * d["c"] * d["o"])
-    return matrices + _block(d)
+    return matrices + _block(d, summed=True)
 
 
-def _block(d: Mapping[str, int]) -> int:
-    """Floats of a block: tiles of both sides, and a frame of the wider one."""
+def _block(d: Mapping[str, int], summed: bool = False) -> int:
+    """Floats of a block: tiles of both sides, and a frame of the wider one. `summed`: over all
+    images, which may be one high one.
+    """
     side, edge = 7 - d["kh"], d["kh"] - 1
     down, across = -(-d["oh"] // side), -(-d["ow"] // side)
     most = max(_BLOCK_FLOATS // (d["c"] + d["o"]), _BLOCK_TILES)
     rows = max(1, min(most // across, down))
+    images = d["n"]
+    below = d["oh"] + edge - d["top"] - d["h"]
+    period = max(d["oh"], d["h"] + max(d["top"], below))
+    high = -(-((images - 1) * period + d["oh"]) // side)
+    if summed and images > 1 and high < images * down:
+        images, down = 1, high
     strips = -(-down // rows)
     rows = -(-down // strips)
-    every = d["n"] * strips
+    every = images * strips
     blocks = -(-every // max(1, most // (rows * across)))
     tiles = -(-every // blocks) * rows * across
     frame = (side * rows + edge) * (side * across + edge) * max(d["c"], d["o"])

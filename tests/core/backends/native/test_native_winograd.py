@@ -25,6 +25,10 @@ CASES: dict[str, tuple[int, Size, Size, int, tuple[Size, Size]]] = {
     "uneven padding": (2, (10, 9), (16, 48), 3, ((2, 0), (1, 2))),
     "strips of an image": (1, (30, 40), (64, 64), 3, ((1, 1), (1, 1))),
     "images to a block": (11, (4, 3), (32, 32), 3, ((1, 1), (1, 1))),
+    "one high image": (5, (14, 14), (16, 32), 3, ((1, 1), (1, 1))),
+    "one high image, uneven": (3, (10, 6), (16, 16), 3, ((2, 0), (0, 1))),
+    "one high image, cut": (4, (7, 9), (32, 16), 3, ((0, 0), (1, 1))),
+    "five by five, one high image": (3, (5, 5), (16, 16), 5, ((1, 1), (2, 2))),
     "five by five": (2, (14, 14), (16, 32), 5, ((2, 2), (2, 2))),
     "five by five, uneven": (1, (9, 13), (32, 16), 5, ((4, 0), (1, 3))),
 }
