@@ -430,21 +430,18 @@ class _Planner:
     def _assign(self) -> None:
         self.plan.tensor_bytes = sum(b.size for b in self.all)
         roots = [b for b in self.all if b.merged is None and b.place is None]
-        placed: list[tuple[Span, Span, list[Span]]] = []  # place, whole life, when alive
+        placed: list[tuple[Span, int]] = []  # place, and a bit for each time when alive
         for buffer in sorted(roots, key=lambda b: (-b.size, b.spans)):
-            # A step that writes a tensor may still be reading the others: alive from its start on.
-            spans = [(start & ~1, end) for start, end in buffer.spans]
-            first, last = min(spans)[0], max(end for _, end in spans)
-            taken = sorted(
-                at
-                for at, (begin, end), others in placed
-                if begin <= last and first <= end and _overlap(spans, others)
-            )
+            alive = 0
+            for start, end in buffer.spans:
+                # A step that writes a tensor may still be reading the others: from its start on.
+                alive |= (1 << end + 1) - (1 << (start & ~1))
+            taken = sorted([at for at, other in placed if alive & other])
             size = -(-buffer.size // ALIGNMENT) * ALIGNMENT
             offset = _gap(taken, size)
             buffer.place = Place("arena", offset)
-            placed.append(((offset, offset + size), (first, last), spans))
-        self.plan.arena_bytes = max((end for (_, end), _, _ in placed), default=0)
+            placed.append(((offset, offset + size), alive))
+        self.plan.arena_bytes = max((end for (_, end), _ in placed), default=0)
         for value, buffer in self.buffers.items():
             at = buffer.root().place
             assert at is not None, "every tensor has a place"
