@@ -32,39 +32,60 @@ struct dl_few {
 
 #if DL_LANES == 16 && defined(__AVX512F__)
 typedef int32_t dl_vmask __attribute__((vector_size(64)));
+typedef int32_t dl_hmask __attribute__((vector_size(32)));
 /* Keeps a vector in a register: compilers would load it again for each use, and loads are what there are most of. */
 #define DL_HELD(v) __asm__("" : "+v"(v))
 
-/* One vector of columns: sums of C, and what is added to W. */
-#define DL_FEW_VECTOR(m, rows, both, y, x, old, back, change)                      \
-  DL_UNROLL_ALL for (int b = 0; b < m; b++) {                                      \
-    dl_vf column = dl_load(y + b * DL_LANES);                                      \
-    DL_HELD(column);                                                               \
-    DL_UNROLL for (int r = 0; r < rows; r++) {                                     \
-      const dl_vf factor = x[b * DL_FEW_ROWS + r] - (dl_vf){0};                    \
-      if (both) back[r][b] += old[r] * column;                                     \
-      change[r] = b ? change[r] + factor * column : factor * column;               \
-    }                                                                              \
+#define DL_WIDENED(v) __builtin_shufflevector(v, (dl_v8){0}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+
+/* One vector V of L columns: sums of C, and what is added to W, which is two sums where there are many terms. */
+#define DL_FEW_VECTOR(V, L, y, old, back, change)                                            \
+  DL_UNROLL_ALL for (int b = 0; b < m; b++) {                                                \
+    const int chain = m > DL_BOTH_MAX ? b % 2 : 0;                                           \
+    V column = (V) * (const V##u *)(y + b * L);                                              \
+    DL_HELD(column);                                                                         \
+    DL_UNROLL for (int r = 0; r < rows; r++) {                                               \
+      const V factor = x[b * DL_FEW_ROWS + r] - (V){0};                                      \
+      if (both) back[r][b] += old[r] * column;                                               \
+      change[chain][r] = b > chain ? change[chain][r] + factor * column : factor * column;   \
+    }                                                                                        \
+  }                                                                                          \
+  DL_UNROLL for (int r = 0; r < rows && m > DL_BOTH_MAX; r++) change[0][r] += change[1][r];
+/* The last columns, fewer than L: before the others, which they overlap. What is not their own stays as it is. */
+#define DL_FEW_LAST(V, MASK, L, back)                                                        \
+  {                                                                                          \
+    const MASK own = lanes >= (int32_t)(L - f->rest);                                        \
+    const float *last = y + f->vectors * m * DL_LANES;                                       \
+    float *end = w + f->vectors * DL_LANES + f->rest - L;                                    \
+    V old[4], change[2][4];                                                                  \
+    DL_UNROLL for (int r = 0; r < rows; r++)                                                 \
+      old[r] = (V)((MASK) * (const V##u *)(end + r * step) & own);                           \
+    DL_FEW_VECTOR(V, L, last, old, back, change)                                             \
+    DL_UNROLL for (int r = 0; r < rows; r++) {                                               \
+      const MASK there = (MASK) * (const V##u *)(end + r * step) & ~own;                     \
+      *(V##u *)(end + r * step) = (V##u)(there | ((MASK)(old[r] + change[0][r]) & own));     \
+    }                                                                                        \
   }
 
-/* A few rows of W, `step` apart; `rest`: k is no multiple of a vector. */
-DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const _Bool rest, const dl_few *f,
+/* A few rows of W, `step` apart; `rest`: k is no multiple of a vector, by at most half a one if it is 2. */
+DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const int rest, const dl_few *f,
                            int64_t step, const float *x, float *w, float *sums) {
   const float *y = f->y;
-  dl_vf back[2][DL_BOTH_MAX], old[4], change[4];
+  dl_vf back[2][DL_BOTH_MAX], old[4], change[2][4];
   DL_UNROLL for (int r = 0; r < rows && both; r++)
     DL_UNROLL for (int b = 0; b < m; b++) back[r][b] = (dl_vf){0};
-  if (rest) { /* before the others, which it overlaps: what is not its own stays as it is */
-    const dl_vmask lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const dl_vmask own = lane >= (int32_t)(DL_LANES - f->rest);
-    const float *last = y + f->vectors * m * DL_LANES;
-    float *end = w + f->vectors * DL_LANES + f->rest - DL_LANES;
-    DL_UNROLL for (int r = 0; r < rows; r++) old[r] = (dl_vf)((dl_vmask)dl_load(end + r * step) & own);
-    DL_FEW_VECTOR(m, rows, both, last, x, old, back, change)
-    DL_UNROLL for (int r = 0; r < rows; r++) {
-      const dl_vmask there = (dl_vmask)dl_load(end + r * step) & ~own;
-      dl_store(end + r * step, (dl_vf)(there | ((dl_vmask)(old[r] + change[r]) & own)));
-    }
+  if (rest == 1) {
+    const dl_vmask lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    DL_FEW_LAST(dl_vf, dl_vmask, DL_LANES, back)
+  }
+  if (rest == 2) {
+    const dl_hmask lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+    dl_v8 half[2][DL_BOTH_MAX];
+    DL_UNROLL for (int r = 0; r < rows && both; r++)
+      DL_UNROLL for (int b = 0; b < m; b++) half[r][b] = (dl_v8){0};
+    DL_FEW_LAST(dl_v8, dl_hmask, 8, half)
+    DL_UNROLL for (int r = 0; r < rows && both; r++)
+      DL_UNROLL for (int b = 0; b < m; b++) back[r][b] = DL_WIDENED(half[r][b]);
   }
   const int64_t ahead = DL_FEW_ROWS * step;
   DL_ROLLED for (int64_t v = f->vectors; v > 0; v--, y += m * DL_LANES, w += DL_LANES) {
@@ -72,8 +93,8 @@ DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const 
       old[r] = dl_load(w + r * step);
       DL_PREFETCH_L2(w + ahead + r * step);
     }
-    DL_FEW_VECTOR(m, rows, both, y, x, old, back, change)
-    DL_UNROLL for (int r = 0; r < rows; r++) dl_store(w + r * step, old[r] + change[r]);
+    DL_FEW_VECTOR(dl_vf, DL_LANES, y, old, back, change)
+    DL_UNROLL for (int r = 0; r < rows; r++) dl_store(w + r * step, old[r] + change[0][r]);
   }
   DL_UNROLL for (int r = 0; r < rows && both; r++)
     DL_UNROLL for (int b = 0; b < m; b++) dl_store(sums + (b * DL_FEW_ROWS + r) * DL_LANES, back[r][b]);
@@ -102,13 +123,13 @@ DL_INLINE void dl_lane_sums(const float *from, float *to) {
 
 DL_FUNCTION void dl_few_pack(int64_t m, int64_t k, const float *a, int64_t am, int64_t ak, float *to) {
   for (int64_t j = 0; j < k; j += DL_LANES) {
-    const int64_t at = j + DL_LANES <= k ? j : k - DL_LANES;
-    for (int64_t b = 0; b < m; b++, to += DL_LANES) {
+    const int64_t count = k - j <= DL_LANES / 2 ? DL_LANES / 2 : DL_LANES, at = j + count <= k ? j : k - count;
+    for (int64_t b = 0; b < m; b++, to += count) {
       const float *from = a + b * am + at * ak;
-      if (ak == 1) {
+      if (ak == 1 && count == DL_LANES) {
         dl_store(to, dl_load(from));
       } else {
-        for (int64_t l = 0; l < DL_LANES; l++) to[l] = from[l * ak];
+        for (int64_t l = 0; l < count; l++) to[l] = from[l * ak];
       }
       for (int64_t l = 0; l < j - at; l++) to[l] = 0;
     }

@@ -58,7 +58,8 @@ def _tile(w: FunctionWriter, kind: str, rows: int, columns: int) -> str:
     if not 1 < rows <= most or columns < _COLUMNS_MIN:
         return "0"
     w.unit.need("descent")
-    arguments = f"({rows}, {int(columns % _LANES > 0)})"
+    rest = columns % _LANES
+    arguments = f"({rows}, {0 if not rest else 1 if rest > _LANES // 2 else 2})"
     made = f"DL_{kind}{arguments}"
     if made not in w.unit.tables:
         w.unit.tables.append(made)
