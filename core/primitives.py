@@ -92,6 +92,21 @@ def conv_input_grad(
     return _reference("conv_input_grad", operands, attrs)  # type: ignore[no-any-return]
 
 
+def attend(
+    query: Array, key: Array, value: Array, mask: Array | None = None, causal: bool = False
+) -> Array:
+    """softmax(query key^T) value: f32[N, T, H, D], f32[N, S, H, D], f32[N, S, H, E] ->
+    f32[N, T, H, E], for sequences N and heads H.
+
+    `mask` is bool[N, H, T, S], of which the first three may be 1. `ops.attention` is the friendlier
+    one.
+    """
+    dtype = np.result_type(query, key, value)
+    operands = [np.asarray(x, dtype) for x in (query, key, value)]
+    operands += [] if mask is None else [np.asarray(mask)]
+    return _reference("attention", operands, {"causal": causal})  # type: ignore[no-any-return]
+
+
 def dynamic_slice(x: Array, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
     """A window of fixed size whose place the program computes; it is moved inwards where it would
     stick out.

@@ -77,6 +77,17 @@ def _conv_input_grad(
     return Tensor(s.emit("conv_input_grad", image, weights, **attrs))
 
 
+def _attend(
+    s: Specialiser, query: Any, key: Any, value: Any, mask: Any = None, causal: Any = False
+) -> Tensor:
+    dtype, _ = arithmetic.result_dtype(s, (query, key, value))
+    # Logarithms of sums pass from the operation to its derivative: halves are too coarse for them.
+    wide = DType.F32 if dtype.is_half else dtype
+    operands = [tensor(s, v, wide).value for v in (query, key, value)]
+    operands += [] if mask is None else [tensor(s, mask).value]
+    return tensor(s, Tensor(s.scope.emit("attention", operands, {"causal": causal})[0]), dtype)
+
+
 def _put_add(s: Specialiser, x: Any, indices: Any, updates: Any, axis: Any = 0) -> Tensor:
     value = tensor(s, x)
     place = shapes.axis_of(s, value, axis)
@@ -139,6 +150,7 @@ def rows() -> list[Row]:
         (functional.stop_gradient, "ops.stop_gradient", _stop_gradient),
         (functional.conv, "ops.conv", _conv),
         (functional.grouped_conv, "ops.grouped_conv", _grouped_conv),
+        (functional.attend, "ops.attend", _attend),
         (functional.conv_input_grad, "ops.conv_input_grad", _conv_input_grad),
         (functional.dynamic_slice, "ops.dynamic_slice", _dynamic_slice),
         (functional.dynamic_update, "ops.dynamic_update", _dynamic_update),

@@ -7,6 +7,7 @@ that are primitives of the IR (`primitives`) run eagerly by their reference rule
 """
 
 from ..primitives import (
+    attend,
     conv,
     conv_input_grad,
     dynamic_slice,
@@ -80,6 +81,7 @@ from .resizing import resize
 __all__ = [
     "absolute_error",
     "adaptive_avg_pool",
+    "attend",
     "attention",
     "avg_pool",
     "binary_cross_entropy",

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Array
-from ..primitives import stop_gradient
+from ..primitives import attend, stop_gradient
 
 #: Stands for minus infinity where nothing may be seen; finite, so that no derivative is NaN.
 _UNSEEN = -1e30
@@ -41,7 +41,38 @@ def attention(
             f"shapes {list(query.shape)}, {list(key.shape)} and {list(value.shape)}"
         )
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = (query * scale) @ np.swapaxes(key, -1, -2)
+    query = query * scale
+    known = mask is None or (mask.dtype.kind == "b" and mask.ndim <= query.ndim)
+    same = query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+    if known and same and min(query.size, value.size) > 0:
+        heads = [_by_head(x) for x in (query, key, value)]
+        seen = None if mask is None else _over_heads(mask, query.shape, key.shape[-2])
+        out = np.transpose(attend(heads[0], heads[1], heads[2], seen, causal), (0, 2, 1, 3))
+        return out.reshape((*query.shape[:-1], value.shape[-1]))
+    return _in_full(query, key, value, mask, causal)
+
+
+def _by_head(x: Array) -> Array:
+    """[..., H, T, D] -> [N, T, H, D]; without an axis of heads there is one head."""
+    heads = x.shape[-3] if x.ndim > 3 else 1
+    return np.transpose(x.reshape((-1, heads, x.shape[-2], x.shape[-1])), (0, 2, 1, 3))
+
+
+def _over_heads(mask: Array, shape: tuple[int, ...], keys: int) -> Array:
+    """A mask that broadcasts to [..., H, T, S] as [N, H, T, S], of which the first three are as
+    they are or 1.
+    """
+    axes = (1,) * (len(shape) - mask.ndim) + mask.shape
+    split = len(shape) - (3 if len(shape) > 3 else 2)
+    leading = (1,) * split if math.prod(axes[:split]) == 1 else shape[:split]
+    wide = np.broadcast_to(mask, (*leading, *axes[split:-1], keys))
+    heads = axes[-3] if len(shape) > 3 else 1
+    return wide.reshape((-1, heads, axes[-2], keys))
+
+
+def _in_full(query: Array, key: Array, value: Array, mask: Array | None, causal: bool) -> Array:
+    """With the whole tensor of scores; `query` is scaled."""
+    scores = query @ np.swapaxes(key, -1, -2)
     if mask is not None and mask.dtype.kind != "b":
         scores, mask = scores + mask, None
     if causal:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from ..errors import TypeRuleError
 from ..ir import Block, Type, Value
 from . import (
+    attention,
     binary,
     control,
     conv,
@@ -31,7 +32,7 @@ from .table import Primitive
 __all__ = ["PRIMITIVES", "Primitive", "infer"]
 
 _FAMILIES = (
-    *(unary, binary, shape, index, reduce, linear, solve),
+    *(unary, binary, shape, index, reduce, linear, attention, solve),
     *(conv, grouped, quantised, random, lists, control),
 )
 

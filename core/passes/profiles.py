@@ -24,6 +24,7 @@ from typing import Literal, TypeAlias
 
 from ..errors import DelianError
 from ..ir import Block, Builder, DType, Function, Op, TensorType, Type, Value
+from .attention import compose_attention
 from .halves import widen_halves
 
 Profile: TypeAlias = Literal["fast", "reproducible", "exact"]
@@ -66,7 +67,7 @@ def in_profile(function: Function, profile: Profile) -> Function:
         for op in function.body.walk():
             _check_exact(function, op)
         return function
-    narrow = widen_halves(function)
+    narrow = compose_attention(widen_halves(function))
     return narrow.with_body(_reproducible(narrow, narrow.body))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...ir import DType, Value
 from ...passes.products import Product, product
 from ...passes.steps import Call, Schedule
-from . import copies, depthwise, packing, quantised, solving, winograd
+from . import attention, copies, depthwise, packing, quantised, solving, winograd
 from .copies import Lines, at, copy, copy_whole, function_text, nested, place
 from .names import from_memory, literal, local_type, memory_type
 
@@ -57,6 +57,8 @@ def scratch_bytes(call: Call, schedule: Schedule, tiles: bool = True) -> int:
         return row * 2 * (8 + op.operands[0].dtype.itemsize)
     if op.name == "for":
         return packing.scratch_bytes(call)
+    if op.name in attention.KERNELS:
+        return attention.scratch_bytes(call)
     if op.name in depthwise.KERNELS:
         return depthwise.scratch_bytes(call)
     if op.name in solving.KERNELS:
@@ -440,6 +442,7 @@ KERNELS: Mapping[str, Callable[[FunctionWriter, Call], Lines]] = {
     "argmin": extreme,
     "argsort": argsort,
     "cumsum": cumsum,
+    **attention.KERNELS,
     **depthwise.KERNELS,
     **quantised.KERNELS,
     **solving.KERNELS,

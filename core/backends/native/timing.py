@@ -58,7 +58,7 @@ class StepTime:
 
     @property
     def is_product(self) -> bool:
-        return any(o == "dot" or "conv" in o for o in self.operations)
+        return any(o == "dot" or "conv" in o or "attention" in o for o in self.operations)
 
 
 def time_steps(

@@ -41,6 +41,9 @@ ACCUMULATED: Mapping[str, float] = {
     "grouped_conv": 32,
     "grouped_conv_input_grad": 32,
     "grouped_conv_weight_grad": 32,
+    # Errors of scores, relative to 1, are relative errors of their exponentials.
+    "attention": 64,
+    "attention_grad": 128,
     "reduce_sum": 16,
     "reduce_prod": 16,
     "cumsum": 16,

@@ -21,6 +21,7 @@ import torch
 
 from ...errors import DelianError
 from ...ir import Block, DType, ListType, Op, Value
+from ...passes import attention
 from . import elementwise, lists, moves, products, sums
 from .graphs import GraphedLoop
 from .options import Options
@@ -318,8 +319,10 @@ _REGIONS: Mapping[str, Callable[[Op, Options], Body]] = {
 
 
 def primitives() -> frozenset[str]:
-    """The names of all that has a lowering."""
+    """The names of all that has a lowering, attention as other primitives."""
     special = ("constant", "convert", "bitcast", "iota", "pad", "list_empty")
     windows = ("dynamic_slice", "dynamic_update")
     tables = (elementwise.FUNCTIONS, _PLAIN, PRODUCTS, _REGIONS)
-    return frozenset((*special, *windows, *(name for table in tables for name in table)))
+    return frozenset(
+        (*special, *windows, *attention.NAMES, *(name for table in tables for name in table))
+    )

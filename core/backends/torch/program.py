@@ -17,6 +17,7 @@ import torch
 
 from ...errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
+from ...passes.attention import compose_attention
 from ...passes.halves import widen_halves
 from ...transforms.custom import expanded
 from ..reference import check_arguments, check_out
@@ -42,7 +43,7 @@ class TorchProgram:
         self.function, self.options = function, options
         # On a CPU as the reference does it; a GPU has products of halves, summed in f32.
         whole = frozenset() if options.kind == "cpu" else frozenset(PRODUCTS)
-        self._run = lower(widen_halves(expanded(function), whole).body, options)
+        self._run = lower(compose_attention(widen_halves(expanded(function), whole)).body, options)
         self._one_at_a_time = options.graphs
         self._turn = threading.Lock()
 

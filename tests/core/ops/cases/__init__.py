@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .attending import attention
 from .base import Case
 from .elementwise import binary, conversions, selections, unary
 from .indexing import indexing
@@ -22,7 +23,7 @@ def table() -> list[Case]:
     """Every case, and again in f32 wherever there are f64 operands (stacks are typed f64)."""
     families = (
         *(unary, conversions, binary, selections, shapes, indexing, reductions, orders),
-        *(products, systems, convolutions, grouped_convolutions, quantised, random_bits),
+        *(products, attention, systems, convolutions, grouped_convolutions, quantised, random_bits),
     )
     cases = [case for family in families for case in family()]
     wide = [c for c in cases if any(a.dtype == np.float64 for a in c.args) and c.name != "convert"]
