@@ -349,7 +349,7 @@ class CohortsMachine(RoundsMachine):
         return [cohort for cohort in self.state.open if not cohort.why]
 
     def _opened_digest(self) -> bytes:
-        if self.plan.by_rule:
+        if self.plan.by_rule or not self.names_sums:
             return b""
         return digest_of(ring.settled(self._everything(), self.plan.ring))
 

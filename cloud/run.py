@@ -89,10 +89,11 @@ class RunMachine(Machine[RunState]):
     """One run. Subclasses give `rows`, `read`, `wanted`, `takes`, `owes` and their actions.
 
     heeds_fetches: whether a FetchBlob is a sign of life. It does not say for which attempt: where
-    there may be several, it is none.
+    there may be several, it is none. names_sums: as in the coordinator's policy.
     """
 
     heeds_fetches: ClassVar[bool] = False
+    names_sums: bool = True
 
     def __init__(
         self,
@@ -441,10 +442,12 @@ class RunMachine(Machine[RunState]):
         return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.corrupt)
 
     def _sum_digest(self, attempt: Attempt | None) -> bytes:
-        """SHA-256 of an opened sum, little-endian u32, for the record; empty where there is none,
-        for updates came one by one or in several sums.
+        """SHA-256 of an opened sum, little-endian u32, for the record; empty where nobody wants it,
+        and where there is none, for updates came one by one or in several sums.
         """
-        if attempt is None or attempt.total is None or attempt.session is not None:
+        if not self.names_sums or attempt is None:
+            return b""
+        if attempt.total is None or attempt.session is not None:
             return b""
         return digest_of(ring.settled(attempt.total, self._ring(attempt)))
 

@@ -220,10 +220,7 @@ class Attempt:
             for device, one in zip(message.devices, _rows(content, plan), strict=True):
                 self.updates[device] = ring.unpacked(one, plan)
         elif message.count:
-            if self.total is None:
-                self.total = ring.unpacked(content, plan)
-            else:
-                ring.add_packed(self.total, content, plan)
+            self.total = ring.summed(self.total, content, plan)
 
     def lose(self, edge: int) -> None:
         """What the edge had is gone."""
@@ -364,7 +361,8 @@ class CoordinatorPolicy:
     ready_per_edge_max: devices that an edge keeps ready while a run wants any. after_task_ms: where
     no run's plan says. after_reject_ms, lease_ms: to the edges as they are. edge_silence_ns: an
     edge not heard of for so long is not selected from. backoff: pauses before edges are asked
-    again.
+    again. names_sums: whether records of rounds name the sums that models were made of by their
+    SHA-256, as an audit wants.
     """
 
     ready_per_edge_max: int = 2_000
@@ -373,3 +371,4 @@ class CoordinatorPolicy:
     lease_ms: int = 600_000
     edge_silence_ns: int = 120 * SECOND
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 256 * 1024))
+    names_sums: bool = True

@@ -125,23 +125,24 @@ class Machine(Generic[S]):
         self._event = event
         effects: list[Effect] = []
         self._effects, self._posted = effects, None
+        state, rows = self.state, self.rows
         next_step: tuple[StrEnum, Any] | None = self.read(event)
         while next_step is not None:
             trigger, subject = next_step
-            r = self.rows.get((self.state.phase, trigger))
+            r = rows.get((state.phase, trigger))
             if r is None:
-                raise ProtocolError(
-                    f"{self.node}: {trigger} is not allowed while {self.state.phase}"
-                )
+                raise ProtocolError(f"{self.node}: {trigger} is not allowed while {state.phase}")
             self._posted = None
-            if r.action != IGNORE or r.next not in (None, self.state.phase):
+            action, phase = r.action, r.next
+            if action != IGNORE:
                 self.changed = True
-            if r.action == IGNORE:
-                self.ignore(trigger)
+                getattr(self, action)(subject)
             else:
-                getattr(self, r.action)(subject)
-            if r.next is not None:
-                self.state.phase = r.next
+                if phase is not None and phase != state.phase:
+                    self.changed = True
+                self.ignore(trigger)
+            if phase is not None:
+                state.phase = phase
             next_step = self._posted
         # A machine at rest holds on to nothing but its state: messages are large.
         self._effects, self._event, self._posted = [], None, None

@@ -15,7 +15,7 @@ import hashlib
 import math
 from struct import Struct
 
-_PACKERS = [Struct(f"<{n}Q") for n in range(9)]
+_PACK = [Struct(f"<{n}Q").pack for n in range(9)]
 _WORD = 2**64
 
 
@@ -24,21 +24,24 @@ class Streams:
     at most 8.
     """
 
-    __slots__ = ("_key",)
+    __slots__ = ("_begun", "_key")
 
     def __init__(self, seed: int) -> None:
         self._key = hashlib.sha256(f"delian streams {seed}".encode()).digest()
+        # Hashes that have taken in key and purpose: a copy of one costs a third of a new one.
+        self._begun: dict[str, hashlib.blake2b] = {}
 
     def word(self, purpose: str, *ids: int) -> int:
         """A natural number below 2^64, uniformly."""
-        digest = hashlib.blake2b(
-            _PACKERS[len(ids)].pack(*ids),
-            digest_size=8,
-            key=self._key,
-            person=purpose.encode(),
-            usedforsecurity=False,
-        )
+        digest = (self._begun.get(purpose) or self._begin(purpose)).copy()
+        digest.update(_PACK[len(ids)](*ids))
         return int.from_bytes(digest.digest(), "little")
+
+    def _begin(self, purpose: str) -> hashlib.blake2b:
+        begun = self._begun[purpose] = hashlib.blake2b(
+            digest_size=8, key=self._key, person=purpose.encode(), usedforsecurity=False
+        )
+        return begun
 
     def unit(self, purpose: str, *ids: int) -> float:
         """A number in [0, 1), a multiple of 2^-53."""

@@ -151,9 +151,9 @@ class DeviceMachine(HelpedMachine):
     # ------------------------------------------------ reading events
 
     def read(self, event: Event) -> tuple[Trigger, Any]:
+        if isinstance(event, Received):  # most are, and a case takes five times as long
+            return self._read_sender(event.sender, event.message)
         match event:
-            case Received(sender, message):
-                return self._read_sender(sender, message)
             case TimerFired(name):
                 return self._read_timer(name), None
             case BlobStored(digest, intact):
@@ -171,7 +171,7 @@ class DeviceMachine(HelpedMachine):
 
     def _read_sender(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
         state = self.state
-        if sender == self.home:
+        if sender.number == state.home and sender.tier is Tier.EDGE:
             return self._read_message(message)
         if state.phase is UNMASKING and sender.number in state.homes:
             return self._read_message(message)  # a word on its way before it went elsewhere
@@ -543,11 +543,11 @@ class DeviceMachine(HelpedMachine):
 
     def _missing(self) -> dict[bytes, int]:
         """Digest -> size of what the task names and the store has not got."""
-        task = self.state.task
+        task, have = self.state.task, self.state.have
         if task is None:
             return {}
-        have = self.state.have
-        return {r.digest: r.size for r in (task.bundle, task.weights) if r.digest not in have}
+        refs = (task.bundle, task.weights)
+        return {digest: r.size for r in refs if (digest := r.digest) not in have}
 
     def _repeat(self, size: int) -> None:
         self.state.tries += 1

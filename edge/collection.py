@@ -164,11 +164,11 @@ class Collection(Machine[CollectionState]):
     # ------------------------------------------------ reading events
 
     def read(self, event: Event) -> tuple[Trigger, Any]:
+        if isinstance(event, Received):  # most are, and a case takes five times as long
+            if event.sender.tier is Tier.DEVICE:
+                return self._read_device(event.message)
+            return self._read_cloud(event.message)
         match event:
-            case Received(sender, message):
-                if sender.tier is Tier.DEVICE:
-                    return self._read_device(message)
-                return self._read_cloud(message)
             case TimerFired(name):
                 return self._read_timer(name.rpartition("/")[2]), None
             case Ordered(Forget() as order):
@@ -311,11 +311,8 @@ class Collection(Machine[CollectionState]):
 
     def _add(self, content: Content) -> None:
         """Adds an update to the running sum."""
-        state, plan = self.state, ring.RingPlan.of(self.task.ring)
-        if state.total is None:
-            state.total = sparse.received(content, plan)
-        else:
-            sparse.add_sent(state.total, content, plan)
+        plan = ring.RingPlan.of(self.task.ring)
+        self.state.total = sparse.summed(self.state.total, content, plan)
 
     def drop_device(self, order: Forget) -> None:
         self._wait_no_more(order.device)

@@ -145,13 +145,14 @@ class EdgeMachine(HelperMachine):
     # ------------------------------------------------ reading events
 
     def read(self, event: Event) -> tuple[Trigger, Any]:
+        if isinstance(event, Received):  # most are, and a case takes five times as long
+            sender = event.sender
+            if sender.tier is Tier.DEVICE:
+                return self._read_device(sender, event.message)
+            if sender == CLOUD:
+                return self._read_cloud(event.message)
+            raise ProtocolError(f"{self.node}: a message from {sender}")
         match event:
-            case Received(sender, message):
-                if sender.tier is Tier.DEVICE:
-                    return self._read_device(sender, message)
-                if sender == CLOUD:
-                    return self._read_cloud(message)
-                raise ProtocolError(f"{self.node}: a message from {sender}")
             case TimerFired(name):
                 return self._read_timer(name)
             case BlobStored(digest, intact):

@@ -74,9 +74,9 @@ from .dormant import REST_MIN_NS, Dormant, may_sleep
 from .helping import edge_of, helpers_of
 from .memory import keep_freed_memory, undisturbed
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
-from .nodes import Host, Stored, device_of
+from .nodes import Devices, Host, Stored
 from .plan import FederationPlan
-from .records import HOP, UPWARDS, Evaluation, Result, RoundRecord, Tally, count
+from .records import Evaluation, Result, RoundRecord, Tally, count
 from .timers import Action, Timers
 from .trace import Trace
 from .training import Awaited, Job, Jobs, Trained, Training, ahead_of
@@ -112,6 +112,7 @@ class Federation:
         self.schedule: Schedule[Action] = Schedule()
         self._timers = Timers(self.schedule, self._fire)
         self._attendance = Attendance(plan.fleet, self.streams)
+        self._devices = Devices(plan, self.streams, seed)
         self.trace = Trace()
         self.records: list[RoundRecord] = []
         self.evaluations: list[Evaluation] = []
@@ -177,17 +178,19 @@ class Federation:
         )
 
     def _go(self, on_round: Callable[[RoundRecord], None] | None) -> None:
-        cloud, schedule, stopping = self.hosts[CLOUD], self.schedule, self._stopping
+        cloud, pop, stopping = self.hosts[CLOUD], self.schedule.pop, self._stopping
+        jobs, to_tell = self._jobs, self._rounds_to_tell
         while not stopping.is_set():
             state = cloud.machine.state
             if not state.runs and RUN in state.ended:
                 break
-            sequence, (action, arguments) = schedule.pop()
+            sequence, (action, arguments) = pop()
             action(sequence, *arguments)
             del action, arguments  # they may hold a vector
-            self._jobs.tend()
-            while self._rounds_to_tell:
-                record = self._rounds_to_tell.pop(0)
+            if jobs.results:
+                jobs.tend()
+            while to_tell:
+                record = to_tell.pop(0)
                 self.records.append(record)
                 if on_round is not None:
                     on_round(record)
@@ -254,7 +257,7 @@ class Federation:
         plan, woken = self.plan, self._dormant.wake(device)
         profile = plan.fleet.profile(device, self.streams)
         state = DeviceState(device) if isinstance(woken, int) else woken[0]
-        machine = device_of(state, profile, plan, self.streams, self.seed)
+        machine = self._devices.machine(state, profile)
         host = self._add(machine, machine.node, plan.fleet.link, 2)
         host.profile = profile
         if isinstance(woken, int):
@@ -284,10 +287,6 @@ class Federation:
         # What is left of it are timers that were called off, until they are swept.
         del self.hosts[host.node], host.machine, host.up, host.down, host.store
         self._lay(host.node.number, wakes_ns)
-
-    def _host(self, node: Node) -> Host:
-        host = self.hosts.get(node)
-        return self._wake(node.number) if host is None else host
 
     def _coordinator_identity(self) -> Identity | None:
         """It signs nothing, and can tell whose keys are whose."""
@@ -485,7 +484,7 @@ class Federation:
     def _on_send(self, host: Host, effect: Send) -> None:
         message = effect.message
         size = effect.size or message.ByteSize()
-        self._carry(host, effect.to, Received(host.node, message, vector=effect.beside), size)
+        self._carry(host, effect.to, Received(host.node, message, b"", b"", effect.beside), size)
 
     def _on_send_blob(self, host: Host, effect: SendBlob) -> None:
         blob, weights = host.store[effect.digest]
@@ -493,21 +492,25 @@ class Federation:
         self._carry(host, effect.to, event, self._sizes[effect.digest])
 
     def _carry(self, host: Host, to: Node, event: Received, size: int) -> None:
-        tally, other, now = self._tally, self._host(to), self.schedule.now
-        way = HOP[host.node.tier, to.tier]
+        tally, schedule = self._tally, self.schedule
+        now = schedule.now
+        other = self.hosts.get(to) or self._wake(to.number)
+        if to.tier is Tier.CLOUD or host.node.tier is Tier.DEVICE:
+            channel, way = host.up, host.ways[0]
+        else:
+            channel, way = other.down, other.ways[1]
         tally.bytes[way] += size
         tally.messages[way] += 1
         if host.muted or other.muted:
             tally.lost += 1
             return
-        channel = host.up if way in UPWARDS else other.down
         arrivals = channel.carry(now, size + OVERHEAD_BYTES)
         if not arrivals:
             tally.lost += 1
         for arrival in arrivals:
             tally.travel_ns[way] += arrival - now
             other.coming += 1
-            self.schedule.at(arrival, (self._deliver, (other, event)))
+            schedule.at(arrival, (self._deliver, (other, event)))
 
     def _on_store_blob(self, host: Host, effect: StoreBlob) -> None:
         blob = effect.blob

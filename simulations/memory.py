@@ -30,7 +30,7 @@ KEPT_BYTES = 256 * 2**20
 YOUNG_OBJECTS = 50_000
 #: How long a thread that has come out of compiled code waits for the one that handles events,
 #: seconds. Python's own 5 ms are as long as several local updates of a small model.
-SWITCH_S = 0.0005
+SWITCH_S = 0.0001
 
 
 def keep_freed_memory() -> bool:

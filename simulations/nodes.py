@@ -17,6 +17,7 @@ from .fleet import DeviceProfile
 from .helping import trust_in
 from .network import Channel
 from .plan import FederationPlan
+from .records import WAYS
 from .training import Job
 
 
@@ -45,6 +46,7 @@ class Host:
         "timers",
         "up",
         "updates",
+        "ways",
     )
 
     def __init__(self, node: Node, machine: Machine[Any], up: Channel, down: Channel) -> None:
@@ -52,6 +54,7 @@ class Host:
         self.machine = machine
         self.up = up  # towards the cloud; the cloud's own are never used
         self.down = down
+        self.ways = WAYS[node.tier]  # the names of its hop, up and down
         self.online = False
         self.coming = 0  # messages on their way to it
         self.muted = False
@@ -62,19 +65,39 @@ class Host:
         self.profile: DeviceProfile | None = None
 
 
-def device_of(
-    state: DeviceState, profile: DeviceProfile, plan: FederationPlan, streams: Streams, seed: int
-) -> DeviceMachine:
-    """A device's machine; `state` may be one that has never run."""
-    device, masked = state.device, plan.secure is not None
-    return DeviceMachine(
-        state,
-        (Node(Tier.EDGE, profile.edge),),
-        streams,
-        DeviceFacts(memory_mib=profile.traits.memory_mib),
-        Eligibility(powered=True, unmetered=True, idle=True, consented=True),
-        replace(plan.device_policy, helpers=trust_in(plan.secure)),
-        # A master secret of the seed, so that a simulation can be repeated.
-        hashlib.sha256(f"delian simulated secret {seed} {device}".encode()).digest(),
-        SimulatedIdentity(device, seed) if masked else None,
-    )
+class Devices:
+    """Makes the devices' machines of a plan. What they have in common is there once: a large
+    population's are made again whenever they wake.
+    """
+
+    __slots__ = ("_eligibility", "_facts", "_masked", "_policy", "_seed", "_streams")
+
+    def __init__(self, plan: FederationPlan, streams: Streams, seed: int) -> None:
+        self._streams, self._seed = streams, seed
+        self._masked = plan.secure is not None
+        self._policy = replace(plan.device_policy, helpers=trust_in(plan.secure))
+        self._eligibility = Eligibility(powered=True, unmetered=True, idle=True, consented=True)
+        self._facts: dict[int, DeviceFacts] = {}  # by memory
+
+    def machine(self, state: DeviceState, profile: DeviceProfile) -> DeviceMachine:
+        """A device's machine; `state` may be one that has never run."""
+        device, memory = state.device, profile.traits.memory_mib
+        facts = self._facts.get(memory)
+        if facts is None:
+            facts = self._facts[memory] = DeviceFacts(memory_mib=memory)
+        secret, identity = b"", None
+        if self._masked:
+            # A master secret of the seed, so that a simulation can be repeated.
+            named = f"delian simulated secret {self._seed} {device}"
+            secret = hashlib.sha256(named.encode()).digest()
+            identity = SimulatedIdentity(device, self._seed)
+        return DeviceMachine(
+            state,
+            (Node(Tier.EDGE, profile.edge),),
+            self._streams,
+            facts,
+            self._eligibility,
+            self._policy,
+            secret,
+            identity,
+        )

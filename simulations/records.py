@@ -15,7 +15,6 @@ LATE = (DEADLINE, NOT_IN_COHORT)
 #: The keys of `RoundRecord.bytes` and `messages`; up is towards the cloud.
 DEVICE_UP, DEVICE_DOWN = "device_edge_up", "device_edge_down"
 EDGE_UP, EDGE_DOWN = "edge_cloud_up", "edge_cloud_down"
-UPWARDS = (DEVICE_UP, EDGE_UP)
 HOPS = (DEVICE_UP, DEVICE_DOWN, EDGE_UP, EDGE_DOWN)
 
 
@@ -168,10 +167,9 @@ def count(counts: Counter[str], kind: str, fields: Mapping[str, Any]) -> None:
     counts[kind if detail is None else f"{kind}: {detail}"] += 1
 
 
-#: (sender's tier, receiver's) -> which hop, and which way, a message takes.
-HOP = {
-    (Tier.DEVICE, Tier.EDGE): DEVICE_UP,
-    (Tier.EDGE, Tier.DEVICE): DEVICE_DOWN,
-    (Tier.EDGE, Tier.CLOUD): EDGE_UP,
-    (Tier.CLOUD, Tier.EDGE): EDGE_DOWN,
+#: Which hop messages take on a node's own link, up and down. The cloud has none.
+WAYS = {
+    Tier.DEVICE: (DEVICE_UP, DEVICE_DOWN),
+    Tier.EDGE: (EDGE_UP, EDGE_DOWN),
+    Tier.CLOUD: ("", ""),
 }

@@ -196,13 +196,14 @@ class CompiledTraining:
         on_update: Callable[[int, int], None],
     ) -> None:
         self.runtime, self.workers, self.on_update = runtime, workers, on_update
-        self.arrays, self.local_steps = arrays, local_steps
+        self.arrays = arrays
         self.state = weights
         self.ring = runtime.ring
         programs = runtime.bundle.programs
         cost = {name: float(block_cost(program.body)) for name, program in programs.items()}
         judged = cost["personalise"] + 2 * cost["evaluate"]
         self._flops = {"client_update": cost["client_update"], "evaluate": judged}
+        self._steps = [local_steps(each) for each in arrays]
         self._done, self._counting = 0, threading.Lock()
         self.kept = ClientStates(runtime.kept_size) if runtime.kept_size else None
 
@@ -215,7 +216,7 @@ class CompiledTraining:
 
     def flops(self, device: int, program: str) -> float:
         """The cost model counts one round of each loop, which is one local step."""
-        steps = self.local_steps(self.arrays[device]) if program == "client_update" else 1
+        steps = self._steps[device] if program == "client_update" else 1
         return self._flops[program] * steps
 
     def submit(self, device: int, weights: Floats, key: Vector) -> Pending[Outcome]:

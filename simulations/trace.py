@@ -37,9 +37,11 @@ from ..core.wire.round_pb2 import EdgeSum, Upload
 from .training import Trained
 
 _HEAD = Struct("<QBQ")
+_RECEIVED = Struct("<QBQcQBQ")  # a head, "R", and the sender's head
 _IDS = Struct("<QQQQ")
 _OUTCOME = Struct("<QQd?")
 _TIER = {Tier.DEVICE: 1, Tier.EDGE: 2, Tier.CLOUD: 3}
+_KINDS: dict[type, bytes] = {}  # names of messages
 _FLUSH_BYTES = 1 << 16
 
 
@@ -58,10 +60,14 @@ class Trace:
     def add(self, now: int, node: Node, event: Event) -> None:
         self.events += 1
         pending = self._pending
-        pending += _HEAD.pack(now, _TIER[node.tier], node.number)
-        if type(event) is Received:
-            pending += self._received(event)
+        if isinstance(event, Received):
+            tier, number = event.sender
+            pending += _RECEIVED.pack(
+                now, _TIER[node.tier], node.number, b"R", 0, _TIER[tier], number
+            )
+            pending += self._content(event.message)
         else:
+            pending += _HEAD.pack(now, _TIER[node.tier], node.number)
             pending += _CONTENT[type(event)](event)
         if len(pending) > _FLUSH_BYTES:
             self._hash.update(pending)
@@ -71,17 +77,21 @@ class Trace:
         """Something that no machine sees: a crash, a link that went silent."""
         self._pending += _HEAD.pack(now, _TIER[node.tier], node.number) + what
 
-    def _received(self, event: Received) -> bytes:
-        sender, message = event.sender, event.message
+    def _content(self, message: Any) -> bytes:
+        if message is self._last:
+            return self._last_bytes
         kind = type(message)
-        head = b"R" + _HEAD.pack(0, _TIER[sender.tier], sender.number) + kind.__name__.encode()
-        if kind is Blob:
-            return head + message.digest  # type: ignore[attr-defined, no-any-return]
+        name = _KINDS.get(kind)
+        if name is None:
+            name = _KINDS[kind] = kind.__name__.encode()
+        if kind is Blob:  # not kept, nor are those that may hold a vector: they are large
+            digest: bytes = message.digest
+            return name + digest
         if kind is Upload or kind is EdgeSum:
-            return head + _name(message)
-        if message is not self._last:
-            self._last, self._last_bytes = message, message.SerializeToString(deterministic=True)
-        return head + self._last_bytes
+            return name + _name(message)
+        content: bytes = name + message.SerializeToString(deterministic=True)
+        self._last, self._last_bytes = message, content
+        return content
 
     def hexdigest(self) -> str:
         self._hash.update(self._pending)

@@ -103,6 +103,8 @@ class Jobs:
     begin first in virtual time are not those that end first, so these have a room of their own. Of
     long vectors there are none: to train them takes so long that a round's opening does not show.
     And the next of those waits until results are in a sum (`tend`).
+
+    results: long ones, and some that have gone.
     """
 
     def __init__(self, threads: int, ahead: int = 1) -> None:
@@ -112,7 +114,7 @@ class Jobs:
         self._sequence = 0
         self._flying = self._flying_early = 0
         self._are_long = ahead == 1
-        self._results: list[ref[Vector]] = []  # long ones, and some that have gone
+        self.results: list[ref[Vector]] = []
 
     def add(self, due: int, start: Callable[[], Awaited]) -> Job:
         """An update whose result virtual time will need at `due`."""
@@ -136,7 +138,7 @@ class Jobs:
         finally:
             self._landed(job)
         if self._are_long and outcome.vector is not None and self._waiting:
-            self._results.append(ref(outcome.vector))
+            self.results.append(ref(outcome.vector))
         self._fill()
         return outcome
 
@@ -154,16 +156,17 @@ class Jobs:
                 self._fill()
 
     def tend(self) -> None:
-        """To be called when a result may have gone from memory: that makes room for a long one."""
-        if self._results:
-            self._fill()
+        """To be called while there are `results` and one may have gone from memory: that makes room
+        for a long one.
+        """
+        self._fill()
 
     def _fill(self) -> None:
-        self._results = [result for result in self._results if result() is not None]
-        while self._waiting and self._flying + len(self._results) < self._room:
+        self.results = [result for result in self.results if result() is not None]
+        while self._waiting and self._flying + len(self.results) < self._room:
             self._launch_next(early=False)
         if not self._waiting:
-            self._results = []
+            self.results = []
 
     def _launch_next(self, early: bool) -> None:
         _, _, job = heappop(self._waiting)

@@ -423,6 +423,23 @@ def add_packed(total: Vector, content: bytes | memoryview, plan: RingPlan) -> No
         add(total, unpacked(content, plan))
 
 
+def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
+    """A running sum, None before the first, with a vector more as it travels (see `packed`). Of 32
+    bits the first is looked at and not copied: nobody may change it, and the second makes a new
+    array. Raises PackingError.
+    """
+    if plan.bits != BITS:
+        if total is None:
+            return unpacked(content, plan)
+        add(total, unpacked(content, plan))
+        return total
+    vector = np.frombuffer(content, "<u4").astype(np.uint32, copy=False)
+    if total is None:
+        vector.flags.writeable = False
+        return vector
+    return np.add(total, vector, out=total if total.flags.writeable else None)
+
+
 def settled(total: Vector, plan: RingPlan) -> Vector:
     """The elements' lower `bits`, read as signed: u32[n], two's complement in 32 bits. The same
     array where the ring has 32 bits.

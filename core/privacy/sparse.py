@@ -61,6 +61,18 @@ def add_sent(total: Vector, content: Content, plan: RingPlan) -> None:
     total[plan.coordinates :] += elements[plan.top :]
 
 
+def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
+    """A running sum, None before the first, with a device's update more as it travels: see
+    `ring.summed`. Raises PackingError.
+    """
+    if not plan.top:
+        return ring.summed(total, content, plan)
+    if total is None:
+        return received(content, plan)
+    add_sent(total, content, plan)
+    return total
+
+
 def _read(content: Content, plan: RingPlan) -> tuple[Vector, Vector]:
     """Places u32[top], increasing, and elements u32[top + what stands behind the coordinates]."""
     cut = packing.packed_bytes(plan.top, plan.place_bits)

@@ -63,7 +63,7 @@ def test_a_sleeper_that_is_sent_something_is_as_it_was():
         for d in range(300)
         if Node(Tier.DEVICE, d) not in federation.hosts and federation._dormant.is_up(d)
     )
-    host = federation._host(Node(Tier.DEVICE, sleeper))
+    host = federation._wake(sleeper)
     state = host.machine.state
     assert host.online and state.phase is Phase.IDLE and state.sequence == 1
     assert state.homes == [sleeper % 2] and list(host.timers) == ["retry"]
