@@ -10,25 +10,36 @@ back end's. Then each engine runs alone, warmed up, until it has run for `--seco
 fastest run counts: Delian's cohort program by switches and by how convolutions are done, on tensors
 that are on the device; the same with data and updates going through the host; torch.func's vmap of
 gradient steps over stacked models; and a loop over devices in eager torch. What does not fit into
-`--budget` seconds is left out and named; an engine that fails says how and the others go on.
+`--budget` seconds is broken off or left out, and named; an engine that fails says how and the
+others go on. The file is written anew after each engine, so that it holds what there was should the
+process be killed.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from delian.core import learn, nn, random
+from delian.core.backends import Backend
+from delian.core.backends.native.toolchain import find
+from delian.core.backends.torch.program import compile_torch
 from delian.core.backends.torch.tensors import to_tensor
 from delian.core.cohort import Cohort, Convolutions, Member
+from delian.core.errors import DelianError
+from delian.core.files import write_whole
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Samples, SampleSet
 from delian.core.learn.build import build
@@ -42,7 +53,10 @@ GOALS = {"mlp": 40_000.0, "cnn": 5_000.0}
 #: rounding of products in the switch's number format. Training on noise makes much of it: with the
 #: CNN in bf16 6% after one step and 25% after six.
 TOLERANCE = {"": 1e-3, "tf32": 1.5e-1, "bf16": 5e-1}
-SIZES = {"cpu": {"mlp": (8,), "cnn": (4,)}, "gpu": {"mlp": (256, 1024), "cnn": (64, 256)}}
+SIZES: dict[str, dict[str, tuple[int, ...]]] = {
+    "cpu": {"mlp": (8,), "cnn": (4,)},
+    "gpu": {"mlp": (256, 1024), "cnn": (64, 256)},
+}
 
 
 @dataclass
@@ -86,20 +100,38 @@ def bundle(model: str) -> Any:
 
 
 class Bench:
-    def __init__(self, device: str, seconds: float, budget: float) -> None:
-        self.device, self.seconds = device, seconds
-        self.until = time.monotonic() + budget
+    """What was measured. Whatever an engine does, what came before it is in the file."""
+
+    def __init__(self, given: argparse.Namespace, models: list[str]) -> None:
+        self.given, self.models = given, models
+        self.device: str = given.device
+        self.until = time.monotonic() + given.budget
         self.rows: list[Row] = []
-        #: The native updates of devices, by model and number: each is worked out once.
+        #: Bundles with their judges, made when they are first asked for.
+        self._made: dict[str, tuple[Any, Runtime]] = {}
+        #: The judge's updates of devices, by model and number: each is worked out once.
         self.native: dict[tuple[str, int], Any] = {}
+
+    def made(self, model: str) -> tuple[Any, Runtime]:
+        """A model's bundle, and its programs on the native back end; where there is no compiler,
+        on the reference.
+        """
+        if model not in self._made:
+            judge: Backend = "native" if find() is not None else "reference"
+            found = bundle(model)
+            self._made[model] = found, Runtime(found, judge, programs=["client_update"])
+        return self._made[model]
+
+    def largest(self, model: str) -> int:
+        return sizes_of(self.given, model, "")[-1]
 
     def wait(self) -> None:
         if self.device != "cpu":
-            getattr(torch, self.device.partition(":")[0]).synchronize()
+            torch.get_device_module(self.device).synchronize(self.device)
 
     def best(self, run: Callable[[], Any]) -> float:
         """Seconds of the fastest run."""
-        fastest, end = float("inf"), time.perf_counter() + self.seconds
+        fastest, end = float("inf"), time.perf_counter() + self.given.seconds
         while True:
             start = time.perf_counter()
             run()
@@ -109,32 +141,88 @@ class Bench:
             if now > end:
                 return fastest
 
+    def part(self, model: str, name: str, job: Callable[[], None]) -> None:
+        """Runs a part; where it fails before its engines do, that is a row of its own."""
+        try:
+            job()
+        except Exception as error:  # the other parts' figures are still wanted
+            self._add(Row(model, name, 0, error=told(error)))
+
     def engine(
         self, model: str, name: str, devices: int, ready: Callable[[Row], Callable[[], Any]]
     ) -> None:
         """Makes an engine ready and times it."""
         row = Row(model, name, devices)
-        self.rows.append(row)
-        if time.monotonic() > self.until:
+        left = self.until - time.monotonic()
+        if left <= 0:
             row.error = "left out: no time"
         else:
             try:
-                start = time.perf_counter()
-                run = ready(row)
-                run()
-                self.wait()
-                row.ready_s = time.perf_counter() - start
-                row.updates_per_s = devices / self.best(run)
+                with within(left):
+                    self._measure(row, ready)
             except Exception as error:  # the other engines' figures are still wanted
-                row.error = f"{type(error).__name__}: {str(error)[:300]}"
+                row.error = told(error)
+        self._add(row)
+
+    def _measure(self, row: Row, ready: Callable[[Row], Callable[[], Any]]) -> None:
+        start = time.perf_counter()
+        run = ready(row)
+        run()
+        self.wait()
+        row.ready_s = time.perf_counter() - start
+        row.updates_per_s = row.devices / self.best(run)
+
+    def _add(self, row: Row) -> None:
+        self.rows.append(row)
+        gc.collect()  # programs hold themselves, and so the device's memory
         if self.device != "cpu":
-            getattr(torch, self.device.partition(":")[0]).empty_cache()
+            torch.get_device_module(self.device).empty_cache()
+        figure = "" if row.updates_per_s is None else f"{row.updates_per_s:10,.0f} updates/s"
+        ready = "" if row.ready_s is None else f"   ready {row.ready_s:6.1f} s"
+        apart = "" if row.apart is None else f"   apart {row.apart:.1e}"
         print(
-            f"{model:4} {name:38} {devices:5} devices "
-            + (row.error or f"{row.updates_per_s:10,.0f} updates/s   ready {row.ready_s:6.1f} s")
-            + ("" if row.apart is None else f"   apart {row.apart:.1e}"),
+            f"{row.model:4} {row.engine:38} {row.devices:5} devices"
+            f" {row.error or figure + ready}{apart}",
             flush=True,
         )
+        if self.given.json:
+            write_whole(Path(self.given.json), json.dumps(self.result(), indent=1) + "\n")
+
+    def result(self) -> dict[str, Any]:
+        best = {model: best_of(self.rows, model) for model in self.models}
+        return {
+            "device": name_of(self.device),
+            "torch": torch.__version__,
+            "judge": "native" if find() is not None else "reference",
+            "rows": [asdict(r) for r in self.rows],
+            "targets": {
+                model: {"updates_per_s": b, "goal": GOALS[model], "met": b >= GOALS[model]}
+                for model, b in best.items()
+            },
+        }
+
+
+def told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in what takes longer, where the system has such an alarm."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise TimeoutError("the time is over")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def check(
@@ -161,8 +249,9 @@ def check(
     assert row.apart <= limit, f"an update is {row.apart:.2g} from the native one's"
 
 
-def ours(bench: Bench, model: str, made: Any, runtime: Runtime, size: int, tag: str) -> None:
+def ours(bench: Bench, model: str, size: int, tag: str) -> None:
     """Delian's cohort program: tag is the switches, then how convolutions are done."""
+    made, runtime = bench.made(model)
     switches, _, how = tag.partition(" ")
     backend = f"torch:{bench.device}{switches}"
     convolutions: Convolutions = "grouped" if how == "grouped" else "patches"
@@ -182,7 +271,7 @@ def ours(bench: Bench, model: str, made: Any, runtime: Runtime, size: int, tag: 
             model,
             f"cohort {switches} {how}, host to host",
             size,
-            lambda row: lambda: kept["cohort"].updates(made.weights, members),
+            lambda row: partial(kept["cohort"].updates, made.weights, members),
         )
 
 
@@ -267,11 +356,13 @@ def peers(bench: Bench, model: str, size: int) -> None:
     few = min(size, 8)
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    bench.engine(model, "torch.func vmap, tf32", size, lambda row: together)
-    bench.engine(model, "torch.func grad, a loop, tf32", few, lambda row: in_turn)
-    bench.engine(model, "eager torch, a loop, tf32", few, lambda row: plain)
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    try:
+        bench.engine(model, "torch.func vmap, tf32", size, lambda row: together)
+        bench.engine(model, "torch.func grad, a loop, tf32", few, lambda row: in_turn)
+        bench.engine(model, "eager torch, a loop, tf32", few, lambda row: plain)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
 
 
 def tags(device: str, model: str) -> list[str]:
@@ -284,54 +375,55 @@ def tags(device: str, model: str) -> list[str]:
     return found + (["+tf32+graphs grouped", "+bf16+compile+graphs grouped"] * (model == "cnn"))
 
 
+def best_of(rows: list[Row], model: str) -> float:
+    """Updates a second of the fastest cohort program on tensors that are on the device."""
+    ours = [r for r in rows if r.model == model and r.engine.startswith("cohort")]
+    return max((r.updates_per_s or 0.0 for r in ours if "host" not in r.engine), default=0.0)
+
+
+def name_of(device: str) -> str:
+    if device.startswith("cuda"):
+        return str(torch.cuda.get_device_name(device))
+    return platform.processor() or platform.machine()
+
+
+def sizes_of(given: argparse.Namespace, model: str, tag: str) -> list[int]:
+    """A compiler is asked for the largest cohort alone: each size takes it up to a minute."""
+    usual = SIZES["cpu" if given.device == "cpu" else "gpu"][model]
+    sizes = [int(s) for s in given.sizes.split(",")] if given.sizes else list(usual)
+    return sizes[-1:] if "compile" in tag else sizes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, npu or cpu")
     parser.add_argument("--models", default="cnn,mlp")
     parser.add_argument("--sizes", help="devices in a cohort, instead of the usual ones: 64,256")
+    parser.add_argument("--tags", help="instead of the usual ones: ',+bf16,+bf16+compile grouped'")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each engine runs")
-    parser.add_argument("--budget", type=float, default=420.0, help="no engine begins after that")
+    parser.add_argument("--budget", type=float, default=420.0, help="no engine goes on after that")
     parser.add_argument("--json", metavar="FILE")
     given = parser.parse_args()
-    bench = Bench(given.device, given.seconds, given.budget)
-    for model in given.models.split(","):
-        made = bundle(model)
-        runtime = Runtime(made)
-        usual = SIZES["cpu" if given.device == "cpu" else "gpu"][model]
-        sizes = [int(s) for s in given.sizes.split(",")] if given.sizes else usual
-        peers(bench, model, sizes[-1])
-        for tag in tags(given.device, model):
-            for size in sizes:
-                ours(bench, model, made, runtime, size, tag)
-    name = platform.processor() or platform.machine()
-    if given.device.startswith("cuda"):
-        name = torch.cuda.get_device_name(given.device)
-    best = {
-        model: max(
-            (
-                r.updates_per_s or 0.0
-                for r in bench.rows
-                if r.model == model and r.engine.startswith("cohort") and "host" not in r.engine
-            ),
-            default=0.0,
-        )
-        for model in given.models.split(",")
-    }
-    result = {
-        "device": name,
-        "torch": torch.__version__,
-        "rows": [asdict(r) for r in bench.rows],
-        "targets": {
-            model: {"updates_per_s": best[model], "goal": GOALS[model], "met": b >= GOALS[model]}
-            for model, b in best.items()
-        },
-    }
-    for model, target in result["targets"].items():
-        print(
-            f"{model}: {target['updates_per_s']:,.0f} of {target['goal']:,.0f} updates/s on {name}"
-        )
-    if given.json:
-        Path(given.json).write_text(json.dumps(result, indent=1) + "\n")
+    models = given.models.split(",")
+    try:
+        compile_torch({}, f"torch:{given.device}")  # whether there is such a device
+    except DelianError as error:
+        raise SystemExit(str(error)) from None
+    bench = Bench(given, models)
+    for model in models:
+        bench.part(model, "peers", partial(peers, bench, model, bench.largest(model)))
+    found = given.tags.split(",") if given.tags is not None else None
+    wanted = {m: tags(given.device, m) if found is None else found for m in models}
+    # What is quick to make ready comes first, of all models.
+    every = dict.fromkeys(t for of in wanted.values() for t in of)
+    for tag in sorted(every, key=lambda t: "compile" in t):
+        for model in models:
+            if tag in wanted[model]:
+                for size in sizes_of(given, model, tag):
+                    job = partial(ours, bench, model, size, tag)
+                    bench.part(model, f"cohort {tag}".rstrip(), job)
+    for model, target in bench.result()["targets"].items():
+        print(f"{model}: {target['updates_per_s']:,.0f} of {target['goal']:,.0f} updates/s")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ wants one sets it, runs and puts it back, and such calls take turns.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class TorchProgram:
         """Runs it on tensors of the device, of the types that `tensors.to_tensor` gives; nothing is
         copied and results may share memory with arguments.
         """
-        with torch.no_grad(), _arithmetic(self.options):
+        with torch.no_grad(), _on(self.options), _arithmetic(self.options):
             if self._one_at_a_time:
                 with self._turn:
                     return self._run(*args)
@@ -95,6 +96,16 @@ class TorchProgram:
 def _tensor(type_: Any) -> TensorType:
     assert isinstance(type_, TensorType)
     return type_
+
+
+def _on(options: Options) -> AbstractContextManager[Any]:
+    """Within, streams and graphs are those of the options' device, where there are several."""
+    if options.kind == "cpu" or options.device == options.kind:
+        return nullcontext()
+    context: AbstractContextManager[Any] = torch.get_device_module(options.device).device(
+        options.device
+    )
+    return context
 
 
 @contextmanager
@@ -137,12 +148,19 @@ def _check_device(options: Options) -> None:
     if options.kind == "npu":
         try:
             import torch_npu  # noqa: F401 - gives torch the device
-        except ImportError:
+        except (ImportError, OSError, RuntimeError, AttributeError) as error:
+            # It may be there and not load: without CANN's libraries, or with another torch.
+            is_there = importlib.util.find_spec("torch_npu") is not None
+            why = f"does not load: {error}" if is_there else "is not installed"
             raise DelianError(
-                "torch:npu needs the package torch_npu, which is not installed",
+                f"torch:npu needs the package torch_npu, which {why}",
                 "install the torch_npu that fits your CANN and torch",
             ) from None
-    if options.kind != "cpu" and not getattr(torch, options.kind).is_available():
+    if options.kind == "cpu":
+        return
+    module = getattr(torch, options.kind)
+    _, _, number = options.device.partition(":")
+    if not module.is_available() or int(number or 0) >= module.device_count():
         raise DelianError(
             f"torch:{options.device}: there is no such device here",
             'use backend="torch:cpu" or "native"',

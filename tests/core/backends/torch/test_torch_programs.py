@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from delian.core.backends.torch.graphs import GraphedLoop  # noqa: E402 - these need torch
 from delian.core.backends.torch.options import Options  # noqa: E402
-from delian.core.backends.torch.program import TorchProgram  # noqa: E402
+from delian.core.backends.torch.program import TorchProgram, compile_torch  # noqa: E402
 
 F32, I64 = DType.F32, DType.I64
 INDEX, ROW = TensorType(I64), TensorType(F32, (5,))
@@ -246,6 +247,25 @@ def test_bf16_products_are_near_and_deterministic_mode_is_put_back(switches: str
     assert not torch.are_deterministic_algorithms_enabled()
     assert not np.array_equal(found, x @ y)
     np.testing.assert_allclose(found, x @ y, atol=0.1)
+
+
+def test_an_npu_whose_package_does_not_load_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DelianError, match="torch_npu, which is not installed"):
+        compile_torch({}, "torch:npu")
+    (tmp_path / "torch_npu.py").write_text("raise OSError('libascend_hal.so is not there')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DelianError, match=r"does not load: libascend_hal\.so is not there"):
+        compile_torch({}, "torch:npu")
+
+
+def test_a_gpu_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert compile_torch({}, "torch:cuda:0") == {}
+    with pytest.raises(DelianError, match=r"torch:cuda:1: there is no such device here"):
+        compile_torch({}, "torch:cuda:1")
 
 
 def test_the_core_does_not_import_torch() -> None:
