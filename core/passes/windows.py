@@ -124,7 +124,11 @@ class _Writer:
                 total = one if total is None else b("add", total, one)
             assert total is not None, "a window has elements"
             self.sums[pool, factor] = total
-        return b("select", b("le", most, zero), zero, most) if pool.late else most
+        if not pool.late:
+            return most
+        below = b("le", most, zero)  # where nothing comes back, nobody ties
+        self.bits[pool] = b("select", below, none, self.bits[pool])
+        return b("select", below, zero, most)
 
     def _in_whole(self, pool: Pool, value: Value, place: Part) -> Part:
         """A place of a window in a value that was not cut as the image was."""
@@ -187,9 +191,12 @@ class _Writer:
         """What a window gets, if it gives any of it on."""
         key = routed.given, routed.clamped
         if key not in self.given:
-            most = mapping[routed.pool.op.result]
+            pool, most = routed.pool, mapping[routed.pool.op.result]
             zero = b.full(most.tensor, 0.0)
-            live = b("lt", zero, most) if routed.clamped else b("eq", most, most)
+            if routed.clamped and not pool.late:
+                live = b("lt", zero, most)
+            else:  # nobody ties for what is no number
+                live = b("ne", self.bits[pool], b.full(self.bits[pool].tensor, 0))
             self.given[key] = b("select", live, mapping[routed.given], zero)
         return self.given[key]
 
