@@ -192,6 +192,19 @@ DL_FUNCTION void dl_take_tile(const dl_target *c, const float *made, int64_t ski
   float *to = c->data + m0 * c->step + n0;
   for (int64_t r = 0; r < rows; r++, to += c->step, made += DL_NR) {
     int64_t j = 0;
+#if DL_LANES >= 8
+    if (columns >= 8 && columns <= 16) { /* two vectors that may overlap, of what was there before */
+      const int64_t last = columns - 8;
+      dl_v8 x = (dl_v8) * (const dl_v8u *)made, y = (dl_v8) * (const dl_v8u *)(made + last);
+      if (add) {
+        x = (dl_v8) * (const dl_v8u *)to + scale * x;
+        y = (dl_v8) * (const dl_v8u *)(to + last) + scale * y;
+      }
+      *(dl_v8u *)to = (dl_v8u)x;
+      *(dl_v8u *)(to + last) = (dl_v8u)y;
+      continue;
+    }
+#endif
 #if DL_LANES > 1
     for (; j + 4 <= columns; j += 4) {
       const dl_v4 x = (dl_v4) * (const dl_v4u *)(made + j);
@@ -413,9 +426,10 @@ DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, i
   const _Bool few = m <= DL_FEW * DL_MR; /* rows of C: packing B would cost as much as it saves */
   dl_gemm g = {0, m, n, k, a, am, ak, b, bk, bn, scratch, c, 0, 0, 0};
   /* A tile turned about must fit in one: with one lane it does not. Where many lanes of it were idle, packing a B that
-   * a cache holds is quicker. */
+   * a cache holds is quicker, and so it is where sums are so short that turning takes longer. */
   const _Bool idle = 4 * m < 3 * ((m + DL_LANES - 1) / DL_LANES * DL_LANES) && k * n <= DL_CACHE;
-  if (DL_MR <= DL_NR && bk == 1 && bn != 1 && m <= DL_TURNED && !idle && k * m <= DL_OUTER && n >= DL_MR) {
+  if (DL_MR <= DL_NR && bk == 1 && bn != 1 && m <= DL_TURNED && !idle && k > DL_LANES && k * m <= DL_OUTER &&
+      n >= DL_MR) {
     dl_pack_all(k, m, a, ak, am, scratch);
     g.part = dl_gemm_turned;
     dl_gemm_run(&g, m, DL_MR * 8, scratch, 0);
