@@ -3,9 +3,9 @@
 The passes run in this order: custom derivatives go, halves are widened, attention on f64 becomes
 products and sums, convolutions in groups become dense or depthwise ones, those of single pixels
 products, lists of known length tensors, and products of all trips of a loop one product; then the
-whole is simplified once more. Last, sums that follow from others go, short innermost axes become
-parts of longer ones, windows of pools are written out, and masks are made again where they are
-read.
+whole is simplified once more. Last, derivatives of elementwise functions become one factor each,
+sums that follow from others go, short innermost axes become parts of longer ones, windows of pools
+are written out, and masks are made again where they are read.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ...passes.lanes import fill_lanes
 from ...passes.masks import masks_again
 from ...passes.pointwise import pixels_to_products
 from ...passes.simplify import simplify
+from ...passes.slopes import slopes_as_factors
 from ...passes.stacks import lists_to_tensors
 from ...passes.windows import windows_written_out
 from ...transforms.custom import expanded
@@ -35,4 +36,5 @@ def lowered(function: Function) -> Function:
     body = gather_products(lists_to_tensors(function.body), _GATHERED)
     if body is not function.body:
         function = function.with_body(simplify(body))
-    return masks_again(windows_written_out(fill_lanes(centred_sums(function))))
+    function = centred_sums(slopes_as_factors(function))
+    return masks_again(windows_written_out(fill_lanes(function)))
