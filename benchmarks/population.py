@@ -5,8 +5,9 @@
 All devices come up, ten thousand a second of virtual time, and offer themselves to twenty edges,
 each of which keeps fifty ready and sends the others away for a while; a hundred train in a round.
 What they train is a stub of a hundred numbers: the protocol is measured, the tiers' own machines
-on their network. The same is run with a tenth of the devices, and the processor's time for an event
-is compared. Only rounds that began when everybody had come up are counted.
+on their network. The same rounds are run with ten thousand devices, before and after, and the
+processor's time for a round is compared: that of the protocol's events, and of those who knock at
+a full pool meanwhile. Only rounds that began when everybody had come up are counted.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from typing import Any
 EDGES, COHORT, READY_PER_EDGE, DIMENSION = 20, 100, 50, 100
 #: Peak resident memory for a million devices, MiB.
 RSS_MIB = 500.0
-#: How many times as long an event may take as with a tenth of the devices: dictionaries of a
-#: million are no longer in a core's cache.
-SLOWER_MOST = 1.5
+#: What the many are compared with: few, and still most of them are sent away.
+FEW = 10_000
+#: How many times as long a round may take as with the few: none, but for noise and what is no
+#: longer in a core's cache.
+SLOWER_MOST = 1.25
 
 
 def child(devices: int, rounds: int) -> dict[str, Any]:
@@ -69,7 +72,8 @@ def child(devices: int, rounds: int) -> dict[str, Any]:
         "events": result.events,
         "build_cpu_s": round(built, 2),
         "cpu_s": round(time.process_time() - cpu, 1),
-        "round_cpu_s": round((ended - began) / (len(marks) - 1), 3),
+        "round_cpu_s": round((ended - began) / (len(marks) - 1), 4),
+        "round_events": round((events_after - events) / (len(marks) - 1)),
         "event_cpu_us": round(1e6 * (ended - began) / (events_after - events), 1),
         "rss_mib": peak_rss_mib(),
     }
@@ -86,12 +90,12 @@ def main() -> None:
         print(json.dumps(child(args.devices, args.rounds)))
         return
     runs = []
-    for devices in (args.devices // 10, args.devices):
+    for devices in (FEW, args.devices, FEW):
         command = [sys.executable, str(Path(__file__)), "--child"]
         command += ["--devices", str(devices), "--rounds", str(args.rounds)]
         runs.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
-    few, many = runs
-    slower = many["event_cpu_us"] / few["event_cpu_us"]
+    before, many, after = runs
+    slower = 2 * many["round_cpu_s"] / (before["round_cpu_s"] + after["round_cpu_s"])
     result = {
         "runs": runs,
         "targets": [
@@ -102,7 +106,7 @@ def main() -> None:
                 "met": many["rss_mib"] <= RSS_MIB,
             },
             {
-                "name": "an event's time, against a tenth of the devices",
+                "name": f"the processor's time for a round, against {FEW:,} devices",
                 "goal": SLOWER_MOST,
                 "measured": round(slower, 2),
                 "met": slower <= SLOWER_MOST,

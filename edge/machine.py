@@ -323,7 +323,7 @@ class EdgeMachine(HelperMachine):
         state = self.state
         for device in state.pool:
             sequence = state.check_ins.get(device, 0)
-            answer = pool.reject(state, self.policy, sequence, SENT_ON)
+            answer = pool.reject(state, self.policy, sequence, SENT_ON, self.now)
             self.send(Node(Tier.DEVICE, device), answer)
         self.record("drained", devices=len(state.pool), attempts=len(self._open))
         state.pool = {}

@@ -51,7 +51,7 @@ def admit(
     reason = _reason_against(state, policy, message, tasked)
     if reason is not None:
         state.pool.pop(device, None)
-        return reject(state, policy, message.sequence, reason)
+        return reject(state, policy, message.sequence, reason, now)
     pace = state.pace
     lease_ms = pace.lease_ms if pace is not None else policy.lease_ms
     # A little longer than the device believes, so that the edge is never the first to forget.
@@ -77,9 +77,11 @@ def called(state: EdgeState, tasked: Container[int]) -> Iterator[tuple[int, Reje
         yield device, Reject(sequence=sequence, reason=WORK_CAME, retry=soon)
 
 
-def reject(state: EdgeState, policy: EdgePolicy, sequence: int, reason: RejectReason) -> Reject:
+def reject(
+    state: EdgeState, policy: EdgePolicy, sequence: int, reason: RejectReason, now: int
+) -> Reject:
     """Sends the device of a check-in away."""
-    return Reject(sequence=sequence, reason=reason, retry=_retry(state, policy, reason))
+    return Reject(sequence=sequence, reason=reason, retry=_retry(state, policy, reason, now))
 
 
 def _reason_against(
@@ -121,13 +123,16 @@ def _reason_against(
     return None
 
 
-def _retry(state: EdgeState, policy: EdgePolicy, reason: RejectReason) -> RetryWindow:
+def _retry(state: EdgeState, policy: EdgePolicy, reason: RejectReason, now: int) -> RetryWindow:
     pace = state.pace
     low, high = window(pace.after_reject) if pace is not None else policy.after_reject_ms
     if reason == NO_WORK:
         low, high = NO_WORK_TIMES * low, NO_WORK_TIMES * high
     elif reason == POOL_FULL and pace is not None:
-        # Pace steering: the more devices share the places, the longer each stays away, so that the
-        # number that knocks in a second does not grow with the fleet.
-        high = low + (high - low) * (1 + len(state.check_ins) // pace.ready_max)
+        # Pace steering: they come back in turn, as many as the pool has places in half a window, so
+        # that the number that knocks in a second does not grow with the fleet.
+        spread = high - low
+        state.turn_ns = max(state.turn_ns, now + low * MS) + spread * MS // (2 * pace.ready_max)
+        low = (state.turn_ns - now) // MS
+        high = low + spread
     return RetryWindow(min_ms=low, max_ms=high)

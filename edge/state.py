@@ -119,7 +119,8 @@ class EdgeState:
     oldest first. floor: run -> (round, attempt), up to which tasks that are not remembered are old.
     drained: its own side has ordered it to drain; it drains as well while the cloud's pace says so.
     ledger: whose seeds it has opened as a helper. helping: ticket -> the batch whose masks are
-    being added up; tickets: given out.
+    being added up; tickets: given out. turn_ns: when the last of those comes back who were sent
+    away from a full pool.
     """
 
     edge: int
@@ -142,6 +143,7 @@ class EdgeState:
     ledger: Ledger = field(default_factory=Ledger)
     helping: dict[int, Helping] = field(default_factory=dict)
     tickets: int = 0
+    turn_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

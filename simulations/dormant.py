@@ -5,15 +5,17 @@ by when it wakes and by four counters: all else follows from the plan and the se
 again when it wakes or when somebody sends it something. So is a device that has not yet come up for
 the first time. Forty bytes hold one, where a machine with its state takes five thousand.
 
-Sleepers wait in slots of virtual time, and are handed out when their slot begins: what is scheduled
-grows with the devices that are awake.
+Sleepers wait in eras of virtual time, which are cut into slots when they begin, and are handed out
+when their slot begins: what is scheduled does not grow with them.
 """
 
 from __future__ import annotations
 
 from array import array
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core.ports import MS, SECOND
 from ..device.state import DeviceState, Phase
@@ -22,7 +24,9 @@ from ..device.state import DeviceState, Phase
 REST_MIN_NS = 5 * SECOND
 #: Sleepers that wake within so much time are woken together.
 SLOT_NS = 250 * MS
+ERA_NS = 64 * SLOT_NS
 _COUNTERS = 4
+Numbers: TypeAlias = npt.NDArray[np.uint32]
 _AFTER_TASK_MS = DeviceState(0).after_task_ms  # until an edge says otherwise
 
 
@@ -34,29 +38,53 @@ class Dormant:
         self._wakes = np.zeros(devices, np.int64)
         self._met = np.zeros(devices, np.bool_)
         self._counters = np.zeros((devices, _COUNTERS), np.uint32)
+        # By when they begin. Of eras those that have not begun, of slots those of one that has.
+        self._eras: dict[int, array[int]] = {}
         self._slots: dict[int, array[int]] = {}
+        self._begun = -ERA_NS  # the newest era that has begun
 
     def lay(self, device: int, wakes_ns: int) -> int | None:
-        """Has a sleeper wait until `wakes_ns`; gives the beginning of its slot when that is a new
-        one, which has to be opened then.
-        """
+        """Has a sleeper wait until `wakes_ns`; gives when to `open`, where nobody knows yet."""
         self.asleep[device] = True
         self._wakes[device] = wakes_ns
-        slot = wakes_ns // SLOT_NS
-        waiting = self._slots.get(slot)
+        begins = wakes_ns - wakes_ns % ERA_NS
+        places = self._eras
+        if begins <= self._begun:
+            places, begins = self._slots, wakes_ns - wakes_ns % SLOT_NS
+        waiting = places.get(begins)
         if waiting is not None:
             waiting.append(device)
             return None
-        self._slots[slot] = array("I", [device])
-        return slot * SLOT_NS
+        places[begins] = array("I", [device])
+        return begins
 
-    def open(self, begins_ns: int) -> list[int]:
-        """The sleepers of a slot, in the order in which they wake."""
-        slot = begins_ns // SLOT_NS
-        waiting = self._slots.pop(slot)
-        # Whoever was woken before its time, and lay down again, is in another slot too.
-        due = {d for d in waiting if self.asleep[d] and self._wakes[d] // SLOT_NS == slot}
-        return sorted(due, key=lambda d: (int(self._wakes[d]), d))
+    def open(self, begins_ns: int) -> tuple[list[int], list[int]]:
+        """The sleepers of the slot that begins, in the order in which they wake, and when to `open`
+        next: when the slots begin of the era that does.
+        """
+        more = self._cut(begins_ns) if begins_ns in self._eras else []
+        waiting = self._slots.pop(begins_ns, None)
+        due = [] if waiting is None else self._due(waiting, begins_ns, SLOT_NS).tolist()
+        return due, more
+
+    def _cut(self, era_ns: int) -> list[int]:
+        """Makes slots of an era; gives when those begin that do not begin with it."""
+        self._begun = era_ns
+        due = self._due(self._eras.pop(era_ns), era_ns, ERA_NS)
+        begin = self._wakes[due] // SLOT_NS * SLOT_NS
+        begins, first = np.unique(begin, return_index=True)
+        for slot_ns, devices in zip(begins.tolist(), np.split(due, first[1:]), strict=True):
+            self._slots[slot_ns] = array("I", devices.tobytes())
+        return [slot_ns for slot_ns in begins.tolist() if slot_ns != era_ns]
+
+    def _due(self, waiting: array[int], begins_ns: int, length_ns: int) -> Numbers:
+        """Those who sleep until a stretch of time, in the order in which they wake. Whoever was
+        woken before its time, and lay down again, waits elsewhere too, or twice.
+        """
+        devices = np.unique(np.frombuffer(waiting, np.uint32))
+        since = self._wakes[devices] - begins_ns
+        devices = devices[self.asleep[devices] & (since >= 0) & (since < length_ns)]
+        return devices[np.argsort(self._wakes[devices], kind="stable")]
 
     def wake(self, device: int) -> tuple[DeviceState, tuple[int, int], int] | int:
         """Takes a sleeper out: its state, what its two channels have sent, and when it would have

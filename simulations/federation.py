@@ -249,8 +249,11 @@ class Federation:
             self._at(begins, self._open_slot, begins)
 
     def _open_slot(self, _: int, begins_ns: int) -> None:
-        for device in self._dormant.open(begins_ns):
+        devices, more = self._dormant.open(begins_ns)
+        for device in devices:
             self._wake(device)
+        for begins in more:
+            self._at(begins, self._open_slot, begins)
 
     def _wake(self, device: int) -> Host:
         """The host of a sleeper, as it was when it lay down, or before it first comes up."""

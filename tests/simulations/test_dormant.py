@@ -7,7 +7,7 @@ from delian.core.ports import CLOUD, SECOND, Node, Tier
 from delian.core.privacy.ring import RingPlan
 from delian.device.state import DeviceState, Phase
 from delian.simulations import federation as driver
-from delian.simulations.dormant import SLOT_NS, Dormant, may_sleep
+from delian.simulations.dormant import ERA_NS, SLOT_NS, Dormant, may_sleep
 from delian.simulations.federation import Federation
 from delian.simulations.fleet import CLASSES, DeviceClass, Fleet
 from delian.simulations.network import LINKS
@@ -75,15 +75,29 @@ class TestDormant:
         dormant = Dormant(4)
         assert dormant.lay(2, 9) == 0
         assert dormant.lay(0, 7) is None and dormant.lay(1, 9) is None
-        assert dormant.lay(3, SLOT_NS) == SLOT_NS
-        assert dormant.open(0) == [0, 1, 2] and dormant.open(SLOT_NS) == [3]
+        assert dormant.lay(3, SLOT_NS) is None
+        assert dormant.open(0) == ([0, 1, 2], [SLOT_NS]) and dormant.open(SLOT_NS) == ([3], [])
+
+    def test_what_is_to_be_opened_is_told_once(self):
+        dormant = Dormant(4)
+        assert dormant.lay(0, ERA_NS + 5) == ERA_NS and dormant.lay(1, 2 * ERA_NS - 1) is None
+        assert dormant.lay(2, 2 * ERA_NS) == 2 * ERA_NS
+        assert dormant.open(ERA_NS) == ([0], [2 * ERA_NS - SLOT_NS])
+        # The era has begun: its slots are told one by one.
+        assert dormant.lay(3, ERA_NS + SLOT_NS) == ERA_NS + SLOT_NS
+        assert dormant.lay(0, ERA_NS + SLOT_NS) is None
+        assert dormant.open(ERA_NS + SLOT_NS) == ([0, 3], [])
 
     def test_who_was_woken_before_its_time_is_not_woken_again(self):
         dormant = Dormant(2)
         for device in range(2):
             dormant.lay(device, 5)
         assert dormant.wake(0) == 5
-        assert dormant.open(0) == [1]
+        assert dormant.open(0) == ([1], [])
+        dormant.lay(0, 2 * ERA_NS)
+        dormant.wake(0)
+        dormant.lay(0, 2 * ERA_NS + 1)
+        assert dormant.open(2 * ERA_NS) == ([0], [])
 
     def test_counters_survive(self):
         dormant = Dormant(1)
