@@ -35,6 +35,7 @@ from ..backends.native.lower import lowered
 from ..errors import DelianError, Loc
 from ..ir import Array, Block, DType, Function, ListType, Op, Value, unshared
 from ..ops import PRIMITIVES
+from ..passes.attention import NAMES as ATTENTION
 from ..passes.fuse import schedule
 from ..passes.memory import donations
 from ..passes.products import product
@@ -289,6 +290,8 @@ def _works(step: Loop | Call, plan: Schedule) -> Iterator[Work]:
             if call is not None:
                 yield _call_work(call, plan)
         yield _loop_work(step, plan)
+    elif step.op.name in ATTENTION:
+        yield from _attention(step.op)
     else:
         yield _call_work(step, plan)
 
@@ -310,6 +313,22 @@ def _call_work(call: Call, plan: Schedule) -> Work:
     if cost > moved:
         return Work("loop", (cost, cost, 1.0))
     return Work("move", (max(float(moved), 1.0),))
+
+
+def _attention(op: Op) -> Iterator[Work]:
+    """Products of each head, and what becomes of its scores; with `causal`, of those seen alone."""
+    (n, t, h, d), (_, s, _, e) = op.operands[0].shape, op.operands[2].shape
+    heads, square = n * h, min(s, t)
+    seen = s * t
+    if op.attrs["causal"]:
+        seen = square * max(s - t, 0) + square * (square + 1) // 2
+    keys, back = max(seen / t, 1.0), op.name == "attention_grad"
+    for _ in range(3 if back else 1):
+        yield Work("product", (t, d, keys, heads))
+    for _ in range(2 if back else 1):
+        yield Work("product", (t, keys, e, heads))
+    scores = float(heads * t * keys)
+    yield Work("loop", (scores, keys, 6.0 if back else 3.0), (("exp", scores),))
 
 
 def _convolution(op: Op) -> Work:
