@@ -88,14 +88,30 @@ typedef void dl_even_function(const dl_steps *, const float *, const float *, in
   DL_FUNCTION void NAME(const dl_steps *s, const float *a, const float *b, int64_t panels, float *c) {            \
     dl_even(R, V, s, a, b, panels, c);                                                                            \
   }
-DL_EVEN(dl_even_1, 1, 2) DL_EVEN(dl_even_2, 2, 2) DL_EVEN(dl_even_3, 3, 2) DL_EVEN(dl_even_4, 4, 2)
-DL_EVEN(dl_edge_1, 1, 1) DL_EVEN(dl_edge_2, 2, 1) DL_EVEN(dl_edge_3, 3, 1) DL_EVEN(dl_edge_4, 4, 1)
+/* As the tiles of gemm.h: where a program has none of so many rows, of two. */
+#ifndef DL_ROWS_EVEN
+#undef DL_ROWS_EDGE
+#define DL_ROWS_EVEN ~0
+#define DL_ROWS_EDGE ~0
+#endif
+#define DL_EVEN_OR(NAME, R, V, ROWS, LOW, HIGH)                                                                   \
+  DL_FUNCTION void NAME(const dl_steps *s, const float *a, const float *b, int64_t panels, float *c) {            \
+    if ((ROWS) >> R & 1) {                                                                                        \
+      dl_even(R, V, s, a, b, panels, c);                                                                          \
+    } else {                                                                                                      \
+      LOW(s, a, b, panels, c);                                                                                    \
+      HIGH(s, a + R / 2 * s->am, b, panels, c + R / 2 * s->c_step);                                               \
+    }                                                                                                             \
+  }
+#define DL_EVENS(R, LOW, HIGH) DL_EVEN_OR(dl_even_##R, R, 2, DL_ROWS_EVEN, dl_even_##LOW, dl_even_##HIGH)
+#define DL_EDGES(R, LOW, HIGH) DL_EVEN_OR(dl_edge_##R, R, 1, DL_ROWS_EDGE, dl_edge_##LOW, dl_edge_##HIGH)
+DL_EVEN(dl_even_1, 1, 2) DL_EVEN(dl_even_2, 2, 2) DL_EVEN(dl_even_3, 3, 2) DL_EVENS(4, 2, 2)
+DL_EVEN(dl_edge_1, 1, 1) DL_EVEN(dl_edge_2, 2, 1) DL_EVEN(dl_edge_3, 3, 1) DL_EDGES(4, 2, 2)
 #if DL_MR >= 6
-DL_EVEN(dl_even_5, 5, 2) DL_EVEN(dl_even_6, 6, 2) DL_EVEN(dl_edge_5, 5, 1) DL_EVEN(dl_edge_6, 6, 1)
+DL_EVENS(5, 2, 3) DL_EVENS(6, 3, 3) DL_EDGES(5, 2, 3) DL_EDGES(6, 3, 3)
 #endif
 #if DL_MR >= 12
-DL_EVEN(dl_even_7, 7, 2) DL_EVEN(dl_even_8, 8, 2) DL_EVEN(dl_even_9, 9, 2)
-DL_EVEN(dl_even_10, 10, 2) DL_EVEN(dl_even_11, 11, 2) DL_EVEN(dl_even_12, 12, 2)
+DL_EVENS(7, 3, 4) DL_EVENS(8, 4, 4) DL_EVENS(9, 4, 5) DL_EVENS(10, 5, 5) DL_EVENS(11, 5, 6) DL_EVENS(12, 6, 6)
 #endif
 static dl_even_function *const dl_evens[DL_MR] __attribute__((unused)) = {
     dl_even_1, dl_even_2, dl_even_3, dl_even_4,

@@ -28,7 +28,7 @@ from ...passes.memory import Move, Place
 from ...passes.products import product
 from ...passes.steps import Call, Loop, Schedule, descent, is_elementwise, is_scalar
 from ...passes.views import is_whole
-from . import control, lists
+from . import control, lists, tiles
 from .descent import both_gradients, product_added
 from .kernels import KERNELS, product_into, scratch_bytes
 from .loops import LoopWriter, part_of
@@ -138,7 +138,9 @@ class Unit:
         return writer.program()
 
     def text(self) -> str:
+        texts = ["\n".join(entry.body) for entry in self.entries]
         parts = ["/* Written by delian. */"]
+        parts += tiles.defined([*self.texts, *texts], list(self.all_sizes), self.headers)
         folder = resources.files(__package__)
         for header in _HEADERS:
             if header in self.headers:

@@ -71,20 +71,55 @@ DL_INLINE void dl_tile(const int rows, const int vectors, const _Bool near, cons
   }
 }
 
+/* Which numbers of rows a program has a tile for, as bits (tiles.py); 0 is `near`. A tile of others is made of two. */
+#if DL_MR != 12 || DL_LANES != 16
+#undef DL_ROWS_WIDE
+#undef DL_ROWS_EVEN
+#endif
+#ifndef DL_ROWS_WIDE
+#undef DL_ROWS_NARROW
+#define DL_ROWS_WIDE ~0
+#define DL_ROWS_NARROW ~0
+#endif
 #define DL_TILE(NAME, R, V, NEAR)                                                                         \
   DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
                         float *c, int64_t c_step, _Bool add, float scale) {                               \
     dl_tile(R, V, NEAR, a, shape, b, b_step, c, c_step, add, scale);                                      \
   }
+#define DL_TILE_OR(NAME, R, V, ROWS, LOW, HIGH)                                                           \
+  DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
+                        float *c, int64_t c_step, _Bool add, float scale) {                               \
+    if ((ROWS) >> R & 1) {                                                                                \
+      dl_tile(R, V, 0, a, shape, b, b_step, c, c_step, add, scale);                                       \
+    } else {                                                                                              \
+      LOW(a, shape, b, b_step, c, c_step, add, scale);                                                    \
+      HIGH(a + R / 2, shape, b, b_step, c + R / 2 * c_step, c_step, add, scale);                          \
+    }                                                                                                     \
+  }
 #define DL_TILES(R) DL_TILE(dl_tile_##R##_1, R, 1, 0) DL_TILE(dl_tile_##R##_2, R, 2, 0)
-DL_TILES(1) DL_TILES(2) DL_TILES(3) DL_TILES(4)
+#define DL_TILES_OR(R, LOW, HIGH)                                                         \
+  DL_TILE_OR(dl_tile_##R##_1, R, 1, DL_ROWS_NARROW, dl_tile_##LOW##_1, dl_tile_##HIGH##_1) \
+  DL_TILE_OR(dl_tile_##R##_2, R, 2, DL_ROWS_WIDE, dl_tile_##LOW##_2, dl_tile_##HIGH##_2)
+DL_TILES(1) DL_TILES(2) DL_TILES(3) DL_TILES_OR(4, 2, 2)
 #if DL_MR >= 6
-DL_TILES(5) DL_TILES(6)
+DL_TILES_OR(5, 2, 3) DL_TILES_OR(6, 3, 3)
 #endif
 #if DL_POINTERS >= 8
-DL_TILES(7) DL_TILES(8)
+DL_TILES_OR(7, 3, 4) DL_TILES_OR(8, 4, 4)
 #endif
-DL_TILE(dl_near_1, DL_MR, 1, 1) DL_TILE(dl_near_2, DL_MR, 2, 1)
+#define DL_TILE_NEAR(NAME, V, ROWS)                                                                       \
+  DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
+                        float *c, int64_t c_step, _Bool add, float scale) {                               \
+    if ((ROWS) & 1) {                                                                                     \
+      dl_tile(DL_MR, V, 1, a, shape, b, b_step, c, c_step, add, scale);                                   \
+      return;                                                                                             \
+    }                                                                                                     \
+    for (int r = 0; r < DL_MR; r += 2) {                                                                  \
+      const float *const p[] = {a[0] + r, a[0] + r + 1};                                                  \
+      dl_tile_2_##V(p, shape, b, b_step, c + r * c_step, c_step, add, scale);                             \
+    }                                                                                                     \
+  }
+DL_TILE_NEAR(dl_near_1, 1, DL_ROWS_NARROW) DL_TILE_NEAR(dl_near_2, 2, DL_ROWS_WIDE)
 
 typedef void dl_tile_function(const float *const *, const dl_rows *, const float *, int64_t, float *, int64_t, _Bool,
                               float);

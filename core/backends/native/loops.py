@@ -37,6 +37,8 @@ _SHORT = 16
 _ROWS_BLOCK = 64
 #: Several rows are added up at once if a row takes no more operations than this.
 _TOGETHER_OPS_MAX = 12
+#: And if the loop goes over as many numbers: it is twice the code, and a compiler's time for it.
+TOGETHER_MIN = 1 << 17
 #: Up to so many are written out, if the operations on all of them are not too many.
 _WINDOW_MAX = 9
 _WINDOW_OPS_MAX = 40
@@ -432,7 +434,8 @@ class LoopWriter:
         plain = all(
             r.name == "reduce_sum" and r.result.dtype is DType.F32 for r in self.loop.reductions
         )
-        if not plain or len(self.loop.ops) > _TOGETHER_OPS_MAX:
+        few = math.prod(self.loop.extents) < TOGETHER_MIN
+        if few or not plain or len(self.loop.ops) > _TOGETHER_OPS_MAX:
             return 1
         return next((n for n in (4, 2) if rows % n == 0), 1)
 
