@@ -30,19 +30,21 @@ DL_INLINE void dl_transpose_8(const float *from, int64_t from_step, float *to, i
 }
 #endif
 
-/* to[j][i] = from[i][j] */
+/* to[j][i] = from[i][j]. Where less than a block is left, the last one overlaps the one before. */
 DL_FUNCTION void dl_transpose_f32(int64_t rows, int64_t columns, const float *from, int64_t from_step, float *to,
                                   int64_t to_step) {
-  int64_t i = 0;
 #if DL_LANES >= 8
-  for (; i + 8 <= rows; i += 8) {
-    int64_t j = 0;
-    for (; j + 8 <= columns; j += 8)
-      dl_transpose_8(from + i * from_step + j, from_step, to + j * to_step + i, to_step);
-    for (; j < columns; j++)
-      for (int64_t r = i; r < i + 8; r++) to[j * to_step + r] = from[r * from_step + j];
+  if (rows >= 8 && columns >= 8) {
+    for (int64_t i = 0; i < rows; i += 8) {
+      const int64_t r = i + 8 <= rows ? i : rows - 8;
+      for (int64_t j = 0; j < columns; j += 8) {
+        const int64_t c = j + 8 <= columns ? j : columns - 8;
+        dl_transpose_8(from + r * from_step + c, from_step, to + c * to_step + r, to_step);
+      }
+    }
+    return;
   }
 #endif
-  for (; i < rows; i++)
-    for (int64_t j = 0; j < columns; j++) to[j * to_step + i] = from[i * from_step + j];
+  for (int64_t j = 0; j < columns; j++)
+    for (int64_t i = 0; i < rows; i++) to[j * to_step + i] = from[i * from_step + j];
 }
