@@ -38,7 +38,7 @@ KERNELS = frozenset(
     f"{groups}{name}"
     for groups in ("", "grouped_")
     for name in ("conv", "conv_input_grad", "conv_weight_grad")
-) | {"dot"}
+) | {"dot", "attention", "attention_grad"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,12 @@ def cost_of(function: Function) -> Cost:
 
 
 def fallbacks(block: Block) -> list[Op]:
-    """The products and convolutions that native code computes in plain loops, for their numbers are
-    neither f32 nor halves.
+    """The products, convolutions and attention that native code computes in plain loops, for their
+    numbers are neither f32 nor halves.
     """
     made = [op for op in block.walk() if op.name in KERNELS]
-    return [op for op in made if op.result.dtype is not DType.F32 and not op.result.dtype.is_half]
+    types = [(op, op.results[0].dtype) for op in made]
+    return [op for op, dtype in types if dtype is not DType.F32 and not dtype.is_half]
 
 
 def _bytes(kind: Type) -> int:
