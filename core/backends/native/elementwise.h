@@ -106,15 +106,16 @@ DL_INLINE float dl_erf_f32(float x) {
   small = small * s + 1.1283792f;
   float t = __builtin_fabsf(x);
   t = t > 4.0f ? 4.0f : t; /* 1 - erf(4) < 2^-25 */
-  float big = 2.1163543e-05f; /* -log(1 - erf t) */
-  big = big * t - 4.3523833e-04f;
-  big = big * t + 4.17474e-03f;
-  big = big * t - 2.512889e-02f;
-  big = big * t + 1.0829437e-01f;
-  big = big * t + 6.333343e-01f;
-  big = big * t + 1.129521f;
-  big = big * t - 1.7591845e-04f;
-  const float r = __builtin_copysignf(1.0f - dl_exp_f32(-big), x);
+  float big = -4.6245693e-4f; /* (1 - erf t) e^(t^2), where 1 - erf t is weighed */
+  big = big * t + 6.916072e-3f;
+  big = big * t - 4.572362e-2f;
+  big = big * t + 1.7745033e-1f;
+  big = big * t - 4.53706056e-1f;
+  big = big * t + 8.139895e-1f;
+  big = big * t - 1.059517f;
+  big = big * t + 9.886368e-1f;
+  /* e^(-s) is what the derivative has too: in one loop with it, it is computed once. */
+  const float r = __builtin_copysignf(1.0f - dl_exp_f32(-s) * big, x);
   return __builtin_fabsf(x) < 0.92f ? x * small : x != x ? x : r;
 }
 
