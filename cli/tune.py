@@ -65,7 +65,8 @@ def tune(
         as_json,
         lambda: [
             f"{name}: {facts['before_ms']:.3f} ms untuned, {facts['after_ms']:.3f} ms with"
-            f" {' '.join(found.flags) or 'nothing more'}; {found.tried} variants",
+            f" {' '.join(found.flags) or 'nothing more'}; {found.tried} variants"
+            + ("" if found.tried else ": there was no time for one, give it more --seconds"),
             str(facts["file"]),
         ],
     )

@@ -113,6 +113,10 @@ class Toolchain:
             said = self._run([*self.flags, "-dM", "-E", "-x", "c", os.devnull], Path(folder))
         return targets.features_of(self.target.machine, said)
 
+    def preprocessed(self, source: Path) -> str:
+        """What the compiler makes of a C file before it compiles it: a tenth of the time."""
+        return self._run([*self.flags, "-E", "-P", str(source)], source.parent)
+
     def with_flags(self, flags: tuple[str, ...]) -> Toolchain:
         """The compiler with flags after its own."""
         if not flags:

@@ -1,16 +1,21 @@
 """Finds the flags with which a program is fastest on this machine (`tuning`).
 
-Coordinate descent: one choice after the other takes the values that it can have. Each variant is
-compiled, checked against the untuned program and timed in turns with the best so far; what is
-faster by more than noise stays. Passes go on until nothing changes or the time is over. Each step
-forward is kept at once, so that an interruption loses none.
+Coordinate descent: one choice after the other takes the values that it can have, first of every
+choice the most promising one. Each variant is compiled, checked against the untuned program and
+timed in turns with the best so far; what is faster by more than noise stays, and the next ones go
+on from there. What the preprocessor cannot tell from a program that was timed is not compiled. It
+ends when no change helps or the time is over. Each step forward is kept at once, so that an
+interruption loses none.
 """
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -44,65 +49,120 @@ class _Variant:
 
 
 def tune(function: Function, toolchain: Toolchain, seconds: float, say: Say) -> Tuning:
-    """Tunes a function within some seconds and keeps what it finds. say: is told each step.
+    """Tunes a function within some seconds, from what an earlier search found, and keeps what it
+    finds. say: is told each step.
 
     Raises DelianError when the untuned program does not compile, and OSError when nothing can be
     kept.
     """
     end = time.monotonic() + seconds
-    key = content_hash(function)
-    arguments = example_of(function)
-    plain = _Variant((), _compiled(function, toolchain, ()))
-    expected = plain.program(*_own(arguments))
-    _race((plain,), arguments, _SHARE * seconds)
-    before = plain.least_s
-    say(f"untuned: {1e3 * before:.3f} ms a call")
-    best, tried, changed = plain, 0, True
+    search = _Search(function, toolchain, seconds, say)
+    earlier = tuning.read(toolchain, search.key)
+    if earlier is not None and earlier.flags:
+        search.is_better(earlier.flags)
+    changed = True
     while changed and time.monotonic() < end:
         changed = False
-        for flags in _neighbours(best.flags):
+        for flags in _neighbours(search.best.flags):
             if time.monotonic() >= end:
                 break
-            try:
-                variant = _Variant(flags, _compiled(function, toolchain, flags))
-            except DelianError:
-                continue  # a compiler need not know a flag
-            tried += 1
-            if not _agrees(variant.program(*_own(arguments)), expected):
-                say(f"{' '.join(flags)}: computes something else; left out")
-                continue
-            best.least_s = float("inf")  # by the same turns, in the same weather
-            _race((best, variant), arguments, _SHARE * seconds)
-            better = variant.least_s < _BETTER * best.least_s
-            say(f"{'*' if better else ' '} {1e3 * variant.least_s:9.3f} ms  {' '.join(flags)}")
-            if better:
-                best, changed = variant, True
-                tuning.write(toolchain, key, Tuning(flags, before, best.least_s, tried))
-    if best is not plain:  # once more, against the untuned one
-        plain.least_s = best.least_s = float("inf")
-        _race((plain, best), arguments, 2 * _SHARE * seconds)
-        if best.least_s >= plain.least_s:
-            best = plain
-    found = Tuning(best.flags, plain.least_s, best.least_s, tried)
-    tuning.write(toolchain, key, found)
-    return found
+            if search.is_better(flags):
+                changed = True
+                break  # on from here
+    return search.found()
+
+
+class _Search:
+    """What was found so far of one function. best: the fastest variant; plain: the untuned one."""
+
+    def __init__(self, function: Function, toolchain: Toolchain, seconds: float, say: Say) -> None:
+        self._function, self._toolchain, self._say = function, toolchain, say
+        self._race_s = _SHARE * seconds
+        self.key = content_hash(function)
+        self._arguments = example_of(function)
+        self.best = self.plain = _Variant((), _compiled(function, toolchain, ()))
+        self._expected = self.plain.program(*_own(self._arguments))
+        _race((self.plain,), self._arguments, self._race_s)
+        self._before_s = self.plain.least_s
+        self._tried = 0
+        self._same = _Sameness(function, toolchain)
+        say(f"untuned: {1e3 * self._before_s:.3f} ms a call")
+
+    def is_better(self, flags: tuple[str, ...]) -> bool:
+        """Whether these flags make a faster program, which then is the best and is kept."""
+        try:
+            if self._same.was_seen(flags):
+                return False
+            variant = _Variant(flags, _compiled(self._function, self._toolchain, flags))
+        except DelianError:
+            return False  # a compiler need not know a flag
+        self._tried += 1
+        said = " ".join(flags)
+        if not _agrees(variant.program(*_own(self._arguments)), self._expected):
+            self._say(f"{said}: computes something else; left out")
+            return False
+        best = self.best
+        best.least_s = float("inf")  # by the same turns, in the same weather
+        _race((best, variant), self._arguments, self._race_s)
+        better = variant.least_s < _BETTER * best.least_s
+        share = variant.least_s / best.least_s
+        self._say(f"{'*' if better else ' '} {share:6.3f} of the best  {said}")
+        if better:
+            self.best = variant
+            self._keep(Tuning(flags, self._before_s, variant.least_s, self._tried))
+        return better
+
+    def found(self) -> Tuning:
+        """The best, held against the untuned program once more."""
+        plain, best = self.plain, self.best
+        if best is not plain:
+            plain.least_s = best.least_s = float("inf")
+            _race((plain, best), self._arguments, 2 * self._race_s)
+            if best.least_s >= plain.least_s:
+                best = plain
+        return self._keep(Tuning(best.flags, plain.least_s, best.least_s, self._tried))
+
+    def _keep(self, found: Tuning) -> Tuning:
+        tuning.write(self._toolchain, self.key, found)
+        return found
+
+
+class _Sameness:
+    """Which variants of a program are known: a value may be the default, or of code that the
+    program has none of.
+    """
+
+    def __init__(self, function: Function, toolchain: Toolchain) -> None:
+        self._toolchain = toolchain
+        self._text, _ = assembled({"tuned": function}, toolchain)
+        self._seen: set[tuple[str, ...]] = set()
+        self.was_seen(())
+
+    def was_seen(self, flags: tuple[str, ...]) -> bool:
+        """Whether flags make what others made before; from now on they have. Raises DelianError."""
+        with tempfile.TemporaryDirectory(prefix="delian-") as folder:
+            source = Path(folder) / "program.c"
+            source.write_text(self._text, encoding="utf-8")
+            text = self._toolchain.with_flags(flags).preprocessed(source)
+        options = sorted(f for f in flags if not f.startswith("-D"))
+        made = (hashlib.sha256(text.encode()).hexdigest(), *options)
+        known = made in self._seen
+        self._seen.add(made)
+        return known
 
 
 def _neighbours(flags: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Flags that differ in one choice."""
-    out = []
+    """Flags that differ in one choice: of every choice the first value, then the second."""
+    rounds: list[list[tuple[str, ...]]] = [[] for _ in range(max(map(len, CHOICES.values())))]
     for name, values in CHOICES.items():
         others = tuple(f for f in flags if not f.startswith(f"-D{name}="))
-        for value in values:
-            flag = f"-D{name}={value}"
-            if flag not in flags:
-                out.append((*others, flag))
-        if others != flags:
-            out.append(others)
+        for at, value in enumerate(values):
+            if (flag := f"-D{name}={value}") not in flags:
+                rounds[at].append((*others, flag))
     for flag in FLAGS:
         without = tuple(f for f in flags if f != flag)
-        out.append(without if without != flags else (*flags, flag))
-    return out
+        rounds[0].append(without if without != flags else (*flags, flag))
+    return [found for each in rounds for found in each]
 
 
 def _compiled(function: Function, toolchain: Toolchain, flags: tuple[str, ...]) -> NativeProgram:

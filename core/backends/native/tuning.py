@@ -23,18 +23,19 @@ from .toolchain import Toolchain, cache_folder
 
 _FILE_BYTES_MAX = 1 << 16
 
-#: What can be chosen, and the values to try; gemm.h says what each is. No size may be above its
-#: default where kernels.py reckons working memory with it: KC, THIN, SHORT and TURNED.
+#: What can be chosen, and the values to try, the most promising first; gemm.h and dense.h say what
+#: each is. No size may be above its default where kernels.py reckons working memory with it: KC,
+#: THIN, SHORT and TURNED.
 CHOICES: dict[str, tuple[int, ...]] = {
+    "DL_FEW": (6, 0, 2, 1, 3),
     "DL_LANES": (8, 16),
-    "DL_MR": (4, 6, 12),
-    "DL_KC": (128, 192, 256, 384, 512),
-    "DL_L1_FLOATS": (3072, 6144, 12288, 24576),
-    "DL_THIN": (0, 2048, 8192),
+    "DL_MR": (6, 4, 12),
+    "DL_DIRECT": (32, 64, 16, 128),
+    "DL_L1_FLOATS": (12288, 3072, 24576, 6144),
+    "DL_KC": (256, 384, 128, 192, 512),
+    "DL_THIN": (2048, 0, 8192),
     "DL_SHORT": (0, 64),
     "DL_TURNED": (0, 32),
-    "DL_DIRECT": (16, 32, 64, 128),
-    "DL_FEW": (0, 1, 2, 3, 6),
 }
 #: Compiler flags to try; none changes what a program computes.
 FLAGS: tuple[str, ...] = ("-O3", "-funroll-loops", "-mprefer-vector-width=256")

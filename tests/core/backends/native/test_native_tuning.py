@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from delian.core.backends.native import tune as searching
 from delian.core.backends.native import tuning
 from delian.core.backends.native.program import compile_native
 from delian.core.backends.native.toolchain import Toolchain
@@ -138,6 +141,27 @@ def test_a_search_ends_in_time_with_a_program_that_computes_the_same(
     assert found.after_s <= found.before_s
     assert tuning.read(toolchain, content_hash(function)) == found
     np.testing.assert_allclose(run(function, toolchain)[0], plain, rtol=1e-5, atol=1e-4)
+
+
+def test_what_is_faster_is_found_and_an_earlier_find_outlives_a_search_without_time(
+    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, told, wins = product(), list[str](), ("-DDL_DIRECT=32",)
+    plain = searching._compiled(function, toolchain, ())
+
+    def race(variants: Sequence[Any], arguments: object, seconds: float) -> None:
+        for variant in variants:
+            variant.least_s = 0.5 if variant.flags == wins else 1.0
+
+    monkeypatch.setattr(searching, "_race", race)
+    monkeypatch.setattr(searching, "_compiled", lambda *_: plain)
+    found = tune(function, toolchain, 6.0, told.append)
+    assert found == Tuning(wins, 1.0, 0.5, found.tried)
+    assert found.tried == len(told) - 1 == len(set(told[1:])), "none is timed twice"
+    # The default, under its own name, is the untuned program.
+    assert not any(text.endswith("-DDL_FEW=3") for text in told)
+    monkeypatch.setattr(searching, "_neighbours", lambda flags: [])
+    assert tune(function, toolchain, 0.0, told.append).flags == wins
 
 
 def test_examples_are_what_programs_work_on() -> None:
