@@ -96,7 +96,18 @@ DL_INLINE void dl_tile(const int rows, const int vectors, const _Bool near, cons
       HIGH(a + R / 2, shape, b, b_step, c + R / 2 * c_step, c_step, add, scale);                          \
     }                                                                                                     \
   }
-#define DL_TILES(R) DL_TILE(dl_tile_##R##_1, R, 1, 0) DL_TILE(dl_tile_##R##_2, R, 2, 0)
+/* Of few rows there is always a tile; where there is no other of two vectors, it is two of one. */
+#define DL_TILE_WIDE(NAME, R, NARROW)                                                                     \
+  DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
+                        float *c, int64_t c_step, _Bool add, float scale) {                               \
+    if (DL_ROWS_WIDE) {                                                                                   \
+      dl_tile(R, 2, 0, a, shape, b, b_step, c, c_step, add, scale);                                       \
+    } else {                                                                                              \
+      NARROW(a, shape, b, b_step, c, c_step, add, scale);                                                 \
+      NARROW(a, shape, b + DL_LANES, b_step, c + DL_LANES, c_step, add, scale);                           \
+    }                                                                                                     \
+  }
+#define DL_TILES(R) DL_TILE(dl_tile_##R##_1, R, 1, 0) DL_TILE_WIDE(dl_tile_##R##_2, R, dl_tile_##R##_1)
 #define DL_TILES_OR(R, LOW, HIGH)                                                         \
   DL_TILE_OR(dl_tile_##R##_1, R, 1, DL_ROWS_NARROW, dl_tile_##LOW##_1, dl_tile_##HIGH##_1) \
   DL_TILE_OR(dl_tile_##R##_2, R, 2, DL_ROWS_WIDE, dl_tile_##LOW##_2, dl_tile_##HIGH##_2)

@@ -9,8 +9,9 @@ calls it:
       for (i0 = 0; i0 < 3456; i0++) ...      =>       for (i0 = 0; i0 < z0; i0++) ...
                                                     #define loop_7(...) same_2(__VA_ARGS__, 3456)
 
-Small sizes stay: they decide how a loop is unrolled. So does what is the same in all of them, and
-numbers that are the same in each are one parameter.
+Small sizes of innermost loops stay: they decide how these are unrolled, unless all of it is so
+short that nobody waits for it. So does what is the same in all of them, and numbers that are the
+same in each are one parameter.
 
 Where there are very many, GCC makes less of an effort: vectors as ever, but less of what it does
 besides, which takes it a fifth of its time and made no such program faster.
@@ -18,6 +19,7 @@ besides, which takes it a fifth of its time and made no such program faster.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -35,8 +37,12 @@ _AS_BEFORE = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORT
 #endif"""
 #: The largest number that stays: an inner loop of fewer is unrolled, and much faster so.
 _SMALL = 32
+#: A loop that goes over fewer numbers takes no time that counts.
+_SHORT = 4096
 #: Names, sizes of arrays, constants of 64 bits, and numbers as a C preprocessor reads them.
 _FLOAT = re.compile(r"\d+\.\d+(?:e[+-]\d+)?f?")
+_HEAD = re.compile(r"^( *)for \(int64_t (\w+) = 0; \w+ < (\w+); ", re.MULTILINE)
+_OUTER = re.compile(r"\b(i\d+) [*<] $")
 _TOKEN = re.compile(r"[A-Za-z_]\w*(?:\(\d+\))?|\[\d+\];|\.?\d(?:[eEpP][+-]|[\w.])*")
 
 
@@ -68,9 +74,11 @@ def shared_functions(texts: Mapping[str, str]) -> list[str]:
 def _parted(text: str) -> tuple[tuple[str, ...], list[str]]:
     """A text without its numbers, with the type of each where it was; and these numbers."""
     pieces, numbers, begin = [], [], 0
+    outer, short = _nest(text)
     for match in _TOKEN.finditer(text, text.index(")")):
         token = match.group()
-        kind = _type(token)
+        index = _OUTER.search(text, max(match.start() - 9, 0), match.start())
+        kind = _type(token, 1 if short or (index and index[1] in outer) else _SMALL)
         if kind:
             pieces += [text[begin : match.start()], kind]
             numbers.append(token)
@@ -78,10 +86,26 @@ def _parted(text: str) -> tuple[tuple[str, ...], list[str]]:
     return (*pieces, text[begin:]), numbers
 
 
-def _type(token: str) -> str:
-    """The type of a number that may be another in a loop that is alike; none for the rest."""
+def _nest(text: str) -> tuple[set[str], bool]:
+    """The indices of loops that have loops within; and whether the text goes over few numbers."""
+    outer: set[str] = set()
+    around: list[tuple[int, str, int]] = []
+    most = 0
+    for spaces, index, size in _HEAD.findall(text):
+        while around and around[-1][0] >= len(spaces):
+            around.pop()
+        outer.update(name for _, name, _ in around)
+        around.append((len(spaces), index, int(size) if size.isdigit() else _SHORT))
+        most = max(most, math.prod(count for _, _, count in around))
+    return outer, 0 < most < _SHORT
+
+
+def _type(token: str, most: int) -> str:
+    """The type of a number above `most` that may be another in a loop that is alike; none for the
+    rest.
+    """
     if token.isdigit():
-        return "int64_t" if int(token) > _SMALL else ""
+        return "int64_t" if int(token) > most else ""
     if _FLOAT.fullmatch(token):
         return "float" if token.endswith("f") else "double"
     return ""

@@ -51,7 +51,12 @@ _GCC = (
     "-fno-tree-loop-distribute-patterns",
     # GCC 12 may address an array that is read backwards from 0, and then takes the loop for dead.
     "-fno-delete-null-pointer-checks",
-    "-Wl,-z,noseparate-code",  # code and constants in one segment: objects are small
+    # Objects are small: functions lie one after the other, though loops begin where that is quick;
+    "-fno-align-functions",
+    "-fno-align-jumps",
+    "-fno-align-labels",
+    "-Wl,-z,noseparate-code",  # code and constants are in one segment,
+    "-Wl,-z,norelro",  # and what is relocated fills no page of its own.
 )
 _CLANG = ("-fno-sanitize=all",)
 
