@@ -79,8 +79,9 @@ def _total(function: Function) -> str:
     lines = [f"# {count} operations, {cost.flops:,} FLOP a round, {cost.bytes:,} B of results"]
     numbers = _numbered(function)
     lines += [
-        f"# {numbers[op.result]}: {op.name} of {op.result.dtype.value} is left to plain loops"
+        f"# {numbers[y]}: {op.name} of {y.dtype.value} is left to plain loops"
         for op in fallbacks(function.body)
+        for y in op.results[:1]
     ]
     return "\n".join([*lines, ""])
 

@@ -27,6 +27,11 @@ def roots(x):
     while np.max(np.abs(y**3 - x)) > 1e-4:
         y = y - (y**3 - x) / (3 * y**2)
     return y
+
+import delian as dl
+
+def attended(q, k, v):
+    return np.sum(dl.ops.attention(q, k, v))
 """
 ARGS = ["--arg", "f32[3]", "--arg", "f32[8,3]", "--arg", "f32[8]"]
 
@@ -58,6 +63,14 @@ def test_what_native_code_has_no_kernel_for_is_listed(model):
         assert lines[-1] == "# %3: dot of f64 is left to plain loops"
     in_halves = [text.replace("f32", "f16") for text in ARGS]
     assert "plain" not in run("show", f"{model}:loss", *in_halves).stdout
+
+
+def test_attention_in_doubles_is_listed_though_it_has_several_results(model):
+    keys = ["--arg", "f64[2,4,16,8]"] * 3
+    lines = run("show", f"{model}:attended", "--grad", "1", *keys).stdout.splitlines()
+    said = [line.partition(": ")[2] for line in lines if line.endswith("left to plain loops")]
+    names = ("attention", "attention_grad")
+    assert said == [f"{name} of f64 is left to plain loops" for name in names]
 
 
 def test_a_program_is_timed_step_by_step(model):
