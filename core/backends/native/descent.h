@@ -14,7 +14,7 @@
 /* Rows of a batch that are unrolled: with more, sums of C would leave registers, or code grow. As in descent.py. */
 #define DL_BOTH_MAX 12
 #define DL_STEP_MAX 32
-#define DL_FEW_ROWS 8 /* rows of W at a time */
+#define DL_FEW_ROWS 16 /* rows of W at a time */
 
 typedef struct dl_few dl_few;
 typedef void dl_few_tile_function(const dl_few *f, int64_t step, const float *x, float *w, float *sums);
@@ -146,11 +146,10 @@ DL_FUNCTION void dl_few_rows(const dl_few *f, int64_t n0, int64_t n1) {
     const int64_t rows = n1 - n0 < DL_FEW_ROWS ? n1 - n0 : DL_FEW_ROWS;
     for (int64_t b = 0; b < m; b++) {
       const float *p = f->p + n0 * f->pm + b * f->pk;
-      if (f->pm == 1 && rows == DL_FEW_ROWS) {
-        *(dl_v8 *)(x + b * DL_FEW_ROWS) = f->scale * (dl_v8) * (const dl_v8u *)p;
-      } else {
-        for (int64_t r = 0; r < rows; r++) x[b * DL_FEW_ROWS + r] = f->scale * p[r * f->pm];
-      }
+      int64_t r = 0;
+      for (; f->pm == 1 && r + 8 <= rows; r += 8)
+        *(dl_v8 *)(x + b * DL_FEW_ROWS + r) = f->scale * (dl_v8) * (const dl_v8u *)(p + r);
+      for (; r < rows; r++) x[b * DL_FEW_ROWS + r] = f->scale * p[r * f->pm];
     }
     float *w = f->w + n0 * f->step;
     int64_t r = 0;
@@ -161,7 +160,7 @@ DL_FUNCTION void dl_few_rows(const dl_few *f, int64_t n0, int64_t n1) {
     }
     for (int64_t b = 0; f->c && b < m; b++) {
       float made[DL_FEW_ROWS];
-      dl_lane_sums(sums + b * DL_FEW_ROWS * DL_LANES, made);
+      for (r = 0; r < rows; r += 8) dl_lane_sums(sums + (b * DL_FEW_ROWS + r) * DL_LANES, made + r);
       memcpy(f->c + b * f->n + n0, made, (size_t)rows * 4);
     }
   }
