@@ -123,8 +123,8 @@ class Runs:
             *self._calls,
             "};",
             f"static const uint8_t dl_pointers[] = {{{', '.join(map(str, pointers))}}};",
-            "#define DL_NUMBER(i) ((int64_t)dl_values[at[i]])",
-            "#define DL_FLOAT(i) dl_as_f32((uint32_t)dl_values[at[i]])",
+            "#define DL_INT_AT(i) ((int64_t)dl_values[at[i]])",
+            "#define DL_F32_AT(i) dl_as_f32((uint32_t)dl_values[at[i]])",
             "DL_FUNCTION void dl_follow(int64_t from, int64_t to, void *const *params,"
             " void *const *results, char *arena) {",
             "  const uint16_t *at = dl_calls + from, *const end = dl_calls + to;",
@@ -241,11 +241,11 @@ def _pointer(text: str) -> int | None:
 def _number(text: str) -> tuple[str, int]:
     """What reads a number from the values, and the value; nothing for what is none."""
     if m := _NUMBER.fullmatch(text):
-        return "DL_NUMBER({})", int(m[1] or m[2])
+        return "DL_INT_AT({})", int(m[1] or m[2])
     if m := _SIZES.fullmatch(text):
-        return "dl_sizes + DL_NUMBER({})", int(m[1])
+        return "dl_sizes + DL_INT_AT({})", int(m[1])
     if m := _FLOAT.fullmatch(text):
-        return "DL_FLOAT({})", int(np.float32(m[1]).view(np.int32))
+        return "DL_F32_AT({})", int(np.float32(m[1]).view(np.int32))
     return "", 0
 
 

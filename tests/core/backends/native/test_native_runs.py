@@ -41,11 +41,11 @@ class TestRuns:
         assert f"dl_values[] = {{640, -6, -19, 8, -3, {half}, 128, 4}};" in driver
         assert "/* dot */ 0, 0, 1, 2, 3, 4, 5," in driver and " 1, 4, 6, 7," in driver
         assert (
-            "case 0: gemm(DL_NUMBER(0), p[0], DL_NUMBER(1), p[1], DL_FLOAT(2), p[2]); at += 3;"
+            "case 0: gemm(DL_INT_AT(0), p[0], DL_INT_AT(1), p[1], DL_F32_AT(2), p[2]); at += 3;"
             in driver
         )
         assert (
-            "case 1: conv(dl_sizes + DL_NUMBER(0), p[0], 0, &dl_side_3, p[1]); at += 1;" in driver
+            "case 1: conv(dl_sizes + DL_INT_AT(0), p[0], 0, &dl_side_3, p[1]); at += 1;" in driver
         )
 
     def test_loops_that_share_a_function_are_one_case_with_their_numbers(self) -> None:
@@ -53,7 +53,7 @@ class TestRuns:
         functions += ("#define loop_2(...) same_1(__VA_ARGS__, 70)",)
         replaced, driver = _driver(["loop_1(r0);", "loop_2(r1);"], functions)
         assert replaced == ["dl_follow(0, 6, params, results, arena);"]
-        assert driver.count("case ") == 1 and "same_1(p[0], DL_NUMBER(0));" in driver
+        assert driver.count("case ") == 1 and "same_1(p[0], DL_INT_AT(0));" in driver
 
     def test_chunks_take_their_pointers_from_the_run(self) -> None:
         chunks = [
