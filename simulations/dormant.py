@@ -72,10 +72,10 @@ class Dormant:
         self._begun = era_ns
         due = self._due(self._eras.pop(era_ns), era_ns, ERA_NS)
         begin = self._wakes[due] // SLOT_NS * SLOT_NS
-        begins, first = np.unique(begin, return_index=True)
-        for slot_ns, devices in zip(begins.tolist(), np.split(due, first[1:]), strict=True):
-            self._slots[slot_ns] = array("I", devices.tobytes())
-        return [slot_ns for slot_ns in begins.tolist() if slot_ns != era_ns]
+        begins = np.unique(begin).tolist()  # of none, where all were woken before
+        for slot_ns in begins:
+            self._slots[slot_ns] = array("I", due[begin == slot_ns].tobytes())
+        return [slot_ns for slot_ns in begins if slot_ns != era_ns]
 
     def _due(self, waiting: array[int], begins_ns: int, length_ns: int) -> Numbers:
         """Those who sleep until a stretch of time, in the order in which they wake. Whoever was

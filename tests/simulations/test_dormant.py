@@ -99,6 +99,12 @@ class TestDormant:
         dormant.lay(0, 2 * ERA_NS + 1)
         assert dormant.open(2 * ERA_NS) == ([0], [])
 
+    def test_an_era_may_begin_in_which_nobody_sleeps_any_more(self):
+        dormant = Dormant(1)
+        dormant.lay(0, ERA_NS)
+        dormant.wake(0)
+        assert dormant.open(ERA_NS) == ([], [])
+
     def test_counters_survive(self):
         dormant = Dormant(1)
         dormant.lay(0, 5)
