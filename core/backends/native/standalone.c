@@ -139,7 +139,26 @@ static void dl_describe(const char *name) {
   }
 }
 
+/* What this processor lacks of what the compiler was told that it has; 0: nothing that is asked for. A C library that
+ * was itself compiled for a larger processor, as zig's is, may end the program before. */
+#if defined(__x86_64__) && defined(__AVX2__)
+#include <cpuid.h>
+static const char *dl_lacks(void) {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 12 & 1) || !(c >> 27 & 1)) return "AVX2 and FMA";
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b >> 5 & 1)) return "AVX2 and FMA";
+#if defined(__AVX512F__)
+  if (!(b >> 16 & 1)) return "AVX-512";
+#endif
+  return 0;
+}
+#else
+static const char *dl_lacks(void) { return 0; }
+#endif
+
 int main(int argc, char **argv) {
+  if (dl_lacks())
+    return dl_wrong("this processor does not have it", dl_lacks(), "build it with --target x86_64-linux-musl");
   if (argc < 2) {
     dl_describe(argv[0]);
     return 0;

@@ -346,6 +346,25 @@ def run_on(target: str, command: Path, *arguments: str) -> dict[str, object]:
 
 
 @pytest.mark.slow
+def test_a_command_of_this_machine_says_what_a_smaller_processor_lacks(
+    bundle: Bundle, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    if shutil.which("qemu-x86_64") is None or toolchain.is_zig:
+        pytest.skip("qemu-x86_64 (Debian: qemu-user) and a compiler of the system are needed")
+    if "avx2" not in (targets.features_here() or ()):
+        pytest.skip("this processor lacks nothing that a smaller one would")
+    path = tmp_path / "command"
+    native = find_target("native")
+    path.write_bytes(build_for(bundle, native, static=True, programs=["infer"]).content)
+    path.chmod(0o755)
+    done = subprocess.run(
+        ["qemu-x86_64", "-cpu", "Nehalem", str(path)], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "AVX2 and FMA: this processor does not have it" in done.stderr
+    assert subprocess.run([str(path)], capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("target", EMULATORS)
 def test_a_command_for_another_machine_gives_equal_results(
     bundle: Bundle, target: str, tmp_path: Path
