@@ -84,11 +84,20 @@ def _chains(block: Block) -> list[_Chain]:
             readers.setdefault(v, []).append(op)
     seen = set(block.results)
     found = []
+    given_bits = {
+        op.results[0]: 1 << i
+        for i, op in enumerate(block.ops)
+        if op.results and _comes_back(op, op.results[0], maker)
+    }
+    # By a bit for each, which of them a value depends on.
+    depends: dict[Value, int] = {}
     for op in block.ops:
-        given = op.results[0] if op.results else None
-        if given is None or not _comes_back(op, given, maker):
-            continue
-        makers = _linear(given, readers)
+        bits = 0
+        for v in op.operands:
+            bits |= depends.get(v, 0)
+        depends.update((r, bits | given_bits.get(r, 0)) for r in op.results)
+    for given, bit in given_bits.items():
+        makers = _linear(given, bit, depends, readers)
         ends = [
             v
             for v in makers
@@ -114,15 +123,10 @@ def _comes_back(op: Op, given: Value, maker: Mapping[Value, Op]) -> bool:
     return op.name in _SUMS
 
 
-def _linear(given: Value, readers: Mapping[Value, Sequence[Op]]) -> dict[Value, Op]:
+def _linear(
+    given: Value, bit: int, depends: Mapping[Value, int], readers: Mapping[Value, Sequence[Op]]
+) -> dict[Value, Op]:
     """What is `given`, element by element, times something that does not depend on it."""
-    # Operations are visited in program order: readers of a value come after it.
-    depends = {given}
-    work = list(readers.get(given, ()))
-    for op in work:
-        new = [r for r in op.results if r not in depends]
-        depends.update(new)
-        work += [reader for r in new for reader in readers.get(r, ())]
     makers: dict[Value, Op] = {}
     grew = True
     while grew:
@@ -131,7 +135,7 @@ def _linear(given: Value, readers: Mapping[Value, Sequence[Op]]) -> dict[Value, 
             if op.name not in _LINEAR or op.result in makers or op.result.shape != given.shape:
                 continue
             linear = [v is given or v in makers for v in op.operands]
-            free = [v not in depends for v in op.operands]
+            free = [not depends.get(v, 0) & bit for v in op.operands]
             one_each = linear.count(True) == free.count(True) == 1
             if one_each if op.name == "mul" else all(linear):
                 makers[op.result] = op
