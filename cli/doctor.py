@@ -126,7 +126,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _compiler() -> Iterator[Finding]:
-    from ..core.backends.native import toolchain
+    from ..core.backends.native import cache, toolchain
     from . import checks
 
     if found := toolchain.find():
@@ -134,10 +134,9 @@ def _compiler() -> Iterator[Finding]:
     else:
         todo = "pip install 'delian[compile]'"
         yield checks.warning("compiler", "none: programs run on NumPy, slowly", todo)
-    folder = toolchain.cache_folder()
-    kept = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    size_mib = sum(path.stat().st_size for path in kept) / 2**20
-    yield checks.ok("cache", f"{folder}, {len(kept)} files, {size_mib:.1f} MiB")
+    programs = cache.kept()
+    size_mib = sum(program.bytes for program in programs) / 2**20
+    yield checks.ok("cache", f"{cache.folder()}, {len(programs)} programs, {size_mib:.1f} MiB")
 
 
 def _say(finding: Finding) -> None:
