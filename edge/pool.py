@@ -130,9 +130,12 @@ def _retry(state: EdgeState, policy: EdgePolicy, reason: RejectReason, now: int)
         low, high = NO_WORK_TIMES * low, NO_WORK_TIMES * high
     elif reason == POOL_FULL and pace is not None:
         # Pace steering: they come back in turn, as many as the pool has places in half a window, so
-        # that the number that knocks in a second does not grow with the fleet.
+        # that the number that knocks in a second does not grow with the fleet. No turn is later
+        # than if all of the fleet had been sent away twice: who knocks often delays no others.
         spread = high - low
-        state.turn_ns = max(state.turn_ns, now + low * MS) + spread * MS // (2 * pace.ready_max)
+        turn = max(state.turn_ns, now + low * MS) + spread * MS // (2 * pace.ready_max)
+        latest = low + spread * (1 + len(state.check_ins) // pace.ready_max)
+        state.turn_ns = min(turn, now + latest * MS)
         low = (state.turn_ns - now) // MS
         high = low + spread
     return RetryWindow(min_ms=low, max_ms=high)
