@@ -398,7 +398,7 @@ class LoopWriter:
                 # A power of two: loops that differ in this size alone can be one function.
                 room = max(_ALIGNED, 1 << (inner.size - 1).bit_length())
                 self.lines.append(f"{memory_type(r.result.dtype)} DL_ALIGN t{k}[{room}];")
-        together = self._together(rows[-1].size)
+        together = self._together(rows[-1].size) if rows else 1
         each = self._summed(element, sums, f"i{n - 1}", together)
         each = _nest([inner], n, each, independent=True)
         begin = [f"{r} = {f};" for r, f in zip(results, firsts, strict=True)]

@@ -122,7 +122,7 @@ class Runs:
             "static const uint16_t dl_calls[] = {",
             *self._calls,
             "};",
-            f"static const uint8_t dl_pointers[] = {{{', '.join(map(str, pointers))}}};",
+            f"static const uint16_t dl_pointers[] = {{{', '.join(map(str, pointers))}}};",
             "#define DL_INT_AT(i) ((int64_t)dl_values[at[i]])",
             "#define DL_F32_AT(i) dl_as_f32((uint32_t)dl_values[at[i]])",
             "DL_FUNCTION void dl_follow(int64_t from, int64_t to, void *const *params,"

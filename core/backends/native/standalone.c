@@ -150,6 +150,9 @@ static const char *dl_lacks(void) {
 #if defined(__AVX512F__)
   if (!(b >> 16 & 1)) return "AVX-512";
 #endif
+#if defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+  if (!(b >> 17 & 1) || (b >> 30 & 3) != 3) return "AVX-512 with DQ, BW and VL";
+#endif
   return 0;
 }
 #else

@@ -2,7 +2,7 @@
 
 3x3 and 5x5 kernels without strides, where channels fill vectors and what is saved in products is
 more than what tiles cost. Rounding errors are then relative to the largest numbers around a pixel,
-and some four times those of sums one after the other: within what `tolerance` allows.
+and some five times those of sums one after the other: within what `tolerance` allows.
 """
 
 from __future__ import annotations

@@ -44,3 +44,16 @@ def test_columns_are_summed_whatever_their_number_and_length(
         np.testing.assert_array_equal(moved, x - m)
         np.testing.assert_array_equal(total, (x - m).sum(axes))
         np.testing.assert_array_equal(squares, ((x - m) ** 2).sum(axes))
+
+
+def test_a_column_of_one_number_is_summed_after_many_operations() -> None:
+    b = Builder([TensorType(DType.F32, (1, 8))])
+    y = x = b.params[0]
+    for _ in range(22):
+        y = b("add", b("neg", y), x)
+    block = b.finish([b("reduce_sum", y, axes=(0,))])
+    function = Function("summed", block, ("x",), ("total",))
+    (total,) = compile_module({"summed": function})["summed"](
+        np.arange(8.0, dtype=np.float32)[None]
+    )
+    np.testing.assert_array_equal(total, np.arange(8.0))
