@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from itertools import islice
 
-from ..core.ports import MS, PROTOCOL, window
+from ..core.ports import MS, PROTOCOL, RETRY_MS_MAX, window
 from ..core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
@@ -135,6 +135,7 @@ def _retry(state: EdgeState, policy: EdgePolicy, reason: RejectReason, now: int)
         spread = high - low
         turn = max(state.turn_ns, now + low * MS) + spread * MS // (2 * pace.ready_max)
         latest = low + spread * (1 + len(state.check_ins) // pace.ready_max)
+        latest = max(low, min(latest, RETRY_MS_MAX - spread))
         state.turn_ns = min(turn, now + latest * MS)
         low = (state.turn_ns - now) // MS
         high = low + spread

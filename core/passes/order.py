@@ -152,6 +152,8 @@ class Units:
         readers = self.readers()
         kept = {self.base(r) for r in results}
         for u in sorted(self.units):
+            if u not in self.units:  # a product, given to a loop that comes before it in the text
+                continue
             loop = self.units[u].step
             if not isinstance(loop, Loop) or loop.reductions:
                 continue

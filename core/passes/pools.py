@@ -187,7 +187,7 @@ class Pools:
                 self.routed[op.result] = before
             elif op.name == "pad" and before.pad is None and self._uncrops(pool, op):
                 self.routed[op.result] = Routed(pool, before.given, before.tie, False, op)
-        if op.name != "select":
+        if op.name != "select" or op.result.dtype is not DType.F32:
             return
         mask, one, other = op.operands
         if mask in self.by_tie and self.readers.number(other) == 0:

@@ -54,7 +54,7 @@ class _Writer:
         self.early: dict[Pool, Value] = {}
         self.sums: dict[tuple[Pool, Value], Value] = {}
         #: What windows give on; sums that were made where the gradient was.
-        self.given: dict[tuple[Value, bool], Value] = {}
+        self.given: dict[tuple[Pool, Value, bool], Value] = {}
         self.ready: dict[Op, Value] = {}
 
     def written_out(self) -> Block:
@@ -189,7 +189,7 @@ class _Writer:
 
     def _given(self, b: Builder, routed: Routed, mapping: dict[Value, Value]) -> Value:
         """What a window gets, if it gives any of it on."""
-        key = routed.given, routed.clamped
+        key = routed.pool, routed.given, routed.clamped
         if key not in self.given:
             pool, most = routed.pool, mapping[routed.pool.op.result]
             zero = b.full(most.tensor, 0.0)

@@ -10,6 +10,7 @@ import pytest
 from delian.core.ports import (
     CLOUD,
     MS,
+    RETRY_MS_MAX,
     Started,
     TimerFired,
 )
@@ -93,6 +94,23 @@ class TestPool:
         assert lowest == [12, 15, 17, 20, 22], "two in half a window, after the first 10 ms"
         again = bench.hears(device(1), check_in(1, sequence=2)).said(device(1))
         assert type(again[0]) is Accept, "who is in the pool stays in it"
+
+    def test_who_knocks_often_delays_no_others(self):
+        pace = Pace(ready_max=2, after_reject=RetryWindow(min_ms=10, max_ms=20))
+        bench = Bench().gathering(devices=(1, 2), pace=pace)
+        for sequence in range(1, 200):
+            bench.hears(device(3), check_in(3, sequence=sequence))
+        (answer,) = bench.hears(device(30), check_in(30)).said(device(30))
+        assert answer.reason == POOL_FULL
+        assert answer.retry.min_ms <= 40
+
+    def test_nobody_is_sent_away_for_longer_than_devices_wait(self):
+        pace = Pace(ready_max=1, after_reject=RetryWindow(min_ms=10, max_ms=RETRY_MS_MAX - 10))
+        bench = Bench().gathering(devices=(1,), pace=pace)
+        for number in range(2, 40):
+            (answer,) = bench.hears(device(number), check_in(number)).said(device(number))
+            assert answer.reason == POOL_FULL
+            assert answer.retry.min_ms < answer.retry.max_ms <= RETRY_MS_MAX
 
     def test_an_edge_takes_no_more_devices_than_it_can_look_after(self):
         bench = Bench(devices_max=2).gathering(devices=(1, 2))

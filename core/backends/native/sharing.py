@@ -30,7 +30,7 @@ ALIKE_MIN = 2
 MANY_LOOPS = 100
 _LESS_EFFORT = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORTABLE)
 #pragma GCC push_options
-#pragma GCC optimize ("O1", "tree-vectorize", "vect-cost-model=dynamic")
+#pragma GCC optimize ("O1", "expensive-optimizations", "tree-vectorize", "vect-cost-model=dynamic")
 #endif"""
 _AS_BEFORE = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORTABLE)
 #pragma GCC pop_options

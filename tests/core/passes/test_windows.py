@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import delian as dl
 import numpy as np
 import pytest
 from delian.core.backends import compile_function
@@ -166,3 +167,27 @@ def test_other_maxima_stay(change: str) -> None:
             results.append(b("eq", x, b("broadcast", most, shape=x.shape, dims=kept)))
         block = b.finish(results)
     assert names(after(block)) == names(block)
+
+
+def rectified_pool(x: Any, g: Any) -> Any:
+    """A pool of max(x, 0), and all of g to everybody who ties."""
+    parts = np.where(x <= 0, np.float32(0), x).reshape((2, 8, 2, 8, 2, 8))
+    most = np.max(parts, axis=AXES)
+    ties = parts == most[:, :, None, :, None, :]
+    nothing = np.zeros((), g.dtype)
+    back = np.where(ties, g[:, :, None, :, None, :], nothing).reshape((2, 16, 16, 8))
+    return most, np.where(x <= 0, nothing, back)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.bool_])
+def test_two_pools_that_get_the_same_give_it_on_by_their_own_maxima(dtype: Any) -> None:
+    def both(x: Any, y: Any, g: Any) -> Any:
+        return rectified_pool(x, g), rectified_pool(y, g)
+
+    rng = np.random.default_rng(3)
+    x, y = (rng.standard_normal((2, 16, 16, 8)).astype(np.float32) - 1 for _ in range(2))
+    g = (3 * rng.standard_normal((2, 8, 8, 8))).astype(dtype)
+    (got, want) = (dl.compile(both, backend=name)(x, y, g) for name in ("native", "reference"))
+    for one, other in zip(got, want, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import delian as dl
 import numpy as np
 import pytest
 from delian.core.backends.native.program import NativeProgram, compile_native
@@ -154,3 +155,20 @@ def test_columns_beside_whole_vectors_have_room_for_all_steps(toolchain: Toolcha
     function = Function("long", block, names, ("z",))
     program = compile_native({"long": function}, toolchain)["long"]
     assert program.report.arena_bytes >= 4 * 16 * k
+
+
+def test_what_comes_before_a_product_in_the_text_may_run_over_its_tiles() -> None:
+    def gated(x: Any, w: Any, v: Any) -> Any:
+        return np.exp(x) * (v @ w)
+
+    def chained(x: Any, w: Any, v: Any) -> Any:
+        return np.tanh(np.tanh(x) * (x @ v)) * (v @ w) + 1
+
+    def total(x: Any, w: Any, v: Any) -> Any:
+        return np.sum(gated(x, w, v) * chained(x, w, v))
+
+    rng = np.random.default_rng(4)
+    args = [rng.standard_normal((64, 64)).astype(np.float32) / 8 for _ in range(3)]
+    for f in (gated, chained, total, dl.grad(total)):
+        got, want = (dl.compile(f, backend=name)(*args) for name in ("native", "reference"))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
