@@ -3,9 +3,9 @@
     python benchmarks/kernels.py [--model cnn] [--threads 1|2] [--seconds 6] [--json]
 
 A training step is forward, loss, backward and SGD in place, in f32. Every engine first takes three
-steps from the same weights: losses and parameters must be those of f64 to 1e-3, or within three times
-of a peer's own error. Then all take turns, one timed call each, until the time is up, so that a
-noisy machine is noisy for all. Quoted are the least and the median; ratios are of the least
+steps from the same weights: losses and parameters must be those of f64 to 1e-3, or within three
+times of a peer's own error. Then all take turns, one timed call each, until the time is up, so that
+a noisy machine is noisy for all. Quoted are the least and the median; ratios are of the least
 (min/min). With --threads 1 the process has one processor, so no engine can use another. Where torch
 or jax is not installed its columns are absent.
 
