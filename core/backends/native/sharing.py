@@ -26,7 +26,7 @@ from collections.abc import Mapping
 #: A file with fewer loops keeps them as they are, and a loop that fewer are like stays itself.
 LOOPS_MIN = 48
 ALIKE_MIN = 2
-#: A file with as many loops has them compiled with less effort; "expensive" is what finds multiply-adds.
+#: A file with as many loops has them compiled with less effort; "expensive" finds multiply-adds.
 MANY_LOOPS = 100
 _LESS_EFFORT = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORTABLE)
 #pragma GCC push_options
