@@ -138,7 +138,7 @@ class _Loop:
     def _plan_rows(self, c: int, carry: Value) -> None:
         """A carry of which each trip writes one row."""
         made = self.made.get(self.body.results[c])
-        if made is None or made.operands[0] is not carry or not self._once(made.results[0]):
+        if made is None or made.operands[:1] != (carry,) or not self._once(made.results[0]):
             return
         found = self._written(made)
         if found is None:

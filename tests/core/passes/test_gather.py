@@ -177,3 +177,16 @@ def test_a_list_that_is_popped_less_often_than_pushed_stays_a_list() -> None:
     x_ = RNG.normal(size=2)
     for got, factor in zip(run_block(after, [x_]), (13, 17), strict=True):
         np.testing.assert_allclose(got, x_ * factor)
+
+
+def test_a_carry_may_become_what_needs_nothing() -> None:
+    def body(b: Builder, i: Value, consts: list[Value], carries: list[Value]) -> list[Value]:
+        x = b("take", consts[0], i, axis=0)
+        return [b("add", carries[0], b("dot", x, x, **MATRIX)), b.constant(1.5, DType.F64)]
+
+    args = [RNG.normal(size=(6, 2, 3)), np.zeros((3, 3)), np.float64(0.5)]
+    block = loop(6, args[:1], args[1:], body)
+    after = gather_products(block, F64)
+    verify(after)
+    for got, expected in zip(run_block(after, args), run_block(block, args), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
