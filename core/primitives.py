@@ -15,12 +15,18 @@ from .ir import Array
 
 def _reference(name: str, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """A primitive's own meaning, on arrays of types that its type rule takes."""
+    from .errors import TypeRuleError
     from .ir import TensorType
     from .ops import PRIMITIVES
 
     row = PRIMITIVES[name]
     arrays = [np.asarray(x) for x in operands]
-    row.infer([TensorType.of(a) for a in arrays], attrs, ())
+    try:
+        types = [TensorType.of(a) for a in arrays]
+    except KeyError as error:
+        found = ", ".join(str(a.dtype) for a in arrays)
+        raise TypeRuleError(f"{name}: takes numbers and bools, not {found}") from error
+    row.infer(types, attrs, ())
     assert row.reference is not None, name
     return row.reference(arrays, attrs)[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import delian as dl
 import numpy as np
 import pytest
 from delian.core.errors import TypeRuleError
@@ -252,3 +253,9 @@ def test_rubbish_is_refused_or_typed_never_a_crash(name: str) -> None:
                 except TypeRuleError:
                     continue
                 assert all(isinstance(t, TensorType | ListType) for t in given)
+
+
+def test_an_eager_primitive_says_what_is_no_number() -> None:
+    x = np.zeros((1, 2, 1, 3), np.float32)
+    with pytest.raises(TypeRuleError, match="attention: takes numbers and bools, not .*<U1"):
+        dl.ops.attend(x, x, x, mask="x")
