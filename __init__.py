@@ -34,11 +34,11 @@ if TYPE_CHECKING:
         vjp,
         vmap,
     )
+    from .core.bfloat16 import bfloat16
     from .core.data import sources as data
     from .core.errors import DelianError
     from .core.frontend import trace
     from .core.ir import Tensor
-    from .core.low_precision import bfloat16
     from .core.precision import all_finite, loss_scale
     from .core.quantise import quantise
     from .core.tree import static
@@ -48,7 +48,7 @@ _PUBLIC = {
     "Tensor": (".core.ir", "Tensor"),
     "DelianError": (".core.errors", "DelianError"),
     "all_finite": (".core.precision", "all_finite"),
-    "bfloat16": (".core.low_precision", "bfloat16"),
+    "bfloat16": (".core.bfloat16", "bfloat16"),
     "checkpoint": (".core.api", "checkpoint"),
     "compile": (".core.api", "compile"),
     "custom_vjp": (".core.api", "custom_vjp"),

@@ -43,9 +43,9 @@ from delian.core.ports import CLOUD, Node, Tier
 from delian.core.runtime import run_once
 from delian.core.subgraphs.above import Above
 from delian.core.subgraphs.asking import Answered, AskingDriver
-from delian.core.subgraphs.client import Upstream
+from delian.core.subgraphs.frames.client import Upstream
 from delian.core.subgraphs.hosting import PartsHost
-from delian.core.subgraphs.ports import (
+from delian.core.subgraphs.machines.ports import (
     Answer,
     Course,
     CutOpened,

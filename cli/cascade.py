@@ -13,7 +13,7 @@ from .coordinator import AsJson, tell
 from .quantise import rows_of
 
 if TYPE_CHECKING:
-    from ..core.subgraphs.hard_examples import Made
+    from ..core.cascade.hard_examples import Made
 
 
 class Wire(StrEnum):
@@ -65,9 +65,9 @@ def cascade(
     sent up, bytes and latency, there and at other thresholds.
     """
     from ..core.bundle import load
+    from ..core.cascade.hard_examples import make
     from ..core.files import write_whole
     from ..core.placement.links import LinkProfile
-    from ..core.subgraphs.hard_examples import make
     from ..simulations.cascading import Goal, Surroundings, lines_of, measure, page
 
     filter_: Made = make(chosen)

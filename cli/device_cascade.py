@@ -59,7 +59,7 @@ def cascade(
     """
     import numpy as np
 
-    from ..core.subgraphs.hard_examples import THRESHOLDS, make
+    from ..core.cascade.hard_examples import THRESHOLDS, make
     from ..device.cascade import CascadeModel
     from .config import load
 

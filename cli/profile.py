@@ -129,8 +129,8 @@ def _measured_link(home: str, identity: Path | None) -> LinkProfile:
     from ..core.identity.folder import IdentityFolder
     from ..core.node.hosting import parse_home, who_is
     from ..core.ports import CLOUD, Node, Tier
-    from ..core.subgraphs.client import Upstream
-    from ..core.subgraphs.probing import Prober
+    from ..core.subgraphs.frames.client import Upstream
+    from ..core.subgraphs.frames.probing import Prober
 
     above = parse_home(home)
     if not above.grpc:

@@ -19,9 +19,9 @@ import numpy as np
 
 from . import tree
 from .backends import Backend, compile_function
+from .eager_vmap import loop_over_lanes
 from .errors import DelianError
 from .ir import Function, TensorType
-from .lanes import loop_over_lanes
 from .traced import Kind, Static, Traced, Transform, flatten, name_of
 from .tree import static
 

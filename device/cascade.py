@@ -7,7 +7,7 @@
 
 Rows go one by one: what is easy is answered here, what is hard by a home that serves the large
 bundle (`delian edge run --serve`); where none answers in time, the small model's answer stands
-(`core.subgraphs.cascade`). A large program made for batches gets a row in a batch of its size.
+(`core.cascade.machine`). A large program made for batches gets a row in a batch of its size.
 
 Calls may come from several threads. An event loop in a thread of its own speaks to the home.
 """
@@ -24,16 +24,16 @@ import numpy as np
 
 from ..core.backends import Backend
 from ..core.bundle import Bundle, load
+from ..core.cascade.driver import CascadeDriver
+from ..core.cascade.hard_examples import Made
+from ..core.cascade.link import LargeAbove
+from ..core.cascade.machine import CascadePlan, Mode, Reply
 from ..core.data.fit import as_rows
 from ..core.errors import DelianError
 from ..core.ir import Array, TensorType
 from ..core.node.clock import WallClock
 from ..core.ports import MS, SECOND
-from ..core.subgraphs.cascade import CascadePlan, Mode, Reply
-from ..core.subgraphs.cascade_driver import CascadeDriver
-from ..core.subgraphs.cascade_link import LargeAbove
-from ..core.subgraphs.hard_examples import Made
-from ..core.subgraphs.ports import Link
+from ..core.subgraphs.machines.ports import Link
 from ..core.subgraphs.programs import Model, Programs
 from .split import OPEN_EVERY_S, input_of, upstream_of
 

@@ -44,15 +44,15 @@ from ..core.placement.plan import BYTES_MAX, PlacementPlan
 from ..core.placement.split import check
 from ..core.ports import Event, Record, Tier
 from ..core.subgraphs.above import Above
-from ..core.subgraphs.asker import Asker, AskerSettings
 from ..core.subgraphs.asking import Answered, AskingDriver
-from ..core.subgraphs.choice import ChoiceSettings
-from ..core.subgraphs.client import Upstream
 from ..core.subgraphs.codec import bytes_max
-from ..core.subgraphs.desk import Local
-from ..core.subgraphs.enveloped import BOUNDARY_BYTES_MAX, EnvelopedUpstream
+from ..core.subgraphs.frames.client import Upstream
+from ..core.subgraphs.frames.enveloped import BOUNDARY_BYTES_MAX, EnvelopedUpstream
 from ..core.subgraphs.limits import MESSAGE_BYTES_MAX
-from ..core.subgraphs.ports import Course, Link
+from ..core.subgraphs.machines.asker import Asker, AskerSettings
+from ..core.subgraphs.machines.choice import ChoiceSettings
+from ..core.subgraphs.machines.desk import Local
+from ..core.subgraphs.machines.ports import Course, Link
 from ..core.subgraphs.programs import Model, Prepared, Programs
 
 if TYPE_CHECKING:

@@ -30,12 +30,12 @@ from ..core.node.hosting import merge_homes, parse_home, who_is
 from ..core.passes.profiles import Profile
 from ..core.placement.cut import DEVICE, Cut
 from ..core.ports import Tier
-from ..core.subgraphs.client import Upstream
-from ..core.subgraphs.split_training import Programs, Sent, Sharing, Side, SplitError
-from ..core.subgraphs.step_bundle import PROGRAM, StepBundle
-from ..core.subgraphs.training_asking import SplitLostError, TrainingAsker, lost
-from ..core.subgraphs.training_serving import SHARINGS
-from ..core.subgraphs.trainings import EXAMPLES_MAX, RUN_BYTES, STEPS_MAX, turns_of
+from ..core.split_training.asking import SplitLostError, TrainingAsker, lost
+from ..core.split_training.serving import SHARINGS
+from ..core.split_training.sides import Programs, Sent, Sharing, Side, SplitError
+from ..core.split_training.step_bundle import PROGRAM, StepBundle
+from ..core.split_training.trainings import EXAMPLES_MAX, RUN_BYTES, STEPS_MAX, turns_of
+from ..core.subgraphs.frames.client import Upstream
 from ..core.wire.subgraph_pb2 import SubgraphOpen, SubgraphTraining
 
 if TYPE_CHECKING:

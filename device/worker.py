@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core import bundle as bundles
-from ..core import kept, random
+from ..core import random
 from ..core.backends.native.artifact import ArtifactError
 from ..core.backends.native.toolchain import find
 from ..core.bundle import DEVICE_PROGRAMS, Bundle
@@ -55,7 +55,7 @@ from ..core.wire.round_pb2 import (
     PROGRAM_FAILED,
     FailureReason,
 )
-from . import frames
+from . import frames, kept
 from .limits import Limits, WorkerSettings, die_with
 
 if __name__ == "__main__":

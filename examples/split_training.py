@@ -22,7 +22,7 @@ from delian.core import data
 from delian.core.learn import Classification, Samples, SampleSet
 from delian.core.nn import Mlp, sgd
 from delian.core.privacy.boundary import noise_for
-from delian.core.subgraphs.split_training import Sharing
+from delian.core.split_training.sides import Sharing
 from delian.simulations.splitting import SplitPlan, SplitRun
 
 DEVICES, HIDDEN, BATCH, STEPS, DELTA = 20, (16, 256, 256, 16), 10, 10, 1e-5

@@ -1,7 +1,7 @@
 """What a cascade of two bundles would do on labelled rows: accuracy, the share that goes up, bytes
 and latency, against thresholds.
 
-The rows are cut in two by a seed. One half chooses the threshold (`core.subgraphs.calibration`),
+The rows are cut in two by a seed. One half chooses the threshold (`core.cascade.calibration`),
 the other, which chose nothing, is what the report is about. Both models run here and their time is
 measured; a link and a device's slowness are given, and a request's latency is then
 
@@ -24,14 +24,14 @@ import numpy as np
 
 from ..core.backends import Backend, compile_function
 from ..core.bundle import Bundle
+from ..core.cascade import calibration
+from ..core.cascade.calibration import Held, Point
+from ..core.cascade.hard_examples import Made, limited
 from ..core.errors import DelianError
 from ..core.ir import Array, TensorType
 from ..core.placement.links import LinkProfile
 from ..core.placement.wires import decode, encode, wire_bytes
 from ..core.quantise import model_of
-from ..core.subgraphs import calibration
-from ..core.subgraphs.calibration import Held, Point
-from ..core.subgraphs.hard_examples import Made, limited
 from . import page_parts as parts
 from .measures import Measure
 from .plots import Series, accuracy_lines

@@ -9,7 +9,7 @@ import tempfile
 import threading
 
 from ..core.ir import Array
-from ..core.kept import Kept, digest_of, record_bytes
+from ..device.kept import Kept, digest_of, record_bytes
 
 
 class ClientStates:

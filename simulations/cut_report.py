@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.ports import SECOND
-from ..core.subgraphs.desk import Local
-from ..core.subgraphs.ports import Course
+from ..core.subgraphs.machines.desk import Local
+from ..core.subgraphs.machines.ports import Course
 from .cut_scenario import (
     CutScenario,
     CutTable,

@@ -19,11 +19,11 @@ from ..core.errors import DelianError
 from ..core.placement.plan import BYTES_MAX, Piece, PlacementPlan
 from ..core.ports import MS, SECOND
 from ..core.streams import Streams
-from ..core.subgraphs.asker import AskerSettings
-from ..core.subgraphs.choice import ChoiceSettings
-from ..core.subgraphs.desk import Local
-from ..core.subgraphs.ports import Course, Leg, Link
-from ..core.subgraphs.server import ServerSettings
+from ..core.subgraphs.machines.asker import AskerSettings
+from ..core.subgraphs.machines.choice import ChoiceSettings
+from ..core.subgraphs.machines.desk import Local
+from ..core.subgraphs.machines.ports import Course, Leg, Link
+from ..core.subgraphs.machines.server import ServerSettings
 from .cut_world import Outage, Setup
 from .links_over_time import MBPS, LinkTrace, constant, mobile, read_trace
 from .scenario_file import SCENARIO_BYTES_MAX

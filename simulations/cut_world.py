@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from ..core.ports import SECOND, Record, SetTimer, TimerFired
 from ..core.streams import Streams
-from ..core.subgraphs.asker import Asker, AskerSettings
-from ..core.subgraphs.desk import Local
-from ..core.subgraphs.ports import (
+from ..core.subgraphs.machines.asker import Asker, AskerSettings
+from ..core.subgraphs.machines.desk import Local
+from ..core.subgraphs.machines.ports import (
     Answer,
     CancelRequest,
     CancelRun,
@@ -56,7 +56,7 @@ from ..core.subgraphs.ports import (
     UpperGone,
     Work,
 )
-from ..core.subgraphs.server import Server, ServerSettings
+from ..core.subgraphs.machines.server import Server, ServerSettings
 from .clock import Schedule
 from .cut_links import Action, Direction, Faults
 from .links_over_time import LinkTrace

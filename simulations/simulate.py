@@ -20,12 +20,12 @@ from ..core.cohort import SIZE_DEFAULT, gathers
 from ..core.data import FederatedData
 from ..core.errors import DelianError
 from ..core.ir import Array
-from ..core.kept import Kept
 from ..core.learn import Algorithm, Chain, metrics
 from ..core.ops.control import block_cost
 from ..core.ports import SECOND, Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime
+from ..device.kept import Kept
 from . import recipes
 from .client_states import ClientStates
 from .federation import Federation

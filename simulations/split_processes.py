@@ -33,12 +33,12 @@ from ..core.net.switch import Switch
 from ..core.node.hosting import INSECURE
 from ..core.placement.cut import Cut
 from ..core.ports import Tier
-from ..core.subgraphs.service import SubgraphService
-from ..core.subgraphs.split_training import Sharing
-from ..core.subgraphs.step_bundle import StepBundle
-from ..core.subgraphs.training_asking import SplitLostError
-from ..core.subgraphs.training_serving import TrainingHost
-from ..core.subgraphs.trainings import Trainings
+from ..core.split_training.asking import SplitLostError
+from ..core.split_training.serving import TrainingHost
+from ..core.split_training.sides import Sharing
+from ..core.split_training.step_bundle import StepBundle
+from ..core.split_training.trainings import Trainings
+from ..core.subgraphs.frames.service import SubgraphService
 from ..device.split_training import SplitTrainer
 from .shaped import Shape, ShapedLink, in_thread
 

@@ -4,7 +4,7 @@ edges the upper, and nobody sees a device's part, its data or, in the U-shape, i
 A round:
 
     every device of the cohort    begins with the device part that all have
-    local_steps steps             each with the chain of its edge (`core.subgraphs.split_training`):
+    local_steps steps             each with the chain of its edge (`core.split_training.sides`):
                                   activations up, gradients down, as they are written on the wire
     device parts                  each update is clipped, rounded into the ring, masked and added
                                   (`core.privacy.ring`, `core.secagg`); the mean moves the part
@@ -48,8 +48,8 @@ from ..core.privacy.boundary import Shield, Spent
 from ..core.privacy.noise import KEY_BYTES
 from ..core.privacy.ring import RingPlan
 from ..core.secagg.errors import SecureError
-from ..core.subgraphs.split_privacy import check_rows, released
-from ..core.subgraphs.split_training import Guard, Sharing, Stepper, averaged
+from ..core.split_training.shielding import check_rows, released
+from ..core.split_training.sides import Guard, Sharing, Stepper, averaged
 from .secure_sum import COHORT_MIN, secure_sum
 
 #: A budget that nothing runs out of, and whose spending is still counted.

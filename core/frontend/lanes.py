@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from ..eager_vmap import axes_of
 from ..errors import DelianError
 from ..ir import TensorType, Value
-from ..lanes import axes_of
 from . import arithmetic, calls, joins, operators
 from .scope import close, free_values
 from .values import Tensor, describe, is_number

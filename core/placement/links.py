@@ -7,7 +7,8 @@ A transfer of n bytes one way and back again with an empty answer takes
 so the round trip is the least time that an empty probe took (a queue only ever adds to it: Cardwell
 et al., "BBR: congestion-based congestion control", ACM Queue 2016), and a byte's time is what sized
 ones took beyond that. Seconds a byte are what is averaged: the time of the next transfer is what is
-wanted, and it is linear in them. How a link changes while it is used is `subgraphs.link`'s to tell.
+wanted, and it is linear in them. How a link changes while it is used is
+`subgraphs.machines.link`'s to tell.
 """
 
 from __future__ import annotations

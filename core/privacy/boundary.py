@@ -24,7 +24,7 @@ that goes up, and its releases add up over steps, passes and rounds, also where 
 on earlier releases (adaptive composition; the clip bounds a row whatever the weights are).
 
 What is not. It holds if a row depends on no other row of its batch: no batch normalisation in the
-device's part (`subgraphs.split_privacy` tries it). Labels that go up in the clear, how many rows
+device's part (`split_training.shielding` tries it). Labels that go up in the clear, how many rows
 there are and when they come are not covered; nor is the device part's update, which secure
 aggregation hides in a sum and the noise of a `RingPlan` covers by a promise of its own. The clip is
 no part of the gradient: a row that was cut is treated as if it had not been.

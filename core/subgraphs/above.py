@@ -22,7 +22,8 @@ from ..wire.subgraph_pb2 import (
     SubgraphProbed,
 )
 from .codec import bytes_max, link_of, reply_of, request_bytes, tensors_of, values_of
-from .ports import (
+from .frames.stream import FrameStream, Key, StreamError, Whole
+from .machines.ports import (
     CutOpened,
     CutRefused,
     Event,
@@ -36,7 +37,6 @@ from .ports import (
     UpperGone,
 )
 from .programs import Prepared
-from .stream import FrameStream, Key, StreamError, Whole
 from .work import Held
 
 

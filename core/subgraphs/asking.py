@@ -17,9 +17,9 @@ from ..ir import Array
 from ..placement.wires import WireError
 from ..ports import Record
 from .above import Above
-from .client import Upstream
-from .enveloped import EnvelopedUpstream
-from .ports import (
+from .frames.client import Upstream
+from .frames.enveloped import EnvelopedUpstream
+from .machines.ports import (
     Answer,
     CancelRequest,
     CancelRun,

@@ -22,9 +22,9 @@ from ..wire.subgraph_pb2 import (
     SubgraphReply,
     SubgraphRequest,
 )
+from .frames.stream import StreamError
 from .limits import MESSAGE_BYTES_FLAT, MESSAGE_BYTES_MAX, TENSOR_BYTES_FLAT, TENSORS_MAX
-from .ports import Link
-from .stream import StreamError
+from .machines.ports import Link
 
 #: Numbers of fields (proto/subgraph.proto): a request's and a reply's tensors, a tensor's content.
 _INPUTS, _OUTPUTS, _CONTENT = 5, 4, 4

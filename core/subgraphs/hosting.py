@@ -23,12 +23,12 @@ from ..net.switch import Switch
 from ..node.hosting import Tasks, Who
 from ..ports import CLOUD, Node, Tier
 from .above import Above
-from .client import Upstream
-from .enveloped import EnvelopedService
-from .ports import Link
+from .frames.client import Upstream
+from .frames.enveloped import EnvelopedService
+from .frames.service import SubgraphService
+from .machines.ports import Link
+from .machines.server import Server, ServerSettings
 from .programs import Model, Programs, load_models
-from .server import Server, ServerSettings
-from .service import SubgraphService
 from .serving import ServingDriver
 
 if TYPE_CHECKING:

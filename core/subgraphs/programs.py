@@ -29,7 +29,7 @@ from ..placement.split import Part, Parts, Port, split
 from ..placement.wires import wire_bytes
 from ..runtime import ready
 from .codec import Values, array_of
-from .ports import Course, Leg
+from .machines.ports import Course, Leg
 
 #: Runs of a part that tell how long it takes, and after how long there are enough.
 MEASURES = 8

@@ -37,8 +37,10 @@ from ..wire.subgraph_pb2 import (
     SubgraphOpened,
 )
 from .above import Above
-from .client import Upstream
 from .codec import bytes_max, link_message, reply_bytes, request_of, tensors_of, values_of
+from .frames.client import Upstream
+from .frames.service import Line
+from .frames.stream import Key, StreamError, Whole
 from .limits import (
     CUT_BYTES_MAX,
     HELD_BYTES_MAX,
@@ -50,7 +52,7 @@ from .limits import (
     SESSIONS_PER_PEER,
     TIME_S_MAX,
 )
-from .ports import (
+from .machines.ports import (
     CancelRequest,
     CancelRun,
     CutClosed,
@@ -72,10 +74,8 @@ from .ports import (
     Unprepare,
     Unprepared,
 )
-from .ports import Prepared as CutPrepared
+from .machines.ports import Prepared as CutPrepared
 from .programs import Model, Prepared, Programs
-from .service import Line
-from .stream import Key, StreamError, Whole
 from .turning import Machine, Turning
 from .work import Held, Workers
 

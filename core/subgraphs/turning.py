@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..ports import CancelTimer, Record, SetTimer, TimerFired
-from .ports import Effect, Event
+from .machines.ports import Effect, Event
 
 log = logging.getLogger("delian.subgraphs")
 

@@ -12,7 +12,7 @@ from ..errors import DelianError
 from ..ir import Array
 from ..wire.subgraph_pb2 import BoundaryTensor
 from .codec import Values, array_of, tensors_of
-from .ports import Failure, Run, RunFinished, Work
+from .machines.ports import Failure, Run, RunFinished, Work
 from .programs import Model, Prepared, Programs
 
 log = logging.getLogger("delian.subgraphs")

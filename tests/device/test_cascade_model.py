@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from delian.cli.main import app
 from delian.core import nn
+from delian.core.cascade.hard_examples import CloudOnly, EdgeOnly, Threshold, hard
 from delian.core.errors import DelianError
 from delian.core.identity.roles import Guard
 from delian.core.ir import DType, TensorType
@@ -20,7 +21,6 @@ from delian.core.net.grpc_server import GrpcHub
 from delian.core.net.switch import Switch
 from delian.core.ports import Node, Tier
 from delian.core.runtime import Runtime
-from delian.core.subgraphs.hard_examples import CloudOnly, EdgeOnly, Threshold, hard
 from delian.core.subgraphs.hosting import PartsHost
 from delian.core.subgraphs.programs import Model
 from delian.device.cascade import CascadeModel

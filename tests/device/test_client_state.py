@@ -9,12 +9,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from delian.core import kept
 from delian.core.data.sources import DataSettings
 from delian.core.learn import Ditto
 from delian.core.nn import sgd
 from delian.core.ports import Outcome, ProgramStopped
 from delian.core.wire.round_pb2 import BAD_BUNDLE
+from delian.device import kept
 from delian.device.limits import WorkerSettings
 from delian.device.personal import PersonalStore
 from delian.device.runner import WorkerRunner

@@ -32,15 +32,15 @@ from delian.core.placement.profile import NodeProfile, Sample
 from delian.core.placement.split import Port, check, split
 from delian.core.placement.wires import WireError
 from delian.core.random import key
+from delian.core.split_training.step_bundle import StepBundle
 from delian.core.subgraphs import codec
-from delian.core.subgraphs.enveloped import _Visit
+from delian.core.subgraphs.frames.enveloped import _Visit
+from delian.core.subgraphs.frames.service import Line
+from delian.core.subgraphs.frames.stream import FrameStream, StreamError, Whole
 from delian.core.subgraphs.limits import HELD_BYTES_PER_PEER
+from delian.core.subgraphs.machines.server import Server, ServerSettings
 from delian.core.subgraphs.programs import Model, Prepared, Programs
-from delian.core.subgraphs.server import Server, ServerSettings
-from delian.core.subgraphs.service import Line
 from delian.core.subgraphs.serving import ServingDriver
-from delian.core.subgraphs.step_bundle import StepBundle
-from delian.core.subgraphs.stream import FrameStream, StreamError, Whole
 from delian.core.wire.subgraph_pb2 import (
     SubgraphCancel,
     SubgraphChunk,

@@ -11,7 +11,7 @@ from delian.core.ir import DType, TensorType
 from delian.core.placement.split import Port
 from delian.core.placement.wires import WireError
 from delian.core.subgraphs import codec
-from delian.core.subgraphs.stream import FrameStream, StreamError
+from delian.core.subgraphs.frames.stream import FrameStream, StreamError
 from delian.core.wire.subgraph_pb2 import (
     SubgraphChunk,
     SubgraphFrame,

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from delian.core.cascade.hard_examples import make
 from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
 from delian.core.nn import Mlp
 from delian.core.placement.links import LinkProfile
-from delian.core.subgraphs.hard_examples import make
 from delian.simulations.cascading import Goal, Surroundings, interval, lines_of, measure, page
 
 #: 1 kB/s and 10 ms: a row of two f32 takes 8 ms up, an answer of two 8 ms down.

@@ -8,10 +8,10 @@ import random
 import pytest
 from delian.core.ports import MS, SECOND
 from delian.core.streams import Streams
-from delian.core.subgraphs.asker import AskerSettings
-from delian.core.subgraphs.desk import Local
-from delian.core.subgraphs.ports import Course, Failure, Leg, Link, Work
-from delian.core.subgraphs.server import ServerSettings
+from delian.core.subgraphs.machines.asker import AskerSettings
+from delian.core.subgraphs.machines.desk import Local
+from delian.core.subgraphs.machines.ports import Course, Failure, Leg, Link, Work
+from delian.core.subgraphs.machines.server import ServerSettings
 from delian.simulations.cut_links import Faults
 from delian.simulations.cut_world import Outage, Setup, World
 from delian.simulations.links_over_time import MBPS, MOBILES, LinkTrace, constant, mobile

@@ -12,8 +12,8 @@ from delian.core.learn import Classification, Samples
 from delian.core.nn import Mlp, sgd
 from delian.core.placement.cut import DEVICE, EDGE
 from delian.core.placement.homes import cut_at
-from delian.core.subgraphs.split_training import Stepper
-from delian.core.subgraphs.step_bundle import StepBundle
+from delian.core.split_training.sides import Stepper
+from delian.core.split_training.step_bundle import StepBundle
 from delian.simulations.shaped import Shape
 from delian.simulations.split_processes import SplitProcesses
 

@@ -15,7 +15,7 @@ from delian.core.placement.problem import PlacementError
 from delian.core.privacy.boundary import BoundaryError, Shield
 from delian.core.privacy.ring import RingPlan
 from delian.core.secagg.errors import SecureError
-from delian.core.subgraphs.split_training import Sharing
+from delian.core.split_training.sides import Sharing
 from delian.simulations.secure_sum import secure_sum
 from delian.simulations.splitting import SplitPlan, SplitRun
 

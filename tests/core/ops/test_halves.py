@@ -10,9 +10,9 @@ import pytest
 from delian.core import api, ir
 from delian.core.backends import compile_function
 from delian.core.backends.reference import run_block
+from delian.core.bfloat16 import bfloat16
 from delian.core.errors import DelianError, ProgramError
 from delian.core.ir import Builder, DType, Function, TensorType
-from delian.core.low_precision import bfloat16
 from delian.core.ops.halves import MOVES
 from delian.core.parse import parse_function
 from delian.core.text import print_function

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core import api, tree
+from delian.core.bfloat16 import bfloat16
 from delian.core.errors import DelianError
 from delian.core.ir import Builder, DType, TensorType
-from delian.core.low_precision import bfloat16
 from delian.core.precision import LossScale, NoLossScale, all_finite, loss_scale
 from delian.core.transforms.precision import mixed_precision
 from delian.core.verify import verify

@@ -1,0 +1,101 @@
+"""What of a training step a shield can cover (`privacy.boundary`): all that goes up from the device
+has to be a row for each example, and a row has to depend on no other.
+
+The second is tried, not proved: a device's side runs twice, on random batches that differ in their
+first row, against the same replies. Where anything that it sends differs in another row, rows mix:
+in a batch normalisation, in an attention over the batch. How many rows count is told to both (their
+weights are no part of the promise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..ir import Array, DType, TensorType
+from ..placement.cut import DEVICE
+from ..placement.split import Message, Parts
+from ..placement.wires import decode, encode
+from ..privacy.boundary import BoundaryError
+from .sides import Programs, Sent, Side, Weights
+
+
+def released(parts: Parts, rows: int) -> Mapping[int, TensorType]:
+    """What goes up from the device in a step, by value's number. rows: of a batch. Raises
+    BoundaryError for what cannot be released row by row: the batch itself, or what is of all of it.
+    """
+    given = {p.value for p in parts.inputs}
+    out = {}
+    for port in parts.crossing(DEVICE, up=True):
+        if port.value in given:
+            raise BoundaryError(
+                "a part of the batch itself would go up",
+                "with a shield labels stay on the device, and a last layer with them",
+            )
+        shape = port.type.shape
+        if port.type.dtype is not DType.F32 or not shape or shape[0] != rows:
+            raise BoundaryError(
+                f"{port.type} goes up, which is not a row for each of {rows} examples",
+                "cut where activations have the batch's axis first",
+            )
+        out[port.value] = port.type
+    return out
+
+
+def check_rows(programs: Programs, weights: Weights, rows: int, seed: int = 0) -> None:
+    """Raises BoundaryError where what goes up of one row depends on another. weights: of the
+    device, by number; rows: of a batch.
+    """
+    parts = programs.parts
+    rng = np.random.default_rng(seed)
+    # The last input says which rows count: that is the same for both.
+    batch = {p.value: _drawn(p.type, rng) for p in parts.inputs[:-1]}
+    other = {v: _other_first(a, rng) for v, a in batch.items()}
+    counts = {p.value: np.ones(p.type.shape, p.type.dtype.numpy) for p in parts.inputs[-1:]}
+    replies = {p.value: _drawn(p.type, rng) for p in parts.crossing(DEVICE, up=False)}
+    one, two = (_said(programs, weights, {**given, **counts}, replies) for given in (batch, other))
+    for a, b in zip(one, two, strict=True):
+        if len(a) == rows and not np.array_equal(a[1:], b[1:]):
+            raise BoundaryError(
+                "what goes up of one row depends on other rows",
+                "no batch normalisation, nor anything else over a batch, on the device",
+            )
+
+
+def _said(
+    programs: Programs,
+    weights: Weights,
+    inputs: Mapping[int, Array],
+    replies: Mapping[int, Array],
+) -> Sequence[Array]:
+    """All that a device sends up in a step, when it is answered so."""
+    down = iter(m for m in programs.parts.messages if m.receiver == DEVICE)
+    side = Side(programs, DEVICE, weights)
+    said = []
+    sent = side.start(inputs)
+    while sent is not None:
+        said += [decode(sent.tensors[0][p.value], p.type) for p in sent.message.ports]
+        sent = side.take(_reply(next(down), replies))
+    return said
+
+
+def _reply(message: Message, replies: Mapping[int, Array]) -> Sent:
+    return Sent(message, ({p.value: encode(replies[p.value], p.wire) for p in message.ports},))
+
+
+def _drawn(type: TensorType, rng: np.random.Generator) -> Array:
+    drawn: Array = rng.uniform(-1.0, 2.0, type.shape)
+    return (
+        np.abs(drawn).astype(type.dtype.numpy)
+        if type.dtype is not DType.F32
+        else drawn.astype(np.float32)
+    )
+
+
+def _other_first(array: Array, rng: np.random.Generator) -> Array:
+    changed = array.copy()
+    if array.ndim:
+        changed[0] = rng.permutation(changed[0].reshape(-1)).reshape(changed[0].shape)
+        changed[0] += np.ones((), array.dtype)
+    return changed

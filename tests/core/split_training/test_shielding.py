@@ -1,0 +1,55 @@
+"""What of a step a shield covers, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from delian.core import random, tree
+from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, Samples
+from delian.core.nn import Mlp, NormalisedMlp, sgd
+from delian.core.placement.cut import DEVICE, EDGE
+from delian.core.placement.homes import cut_at, kept_below
+from delian.core.placement.training import step_of, step_parts
+from delian.core.privacy.boundary import BoundaryError
+from delian.core.split_training.shielding import check_rows, released
+from delian.core.split_training.sides import Programs
+
+ROWS = 6
+
+
+def cut(kind, above, stays=True):
+    """The parts of a net of three layers whose leaves named so are above, and its weights."""
+    task = Classification("net", lambda key: kind.init(key, 5, (4, 8), 3), Samples(ROWS, 1.0))
+    model = task.init(random.key(0))
+    x, y = TensorType(DType.F32, (ROWS, 5)), TensorType(DType.I64, (ROWS,))
+    step = kept_below(step_of(task, sgd(0.1), model, x, y, stays=stays))
+    leaves, structure = tree.flatten(model)
+    names = structure.paths()
+    homes = {i: EDGE if n.startswith(above) else DEVICE for i, n in enumerate(names)}
+    parts = step_parts(step, cut_at(step, homes))
+    return parts, dict(enumerate(np.asarray(a) for a in leaves))
+
+
+def test_in_the_u_shape_activations_and_gradients_are_released():
+    parts, weights = cut(Mlp, ("layers.1.",))
+    assert [t.shape for t in released(parts, ROWS).values()] == [(ROWS, 4), (ROWS, 8)]
+    check_rows(Programs(parts, "reference"), weights, ROWS)
+
+
+def test_labels_in_the_clear_are_refused():
+    parts, _ = cut(Mlp, ("layers.1.", "layers.2."), stays=False)
+    with pytest.raises(BoundaryError, match="batch itself would go up"):
+        released(parts, ROWS)
+
+
+def test_what_is_no_row_for_each_example_is_refused():
+    parts, _ = cut(Mlp, ("layers.1.",))
+    with pytest.raises(BoundaryError, match="not a row for each of 7"):
+        released(parts, 7)
+
+
+def test_a_batch_normalisation_below_is_found_out():
+    parts, weights = cut(NormalisedMlp, ("layers.1.",))
+    with pytest.raises(BoundaryError, match="depends on other rows"):
+        check_rows(Programs(parts, "reference"), weights, ROWS)
