@@ -189,7 +189,9 @@ def _base(named: str, changes: Sequence[str], data: Path | None) -> tuple[str, T
     """SCENARIO or SCENARIO:ALGORITHM as a label and a trial without a seed."""
     from ..simulations.study import Trial
 
-    source, colon, algorithm = named.rpartition(":")
+    left, _, kind = named.rpartition(".py:")
+    source, colon, algorithm = (f"{left}.py" if left else named).rpartition(":")
+    algorithm += f":{kind}" if left else ""
     if not colon or Path(named).exists():
         source, algorithm = named, ""
     trial = Trial(source, algorithm or None, tuple(changes), str(data) if data else None)

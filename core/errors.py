@@ -8,11 +8,19 @@ fault outwards through the calls that led there.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 
 #: Of a long chain of calls, how many are shown at either end.
 _CHAIN_ENDS = 6
+_PACKAGE = Path(__file__).parents[1]
+#: Where Delian's own lines are; beside them a checkout has examples and tests, which use it as
+#: anybody does.
+_OWN = tuple(
+    f"{_PACKAGE / name}/" for name in ("core", "device", "edge", "cloud", "simulations", "cli")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,10 @@ class Loc:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
+
+    def is_own(self) -> bool:
+        """Whether it is one of Delian's own lines, and none of its user's."""
+        return self.file.startswith(_OWN)
 
     def excerpt(self) -> str:
         """The source line with the span underlined, or nothing when the source is not at hand."""
@@ -70,19 +82,39 @@ class ProgramError(DelianError):
         self.locs = tuple(locs)
 
     def __str__(self) -> str:
-        lines = [f"{self.code}: {self.message}"]
-        skipped = len(self.locs) - _CHAIN_ENDS * 2
-        for i, loc in enumerate(self.locs):
-            if skipped > 1 and i == _CHAIN_ENDS:
-                lines.append(f"  ... {skipped} more calls ...")
-            if skipped > 1 and _CHAIN_ENDS <= i < len(self.locs) - _CHAIN_ENDS:
-                continue
-            lines.append(f"  {'at' if i == 0 else 'called from'} {loc}")
-            if excerpt := loc.excerpt():
-                lines.append(excerpt)
+        lines = [f"{self.code}: {self.message}", *self._chain()]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+    def _chain(self) -> Iterator[str]:
+        """The calls. Delian's own lines are one line each time that a user's are shown as well: the
+        user's is the one to mend, and `locs` has them all.
+        """
+        if all(loc.is_own() for loc in self.locs):
+            yield from self._shown(self.locs, "at")
+            return
+        word = "at"
+        for own, run in groupby(self.locs, Loc.is_own):
+            calls = list(run)
+            if own:
+                first = f"{Path(calls[0].file).relative_to(_PACKAGE).as_posix()}:{calls[0].line}"
+                many = f"{len(calls)} calls within delian, the innermost "
+                yield f"  ... {many if len(calls) > 1 else 'within delian: '}{first} ..."
+            else:
+                yield from self._shown(calls, word)
+                word = "called from"
+
+    def _shown(self, locs: Sequence[Loc], word: str) -> Iterator[str]:
+        skipped = len(locs) - _CHAIN_ENDS * 2
+        for i, loc in enumerate(locs):
+            if skipped > 1 and i == _CHAIN_ENDS:
+                yield f"  ... {skipped} more calls ..."
+            if skipped > 1 and _CHAIN_ENDS <= i < len(locs) - _CHAIN_ENDS:
+                continue
+            yield f"  {word if i == 0 else 'called from'} {loc}"
+            if excerpt := loc.excerpt():
+                yield excerpt
 
 
 class VerifyError(DelianError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -36,13 +37,15 @@ def load_class(file: Path, base: type[_T], name: str = "", hint: str = "") -> ty
     ]
     if name:
         found = [each for each in found if each.__name__ == name]
-    if len(found) != 1:
+    if len(found) > 1:
+        names = ", ".join(each.__name__ for each in found)
+        raise DelianError(
+            f"{file}: several classes in it extend {base.__name__}: {names}",
+            f"say which, as {file.name}:{found[-1].__name__} on a command line; {hint}",
+        )
+    if not found:
         wanted = f"class `{name}`" if name else "class"
-        what = f"there is no {wanted} in it that extends {base.__name__}"
-        if found:
-            names = ", ".join(each.__name__ for each in found)
-            what = f"several classes in it extend {base.__name__}: {names}"
-        raise DelianError(f"{file}: {what}", hint)
+        raise DelianError(f"{file}: there is no {wanted} in it that extends {base.__name__}", hint)
     return found[0]
 
 
@@ -55,7 +58,24 @@ def _run(file: Path, hint: str) -> types.ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:
+        lines = [
+            f.lineno
+            for f in traceback.extract_tb(e.__traceback__)
+            if Path(f.filename) == file.absolute()
+        ]
+        where = f"{file}:{lines[-1]}" if lines else str(file)
         raise DelianError(
-            f"{file}: running it failed: {type(e).__name__}: {e}", "try it with plain Python first"
+            f"{where}: running it failed: {type(e).__name__}: {e}", _mended(e, file)
         ) from e
     return module
+
+
+def _mended(fault: BaseException, file: Path) -> str:
+    """What to do about a file that does not run."""
+    missing = fault.name if isinstance(fault, ModuleNotFoundError) else None
+    if missing and ((file.parent / f"{missing}.py").is_file() or (file.parent / missing).is_dir()):
+        return (
+            f"the file is run by itself, and modules beside it are not found: put {missing} into"
+            " it, or on PYTHONPATH"
+        )
+    return "try it with plain Python first"

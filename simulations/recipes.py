@@ -49,11 +49,20 @@ def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeDat
     if isinstance(device, datasets.EpisodeData):
         return EpisodeTable(device.x, np.array(device.chars, np.int64))
     x = device.x
-    if x.ndim == 3 and not isinstance(scenario.model, settings.MlpModel):
-        x = x[..., None]  # grey images have one channel
+    if x.ndim == 3 and _grey(scenario):
+        x = x[..., None]
     return SampleSet(
         x, device.y, np.array(device.support, np.int64), np.array(device.query, np.int64)
     )
+
+
+def _grey(scenario: Scenario) -> bool:
+    """Whether rows of two axes are grey images, which models take with one channel. A user's model
+    takes a user's rows, and those of sensors, as they are: [128, 3] may be three signals as well.
+    """
+    if isinstance(scenario.model, settings.PythonModel):
+        return not isinstance(scenario.data, settings.NpzData | settings.HarData)
+    return not isinstance(scenario.model, settings.MlpModel)
 
 
 def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Task, TensorType]:

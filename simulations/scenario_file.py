@@ -93,14 +93,16 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
 
 
 def with_algorithm(scenario: Scenario, name: str) -> Scenario:
-    """The scenario with another algorithm; NAME.py is a Python file with one's own.
+    """The scenario with another algorithm; FILE.py is a Python file with one's own, FILE.py:CLASS
+    names the one of several in it.
 
     Its settings are the scenario's `[alternatives.NAME]`; without such a table, the settings that
     the two algorithms share are kept and the others are the algorithm's own defaults.
     """
-    file = ""
-    if name.endswith(".py"):
-        name, file = "python", str(Path(name).absolute())
+    source, _, own = name.partition(".py:")
+    file = f"{source}.py" if own else name if name.endswith(".py") else ""
+    if file:
+        name, file = "python", str(Path(file).absolute())
     elif name == scenario.algorithm.name:
         return scenario
     kind = PythonAlgorithm if name == "python" else ALGORITHMS.get(name)
@@ -116,7 +118,7 @@ def with_algorithm(scenario: Scenario, name: str) -> Scenario:
         raw["algorithm"] = {k: v for k, v in raw["algorithm"].items() if k in kind.model_fields}
     raw["algorithm"]["name"] = name
     if file:
-        raw["algorithm"]["file"] = file
+        raw["algorithm"] |= {"file": file, "kind": own}
     return _again(scenario, raw, _Origin(f"algorithm {name}", {}))
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from delian.cli.study import _base
 from delian.core.errors import DelianError
 from delian.core.learn import FedAvg
 from delian.simulations import recipes, scenario_file
@@ -109,9 +110,30 @@ def test_a_trial_is_another_one_when_the_file_changes(tmp_path):
     ],
 )
 def test_what_is_no_algorithm_is_told_in_words(tmp_path, text, settings, says):
-    with pytest.raises(DelianError, match=r"own\.py: .*" + says) as caught:
+    with pytest.raises(DelianError, match=r"own\.py(:\d+)?: .*" + says) as caught:
         made(scenario(tmp_path, text, *settings))
     assert caught.value.hint
+
+
+def test_the_line_that_fails_and_a_module_beside_the_file_are_named(tmp_path):
+    with pytest.raises(DelianError, match=r"own\.py:2: running it failed: ZeroDivisionError"):
+        made(scenario(tmp_path, "x = 1\ny = 1 / 0"))
+    (tmp_path / "parts_of_mine.py").write_text("part = 1")
+    with pytest.raises(DelianError, match=r"own\.py:1: .*No module named") as caught:
+        made(scenario(tmp_path, "import parts_of_mine"))
+    assert "put parts_of_mine into it" in caught.value.hint
+
+
+def test_one_of_several_classes_is_named_behind_the_file(tmp_path):
+    text = HALF + "@dataclass(frozen=True)\nclass Other(Half): pass"
+    (tmp_path / "own.py").write_text(text)
+    for name in ("Half", "Other"):
+        label, trial = _base(f"digits:{tmp_path / 'own.py'}:{name}", SMALL, None)
+        assert label == f"digits {name}"
+        assert type(made(trial.scenario())).__name__ == name
+    with pytest.raises(DelianError, match="several classes") as caught:
+        made(scenario(tmp_path, text))
+    assert "own.py:Other" in caught.value.hint
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):

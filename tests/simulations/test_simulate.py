@@ -228,6 +228,48 @@ def test_a_model_whose_shapes_do_not_fit_is_underlined(tmp_path: Path) -> None:
     assert "called from" in text
 
 
+SIGNALS = """
+import delian as dl
+import numpy as np
+
+@dl.module
+class Model:
+    conv: dl.nn.Conv
+    head: dl.nn.Dense
+
+    def __call__(self, x, weight):
+        return self.head(np.mean(self.conv(x), axis=1))
+
+def init(key, shape, classes):
+    length, signals = shape
+    conv = dl.nn.Conv.init(key, 3, signals, 4, rank=1)
+    return Model(conv, dl.nn.Dense.init(key, 4, classes))
+"""
+
+
+def test_a_users_model_takes_rows_of_a_users_file_as_they_are(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "s.npz", x=rng.normal(size=(96, 8, 3)).astype(np.float32), y=np.arange(96) % 2
+    )
+    (tmp_path / "signals.py").write_text(SIGNALS)
+    toml = tmp_path / "s.toml"
+    toml.write_text(
+        'name = "s"\nrounds = 1\n[data]\nsource = "npz"\npath = "s.npz"\npartition = "iid"\n'
+        '[model]\nname = "python"\nfile = "signals.py"\n[algorithm]\nname = "fedavg"\n'
+        "[fleet]\ndevices = 12\n"
+    )
+    result = simulate(scenario_file.load(str(toml)), backend="reference")
+    assert result.parameters == (3 * 3 * 4 + 4) + (4 * 2 + 2)
+    (tmp_path / "signals.py").write_text(SIGNALS.replace("rank=1", "rank=2"))
+    with pytest.raises(ProgramError) as caught:
+        simulate(scenario_file.load(str(toml)), backend="reference")
+    lines = str(caught.value).splitlines()
+    assert "within delian, the innermost core/functional/convolution.py" in lines[1]
+    assert lines[2].startswith(f"  at {tmp_path / 'signals.py'}:11:"), "the line to mend is first"
+    assert not any("core/nn/layers.py" in line for line in lines)
+
+
 NUMPY = "import numpy as np\ndef init(key, shape, classes):\n    "
 
 
