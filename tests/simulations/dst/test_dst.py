@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +21,12 @@ from delian.simulations.dst.host import Host
 from delian.simulations.dst.swarm import Weather, draw
 from delian.simulations.dst.world import World
 
-MUTANTS = runpy.run_path(str(Path(__file__).with_name("mutants.py")))["MUTANTS"]
+_FOLDER = Path(__file__).with_name("mutants")
+_SPEC = importlib.util.spec_from_file_location("delian_mutants", _FOLDER / "__init__.py")
+assert _SPEC is not None and _SPEC.loader is not None
+_MODULE = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(sys.modules.setdefault(_SPEC.name, _MODULE))
+MUTANTS = _MODULE.MUTANTS
 #: Seeds in which every planted bug shows.
 MUTANT_SEEDS = 120
 #: Seeds in any of which it must show: as many as are run for every change.

@@ -1,0 +1,240 @@
+"""Planted bugs of a coordinator: of its rounds, its waves and its roster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from delian.cloud import buffered, rounds, staleness
+from delian.cloud.buffered import BufferedMachine
+from delian.cloud.roster import Roster
+from delian.cloud.rounds import RoundsMachine
+from delian.cloud.state import Attempt, Phase
+from delian.core.ports import Started
+
+from .planting import Patch, mutant
+
+
+@mutant("sum", seed=2)
+def adds_a_sum_twice(patch: Patch) -> None:
+    """A coordinator adds a repeated sum again."""
+
+    read = RoundsMachine._read_message
+
+    def read_again(self: Any, message: Any) -> Any:
+        trigger, subject = read(self, message)
+        if trigger is rounds.Trigger.SUM_AGAIN and self._is_open(message) and message.count:
+            self._at_hand().total += np.frombuffer(message.sum, "<u4")
+        return trigger, subject
+
+    patch.setattr(RoundsMachine, "_read_message", read_again)
+
+
+@mutant("sum", "lost", "bounds", seed=4)
+def carries_over_a_failed_sum(patch: Patch) -> None:
+    """A coordinator carries the sum of a failed attempt into the next."""
+    try_again, select = RoundsMachine.try_again, RoundsMachine.select
+    kept: dict[int, Any] = {}
+
+    def keep(self: Any, subject: object) -> None:
+        if self.state.open and not self.state.open[0].evaluates:
+            kept[self.plan.run] = self.state.open[0].total
+        try_again(self, subject)
+
+    def select_and_keep(self: Any, count: int) -> None:
+        select(self, count)
+        if not self.state.open[0].evaluates:
+            self.state.open[0].total = kept.pop(self.plan.run, None)
+
+    patch.setattr(RoundsMachine, "try_again", keep)
+    patch.setattr(RoundsMachine, "select", select_and_keep)
+
+
+@mutant("sum", "lost", "bounds", seed=8)
+def trusts_lost_edges(patch: Patch) -> None:
+    """A coordinator names the devices of a lost edge as reported."""
+
+    def lose(self: Any, number: int) -> None:
+        attempt = self.state.open[0]
+        attempt.lose(number)
+        attempt.shares[number].reported = list(attempt.shares[number].devices)
+        attempt.unused += attempt.shares[number].devices
+        self._after_report(number)
+
+    patch.setattr(RoundsMachine, "lose", lose)
+
+
+@mutant("refused", "sum", "once", seed=24)
+def ignores_the_part(patch: Patch) -> None:
+    """A coordinator takes any part of a wave's sum for the next one."""
+    read = BufferedMachine._read_message
+
+    def read_any(self: Any, message: Any) -> Any:
+        is_sum = isinstance(message, buffered.EdgeSum)
+        wave = self._wave(message.round, message.attempt) if is_sum else None
+        share = None if wave is None else wave.shares.get(getattr(message, "edge", -1))
+        if share is not None and not share.over and isinstance(message, buffered.EdgeSum):
+            message.part = share.part
+        return read(self, message)
+
+    patch.setattr(BufferedMachine, "_read_message", read_any)
+
+
+@mutant("once", "sum", "lost", seed=19)
+def takes_a_part_again(patch: Patch) -> None:
+    """A coordinator takes a part of a wave's sum as often as it comes."""
+    read = BufferedMachine._read_message
+
+    def read_again(self: Any, message: Any) -> Any:
+        trigger, subject = read(self, message)
+        if trigger is not buffered.Trigger.SUM_AGAIN:
+            return trigger, subject
+        wave = self._wave(message.round, message.attempt)
+        if wave is not None and message.count:
+            share = wave.shares[message.edge]
+            share.reported = [d for d in share.reported if d not in message.devices]
+            return buffered.Trigger.SUM, subject
+        return trigger, subject
+
+    patch.setattr(BufferedMachine, "_read_message", read_again)
+
+
+@mutant("once", "lost", seed=1)
+def uses_a_batch_twice(patch: Patch) -> None:
+    """A coordinator leaves in a wave what it took out of it for a model."""
+    take = staleness.take
+
+    def take_and_leave(wave: Attempt) -> Attempt:
+        piece = take(wave)
+        assert piece.total is not None
+        wave.total, wave.unused = piece.total.copy(), list(piece.unused)
+        return piece
+
+    patch.setattr(staleness, "take", take_and_leave)
+
+
+@mutant("sum", seed=1)
+def weighs_ages_off_by_one(patch: Patch) -> None:
+    """Updates one model old count as fresh ones."""
+    weight = staleness.staleness_weight
+    patch.setattr(staleness, "staleness_weight", lambda tau: weight(max(0, tau - 1)))
+
+
+@mutant("sum", seed=6)
+def keeps_stale_updates(patch: Patch) -> None:
+    """Updates are dropped one model too late."""
+    drop = BufferedMachine._drop_stale
+
+    def drop_later(self: Any) -> None:
+        plan, self.plan = self.plan, replace(self.plan, staleness_max=self.plan.staleness_max + 1)
+        drop(self)
+        self.plan = plan
+
+    patch.setattr(BufferedMachine, "_drop_stale", drop_later)
+
+
+@mutant("attempt", seed=1)
+def adds_up_progress(patch: Patch) -> None:
+    """A coordinator adds what an edge has counted to what it had said before."""
+
+    def note(self: Any, message: Any) -> None:
+        share = self._at_hand().shares[message.edge]
+        share.alive = True
+        share.counted += message.counted
+        self._post_if_met()
+
+    patch.setattr(RoundsMachine, "note", note)
+
+
+@mutant("attempt", "sum", seed=4)
+def does_not_raise_the_attempt(patch: Patch) -> None:
+    """A failed attempt is tried again under its old number."""
+
+    def try_again(self: Any, _: object) -> None:
+        self.state.open.clear()
+        self.wait(None)
+
+    patch.setattr(RoundsMachine, "try_again", try_again)
+
+
+@mutant("attempt", seed=0)
+def takes_all_that_is_offered(patch: Patch) -> None:
+    """A run tasks all ready devices, whatever its plan says."""
+    read = RoundsMachine._read_offer
+
+    def read_all(self: Any, offer: Any) -> Any:
+        trigger, subject = read(self, offer)
+        return trigger, offer.devices if isinstance(subject, int) else subject
+
+    patch.setattr(RoundsMachine, "_read_offer", read_all)
+
+
+@mutant("refused", "machine", "sum", seed=6)
+def applies_an_evaluation(patch: Patch) -> None:
+    """The sum of an evaluation's metrics goes to the server update."""
+    rows = dict(RoundsMachine.rows)
+    for trigger in (rounds.Trigger.ALL_IN, rounds.Trigger.TIME_OVER):
+        rows[Phase.EVALUATING, trigger] = rows[Phase.COLLECTING, trigger]
+    rows[Phase.EVALUATING, rounds.Trigger.CLOSE] = rows[Phase.COLLECTING, rounds.Trigger.CLOSE]
+    patch.setattr(RoundsMachine, "rows", rows)
+
+
+@mutant("roster", "progress", seed=8)
+def ignores_incarnations(patch: Patch) -> None:
+    """A coordinator judges by its number alone which hello of an edge is the newest."""
+
+    def is_new(self: Any, message: Any) -> bool:
+        view = self.edges.get(message.edge)
+        return view is None or message.sequence > view.sequence
+
+    patch.setattr(Roster, "is_new", is_new)
+
+
+@mutant("lost", seed=93)
+def forgets_failures_on_restart(patch: Patch) -> None:
+    """A coordinator that starts again has forgotten who had failed."""
+    resume = RoundsMachine.resume
+
+    def forget(self: Any, subject: object) -> None:
+        self._at_hand().failures = {}
+        resume(self, subject)
+
+    patch.setattr(RoundsMachine, "resume", forget)
+
+
+@mutant("progress", seed=0)
+def waits_for_ever_after_restart(patch: Patch) -> None:
+    """A coordinator that starts again sets no timer for the end of its pause."""
+    wait = RoundsMachine.wait
+
+    def no_timers(self: Any, subject: object) -> None:
+        wait(self, subject)
+        if isinstance(self._event, Started):
+            self._effects.clear()
+
+    patch.setattr(RoundsMachine, "wait", no_timers)
+
+
+@mutant("order", seed=3)
+def forgets_a_pause(patch: Patch) -> None:
+    """A pause that is ordered while devices train is not remembered."""
+    patch.setattr(RoundsMachine, "pause_after", lambda self, _: None)
+
+
+@mutant("order", "progress", seed=1)
+def forgets_ordered_weights(patch: Patch) -> None:
+    """Ordered weights are taken only when nothing is under way."""
+
+    def take(self: Any, weights: Any) -> None:
+        if self.state.phase in (Phase.WAITING, Phase.PAUSED):
+            self.state.ordered = weights
+            self._use_ordered()
+
+    patch.setattr(RoundsMachine, "take_weights", take)
+
+
+@mutant("blob", seed=1)
+def drops_weights_too_early(patch: Patch) -> None:
+    """The coordinator drops a model as soon as there is a newer one."""
+    patch.setattr(BufferedMachine, "needs", lambda self, digest: False)
