@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -29,6 +29,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from google.protobuf.message import DecodeError
 
+from ..privacy import noising
+from ..privacy.ring import RingError, RingPlan
 from ..tasks import DIGEST_BYTES, MANIFEST_BYTES_MAX
 from ..wire.artifact_pb2 import ArtifactManifest, OnlineKeys, SignedArtifact
 from ..wire.blob_pb2 import BlobRef
@@ -246,6 +248,14 @@ def check_task(manifest: ArtifactManifest, task: Task) -> None:
                 if own
                 else "the devices' noise was to be their own",
             )
+        if manifest.noise and task.ring.within and not _is_strong(manifest.noise, task):
+            raise ArtifactError(
+                "noise",
+                f"with a clip of {task.ring.within:g} in this round, rounding would show through"
+                " the noise that was signed",
+            )
+    elif manifest.noise:
+        raise ArtifactError("noise", "an evaluation has no noise, and noise was signed")
     secure, least = task.secure, manifest.cohort_min
     if least and (secure.cohort_min < least or not secure.corrupt >= manifest.corrupt):
         raise ArtifactError(
@@ -253,6 +263,19 @@ def check_task(manifest: ArtifactManifest, task: Task) -> None:
             f"updates were to be masked among at least {least} devices, against"
             f" {manifest.corrupt:.0%} of them",
         )
+
+
+def _is_strong(noise: float, task: Task) -> bool:
+    """Whether a task's noise hides about what it would with the largest clip: a device's elements
+    are rounded by a key that the coordinator knows, and the smaller a round's clip is the more of
+    them is rounding.
+    """
+    try:
+        plan = RingPlan.of(task.ring)
+        whole = replace(plan, within=0.0, noise=noise)
+    except RingError:
+        return False
+    return noising.strength(plan) >= noising.STRENGTH_LEAST * noising.strength(whole)
 
 
 def read(content: bytes) -> SignedArtifact:

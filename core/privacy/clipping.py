@@ -18,16 +18,18 @@ and n = 100): the promise is then that of one release, not of two.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import DelianError
+from . import noising
 from .noise import VARIANCE_MIN
 from .ring import INDICATOR, LENGTHENED, RingPlan
 
 STEPS_LEAST = 64  # of the ring, in the smallest clip
+_MARGIN = 1e-3  # of the smallest clip's search, and above what devices ask for
 CLIP_FACTOR_MAX = 1e6  # a clip that strayed so far from the first follows nothing
 
 
@@ -64,13 +66,14 @@ class AdaptiveClip:
     @staticmethod
     def of(plan: RingPlan, quantile: float, rate: float) -> AdaptiveClip:
         """Begins at the largest clip that the plan's ring has room for, and ends where the ring's
-        steps, or those of its noise, would be too coarse.
+        steps, or those of its noise, would be too coarse: noise that rounding drowns hides nothing.
         """
         most = plan.clip / LENGTHENED
         steps = most * plan.scale
         least = most * STEPS_LEAST / steps
         if plan.noise:
             least = max(least, most * math.sqrt(2 * VARIANCE_MIN / plan.noise_variance))
+            least = _strong_from(plan, min(least, most), most)
         return AdaptiveClip(most, quantile, rate, least=min(least, most), most=most)
 
     def __post_init__(self) -> None:
@@ -97,3 +100,21 @@ class AdaptiveClip:
         low = math.log(self.least / self.first) if self.least else -math.inf
         high = math.log(self.most / self.first)
         self.moved = min(high, max(low, moved))
+
+
+def _strong_from(plan: RingPlan, least: float, most: float) -> float:
+    """The smallest clip, from `least` to `most`, with which the plan's noise is as strong as
+    `noising.STRENGTH_LEAST` of what it is without a moving clip, to a part in a thousand.
+    """
+    wanted = noising.STRENGTH_LEAST * (1 + _MARGIN) * noising.strength(plan)
+
+    def is_strong(clip: float) -> bool:
+        return noising.strength(replace(plan, within=clip)) >= wanted
+
+    if is_strong(least):
+        return least
+    weak, strong = least, most
+    while strong > weak * (1 + _MARGIN):
+        middle = math.sqrt(weak * strong)
+        weak, strong = (weak, middle) if is_strong(middle) else (middle, strong)
+    return strong

@@ -37,6 +37,8 @@ _BETA = 2.0**-60
 #: The chance, each release, that an honest device's rounding was too long (beta), or that noise was
 #: not exactly distributed (`noise`: at most 2^-110 a number, of fewer than 2^28 of 2^20 devices).
 FAILURE = 2.0**-58
+#: A round's own clip may be so small that noise weakens to this share (`strength`), not more.
+STRENGTH_LEAST = 0.9
 _SLACK = 1.0 + 2.0**-20  # as the ring's: one rounding to f32
 _BLOCK = 1 << 16
 #: The promise is met this closely, from below.
@@ -52,6 +54,15 @@ def sensitivity(plan: RingPlan) -> tuple[float, float]:
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (length + root / 2)
     l2 = min(length + root, math.sqrt(length * length + root * root / 4 + spread))
     return l2, accounting.whole_l1(l2, coordinates)
+
+
+def strength(plan: RingPlan) -> float:
+    """The standard deviation of one vector of the plan's noise, in lengths that an update may have.
+
+    It is `plan.noise`, less what rounding makes updates longer. With a round's own clip that is the
+    more the smaller the clip is: its steps become few, and rounding does not become smaller.
+    """
+    return math.sqrt(plan.noise_variance) / sensitivity(plan)[0]
 
 
 def guard(vector: Vector, plan: RingPlan) -> None:

@@ -190,7 +190,7 @@ class RingPlan:
         room = self._half - self.clients_max - (NOISE_MORE if self.noise else 0.0)
         scale = _power_below(room / (steps * self.clip))
         if self.noise:
-            widest = math.sqrt(GAUSSIAN_VARIANCE_MAX if self.central else VARIANCE_MAX)
+            widest = math.sqrt(self._variance_max)
             scale = min(scale, _power_below(widest / (self.noise * self.clip)))
         return scale
 
@@ -212,7 +212,12 @@ class RingPlan:
     @property
     def noise_variance(self) -> float:
         """Variance of one vector of noise, in steps squared."""
-        return (self.noise * self.reach * self.scale) ** 2
+        # A round's clip may be above the largest by its rounding, and more cannot be drawn.
+        return min((self.noise * self.reach * self.scale) ** 2, self._variance_max)
+
+    @property
+    def _variance_max(self) -> float:
+        return GAUSSIAN_VARIANCE_MAX if self.central else VARIANCE_MAX
 
     @property
     def width(self) -> int:

@@ -220,6 +220,34 @@ def test_a_coordinator_cannot_take_the_noise_out_that_was_signed():
     m.check_task(manifest(), task())
 
 
+def test_a_coordinator_cannot_drown_the_noise_that_was_signed_in_rounding():
+    """A round's own clip makes an update a few steps long; it is rounded by a key that the
+    coordinator knows, and what rounding tells is many times what the noise of these few steps
+    hides.
+    """
+    plan = RingPlan(clip=2.0, clients_max=100, bits=32, dimension=100_000, noise=0.3)
+    noisy = manifest(noise=0.3, clip=2.0, dimension=100_000)
+    for within, passes in ((0.0, True), (1.9, True), (0.5, True), (2e-3, False), (2e-4, False)):
+        asked = RingPlan(within=within)
+        asked.MergeFrom(plan)
+        if passes:
+            m.check_task(noisy, Task(ring=asked))
+        else:
+            with pytest.raises(m.ArtifactError, match="rounding would show") as error:
+                m.check_task(noisy, Task(ring=asked))
+            assert error.value.reason == "noise"
+    with pytest.raises(m.ArtifactError, match="rounding would show"):
+        m.check_task(noisy, Task(ring=RingPlan(clip=2.0, dimension=100_000, noise=0.3, within=1)))
+
+
+def test_what_was_signed_with_noise_is_not_evaluated_without_any():
+    asked = Task(purpose=EVALUATE, ring=RingPlan(clip=2.0, dimension=4))
+    m.check_task(manifest(), asked)
+    with pytest.raises(m.ArtifactError, match="evaluation") as error:
+        m.check_task(manifest(noise=0.5), asked)
+    assert error.value.reason == "noise"
+
+
 # ---------------------------------------------------------------- what a device remembers
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 from delian.core import random
 from delian.core.errors import DelianError
-from delian.core.privacy import clipping, noising, ring
+from delian.core.privacy import accounting, clipping, noise, noising, ring
 from delian.core.privacy.clipping import AdaptiveClip
 from delian.core.privacy.noising import Promise
 from delian.core.privacy.ring import RingPlan
@@ -91,3 +92,28 @@ def test_a_clip_never_leaves_its_bounds_whatever_noise_says():
 def test_numbers_that_no_clip_can_follow_are_refused(changes):
     with pytest.raises(DelianError, match="clip"):
         AdaptiveClip(**{"first": 1.0, **changes})
+
+
+@pytest.mark.parametrize("central", [False, True])
+def test_a_clip_ends_where_rounding_would_drown_the_noise(central):
+    plan = RingPlan(clip=2.0, clients_max=300, dimension=1_000_000)
+    plan = noising.planned(plan, Promise(4.0, 1e-5, 20, 280, central=central))
+    adaptive = AdaptiveClip.of(plan, 0.5, 0.2)
+    for _ in range(100):
+        adaptive.follow(adaptive.clip)  # everybody is within
+    smallest = dataclasses.replace(plan, within=adaptive.clip)
+    assert adaptive.clip < adaptive.first / 5
+    assert noising.strength(smallest) >= noising.STRENGTH_LEAST * noising.strength(plan)
+    # A round costs little more than it would with the largest clip.
+    costs = [noising.release(p, 280) for p in (smallest, plan)]
+    small, large = (accounting.epsilon_of(cost, 1e-5) for cost in costs)
+    assert small < 1.2 * large
+
+
+def test_noise_of_a_clip_that_was_rounded_up_can_still_be_drawn():
+    plan = RingPlan(clip=1.0, clients_max=50, dimension=100, noise=1.0)
+    widest = math.sqrt(noise.VARIANCE_MAX)
+    plan = dataclasses.replace(plan, noise=widest * (1 - 2**-40) / plan.scale)
+    above = dataclasses.replace(plan, within=(1 + 2**-21) / ring.LENGTHENED)
+    assert above.reach > plan.clip and above.scale == plan.scale
+    noise.skellam(above.noise_variance)
