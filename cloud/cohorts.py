@@ -102,6 +102,8 @@ class CohortsMachine(RoundsMachine):
             super().select(count)
             return
         state.opened_ns = self.now
+        # As many as all fit into cohorts that may be read: 1,500 are no two of 800, nor one.
+        count = min(count, count // self.plan.cohort_min * MEMBERS_MAX)
         parts = self._dealt(self._choose(count, state.attempt), self._parts(count))
         for number, chosen in enumerate(parts):
             state.attempt += number > 0

@@ -148,6 +148,16 @@ class TestCutting:
         bench.fires("wait", after=60 * 10**9)
         assert sorted(len(c.selected()) for c in bench.cohorts) == [4, 5]
 
+    def test_who_fits_neither_one_cohort_nor_makes_two_waits_for_the_next_round(self, monkeypatch):
+        # A cohort has 10 members at most here, and each must have 6.
+        monkeypatch.setattr("delian.cloud.cohorts.MEMBERS_MAX", 10)
+        secure = SecurePlan(suite=1, cohort_min=6, corrupt=0.1, dropout=0.1)
+        bench = Bench(reports_min=6, secure=secure).started()
+        bench.fires("rest", after=bench.timer("rest") - bench.now)
+        bench.hello(1, ONE[:11])
+        bench.fires("wait", after=60 * 10**9)
+        assert [len(c.selected()) for c in bench.cohorts] == [10]
+
     def test_a_round_of_one_cohort_is_as_ever(self):
         bench = Bench(cohorts=1)
         bench.collecting()
