@@ -14,7 +14,6 @@ hash, for any number of threads.
 from __future__ import annotations
 
 import hashlib
-import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -58,27 +57,28 @@ from ..core.ports import (
     TimerFired,
     wire_size,
 )
-from ..core.privacy import noising
 from ..core.privacy.ring import RingPlan
-from ..core.secagg import masks, native
+from ..core.secagg import native
 from ..core.secagg.helper import masks_of
 from ..core.secagg.identity import Identity, SimulatedIdentity
 from ..core.streams import Streams
 from ..core.wire.blob_pb2 import Blob, BlobRef
 from ..core.wire.operator_pb2 import RunOrder
+from ..core.wire.round_pb2 import EdgeTask
 from ..device.state import DeviceState
 from ..edge.state import EdgeState
 from .attendance import Attendance
 from .clock import Schedule
 from .dormant import REST_MIN_NS, Dormant, may_sleep
-from .helping import edge_of, helpers_of
+from .foresight import Foresight, name_of
+from .helping import edge_of, helpers_of, unmasked
 from .memory import keep_freed_memory, undisturbed
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
 from .nodes import Devices, Host, Stored
 from .plan import FederationPlan
 from .records import Evaluation, Result, RoundRecord, Tally, count
 from .timers import Action, Timers
-from .trace import Trace
+from .trace import Trace, weights_name
 from .training import Awaited, Job, Jobs, Trained, Training, ahead_of
 
 #: The number of the run that is simulated.
@@ -123,6 +123,7 @@ class Federation:
         self._resting: int | None = None  # until when the device at hand is to rest
         self._observer, self._beside = observer, beside
         self._jobs = Jobs(threads, ahead_of(plan.ring.nbytes))
+        self._foresight = Foresight(training, self._jobs)
         self._tally = Tally()
         self._stopping = threading.Event()
         self._sizes: dict[bytes, int] = {}
@@ -316,7 +317,7 @@ class Federation:
     def _weights_blob(self, weights: Floats, run: int = RUN) -> Stored:
         weights = np.ascontiguousarray(weights, dtype="<f4")
         assert weights.shape == (self.plan.ring.dimension,)
-        blob = Blob(digest=hashlib.sha256(weights.data).digest(), size=weights.nbytes)
+        blob = Blob(digest=weights_name(weights), size=weights.nbytes)
         self._sizes[blob.digest] = wire_size(blob, weights.nbytes)
         weights = self._arrays.setdefault(blob.digest, weights)
         if run == RUN:
@@ -390,16 +391,10 @@ class Federation:
         self._dispatch(host, ProgramFinished(effect.ticket, model))
 
     def _unmask(self, _: int, host: Host, effect: RunProgram) -> None:
-        if effect.ticket not in host.updates:
-            return
-        host.updates.remove(effect.ticket)
-        total, keys, suite, *noised = effect.arguments
-        plain = np.array(total, np.uint32)
-        masks.add(plain, keys, suite)
-        for plan in noised:
-            words = [self.streams.word("central noise", effect.ticket, i) for i in range(4)]
-            noising.add(plain, plan, struct.pack("<4Q", *words))
-        self._dispatch(host, ProgramFinished(effect.ticket, Outcome(plain)))
+        if effect.ticket in host.updates:
+            host.updates.remove(effect.ticket)
+            plain = unmasked(effect, self.streams)
+            self._dispatch(host, ProgramFinished(effect.ticket, Outcome(plain)))
 
     def _masks(self, _: int, host: Host, effect: RunProgram) -> None:
         if effect.ticket in host.updates:
@@ -486,6 +481,8 @@ class Federation:
 
     def _on_send(self, host: Host, effect: Send) -> None:
         message = effect.message
+        if type(message) is EdgeTask:
+            self._foresight.look(message, host.store)
         size = effect.size or message.ByteSize()
         self._carry(host, effect.to, Received(host.node, message, b"", b"", effect.beside), size)
 
@@ -551,7 +548,7 @@ class Federation:
         weights = host.store[effect.blobs[1]].weights
         assert weights is not None
         start = self._start(effect, device, weights)
-        job = self._jobs.add(now + duration, start)
+        job = self._jobs.add(now + duration, start, name_of(device, effect))
         host.job = (effect.ticket, job)
         self._tally.compute_ns += duration
         trained = effect.program == "client_update"
@@ -580,6 +577,7 @@ class Federation:
         if effect.kind in ("round", "evaluation", "rolled_back") and effect.fields["run"] != RUN:
             return
         if effect.kind == "round":
+            self._jobs.forget_foreseen()
             away = {d for d in effect.fields["selected"] if not self._is_there(d)}
             self._tally.vanished |= away
             self._rounds_to_tell.append(self._tally.record(effect.fields, self.schedule.now))

@@ -1,11 +1,20 @@
-"""Simulated edges, those that help (`core.secagg.helper`) with a key that follows from the seed."""
+"""Simulated edges, those that help (`core.secagg.helper`) with a key that follows from the seed;
+and what takes masks off a sum.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import struct
 
+import numpy as np
+
+from ..core.ports import RunProgram, Vector
+from ..core.privacy import noising
+from ..core.secagg import masks
 from ..core.secagg.helper import Helper, Trust
 from ..core.secagg.identity import SimulatedIdentity
+from ..core.streams import Streams
 from ..core.wire.secure_pb2 import SecurePlan
 from ..edge.machine import EdgeMachine
 from ..edge.state import EdgePolicy, EdgeState
@@ -31,3 +40,14 @@ def edge_of(
     private = hashlib.sha256(named.encode()).digest()
     identity = SimulatedIdentity(state.edge, seed, "edge")
     return EdgeMachine(state, policy, Helper(state.edge, private, identity))
+
+
+def unmasked(effect: RunProgram, streams: Streams) -> Vector:
+    """The sum that an `unmask` gives, with the noise that the coordinator adds where it does."""
+    total, keys, suite, *noised = effect.arguments
+    plain = np.array(total, np.uint32)
+    masks.add(plain, keys, suite)
+    for plan in noised:
+        words = [streams.word("central noise", effect.ticket, i) for i in range(4)]
+        noising.add(plain, plan, struct.pack("<4Q", *words))
+    return plain

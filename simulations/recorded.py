@@ -56,6 +56,8 @@ def record(devices: int = RECORDED) -> Recording:
 class RecordedTraining:
     """A `Training` that replays a recording; the server adds the mean to its weights."""
 
+    pure = True
+
     def __init__(self, recording: Recording, plan: RingPlan) -> None:
         self.recording, self.plan = recording, plan
         self.vectors = _encoded(recording.updates, plan)

@@ -208,6 +208,10 @@ class CompiledTraining:
         self.kept = ClientStates(runtime.kept_size) if runtime.kept_size else None
 
     @property
+    def pure(self) -> bool:
+        return self.kept is None
+
+    @property
     def bundle(self) -> bytes:
         return self.runtime.bundle.to_bytes()
 

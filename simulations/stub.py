@@ -21,6 +21,8 @@ from ..core.runtime import Score
 class StubTraining:
     """A `Training` whose devices all weigh the same; updates of `sick` ones are not finite."""
 
+    pure = True
+
     def __init__(
         self, plan: RingPlan, threads: int = 1, sick: Collection[int] = (), flops: float = 4e9
     ) -> None:

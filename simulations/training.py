@@ -5,7 +5,8 @@ time does not matter, as long as it is there when virtual time needs it. So upda
 pool, a few ahead of virtual time, in the order in which virtual time will need them: all cores are
 busy, no more than a few updates are held in memory, and what was cancelled before its turn is never
 computed. The first of a round begin as soon as they are known, before virtual time has come to
-those that will be needed first: cores would stand idle while a round is opened.
+those that will be needed first, or before their devices ask for them (`foresight`): cores would
+stand idle while a round is opened.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from weakref import ref
 
 from ..core.ports import Floats, Outcome, Vector
@@ -24,6 +25,9 @@ from ..core.privacy.ring import RingPlan
 AHEAD_BYTES = 4 * 2**20
 #: And no more than so many, however short they are.
 AHEAD_MAX = 4
+
+#: What an update is a function of: its device, the name of its weights, and its key's bytes.
+Name: TypeAlias = tuple[int, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,12 @@ class Awaited(Protocol):
 
 class Training(Protocol):
     """The programs of a bundle, ready to run on the devices' data. All of it deterministic."""
+
+    @property
+    def pure(self) -> bool:
+        """Whether an update is a function of what `submit` is given, and of nothing that an earlier
+        one of its device left.
+        """
 
     @property
     def bundle(self) -> bytes:
@@ -102,7 +112,8 @@ class Jobs:
     Up to `ahead` - 1 others begin when they are added, while nothing else is in flight: those that
     begin first in virtual time are not those that end first, so these have a room of their own. Of
     long vectors there are none: to train them takes so long that a round's opening does not show.
-    And the next of those waits until results are in a sum (`tend`).
+    And the next of those waits until results are in a sum (`tend`). The same room is taken by those
+    that begin before they are added (`foresee`).
 
     results: long ones, and some that have gone.
     """
@@ -114,16 +125,39 @@ class Jobs:
         self._sequence = 0
         self._flying = self._flying_early = 0
         self._are_long = ahead == 1
+        self._foreseen: dict[Name, Awaited] = {}
         self.results: list[ref[Vector]] = []
 
-    def add(self, due: int, start: Callable[[], Awaited]) -> Job:
-        """An update whose result virtual time will need at `due`."""
+    def add(self, due: int, start: Callable[[], Awaited], name: Name | None = None) -> Job:
+        """An update whose result virtual time will need at `due`. name: by which it may have been
+        foreseen.
+        """
         job = Job(start)
+        if name is not None and (begun := self._foreseen.pop(name, None)) is not None:
+            job.future, job.launched, job.early = begun, True, True
+            self._flying_early += 1
+            return job
         self._sequence += 1
         heappush(self._waiting, (due, self._sequence, job))
-        if not self._flying and self._flying_early < self._room_early:
+        if self.has_room_early:
             self._launch_next(early=True)
         return job
+
+    @property
+    def has_room_early(self) -> bool:
+        """Whether one may begin before any result is asked for."""
+        return not self._flying and self._flying_early + len(self._foreseen) < self._room_early
+
+    def foresee(self, name: Name, start: Callable[[], Awaited]) -> None:
+        """Begins an update that will be added under this name; to be called where there is room."""
+        if name not in self._foreseen:
+            self._foreseen[name] = start()
+
+    def forget_foreseen(self) -> None:
+        """What was foreseen and not added has not come to pass."""
+        for begun in self._foreseen.values():
+            begun.cancel()
+        self._foreseen.clear()
 
     def result(self, job: Job) -> Outcome:
         """Waits for an update; lets the next one start. Raises what the update raised."""
@@ -185,5 +219,6 @@ class Jobs:
 
     def cancel_all(self) -> None:
         """Nothing more is wanted."""
+        self.forget_foreseen()
         while self._waiting:
             heappop(self._waiting)[2].cancelled = True

@@ -20,7 +20,7 @@ from delian.simulations.plan import FederationPlan
 from delian.simulations.records import HOPS
 from delian.simulations.stub import StubTraining
 from delian.simulations.timers import SWEPT_MIN
-from delian.simulations.trace import checksum
+from delian.simulations.trace import checksum, weights_name
 from delian.simulations.training import AHEAD_BYTES, AHEAD_MAX, Jobs, ahead_of
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=100)
@@ -373,3 +373,52 @@ def test_updates_of_which_no_model_can_be_made_end_the_run(buffer):
     result = Federation(made, StubTraining(narrow), 1).run(told.append)
     assert "above the clip" in result.failed
     assert [r.succeeded for r in told] == [False] * made.attempts_max
+
+
+def test_what_is_foreseen_is_computed_once_and_changes_no_bit():
+    class Counting(StubTraining):
+        def __init__(self, plan, pure):
+            super().__init__(plan)
+            self.pure, self.begun = pure, []
+
+        def submit(self, device, weights, key):
+            self.begun.append((device, key.tobytes()))
+            return super().submit(device, weights, key)
+
+    trainings = [Counting(RING, pure) for pure in (True, False)]
+    results = [Federation(plan(), training, 7).run() for training in trainings]
+    assert results[0] == results[1] and not results[0].failed
+    begun, asked = (sorted(training.begun) for training in trainings)
+    assert begun == asked and len(set(begun)) == len(begun)
+    assert trainings[0].begun != trainings[1].begun, "those begin first that are foreseen"
+
+
+def test_a_foreseen_update_that_nobody_asks_for_is_called_off():
+    def start():
+        return Future()
+
+    jobs = Jobs(threads=1, ahead=3)
+    begun = [start() for _ in range(2)]
+    for device, future in enumerate(begun):
+        assert jobs.has_room_early
+        jobs.foresee((device, b"weights", b"key"), lambda future=future: future)
+    assert not jobs.has_room_early
+    job = jobs.add(1, start, (1, b"weights", b"key"))
+    assert job.future is begun[1]
+    jobs.forget_foreseen()
+    assert begun[0].cancelled() and not begun[1].cancelled() and jobs.has_room_early
+
+
+def test_the_name_of_weights_sees_every_number_and_its_place():
+    rng = np.random.default_rng(0)
+    for size in (1, 3, 1024, 2500):
+        weights = rng.standard_normal(size).astype(np.float32)
+        name = weights_name(weights)
+        assert len(name) == 32 and name == weights_name(weights.copy())
+        for i in {0, size // 2, size - 1}:
+            other = weights.copy()
+            other[i] = np.nextafter(other[i], np.float32(9))
+            assert weights_name(other) != name
+        if size > 1:
+            assert weights_name(np.roll(weights, 1)) != name
+            assert weights_name(weights[:-1]) != name
