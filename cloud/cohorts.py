@@ -176,9 +176,7 @@ class CohortsMachine(RoundsMachine):
         if self.state.evaluates:
             super().note(message)
             return
-        share = self._of(message).shares[message.edge]
-        share.alive = True
-        share.counted = max(message.counted, share.counted)
+        self._of(message).hear(message.edge, message.counted)
         self._look()
 
     def add(self, message: EdgeSum) -> None:

@@ -315,7 +315,7 @@ class CloudDaemon:
         settings, trust = self.settings, self.trust
         broker = settings.public_broker or settings.broker
         home = HomeAddress(CLOUD, settings.public or settings.listen, broker)
-        self.fleet = Fleet(self.database, home, lambda: self._state().draining)
+        self.fleet = Fleet(self.database, home, lambda: self._state().draining, bool(trust))
         servicers: list[Callable[[Any], None]] = []
         tokens = None
         if trust is not None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Executable, bindparam, func, insert, select, update
 
+from ..core.identity.certificates import NUMBER_MAX
 from ..core.identity.folder import HomeAddress
 from ..core.node.codec import address
 from ..core.ports import CLOUD, MS, Node, Tier
@@ -29,6 +30,10 @@ from .store.models import NodeRow
 SEEN_EVERY_MS = 5 * 60_000
 #: A node that was not seen for so long is gone; before that it is silent.
 GONE_MS = 24 * 3_600_000
+#: How far above the numbers that were handed out one may be that an edge names: of a node that was
+#: let in after the backup of which the store was made. Beyond, an edge has made it up, and it would
+#: be a row, and the next number to be handed out.
+AHEAD_MAX = 10_000
 #: Rows in one statement.
 ROWS_AT_ONCE = 500
 NODES_DEFAULT, NODES_MAX = 100, 1_000
@@ -85,10 +90,13 @@ class Fleet:
         database: Database,
         cloud: HomeAddress | None = None,
         draining: Callable[[], Container[int]] = frozenset,
+        enrols: bool = True,
     ) -> None:
-        """cloud: where nodes reach the coordinator. draining: edges that are out of service."""
+        """cloud: where nodes reach the coordinator. draining: edges that are out of service.
+        enrols: numbers are handed out; else nodes have what numbers they like.
+        """
         self._database, self._cloud = database, cloud or HomeAddress(CLOUD)
-        self._draining = draining
+        self._draining, self._ahead_max = draining, AHEAD_MAX if enrols else NUMBER_MAX
         self._written: dict[Node, tuple[int, int | None]] = {}
 
     # ------------------------------------------------ enrolment
@@ -187,7 +195,8 @@ class Fleet:
         nodes = sorted(news)
         for start in range(0, len(nodes), ROWS_AT_ONCE):
             part = {node: news[node] for node in nodes[start : start + ROWS_AT_ONCE]}
-            await self._database.transact(partial(_write_seen, seen=part))
+            write = partial(_write_seen, seen=part, ahead_max=self._ahead_max)
+            await self._database.transact(write)
             self._written.update({n: (f.seen_ms, f.home) for n, f in part.items()})
         return len(nodes)
 
@@ -205,7 +214,7 @@ def _is_news(written: tuple[int, int | None] | None, found: Live) -> bool:
     return found.home != home or found.seen_ms >= seen_ms + SEEN_EVERY_MS
 
 
-async def _write_seen(connection: Connection, seen: Mapping[Node, Live]) -> None:
+async def _write_seen(connection: Connection, seen: Mapping[Node, Live], ahead_max: int) -> None:
     known: list[dict[str, Any]] = []
     new: list[dict[str, Any]] = []
     for tier in Tier:
@@ -214,10 +223,15 @@ async def _write_seen(connection: Connection, seen: Mapping[Node, Live]) -> None
             continue
         mine = (NodeRow.tier == tier.value, NodeRow.number.in_(list(some)))
         there = set((await connection.execute(select(NodeRow.number).where(*mine))).scalars())
+        given = select(func.max(NodeRow.number)).where(mine[0], NodeRow.enrolled_ms > 0)
+        most = min(NUMBER_MAX, int((await connection.execute(given)).scalar() or 0) + ahead_max)
         for number, found in some.items():
             values = {"at": found.seen_ms, "where": found.home}
             row = {"of_tier": tier.value, "with_number": number, **values}
-            (known if number in there else new).append(row)
+            if number in there:
+                known.append(row)
+            elif number <= most:
+                new.append(row)
     if known:
         same = (
             NodeRow.tier == bindparam("of_tier"),

@@ -86,8 +86,8 @@ from .state import (
     Serving,
 )
 
-#: Numbers of paces are below.
-PACE_NUMBER_MAX = 2**63
+#: Numbers of paces are below, and those of devices: they stand in certificates and in rows.
+PACE_NUMBER_MAX = DEVICE_NUMBER_MAX = 2**63
 
 
 class Trigger(StrEnum):
@@ -232,6 +232,7 @@ class Coordinator(Machine[CoordinatorState]):
                 raise ProtocolError(f"{sender} speaks protocol {message.protocol} at most")
             fits = len(message.ready) <= DEVICES_PER_EDGE_MAX
             fits = fits and message.pace < PACE_NUMBER_MAX
+            fits = fits and max(message.ready, default=0) < DEVICE_NUMBER_MAX
             room = edge in state.edges or len(state.edges) < EDGES_MAX
             fresh = fits and room and self._roster().is_new(message)
             return (_T.HELLO if fresh else _T.STALE), message

@@ -256,9 +256,7 @@ class RoundsMachine(RunMachine):
         self._at_hand().shares[edge].alive = True
 
     def note(self, message: EdgeProgress) -> None:
-        share = self._at_hand().shares[message.edge]
-        share.alive = True
-        share.counted = max(message.counted, share.counted)
+        self._at_hand().hear(message.edge, message.counted)
         self._post_if_met()
 
     def _post_if_met(self) -> None:

@@ -175,15 +175,32 @@ class Attempt:
         return sum(share.counted for _, share in self.owing())
 
     def working(self) -> int:
-        """Devices that have not answered, as far as it is known here."""
+        """Devices that have not answered, as far as it is known here. What an edge has counted is
+        its word alone: never fewer than none.
+        """
         return sum(
-            len(share.devices)
-            - len(share.reported)
-            - share.counted
-            - share.later
-            - sum(1 for d in share.devices if d in self.failures)
+            max(
+                0,
+                len(share.devices)
+                - len(share.reported)
+                - share.counted
+                - share.later
+                - sum(1 for d in share.devices if d in self.failures),
+            )
             for _, share in self.owing()
         )
+
+    def hear(self, edge: int, counted: int, later: bool = False) -> None:
+        """An edge is alive, and says how many updates it has in its open part, or in the one after
+        it: of its own devices, whatever it says.
+        """
+        share = self.shares[edge]
+        share.alive = True
+        counted = min(counted, len(share.devices) - len(share.reported))
+        if later:
+            share.later = max(counted, share.later)
+        else:
+            share.counted = max(counted, share.counted)
 
     def fits(self, message: EdgeSum, content: Content, plan: ring.RingPlan) -> bool:
         """Whether a sum is what its edge may send: of devices that were its own, each once.

@@ -127,12 +127,8 @@ class WaveMachine(RunMachine):
 
     def note(self, message: EdgeProgress) -> None:
         wave = self._of(message)
-        share = wave.shares[message.edge]
-        share.alive = True
-        if message.part == share.part:
-            share.counted = max(message.counted, share.counted)
-        else:
-            share.later = max(message.counted, share.later)
+        later = message.part != wave.shares[message.edge].part
+        wave.hear(message.edge, message.counted, later)
         self._look()
 
     def add(self, message: EdgeSum) -> None:

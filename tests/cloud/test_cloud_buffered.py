@@ -133,6 +133,14 @@ class TestWaves:
         bench.hello(1, [10, 14])
         assert [list(m.devices) for m in bench.said(1, EdgeTask)] == [[14]]
 
+    def test_an_edge_that_counts_more_than_it_has_makes_no_places(self):
+        bench = Bench().training()
+        bench.progress(1, 2**32 - 1, at=(1, 1)).progress(1, 2**32 - 1, at=(1, 1), part=1)
+        bench.hello(1, [*range(100, 140)]).fires("rest", after=5 * SECOND)
+        assert all(wave.working() >= 0 for wave in bench.state.open)
+        # As many as are to be at work: a sum of more might not fit the ring.
+        assert max(len(wave.selected()) for wave in bench.state.open) <= 8
+
     def test_each_wave_has_its_own_key(self):
         bench = Bench().started().hello(1, HERE)
         first = bench.said(1, EdgeTask)[0].task.rng_key

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud.machine import PACE_NUMBER_MAX, TABLE, Coordinator
+from delian.cloud.machine import DEVICE_NUMBER_MAX, PACE_NUMBER_MAX, TABLE, Coordinator
 from delian.cloud.state import (
     RUNS_ACTIVE_MAX,
     RUNS_ENDED_MAX,
@@ -94,6 +94,12 @@ class TestPace:
         (pace,) = bench.hello(1, [], pace=90).said(1, Pace)
         assert pace.number == 91 and not bench.hello(1, [], pace=91).said(1)
         assert bench.hello(1, [], pace=PACE_NUMBER_MAX).ignored()
+
+    def test_a_device_whose_number_nobody_can_have_is_no_hello_s(self):
+        bench = Bench().started()
+        for number in (DEVICE_NUMBER_MAX, 2**64 - 1):
+            assert bench.hello(1, [10, number]).ignored()
+        assert bench.hello(1, [10, DEVICE_NUMBER_MAX - 1]).machine.state.edges[1].ready
 
     def test_a_device_must_be_of_use_to_every_run(self):
         bench = Bench(requirements=Requirements(powered=True, memory_mib=100)).started()

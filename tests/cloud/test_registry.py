@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from delian.cloud.fleet import SEEN_EVERY_MS, Fleet, Live
+from delian.cloud.fleet import AHEAD_MAX, SEEN_EVERY_MS, Fleet, Live
 from delian.cloud.registry import NotKnown, Registry, now_ms
 from delian.cloud.store import records
 from delian.cloud.store.database import Database
@@ -151,6 +151,27 @@ def test_numbers_are_handed_out_once_in_each_tier_also_at_the_same_time(store):
         numbers = await asyncio.gather(*(fleet.register(Tier.DEVICE, {}, 1) for _ in range(8)))
         assert sorted(numbers) == list(range(1, 9))
         assert await fleet.register(Tier.EDGE, {"host": "barn"}, 1) == 1
+        await database.close()
+
+    run(main())
+
+
+def test_no_edge_says_which_number_is_handed_out_next(store):
+    async def main():
+        database = await Database.open(store)
+        fleet = Fleet(database)
+        assert await fleet.register(Tier.DEVICE, {}, 1) == 1
+        made_up = (5, 1 + AHEAD_MAX, 2 + AHEAD_MAX, 2**63 - 1)
+        at = now_ms()
+        await fleet.observe({Node(Tier.DEVICE, n): Live("ready", at, 1) for n in made_up})
+        # Those that may be there after a restore are not handed out a second time.
+        assert await fleet.register(Tier.DEVICE, {}, 1) == 2 + AHEAD_MAX
+        for number, known in zip(made_up, (True, True, True, False), strict=True):
+            if known:
+                await fleet.node(Node(Tier.DEVICE, number), {})
+            else:
+                with pytest.raises(NotKnown):
+                    await fleet.node(Node(Tier.DEVICE, number), {})
         await database.close()
 
     run(main())
