@@ -94,20 +94,18 @@ class Runtime:
         self._model = tuple(self._state[i] for i in self.manifest.model)
         self._kept = self.manifest.client_state
         self.kept_size = sum(leaf.size for leaf in self._kept)
+        # Found by identity: to add them up anew takes as long as to make the views.
+        self._places = {id(each): _places(each) for each in (self._state, self._model, self._kept)}
 
     def views(self, vector: Array, leaves: Sequence[Leaf]) -> list[Array]:
         """The leaves of a flat f32 vector, as views."""
-        size = sum(leaf.size for leaf in leaves)
+        size, places = self._places.get(id(leaves)) or _places(leaves)
         if vector.shape != (size,) or vector.dtype != np.float32:
             raise DelianError(
                 f"a state of f32[{size}] is needed, not {vector.dtype}{list(vector.shape)}",
                 hint="the weights belong to another bundle",
             )
-        out, offset = [], 0
-        for leaf in leaves:
-            out.append(vector[offset : offset + leaf.size].reshape(leaf.shape))
-            offset += leaf.size
-        return out
+        return [vector[start:stop].reshape(shape) for start, stop, shape in places]
 
     def model_of(self, state: Array) -> Array:
         """The model in a state: f32[D] -> f32[M]; no copy when the state is the model."""
@@ -170,7 +168,7 @@ class Runtime:
         after = np.empty(self.kept_size, np.float32)
         self.programs["client_update"](
             *self.views(state, self._state),
-            *tree.flatten(data)[0],
+            *_leaves(data),
             key,
             *self._kept_views(state, kept),
             out=[vector, loss, finite, *self.views(after, self._kept)],
@@ -197,7 +195,7 @@ class Runtime:
     def evaluate(self, model: Array, data: Any, key: Array) -> Score:
         """Judges a model, f32[M], by a device's query set."""
         loss, correct, count = self.programs["evaluate"](
-            *self.views(model, self._model), *tree.flatten(data)[0], key
+            *self.views(model, self._model), *_leaves(data), key
         )
         return Score(float(loss), float(correct), float(count))
 
@@ -206,7 +204,7 @@ class Runtime:
         model = np.empty(sum(leaf.size for leaf in self._model), np.float32)
         self.programs["personalise"](
             *self.views(state, self._state),
-            *tree.flatten(data)[0],
+            *_leaves(data),
             key,
             *self._kept_views(state, kept),
             out=self.views(model, self._model),
@@ -216,3 +214,21 @@ class Runtime:
     def infer(self, model: Array, x: Array) -> Array:
         """Logits of a batch of the size that the bundle was built for."""
         return self.programs["infer"](*self.views(model, self._model), x)[0]
+
+
+def _leaves(data: Any) -> list[Any]:
+    """The leaves of a tree. A list of arrays is its own, and is not walked: a caller who runs the
+    same data again and again hands such a list over.
+    """
+    if type(data) is list and all(type(each) is np.ndarray for each in data):
+        return data
+    return tree.leaves(data)
+
+
+def _places(leaves: Sequence[Leaf]) -> tuple[int, list[tuple[int, int, tuple[int, ...]]]]:
+    """The length of leaves that lie one after the other, and where each begins and ends."""
+    places, offset = [], 0
+    for leaf in leaves:
+        places.append((offset, offset + leaf.size, leaf.shape))
+        offset += leaf.size
+    return offset, places

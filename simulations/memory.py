@@ -33,22 +33,30 @@ YOUNG_OBJECTS = 50_000
 SWITCH_S = 0.0001
 
 
-def keep_freed_memory() -> bool:
-    """Whether the C library took the hint. Holds for the rest of the process, but for threads that
-    have allocated before: they have heaps of their own.
+def share_heap() -> bool:
+    """One heap for all threads: what one has freed, another can take. Whether the C library took
+    the hint. Holds for the rest of the process, but for threads that have allocated before.
     """
+    return _told((_M_ARENA_MAX, 1))
+
+
+def keep_freed_memory() -> bool:
+    """Whether the C library took the hint. Holds for the rest of the process; threads have one heap
+    as well.
+    """
+    return share_heap() and _told(
+        (_M_MMAP_THRESHOLD, BLOCK_BYTES_MAX), (_M_TRIM_THRESHOLD, KEPT_BYTES)
+    )
+
+
+def _told(*options: tuple[int, int]) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False  # another C library: musl keeps its own counsel
-    # One heap for all threads: what one has freed, another can take.
-    return bool(
-        mallopt(_M_MMAP_THRESHOLD, BLOCK_BYTES_MAX)
-        and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
-        and mallopt(_M_ARENA_MAX, 1)
-    )
+    return all(mallopt(name, value) for name, value in options)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..core import tree
 from ..core.backends import Backend
 from ..core.cohort import SIZE_DEFAULT, gathers
 from ..core.data import FederatedData
@@ -30,7 +31,7 @@ from . import recipes
 from .client_states import ClientStates
 from .federation import Federation
 from .host import cores
-from .memory import keep_freed_memory
+from .memory import keep_freed_memory, share_heap
 from .records import RoundRecord as Attempt
 from .result import (
     Event,
@@ -82,6 +83,7 @@ def simulate(
         scenario = with_chain(scenario, chain)
         if algorithm is not None and (server := chain.get("server")) is not None:
             algorithm = replace(algorithm, server=server.made())
+    share_heap()  # before there are threads, each of which would make one of its own
     at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
     run = _Simulation(scenario, algorithm, data or data_path, at_once, backend, on_event, stop)
     return run.run()
@@ -109,7 +111,7 @@ class _Simulation:
 
     def run(self) -> SimulationResult:
         stage = self.stage
-        keep_freed_memory()  # before there are threads, each of which would make a heap of its own
+        keep_freed_memory()
         # The same threads judge: each has memory that programs work in.
         with Workers(self.threads, "delian-train") as workers:
             self.workers = workers
@@ -197,6 +199,7 @@ class CompiledTraining:
     ) -> None:
         self.runtime, self.workers, self.on_update = runtime, workers, on_update
         self.arrays = arrays
+        self._leaves = [tree.leaves(each) for each in arrays]
         self.state = weights
         self.ring = runtime.ring
         programs = runtime.bundle.programs
@@ -257,7 +260,7 @@ class CompiledTraining:
         if self.kept is not None:
             on, before = self.kept.name(weights), self.kept.of(device)
             own = self.runtime.client_state(weights) if before is None else before.base(on)
-        update = self.runtime.client_update(weights, data, key, own)
+        update = self.runtime.client_update(weights, self._leaves[device], key, own)
         with self._counting:
             self._done += 1
             done = self._done
