@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+from collections.abc import Callable
 
 from ..ports import Clock
+
+log = logging.getLogger("delian.node")
+
+#: The computer's clock was set when it is ahead by so much for so long: until then it may as well
+#: be set back.
+STEP_NS = 60 * 1_000_000_000
+SETTLED_NS = 600 * 1_000_000_000
 
 
 def _ticks() -> int:
@@ -31,12 +40,19 @@ class SteadyClock:
 
     A computer's clock may have been set back while the node was down. Then time goes on from the
     newest moment that is known, at its usual pace: durations stay right.
+
+    When the computer's clock is set ahead and stays so, this one follows. A device without a clock
+    of its own begins in the past, until it has found the time in the network; a virtual machine
+    that stood still wakes up there. To a node that stayed in it, certificates that were made since
+    would begin in the future, and it would take part in no masked round.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, wall: Callable[[], int] | None = None) -> None:
+        """clock: counts, and is not set. wall: Unix time as it is set, ns; None: not followed."""
+        self._clock, self._wall = clock, wall
         self._shift = 0
         self._last = 0
+        self._ahead_since: int | None = None
 
     def raise_to(self, floor: int) -> None:
         """From now on at least `floor` ns, and counting."""
@@ -44,5 +60,18 @@ class SteadyClock:
         self._last = max(self._last, floor)
 
     def now(self) -> int:
-        self._last = max(self._last, self._clock.now() + self._shift)
+        counted = self._clock.now()
+        if self._wall is not None:
+            self._follow(counted, self._wall() - counted - self._shift)
+        self._last = max(self._last, counted + self._shift)
         return self._last
+
+    def _follow(self, counted: int, ahead: int) -> None:
+        if ahead < STEP_NS:
+            self._ahead_since = None
+        elif self._ahead_since is None:
+            self._ahead_since = counted
+        elif counted - self._ahead_since >= SETTLED_NS:
+            log.warning("the clock was set ahead", extra={"by_s": ahead // 1_000_000_000})
+            self._shift += ahead
+            self._ahead_since = None

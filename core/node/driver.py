@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -153,7 +154,7 @@ class Driver:
         self.limits = limits or DriverLimits()
         self._make, self._journal, self._switch = make, journal, switch
         self._blobs, self._executor, self._on_record = blobs, executor, on_record
-        self._clock = SteadyClock(clock or WallClock())
+        self._clock = SteadyClock(clock or WallClock(), time.time_ns if clock is None else None)
         self._first = Once()  # refusals that were logged
         self._inbox = Inbox(self.limits.inbox_events_max, self.limits.inbox_bytes_max)
         self._traces, self._patience = traces, patience
