@@ -80,7 +80,9 @@ def _is_float(op: Op) -> bool:
 
 
 def _where(op: Op) -> str:
-    return f" at {op.locs[0]}" if op.locs else ""
+    """The user's innermost line, for that is the one to change; else Delian's."""
+    users = [loc for loc in op.locs if not loc.is_own()]
+    return f" at {(users or op.locs)[0]}" if op.locs else ""
 
 
 def _check_exact(function: Function, op: Op) -> None:

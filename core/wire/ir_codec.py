@@ -1,7 +1,8 @@
 """A program as bytes, and back: `proto/ir.proto` says field by field what the bytes hold.
 
 Encoding is deterministic, so a program's content hash is the hash of its bytes (without source
-spans: moving a line in a file does not make another program).
+spans: moving a line in a file does not make another program). The files of spans have names that
+do not depend on where they lie (`core.source_names`).
 
 Decoding trusts nothing. Bytes that are malformed, or a program that breaks a rule of the IR or one
 of the `Limits`, raise `DelianError`; sizes are checked before anything of that size is made. An
@@ -25,6 +26,7 @@ from google.protobuf.message import DecodeError
 from ..errors import DelianError, Loc
 from ..ir import Array, Block, Builder, DType, Function, ListType, Op, TensorType, Type, Value
 from ..ops import PRIMITIVES
+from ..source_names import name_of, path_of
 from ..verify import Limits, verify, verify_type
 from . import ir_pb2 as pb
 
@@ -124,7 +126,7 @@ class _Encoder:
             self._write_type(type)
         for loc in self.spans.numbers:
             message.spans.add(
-                file=self.files.index(loc.file),
+                file=self.files.index(name_of(loc.file)),
                 line=loc.line,
                 column=loc.column,
                 end_line=loc.end_line,
@@ -288,7 +290,7 @@ class _Decoder:
 
     def _span(self, row: pb.Span) -> Loc:
         file = _at(self.message.files, row.file, "file")
-        return Loc(file, row.line, row.column, row.end_line, row.end_column)
+        return Loc(path_of(file), row.line, row.column, row.end_line, row.end_column)
 
     def _block(self, block: pb.Block) -> Block:
         b = Builder([_at(self.types, i, "type") for i in block.params])
