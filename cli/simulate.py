@@ -206,7 +206,7 @@ def _tell_why(run: SimulationResult) -> None:
     done = sum(r.applied for r in run.rounds)
     print(
         f"error: the run gave up after {done} of {run.scenario.rounds} rounds: {run.why}\n"
-        f"  hint: {GAVE_UP_HINT}",
+        f"  hint: {run.hint or GAVE_UP_HINT}",
         file=sys.stderr,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core import data as datasets
 from ..core import learn
+from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
 from ..core.learn import (
@@ -90,6 +91,23 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Task, Tensor
         )
     kind = Regression if scenario.regression else Classification
     return kind(scenario.name, init, source), batch
+
+
+def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundle) -> None:
+    """Raises DelianError where a model cannot name every label of the data: the loss of a label
+    that it has no number for would be that of another one.
+    """
+    if scenario.regression or isinstance(scenario.data, settings.OmniglotData):
+        return
+    logits = bundle.programs["infer"].result_types[0]
+    assert isinstance(logits, TensorType)
+    given = logits.shape[-1] if len(logits.shape) > 1 else 1
+    if given < data.classes:
+        raise DelianError(
+            f"the model gives {given} number{'s' * (given != 1)} a row, and the data has"
+            f" {data.classes} labels",
+            "its init function is told how many as `classes`",
+        )
 
 
 def _scale(scenario: Scenario, x: Array) -> float:

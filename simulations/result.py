@@ -101,11 +101,11 @@ class SimulationResult:
 
     `stopped_by`: None for a run that came to its last round, "interrupt" when somebody stopped it,
     "failure" when it gave up; `why` then says what was in the way, or why a run ended early that
-    came to no harm. `evaluations`: what devices said through the protocol. `algorithm`: name and
-    settings of one that the caller brought, in place of the scenario's. `bundle`: the programs,
-    with the weights as they are at the end. `chain`: what updates went through. `data` is the data
-    card, `host` what differs between machines and runs (wall times, versions, threads); nothing
-    else may.
+    came to no harm, and `hint` what to do about it. `evaluations`: what devices said through the
+    protocol. `algorithm`: name and settings of one that the caller brought, in place of the
+    scenario's. `bundle`: the programs, with the weights as they are at the end. `chain`: what
+    updates went through. `data` is the data card, `host` what differs between machines and runs
+    (wall times, versions, threads); nothing else may.
     """
 
     scenario: Scenario
@@ -121,6 +121,7 @@ class SimulationResult:
     algorithm: Mapping[str, Any] | None = None
     bundle: Bundle | None = None
     chain: str = ""
+    hint: str = ""
 
     @property
     def interrupted(self) -> bool:

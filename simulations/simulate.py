@@ -26,6 +26,7 @@ from ..core.ops.control import block_cost
 from ..core.ports import SECOND, Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime
+from ..core.wire.round_pb2 import FailureReason
 from ..device.kept import Kept
 from . import recipes
 from .client_states import ClientStates
@@ -49,6 +50,9 @@ from .training import Trained
 from .workers import Pending, Workers
 
 GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
+NOT_FINITE_HINT = (
+    "lower algorithm.learning_rate, or look in the model for a division by zero and the like"
+)
 
 
 def simulate(
@@ -105,7 +109,7 @@ class _Simulation:
         self.stage = Stage(scenario, algorithm, data, backend, self._say)
         self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
-        self.applied = 0
+        self.applied, self._diverged = 0, 0
         self._member = {d: i for i, d in enumerate(self.stage.data.training)}
         self.rounds_of = [0] * len(self.stage.data.devices)
 
@@ -130,8 +134,11 @@ class _Simulation:
             result = self.federation.run(self._on_attempt)
             stage.walls["rounds_seconds"] = time.perf_counter() - start
             stage.adapt(self.training.state, workers, self.stop, self._own)
-        if result.failed and not self.applied:
-            raise DelianError(f"the run gave up in its first round: {result.failed}", GAVE_UP_HINT)
+        why, hint = result.failed, ""
+        if why:
+            why, hint = gave_up(why, self._diverged)
+        if why and not self.applied:
+            raise DelianError(f"the run gave up in its first round: {why}", hint)
         return SimulationResult(
             scenario=self.scenario,
             rounds=tuple(self.rounds),
@@ -141,7 +148,8 @@ class _Simulation:
             data=stage.data.card.to_json(),
             host=stage.host(self.threads, result.updates),
             stopped_by="failure" if result.failed else "interrupt" if result.stopped else None,
-            why=result.failed or result.early,
+            why=why or result.early,
+            hint=hint,
             evaluations=result.evaluations,
             algorithm=stage.own_settings(),
             bundle=replace(stage.bundle, weights=self.training.state),
@@ -166,6 +174,8 @@ class _Simulation:
         record = _record(attempt, judgements(scores, stage.measure, stage.variance))
         self.rounds.append(record)
         self.applied += record.applied
+        reasons = list(attempt.refused.values())
+        self._diverged = reasons.count(FailureReason.NON_FINITE)
         if "first_round_seconds" not in stage.walls:
             stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
         self.training.round_over()
@@ -270,6 +280,15 @@ class CompiledTraining:
         if self.kept is None or own is None or not update.finite:
             return Trained(*facts)
         return Trained(*facts, partial(self.kept.put, device, Kept(on, own, update.kept)))
+
+
+def gave_up(why: str, diverged: int) -> tuple[str, str]:
+    """Why a run gave up, and what to do. diverged: in its last attempt, the devices that trained to
+    what is no number.
+    """
+    if not diverged:
+        return why, GAVE_UP_HINT
+    return f"{why}; {diverged} trained to numbers that are not finite", NOT_FINITE_HINT
 
 
 def _record(attempt: Attempt, judged: Mapping[str, Any]) -> RoundRecord:

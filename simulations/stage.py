@@ -124,7 +124,7 @@ class Stage:
 
         task, example = recipes.task(self.scenario, self.data)
         chosen = self.own_algorithm or recipes.algorithm(self.scenario, self.data)
-        return build(
+        bundle = build(
             task,
             chosen,
             self.arrays[0],
@@ -136,6 +136,8 @@ class Stage:
             releases=self.scenario.rounds,
             survivors=self.survivors,
         )
+        recipes.check_labels(self.scenario, self.data, bundle)
+        return bundle
 
     def chain(self, masked: bool = False) -> Chain:
         """What an update goes through. masked: whether updates are, where the scenario does not

@@ -49,9 +49,7 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     """Calls any abstract value."""
     kind = type(f)
     if kind is Closure:
-        bound = bind(
-            s, f.function.name, f.function.parameters, f.defaults, f.keyword_defaults, args, kwargs
-        )
+        bound = bind(s, f.function.name, f.function, f.defaults, f.keyword_defaults, args, kwargs)
         frame = Frame(bound, f.function.assigned, f.frame, f.frame.module, f.frame.cells)
         return _run(s, f.function, f.function, frame)
     if kind is Method:
@@ -122,9 +120,9 @@ def _call_function(
         raise unknown(s, f)
     function = _hir(s, f)
     s.entry = s.entry or function.loc
-    p = function.parameters
+    name = f.__name__ if "<" in f.__qualname__ else f.__qualname__
     keyword_defaults = f.__kwdefaults__ or {}
-    bound = bind(s, f.__name__, p, f.__defaults__ or (), keyword_defaults, args, kwargs)
+    bound = bind(s, name, function, f.__defaults__ or (), keyword_defaults, args, kwargs)
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
     frame = Frame(bound, function.assigned, None, f.__globals__, cells)
     return _run(s, f.__code__, function, frame)
@@ -218,18 +216,19 @@ def _enter(s: Specialiser) -> None:
 def bind(
     s: Specialiser,
     name: str,
-    p: hir.Parameters,
+    function: hir.FunctionDef,
     defaults: Sequence[Any],
     keyword_defaults: Mapping[str, Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Arguments to parameters, as Python binds them."""
+    p = function.parameters
     positional = p.positional
     out: dict[str, Any] = dict(zip(positional, args, strict=False))
     if len(args) > len(positional) and p.rest is None:
         count = f"{len(positional)} argument{'s' if len(positional) != 1 else ''}"
-        raise s.error("DL105", f"`{name}` takes {count}, not {len(args)}", _parameters(p))
+        raise s.error("DL105", f"`{name}` takes {count}, not {len(args)}", _parameters(function))
     if p.rest is not None:
         out[p.rest] = tuple(args[len(positional) :])
     extra: dict[str, Any] = {}
@@ -241,7 +240,7 @@ def bind(
             out[key] = value
         elif p.keywords is None:
             near = difflib.get_close_matches(key, [*positional, *p.keyword_only], 1)
-            hint = f"did you mean `{near[0]}`?" if near else _parameters(p)
+            hint = f"did you mean `{near[0]}`?" if near else _parameters(function)
             raise s.error("DL105", f"`{name}` has no parameter `{key}`", hint)
         else:
             extra[key] = value
@@ -261,15 +260,17 @@ def bind(
                 missing.append(parameter)
     if missing:
         lacks = ", ".join(f"`{m}`" for m in missing)
-        raise s.error("DL105", f"`{name}` is called without {lacks}", _parameters(p))
+        raise s.error("DL105", f"`{name}` is called without {lacks}", _parameters(function))
     if p.keywords is not None:
         out[p.keywords] = s.own(extra)
     return out
 
 
-def _parameters(p: hir.Parameters) -> str:
-    names = [*p.positional, *p.keyword_only]
-    return f"its parameters are {', '.join(names)}" if names else "it has no parameters"
+def _parameters(function: hir.FunctionDef) -> str:
+    names = [*function.parameters.positional, *function.parameters.keyword_only]
+    said = f"its parameters are {', '.join(names)}" if names else "it has no parameters"
+    place = function.loc
+    return said if place.is_own() else f"{said} ({place.file}:{place.line})"
 
 
 def run_handler(

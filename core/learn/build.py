@@ -30,7 +30,7 @@ from ..ports import DIMENSION_MAX
 from ..privacy import ring
 from ..runtime import run_once
 from ..traced import Traced
-from . import chains
+from . import chains, contract
 from .algorithm import Algorithm, evaluate
 from .chains import Chain
 from .stages import Turn
@@ -216,10 +216,13 @@ def _client_update(
     plan: ring.RingPlan,
     weight_max: float,
 ) -> Any:
+    name = type(algorithm).__name__
+
     def client_update(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
         keys = random.split(key, 2)
         own, memory = kept if chain.remembers else (kept, chain.remembered(plan))
-        result = algorithm.client_update(task, state, data, keys[0], own)
+        made = algorithm.client_update(task, state, data, keys[0], own)
+        result = contract.checked(name, state, own, made)
         update = ring.parts(tree.leaves(result.update))
         # A share of the largest weight, so that the ring's bound on one update holds for every
         # device.
@@ -235,8 +238,14 @@ def _client_update(
 
 
 def _server_update(algorithm: Algorithm) -> Any:
+    name = type(algorithm).__name__
+
     def server_update(state: Any, memory: Any, mean: Any) -> Any:
-        return algorithm.server_update(state, memory, mean)
+        after, remembered = algorithm.server_update(state, memory, mean)
+        after = contract.like(f"the next state of {name}.server_update", "the state", state, after)
+        return after, contract.like(
+            f"the memory of {name}.server_update", "that of memory()", memory, remembered
+        )
 
     return server_update
 
@@ -249,9 +258,12 @@ def _evaluate(task: Task) -> Any:
 
 
 def _personalise(task: Task, algorithm: Algorithm, chain: Chain) -> Any:
+    name, shared = type(algorithm).__name__, algorithm.model
+
     def personalise(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
         own = kept[0] if chain.remembers else kept
-        return algorithm.personalise(task, state, data, key, own)
+        model = algorithm.personalise(task, state, data, key, own)
+        return contract.like(f"what {name}.personalise gives", "the model", shared(state), model)
 
     return personalise
 

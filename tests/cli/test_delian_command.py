@@ -153,7 +153,11 @@ def test_an_error_in_the_run_is_told_and_leaves_no_empty_folder(runs, run, tmp_p
 
 
 def test_a_run_that_gave_up_writes_its_report_says_why_and_exits_with_1(runs, run, tmp_path):
-    runs.changes = {"stopped_by": "failure", "why": "too few devices reported"}
+    why = "too few devices reported"
+    runs.changes = {"stopped_by": "failure", "why": why, "hint": "lower the learning rate"}
+    assert run()[2].endswith("  hint: lower the learning rate\n")
+    runs.calls.clear()
+    runs.changes = {"stopped_by": "failure", "why": why}
     code, out, err = run("--compare", "fomaml", "--out", "here")
     assert code == 1 and len(runs.calls) == 1 and "gave up before round 10" in out
     assert "error: the run gave up after 10 of 10 rounds: too few devices reported\n  hint:" in err

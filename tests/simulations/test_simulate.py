@@ -270,6 +270,38 @@ def test_a_users_model_takes_rows_of_a_users_file_as_they_are(tmp_path: Path) ->
     assert not any("core/nn/layers.py" in line for line in lines)
 
 
+def small_digits(tmp_path: Path, model: str, *settings: str) -> scenario_file.Scenario:
+    (tmp_path / "own.py").write_text(model)
+    (tmp_path / "own.toml").write_text(
+        'name = "own"\nrounds = 1\n[data]\nsource = "digits"\n[model]\nname = "python"\n'
+        'file = "own.py"\n[algorithm]\nname = "fedavg"\n[fleet]\ndevices = 12\n'
+    )
+    return scenario_file.override(scenario_file.load(str(tmp_path / "own.toml")), settings)
+
+
+def test_a_model_with_fewer_outputs_than_labels_is_refused(tmp_path: Path) -> None:
+    model = (
+        "import delian as dl\ndef init(key, shape, classes):\n"
+        "    return dl.nn.Mlp((dl.nn.Dense.init(key, 64, 7),))\n"
+    )
+    with pytest.raises(DelianError, match="gives 7 numbers a row, and the data has 10 labels"):
+        simulate(small_digits(tmp_path, model), backend="reference")
+    own = model.replace("64, 7", "64, classes + 1")
+    assert simulate(small_digits(tmp_path, own), backend="reference").parameters == 65 * 11
+
+
+def test_a_run_that_trains_to_no_numbers_says_so(tmp_path: Path) -> None:
+    model = (
+        "import delian as dl\nimport numpy as np\ndef init(key, shape, classes):\n"
+        "    layers = dl.nn.Flatten(), dl.nn.Dense.init(key, 64, classes),"
+        " dl.nn.Function(lambda x: np.log(x - 1e9))\n"
+        "    return dl.nn.Sequential(layers)\n"
+    )
+    with pytest.raises(DelianError, match="10 trained to numbers that are not finite") as caught:
+        simulate(small_digits(tmp_path, model), backend="reference")
+    assert "algorithm.learning_rate" in caught.value.hint
+
+
 NUMPY = "import numpy as np\ndef init(key, shape, classes):\n    "
 
 
