@@ -13,13 +13,16 @@ Its folder holds
 A certificate is written down before it is given out, a revocation before it is answered, both under
 one lock: a certificate that is renewed while its holder is being revoked is either refused or
 revoked with the others. Certificates live 30 days, so the deny list stays short: what has ended
-leaves it. Each change of the list has a version, and the list is always handed out whole.
+leaves it. Each change of the list has a version, and the list is always handed out whole. Versions
+are Unix time where that is higher than the one before: a CA that was restored from a backup does
+not give another list the version of one that edges have.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -64,6 +67,9 @@ AUTHORITY_LIFE_S = 3650 * DAY_S
 BACKDATE_S = 3600  # a certificate begins before it is made: clocks of small devices are late
 KEPT_S = DAY_S  # how long after a certificate's end it is remembered: other clocks may be late
 DENIED_MAX = 100_000  # 22 bytes each in one message: 2.2 MB of the 4 that gRPC takes
+
+#: Serial numbers have 159 random bits.
+_SERIAL = re.compile(r"[0-9a-f]{24,40}")
 
 KEY, CERTIFICATE, FACTS = "ca.key", "ca.pem", "authority.json"
 _FORMAT = 1
@@ -311,14 +317,28 @@ class Authority:
         self, name: str, why: str = "", *, now_s: float | None = None
     ) -> tuple[DenyList, int]:
         """Denies every certificate of a holder that has not ended. name: its common name, as
-        "device-5", or a serial number in hexadecimal. Gives the list and how many are new in it;
-        raises IdentityError when nothing was ever issued to that name.
+        "device-5", or a serial number in hexadecimal, also of a certificate that is not written
+        down here any more. Gives the list and how many are new in it; raises IdentityError when
+        nothing was ever issued to that name.
         """
         now = time.time() if now_s is None else now_s
         with self.lock.held():
             self._refresh()
             wanted = name.lower()
             found = [e for e in self._issued if wanted in (e["name"], e["serial"])]
+            # Those that one of them renewed, and that are not written down here any more: such a
+            # one ends before what renewed it.
+            known = {e["serial"] for e in self._issued}
+            found += [
+                {"serial": e["renews"], "name": e["name"], "not_after": e["not_after"]}
+                for e in found
+                if e.get("renews", e["serial"]) not in known
+            ]
+            if not found and _SERIAL.fullmatch(wanted):
+                # Given out after the backup that this folder was restored from: who knows until
+                # when.
+                ends = int(now) + LIFE_S_MAX
+                found = [{"serial": wanted.lstrip("0"), "name": "unknown", "not_after": ends}]
             if not found:
                 raise IdentityError(
                     f"no certificate of `{name[:80]}` is known here",
@@ -332,7 +352,8 @@ class Authority:
             if len(self._denied) + len(fresh) > DENIED_MAX:
                 raise IdentityError(f"the deny list is full ({DENIED_MAX} certificates)")
             for e in fresh:
-                entry = {**e, "version": self._version + 1, "why": why[:256], "at": int(now)}
+                version = self._next_version(now)
+                entry = {**e, "version": version, "why": why[:256], "at": int(now)}
                 self._denied_file.append(entry)
                 self._take_denied(entry)
             return self.denied(), len(fresh)
@@ -357,6 +378,9 @@ class Authority:
         with self.lock.held():
             self._refresh()
             return list(self._issued)
+
+    def _next_version(self, now_s: float) -> int:
+        return max(self._version + 1, int(now_s))
 
     def _refresh(self) -> None:
         self._issued_file.news(self._forget_issued, self._take_issued)
@@ -390,7 +414,7 @@ class Authority:
                 self._take_issued(entry)
         kept = {s: e for s, e in self._denied.items() if e["not_after"] + KEPT_S > now_s}
         if len(kept) < len(self._denied):
-            self._version += 1
+            self._version = self._next_version(now_s)
             self._denied_file.rewrite([{"version": self._version}, *kept.values()])
             self._denied = kept
 

@@ -200,6 +200,53 @@ def test_a_revocation_by_another_process_is_seen_at_once_and_survives(authority)
         authority.renew(request(), issued.identity, issued.chain)
 
 
+def restored(authority, backup):
+    """The CA as it was when its files were copied."""
+    for path, content in backup.items():
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(content)
+    return Authority(authority.folder)
+
+
+def backup_of(authority):
+    files = [authority.folder / name for name in ("issued.jsonl", "denied.jsonl")]
+    return {path: path.read_bytes() if path.exists() else None for path in files}
+
+
+def test_what_was_given_out_after_the_backup_can_still_be_revoked(authority):
+    issue_to(authority, Role.DEVICE, 1)
+    backup = backup_of(authority)
+    lost = [issue_to(authority, Role.DEVICE, 7)[1] for _ in range(2)]
+    again = restored(authority, backup)
+    with pytest.raises(IdentityError, match="no certificate of `device-7`"):
+        again.revoke("device-7")
+    serial = lost[0].identity.serial
+    denied, count = again.revoke(f"{serial:X}")
+    assert count == 1 and denied.serials == {serial} and again.revoke(f"{serial:x}")[1] == 0
+    with pytest.raises(IdentityError, match="was revoked"):
+        again.renew(request(), lost[0].identity, lost[0].chain)
+    # One that was renewed since is found by the name, and what it renewed with it.
+    newer = again.renew(request(), lost[1].identity, lost[1].chain)
+    denied, count = again.revoke("device-7")
+    assert count == 2
+    assert denied.serials == {serial, lost[1].identity.serial, newer.identity.serial}
+    with pytest.raises(IdentityError, match="no certificate of `abcdef"):
+        again.revoke("abcdef")
+
+
+def test_after_a_restore_no_other_list_has_a_version_that_edges_know(authority):
+    then = time.time() - DAY
+    for number in (1, 2, 3):
+        issue_to(authority, Role.DEVICE, number)
+    backup = backup_of(authority)
+    before, _ = authority.revoke("device-1", now_s=then)
+    again = restored(authority, backup)
+    after, _ = again.revoke("device-2", now_s=then + 60)
+    assert after.serials != before.serials and after.version > before.version
+
+
 def test_asking_for_the_list_again_reads_no_file(authority, monkeypatch):
     issue_to(authority, Role.DEVICE, 7)
     listed = authority.revoke("device-7")[0]
