@@ -4,10 +4,10 @@
         --peer 'torch1=V/bin/python floor_torch.py --model mlp --threads 1 --rounds 40'
 
 The work is the synthetic benchmark of the FedAvg paper's models: 100 devices of 60 samples of 28 x
-28, ten a round, one epoch of batches of ten at rate 0.1, no evaluation. A peer is any command that
-does the same work and prints `##ROUND number unixtime` at the end of each round; Delian's own
-simulator is run the same way, as a process of its own, through its tiers, its network and its ring
-sums.
+28, ten a round, one epoch of batches of ten at rate 0.1, no evaluation (here one device judges the
+last model, the least that a scenario may ask for). A peer is any command that does the same work
+and prints `##ROUND number unixtime` at the end of each round; Delian's own simulator is run the
+same way, as a process of its own, through its tiers, its network and its ring sums.
 
 Every command is started `--repeat` times, in turn, and watched from outside: client updates a
 second from the end of the third round to the end of the last, the time from the start of the
@@ -76,7 +76,12 @@ def child(model: str, rounds: int, threads: int) -> None:
 
     scenario = scenario_file.override(
         scenario_file.load(f"synthetic-{model}"),
-        [f"rounds={rounds}", f"evaluation.every={rounds}", 'privacy.aggregation="plain"'],
+        [
+            f"rounds={rounds}",
+            f"evaluation.every={rounds}",
+            "evaluation.devices=1",
+            'privacy.aggregation="plain"',
+        ],
     )
 
     def mark(event: object) -> None:

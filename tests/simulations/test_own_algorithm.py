@@ -162,3 +162,21 @@ def test_the_example_is_twenty_lines_and_runs_outside_the_checkout(tmp_path):
     )
     assert "FedSam" in done.stdout + done.stderr
     assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_run_is_the_same_from_another_copy_of_its_files(tmp_path):
+    model = "import delian as dl\ndef init(key, shape, classes):\n"
+    model += "    return dl.nn.Sequential((dl.nn.Flatten(), dl.nn.Dense.init(key, 64, classes)))\n"
+    traces = []
+    for folder in (tmp_path / "one", tmp_path / "another" / "place"):
+        folder.mkdir(parents=True)
+        (folder / "model.py").write_text(model)
+        (folder / "own.py").write_text(HALF)
+        (folder / "own.toml").write_text(
+            'name = "own"\nrounds = 1\n[data]\nsource = "digits"\n[model]\nname = "python"\n'
+            'file = "model.py"\n[algorithm]\nname = "python"\nfile = "own.py"\n'
+            "[fleet]\ndevices = 12\n[round]\ndevices = 3\n[evaluation]\ndevices = 1\n"
+        )
+        chosen = scenario_file.load(str(folder / "own.toml"))
+        traces.append(simulate(chosen, backend="reference").trace_hash)
+    assert traces[0] == traces[1]
