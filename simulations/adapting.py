@@ -11,17 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import tree
 from ..core.backends import Backend, compile_function
 from ..core.ir import Array
-from ..core.learn import Algorithm, SampleSet, Task
+from ..core.learn.sampling import SampleSet
 from ..core.runtime import Runtime, Score
 from .measures import Measure
 from .result import DeviceRecord
+
+if TYPE_CHECKING:
+    from ..core.learn import Algorithm, Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,30 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..core import data as datasets
-from ..core import learn
+from ..core import learn, nn
 from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
-from ..core.learn import (
-    Algorithm,
-    Classification,
-    Episodes,
-    EpisodeTable,
-    Regression,
-    Samples,
-    SampleSet,
-    Task,
-)
-from ..core.nn import (
-    CharLstm,
-    FedAvgCnn,
-    Mlp,
-    NormalisedMlp,
-    OmniglotNet,
-    Optimizer,
-    adam,
-    sgd,
-)
+from ..core.learn.sampling import Episodes, EpisodeTable, Samples, SampleSet
 from ..core.user_code import load_class, load_function
 from . import algorithms, settings
 from .scenario import Scenario
@@ -66,7 +47,7 @@ def _grey(scenario: Scenario) -> bool:
     return not isinstance(scenario.model, settings.MlpModel)
 
 
-def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Task, TensorType]:
+def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learn.Task, TensorType]:
     """The task, and the type of a batch that its model takes."""
     example = arrays(scenario, data.devices[0])
     if isinstance(example, EpisodeTable):
@@ -75,7 +56,7 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Task, Tensor
         source: Samples | Episodes = Episodes(few.ways, few.shots, few.queries, few.episodes)
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
         init = _init(scenario, shape[1:], few.ways)
-        return Classification(scenario.name, init, source), TensorType(DType.F32, shape)
+        return learn.Classification(scenario.name, init, source), TensorType(DType.F32, shape)
     share = getattr(scenario.algorithm, "adapt_share", 0.5)
     scale = _scale(scenario, example.x)
     source = Samples(scenario.algorithm.batch_size, scale, adapt_share=share)
@@ -89,7 +70,7 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[Task, Tensor
             "protonet makes prototypes of classes, and the data has numbers to learn",
             "choose another algorithm, such as maml or fedavg",
         )
-    kind = Regression if scenario.regression else Classification
+    kind = learn.Regression if scenario.regression else learn.Classification
     return kind(scenario.name, init, source), batch
 
 
@@ -137,11 +118,11 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
         return lambda key: own(key, shape, classes)
     if isinstance(model, settings.MlpModel):
         inputs, hidden = int(np.prod(shape)), model.hidden
-        kind = NormalisedMlp if model.batch_norm else Mlp
+        kind = nn.NormalisedMlp if model.batch_norm else nn.Mlp
         return lambda key: kind.init(key, inputs, hidden, classes)
     if isinstance(model, settings.LstmModel):
         embedding, width, layers = model.embedding, model.hidden, model.layers
-        return lambda key: CharLstm.init(key, classes, embedding, width, layers)
+        return lambda key: nn.CharLstm.init(key, classes, embedding, width, layers)
     if len(shape) != 3:
         raise DelianError(
             f"the {model.name} model reads images; the data's examples are of shape {list(shape)}",
@@ -155,54 +136,38 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
                 "use the mlp model, or images of at least 4 x 4",
             )
         units = model.hidden
-        return lambda key: FedAvgCnn.init(key, height, width, channels, classes, units)
+        return lambda key: nn.FedAvgCnn.init(key, height, width, channels, classes, units)
     if height // 16 != 1 or width // 16 != 1:
         raise DelianError(
             f"the omniglot model reads images of 16 to 31 pixels a side, not {height} x {width}",
             "use the cnn model",
         )
     filters, strided = model.filters, model.strided
-    return lambda key: OmniglotNet.init(key, channels, filters, classes, strided=strided)
+    return lambda key: nn.OmniglotNet.init(key, channels, filters, classes, strided=strided)
 
 
-#: The catalogue by the names that scenarios have for it.
-KINDS: Mapping[str, type[Algorithm]] = {
-    "fomaml": learn.Maml,
+#: The catalogue: a class by the name that scenarios have for it.
+KINDS: Mapping[str, str] = {
+    "fomaml": "Maml",
     **{
-        kind.__name__.lower(): kind
-        for kind in (
-            learn.Anil,
-            learn.Apfl,
-            learn.Ditto,
-            learn.FedAvg,
-            learn.FedBabu,
-            learn.FedDyn,
-            learn.FedNova,
-            learn.FedPer,
-            learn.FedProx,
-            learn.FedRep,
-            learn.FedSgd,
-            learn.Ifca,
-            learn.Maml,
-            learn.MetaSgd,
-            learn.PFedMe,
-            learn.PerFedAvg,
-            learn.ProtoNet,
-            learn.Reptile,
-            learn.Scaffold,
+        name.lower(): name
+        for name in (
+            *("Anil", "Apfl", "Ditto", "FedAvg", "FedBabu", "FedDyn", "FedNova", "FedPer"),
+            *("FedProx", "FedRep", "FedSgd", "Ifca", "Maml", "MetaSgd", "PFedMe", "PerFedAvg"),
+            *("ProtoNet", "Reptile", "Scaffold"),
         )
     },
 }
 
 
-def algorithm(scenario: Scenario, data: datasets.FederatedData) -> Algorithm:
+def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learn.Algorithm:
     """The algorithm of a scenario: its table's keys are the algorithm's fields, but for the
     server's optimiser, which is the chain's (`composition`).
     """
     chosen = scenario.algorithm
     if isinstance(chosen, algorithms.PythonAlgorithm):
         return _own_algorithm(scenario, chosen)
-    kind = KINDS[chosen.name]
+    kind: type[learn.Algorithm] = getattr(learn, KINDS[chosen.name])
     facts: dict[str, Any] = {
         "local": _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum),
     }
@@ -219,7 +184,7 @@ _SHARED = {"epochs", "local_steps", "personal_steps", "personal_learning_rate"}
 _LOCAL = {"optimizer", "learning_rate", "momentum"}
 
 
-def _own_algorithm(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> Algorithm:
+def _own_algorithm(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> learn.Algorithm:
     """A user's: of the keys it is given those that the scenario says; it has defaults of its own
     for the others.
     """
@@ -237,12 +202,12 @@ def _own_algorithm(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> Al
         ) from fault
 
 
-def _own_kind(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> type[Algorithm]:
+def _own_kind(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> type[learn.Algorithm]:
     """The class of a user's algorithm."""
     assert scenario.algorithm_file is not None
     kind = load_class(
         scenario.algorithm_file,
-        Algorithm,
+        learn.Algorithm,
         chosen.kind,
         "algorithm.file is relative to the scenario's folder; algorithm.kind names a dataclass in"
         " it that extends dl.learn.Algorithm",
@@ -255,11 +220,11 @@ def _own_kind(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> type[Al
     return kind
 
 
-def _optimizer(name: str, learning_rate: float, momentum: float = 0.0) -> Optimizer:
-    return adam(learning_rate) if name == "adam" else sgd(learning_rate, momentum)
+def _optimizer(name: str, learning_rate: float, momentum: float = 0.0) -> nn.Optimizer:
+    return nn.adam(learning_rate) if name == "adam" else nn.sgd(learning_rate, momentum)
 
 
-def weight_max(algorithm: Algorithm, data: datasets.FederatedData) -> float:
+def weight_max(algorithm: learn.Algorithm, data: datasets.FederatedData) -> float:
     """The largest weight that a device of this federation has in the mean."""
     sizes = {(d.support, d.query) for d in data.devices if isinstance(d, datasets.DeviceData)}
     no = np.array(0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import tree
 from ..core.backends import Backend
@@ -21,7 +21,7 @@ from ..core.cohort import SIZE_DEFAULT, gathers
 from ..core.data import FederatedData
 from ..core.errors import DelianError
 from ..core.ir import Array
-from ..core.learn import Algorithm, Chain, metrics
+from ..core.learn import metrics
 from ..core.ops.control import block_cost
 from ..core.ports import SECOND, Floats, Outcome, Vector
 from ..core.privacy.ring import RingPlan
@@ -48,6 +48,9 @@ from .stage import Stage, judgements
 from .trace import checksum
 from .training import Trained
 from .workers import Pending, Workers
+
+if TYPE_CHECKING:
+    from ..core.learn import Algorithm, Chain
 
 GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
 NOT_FINITE_HINT = (

@@ -12,7 +12,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from ..core.bundle import Bundle
 from ..core.cohort import runtime_of
 from ..core.data import DeviceData, FederatedData
 from ..core.ir import Array
-from ..core.learn import Algorithm
 from ..core.learn.chains import Chain
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Score
@@ -42,6 +41,9 @@ from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
 from .scenario import MASKED_MIN, Link, Scenario
 from .statistics import spread_of
 from .traced import bundle_of
+
+if TYPE_CHECKING:
+    from ..core.learn import Algorithm
 
 #: Masks by AES, which nearly every processor has instructions for.
 SUITE = 1
