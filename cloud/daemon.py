@@ -37,7 +37,7 @@ from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver, DriverLimits, StateMachine
 from ..core.node.health import HealthServer
 from ..core.node.heap import collect_seldom, keep_freed_memory
-from ..core.node.hosting import INSECURE, Tasks, check_loopback, notify_ready, stop_on_signals
+from ..core.node.hosting import INSECURE, Tasks, check_loopback, run_daemon
 from ..core.node.once import RecordLog
 from ..core.node.traces import At, Opened, Spans, Traces
 from ..core.ports import CLOUD, Event, Node, Ordered, Received, Record, Tier
@@ -157,16 +157,7 @@ async def serve(
 
     Raises DelianError for what its operator can mend, and StoreError when the store is lost.
     """
-    stop = stop or asyncio.Event()
-    daemon = CloudDaemon(settings, gatherer_factory, spans)
-    with stop_on_signals(stop):
-        try:
-            await daemon.start()
-            ready(daemon.facts())
-            notify_ready()
-            await daemon.tasks.wait(stop)
-        finally:
-            await daemon.close()
+    await run_daemon(CloudDaemon(settings, gatherer_factory, spans), stop, ready)
 
 
 class CloudDaemon:

@@ -35,7 +35,7 @@ from ..core.net.switch import Switch
 from ..core.node.blobs import FolderBlobs
 from ..core.node.codec import address
 from ..core.node.driver import Driver
-from ..core.node.hosting import Tasks, Who, merge_homes, notify_ready, stop_on_signals, who_is
+from ..core.node.hosting import Tasks, Who, merge_homes, run_daemon, who_is
 from ..core.node.journal import FileJournal
 from ..core.node.traces import Spans, Traces
 from ..core.node.uplinks import Transport, Uplinks
@@ -106,16 +106,7 @@ async def serve(
     """Runs a device until `stop` is set, or SIGTERM or SIGINT comes. ready: told once when the
     device has recovered its state. Raises DelianError for what its owner can mend.
     """
-    agent = await asyncio.to_thread(_Agent, settings, spans)
-    stop = stop or asyncio.Event()
-    with stop_on_signals(stop):
-        try:
-            await agent.start()
-            ready(agent.facts())
-            notify_ready()
-            await agent.tasks.wait(stop)
-        finally:
-            await agent.close()
+    await run_daemon(await asyncio.to_thread(_Agent, settings, spans), stop, ready)
 
 
 class _Agent:

@@ -39,8 +39,7 @@ from ..core.node.hosting import (
     Tasks,
     Who,
     check_loopback,
-    notify_ready,
-    stop_on_signals,
+    run_daemon,
     who_is,
 )
 from ..core.node.journal import FileJournal
@@ -114,16 +113,7 @@ async def serve(
     """Runs an edge until `stop` is set, or SIGTERM or SIGINT comes. ready: told once when devices
     are served. Raises DelianError for what its operator can mend.
     """
-    edge = await asyncio.to_thread(EdgeDaemon, settings, spans)
-    stop = stop or asyncio.Event()
-    with stop_on_signals(stop):
-        try:
-            await edge.start()
-            ready(edge.facts())
-            notify_ready()
-            await edge.tasks.wait(stop)
-        finally:
-            await edge.close()
+    await run_daemon(await asyncio.to_thread(EdgeDaemon, settings, spans), stop, ready)
 
 
 class Trust:

@@ -12,10 +12,10 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import DelianError
 from ..identity.folder import HOMES_MAX, HomeAddress, IdentityFolder
@@ -159,6 +159,35 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for name in added:
             loop.remove_signal_handler(name)
+
+
+class Daemon(Protocol):
+    """A running node, whatever its tier. close: in any case, also when `start` has failed."""
+
+    tasks: Tasks
+
+    async def start(self) -> None: ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+    async def close(self) -> None: ...
+
+
+async def run_daemon(
+    daemon: Daemon, stop: asyncio.Event | None, ready: Callable[[dict[str, Any]], None]
+) -> None:
+    """Runs a daemon until `stop` is set, SIGTERM or SIGINT comes, or one of its tasks fails, and
+    raises what that raised. ready: told its facts once, when it has started.
+    """
+    stop = stop or asyncio.Event()
+    with stop_on_signals(stop):
+        try:
+            await daemon.start()
+            ready(daemon.facts())
+            notify_ready()
+            await daemon.tasks.wait(stop)
+        finally:
+            await daemon.close()
 
 
 def parse_home(text: str) -> HomeAddress:
