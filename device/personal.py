@@ -21,7 +21,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DelianError
-from ..core.files import sync_folder, write_whole
+from ..core.files import sync_file, sync_folder, write_whole
 
 log = logging.getLogger("delian.device.personal")
 
@@ -251,8 +250,5 @@ def _write(path: Path, facts: dict[str, Any]) -> None:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with path.open("rb") as file:
+        sync_file(file.fileno())

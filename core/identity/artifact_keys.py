@@ -32,7 +32,7 @@ from ..wire.artifact_pb2 import (
 )
 from ..wire.blob_pb2 import BlobRef
 from . import manifest as m
-from .certificates import KEY_BYTES_MAX, IdentityError, check_federation
+from .certificates import KEY_BYTES_MAX, IdentityError, check_federation, key_pem, read_file
 from .ledger import private_folder, write_file
 
 DAY_S = 24 * 3600
@@ -49,7 +49,9 @@ class RootFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._key = m.load_private(_read(folder / "root.pem"), str(folder / "root.pem"))
+        self._key = m.load_private(
+            read_file(folder / "root.pem", KEY_BYTES_MAX), str(folder / "root.pem")
+        )
 
     @classmethod
     def create(cls, folder: Path) -> RootFolder:
@@ -96,7 +98,7 @@ class RootFolder:
         if not path.exists():
             return None
         # Whether it has ended does not matter for its number.
-        return m.verify_keys(m.read(_read(path, MANIFEST_BYTES_MAX)), self.public, 0.0)
+        return m.verify_keys(m.read(read_file(path, MANIFEST_BYTES_MAX)), self.public, 0.0)
 
 
 class OnlineFolder:
@@ -104,9 +106,7 @@ class OnlineFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._key: Ed25519PrivateKey = m.load_private(
-            _read(folder / "key.pem"), str(folder / "key.pem")
-        )
+        self._key: Ed25519PrivateKey = _private(folder / "key.pem")
 
     @classmethod
     def create(cls, folder: Path) -> OnlineFolder:
@@ -131,7 +131,7 @@ class OnlineFolder:
                 f"sign {self.folder / 'key.pub'} with `delian artifact root-sign`, and put what it"
                 f" writes at {path}",
             )
-        signed = m.read(_read(path, MANIFEST_BYTES_MAX))
+        signed = m.read(read_file(path, MANIFEST_BYTES_MAX))
         keys = m.keys_of(signed)
         if all(key.key != m.raw(self.public) for key in keys.keys):
             raise IdentityError(f"{path} does not name the key in this folder")
@@ -187,7 +187,7 @@ class OnlineFolder:
         path = self.folder / "last"
         if not path.exists():
             return 0
-        text = _read(path, 32).decode("ascii", "replace")
+        text = read_file(path, 32).decode("ascii", "replace")
         if not text.isdigit() or int(text) >= _HALF:
             raise IdentityError(f"{path} is damaged", "delete it: the time is a sequence as well")
         return int(text)
@@ -247,7 +247,7 @@ class Seen:
         if not path.exists():
             return cls()
         try:
-            said = json.loads(_read(path, SEEN_BYTES_MAX))
+            said = json.loads(read_file(path, SEEN_BYTES_MAX))
             lines = {str(k): (int(s), bytes.fromhex(d)) for k, (s, d) in said["lines"].items()}
             return cls(int(said["version"]), bytes.fromhex(said["keys"]), lines)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -266,16 +266,9 @@ def _write_pair(folder: Path, name: str) -> None:
         raise IdentityError(f"{path} is there already", "name another folder")
     private_folder(folder)
     key = m.new_key()
-    write_file(path, m.private_pem(key), 0o600)
+    write_file(path, key_pem(key), 0o600)
     write_file(folder / f"{name}.pub", m.public_pem(key.public_key()))
 
 
-def _read(path: Path, most: int = KEY_BYTES_MAX) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise IdentityError(f"cannot read {path}: {error.strerror}") from None
-    if len(content) > most:
-        raise IdentityError(f"{path} is larger than {most} bytes")
-    return content
+def _private(path: Path) -> Ed25519PrivateKey:
+    return m.load_private(read_file(path, KEY_BYTES_MAX), str(path))

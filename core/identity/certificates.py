@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..errors import DelianError
@@ -141,7 +141,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
     """PKCS #8, PEM, not encrypted: it belongs in a file of mode 0600."""
     return key.private_bytes(
         serialization.Encoding.PEM,
@@ -334,6 +334,18 @@ class TlsMaterial:
         return identity_of(self.certificate)
 
 
+def read_file(path: Path, most: int) -> bytes:
+    """A file's bytes. Raises IdentityError when it cannot be read or has more than `most`."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > most:
+        raise IdentityError(f"{path} is larger than {most} bytes")
+    return content
+
+
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """The same as files: the standard library's `ssl` reads keys only from there."""
@@ -344,16 +356,8 @@ class TlsFiles:
 
     def read(self) -> TlsMaterial:
         """Raises IdentityError when a file cannot be read or is too large to be what it should."""
-        parts = []
-        for path in (self.key, self.certificate, self.authority):
-            try:
-                with path.open("rb") as file:
-                    content = file.read(CERTIFICATE_BYTES_MAX + 1)
-            except OSError as error:
-                raise IdentityError(f"cannot read {path}: {error.strerror}") from None
-            if len(content) > CERTIFICATE_BYTES_MAX:
-                raise IdentityError(f"{path} is too large")
-            parts.append(content)
+        files = (self.key, self.certificate, self.authority)
+        parts = [read_file(path, CERTIFICATE_BYTES_MAX) for path in files]
         return TlsMaterial(*parts)
 
 

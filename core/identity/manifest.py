@@ -81,15 +81,6 @@ def new_key() -> Ed25519PrivateKey:
     return Ed25519PrivateKey.generate()
 
 
-def private_pem(key: Ed25519PrivateKey) -> bytes:
-    """PKCS #8, PEM, not encrypted: it belongs in a file of mode 0600."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
 def public_pem(key: Ed25519PublicKey) -> bytes:
     """SubjectPublicKeyInfo, PEM."""
     return key.public_bytes(

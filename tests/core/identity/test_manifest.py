@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from delian.core.identity import artifact_keys as keys
 from delian.core.identity import manifest as m
-from delian.core.identity.certificates import IdentityError
+from delian.core.identity.certificates import IdentityError, key_pem
 from delian.core.wire.artifact_pb2 import (
     ArtifactLimits,
     ArtifactManifest,
@@ -351,7 +351,7 @@ def test_folders_that_are_not_what_they_must_be(tmp_path):
     with pytest.raises(IdentityError, match="is there already"):
         keys.RootFolder.create(tmp_path)
     with pytest.raises(IdentityError, match="no Ed25519 public key"):
-        m.load_public(m.private_pem(ROOT), "x")
+        m.load_public(key_pem(ROOT), "x")
     with pytest.raises(IdentityError, match="no Ed25519 private key"):
         m.load_private(m.public_pem(ROOT.public_key()), "x")
     root = keys.RootFolder.create(tmp_path / "root")
