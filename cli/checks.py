@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DelianError
-from .settings import CloudConfig, Config, DeviceConfig, EdgeConfig
+from .settings import CloudConfig, Config, DeviceConfig
 
 if TYPE_CHECKING:
     from ..core.identity.folder import IdentityFolder
@@ -66,9 +66,6 @@ def wrong(name: str, text: str, todo: str) -> Finding:
 def of_error(name: str, error: DelianError) -> Finding:
     """A finding that an error tells."""
     return wrong(name, error.message, error.hint)
-
-
-Tiered = CloudConfig | EdgeConfig | DeviceConfig
 
 
 def roles_here(config: Config, given: set[str]) -> list[str]:

@@ -43,9 +43,6 @@ SECRET_BYTES_MAX = 64 * 1024
 MASK = "********"
 DEFAULT = "default"
 
-#: Variables that begin like ours and are none of the configuration's.
-_OTHER_VARIABLES = frozenset({FILE_VARIABLE})
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:

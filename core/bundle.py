@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -59,10 +60,7 @@ class Leaf:
 
     @property
     def size(self) -> int:
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return math.prod(self.shape)
 
     @classmethod
     def of(cls, name: str, type: TensorType) -> Leaf:

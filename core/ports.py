@@ -309,33 +309,6 @@ class Rng(Protocol):
     def sample(self, items: list[int], k: int, purpose: str, *ids: int) -> list[int]: ...
 
 
-class Store(Protocol):
-    """Blobs by content hash."""
-
-    def put(self, blob: blob_pb2.Blob) -> bool:
-        """Keeps a whole blob; False, and nothing kept, when its content does not hash to its
-        digest.
-        """
-
-    def get(self, digest: bytes) -> blob_pb2.Blob | None: ...
-
-    def drop(self, digest: bytes) -> None: ...
-
-
-class Transport(Protocol):
-    """Carries messages between nodes; what comes becomes `Received`."""
-
-    def send(self, sender: Node, to: Node, message: Message) -> None: ...
-
-
-class Executor(Protocol):
-    """Runs programs; what ends becomes `ProgramFinished`."""
-
-    def run(self, node: Node, program: RunProgram) -> None: ...
-
-    def cancel(self, node: Node, ticket: int) -> None: ...
-
-
 def wire_size(head: Message, content: int) -> int:
     """Bytes of a message encoded, when one bytes field of `content` bytes is added to `head`."""
     length = max(1, (content.bit_length() + 6) // 7)  # of the varint that says the length

@@ -28,7 +28,6 @@ from .arrays import Labelled
 from .federated import FEDERATION_BYTES_MAX
 
 IDX_BYTES = 0x08  # the type of an IDX file's elements: unsigned bytes
-IDX_DIMENSIONS_MAX = 3
 CIFAR_RECORD = 1 + 3 * 32 * 32
 HAR_FEATURES, HAR_ACTIVITIES = 561, 6
 #: A text file of the HAR set has 66 MB.

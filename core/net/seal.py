@@ -80,8 +80,6 @@ WINDOW = 1024
 MESSAGES_MAX = 2**32
 
 _HEAD = struct.Struct(">B8sQ")
-#: Bytes that a frame adds to its body at most.
-OVERHEAD = _HEAD.size + 16
 _SIGNED = b"delian presence v1"
 _INFO = b"delian mqtt v1"
 

@@ -88,10 +88,7 @@ class Upper:
 
     def back(self, now: int) -> list[Effect]:
         self.present, self.suspect = True, False
-        self.estimator.reset(now)
-        for cut in self._open:
-            self._closed[cut] = _Closed()
-        self._open.clear()
+        self._forget(now)
         for closed in self._closed.values():
             if closed.again_at is not None:
                 closed.refusals, closed.again_at = 0, now
@@ -100,11 +97,15 @@ class Upper:
 
     def gone(self, now: int) -> None:
         self.present = False
+        self._forget(now)
+        self._probe = None
+
+    def _forget(self, now: int) -> None:
+        """What was open and known of the link was so with a tier that is not there any more."""
         self.estimator.reset(now)
         for cut in self._open:
             self._closed[cut] = _Closed()
         self._open.clear()
-        self._probe = None
 
     def use(self, now: int) -> None:
         """There is a request: how the link is matters again."""
