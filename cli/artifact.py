@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import AsJson, tell
 from .identity import seconds_of
-from .options import ConfigFile
+from .options import AsJson, ConfigFile
+from .output import tell
 
 if TYPE_CHECKING:
     from ..core.wire.artifact_pb2 import ArtifactManifest

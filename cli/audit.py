@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import Address, AsJson, Identity, Insecure, connected, tell
-from .options import ConfigFile
+from .coordinator import Address, Identity, Insecure, connected
+from .options import AsJson, ConfigFile
+from .output import tell
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from ..core.files import write_whole
-from .coordinator import AsJson, tell
+from .options import AsJson
+from .output import tell, write_out
 
 if TYPE_CHECKING:
     from ..core.bundle import Bundle
@@ -77,7 +77,7 @@ def build(
     else:
         facts = _write(made, out, bundle, target, static, cpu, program or [], chosen)
     if weights is not None:
-        _write_file(weights, _raw(made.weights))
+        write_out(weights, _raw(made.weights))
         facts["weights"] = str(weights)
     tell(facts, as_json, lambda: _lines(facts))
 
@@ -104,7 +104,7 @@ def _write(
         profile="reproducible" if profile == "reproducible" else "fast",
     )
     file = out or Path(f"{bundle.stem}-{target}{'' if static else SUFFIX}")
-    _write_file(file, built.content)
+    write_out(file, built.content)
     if static:
         file.chmod(file.stat().st_mode | 0o111)
     facts = built.facts
@@ -145,8 +145,8 @@ def _write_c(
         profile="reproducible" if profile == "reproducible" else "fast",
         header=file.with_suffix(".h").name,
     )
-    _write_file(file, text.source.encode())
-    _write_file(file.with_suffix(".h"), text.header.encode())
+    write_out(file, text.source.encode())
+    write_out(file.with_suffix(".h"), text.header.encode())
     return {
         "file": str(file),
         "header": str(file.with_suffix(".h")),
@@ -162,13 +162,6 @@ def _raw(weights: Array) -> bytes:
     import numpy as np
 
     return np.ascontiguousarray(weights, "<f4").tobytes()
-
-
-def _write_file(file: Path, content: bytes) -> None:
-    try:
-        write_whole(file, content)
-    except OSError as error:
-        raise DelianError(f"{file} cannot be written: {error.strerror}") from None
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import AsJson, table, tell
+from .options import AsJson
+from .output import table, tell
 
 app = typer.Typer(help="Show and clear compiled programs.", no_args_is_help=True)
 

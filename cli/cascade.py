@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import AsJson, tell
+from .options import AsJson
+from .output import tell, write_out
 from .quantise import rows_of
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ def cascade(
     """
     from ..core.bundle import load
     from ..core.cascade.hard_examples import make
-    from ..core.files import write_whole
     from ..core.placement.links import LinkProfile
     from ..simulations.cascading import Goal, Surroundings, lines_of, measure, page
 
@@ -86,8 +86,5 @@ def cascade(
         seed,
     )
     if out is not None:
-        try:
-            write_whole(out, page(facts).encode())
-        except OSError as error:
-            raise DelianError(f"{out}: cannot be written: {error.strerror}") from None
+        write_out(out, page(facts))
     tell(facts, as_json, lambda: lines_of(facts))

@@ -1,13 +1,11 @@
-"""How commands of an operator speak to a coordinator, and how they show what it says."""
+"""How commands of an operator speak to a coordinator."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +35,6 @@ Identity = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS; for a coordinator on this machine alone.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 
 
 class Unreachable(DelianError):
@@ -162,54 +159,3 @@ def connected(
         metadata = ()
     with channel:
         yield Client(target, OperatorStub(channel), metadata, operator.artifacts)
-
-
-# ---------------------------------------------------------------- showing
-
-
-def to_json(message: Any) -> dict[str, Any]:
-    """A message as JSON: digests in hexadecimal, every field there."""
-    from google.protobuf.message import Message
-
-    shown: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        if field.has_presence and not message.HasField(field.name):
-            value = None
-        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
-            value = dict(value)
-        elif isinstance(value, Message):
-            value = to_json(value)
-        elif isinstance(value, bytes):
-            value = value.hex()
-        elif field.enum_type is not None:
-            value = field.enum_type.values_by_number[value].name.lower()
-        elif not isinstance(value, int | float | str | bool):
-            value = [to_json(v) if isinstance(v, Message) else v for v in value]
-        shown[field.name] = value
-    return shown
-
-
-def tell(facts: Any, as_json: bool, lines: Callable[[], Sequence[str]]) -> None:
-    """One JSON document, or lines for people."""
-    if as_json:
-        typer.echo(json.dumps(facts))
-        return
-    for line in lines():
-        typer.echo(line)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Columns side by side."""
-    texts = [[str(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[i]) for row in texts) for i in range(len(head))]
-    return [
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in texts
-    ]
-
-
-def when(unix_ms: int) -> str:
-    """A time for people, in UTC."""
-    if not unix_ms:
-        return "-"
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import AsJson
 from .options import (
+    AsJson,
     ConfigFile,
     DeviceNumber,
     Due,

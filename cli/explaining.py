@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .coordinator import table
+from .output import table
 
 if TYPE_CHECKING:
     from ..core.placement.links import LinkProfile

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .coordinator import (
-    Address,
-    AsJson,
-    Client,
-    Identity,
-    Insecure,
-    connected,
-    table,
-    tell,
-    to_json,
-    when,
-)
-from .options import ConfigFile
+from .coordinator import Address, Client, Identity, Insecure, connected
+from .options import AsJson, ConfigFile
+from .output import table, tell, to_json, when
 
 if TYPE_CHECKING:
     from ..core.wire.operator_pb2 import NodeRequest

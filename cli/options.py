@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Configuration file. [default: delian.toml]")
 ]

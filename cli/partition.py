@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import AsJson, table, tell
 from .explaining import TIERS, explained, ms, told
+from .options import AsJson
+from .output import table, tell, write_out
 
 if TYPE_CHECKING:
     from ..core.bundle import Bundle
@@ -139,7 +140,6 @@ def plan(
     """Write the best cut for every bandwidth of the device's link, as devices, edges and the cloud
     load it. The link's latency, and the other link, are as given.
     """
-    from ..core.files import write_whole
     from ..core.placement.links import LinkProfile, parse_bandwidth
     from ..core.placement.planning import plan_of
 
@@ -164,10 +164,7 @@ def plan(
         high=most,
         seconds=case.seconds,
     )
-    try:
-        write_whole(out, made.to_json())
-    except OSError as error:
-        raise DelianError(f"{out}: cannot be written: {error.strerror}") from None
+    write_out(out, made.to_json())
     rows = _plan_rows(made)
     facts = {"plan": str(out), "digest": made.digest(), "pieces": rows}
     tell(facts, as_json, lambda: [*_plan_lines(rows, len(case.profiles)), str(out)])

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .coordinator import AsJson, table
+from .options import AsJson
+from .output import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import AsJson, table, tell
+from .options import AsJson
+from .output import table, tell, write_out
 
 if TYPE_CHECKING:
     from ..core.ir import Function
@@ -86,7 +87,6 @@ def profile(
         found = _measured_link(link, identity)
         tell({**found.body(), "text": found.text()}, as_json, lambda: [found.text()])
         return
-    from ..core.files import write_whole
     from ..core.placement.measure import measure_node, measured_seconds
     from ..core.placement.profile import TEXT_MAX
     from ..core.wire.ir_codec import content_hash
@@ -113,10 +113,7 @@ def profile(
         made = made.with_program(content_hash(function), measured_seconds(function))
     say("")
     if out is not None:
-        try:
-            write_whole(out, made.to_json())
-        except OSError as error:
-            raise DelianError(f"{out}: cannot be written: {error.strerror}") from None
+        write_out(out, made.to_json())
     facts = facts_of(made)
     tell(facts, as_json, lambda: _lines(facts, out))
 

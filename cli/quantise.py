@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import AsJson, tell
+from .options import AsJson
+from .output import tell, write_out
 
 if TYPE_CHECKING:
     from ..core.ir import Array
@@ -133,14 +134,9 @@ def write_rows(path: Path, rows: Array) -> None:
 
     import numpy as np
 
-    from ..core.files import write_whole
-
     content = io.BytesIO()
     np.save(content, rows)
-    try:
-        write_whole(path, content.getvalue())
-    except OSError as error:
-        raise DelianError(f"{path}: cannot be written: {error.strerror}") from None
+    write_out(path, content.getvalue())
 
 
 def _agreement(made: Any, small: Any, rows: Array) -> float:

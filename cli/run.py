@@ -12,19 +12,9 @@ import typer
 
 from ..core.errors import DelianError
 from .artifact import signed_plan
-from .coordinator import (
-    Address,
-    AsJson,
-    Client,
-    Identity,
-    Insecure,
-    connected,
-    table,
-    tell,
-    to_json,
-    when,
-)
-from .options import ConfigFile
+from .coordinator import Address, Client, Identity, Insecure, connected
+from .options import AsJson, ConfigFile
+from .output import table, tell, to_json, when
 
 if TYPE_CHECKING:
     from ..core.bundle import Bundle

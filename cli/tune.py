@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import AsJson, tell
+from .options import AsJson
+from .output import tell
 
 
 def tune(
