@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from ..core.identity.certificates import NUMBER_MAX
 from ..core.identity.folder import HomeAddress
@@ -132,7 +132,7 @@ class Fleet:
         homes: list[HomeAddress] = []
         if node.tier is Tier.DEVICE:
             asked = select(NodeRow).where(NodeRow.tier == Tier.EDGE.value, NodeRow.state == "")
-            rows = await self._rows(asked.order_by(NodeRow.number).limit(32))
+            rows = await self._database.rows(asked.order_by(NodeRow.number).limit(32))
             for row in rows:
                 grpc, mqtt = (str(row.labels.get(kind, "")) for kind in ("grpc", "mqtt"))
                 if (grpc or mqtt) and row.number not in self._draining():
@@ -152,7 +152,7 @@ class Fleet:
         if tier is not None:
             asked = asked.where(NodeRow.tier == tier.value)
         count = min(limit or NODES_DEFAULT, NODES_MAX)
-        rows = await self._rows(asked.limit(count + len(Tier)))
+        rows = await self._database.rows(asked.limit(count + len(Tier)))
         rows = [
             row for i, row in enumerate(rows) if i < count or row.number == rows[count - 1].number
         ]
@@ -160,7 +160,7 @@ class Fleet:
 
     async def node(self, node: Node, seen: Mapping[Node, Live]) -> NodeInfo:
         """Raises NotKnown."""
-        rows = await self._rows(select(NodeRow).where(*_is(node)))
+        rows = await self._database.rows(select(NodeRow).where(*_is(node)))
         if not rows:
             raise NotKnown(f"there is no {node}", "`delian fleet ls` lists the nodes")
         return _info(rows[0], seen.get(node))
@@ -181,7 +181,7 @@ class Fleet:
         found: list[Node] = []
         for start in range(0, len(names), ROWS_AT_ONCE):
             some = NodeRow.serial.in_(names[start : start + ROWS_AT_ONCE])
-            rows = await self._rows(select(NodeRow).where(some))
+            rows = await self._database.rows(select(NodeRow).where(some))
             found += [Node(Tier(row.tier), row.number) for row in rows]
         return found
 
@@ -199,12 +199,6 @@ class Fleet:
             await self._database.transact(write)
             self._written.update({n: (f.seen_ms, f.home) for n, f in part.items()})
         return len(nodes)
-
-    async def _rows(self, asked: Executable) -> Sequence[Any]:
-        async def work(connection: Connection) -> Sequence[Any]:
-            return (await connection.execute(asked)).all()
-
-        return await self._database.read(work)
 
 
 def _is_news(written: tuple[int, int | None] | None, found: Live) -> bool:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import (
-    Executable,
     and_,
     bindparam,
     delete,
@@ -99,7 +98,7 @@ class Registry:
 
     async def run_of(self, request: bytes) -> int | None:
         """The run that was made of a request."""
-        rows = await self._rows(select(RunRow.run).where(RunRow.request == request))
+        rows = await self._database.rows(select(RunRow.run).where(RunRow.request == request))
         return int(rows[0].run) if rows else None
 
     async def add_run(
@@ -145,12 +144,12 @@ class Registry:
     async def unbegun(self, above: int) -> list[tuple[int, PlanMessage]]:
         """Runs of which the coordinator's machine, whose newest is `above`, has not heard."""
         asked = select(RunRow.run, RunRow.plan).where(RunRow.run > above, RunRow.phase == NEW)
-        rows = await self._rows(asked.order_by(RunRow.run))
+        rows = await self._database.rows(asked.order_by(RunRow.run))
         return [(row.run, PlanMessage.FromString(row.plan)) for row in rows]
 
     async def run(self, run: int) -> RunMessage:
         """Raises NotKnown."""
-        rows = await self._rows(select(RunRow).where(RunRow.run == run))
+        rows = await self._database.rows(select(RunRow).where(RunRow.run == run))
         if not rows:
             raise NotKnown(f"there is no run {run}", "`delian run list` shows all runs")
         return _run_message(rows[0])
@@ -160,7 +159,7 @@ class Registry:
         asked = select(RunRow).order_by(RunRow.run.desc()).limit(_limit(limit))
         if before:
             asked = asked.where(RunRow.run < before)
-        return [_run_message(row) for row in await self._rows(asked)]
+        return [_run_message(row) for row in await self._database.rows(asked)]
 
     async def events(self, run: int, after: int) -> tuple[list[RunEvent], bool]:
         """A run's next events, at most EVENTS_AT_ONCE of them, and whether it is over. Raises
@@ -279,7 +278,7 @@ class Registry:
                 "round": row.round,
                 "digest": row.digest.hex(),
             }
-            for row in await self._rows(asked.limit(LIST_MAX))
+            for row in await self._database.rows(asked.limit(LIST_MAX))
         ]
 
     async def _move(
@@ -410,12 +409,6 @@ class Registry:
         for digest in set(digests) - self._pinned:
             self._blobs.pin(digest)
             self._pinned.add(digest)
-
-    async def _rows(self, asked: Executable) -> Sequence[Any]:
-        async def work(connection: Connection) -> Sequence[Any]:
-            return (await connection.execute(asked)).all()
-
-        return await self._database.read(work)
 
 
 def _limit(asked: int) -> int:

@@ -18,11 +18,11 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import Executable, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -154,6 +154,14 @@ class Database:
             return await self._reader.run(work, commit=False)
         except FAULTS as fault:
             raise self._fault(fault) from fault
+
+    async def rows(self, asked: Executable) -> Sequence[Any]:
+        """What one question finds. Raises StoreError."""
+
+        async def work(connection: Connection) -> Sequence[Any]:
+            return (await connection.execute(asked)).all()
+
+        return await self.read(work)
 
     async def transact(self, work: Work[T]) -> T:
         """Does `work` in a transaction of its own, one at a time; durable when this returns. A
