@@ -97,6 +97,9 @@ class Helpers:
 
     def __post_init__(self) -> None:
         check_plan(self.session)
+        if self.session.kept:
+            # A batch is of several rounds, and each chooses others.
+            raise SecureError("helpers", "updates of which a part travels are for sessions")
         if not 1 <= len(self.keys) == len(self.edges) <= HELPERS_MAX:
             raise SecureError("helpers", f"{len(self.keys)} helpers, of 1 to {HELPERS_MAX}")
         if not all(map(kdf.is_usable, self.keys)):

@@ -24,6 +24,7 @@ from ..wire.secure_pb2 import KeyBundle
 from .errors import SecureError
 
 DIGEST_BYTES = 32
+ROUND_KEY_BYTES = 8
 #: Members of a cohort.
 MEMBERS_MAX = 1_000
 
@@ -33,7 +34,9 @@ class Session:
     """What an attempt's task says of its session: everything but who takes part.
 
     purpose: of the task. weights, bundle: SHA-256 of its blobs. clip to within: of its RingPlan.
-    suite to dropout: of its SecurePlan.
+    suite to dropout: of its SecurePlan. round_key: of the task, where it chooses which coordinates
+    travel: who told one device other coordinates than all the rest, and the rest such as nobody
+    changes, would read the update of the one in the sum.
     """
 
     run: int
@@ -55,6 +58,7 @@ class Session:
     cohort_min: int
     corrupt: float
     dropout: float
+    round_key: bytes = b""
 
     @staticmethod
     def of(task: Task) -> Session:
@@ -83,19 +87,24 @@ class Session:
             cohort_min=task.secure.cohort_min,
             corrupt=task.secure.corrupt,
             dropout=task.secure.dropout,
+            round_key=task.rng_key if task.ring.kept else b"",
         )
+        if task.ring.kept and len(session.round_key) != ROUND_KEY_BYTES:
+            raise SecureError("task", "the key that chooses coordinates has not 8 bytes")
         if len(session.weights) != DIGEST_BYTES or len(session.bundle) != DIGEST_BYTES:
             raise SecureError("task", "a task's blob is not named by a SHA-256")
         return session
 
     def canonical(self) -> bytes:
-        """All fields in order: 142 bytes, or 158 where the ring plan has `kept` or `within`."""
+        """All fields in order: 142 bytes, or 158 where the ring plan has `kept` or `within`, and
+        8 more with `kept`.
+        """
         head = struct.pack("<QIII", self.run, self.round, self.attempt, self.purpose)
         ring = struct.pack("<dIIQ", self.clip, self.clients_max, self.bits, self.dimension)
         ring += struct.pack("<d??", self.noise, self.central, self.rotated)
         plan = struct.pack("<IIdd", self.suite, self.cohort_min, self.corrupt, self.dropout)
         more = struct.pack("<Qd", self.kept, self.within) if self.kept or self.within else b""
-        return head + self.weights + self.bundle + ring + plan + more
+        return head + self.weights + self.bundle + ring + plan + more + self.round_key
 
     def digest(self) -> bytes:
         """What names the session before its members are known: 32 bytes."""

@@ -176,6 +176,7 @@ def fields_of(t):
         + f64(t["noise"]) + bytes([t["central"], t["rotated"]])
         + u32(t["suite"]) + u32(t["cohort_min"]) + f64(t["corrupt"]) + f64(t["dropout"])
         + (u64(t["kept"]) + f64(t["within"]) if t.get("kept") or t.get("within") else b"")
+        + bytes.fromhex(t.get("round_key", ""))
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from delian.core.wire.secure_pb2 import KeyBundle, SecurePlan
 
 
 def make_task() -> Task:
-    task = Task(run=7, round=3, attempt=1)
+    task = Task(run=7, round=3, attempt=1, rng_key=b"roundkey")
     task.weights.digest, task.bundle.digest = b"w" * 32, b"b" * 32
     task.ring.clip, task.ring.clients_max, task.ring.bits, task.ring.dimension = 1.5, 100, 32, 16
     task.secure.suite, task.secure.cohort_min = 1, 3
@@ -56,6 +56,23 @@ def test_model_bundle_and_purpose_are_bound():
     changes(lambda task: setattr(task.weights, "digest", b"v" * 32))
     changes(lambda task: setattr(task.bundle, "digest", b"v" * 32))
     changes(lambda task: setattr(task, "purpose", EVALUATE))
+
+
+def test_the_key_that_chooses_coordinates_is_bound_where_it_chooses_any():
+    def with_key(key, **ring):
+        task = make_task()
+        task.rng_key = key
+        for name, value in ring.items():
+            setattr(task.ring, name, value)
+        return Session.of(task)
+
+    one, two = b"roundkey", b"otherkey"
+    assert with_key(one, kept=5).digest() != with_key(two, kept=5).digest()
+    assert with_key(one) == with_key(two) and with_key(one, within=1.0) == with_key(two, within=1.0)
+    lengths = [len(with_key(one, **r).canonical()) for r in ({"kept": 5}, {"within": 1.0})]
+    assert lengths == [166, 158]
+    with pytest.raises(SecureError, match="8 bytes"):
+        with_key(b"short", kept=5)
 
 
 def other(value):

@@ -414,6 +414,13 @@ def test_a_task_s_helpers_keep_the_contract_s_limits():
         assert not tasks.is_sane(task)
 
 
+def test_nobody_helps_with_updates_of_which_a_part_travels():
+    """Each round chooses other coordinates, and a batch may be of several rounds."""
+    with pytest.raises(SecureError) as caught:
+        Helpers.of(task_of(kept=2, rng_key=b"roundkey"))
+    assert caught.value.reason == "helpers"
+
+
 def test_an_update_of_another_length_is_not_masked():
     task = task_of()
     assert RingPlan.of(task.ring).length == LENGTH

@@ -145,6 +145,19 @@ def test_fault_7_devices_with_different_models_do_not_take_part_in_one_sum():
     assert caught.value.reason == "signature"
 
 
+def test_fault_7_nor_do_devices_that_are_told_other_coordinates():
+    """One device's eight coordinates would stand in the sum with eight others of everybody else's,
+    such as no device changes: the sum would be its update.
+    """
+    ours, theirs = (make_task(kept=8, rng_key=key * 8) for key in (b"a", b"b"))
+    members = [bundle_of(d, theirs if d == 5 else ours) for d in DEVICES]
+    client = ClientSession(ClientState(5), SimulatedIdentity(5, SEED))
+    client.begin(theirs, master_of(5))
+    with pytest.raises(SecureError) as caught:
+        client.take_cohort(cohort_of(theirs, members, 5))
+    assert caught.value.reason == "signature"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
