@@ -85,7 +85,7 @@ _CONVOLUTIONS = frozenset(["conv", "conv_input_grad", "conv_weight_grad"])
 def _conv_scratch(call: Call, tiles: bool) -> int:
     """Floats that conv.h works in: packed matrices, then one frame; or winograd.h."""
     d = _conv_sizes(call)
-    if tiles and winograd.fits(d):
+    if tiles and winograd.fits(call.op.name, d):
         return winograd.scratch_floats(call.op.name, d)
     rows, columns = (d["oh"] - 1) * d["sh"] + d["kh"], (d["ow"] - 1) * d["sw"] + d["kw"]
     window = d["kh"] * d["kw"]
@@ -240,7 +240,7 @@ def conv(w: FunctionWriter, call: Call) -> Lines:
     args = [w.unit.sizes(d), *(w.pointer(v) for v in call.operands), w.pointer(call.op.result)]
     if dtype is DType.F32:
         args.append(w.scratch(call, "float"))
-        if w.unit.tiles and winograd.fits(d):
+        if w.unit.tiles and winograd.fits(call.op.name, d):
             w.unit.need("winograd")
             name, args = f"dl_wino_{call.op.name}", [f"&dl_wino_side_{d['kh']}", *args]
     else:

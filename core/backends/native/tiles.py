@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-#: Sizes of gemm.h, dense.h and winograd.h with sixteen lanes.
+from .winograd import Tiling, turned
+
+#: Sizes of gemm.h and dense.h with sixteen lanes.
 _ROWS, _POINTERS, _EDGE = 12, 8, 6
 _LANES, _PANEL = 16, 32
 _UNIT, _CHUNKS = 8 * _ROWS, 16
 _TURNED = 32
-_BLOCK_FLOATS, _BLOCK_TILES = 4096, 32
 #: Headers whose products are those that are named in the file: others have tiles of their own.
 _NAMED = frozenset(["vector", "pool", "elementwise", "reduce", "transpose", "narrow", "gemm"]) | {
     *("dense", "plain", "conv", "winograd", "depthwise", "order", "solve", "lists", "halves")
@@ -43,20 +44,29 @@ def defined(texts: Sequence[str], sizes: Sequence[str], headers: Iterable[str]) 
                 wide |= rows
             if 0 < columns % _PANEL <= _LANES:
                 narrow |= rows
-    lines = [_define("WIDE", wide), _define("NARROW", narrow)]
+    lines = [_define("ROWS_WIDE", wide), _define("ROWS_NARROW", narrow)]
+    tiled = [found for text in texts for found in _TILED.findall(text)]
+    if tiled:
+        tilings = [_tiling(name, fields[int(index)]) for name, index in tiled]
+        lasts = {(p, a.points) for a in tilings for p in (a.last_down, a.last_across)}
+        lines.append(_define("WINO_SHORT", {last for last, whole in lasts if last < whole}))
     products = [match.groups() for text in texts for match in _PRODUCT.finditer(text)]
     all_named = len(products) == sum(text.count("dl_gemm_") for text in texts)
     if all_named and _NAMED.issuperset(headers):
-        tiled = [found for text in texts for found in _TILED.findall(text)]
         even = {r for m, n, _ in products for r in _product(int(m), int(n))}
-        even |= {r for name, index in tiled for r in _places(name, fields[int(index)])}
-        edge = {part for rows in even for part in _split(rows, _EDGE)}
-        lines += [_define("EVEN", even), _define("EDGE", edge)]
+        edged = set(even)
+        for name, index in tiled:
+            d = fields[int(index)]
+            rows = set(_places(name, d))
+            even |= rows
+            edged |= rows if d["c" if name == "conv_input_grad" else "o"] % _PANEL else set()
+        edge = {part for rows in edged for part in _split(rows, _EDGE)}
+        lines += [_define("ROWS_EVEN", even), _define("ROWS_EDGE", edge)]
     return lines
 
 
 def _define(name: str, rows: Iterable[int]) -> str:
-    return f"#define DL_ROWS_{name} {sum(1 << r for r in rows):#x}"
+    return f"#define DL_{name} {sum(1 << r for r in rows):#x}"
 
 
 def _split(rows: int, most: int) -> set[int]:
@@ -90,19 +100,12 @@ def _places(name: str, d: Mapping[str, int]) -> Iterator[int]:
     if name == "conv_weight_grad":
         yield from _split(d["c"], _ROWS)
         return
-    high, across = (d["oh"], d["ow"]) if name == "conv" else (d["h"], d["w"])
-    if not d["n"] * high * across:
-        return
-    side = 7 - d["kh"]
-    down, across = -(-high // side), -(-across // side)
-    most = max(_BLOCK_FLOATS // (d["c"] + d["o"]), _BLOCK_TILES)
-    rows = max(1, min(most // across, down))
-    strips = -(-down // rows)
-    rows = -(-down // strips)
-    every = [min(rows, down - i % strips * rows) for i in range(d["n"] * strips)]
-    together = -(-len(every) // -(-len(every) // max(1, most // (rows * across))))
-    for first in range(0, len(every), together):
-        yield from _split(sum(every[first : first + together]) * across, _ROWS)
+    for tiles in _tiling(name, d).products():
+        yield from _split(tiles, _ROWS)
+
+
+def _tiling(name: str, d: Mapping[str, int]) -> Tiling:
+    return Tiling.of(turned(d) if name == "conv_input_grad" else d)
 
 
 def _convolution(name: str, d: Mapping[str, int]) -> Iterator[int]:

@@ -6,7 +6,7 @@ units of f32 relative to the sum of the terms' magnitudes, which is what the res
 with (Higham 2002, "Accuracy and stability of numerical algorithms", section 4.2). Convolutions that
 go by tiles (`winograd`) are held to as many units of the largest such sum in the result: where
 one pixel is much larger than those beside it, so are their errors, and where it is infinite or no
-number, so are they, up to four pixels away.
+number, so are they, up to five pixels away.
 
 Primitives that are not named are exact, or rounded once. f64 is within 2 units of libm's. Integers,
 bits and random numbers are equal everywhere.

@@ -1,232 +1,342 @@
-/* Convolutions with few multiplications: of 3x3 kernels a quarter of them, of 5x5 kernels 36 of 100.
+/* Convolutions with few multiplications: of 3x3 kernels a quarter of them, of 5x5 kernels 16 of 100.
  *
- * Minimal filtering over tiles of 6x6 pixels (Lavin and Gray 2016, "Fast algorithms for convolutional neural networks",
- * equation 12, with Toom and Cook's points 0, 5/8, -5/8, 3/2, -3/2 and infinity). m = 7 - r output pixels a side come of
- * one tile, r being the kernel's side: 4 for 3x3, 2 for 5x5. An image becomes tiles, each tile and channel 36 numbers
- * (B'dB), the kernel 36 matrices (GgG'); what was a sum over places and channels is one product of matrices for each
- * of the 36 places; and the products become pixels (A'MA).
+ * Minimal filtering over tiles (Lavin and Gray 2016, "Fast algorithms for convolutional neural networks", equation 12,
+ * with Toom and Cook's points, zero and infinity among them). 4x4 output pixels come of one tile, of 6x6 pixels for 3x3,
+ * of 8x8 for 5x5. An image becomes tiles, each tile and channel as many numbers (B'dB) as it has pixels, the kernel as
+ * many matrices (GgG'); what was a sum over places and channels is one product of matrices for each of these places; and
+ * the products become pixels (A'MA).
  *
- * The gradient by the input is the same with the kernel turned about. That by the kernel is the transpose: y's tiles of
- * m x m become 36 numbers (AyA'), each place's product sums over tiles, and 36 matrices become the kernel (G'MG).
+ * Where four does not divide an image, its last tile is short: it has fewer of the points. At each of these a kernel is
+ * what it is for whole tiles, but that it would not be divided by the differences to points that are left out, so numbers
+ * of the image are multiplied with these. The matrices are the same, and a place that short tiles are without skips them.
  *
- * Errors are relative to the largest numbers of a tile and not of a window, and some five times those of plain sums: with
- * the usual points 1 and 2 they are eleven times, as powers of what is far from 1 differ more in size.
+ * The gradient by the input is the same with the kernel turned about. That by the kernel is the transpose: y's tiles become
+ * as many numbers (AyA'), each place's product sums over the tiles that have it, and the matrices become the kernel (G'MG).
+ *
+ * Errors are relative to the largest numbers of a tile and not of a window. For 3x3 they are some five times those of plain
+ * sums (with the usual points 1 and 2 eleven times, as powers of what is far from 1 differ more in size), for 5x5 some ten
+ * times, most of it from rounding the sums over channels.
  * Channels are multiples of LANES. All tiles of some strips (rows of tiles of an image) make a block: the products of a
  * block stay in the second cache. Blocks depend on sizes alone, so results do not depend on threads.
  */
-#define DL_PLACES 36
-#define DL_BLOCK_FLOATS 4096 /* of a place of a block, of both sides of a product */
-#define DL_BLOCK_TILES 32    /* a block has more only where it has few channels */
-#define DL_PLACE_PAD 16      /* places lie no power of two apart: a tile is written to all of them */
+#define DL_SIDE 4              /* output pixels of a tile's side */
+#define DL_BLOCK_FLOATS 147456 /* of both sides of a block's products */
+#define DL_BLOCK_TILES 32      /* a block has more only where it has few channels */
+#define DL_CHAIN 32            /* products that are summed at once, for 5x5: the errors are of sums for the most part */
+#define DL_PLACE_PAD 16        /* places lie no power of two apart: a tile is written to all of them */
+#ifndef DL_WINO_SHORT
+#define DL_WINO_SHORT ~0 /* the points that short tiles of a program have, as bits (tiles.py): others are whole ones */
+#endif
 
-/* How the images of a convolution fall into tiles, strips and blocks. Where tiles stick out of an image by more than its
- * padding, all images can be one high one with zeros between them: fewer tiles. A tile then is of two images, which is
- * nothing to a sum over images, but would let one image's numbers round another's. */
+/* How the images of a convolution fall into tiles, strips and blocks. */
 typedef struct {
-  int64_t images, period;  /* images, or one; rows from one image to the next in that one, or 0 */
-  int64_t m, down, across; /* a tile's output pixels a side; tiles of an image */
-  int64_t rows, strips;    /* rows of tiles of a strip; strips of an image */
+  int64_t points;                /* of a whole tile's side */
+  int64_t down, across;          /* tiles of an image */
+  int64_t last_down, last_across; /* points of the last ones */
+  int64_t rows, strips;          /* rows of tiles of a strip; strips of an image */
   int64_t together, blocks, tiles; /* strips of a block, blocks, the most tiles of a block */
 } dl_tiling;
 
-DL_INLINE dl_tiling dl_tiling_of(const dl_conv *d, _Bool summed) {
-  dl_tiling a = {d->n, 0};
-  a.m = 7 - d->kh;
-  a.down = (d->oh + a.m - 1) / a.m;
-  const int64_t one = a.down, below = d->oh + d->kh - 1 - d->top - d->h, edge = d->top > below ? d->top : below;
-  const int64_t period = d->oh > d->h + edge ? d->oh : d->h + edge;
-  const int64_t high = ((d->n - 1) * period + d->oh + a.m - 1) / a.m;
-  if (summed && d->n > 1 && high < d->n * one) a.images = 1, a.period = period, a.down = high;
-  a.across = (d->ow + a.m - 1) / a.m;
-  int64_t most = DL_BLOCK_FLOATS / (d->c + d->o);
+/* Points of the last of the tiles of so many pixels. */
+DL_INLINE int64_t dl_last_points(int64_t r, int64_t size) {
+  const int64_t left = size % DL_SIDE, points = r == 5 ? left < 3 ? 6 : 8 : left + 2;
+  return left && points < r + 3 && DL_WINO_SHORT >> points & 1 ? points : r + 3;
+}
+
+DL_FUNCTION dl_tiling dl_tiling_of(const dl_conv *d) {
+  dl_tiling a = {d->kh + 3};
+  a.down = (d->oh + DL_SIDE - 1) / DL_SIDE;
+  a.across = (d->ow + DL_SIDE - 1) / DL_SIDE;
+  a.last_down = dl_last_points(d->kh, d->oh);
+  a.last_across = dl_last_points(d->kh, d->ow);
+  int64_t most = DL_BLOCK_FLOATS / (a.points * a.points * (d->c + d->o));
   if (most < DL_BLOCK_TILES) most = DL_BLOCK_TILES;
-  a.rows = most / a.across < 1 ? 1 : most / a.across < one ? most / a.across : one;
+  a.rows = most / a.across < 1 ? 1 : most / a.across < a.down ? most / a.across : a.down;
   a.strips = (a.down + a.rows - 1) / a.rows;
   a.rows = (a.down + a.strips - 1) / a.strips;
-  const int64_t all = a.images * a.strips, fit = most / (a.rows * a.across) < 1 ? 1 : most / (a.rows * a.across);
+  const int64_t all = d->n * a.strips, fit = most / (a.rows * a.across) < 1 ? 1 : most / (a.rows * a.across);
   a.blocks = (all + fit - 1) / fit;
   a.together = a.blocks ? (all + a.blocks - 1) / a.blocks : 0;
   a.tiles = a.together * a.rows * a.across;
   return a;
 }
 
-/* The points, whose squares and their product are exact, and what a kernel is divided by at each. */
-#define DL_NEAR 0.625f
-#define DL_FAR 1.5f
-#define DL_NEAR2 (DL_NEAR * DL_NEAR)
-#define DL_FAR2 (DL_FAR * DL_FAR)
-#define DL_AT_NEAR (0.5f / (DL_NEAR2 * (DL_NEAR2 - DL_FAR2)))
-#define DL_AT_FAR (0.5f / (DL_FAR2 * (DL_FAR2 - DL_NEAR2)))
-#define DL_AT_ZERO (1 / (DL_NEAR2 * DL_FAR2))
-
-/* Six numbers of a tile. */
-DL_INLINE void dl_wino_input(const dl_vf *d, int step, dl_vf *to, int to_step) {
-  const dl_vf a = d[4 * step] - DL_FAR2 * d[2 * step], b = d[3 * step] - DL_FAR2 * d[step];
-  const dl_vf c = d[4 * step] - DL_NEAR2 * d[2 * step], e = d[3 * step] - DL_NEAR2 * d[step];
-  to[0] = d[4 * step] + (DL_NEAR2 * DL_FAR2 * d[0] - (DL_NEAR2 + DL_FAR2) * d[2 * step]);
-  to[to_step] = a + DL_NEAR * b;
-  to[2 * to_step] = a - DL_NEAR * b;
-  to[3 * to_step] = c + DL_FAR * e;
-  to[4 * to_step] = c - DL_FAR * e;
-  to[5 * to_step] = d[5 * step] + (DL_NEAR2 * DL_FAR2 * d[step] - (DL_NEAR2 + DL_FAR2) * d[3 * step]);
+/* The points of kernels of R x R: 0, as many pairs of one and its negative as this gives, and infinity; a tile of K points
+ * has the first K - 1 of them and infinity. Their squares and what is made of these are exact. */
+DL_INLINE float dl_point(const int R, const int i) {
+  return R == 3 ? i == 0 ? 0.625f : 1.5f : i == 0 ? 0.5f : i == 1 ? 2.0f : 1.0f;
+}
+DL_INLINE float dl_power(const int R, const int i, const int power) {
+  const float p = dl_point(R, i);
+  return power == 0 ? 1.0f : power == 1 ? p : power == 2 ? p * p : power == 3 ? p * p * p : p * p * p * p;
+}
+DL_INLINE float dl_square(const int R, const int i) { return dl_power(R, i, 2); }
+/* What a kernel is divided by at 0, and twice that at the others: the differences to the other points. */
+DL_INLINE float dl_at_zero(const int R) {
+  return 1 / (dl_square(R, 0) * dl_square(R, 1) * (R == 5 ? dl_square(R, 2) : 1.0f));
+}
+DL_INLINE float dl_at(const int R, const int i) {
+  const float p = dl_square(R, i), q = dl_square(R, i == 0), s = dl_square(R, i == 2 ? 1 : 2);
+  return 0.5f / (p * (p - q) * (R == 5 ? p - s : 1.0f));
 }
 
-/* M numbers of y as six. */
-DL_INLINE void dl_wino_spread(const int M, const dl_vf *y, int step, dl_vf *to, int to_step) {
-  dl_vf even = y[0], odd = y[step], even2 = y[0], odd2 = y[step];
-  if (M > 2) {
-    even += DL_NEAR2 * y[2 * step], odd += DL_NEAR2 * y[3 * step];
-    even2 += DL_FAR2 * y[2 * step], odd2 += DL_FAR2 * y[3 * step];
+/* Numbers of a tile under a polynomial of x^2 that is zero at some squares. */
+DL_INLINE dl_vf dl_zeros1(const dl_vf *d, int step, float p) { return d[2 * step] - p * d[0]; }
+DL_INLINE dl_vf dl_zeros2(const dl_vf *d, int step, float p, float q) {
+  return d[4 * step] + (p * q * d[0] - (p + q) * d[2 * step]);
+}
+DL_INLINE dl_vf dl_zeros3(const dl_vf *d, int step, float p, float q, float s) {
+  return (d[6 * step] - p * q * s * d[0]) + ((p * q + p * s + q * s) * d[2 * step] - (p + q + s) * d[4 * step]);
+}
+
+/* K numbers of a tile: the first K - 1, and the last. */
+DL_INLINE void dl_wino_input(const int R, const int K, const dl_vf *d, int step, dl_vf *to, int to_step) {
+  const float a = dl_point(R, 0), b = dl_point(R, 1), a2 = dl_square(R, 0), b2 = dl_square(R, 1), c2 = dl_square(R, 2);
+  dl_vf *last = to + (R + 2) * to_step;
+  if (K == 8) {
+    const dl_vf u = dl_zeros2(d + 2 * step, step, b2, c2), v = a * dl_zeros2(d + step, step, b2, c2);
+    const dl_vf w = dl_zeros2(d + 2 * step, step, a2, c2), x = b * dl_zeros2(d + step, step, a2, c2);
+    const dl_vf y = dl_zeros2(d + 2 * step, step, a2, b2), z = dl_point(R, 2) * dl_zeros2(d + step, step, a2, b2);
+    to[0] = -dl_zeros3(d, step, a2, b2, c2);
+    to[to_step] = u + v, to[2 * to_step] = u - v;
+    to[3 * to_step] = w + x, to[4 * to_step] = w - x;
+    to[5 * to_step] = y + z, to[6 * to_step] = y - z;
+    *last = dl_zeros3(d + step, step, a2, b2, c2);
+  } else if (K == 6) {
+    const float near = R == 5 ? a2 - c2 : 1.0f, far = R == 5 ? b2 - c2 : 1.0f, zero = R == 5 ? c2 : 1.0f;
+    const dl_vf u = near * dl_zeros1(d + 2 * step, step, b2), v = near * a * dl_zeros1(d + step, step, b2);
+    const dl_vf w = far * dl_zeros1(d + 2 * step, step, a2), x = far * b * dl_zeros1(d + step, step, a2);
+    to[0] = zero * dl_zeros2(d, step, a2, b2);
+    to[to_step] = u + v, to[2 * to_step] = u - v;
+    to[3 * to_step] = w + x, to[4 * to_step] = w - x;
+    *last = dl_zeros2(d + step, step, a2, b2);
+  } else if (K == 5) { /* without -b */
+    const dl_vf u = dl_zeros1(d + step, step, a2), v = a2 * d[0] - d[2 * step];
+    const dl_vf even = b * u + (a2 - b2) * d[2 * step];
+    const dl_vf odd = a * dl_zeros1(d + step, step, b2);
+    to[0] = b * u + b2 * v;
+    to[to_step] = even + odd, to[2 * to_step] = even - odd;
+    to[3 * to_step] = 2 * b * u;
+    *last = dl_zeros1(d + 2 * step, step, a2) - b * u;
+  } else if (K == 4) { /* without b and -b */
+    const dl_vf u = (a2 - b2) * d[2 * step], v = (a2 - b2) * a * d[step];
+    to[0] = -b2 * dl_zeros1(d, step, a2);
+    to[to_step] = u + v, to[2 * to_step] = u - v;
+    *last = dl_zeros1(d + step, step, a2);
+  } else { /* 0, a and infinity */
+    to[0] = a2 * b2 * d[0] - a * b2 * d[step];
+    to[to_step] = 2 * a * (a2 - b2) * d[step];
+    *last = d[2 * step] - a * d[step];
   }
+}
+
+/* K - R + 1 numbers of y as K. */
+DL_INLINE void dl_wino_spread(const int R, const int K, const dl_vf *y, int step, dl_vf *to, int to_step) {
+  const int m = K - R + 1, pairs = K / 2 - 1;
   to[0] = y[0];
-  to[to_step] = even + DL_NEAR * odd;
-  to[2 * to_step] = even - DL_NEAR * odd;
-  to[3 * to_step] = even2 + DL_FAR * odd2;
-  to[4 * to_step] = even2 - DL_FAR * odd2;
-  to[5 * to_step] = y[(M - 1) * step];
+  DL_UNROLL for (int i = 0; i < pairs; i++) {
+    dl_vf even = y[0], odd = dl_power(R, i, 1) * y[step];
+    if (m > 2) even += dl_power(R, i, 2) * y[2 * step];
+    if (m > 3) odd += dl_power(R, i, 3) * y[3 * step];
+    to[(2 * i + 1) * to_step] = even + odd;
+    to[(2 * i + 2) * to_step] = even - odd;
+  }
+  if (K == 3) to[to_step] = y[0];
+  if (K == 5) to[3 * to_step] = y[0] + dl_power(R, 1, 1) * y[step] + dl_power(R, 1, 2) * y[2 * step];
+  to[(R + 2) * to_step] = y[(m - 1) * step];
 }
 
-/* Six products as M pixels. */
-DL_INLINE void dl_wino_output(const int M, const dl_vf *p, int step, dl_vf *to, int to_step) {
-  const dl_vf a = p[step] + p[2 * step], b = DL_NEAR * (p[step] - p[2 * step]);
-  const dl_vf c = p[3 * step] + p[4 * step], e = DL_FAR * (p[3 * step] - p[4 * step]);
-  to[0] = p[0] + (a + c);
-  if (M > 2) {
-    to[to_step] = b + e;
-    to[2 * to_step] = DL_NEAR2 * a + DL_FAR2 * c;
-    to[3 * to_step] = DL_NEAR2 * b + DL_FAR2 * e + p[5 * step];
-  } else {
-    to[to_step] = b + e + p[5 * step];
+/* K numbers as so many sums, each at a point times a power of it. `kernel`: and divided as a kernel is. */
+DL_INLINE void dl_wino_sum(const int R, const int K, const int made, const _Bool kernel, const dl_vf *p, int step,
+                           dl_vf *to, int to_step) {
+  const int pairs = K / 2 - 1;
+  dl_vf both[3], apart[3];
+  DL_UNROLL for (int i = 0; i < pairs; i++) {
+    const dl_vf u = p[(2 * i + 1) * step], v = p[(2 * i + 2) * step];
+    both[i] = u + v, apart[i] = u - v;
+  }
+  DL_UNROLL for (int j = 0; j < made; j++) {
+    dl_vf sum = {0};
+    DL_UNROLL for (int i = 0; i < pairs; i++) {
+      const dl_vf term = dl_power(R, i, j) * (kernel ? dl_at(R, i) : 1.0f) * (j % 2 ? apart[i] : both[i]);
+      sum = i ? sum + term : term;
+    }
+    if (K % 2) {
+      const dl_vf term = dl_power(R, pairs, j) * (kernel ? dl_at(R, pairs) : 1.0f) * p[(2 * pairs + 1) * step];
+      sum = pairs ? sum + term : term;
+    }
+    if (j == 0) sum += (kernel ? dl_at_zero(R) : 1.0f) * p[0];
+    if (j == made - 1) sum += p[(R + 2) * step];
+    to[j * to_step] = sum;
   }
 }
 
-/* R numbers of a kernel as six. */
+/* R numbers of a kernel as R + 3. */
 DL_INLINE void dl_wino_kernel(const int R, const dl_vf *g, int step, dl_vf *to, int to_step) {
-  dl_vf even = g[0] + DL_NEAR2 * g[2 * step], odd = g[step];
-  dl_vf even2 = g[0] + DL_FAR2 * g[2 * step], odd2 = g[step];
-  if (R == 5) {
-    even += DL_NEAR2 * DL_NEAR2 * g[4 * step], even2 += DL_FAR2 * DL_FAR2 * g[4 * step];
-    odd += DL_NEAR2 * g[3 * step], odd2 += DL_FAR2 * g[3 * step];
+  to[0] = dl_at_zero(R) * g[0];
+  DL_UNROLL for (int i = 0; i < (R + 1) / 2; i++) {
+    dl_vf even = g[0] + dl_power(R, i, 2) * g[2 * step], odd = g[step];
+    if (R == 5) even += dl_power(R, i, 4) * g[4 * step], odd += dl_power(R, i, 2) * g[3 * step];
+    to[(2 * i + 1) * to_step] = dl_at(R, i) * (even + dl_point(R, i) * odd);
+    to[(2 * i + 2) * to_step] = dl_at(R, i) * (even - dl_point(R, i) * odd);
   }
-  to[0] = DL_AT_ZERO * g[0];
-  to[to_step] = DL_AT_NEAR * (even + DL_NEAR * odd);
-  to[2 * to_step] = DL_AT_NEAR * (even - DL_NEAR * odd);
-  to[3 * to_step] = DL_AT_FAR * (even2 + DL_FAR * odd2);
-  to[4 * to_step] = DL_AT_FAR * (even2 - DL_FAR * odd2);
-  to[5 * to_step] = g[(R - 1) * step];
+  to[(R + 2) * to_step] = g[(R - 1) * step];
 }
 
-/* Six sums as R numbers of a kernel. */
-DL_INLINE void dl_wino_gather(const int R, const dl_vf *u, int step, dl_vf *to, int to_step) {
-  const dl_vf a = DL_AT_NEAR * (u[step] + u[2 * step]), b = DL_AT_NEAR * DL_NEAR * (u[step] - u[2 * step]);
-  const dl_vf c = DL_AT_FAR * (u[3 * step] + u[4 * step]), e = DL_AT_FAR * DL_FAR * (u[3 * step] - u[4 * step]);
-  to[0] = DL_AT_ZERO * u[0] + (a + c);
-  to[to_step] = b + e;
-  to[2 * to_step] = DL_NEAR2 * a + DL_FAR2 * c;
-  if (R == 5) {
-    to[3 * to_step] = DL_NEAR2 * b + DL_FAR2 * e;
-    to[4 * to_step] = DL_NEAR2 * DL_NEAR2 * a + DL_FAR2 * DL_FAR2 * c;
+/* CALL with K as a constant, the points of a tile. */
+#define DL_HAS(POINTS, SIDE, HOW_MANY) (R == SIDE && DL_WINO_SHORT >> HOW_MANY & 1 && POINTS == HOW_MANY)
+#define DL_OF_POINTS(POINTS, HOW_MANY, CALL) \
+  {                                          \
+    const int K = HOW_MANY;                  \
+    CALL;                                    \
   }
-  to[(R - 1) * to_step] += u[5 * step];
+#define DL_BY_POINTS(POINTS, CALL)                                              \
+  if (DL_HAS(POINTS, 3, 3)) DL_OF_POINTS(POINTS, 3, CALL)                       \
+  else if (DL_HAS(POINTS, 3, 4)) DL_OF_POINTS(POINTS, 4, CALL)                  \
+  else if (DL_HAS(POINTS, 3, 5)) DL_OF_POINTS(POINTS, 5, CALL)                  \
+  else if (DL_HAS(POINTS, 5, 6)) DL_OF_POINTS(POINTS, 6, CALL)                  \
+  else DL_OF_POINTS(POINTS, R + 3, CALL)
+/* The place after one, of `points` of them: the first ones, and the last of R + 3; and whether one is of them. */
+DL_INLINE int dl_next_place(const int R, int place, int points) { return place == points - 2 ? R + 2 : place + 1; }
+DL_INLINE _Bool dl_of_places(const int R, int64_t place, int64_t points) { return place < points - 1 || place == R + 2; }
+
+/* A line of a tile, and a column of what lines became. */
+DL_INLINE void dl_wino_line(const int R, const int K, const float *x, int64_t c, dl_vf *to) {
+  dl_vf line[8];
+  DL_UNROLL for (int j = 0; j < K; j++) line[j] = dl_load(x + j * c);
+  dl_wino_input(R, K, line, 1, to, 1);
+}
+DL_INLINE void dl_wino_places(const int R, const int K, const dl_vf *made, float *to, int64_t apart) {
+  DL_UNROLL for (int i = 0; i < R + 3; i++)
+    if (i < K - 1 || i == R + 2) dl_store(to + (R + 3) * i * apart, made[i]);
+}
+DL_INLINE void dl_wino_column(const int R, const int K, const dl_vf *half, float *to, int64_t apart) {
+  dl_vf made[8];
+  dl_wino_input(R, K, half, R + 3, made, 1);
+  dl_wino_places(R, K, made, to, apart);
 }
 
-/* One tile of a frame, of all channels; a place's numbers of this tile are `apart` from the next place's. */
-DL_FUNCTION void dl_wino_tile(const float *x, int64_t width, int64_t c, float *to, int64_t apart) {
+/* One tile of a frame, of all channels, of `down` x `across` points; a place's numbers of this tile are `apart` from the
+ * next place's. */
+DL_INLINE void dl_wino_tile(const int R, const float *x, int64_t width, int64_t c, float *to, int64_t apart, int down,
+                            int across) {
   for (int64_t at = 0; at < c; at += DL_LANES) {
-    dl_vf half[36], made[6];
-    DL_ROLLED for (int i = 0; i < 6; i++) {
-      dl_vf line[6];
-      DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(x + (i * width + j) * c + at);
-      dl_wino_input(line, 1, half + 6 * i, 1);
-    }
-    DL_ROLLED for (int j = 0; j < 6; j++) {
-      dl_wino_input(half + j, 6, made, 1);
-      DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * apart + at, made[i]);
-    }
+    dl_vf half[64];
+    DL_ROLLED for (int i = 0; i < down; i++)
+      DL_BY_POINTS(across, dl_wino_line(R, K, x + i * width * c + at, c, half + (R + 3) * i))
+    DL_ROLLED for (int j = 0; j < R + 3; j = dl_next_place(R, j, across))
+      DL_BY_POINTS(down, dl_wino_column(R, K, half + j, to + j * apart + at, apart))
   }
 }
 
 /* One tile of a frame of y. */
-DL_INLINE void dl_wino_y_tile(const int M, const float *y, int64_t width, int64_t c, float *to, int64_t apart) {
+DL_INLINE void dl_wino_y_line(const int R, const int K, const float *y, int64_t c, dl_vf *to) {
+  dl_vf line[4];
+  DL_UNROLL for (int j = 0; j < K - R + 1; j++) line[j] = dl_load(y + j * c);
+  dl_wino_spread(R, K, line, 1, to, 1);
+}
+DL_INLINE void dl_wino_y_column(const int R, const int K, const dl_vf *half, float *to, int64_t apart) {
+  dl_vf made[8];
+  dl_wino_spread(R, K, half, R + 3, made, 1);
+  dl_wino_places(R, K, made, to, apart);
+}
+DL_INLINE void dl_wino_y_tile(const int R, const float *y, int64_t width, int64_t c, float *to, int64_t apart, int down,
+                              int across) {
   for (int64_t at = 0; at < c; at += DL_LANES) {
-    dl_vf half[24], made[6];
-    DL_ROLLED for (int i = 0; i < M; i++) {
-      dl_vf line[4];
-      DL_UNROLL for (int j = 0; j < M; j++) line[j] = dl_load(y + (i * width + j) * c + at);
-      dl_wino_spread(M, line, 1, half + 6 * i, 1);
-    }
-    DL_ROLLED for (int j = 0; j < 6; j++) {
-      dl_wino_spread(M, half + j, 6, made, 1);
-      DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * apart + at, made[i]);
-    }
+    dl_vf half[32];
+    DL_ROLLED for (int i = 0; i < down - R + 1; i++)
+      DL_BY_POINTS(across, dl_wino_y_line(R, K, y + i * width * c + at, c, half + (R + 3) * i))
+    DL_ROLLED for (int j = 0; j < R + 3; j = dl_next_place(R, j, across))
+      DL_BY_POINTS(down, dl_wino_y_column(R, K, half + j, to + j * apart + at, apart))
   }
 }
 
+/* Places of a line or a column as sums: pixels, or the kernel's gradient. */
+DL_INLINE void dl_wino_sums_line(const int R, const int K, const _Bool kernel, const float *p, int64_t apart, dl_vf *to) {
+  dl_vf line[8];
+  DL_UNROLL for (int j = 0; j < R + 3; j++)
+    if (j < K - 1 || j == R + 2) line[j] = dl_load(p + j * apart);
+  dl_wino_sum(R, K, kernel ? R : K - R + 1, kernel, line, 1, to, 1);
+}
+
 /* Pixels of one tile: of `rows` x `columns` of them there is an image. */
-DL_INLINE void dl_wino_pixels(const int M, const float *p, int64_t apart, int64_t o, float *y, int64_t width,
-                              int64_t rows, int64_t columns) {
+DL_INLINE void dl_wino_pixels_column(const int R, const int K, const dl_vf *half, float *y, int64_t line, int64_t rows) {
+  dl_vf made[4];
+  dl_wino_sum(R, K, K - R + 1, 0, half, DL_SIDE, made, 1);
+  DL_UNROLL for (int i = 0; i < K - R + 1; i++)
+    if (i < rows) dl_store(y + i * line, made[i]);
+}
+DL_INLINE void dl_wino_pixels(const int R, const float *p, int64_t apart, int64_t o, float *y, int64_t width, int down,
+                              int across, int64_t rows, int64_t columns) {
   for (int64_t at = 0; at < o; at += DL_LANES) {
-    dl_vf half[24], made[4];
-    DL_ROLLED for (int i = 0; i < 6; i++) {
-      dl_vf line[6];
-      DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(p + (6 * i + j) * apart + at);
-      dl_wino_output(M, line, 1, half + M * i, 1);
-    }
-    DL_ROLLED for (int j = 0; j < M && j < columns; j++) {
-      dl_wino_output(M, half + j, M, made, 1);
-      DL_UNROLL for (int i = 0; i < M; i++)
-        if (i < rows) dl_store(y + (i * width + j) * o + at, made[i]);
-    }
+    dl_vf half[32];
+    DL_ROLLED for (int i = 0; i < R + 3; i = dl_next_place(R, i, down))
+      DL_BY_POINTS(across, dl_wino_sums_line(R, K, 0, p + (R + 3) * i * apart + at, apart, half + DL_SIDE * i))
+    DL_ROLLED for (int64_t j = 0; j < (columns < DL_SIDE ? columns : DL_SIDE); j++)
+      DL_BY_POINTS(down, dl_wino_pixels_column(R, K, half + j, y + j * o + at, width * o, rows))
   }
 }
 
 /* Floats from one place's matrix to the next's. */
 DL_INLINE int64_t dl_wino_apart(const dl_conv *d) { return d->c * d->o + DL_PLACE_PAD; }
+DL_INLINE int64_t dl_wino_floats(const dl_conv *d) { return (d->kh + 3) * (d->kh + 3) * dl_wino_apart(d); }
 
-/* The matrices of a kernel [R][R][c][o], turned about if so wished, in panels as a product reads them. */
-DL_INLINE void dl_wino_matrices(const int R, int64_t c, int64_t o, const float *k, _Bool turned, float *to) {
+/* The matrices of a kernel [R][R][c][o], turned about if so wished, in panels as a product reads them, of the places of
+ * tiles of `down` x `across` points. */
+DL_INLINE void dl_wino_matrices(const int R, int64_t c, int64_t o, const float *k, _Bool turned, float *to, int down,
+                                int across) {
   const int64_t first = turned ? (R * R - 1) * c * o : 0, tap = turned ? -c * o : c * o;
   for (int64_t from = 0; from < c; from++)
     for (int64_t at = 0; at < o; at += DL_LANES) {
       const int64_t panel = at / DL_NR * DL_NR;
       const int64_t place = panel * c + from * dl_width(o - panel) + at - panel;
       const float *g = k + first + from * o + at;
-      dl_vf half[30], made[6];
-      DL_UNROLL for (int i = 0; i < R; i++) {
+      dl_vf half[40], made[8];
+      DL_ROLLED for (int i = 0; i < R; i++) {
         dl_vf line[5];
         DL_UNROLL for (int j = 0; j < R; j++) line[j] = dl_load(g + (R * i + j) * tap);
-        dl_wino_kernel(R, line, 1, half + 6 * i, 1);
+        dl_wino_kernel(R, line, 1, half + (R + 3) * i, 1);
       }
-      DL_UNROLL for (int j = 0; j < 6; j++) {
-        dl_wino_kernel(R, half + j, 6, made, 1);
-        DL_UNROLL for (int i = 0; i < 6; i++) dl_store(to + (6 * i + j) * (c * o + DL_PLACE_PAD) + place, made[i]);
+      DL_ROLLED for (int j = 0; j < R + 3; j = dl_next_place(R, j, across)) {
+        dl_wino_kernel(R, half + j, R + 3, made, 1);
+        DL_UNROLL for (int i = 0; i < R + 3; i++)
+          if (dl_of_places(R, i, down)) dl_store(to + ((R + 3) * i + j) * (c * o + DL_PLACE_PAD) + place, made[i]);
       }
     }
 }
 
-/* The kernel's gradient from 36 matrices [c][o]. */
-DL_INLINE void dl_wino_sums(const int R, int64_t size, const float *from, float *k) {
+/* The kernel's gradient from matrices [c][o] of the places of tiles of `down` x `across` points. */
+DL_INLINE void dl_wino_sums_column(const int R, const int K, const dl_vf *half, float *k, int64_t line) {
+  dl_vf made[5];
+  dl_wino_sum(R, K, R, 1, half, R, made, 1);
+  DL_UNROLL for (int i = 0; i < R; i++) dl_store(k + i * line, made[i]);
+}
+DL_INLINE void dl_wino_sums(const int R, int64_t size, const float *from, float *k, int down, int across) {
   for (int64_t at = 0; at < size; at += DL_LANES) {
-    dl_vf half[30], made[5];
-    DL_ROLLED for (int i = 0; i < 6; i++) {
-      dl_vf line[6];
-      DL_UNROLL for (int j = 0; j < 6; j++) line[j] = dl_load(from + (6 * i + j) * (size + DL_PLACE_PAD) + at);
-      dl_wino_gather(R, line, 1, half + R * i, 1);
+    dl_vf half[40];
+    DL_ROLLED for (int i = 0; i < R + 3; i = dl_next_place(R, i, down)) {
+      const float *p = from + (R + 3) * i * (size + DL_PLACE_PAD) + at;
+      DL_BY_POINTS(across, dl_wino_sums_line(R, K, 1, p, size + DL_PLACE_PAD, half + R * i))
     }
-    DL_ROLLED for (int j = 0; j < R; j++) {
-      dl_wino_gather(R, half + j, R, made, 1);
-      DL_UNROLL for (int i = 0; i < R; i++) dl_store(k + (R * i + j) * size + at, made[i]);
-    }
+    DL_ROLLED for (int j = 0; j < R; j++)
+      DL_BY_POINTS(down, dl_wino_sums_column(R, K, half + j, k + j * size + at, R * size))
   }
 }
 
-/* Functions for each side of a kernel, R, with tiles of M x M pixels; what a program does not use, compilers leave out. */
+/* Functions for each side of a kernel, R; what a program does not use, compilers leave out. */
 typedef struct {
-  void (*y_tile)(const float *, int64_t, int64_t, float *, int64_t);
-  void (*pixels)(const float *, int64_t, int64_t, float *, int64_t, int64_t, int64_t);
-  void (*matrices)(int64_t, int64_t, const float *, _Bool, float *);
-  void (*sums)(int64_t, const float *, float *);
+  void (*tile)(const float *, int64_t, int64_t, float *, int64_t, int, int);
+  void (*y_tile)(const float *, int64_t, int64_t, float *, int64_t, int, int);
+  void (*pixels)(const float *, int64_t, int64_t, float *, int64_t, int, int, int64_t, int64_t);
+  void (*matrices)(int64_t, int64_t, const float *, _Bool, float *, int, int);
+  void (*sums)(int64_t, const float *, float *, int, int);
 } dl_wino_side;
+
+/* The tiles of a block lie by kind: short across, whole, short down, and short both ways. So the tiles that have a place are
+ * side by side, whichever place it is. Here is where each kind begins, and where the last ends. */
+typedef struct {
+  int64_t at[5];
+} dl_kinds;
 
 /* What the chunks share. */
 typedef struct {
@@ -235,61 +345,88 @@ typedef struct {
   dl_tiling tiling;
   const float *x, *matrices;
   float *y;
-  /* For the kernel's gradient: of the block at hand the first strip and how many tiles; where they are made. */
-  int64_t first, tiles, apart_x, apart_y;
+  /* For the kernel's gradient: of the block at hand the first strip, and its tiles. */
+  int64_t first, apart_x, apart_y;
+  dl_kinds kinds;
   float *tiles_x, *tiles_y, *sums;
 } dl_wino;
 
-/* The strip of a number: its image, first row of tiles, and how many rows. */
+/* The strip of a number: its image, first row of tiles, how many rows, and whether the last of these is short. */
 typedef struct {
   int64_t image, row, rows;
+  _Bool ends_short;
 } dl_strip;
 DL_INLINE dl_strip dl_strip_of(const dl_tiling *a, int64_t number) {
-  const int64_t row = number % a->strips * a->rows;
-  return (dl_strip){number / a->strips, row, a->down - row < a->rows ? a->down - row : a->rows};
+  const int64_t row = number % a->strips * a->rows, rows = a->down - row < a->rows ? a->down - row : a->rows;
+  return (dl_strip){number / a->strips, row, rows, row + rows == a->down && a->last_down < a->points};
 }
 
-/* Floats of the frame of a strip of x, which is larger than one of y. */
-DL_INLINE int64_t dl_wino_frame(const dl_conv *d, const dl_tiling *a) {
-  return (a->m * a->rows + d->kh - 1) * (a->m * a->across + d->kh - 1) * d->c;
+DL_INLINE int dl_wino_kind(_Bool down, _Bool across) { return down ? 2 + across : !across; }
+DL_FUNCTION dl_kinds dl_kinds_of(const dl_tiling *a, int64_t first, int64_t end) {
+  const int64_t images = end / a->strips - first / a->strips, low = a->last_down < a->points ? images : 0;
+  const int64_t high = images * a->down + (end % a->strips - first % a->strips) * a->rows - low;
+  const int64_t narrow = a->last_across < a->points, wide = a->across - narrow;
+  return (dl_kinds){{0, high * narrow, high * a->across, high * a->across + low * wide, (high + low) * a->across}};
 }
 
-/* A frame of images of h x w x c: its rows are `first` and on of the image that the strip is of, or of all of them. */
-DL_FUNCTION void dl_wino_framed(const dl_conv *d, const dl_tiling *a, int64_t image, const float *x, int64_t h,
-                                int64_t w, int64_t c, float *to, int64_t rows, int64_t columns, int64_t first,
-                                int64_t left) {
-  if (!a->period) {
-    dl_frame_f32(x + image * h * w * c, h, w, c, to, rows, columns, -first, left);
-    return;
-  }
-  for (int64_t r = 0; r < rows; r++) {
-    const int64_t q = first + r, i = q / a->period, row = q % a->period;
-    const _Bool there = q >= 0 && i < d->n && row < h;
-    dl_frame_f32(there ? x + (i * h + row) * w * c : x, there, w, c, to + r * columns * c, 1, columns, 0, left);
-  }
+/* Points and kind of a tile of a strip. */
+typedef struct {
+  int down, across, kind;
+} dl_shape;
+DL_INLINE dl_shape dl_shape_of(const dl_tiling *a, const dl_strip *s, int64_t row, int64_t column) {
+  const _Bool low = s->ends_short && row == s->rows - 1, narrow = column == a->across - 1 && a->last_across < a->points;
+  return (dl_shape){(int)(low ? a->last_down : a->points), (int)(narrow ? a->last_across : a->points), dl_wino_kind(low, narrow)};
 }
 
-/* The tiles of one strip of x. */
-DL_FUNCTION void dl_wino_strip(const dl_conv *d, const dl_tiling *a, dl_strip s, const float *x, float *frame,
-                               float *to, int64_t apart) {
-  const int64_t edge = d->kh - 1, width = a->m * a->across + edge;
-  dl_wino_framed(d, a, s.image, x, d->h, d->w, d->c, frame, a->m * s.rows + edge, width, a->m * s.row - d->top,
-                 d->left);
-  for (int64_t i = 0; i < s.rows; i++)
-    for (int64_t j = 0; j < a->across; j++, to += d->c)
-      dl_wino_tile(frame + (i * width + j) * a->m * d->c, width, d->c, to, apart);
+/* The most points that a tile has. */
+DL_INLINE int dl_most_down(const dl_tiling *a) { return (int)(a->down > 1 ? a->points : a->last_down); }
+DL_INLINE int dl_most_across(const dl_tiling *a) { return (int)(a->across > 1 ? a->points : a->last_across); }
+
+/* Floats of the frame of a strip, of c channels. */
+DL_INLINE int64_t dl_wino_frame(const dl_conv *d, const dl_tiling *a, int64_t c) {
+  return (DL_SIDE * a->rows + d->kh - 1) * (DL_SIDE * a->across + d->kh - 1) * c;
 }
 
-/* A place's product, C = A B or C += A B; columns of B in panels, the last may be of one vector. */
-DL_FUNCTION void dl_wino_product(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+/* The tiles of one strip of images of h x w x c, made from frames that are by `less` smaller than those of x. */
+DL_FUNCTION void dl_wino_strip(const dl_tiling *a, const dl_strip *s, const float *x, int64_t h, int64_t w, int64_t c,
+                               int64_t top, int64_t left, int64_t less, float *frame,
+                               void (*tile)(const float *, int64_t, int64_t, float *, int64_t, int, int), float *to,
+                               int64_t apart, dl_kinds *next) {
+  const int64_t width = DL_SIDE * (a->across - 1) + a->last_across - less;
+  const int64_t rows = DL_SIDE * (s->rows - 1) + (s->ends_short ? a->last_down : a->points) - less;
+  dl_frame_f32(x + s->image * h * w * c, h, w, c, frame, rows, width, top - DL_SIDE * s->row, left);
+  for (int64_t i = 0; i < s->rows; i++)
+    for (int64_t j = 0; j < a->across; j++) {
+      const dl_shape f = dl_shape_of(a, s, i, j);
+      tile(frame + (i * width + j) * DL_SIDE * c, width, c, to + next->at[f.kind]++ * c, apart, f.down, f.across);
+    }
+}
+
+/* Of a block the first tile that has a place, and the end of them. */
+DL_INLINE void dl_wino_having(const dl_tiling *a, const dl_kinds *k, int64_t place, int64_t *from, int64_t *to) {
+  const _Bool down = dl_of_places((int)a->points - 3, place / a->points, a->last_down);
+  const _Bool across = dl_of_places((int)a->points - 3, place % a->points, a->last_across);
+  *from = across ? 0 : k->at[1];
+  *to = k->at[!down ? 2 : !across ? 3 : 4];
+}
+
+DL_INLINE int64_t dl_wino_chain(const dl_conv *d) { return d->kh == 5 ? DL_CHAIN : INT64_MAX / 2; }
+
+/* A place's product, C = A B or C += A B; columns of B in panels, the last may be of one vector. Terms are summed `chain` at
+ * a time, as errors grow with the square root of that. */
+DL_FUNCTION void dl_wino_product(int64_t m, int64_t n, int64_t k, int64_t chain, const float *a, int64_t am, int64_t ak,
                                  const float *b, _Bool packed, float *c, _Bool add) {
-  const int64_t panels = n / DL_NR, edge = panels * DL_NR;
-  const dl_steps into = {k, am, ak, packed ? DL_NR : n, packed ? k * DL_NR : DL_NR, 0, n, add};
-  const dl_steps last = {k, am, ak, packed ? DL_LANES : n, 0, 0, n, add};
+  const int64_t panels = n / DL_NR, edge = panels * DL_NR, wide = packed ? DL_NR : n, narrow = packed ? DL_LANES : n;
+  const int64_t jump = packed ? k * DL_NR : DL_NR;
   for (int64_t rows; m > 0; m -= rows, a += rows * am, c += rows * n) {
     rows = dl_even_rows(m, DL_MR);
-    dl_evens[rows - 1](&into, a, b, panels, c);
-    if (edge < n) dl_even_edge(rows, &last, a, b + panels * into.b_jump, c + edge);
+    for (int64_t from = 0; from == 0 || from < k; from += chain) {
+      const int64_t terms = k - from < chain ? k - from : chain;
+      const dl_steps into = {terms, am, ak, wide, jump, 0, n, add || from > 0};
+      const dl_steps last = {terms, am, ak, narrow, 0, 0, n, add || from > 0};
+      dl_evens[rows - 1](&into, a + from * ak, b + from * wide, panels, c);
+      if (edge < n) dl_even_edge(rows, &last, a + from * ak, b + panels * jump + from * narrow, c + edge);
+    }
   }
 }
 
@@ -298,62 +435,68 @@ DL_FUNCTION void dl_wino_block(void *context, int64_t block, void *scratch) {
   const dl_wino *w = (const dl_wino *)context;
   const dl_conv *d = w->d;
   const dl_tiling *a = &w->tiling;
-  const int64_t all = a->images * a->strips, first = block * a->together;
+  const int64_t all = d->n * a->strips, first = block * a->together, places = a->points * a->points;
   const int64_t last = first + a->together < all ? first + a->together : all;
   const int64_t apart = a->tiles * d->c + DL_PLACE_PAD, apart_to = a->tiles * d->o + DL_PLACE_PAD;
-  float *from = (float *)scratch, *to = from + DL_PLACES * apart, *frame = to + DL_PLACES * apart_to;
-  int64_t tiles = 0;
+  float *from = (float *)scratch, *to = from + places * apart, *frame = to + places * apart_to;
+  const dl_kinds kinds = dl_kinds_of(a, first, last);
+  dl_kinds next = kinds;
   for (int64_t q = first; q < last; q++) {
     const dl_strip s = dl_strip_of(a, q);
-    dl_wino_strip(d, a, s, w->x, frame, from + tiles * d->c, apart);
-    tiles += s.rows * a->across;
+    dl_wino_strip(a, &s, w->x, d->h, d->w, d->c, d->top, d->left, 0, frame, w->side->tile, from, apart, &next);
   }
-  for (int64_t p = 0; p < DL_PLACES; p++)
-    dl_wino_product(tiles, d->o, d->c, from + p * apart, d->c, 1, w->matrices + p * dl_wino_apart(d), 1,
-                    to + p * apart_to, 0);
-  const float *made = to;
+  for (int64_t p = 0; p < places; p++) {
+    int64_t begin, end;
+    dl_wino_having(a, &kinds, p, &begin, &end);
+    dl_wino_product(end - begin, d->o, d->c, dl_wino_chain(d), from + p * apart + begin * d->c, d->c, 1, w->matrices + p * dl_wino_apart(d),
+                    1, to + p * apart_to + begin * d->o, 0);
+  }
+  next = kinds;
   for (int64_t q = first; q < last; q++) {
     const dl_strip s = dl_strip_of(a, q);
-    for (int64_t i = s.row; i < s.row + s.rows; i++)
-      for (int64_t j = 0; j < a->across; j++, made += d->o) {
-        float *y = w->y + ((s.image * d->oh + i * a->m) * d->ow + j * a->m) * d->o;
-        w->side->pixels(made, apart_to, d->o, y, d->ow, d->oh - i * a->m, d->ow - j * a->m);
+    for (int64_t i = 0; i < s.rows; i++)
+      for (int64_t j = 0; j < a->across; j++) {
+        const dl_shape f = dl_shape_of(a, &s, i, j);
+        const int64_t row = (s.row + i) * DL_SIDE, column = j * DL_SIDE;
+        w->side->pixels(to + next.at[f.kind]++ * d->o, apart_to, d->o,
+                        w->y + ((s.image * d->oh + row) * d->ow + column) * d->o, d->ow, f.down, f.across, d->oh - row,
+                        d->ow - column);
       }
   }
 }
 
 /* Floats of scratch of a block. */
 DL_INLINE int64_t dl_wino_block_floats(const dl_conv *d, const dl_tiling *a) {
-  return DL_PLACES * (a->tiles * (d->c + d->o) + 2 * DL_PLACE_PAD) + dl_wino_frame(d, a);
+  return a->points * a->points * (a->tiles * (d->c + d->o) + 2 * DL_PLACE_PAD) + dl_wino_frame(d, a, d->c);
 }
 
-DL_FUNCTION void dl_wino_blocks(const dl_wino_side *side, const dl_conv *d, const float *x, const float *matrices,
+/* scratch: the matrices, then that of a block */
+DL_FUNCTION void dl_wino_blocks(const dl_wino_side *side, const dl_conv *d, const float *x, const float *k, _Bool turned,
                                 float *y, float *scratch) {
-  dl_wino work = {d, side, dl_tiling_of(d, 0), x, matrices, y};
+  dl_wino work = {d, side, dl_tiling_of(d), x, scratch, y};
+  float *rest = scratch + dl_wino_floats(d);
+  side->matrices(d->c, d->o, k, turned, scratch, dl_most_down(&work.tiling), dl_most_across(&work.tiling));
   if (d->n * dl_conv_cost(d) >= DL_PARALLEL_WORK)
-    dl_parallel(work.tiling.blocks, dl_wino_block, &work, scratch, 4 * dl_wino_block_floats(d, &work.tiling));
+    dl_parallel(work.tiling.blocks, dl_wino_block, &work, rest, 4 * dl_wino_block_floats(d, &work.tiling));
   else
-    for (int64_t i = 0; i < work.tiling.blocks; i++) dl_wino_block(&work, i, scratch);
+    for (int64_t i = 0; i < work.tiling.blocks; i++) dl_wino_block(&work, i, rest);
 }
 
-/* scratch: 36 matrices, then that of a block */
 DL_FUNCTION void dl_wino_conv(const dl_wino_side *side, const dl_conv *d, const float *x, const float *k, float *y,
                               float *scratch) {
-  side->matrices(d->c, d->o, k, 0, scratch);
-  dl_wino_blocks(side, d, x, scratch, y, scratch + DL_PLACES * dl_wino_apart(d));
+  dl_wino_blocks(side, d, x, k, 0, y, scratch);
 }
 
-/* scratch: 36 matrices, then the kernel with its channels exchanged, or that of a block */
+/* scratch: the matrices, then the kernel with its channels exchanged, or that of a block */
 DL_FUNCTION void dl_wino_conv_input_grad(const dl_wino_side *side, const dl_conv *d, const float *y, const float *k,
                                          float *x, float *scratch) {
   const int64_t size = d->c * d->o, edge = d->kh - 1;
   const dl_conv back = {d->n, d->oh, d->ow, d->o, d->kh, d->kw,         d->c,
                         d->h, d->w,  1,     1,    edge - d->top, edge - d->left};
-  float *exchanged = scratch + DL_PLACES * dl_wino_apart(d);
+  float *exchanged = scratch + dl_wino_floats(d);
   for (int64_t t = 0; t < d->kh * d->kw; t++)
     dl_transpose_f32(d->c, d->o, k + t * size, d->o, exchanged + t * size, d->c);
-  side->matrices(d->o, d->c, exchanged, 1, scratch);
-  dl_wino_blocks(side, &back, y, scratch, x, exchanged);
+  dl_wino_blocks(side, &back, y, exchanged, 1, x, scratch);
 }
 
 /* Tiles of x and of y of one strip of a block. */
@@ -362,71 +505,76 @@ DL_FUNCTION void dl_wino_both_strips(void *context, int64_t number, void *scratc
   const dl_conv *d = w->d;
   const dl_tiling *a = &w->tiling;
   const dl_strip s = dl_strip_of(a, w->first + number);
-  /* Of this block, before this strip: the strips of an image are alike but for its last one. */
-  int64_t tiles = 0;
-  for (int64_t q = w->first; q < w->first + number; q++) tiles += dl_strip_of(a, q).rows * a->across;
-  float *frame = (float *)scratch;
-  dl_wino_strip(d, a, s, w->x, frame, w->tiles_x + tiles * d->c, w->apart_x);
-  const int64_t width = a->m * a->across;
-  dl_wino_framed(d, a, s.image, w->matrices, d->oh, d->ow, d->o, frame, a->m * s.rows, width, a->m * s.row, 0);
-  float *to = w->tiles_y + tiles * d->o;
-  for (int64_t i = 0; i < s.rows; i++)
-    for (int64_t j = 0; j < a->across; j++, to += d->o)
-      w->side->y_tile(frame + (i * width + j) * a->m * d->o, width, d->o, to, w->apart_y);
+  const dl_kinds before = dl_kinds_of(a, w->first, w->first + number);
+  dl_kinds next = w->kinds, again;
+  for (int i = 0; i < 4; i++) next.at[i] += before.at[i + 1] - before.at[i];
+  again = next;
+  dl_wino_strip(a, &s, w->x, d->h, d->w, d->c, d->top, d->left, 0, (float *)scratch, w->side->tile, w->tiles_x, w->apart_x,
+                &next);
+  dl_wino_strip(a, &s, w->matrices, d->oh, d->ow, d->o, 0, 0, d->kh - 1, (float *)scratch, w->side->y_tile, w->tiles_y,
+                w->apart_y, &again);
 }
 
 /* A place's sums over the tiles of a block. */
 DL_FUNCTION void dl_wino_place(void *context, int64_t p, void *scratch) {
   const dl_wino *w = (const dl_wino *)context;
   const dl_conv *d = w->d;
+  int64_t from, to;
   (void)scratch;
-  dl_wino_product(d->c, d->o, w->tiles, w->tiles_x + p * w->apart_x, 1, d->c, w->tiles_y + p * w->apart_y, 0,
-                  w->sums + p * dl_wino_apart(d), w->first > 0);
+  dl_wino_having(&w->tiling, &w->kinds, p, &from, &to);
+  dl_wino_product(d->c, d->o, to - from, dl_wino_chain(d), w->tiles_x + p * w->apart_x + from * d->c, 1, d->c,
+                  w->tiles_y + p * w->apart_y + from * d->o, 0, w->sums + p * dl_wino_apart(d), w->first > 0);
 }
 
-/* scratch: 36 matrices, tiles of x, tiles of y, a frame */
+/* scratch: the matrices, tiles of x, tiles of y, a frame */
 DL_FUNCTION void dl_wino_conv_weight_grad(const dl_wino_side *side, const dl_conv *d, const float *x, const float *y,
                                           float *k, float *scratch) {
-  dl_wino work = {d, side, dl_tiling_of(d, 1), x, y, 0};
+  dl_wino work = {d, side, dl_tiling_of(d), x, y, 0};
   const dl_tiling *a = &work.tiling;
-  const int64_t all = a->images * a->strips, wide = d->c > d->o ? d->c : d->o;
-  const int64_t frame = (a->m * a->rows + d->kh - 1) * (a->m * a->across + d->kh - 1) * wide;
+  const int64_t all = d->n * a->strips, places = a->points * a->points;
+  const int64_t frame = dl_wino_frame(d, a, d->c > d->o ? d->c : d->o);
   const _Bool split = d->n * dl_conv_cost(d) >= DL_PARALLEL_WORK;
   work.apart_x = a->tiles * d->c + DL_PLACE_PAD;
   work.apart_y = a->tiles * d->o + DL_PLACE_PAD;
   work.sums = scratch;
-  work.tiles_x = scratch + DL_PLACES * dl_wino_apart(d);
-  work.tiles_y = work.tiles_x + DL_PLACES * work.apart_x;
-  float *frames = work.tiles_y + DL_PLACES * work.apart_y;
-  for (int64_t first = 0; first < all; first += a->together) {
-    const int64_t count = all - first < a->together ? all - first : a->together;
-    work.first = first;
-    work.tiles = 0;
-    for (int64_t q = first; q < first + count; q++) work.tiles += dl_strip_of(a, q).rows * a->across;
+  work.tiles_x = scratch + dl_wino_floats(d);
+  work.tiles_y = work.tiles_x + places * work.apart_x;
+  float *frames = work.tiles_y + places * work.apart_y;
+  for (; work.first < all; work.first += a->together) {
+    const int64_t count = all - work.first < a->together ? all - work.first : a->together;
+    work.kinds = dl_kinds_of(a, work.first, work.first + count);
     if (split) {
       dl_parallel(count, dl_wino_both_strips, &work, frames, 4 * frame);
-      dl_parallel(DL_PLACES, dl_wino_place, &work, 0, 0);
+      dl_parallel(places, dl_wino_place, &work, 0, 0);
     } else {
       for (int64_t i = 0; i < count; i++) dl_wino_both_strips(&work, i, frames);
-      for (int64_t p = 0; p < DL_PLACES; p++) dl_wino_place(&work, p, 0);
+      for (int64_t p = 0; p < places; p++) dl_wino_place(&work, p, 0);
     }
   }
-  side->sums(d->c * d->o, scratch, k);
+  side->sums(d->c * d->o, scratch, k, dl_most_down(a), dl_most_across(a));
 }
 
-#define DL_WINO(R, M)                                                                                                \
-  DL_FUNCTION void dl_wino_y_tile_##R(const float *y, int64_t width, int64_t c, float *to, int64_t apart) {          \
-    dl_wino_y_tile(M, y, width, c, to, apart);                                                                       \
-  }                                                                                                                  \
-  DL_FUNCTION void dl_wino_pixels_##R(const float *p, int64_t apart, int64_t o, float *y, int64_t width,             \
-                                      int64_t rows, int64_t columns) {                                               \
-    dl_wino_pixels(M, p, apart, o, y, width, rows, columns);                                                         \
-  }                                                                                                                  \
-  DL_FUNCTION void dl_wino_matrices_##R(int64_t c, int64_t o, const float *k, _Bool turned, float *to) {             \
-    dl_wino_matrices(R, c, o, k, turned, to);                                                                        \
-  }                                                                                                                  \
-  DL_FUNCTION void dl_wino_sums_##R(int64_t size, const float *from, float *k) { dl_wino_sums(R, size, from, k); }   \
-  static const dl_wino_side dl_wino_side_##R __attribute__((unused)) = {dl_wino_y_tile_##R, dl_wino_pixels_##R,      \
-                                                                        dl_wino_matrices_##R, dl_wino_sums_##R};
-DL_WINO(3, 4)
-DL_WINO(5, 2)
+#define DL_WINO(R)                                                                                                     \
+  DL_FUNCTION void dl_wino_tile_##R(const float *x, int64_t width, int64_t c, float *to, int64_t apart, int down,      \
+                                    int across) {                                                                      \
+    dl_wino_tile(R, x, width, c, to, apart, down, across);                                                             \
+  }                                                                                                                    \
+  DL_FUNCTION void dl_wino_y_tile_##R(const float *y, int64_t width, int64_t c, float *to, int64_t apart, int down,    \
+                                      int across) {                                                                    \
+    dl_wino_y_tile(R, y, width, c, to, apart, down, across);                                                           \
+  }                                                                                                                    \
+  DL_FUNCTION void dl_wino_pixels_##R(const float *p, int64_t apart, int64_t o, float *y, int64_t width, int down,     \
+                                      int across, int64_t rows, int64_t columns) {                                     \
+    dl_wino_pixels(R, p, apart, o, y, width, down, across, rows, columns);                                             \
+  }                                                                                                                    \
+  DL_FUNCTION void dl_wino_matrices_##R(int64_t c, int64_t o, const float *k, _Bool turned, float *to, int down,       \
+                                        int across) {                                                                  \
+    dl_wino_matrices(R, c, o, k, turned, to, down, across);                                                            \
+  }                                                                                                                    \
+  DL_FUNCTION void dl_wino_sums_##R(int64_t size, const float *from, float *k, int down, int across) {                 \
+    dl_wino_sums(R, size, from, k, down, across);                                                                      \
+  }                                                                                                                    \
+  static const dl_wino_side dl_wino_side_##R __attribute__((unused)) = {                                               \
+      dl_wino_tile_##R, dl_wino_y_tile_##R, dl_wino_pixels_##R, dl_wino_matrices_##R, dl_wino_sums_##R};
+DL_WINO(3)
+DL_WINO(5)

@@ -2,67 +2,122 @@
 
 3x3 and 5x5 kernels without strides, where channels fill vectors and what is saved in products is
 more than what tiles cost. Rounding errors are then relative to the largest numbers around a pixel,
-and some five times those of sums one after the other: within what `tolerance` allows.
+and some five times those of sums one after the other, for 5x5 ten: within what `tolerance` allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 #: The sizes of winograd.h.
-_PLACES = 36
-_BLOCK_FLOATS, _BLOCK_TILES, _PAD = 4096, 32, 16
+_SIDE, _BLOCK_FLOATS, _BLOCK_TILES, _PAD = 4, 147456, 32, 16
 #: Channels are multiples of the widest vector's lanes.
 _LANES = 16
 #: What making a tile of each channel of the image costs, making its pixels, and making the matrices
-#: of each pair of channels, in multiply-adds; and the part of a plain convolution's time that is
-#: worth it. As measured.
-_TILE, _PIXELS, _MATRICES = 300, 200, 150
+#: of each pair of channels, in multiply-adds of a place; and the part of a plain convolution's time
+#: that is worth it. As measured.
+_TILE, _PIXELS, _MATRICES = 8, 6, 4
 _WORTH = 0.8
+#: Pixels that a gradient by a 5x5 kernel sums at least: the errors of fewer do not average out.
+_SUMMED = 256
+_SIZES = ("n", "h", "w", "c", "o", "oh", "ow")
 
 
-def fits(d: Mapping[str, int]) -> bool:
-    """Whether a convolution of these sizes (or a gradient of it) is faster so."""
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How images of `high` x `across` output pixels fall into tiles: as of `dl_tiling_of`."""
+
+    points: int  #: of a whole tile's side
+    down: int
+    across: int
+    last_down: int  #: points of an image's last tiles
+    last_across: int
+    rows: int  #: rows of tiles of a strip
+    strips: int  #: of an image
+    together: int  #: strips of a block
+    every: int  #: strips there are
+
+    @classmethod
+    def of(cls, d: Mapping[str, int]) -> Tiling:
+        """Of a convolution's sizes; a gradient by the input is one whose image is y."""
+        points = d["kh"] + 3
+        down, across = -(-d["oh"] // _SIDE), -(-d["ow"] // _SIDE)
+        most = max(_BLOCK_FLOATS // (points * points * (d["c"] + d["o"])), _BLOCK_TILES)
+        rows = max(1, min(most // across, down))
+        strips = -(-down // rows)
+        rows = -(-down // strips)
+        every = d["n"] * strips
+        blocks = -(-every // max(1, most // (rows * across)))
+        low, narrow = last_points(d["kh"], d["oh"]), last_points(d["kh"], d["ow"])
+        return cls(points, down, across, low, narrow, rows, strips, -(-every // blocks), every)
+
+    @property
+    def places(self) -> int:
+        """Products of an image and a pair of channels."""
+        down = (self.down - 1) * self.points + self.last_down
+        return down * ((self.across - 1) * self.points + self.last_across)
+
+    def products(self) -> set[int]:
+        """How many tiles the products of blocks are over."""
+        found = set[int]()
+        narrow = int(self.last_across < self.points)
+        for first in range(0, self.every, self.together):
+            high = low = 0
+            for number in range(first, min(first + self.together, self.every)):
+                row = number % self.strips * self.rows
+                rows = min(self.rows, self.down - row)
+                ends = int(row + rows == self.down and self.last_down < self.points)
+                high, low = high + rows - ends, low + ends
+            wide = self.across - narrow
+            found |= {high * self.across, high * wide, (high + low) * wide}
+            found.add((high + low) * self.across)
+        return found - {0}
+
+
+def last_points(side: int, size: int) -> int:
+    """Points of the last tile of so many output pixels, for kernels of this side."""
+    left = size % _SIDE
+    if not left:
+        return side + 3
+    return left + 2 if side == 3 else 6 if left < 3 else 8
+
+
+def turned(d: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of the convolution that a gradient by the input is, but for padding."""
+    return {**d, "c": d["o"], "o": d["c"], "oh": d["h"], "ow": d["w"]}
+
+
+def fits(name: str, d: Mapping[str, int]) -> bool:
+    """Whether a convolution of these sizes, or a gradient of it, is faster so and as near as
+    `tolerance` says.
+    """
+    few = d["kh"] == 5 and d["n"] * d["oh"] * d["ow"] < _SUMMED
+    if few and name == "conv_weight_grad":
+        return False
     square = d["kh"] == d["kw"] and d["kh"] in (3, 5) and d["sh"] == d["sw"] == 1
     filled = d["c"] % _LANES == 0 and d["o"] % _LANES == 0
-    if not square or not filled or d["n"] * d["c"] * d["o"] * d["oh"] * d["ow"] == 0:
+    if not square or not filled or not all(d[size] for size in _SIZES):
         return False
-    side = 7 - d["kh"]
-    tiles = d["n"] * -(-d["oh"] // side) * -(-d["ow"] // side)
-    pairs = d["c"] * d["o"]
-    cost = tiles * (_PLACES * pairs + _TILE * d["c"] + _PIXELS * d["o"]) + _MATRICES * pairs
+    tiling, pairs = Tiling.of(d), d["c"] * d["o"]
+    cost = d["n"] * tiling.places * (pairs + _TILE * d["c"] + _PIXELS * d["o"])
+    cost += _MATRICES * tiling.points**2 * pairs
     return cost < _WORTH * d["n"] * d["oh"] * d["ow"] * d["kh"] * d["kw"] * pairs
 
 
 def scratch_floats(name: str, d: Mapping[str, int]) -> int:
     """Floats that a convolution, or a gradient of it, works in."""
-    matrices = _PLACES * (d["c"] * d["o"] + _PAD)
-    if name == "conv":
-        return matrices + _block(d)
+    places = (d["kh"] + 3) ** 2
+    matrices = places * (d["c"] * d["o"] + _PAD)
     if name == "conv_input_grad":
-        turned = {"c": d["o"], "o": d["c"], "oh": d["h"], "ow": d["w"]}
-        return matrices + max(_block({**d, **turned}), d["kh"] * d["kw"] * d["c"] * d["o"])
-    return matrices + _block(d, summed=True)
+        exchanged = d["kh"] * d["kw"] * d["c"] * d["o"]
+        return matrices + max(_block(turned(d)), exchanged)
+    return matrices + _block(d)
 
 
-def _block(d: Mapping[str, int], summed: bool = False) -> int:
-    """Floats of a block: tiles of both sides, and a frame of the wider one. `summed`: over all
-    images, which may be one high one.
-    """
-    side, edge = 7 - d["kh"], d["kh"] - 1
-    down, across = -(-d["oh"] // side), -(-d["ow"] // side)
-    most = max(_BLOCK_FLOATS // (d["c"] + d["o"]), _BLOCK_TILES)
-    rows = max(1, min(most // across, down))
-    images = d["n"]
-    below = d["oh"] + edge - d["top"] - d["h"]
-    period = max(d["oh"], d["h"] + max(d["top"], below))
-    high = -(-((images - 1) * period + d["oh"]) // side)
-    if summed and images > 1 and high < images * down:
-        images, down = 1, high
-    strips = -(-down // rows)
-    rows = -(-down // strips)
-    every = images * strips
-    blocks = -(-every // max(1, most // (rows * across)))
-    tiles = -(-every // blocks) * rows * across
-    frame = (side * rows + edge) * (side * across + edge) * max(d["c"], d["o"])
-    return _PLACES * (tiles * (d["c"] + d["o"]) + 2 * _PAD) + frame
+def _block(d: Mapping[str, int]) -> int:
+    """Floats of a block: tiles of both sides, and a frame of the wider one."""
+    a = Tiling.of(d)
+    tiles, edge = a.together * a.rows * a.across, d["kh"] - 1
+    frame = (_SIDE * a.rows + edge) * (_SIDE * a.across + edge) * max(d["c"], d["o"])
+    return a.points**2 * (tiles * (d["c"] + d["o"]) + 2 * _PAD) + frame
