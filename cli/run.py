@@ -85,7 +85,7 @@ def submit(
     cohort and whatever else proto/operator.proto has.
 
     Updates are masked (secure aggregation) unless --plain is given: edges and the coordinator then
-    read sums alone. The scenario's [privacy] table, or --plan secure.cohort_min=20, says how.
+    read sums alone. The scenario's `privacy` table, or --plan secure.cohort_min=20, says how.
     """
     message, built = _prepare(scenario, bundle, model, settings or [], data, plain)
     _mask(message, plain, helper or [])
@@ -127,7 +127,7 @@ def list_runs(
                 run["run"],
                 run["plan"]["name"] or "-",
                 run["phase"],
-                f"{run['round']}/{run['plan']['rounds']}",
+                f"{_round(run)}/{run['plan']['rounds']}",
                 when(run["created_ms"]),
                 when(run["ended_ms"]),
             ]
@@ -446,12 +446,19 @@ def _chain(info: Any) -> str:
         return ""
 
 
+def _round(facts: dict[str, Any]) -> int:
+    """The round at hand; of a run that is over the last one."""
+    return min(int(facts["round"]), int(facts["plan"]["rounds"]))
+
+
 def _lines(facts: dict[str, Any]) -> list[str]:
-    plan = facts["plan"]
+    plan, why = facts["plan"], facts["why"]
+    if facts["phase"] == "waiting" and not why:
+        why = "for enough devices: `delian fleet ls` shows who is ready"
     pairs = [
         ("run", f"{facts['run']} {plan['name']}"),
-        ("phase", facts["phase"] + (f" ({facts['why']})" if facts["why"] else "")),
-        ("round", f"{facts['round']} of {plan['rounds']}, attempt {facts['attempt']}"),
+        ("phase", facts["phase"] + (f" ({why})" if why else "")),
+        ("round", f"{_round(facts)} of {plan['rounds']}, attempt {facts['attempt']}"),
         ("mode", plan["mode"].replace("run_mode_unspecified", "synchronous")),
         ("chain", facts["chain"]),
         ("cohort", f"{plan['cohort'] or plan['buffer']}{_cut(plan['cohorts'])}"),

@@ -258,7 +258,8 @@ def _info(row: Any, found: Live | None) -> NodeInfo:
     home = found.home if found is not None and found.home is not None else row.home
     state = row.state or (found.state if found else "")
     if not state:
-        state = "gone" if seen < now_ms() - GONE_MS else "silent"
+        # Who has just joined has not been heard of yet, and is not gone for that.
+        state = "gone" if max(seen, row.enrolled_ms) < now_ms() - GONE_MS else "silent"
     info = NodeInfo(
         node=address(Node(Tier(row.tier), row.number)),
         state=state,

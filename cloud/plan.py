@@ -396,6 +396,12 @@ class RunPlan:
         if secure.suite not in SUITES:
             raise PlanError("secure.suite", f"{secure.suite} is not known here", "1 or 2")
         least = min((self.buffer, *evaluated) if secure.helpers else sizes)
+        if least < COHORT_MIN:
+            raise PlanError(
+                "secure",
+                f"{least} devices in one sum, and masks hide one among {COHORT_MIN} at least",
+                "have more devices in a round, or updates without masks (--plain)",
+            )
         _between("secure.cohort_min", secure.cohort_min, COHORT_MIN, least)
         if max(sizes, default=0) > MEMBERS_MAX:
             asked = f"bring cohort times over_selection down to {COHORTS_MAX * MEMBERS_MAX}"

@@ -53,11 +53,12 @@ from ..core.ports import (
     Node,
     Ordered,
     Received,
+    Record,
     Tier,
 )
 from ..core.secagg.helper import Helper
 from ..core.secagg.kdf import KEY_BYTES
-from ..core.wire.admission_pb2 import Pace
+from ..core.wire.admission_pb2 import Pace, RejectReason
 from ..core.wire.journal_pb2 import Drain, Forget
 from .holders import Holders
 from .machine import EdgeMachine, restore
@@ -204,7 +205,7 @@ class EdgeDaemon:
             self.switch,
             self.blobs,
             self._masks,
-            on_record=RecordLog(log),
+            on_record=RecordLog(log, _named),
             traces=Traces(node, self._spans),
         )
         self.trust = Trust(self.who, settings.folder, self._forget_soon)
@@ -411,6 +412,14 @@ class EdgeDaemon:
             "Messages for a cloud that was away.",
             [({"fate": fate}, count) for fate, count in fates.items()],
         )
+
+
+def _named(record: Record) -> dict[str, object]:
+    """A record's fields, why a device was sent away by its name in the protocol."""
+    fields = dict(record.fields)
+    if record.kind == "rejected":
+        fields["reason"] = RejectReason.Name(record.fields["reason"])
+    return fields
 
 
 def _helper_key(path: Path) -> bytes:

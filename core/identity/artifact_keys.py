@@ -134,7 +134,11 @@ class OnlineFolder:
         signed = m.read(read_file(path, MANIFEST_BYTES_MAX))
         keys = m.keys_of(signed)
         if all(key.key != m.raw(self.public) for key in keys.keys):
-            raise IdentityError(f"{path} does not name the key in this folder")
+            raise IdentityError(
+                f"{path} does not name the key in this folder",
+                f"sign {self.folder / 'key.pub'} with `delian artifact root-sign`, or put the key"
+                " that the list names here",
+            )
         return signed, keys
 
     def sign(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 
 from ..ports import Record
 
@@ -36,15 +37,20 @@ class RecordLog:
     being late or said twice, is only counted.
     """
 
-    def __init__(self, log: logging.Logger) -> None:
-        self._log, self._first = log, Once()
+    def __init__(
+        self,
+        log: logging.Logger,
+        named: Callable[[Record], Mapping[str, object]] = lambda record: record.fields,
+    ) -> None:
+        """named: a record's fields as people read them."""
+        self._log, self._first, self._named = log, Once(), named
 
     def __call__(self, record: Record) -> None:
         if record.kind == "ignored":
             return
         peer = next((name for name in _OF_A_PEER if name in record.fields), None)
         if peer is None:
-            self._log.info(record.kind, extra=dict(record.fields))
+            self._log.info(record.kind, extra=dict(self._named(record)))
         elif self._first(record.kind, peer, record.fields[peer]):
             who = f"{peer} {record.fields[peer]}"
-            self._log.info("%s: %s", record.kind, who, extra=dict(record.fields))
+            self._log.info("%s: %s", record.kind, who, extra=dict(self._named(record)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from delian.cli.run import _sentence
+from delian.cli.run import _lines, _sentence
 
 STEP = {"round": 2, "attempt": 5, "phase": "masks", "devices": 38, "silent": 0}
 SESSION = {
@@ -37,3 +37,21 @@ BACK = {
 )
 def test_an_event_is_told_in_words(kind, facts, said):
     assert said in _sentence(kind, facts, 9)
+
+
+def test_a_run_that_is_over_is_in_its_last_round_and_one_that_waits_says_for_whom():
+    plan = {"name": "n", "rounds": 3, "mode": "synchronous", "cohort": 5, "cohorts": 0}
+    facts = {
+        "run": 1,
+        "why": "",
+        "attempt": 2,
+        "chain": "",
+        "weights": {"digest": ""},
+        "created_ms": 1,
+        "ended_ms": 0,
+        "plan": {**plan, "bundle": {"digest": ""}, "labels": {}},
+    }
+    over = "\n".join(_lines({**facts, "phase": "done", "round": 4}))
+    assert "round     3 of 3, attempt 2" in over
+    waits = "\n".join(_lines({**facts, "phase": "waiting", "round": 2}))
+    assert "round     2 of 3" in waits and "waiting (for enough devices: `delian fleet ls`" in waits

@@ -547,6 +547,10 @@ class TestPlans:
             self.check(secure=plan)
         assert caught.value.field == field
 
+    def test_a_round_of_two_cannot_be_masked_and_it_says_so(self):
+        with pytest.raises(PlanError, match="2 devices in one sum, and masks hide one among 3"):
+            self.check(cohort=2)
+
     def test_more_than_a_thousand_devices_are_too_many_and_it_says_what_to_do(self):
         numbers = _run.round_pb2.RingPlan(clip=1.0, clients_max=20_000, bits=32, dimension=3)
         with pytest.raises(PlanError, match="at most 1000") as caught:

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import time
+import types
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ pytest.importorskip("grpc")
 
 import grpc
 from delian.cloud.daemon import CloudDaemon, CloudSettings
+from delian.cloud.fleet import _info
 from delian.core.identity.authority import Authority
 from delian.core.identity.certificates import channel_credentials, channel_options
 from delian.core.identity.folder import IdentityFolder
@@ -389,6 +392,17 @@ def test_nodes_are_listed_with_what_they_do(tmp_path):
             assert (await refused(call("GetNode", nobody)))[0] is grpc.StatusCode.NOT_FOUND
 
     run(main())
+
+
+def test_who_has_joined_and_not_come_yet_is_not_gone():
+    def state(**row):
+        facts = {"tier": "device", "number": 4, "home": None, "state": "", "labels": {}}
+        return _info(
+            types.SimpleNamespace(**facts, **row, certificate_ends_ms=1, seen_ms=0), None
+        ).state
+
+    assert state(enrolled_ms=int(time.time() * 1000)) == "silent"
+    assert state(enrolled_ms=1) == "gone"
 
 
 def test_any_edge_is_drained_and_put_back(tmp_path):

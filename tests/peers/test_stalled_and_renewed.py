@@ -116,6 +116,19 @@ def test_what_a_peer_does_again_and_again_is_logged_once(caplog):
     assert caplog.messages == ["late: device 1", "late: device 2", "phase", "phase"]
 
 
+def test_an_edge_names_why_it_sent_a_device_away(caplog):
+    import logging
+
+    from delian.core.wire.admission_pb2 import NO_WORK
+    from delian.edge.daemon import _named
+
+    caplog.set_level(logging.INFO)
+    RecordLog(logging.getLogger("delian.test"), _named)(
+        Record("rejected", {"device": 1, "reason": NO_WORK})
+    )
+    assert [record.reason for record in caplog.records] == ["NO_WORK"]
+
+
 def test_what_was_longest_ago_is_forgotten_first():
     first = Once(2)
     assert first("a") and first("b") and not first("a")
