@@ -10,6 +10,7 @@ place for it, has cost some time and changed nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 
@@ -44,9 +45,14 @@ class Foresight:
             return
         weights = store[task.weights.digest].weights
         assert weights is not None
+        if not jobs.has_room_early:
+            return
         for device in message.devices:
-            if not jobs.has_room_early:
-                return
             key = np.array(device_key(task.rng_key, device), np.uint32)
             name = (device, task.weights.digest, key.tobytes())
             jobs.foresee(name, partial(self._training.submit, device, weights, key))
+            if not jobs.has_room_early:
+                break
+        # Python's lock goes to the threads that wake up now. Else they would wait for it until this
+        # one's time is over (`sys.setswitchinterval`): a quarter of a millisecond.
+        time.sleep(0)
