@@ -85,6 +85,16 @@ def _where(op: Op) -> str:
     return f" at {(users or op.locs)[0]}" if op.locs else ""
 
 
+def _mended(op: Op) -> str:
+    """What to do about an operation on f64."""
+    if op.locs and all(loc.is_own() for loc in op.locs):
+        return (
+            "this is Delian's own arithmetic and no line of yours: such a program is fast on every"
+            " machine, and others are built without it (`delian build --program infer`)"
+        )
+    return "use f32: x.astype(np.float32)"
+
+
 def _check_exact(function: Function, op: Op) -> None:
     if op.regions or op.name in _EXACT or not _is_float(op):
         return
@@ -149,7 +159,7 @@ def _reproducible(function: Function, block: Block) -> Block:
             raise DelianError(
                 f"{function.name}: {op.name}{_where(op)} is on f64, which the profile reproducible"
                 " cannot compute in anything wider",
-                "use f32: x.astype(np.float32)",
+                _mended(op),
             )
         with b.at(op.locs):
             wide = [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import api, random
+from delian.core import api, functional, random
 from delian.core.backends.native.program import compile_native
 from delian.core.backends.reference import ReferenceProgram
 from delian.core.errors import DelianError
@@ -88,6 +89,16 @@ def test_reproducible_refuses_what_it_cannot_widen() -> None:
         api.compile(lambda x: np.sum(x), profile="reproducible", backend="reference")(np.ones(3))
     plain = api.compile(lambda x: x + x * 2, profile="reproducible")(np.ones(3))
     assert plain.tolist() == [3, 3, 3]
+
+
+def test_a_refusal_names_the_user_s_line_and_owns_up_where_there_is_none() -> None:
+    line = sys._getframe().f_lineno + 2
+    with pytest.raises(DelianError, match=rf"{Path(__file__).name}:{line}:.*on f64") as caught:
+        api.compile(lambda x: functional.softmax(x), profile="reproducible")(np.ones(3))
+    assert caught.value.hint.startswith("use f32")
+    with pytest.raises(DelianError, match=r"functional.*\.py:.*on f64") as caught:
+        api.compile(functional.softmax, profile="reproducible")(np.ones(3))
+    assert "no line of yours" in caught.value.hint
 
 
 def test_a_table_in_f64_that_is_rounded_before_use_is_the_same_everywhere() -> None:
