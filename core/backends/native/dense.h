@@ -64,6 +64,7 @@ DL_INLINE void dl_even(const int rows, const int vectors, const dl_steps *s, con
           DL_STEPPED(p[r / 3]);
         }
       }
+      if (rows * vectors == 1) DL_CHAINED(t[0][0]);
     }
     DL_UNROLL for (int r = 0; r < rows; r += 3) {
       to[r / 3] = c + r * c_step;
@@ -88,53 +89,43 @@ typedef void dl_even_function(const dl_steps *, const float *, const float *, in
   DL_FUNCTION void NAME(const dl_steps *s, const float *a, const float *b, int64_t panels, float *c) {            \
     dl_even(R, V, s, a, b, panels, c);                                                                            \
   }
-/* As the tiles of gemm.h: where a program has none of so many rows, of two. */
+/* As of the tiles of gemm.h; and of half a vector of columns. */
 #ifndef DL_ROWS_EVEN
 #undef DL_ROWS_EDGE
-#define DL_ROWS_EVEN ~0
-#define DL_ROWS_EDGE ~0
+#undef DL_ROWS_HALF
+#define DL_ROWS_EVEN ~0u
+#define DL_ROWS_EDGE ~0u
+#define DL_ROWS_HALF ~0u
+#undef DL_IF
+#define DL_IF(SET, R, F) F
 #endif
-#define DL_EVEN_OR(NAME, R, V, ROWS, LOW, HIGH)                                                                   \
-  DL_FUNCTION void NAME(const dl_steps *s, const float *a, const float *b, int64_t panels, float *c) {            \
-    if ((ROWS) >> R & 1) {                                                                                        \
-      dl_even(R, V, s, a, b, panels, c);                                                                          \
-    } else {                                                                                                      \
-      LOW(s, a, b, panels, c);                                                                                    \
-      HIGH(s, a + R / 2 * s->am, b, panels, c + R / 2 * s->c_step);                                               \
-    }                                                                                                             \
-  }
-#define DL_EVENS(R, LOW, HIGH) DL_EVEN_OR(dl_even_##R, R, 2, DL_ROWS_EVEN, dl_even_##LOW, dl_even_##HIGH)
-#define DL_EDGES(R, LOW, HIGH) DL_EVEN_OR(dl_edge_##R, R, 1, DL_ROWS_EDGE, dl_edge_##LOW, dl_edge_##HIGH)
-DL_EVEN(dl_even_1, 1, 2) DL_EVEN(dl_even_2, 2, 2) DL_EVEN(dl_even_3, 3, 2) DL_EVENS(4, 2, 2)
-DL_EVEN(dl_edge_1, 1, 1) DL_EVEN(dl_edge_2, 2, 1) DL_EVEN(dl_edge_3, 3, 1) DL_EDGES(4, 2, 2)
+#define DL_EVENS(R) DL_EVEN(dl_even_##R, R, 2)
+#define DL_EDGES(R) DL_EVEN(dl_edge_##R, R, 1)
+DL_EVENS(1) DL_EVENS(2) DL_EVENS(3) DL_EVENS(4) DL_EDGES(1) DL_EDGES(2) DL_EDGES(3) DL_EDGES(4)
 #if DL_MR >= 6
-DL_EVENS(5, 2, 3) DL_EVENS(6, 3, 3) DL_EDGES(5, 2, 3) DL_EDGES(6, 3, 3)
+DL_EVENS(5) DL_EVENS(6) DL_EDGES(5) DL_EDGES(6)
 #endif
 #if DL_MR >= 12
-DL_EVENS(7, 3, 4) DL_EVENS(8, 4, 4) DL_EVENS(9, 4, 5) DL_EVENS(10, 5, 5) DL_EVENS(11, 5, 6) DL_EVENS(12, 6, 6)
+DL_EVENS(7) DL_EVENS(8) DL_EVENS(9) DL_EVENS(10) DL_EVENS(11) DL_EVENS(12)
 #endif
+#define DL_IF_EVEN(R) DL_IF(DL_ROWS_EVEN, R, dl_even_##R)
+#define DL_IF_EDGE(R) DL_IF(DL_ROWS_EDGE, R, dl_edge_##R)
 static dl_even_function *const dl_evens[DL_MR] __attribute__((unused)) = {
-    dl_even_1, dl_even_2, dl_even_3, dl_even_4,
+    dl_even_1, DL_IF_EVEN(2), DL_IF_EVEN(3), DL_IF_EVEN(4),
 #if DL_MR >= 6
-    dl_even_5, dl_even_6,
+    DL_IF_EVEN(5), DL_IF_EVEN(6),
 #endif
 #if DL_MR >= 12
-    dl_even_7, dl_even_8, dl_even_9, dl_even_10, dl_even_11, dl_even_12,
+    DL_IF_EVEN(7), DL_IF_EVEN(8), DL_IF_EVEN(9), DL_IF_EVEN(10), DL_IF_EVEN(11), DL_IF_EVEN(12),
 #endif
 };
 static dl_even_function *const dl_edges[] __attribute__((unused)) = {
-    dl_edge_1, dl_edge_2, dl_edge_3, dl_edge_4,
+    dl_edge_1, DL_IF_EDGE(2), DL_IF_EDGE(3), DL_IF_EDGE(4),
 #if DL_MR >= 6
-    dl_edge_5, dl_edge_6,
+    DL_IF_EDGE(5), DL_IF_EDGE(6),
 #endif
 };
 #define DL_EDGE_MAX (DL_MR < 6 ? DL_MR : 6)
-
-/* The rows of the next block, at most so many: they are split evenly (5 + 5, not 6 + 4). */
-DL_INLINE int dl_even_rows(int64_t left, int64_t most) {
-  const int64_t blocks = (left + most - 1) / most;
-  return (int)((left + blocks - 1) / blocks);
-}
 
 #if DL_LANES > 1
 typedef float dl_v4 __attribute__((vector_size(16)));
@@ -144,7 +135,7 @@ typedef float dl_v4u __attribute__((vector_size(16), aligned(4), may_alias));
  * there are no larger ones. */
 DL_FUNCTION void dl_even_edge(int64_t rows, const dl_steps *s, const float *a, const float *b, float *c) {
   for (int part; rows > 0; rows -= part, a += part * s->am, c += part * s->c_step) {
-    part = dl_even_rows(rows, DL_EDGE_MAX);
+    part = dl_rows_there(dl_even_rows(rows, DL_EDGE_MAX), DL_ROWS_EDGE);
     dl_edges[part - 1](s, a, b, 1, c);
   }
 }
@@ -170,6 +161,7 @@ DL_INLINE void dl_half(const int rows, const dl_steps *s, const float *a, const 
         DL_STEPPED(p[r / 3]);
       }
     }
+    if (rows == 1) DL_CHAINED(t[0]);
   }
   DL_UNROLL for (int r = 0; r < rows; r++) *(dl_vhu *)(c + r * s->c_step) = (dl_vhu)t[r];
 }
@@ -178,15 +170,17 @@ typedef void dl_half_function(const dl_steps *, const float *, const float *, fl
   DL_FUNCTION void NAME(const dl_steps *s, const float *a, const float *b, float *c) { dl_half(R, s, a, b, c); }
 DL_HALF_TILE(dl_half_1, 1) DL_HALF_TILE(dl_half_2, 2) DL_HALF_TILE(dl_half_3, 3) DL_HALF_TILE(dl_half_4, 4)
 DL_HALF_TILE(dl_half_5, 5) DL_HALF_TILE(dl_half_6, 6) DL_HALF_TILE(dl_half_most, DL_MR)
-static dl_half_function *const dl_halves[] = {dl_half_1, dl_half_2, dl_half_3, dl_half_4, dl_half_5, dl_half_6};
+#define DL_IF_HALF(R) DL_IF(DL_ROWS_HALF, R, dl_half_##R)
+static dl_half_function *const dl_halves[] = {dl_half_1,     DL_IF_HALF(2), DL_IF_HALF(3),
+                                              DL_IF_HALF(4), DL_IF_HALF(5), DL_IF_HALF(6)};
 /* Split evenly: a tile of one row, of which compilers make something else, is there for a block of one. */
 DL_FUNCTION void dl_half_edge(int64_t rows, const dl_steps *s, const float *a, const float *b, float *c) {
-  if (rows == DL_MR) {
+  if (rows == DL_MR && DL_ROWS_HALF >> DL_MR & 1) {
     dl_half_most(s, a, b, c);
     return;
   }
   for (int part; rows > 0; rows -= part, a += part * s->am, c += part * s->c_step) {
-    part = dl_even_rows(rows, 6);
+    part = dl_rows_there(dl_even_rows(rows, 6), DL_ROWS_HALF);
     dl_halves[part - 1](s, a, b, c);
   }
 }
@@ -262,6 +256,7 @@ DL_FUNCTION void dl_gemm_rows(const dl_gemm *g, int64_t k0, int64_t k, int64_t m
   if (m1 - m0 > DL_MR && stays && group > DL_L1_FLOATS / (k * DL_NR + 1)) group = DL_L1_FLOATS / (k * DL_NR + 1) + 1;
   /* Rows of A that lie a page apart share the few places that the first cache has for them. */
   const int64_t most = m1 - m0 > DL_MR && g->am % DL_PAGE == 0 ? DL_POINTERS : DL_MR;
+  const unsigned set = n1 - n0 > DL_LANES ? DL_ROWS_EVEN : ~0u; /* of fewer columns there are but edges */
   float DL_ALIGN made[DL_MR * DL_NR];
   while (n0 < n1) {
     const int64_t left = (n1 - n0) / DL_NR, panels = left < group ? left : group;
@@ -269,11 +264,11 @@ DL_FUNCTION void dl_gemm_rows(const dl_gemm *g, int64_t k0, int64_t k, int64_t m
     const int64_t edge = n0 + panels * DL_NR, rest = panels < left ? 0 : n1 - edge;
     int rows;
     for (int64_t m = m0; m < m1; m += rows) {
-      rows = dl_even_rows(m1 - m, most);
+      rows = dl_rows_there(dl_even_rows(m1 - m, most), set);
       const float *a = g->a + m * g->am + k0 * g->ak;
       dl_even_function *const tile = dl_evens[rows - 1];
       if (!c->after) {
-        tile(&into, a, b, panels, c->data + m * c->step + n0);
+        if (panels > 0) tile(&into, a, b, panels, c->data + m * c->step + n0);
       } else {
         for (int64_t j = 0; j < panels; j++) {
           tile(&aside, a, b + j * b_jump, 1, made);
@@ -357,9 +352,10 @@ DL_FUNCTION void dl_gemm_turned(const dl_gemm *g, int64_t m0, int64_t m1, int64_
   const float scale = c->add ? c->scale : 1.0f;
   float DL_ALIGN made[DL_MR * DL_NR], back[DL_NR * DL_NR];
   int rows;
+  const unsigned set = m1 - m0 > DL_LANES ? DL_ROWS_EVEN : ~0u;
   (void)scratch;
   for (; n0 < n1; n0 += rows) {
-    rows = dl_even_rows(n1 - n0, DL_MR);
+    rows = dl_rows_there(dl_even_rows(n1 - n0, DL_MR), set);
     const float *panel = g->panels;
     for (int64_t at = m0; at < m1; at += DL_NR) {
       const int64_t count = m1 - at < DL_NR ? m1 - at : DL_NR, width = dl_width(count);
@@ -437,6 +433,15 @@ DL_FUNCTION void dl_gemm_panels(const dl_gemm *g, int64_t m0, int64_t m1, int64_
   }
 }
 
+/* Which ways a program's products go, as bits (tiles.py). Each can go the last one. */
+enum { DL_WAY_TURNED, DL_WAY_THIN, DL_WAY_DIRECT, DL_WAY_PANELS };
+#ifndef DL_WAYS
+#define DL_WAYS ~0u
+#endif
+DL_INLINE int dl_way_there(int way) {
+  if (DL_WAYS >> way & 1) return way;
+  return DL_WAY_PANELS;
+}
 DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
                               int64_t bk, int64_t bn, const dl_target *c, float *scratch) {
   const _Bool few = m <= DL_FEW * DL_MR; /* rows of C: packing B would cost as much as it saves */
@@ -444,16 +449,23 @@ DL_FUNCTION void dl_gemm_into(int64_t m, int64_t n, int64_t k, const float *a, i
   /* A tile turned about must fit in one: with one lane it does not. Where many lanes of it were idle, packing a B that
    * a cache holds is quicker, and so it is where sums are so short that turning takes longer. */
   const _Bool idle = 4 * m < 3 * ((m + DL_LANES - 1) / DL_LANES * DL_LANES) && k * n <= DL_CACHE;
+  int way = DL_WAY_PANELS;
   if (DL_MR <= DL_NR && bk == 1 && bn != 1 && m <= DL_TURNED && !idle && k > DL_LANES && k * m <= DL_OUTER &&
-      n >= DL_MR) {
+      n >= DL_MR)
+    way = dl_way_there(DL_WAY_TURNED);
+  else if ((!few || c->add) && k * n <= (k <= DL_SHORT ? DL_OUTER : DL_THIN))
+    way = dl_way_there(DL_WAY_THIN);
+  else if (few && bn == 1 && !c->add)
+    way = dl_way_there(DL_WAY_DIRECT);
+  if (way == DL_WAY_TURNED) {
     dl_pack_all(k, m, a, ak, am, scratch);
     g.part = dl_gemm_turned;
     dl_gemm_run(&g, m, DL_MR * 8, scratch, 0);
-  } else if ((!few || c->add) && k * n <= (k <= DL_SHORT ? DL_OUTER : DL_THIN)) {
+  } else if (way == DL_WAY_THIN) {
     dl_pack_scaled(c, k, n, b, bk, bn, scratch);
     g.part = dl_gemm_thin;
     dl_gemm_run(&g, DL_MR * 8, n, scratch, 0);
-  } else if (few && bn == 1 && !c->add) {
+  } else if (way == DL_WAY_DIRECT) {
     const int64_t steps = dl_direct_steps(&g);
     g.part = dl_gemm_direct;
     dl_gemm_run(&g, m, DL_NR, scratch, (k < steps ? k : steps) * DL_LANES);

@@ -36,6 +36,14 @@ typedef struct {
   int64_t segments, length, jump, step;
 } dl_rows;
 
+/* Keeps one multiply-add that waits for the last from becoming two operations, which is what GCC makes of a tile of one
+ * row and one vector: it would be rounded otherwise than in larger tiles. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(DL_PORTABLE)
+#define DL_CHAINED(t) __asm__("" : "+x"(t))
+#else
+#define DL_CHAINED(t) ((void)0)
+#endif
+
 /* The micro-kernel; `rows`, `vectors` and `near` are constants wherever it is expanded. `near`: the rows of A begin one
  * number apart, so one pointer is enough. It gives C = t, or C + scale * t with `add`. Where B lies in wide rows the
  * same row of the next panel is fetched ahead: it is far in memory from what is read next. */
@@ -61,6 +69,7 @@ DL_INLINE void dl_tile(const int rows, const int vectors, const _Bool near, cons
         const dl_vf x = p[r][at] - (dl_vf){0};
         DL_UNROLL for (int v = 0; v < vectors; v++) t[r][v] += x * w[v];
       }
+      if (rows * vectors == 1) DL_CHAINED(t[0][0]);
     }
   }
   DL_UNROLL for (int r = 0; r < rows; r++) {
@@ -71,72 +80,46 @@ DL_INLINE void dl_tile(const int rows, const int vectors, const _Bool near, cons
   }
 }
 
-/* Which numbers of rows a program has a tile for, as bits (tiles.py); 0 is `near`. A tile of others is made of two. */
-#if DL_MR != 12 || DL_LANES != 16
+/* Which numbers of rows a program has a tile for, as bits (tiles.py), of two vectors and of one; 0 is `near`. Of one row
+ * there always is one: where another is missed, rows go one by one. */
+#if DL_MR != 12 || DL_LANES != 16 || !defined(__AVX512F__)
 #undef DL_ROWS_WIDE
 #undef DL_ROWS_EVEN
+#undef DL_WAYS
 #endif
 #ifndef DL_ROWS_WIDE
 #undef DL_ROWS_NARROW
-#define DL_ROWS_WIDE ~0
-#define DL_ROWS_NARROW ~0
+#define DL_ROWS_WIDE ~0u
+#define DL_ROWS_NARROW ~0u
+#define DL_IF(SET, R, F) F
+#else
+#define DL_IF(SET, R, F) ((SET) >> (R) & 1 ? F : 0)
 #endif
+DL_INLINE int dl_rows_there(int rows, unsigned set) {
+  if (set >> rows & 1) return rows;
+  return 1;
+}
 #define DL_TILE(NAME, R, V, NEAR)                                                                         \
   DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
                         float *c, int64_t c_step, _Bool add, float scale) {                               \
     dl_tile(R, V, NEAR, a, shape, b, b_step, c, c_step, add, scale);                                      \
   }
-#define DL_TILE_OR(NAME, R, V, ROWS, LOW, HIGH)                                                           \
-  DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
-                        float *c, int64_t c_step, _Bool add, float scale) {                               \
-    if ((ROWS) >> R & 1) {                                                                                \
-      dl_tile(R, V, 0, a, shape, b, b_step, c, c_step, add, scale);                                       \
-    } else {                                                                                              \
-      LOW(a, shape, b, b_step, c, c_step, add, scale);                                                    \
-      HIGH(a + R / 2, shape, b, b_step, c + R / 2 * c_step, c_step, add, scale);                          \
-    }                                                                                                     \
-  }
-/* Of few rows there is always a tile; where there is no other of two vectors, it is two of one. */
-#define DL_TILE_WIDE(NAME, R, NARROW)                                                                     \
-  DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
-                        float *c, int64_t c_step, _Bool add, float scale) {                               \
-    if (DL_ROWS_WIDE) {                                                                                   \
-      dl_tile(R, 2, 0, a, shape, b, b_step, c, c_step, add, scale);                                       \
-    } else {                                                                                              \
-      NARROW(a, shape, b, b_step, c, c_step, add, scale);                                                 \
-      NARROW(a, shape, b + DL_LANES, b_step, c + DL_LANES, c_step, add, scale);                           \
-    }                                                                                                     \
-  }
-#define DL_TILES(R) DL_TILE(dl_tile_##R##_1, R, 1, 0) DL_TILE_WIDE(dl_tile_##R##_2, R, dl_tile_##R##_1)
-#define DL_TILES_OR(R, LOW, HIGH)                                                         \
-  DL_TILE_OR(dl_tile_##R##_1, R, 1, DL_ROWS_NARROW, dl_tile_##LOW##_1, dl_tile_##HIGH##_1) \
-  DL_TILE_OR(dl_tile_##R##_2, R, 2, DL_ROWS_WIDE, dl_tile_##LOW##_2, dl_tile_##HIGH##_2)
-DL_TILES(1) DL_TILES(2) DL_TILES(3) DL_TILES_OR(4, 2, 2)
+#define DL_TILES(R) DL_TILE(dl_tile_##R##_1, R, 1, 0) DL_TILE(dl_tile_##R##_2, R, 2, 0)
+DL_TILE(dl_near_1, DL_MR, 1, 1) DL_TILE(dl_near_2, DL_MR, 2, 1)
+DL_TILES(1) DL_TILES(2) DL_TILES(3) DL_TILES(4)
 #if DL_MR >= 6
-DL_TILES_OR(5, 2, 3) DL_TILES_OR(6, 3, 3)
+DL_TILES(5) DL_TILES(6)
 #endif
 #if DL_POINTERS >= 8
-DL_TILES_OR(7, 3, 4) DL_TILES_OR(8, 4, 4)
+DL_TILES(7) DL_TILES(8)
 #endif
-#define DL_TILE_NEAR(NAME, V, ROWS)                                                                       \
-  DL_FUNCTION void NAME(const float *const *a, const dl_rows *shape, const float *b, int64_t b_step,      \
-                        float *c, int64_t c_step, _Bool add, float scale) {                               \
-    if ((ROWS) & 1) {                                                                                     \
-      dl_tile(DL_MR, V, 1, a, shape, b, b_step, c, c_step, add, scale);                                   \
-      return;                                                                                             \
-    }                                                                                                     \
-    for (int r = 0; r < DL_MR; r += 2) {                                                                  \
-      const float *const p[] = {a[0] + r, a[0] + r + 1};                                                  \
-      dl_tile_2_##V(p, shape, b, b_step, c + r * c_step, c_step, add, scale);                             \
-    }                                                                                                     \
-  }
-DL_TILE_NEAR(dl_near_1, 1, DL_ROWS_NARROW) DL_TILE_NEAR(dl_near_2, 2, DL_ROWS_WIDE)
 
 typedef void dl_tile_function(const float *const *, const dl_rows *, const float *, int64_t, float *, int64_t, _Bool,
                               float);
-#define DL_PAIR(R) {dl_tile_##R##_1, dl_tile_##R##_2}
+#define DL_PAIR(R) {DL_IF(DL_ROWS_NARROW, R, dl_tile_##R##_1), DL_IF(DL_ROWS_WIDE, R, dl_tile_##R##_2)}
 static dl_tile_function *const dl_tiles[DL_POINTERS + 1][2] __attribute__((unused)) = {
-    {dl_near_1, dl_near_2}, DL_PAIR(1), DL_PAIR(2), DL_PAIR(3), DL_PAIR(4),
+    {DL_IF(DL_ROWS_NARROW, 0, dl_near_1), DL_IF(DL_ROWS_WIDE, 0, dl_near_2)},
+    {dl_tile_1_1, dl_tile_1_2}, DL_PAIR(2), DL_PAIR(3), DL_PAIR(4),
 #if DL_MR >= 6
     DL_PAIR(5), DL_PAIR(6),
 #endif
@@ -166,13 +149,17 @@ typedef struct {
   const float *p[DL_MR];
 } dl_block;
 
-/* The rows from m0 on, of which `left` are left: a whole tile of MR where it goes by one pointer, and else they are split
- * evenly (5 + 5, not 6 + 4). */
-DL_INLINE void dl_rows_from(dl_block *block, const dl_rows *a, int64_t m0, int64_t left) {
+/* The rows of the next block, at most so many: they are split evenly (5 + 5, not 6 + 4). */
+DL_INLINE int dl_even_rows(int64_t left, int64_t most) {
+  const int64_t blocks = (left + most - 1) / most;
+  return (int)((left + blocks - 1) / blocks);
+}
+
+/* The rows from m0 on, of which `left` are left: a whole tile of MR where it goes by one pointer. */
+DL_INLINE void dl_rows_from(dl_block *block, const dl_rows *a, int64_t m0, int64_t left, unsigned set) {
   int64_t in_line = m0 % a->row_split;
-  const _Bool near = a->row_step == 1 && left >= DL_MR && in_line + DL_MR <= a->row_split;
-  const int64_t blocks = (left + DL_POINTERS - 1) / DL_POINTERS;
-  const int rows = near ? DL_MR : (int)((left + blocks - 1) / blocks);
+  const _Bool near = a->row_step == 1 && left >= DL_MR && in_line + DL_MR <= a->row_split && (set & 1);
+  const int rows = near ? DL_MR : dl_rows_there(dl_even_rows(left, DL_POINTERS), set);
   const float *line = a->data + m0 / a->row_split * a->row_jump;
   block->m0 = m0;
   block->rows = rows;
@@ -210,9 +197,10 @@ DL_INLINE void dl_block_panel(const dl_block *block, const dl_rows *a, const flo
 DL_FUNCTION void dl_panel(int64_t m0, int64_t m, const dl_rows *a, const float *b, int64_t b_step, int64_t n0,
                           int64_t columns, const dl_target *c, _Bool more) {
   const int64_t end = m0 + m;
+  const unsigned set = columns > DL_LANES ? DL_ROWS_WIDE : DL_ROWS_NARROW;
   dl_block block;
   for (; m0 < end; m0 += block.rows) {
-    dl_rows_from(&block, a, m0, end - m0);
+    dl_rows_from(&block, a, m0, end - m0, set);
     dl_block_panel(&block, a, b, b_step, n0, columns, c, more);
   }
 }

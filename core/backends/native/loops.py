@@ -49,6 +49,7 @@ _PARALLEL_WORK = 1 << 19
 #: Parts of it, and numbers of which the parts of a single loop are multiples.
 _CHUNKS_MAX = 16
 _ALIGNED = 64
+_LANES_MAX = 16
 _FIRST = re.compile(r"for \(int64_t i0 = 0; i0 < (\d+); i0\+\+\) \{")
 _VECTOR_REDUCTIONS = {
     ("reduce_sum", DType.F32),
@@ -204,7 +205,10 @@ class LoopWriter:
         cut = Cut(size, -(-units // _CHUNKS_MAX) * unit)
         if cut.chunks < 2:
             return None
-        body[start] = "for (int64_t i0 = lo; i0 < hi; i0++) {"
+        begin, end = "lo", "hi"
+        if depth == 1 and size % _LANES_MAX == 0:  # told so, a compiler writes whole vectors only
+            begin, end = (f"({name} & -{math.gcd(size, _ALIGNED)})" for name in (begin, end))
+        body[start] = f"for (int64_t i0 = {begin}; i0 < {end}; i0++) {{"
         return cut
 
     # -- accesses

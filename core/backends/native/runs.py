@@ -193,7 +193,7 @@ def _call(
     context = _CONTEXT.fullmatch(lines[at])
     if context and at + 1 < len(lines):
         parallel = _PARALLEL.fullmatch(lines[at + 1])
-        given = [_pointer(text) for text in _arguments(context[2])]
+        given = [_pointer(text) for text in arguments(context[2])]
         pointers = tuple(v for v in given if v is not None)
         if parallel is None or parallel[3] != context[1] or len(pointers) < len(given):
             return None, at + 1
@@ -203,15 +203,15 @@ def _call(
     if found is None or found[1] in _KEYWORDS:
         return None, at + 1
     name, more = shared.get(found[1], (found[1], ""))
-    return _with_places(name, _arguments(f"{found[2]}, {more}" if more else found[2])), at + 1
+    return _with_places(name, arguments(f"{found[2]}, {more}" if more else found[2])), at + 1
 
 
-def _with_places(name: str, arguments: Sequence[str]) -> _Call | None:
+def _with_places(name: str, given: Sequence[str]) -> _Call | None:
     """A call whose arguments are data; None where one of them cannot be."""
     places: list[str] = []
     pointers: list[int] = []
     numbers: list[int] = []
-    for text in arguments:
+    for text in given:
         pointer = _pointer(text)
         if _FIXED.fullmatch(text):
             places.append(text)
@@ -249,7 +249,7 @@ def _number(text: str) -> tuple[str, int]:
     return "", 0
 
 
-def _arguments(text: str) -> list[str]:
+def arguments(text: str) -> list[str]:
     """What stands between the commas of a call."""
     out, depth, begin = [], 0, 0
     for i, letter in enumerate(text):

@@ -39,6 +39,8 @@ _AS_BEFORE = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORT
 _SMALL = 32
 #: A loop that goes over fewer numbers takes no time that counts.
 _SHORT = 4096
+#: Sizes that are all multiples of a number up to this say so: vectors then leave nothing over.
+_UNIT_MAX = 64
 #: Names, sizes of arrays, constants of 64 bits, and numbers as a C preprocessor reads them.
 _FLOAT = re.compile(r"\d+\.\d+(?:e[+-]\d+)?f?")
 _HEAD = re.compile(r"^( *)for \(int64_t (\w+) = 0; \w+ < (\w+); ", re.MULTILINE)
@@ -126,5 +128,10 @@ def _joined(pattern: tuple[str, ...], rows: list[list[str]]) -> tuple[str, list[
             names[column] = f"z{len(names)}"
             parameters.append(f", const {pattern[2 * place + 1]} {names[column]}")
         out.append(names[column])
-    head, body = "".join([*out, pattern[-1]]).split(")", 1)
-    return f"{head}{''.join(parameters)}){body}", list(names)
+    head, body = "".join([*out, pattern[-1]]).split(") {\n", 1)
+    for column, name in names.items():
+        unit = math.gcd(_UNIT_MAX, *(int(n) for n in column if n.isdigit()))
+        if unit > 1 and f" < {name}; " in body:
+            body = f"  const int64_t {name} = {name}_ & -{unit};\n{body}"
+            parameters = [f"{p}_" if p.endswith(f" {name}") else p for p in parameters]
+    return f"{head}{''.join(parameters)}) {{\n{body}", list(names)

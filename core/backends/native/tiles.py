@@ -1,10 +1,10 @@
 """Which tiles of products a program has any use for.
 
 Tiles are functions of their own for every number of rows, and take a compiler a third of its time
-for a small network, while what has fixed sizes uses a few of them. Here those are found, and what
-is not among them is made of smaller ones (`gemm.h`, `dense.h`): a number too many costs a kilobyte,
-one too few some speed, and none a result. That counts for tiles of twelve rows and sixteen lanes,
-which are the most; with fewer all are compiled.
+for a small network, while what has fixed sizes uses a few of them. Here those are found, and the
+others are not compiled: were one missed, rows would go one by one (`gemm.h`, `dense.h`), with the
+same numbers. That counts for tiles of twelve rows and sixteen lanes, which are the most; with fewer
+all are compiled, and so they are where a compiler is told other sizes than the headers'.
 """
 
 from __future__ import annotations
@@ -12,20 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from .dense import CHOICES, CHUNKS, EDGE, LANES, PANEL, POINTERS, ROWS, Tiles, span, split
 from .winograd import Tiling, turned
 
-#: Sizes of gemm.h and dense.h with sixteen lanes.
-_ROWS, _POINTERS, _EDGE = 12, 8, 6
-_LANES, _PANEL = 16, 32
-_UNIT, _CHUNKS = 8 * _ROWS, 16
-_TURNED = 32
-#: Headers whose products are those that are named in the file: others have tiles of their own.
-_NAMED = frozenset(["vector", "pool", "elementwise", "reduce", "transpose", "narrow", "gemm"]) | {
-    *("dense", "plain", "conv", "winograd", "depthwise", "order", "solve", "lists", "halves")
-}
 _CONVOLUTION = re.compile(r"\bdl_(conv(?:_input_grad|_weight_grad)?)_f32\(\(dl_sizes \+ (\d+)\)")
 _TILED = re.compile(r"\bdl_wino_(conv\w*)\(&\w+, \(dl_sizes \+ (\d+)\)")
-_PRODUCT = re.compile(r"\bdl_gemm_(?:f32|add_f32|into)\((\d+), (\d+), (\d+), ")
 _FIELD = re.compile(r"\.(\w+) = (-?\d+)")
 
 
@@ -40,72 +31,55 @@ def defined(texts: Sequence[str], sizes: Sequence[str], headers: Iterable[str]) 
             d = fields[int(index)]
             columns = d["c"] if name == "conv_input_grad" else d["o"]
             rows = set(_convolution(name, d))
-            if columns > _LANES:
+            if columns > LANES:
                 wide |= rows
-            if 0 < columns % _PANEL <= _LANES:
+            if 0 < columns % PANEL <= LANES:
                 narrow |= rows
-    lines = [_define("ROWS_WIDE", wide), _define("ROWS_NARROW", narrow)]
-    tiled = [found for text in texts for found in _TILED.findall(text)]
-    if tiled:
-        tilings = [_tiling(name, fields[int(index)]) for name, index in tiled]
-        lasts = {(p, a.points) for a in tilings for p in (a.last_down, a.last_across)}
-        lines.append(_define("WINO_SHORT", {last for last, whole in lasts if last < whole}))
-    products = [match.groups() for text in texts for match in _PRODUCT.finditer(text)]
-    all_named = len(products) == sum(text.count("dl_gemm_") for text in texts)
-    if all_named and _NAMED.issuperset(headers):
-        even = {r for m, n, _ in products for r in _product(int(m), int(n))}
-        edged = set(even)
-        for name, index in tiled:
-            d = fields[int(index)]
-            rows = set(_places(name, d))
-            even |= rows
-            edged |= rows if d["c" if name == "conv_input_grad" else "o"] % _PANEL else set()
-        edge = {part for rows in edged for part in _split(rows, _EDGE)}
-        lines += [_define("ROWS_EVEN", even), _define("ROWS_EDGE", edge)]
-    return lines
+    lines = [_define("DL_ROWS_WIDE", wide), _define("DL_ROWS_NARROW", narrow)]
+    tiled = [(name, fields[int(index)]) for text in texts for name, index in _TILED.findall(text)]
+    dense = Tiles("narrow" in headers)
+    if all(dense.take(text) for text in texts):
+        for name, d in tiled:
+            _places(dense, name, d)
+        lines += [_define("DL_ROWS_EVEN", dense.even), _define("DL_ROWS_EDGE", dense.edge)]
+        lines += [_define("DL_ROWS_HALF", dense.half), _define("DL_WAYS", dense.ways)]
+    untold = " && ".join(f"(!defined({k}) || {k} == {v})" for k, v in CHOICES.items())
+    return [*_short(tiled), f"#if {untold}", *lines, "#endif"]
 
 
-def _define(name: str, rows: Iterable[int]) -> str:
-    return f"#define DL_{name} {sum(1 << r for r in rows):#x}"
+def _short(tiled: Iterable[tuple[str, Mapping[str, int]]]) -> list[str]:
+    """The line that says which points short tiles of pixels have."""
+    tilings = [_tiling(name, d) for name, d in tiled]
+    lasts = {(p, a.points) for a in tilings for p in (a.last_down, a.last_across)}
+    bits = {last for last, whole in lasts if last < whole}
+    return [_define("DL_WINO_SHORT", bits)] if tilings else []
 
 
-def _split(rows: int, most: int) -> set[int]:
-    """The tiles of some rows, split evenly."""
-    blocks = -(-rows // most)
-    return {rows // blocks, -(-rows // blocks)} if rows else set()
+def _define(name: str, bits: Iterable[int]) -> str:
+    return f"#define {name} {sum(1 << bit for bit in bits):#x}u"
 
 
-def _span(size: int, unit: int, chunks: int) -> int:
-    """As `dl_span`: what one of so many chunks takes."""
-    units = -(-size // unit)
-    return max(-(-units // chunks), 1) * unit
-
-
-def _product(m: int, n: int) -> Iterator[int]:
-    """Rows of the tiles of a product of m rows and n columns, however it is cut into chunks."""
-    for rows in (m, n) if m <= _TURNED else (m,):
-        for chunks in range(1, _CHUNKS + 1):
-            span = _span(rows, _UNIT, chunks)
-            last = rows % span
-            for part in {min(rows, span), last, last + span if last < _ROWS < rows else last}:
-                yield from _split(part, _ROWS)
-                if part > _ROWS:
-                    yield from _split(part, _POINTERS)
-
-
-def _places(name: str, d: Mapping[str, int]) -> Iterator[int]:
-    """Rows of the tiles of products of a convolution that goes by tiles of pixels: a sum over
-    these has the channels as rows, the others have them, block by block as of `dl_tiling_of`.
+def _places(dense: Tiles, name: str, d: Mapping[str, int]) -> None:
+    """Adds what products of a convolution take that goes by tiles of pixels: a sum over these has
+    the channels as rows, the others have them, block by block.
     """
     if name == "conv_weight_grad":
-        yield from _split(d["c"], _ROWS)
+        _place(dense, d["c"], d["o"])
         return
     for tiles in _tiling(name, d).products():
-        yield from _split(tiles, _ROWS)
+        _place(dense, tiles, d["o" if name == "conv" else "c"])
 
 
 def _tiling(name: str, d: Mapping[str, int]) -> Tiling:
     return Tiling.of(turned(d) if name == "conv_input_grad" else d)
+
+
+def _place(dense: Tiles, rows: int, columns: int) -> None:
+    """As `dl_wino_product`."""
+    dense.even |= split(rows, ROWS)
+    if columns % PANEL:
+        for part in split(rows, ROWS):
+            dense.edge |= split(part, EDGE)
 
 
 def _convolution(name: str, d: Mapping[str, int]) -> Iterator[int]:
@@ -118,7 +92,7 @@ def _convolution(name: str, d: Mapping[str, int]) -> Iterator[int]:
                 yield from _rows(0, high * across, across, d["o"])
     else:
         rows = d["kh"] * d["kw"] * d["c"]
-        for step in {max(rows, 1), _span(rows, _ROWS, _CHUNKS // 2)}:
+        for step in {max(rows, 1), span(rows, ROWS, CHUNKS // 2)}:
             for begin in range(0, rows, step):
                 yield from _rows(begin, min(rows - begin, step), d["kw"] * d["c"], 1)
 
@@ -133,10 +107,10 @@ def _rows(begin: int, count: int, line: int, step: int) -> Iterator[int]:
     end = begin + count
     while begin < end:
         left = end - begin
-        if step == 1 and left >= _ROWS and begin % line + _ROWS <= line:
+        if step == 1 and left >= ROWS and begin % line + ROWS <= line:
             yield 0
-            begin += _ROWS
+            begin += ROWS
         else:
-            rows = -(-left // -(-left // _POINTERS))
+            rows = -(-left // -(-left // POINTERS))
             yield rows
             begin += rows

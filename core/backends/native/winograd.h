@@ -419,7 +419,7 @@ DL_FUNCTION void dl_wino_product(int64_t m, int64_t n, int64_t k, int64_t chain,
   const int64_t panels = n / DL_NR, edge = panels * DL_NR, wide = packed ? DL_NR : n, narrow = packed ? DL_LANES : n;
   const int64_t jump = packed ? k * DL_NR : DL_NR;
   for (int64_t rows; m > 0; m -= rows, a += rows * am, c += rows * n) {
-    rows = dl_even_rows(m, DL_MR);
+    rows = dl_rows_there(dl_even_rows(m, DL_MR), DL_ROWS_EVEN);
     for (int64_t from = 0; from == 0 || from < k; from += chain) {
       const int64_t terms = k - from < chain ? k - from : chain;
       const dl_steps into = {terms, am, ak, wide, jump, 0, n, add || from > 0};

@@ -91,3 +91,14 @@ def test_numbers_within_names_floats_and_arrays_stay() -> None:
     assert "t0[512];" in parts[0] and "1.25e-30f" in parts[0] and "INT64_C(99)" in parts[0]
     assert "p0[i10 * z0 + z1]" in parts[0]
     assert "#define loop_2(...) same_1(__VA_ARGS__, 200, 44)" in parts
+
+
+def test_sizes_that_are_multiples_of_vectors_in_each_loop_say_so() -> None:
+    text = "(float *p0) {\n  for (i0 = 0; i0 < A; i0++) p0[i0 * B] = 0;\n}\n"
+    for sizes, unit in (((480, 192), 32), ((6400, 640), 64), ((90, 50), 2)):
+        parts = shared(*(text.replace("A", str(a)).replace("B", f"{a}1") for a in sizes))
+        assert parts[0].startswith("DL_FUNCTION void same_1(float *p0, const int64_t z0_, const")
+        assert f"{{\n  const int64_t z0 = z0_ & -{unit};\n" in parts[0]
+        assert "i0 < z0; " in parts[0] and "z1_" not in parts[0]
+    parts = shared(*(text.replace("A", a).replace("B", "1") for a in ("480", "481")))
+    assert "_ &" not in parts[0]

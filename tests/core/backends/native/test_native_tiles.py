@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import delian as dl
 import numpy as np
+from delian import ops
 from delian.core.backends.native import tiles
 from delian.core.backends.native.artifact import Facts
 from delian.core.backends.native.assemble import assembled
@@ -25,6 +27,15 @@ CONVOLUTIONS = (
 )
 #: rows, columns, terms
 PRODUCTS = ((10, 200, 70), (25, 16, 300), (144, 96, 40), (2311, 70, 64), (1, 50, 50), (33, 7, 129))
+
+
+SETS = ("WIDE", "NARROW", "EVEN", "EDGE", "HALF")
+DEFINED = re.compile(r"#define DL_(ROWS_\w+|WAYS) (0x\w+)u\n")
+
+
+#: Which tiles there are, and which ways products go.
+SETS = ("WIDE", "NARROW", "EVEN", "EDGE", "HALF")
+DEFINED = re.compile(r"#define DL_(ROWS_\w+|WAYS) (0x\w+)u\n")
 
 
 def _network() -> Function:
@@ -57,46 +68,125 @@ def _network() -> Function:
     )
 
 
-def _loaded(text: str, facts: Facts, f: Function, toolchain: Toolchain, at: Path) -> NativeProgram:
+def _descent(batch: int) -> Function:
+    """A step of two dense layers: products, both gradients at once, descent in the tile."""
+
+    def step(w: Any, v: Any, x: Any, y: Any) -> Any:
+        def loss(w: Any, v: Any) -> Any:
+            error = np.maximum(x @ w, 0.0) @ v - y
+            return np.sum(error * error)
+
+        dw, dv = dl.grad(loss, (0, 1))(w, v)
+        return w - 0.1 * dw, v - 0.1 * dv
+
+    shapes = ((70, 640), (640, 530), (batch, 70), (batch, 530))
+    given = (np.zeros(shape, np.float32) for shape in shapes)
+    return dl.compile(step, donate=(0, 1)).trace(*given).function
+
+
+def _attention(length: int, width: int) -> Function:
+    """Attention, whose masked blocks are shorter, and its gradient."""
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        out = ops.attention(q, k, v, None, True)
+        return np.sum(out * out)
+
+    given = (np.zeros((1, 2, length, width), np.float32) for _ in range(3))
+    return dl.compile(dl.grad(loss, (0, 1, 2))).trace(*given).function
+
+
+def _recurrent(batch: int) -> Function:
+    """A product whose matrix is packed before the loop."""
+
+    def run(x: Any, w: Any) -> Any:
+        state = x[0]
+        for one in x:
+            state = np.tanh(one + state @ w)
+        return state
+
+    given = (np.zeros((6, batch, 90), np.float32), np.zeros((90, 90), np.float32))
+    return dl.compile(run).trace(*given).function
+
+
+def _programs() -> dict[str, Function]:
+    made = {"network": _network(), "attention": _attention(150, 40)}
+    made |= {f"descent_{n}": _descent(n) for n in (7, 25, 40)}
+    return made | {f"recurrent_{n}": _recurrent(n) for n in (5, 40)}
+
+
+def _loaded(
+    text: str, facts: Facts, functions: dict[str, Function], toolchain: Toolchain, at: Path
+) -> dict[str, NativeProgram]:
     at.with_suffix(".c").write_text(text, encoding="utf-8")
     toolchain.compile(at.with_suffix(".c"), at)
-    return load_object({"network": f}, at, facts)["network"]
+    return load_object(functions, at, facts)
 
 
-def test_a_program_misses_no_tile_and_gives_the_bits_of_one_that_has_all_or_none(
+def test_a_program_misses_no_tile_and_gives_the_bits_of_one_that_has_none(
     toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    f = _network()
-    text, facts = assembled({"network": f}, toolchain)
-    named = re.findall(r"#define (DL_ROWS_\w+) 0x\w+\n", text)
-    assert sorted(named) == ["DL_ROWS_EDGE", "DL_ROWS_EVEN", "DL_ROWS_NARROW", "DL_ROWS_WIDE"]
-    counted = re.sub(r"(    } else \{ *\\\n) ( +LOW\()", r"\1 dl_missed++;\2", text)
+    functions = _programs()
+    text, facts = assembled(functions, toolchain)
+    calls = "both_f32(DL_", "both_f32(0, DL_", "step_f32(DL_", "add_f32(7", "packed(4", "f32("
+    for call in calls:
+        assert f"dl_gemm_{call}" in text
+    named = [f"DL_{name}" for name, _ in DEFINED.findall(text)]
+    assert sorted(named) == sorted([*(f"DL_ROWS_{name}" for name in SETS), "DL_WAYS"])
+    counted = re.sub(r"((?:set|WAYS) >> \w+ & 1\) return \w+;\n)", r"\1  dl_missed++;\n", text)
     assert counted.count("dl_missed++") == 2
     declared = '__attribute__((visibility("default"))) long dl_missed;\n'
-    none = re.sub(r"(#define DL_ROWS_\w+) 0x\w+\n", r"\1 0\n", text)
-    every = re.sub(r"#define DL_ROWS_\w+ 0x\w+\n", "", text)
+    programs = _loaded(declared + counted, facts, functions, toolchain, tmp_path / "counted.so")
     rng = np.random.default_rng(2)
-    args = [np.asarray(rng.standard_normal(p.shape), np.float32) for p in f.body.params]
-    program = _loaded(declared + counted, facts, f, toolchain, tmp_path / "counted.so")
-    results = program(*args)
-    program.threads = 2
-    program(*args)
+    args = {
+        name: [np.asarray(rng.standard_normal(p.shape), np.float32) for p in f.body.params]
+        for name, f in functions.items()
+    }
+    results = {name: program(*_copies(args[name])) for name, program in programs.items()}
+    for name, program in programs.items():
+        program.threads = 2
+        program(*_copies(args[name]))
     missed = ctypes.c_long.in_dll(ctypes.CDLL(str(tmp_path / "counted.so")), "dl_missed")
     assert missed.value == 0
-    for name, other in (("none", none), ("every", every)):
-        again = _loaded(other, facts, f, toolchain, tmp_path / f"{name}.so")(*args)
-        for one, two in zip(results, again, strict=True):
+    none = re.sub(r"#define DL_(ROWS_\w+) 0x\w+u\n", r"#define DL_\1 0u\n", text)
+    again = _loaded(none, facts, functions, toolchain, tmp_path / "none.so")
+    for name, program in again.items():
+        found = program(*_copies(args[name]))
+        for one, two in zip(results[name], found, strict=True):
             np.testing.assert_array_equal(one, two, err_msg=name)
 
 
+def _copies(arrays: list[Any]) -> list[Any]:
+    return [a.copy() for a in arrays]
+
+
 def test_products_whose_sizes_are_not_in_the_text_have_all_tiles() -> None:
-    named = "dl_gemm_f32(10, 16, 7, a, 7, 1, b, 16, 1, c, 0);"
-    lines = tiles.defined([named], [], ["gemm"])
-    # Ten rows, or turned about sixteen as twice eight; beside them five, and four.
-    assert lines[-2:] == ["#define DL_ROWS_EVEN 0x500", "#define DL_ROWS_EDGE 0x30"]
-    for texts, headers in (
-        ([named, "dl_gemm_f32(rows, 16, 7, a);"], ["gemm"]),
-        ([named, "dl_gemm_both_f32(8, 16, 7, a);"], ["gemm"]),
-        ([named], ["gemm", "descent"]),
+    named = "dl_gemm_f32(10, 16, 70, a, 7, 1, b, 16, 1, c, 0);"
+    # Ten rows of one vector, as twice five.
+    assert _sets([named]) == {
+        **{"ROWS_WIDE": 0, "ROWS_NARROW": 0, "ROWS_EVEN": 0},
+        **{"ROWS_EDGE": 1 << 5, "ROWS_HALF": 0, "WAYS": 1 << 2},
+    }
+    for other in (
+        "dl_gemm_f32(rows, 16, 7, a);",
+        "dl_gemm_both_f32(0, 0, 8, 16, 7, a);",
+        "dl_gemm_other(10, 16, 70, a, 7, 1, b, 16, 1, c, 0);",
+        "const dl_heads z = {.t = 8};",
     ):
-        assert not any("EVEN" in line for line in tiles.defined(texts, [], headers))
+        assert not any("EVEN" in name for name in _sets([named, other])), other
+
+
+def test_other_sizes_than_the_headers_have_all_tiles(toolchain: Toolchain, tmp_path: Path) -> None:
+    text, _ = assembled({"network": _network()}, toolchain)
+    source = tmp_path / "network.c"
+    source.write_text(text + "\nevery = DL_ROWS_EVEN;\n", encoding="utf-8")
+
+    def every(*flags: str) -> bool:
+        return "every = ~0u;" in toolchain.with_flags(flags).preprocessed(source)
+
+    assert every("-DDL_THIN=0") and every("-DDL_FEW=6") and every("-DDL_MR=6")
+    assert every() == every("-DDL_FEW=3")
+
+
+def _sets(texts: list[str]) -> dict[str, int]:
+    lines = "\n".join(tiles.defined(texts, [], ["gemm"])) + "\n"
+    return {name: int(bits, 16) for name, bits in DEFINED.findall(lines)}
