@@ -161,7 +161,7 @@ class Driver:
         self._machine: StateMachine | None = None
         self._effects: Effects | None = None
         self._since = _Since()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._begun = False
         self._ready, self._ended = asyncio.Event(), asyncio.Event()
         self._closing = False
         self._fault: BaseException | None = None
@@ -215,15 +215,10 @@ class Driver:
         self.post(event, traceparent, size)
         return not self._closing
 
-    def post_threadsafe(self, event: Event) -> None:
-        """`post` from another thread, once `run` has begun."""
-        assert self._loop is not None, "the driver does not run"
-        self._loop.call_soon_threadsafe(self.post, event)
-
     async def run(self) -> None:
         """Recovers the node and handles its events until `close`. Raises what has stopped it."""
-        assert self._loop is None, "a driver runs once"
-        self._loop = asyncio.get_running_loop()
+        assert not self._begun, "a driver runs once"
+        self._begun = True
         try:
             await self._recover()
             while not self._closing:
@@ -253,7 +248,7 @@ class Driver:
         """
         self._closing = True
         self._inbox.wake()
-        if self._loop is None:
+        if not self._begun:
             await self._journal.close()
         else:
             await self._ended.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import runpy
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -357,15 +356,3 @@ def test_a_driver_that_never_ran_can_be_closed():
 
     run(main())
     assert closed == [True]
-
-
-def test_events_may_come_from_another_thread():
-    async def main():
-        async with Running() as running:
-            thread = threading.Thread(target=running.driver.post_threadsafe, args=(check_in(1),))
-            thread.start()
-            thread.join()
-            while running.switch.accepted != [1]:
-                await asyncio.sleep(0.001)
-
-    asyncio.run(main())
