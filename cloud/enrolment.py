@@ -65,7 +65,7 @@ _WIRE_TIERS = {Tier[role.name]: number for number, role in _TIERS.items()}
 _RENEW, _DENIED = "/delian.wire.Identity/Renew", "/delian.wire.Identity/Denied"
 
 
-class Registry(Protocol):
+class NodeRegistry(Protocol):
     """Who is in the federation: hands out numbers, and remembers."""
 
     async def register(self, tier: Tier, labels: Mapping[str, str], now_ms: int) -> int:
@@ -79,7 +79,9 @@ class Registry(Protocol):
 
 
 class FileRegistry:
-    """A registry in one file, for a CA on its own, for small federations and for tests."""
+    """A NodeRegistry in one file, for a CA without a database: tests have it. `fleet.Fleet` is the
+    coordinator's.
+    """
 
     def __init__(self, folder: Path, homes: Callable[[Node], Sequence[HomeAddress]]) -> None:
         """homes: the fixed answer to where a node may connect."""
@@ -186,7 +188,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         self,
         authority: Authority,
         tokens: TokenBook,
-        registry: Registry,
+        registry: NodeRegistry,
         *,
         life_s: int = LIFE_S,
         limit: RateLimit | None = None,
@@ -266,7 +268,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
     def __init__(
         self,
         authority: Authority,
-        registry: Registry,
+        registry: NodeRegistry,
         *,
         life_s: int = LIFE_S,
         clock: Callable[[], float] = time.time,
@@ -332,7 +334,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
 
 
 async def reply_of(
-    issued: Issued, authority: Authority, registry: Registry, now_s: float
+    issued: Issued, authority: Authority, registry: NodeRegistry, now_s: float
 ) -> enrolment_pb2.EnrolReply:
     """What a node is told of its new certificate, once the registry has it too."""
     reply = enrolment_pb2.EnrolReply(

@@ -41,7 +41,7 @@ from ..core.net.switch import Switch
 from ..core.ports import Node, Tier
 from ..core.wire.enrolment_pb2 import EnrolReply
 from ..core.wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAnswer, RenewalAsk
-from .enrolment import Registry, reply_of
+from .enrolment import NodeRegistry, reply_of
 
 log = logging.getLogger("delian.cloud.errands")
 
@@ -76,7 +76,7 @@ class IdentityErrands:
         self,
         switch: Switch,
         authority: Authority,
-        registry: Registry,
+        registry: NodeRegistry,
         material: Callable[[], TlsMaterial],
         *,
         life_s: int = LIFE_S,

@@ -83,7 +83,7 @@ def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Li
 
 
 class Fleet:
-    """A Registry in the sense of `cloud.enrolment`, and what operators ask of nodes."""
+    """A NodeRegistry in the database, and what operators ask of nodes."""
 
     def __init__(
         self,
