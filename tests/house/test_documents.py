@@ -68,5 +68,13 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_are_named_are_there(page):
     folders = "proto|core|device|edge|cloud|simulations|cli|tests|examples|docs"
-    for name in re.findall(rf"`((?:{folders})/[\w/]*[\w.]*)`", page.read_text()):
-        assert (ROOT / name).exists(), name
+    for name in re.findall(rf"`((?:{folders})/[\w/.,{{}}]+)`", page.read_text()):
+        for one in spelt_out(name):
+            assert (ROOT / one).exists(), name
+
+
+def spelt_out(name: str) -> list[str]:
+    """`a/{b,c}.py` is `a/b.py` and `a/c.py`."""
+    head, brace, rest = name.partition("{")
+    inside, _, tail = rest.partition("}")
+    return [head + one + tail for one in inside.split(",")] if brace else [name]
