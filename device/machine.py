@@ -42,6 +42,7 @@ from ..core.ports import (
     StoreBlob,
     Tier,
     TimerFired,
+    Vector,
     window,
     wire_size,
 )
@@ -264,7 +265,7 @@ class DeviceMachine(HelpedMachine):
             case Outcome(vector, _, _, finite):
                 if not finite:
                     return _T.UNFIT, NON_FINITE
-                if vector is None or len(vector) != RingPlan.of(self._task().ring).made:
+                if vector is None or not _is_update(vector, RingPlan.of(self._task().ring)):
                     return _T.UNFIT, PROGRAM_FAILED
                 return (_T.TRAINED_EARLY if self._is_early() else _T.TRAINED), vector
             case NewModel():
@@ -558,6 +559,13 @@ class DeviceMachine(HelpedMachine):
         share = self.rng.unit("device retry", state.device, state.draws)
         state.draws += 1
         self.set_timer("retry", self.now + low * MS + int(share * (high - low) * MS))
+
+
+def _is_update(vector: Vector, plan: RingPlan) -> bool:
+    """Whether a program has made as many elements as it must, and a weight of 1 at most: by what it
+    weighs an update is cut, and no weight is longer than the ring.
+    """
+    return len(vector) == plan.made and int(vector[-1]) <= plan.weight_scale
 
 
 def _name(message: Any) -> tuple[int, int, int]:

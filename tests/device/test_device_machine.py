@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from delian.core.machine import IGNORE
 from delian.core.ports import (
@@ -241,6 +242,8 @@ def test_it_uploads_the_vector_until_it_is_acknowledged():
         (Outcome(VECTOR, finite=False), NON_FINITE),
         (Outcome(None), PROGRAM_FAILED),
         (Outcome(VECTOR[:2]), PROGRAM_FAILED),
+        (Outcome(np.array([1, 2, 3, 2**27 + 1], np.uint32)), PROGRAM_FAILED),  # weighs more than 1
+        (Outcome(np.array([1, 2, 3, 2**32 - 1], np.uint32)), PROGRAM_FAILED),  # less than nothing
         (ProgramStopped(OUT_OF_MEMORY), OUT_OF_MEMORY),
     ],
 )
