@@ -10,18 +10,15 @@ round's clip is
 
 (Andrew, Thakkar, McMahan and Ramaswamy 2021, "Differentially private learning with adaptive
 clipping", algorithm 1; theirs is +-1/2 with noise of its own, here one noise serves both.) The
-coordinate makes an update longer, by a factor that `lengthened` gives and that its noise is planned
-for (at 0.4 clips 2 %; with a cohort of n the share's noise is then z / 0.4n, a twelfth for z = 3
-and n = 100): the promise is then that of one release, not of two.
+coordinate makes an update longer, by a factor, `ring.LENGTHENED`, that its noise is planned for (at
+0.4 clips 2 %; with a cohort of n the share's noise is then z / 0.4n, a twelfth for z = 3 and n =
+100): the promise is then that of one release, not of two. Devices add theirs in `finishing`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from ..errors import DelianError
 from . import noising
@@ -31,20 +28,6 @@ from .ring import INDICATOR, LENGTHENED, RingPlan
 STEPS_LEAST = 64  # of the ring, in the smallest clip
 _MARGIN = 1e-3  # of the smallest clip's search, and above what devices ask for
 CLIP_FACTOR_MAX = 1e6  # a clip that strayed so far from the first follows nothing
-
-
-def lengthened(clip: float) -> float:
-    """The longest that a clipped update is with its indicator: the ring plan's clip."""
-    return clip * LENGTHENED
-
-
-def marked(delta: Any, clip: float) -> Any:
-    """f32[D] -> f32[D + 1]: the update, clipped, and its indicator."""
-    norm = float(np.linalg.norm(delta.astype(np.float64)))
-    within = norm <= clip
-    cut = delta * np.float32(min(1.0, clip / max(norm, clip)))
-    side = (INDICATOR if within else -INDICATOR) * clip / 2
-    return np.concatenate([cut, np.array([side], np.float32)])
 
 
 @dataclass(slots=True)

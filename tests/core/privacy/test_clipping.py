@@ -11,10 +11,13 @@ from delian.core import random
 from delian.core.errors import DelianError
 from delian.core.privacy import accounting, clipping, noise, noising, ring
 from delian.core.privacy.clipping import AdaptiveClip
+from delian.core.privacy.finishing import finished
 from delian.core.privacy.noising import Promise
 from delian.core.privacy.ring import RingPlan
 
 DEVICES, DIMENSION = 100, 30
+#: What a plan's ring has room for; the clip that moves stays below it.
+CLIP_MOST = 8.0
 
 
 def updates(round, median):
@@ -25,19 +28,26 @@ def updates(round, median):
     return (deltas / np.linalg.norm(deltas, axis=1, keepdims=True) * lengths[:, None]).astype("f4")
 
 
+def sent(delta, plan, device=0):
+    """What a device sends of an update, before its noise: its program's elements, finished."""
+    key = random.key(device)
+    vector = ring.encode(delta, np.float32(1), key, plan.base)
+    return finished(vector, plan, bytes(8), key)
+
+
 def noised_indicator(deltas, clip, round, promise):
-    plan = RingPlan(clipping.lengthened(clip), DEVICES, DIMENSION + 1)
+    plan = RingPlan(CLIP_MOST, DEVICES, DIMENSION)
     if promise is not None:
         plan = noising.planned(plan, promise)
+    plan = dataclasses.replace(plan, within=clip)
     total = ring.zeros(plan)
     for device, delta in enumerate(deltas):
-        marked = clipping.marked(delta, clip)
-        vector = ring.encode(marked, np.float32(1), random.key(device), plan)
+        vector = sent(delta, plan, device)
         if promise is not None:
             noising.guard(vector, plan)
             noising.add(vector, plan, bytes([round, device]) * 16)
         ring.add(total, vector)
-    return float(ring.decode(total, plan)[0][-1])
+    return ring.indicator(total, plan)
 
 
 @pytest.mark.parametrize("promise", [None, Promise(8.0, 1e-6, 20, DEVICES)])
@@ -62,12 +72,15 @@ def test_the_indicator_is_the_share_of_devices_that_were_within():
 
 @pytest.mark.parametrize("length", [0.0, 0.5, 1.0, 7.0])
 def test_no_update_with_its_indicator_is_longer_than_the_plan_says(length):
+    plan = RingPlan(CLIP_MOST, DEVICES, DIMENSION, within=1.0)
     delta = np.zeros(DIMENSION, np.float32)
     delta[0] = length
-    marked = clipping.marked(delta, 1.0)
-    assert np.linalg.norm(marked.astype(np.float64)) <= clipping.lengthened(1.0) * (1 + 1e-6)
-    assert marked[-1] == pytest.approx(0.2 if length <= 1.0 else -0.2)
-    assert np.linalg.norm(marked[:-1]) == pytest.approx(min(length, 1.0))
+    *numbers, side, _ = sent(delta, plan).view(np.int32) / plan.scale
+    assert (
+        np.linalg.norm([*numbers, side]) <= ring.LENGTHENED * (1 + 1e-5) == plan.reach * (1 + 1e-5)
+    )
+    assert side == pytest.approx(0.2 if length <= 1.0 else -0.2, abs=1e-4)
+    assert np.linalg.norm(numbers) == pytest.approx(min(length, 1.0), abs=1e-4)
 
 
 def test_one_step_by_hand():
