@@ -7,7 +7,7 @@ and gives leaves back for the comparison. Torch runs contiguous NCHW or channels
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -188,20 +188,25 @@ def _positions(length: int, width: int) -> Any:
     return nn.sinusoids(length, width)
 
 
+def _through(layer: Any, p: Iterator[Any], x: Any, one: Callable[[Any, Any, Any], Any]) -> Any:
+    """x through a model whose single layers are `one`; each takes its parameters from `p`."""
+    if isinstance(layer, nn.Sequential):
+        for part in layer.layers:
+            x = _through(part, p, x, one)
+        return x
+    if isinstance(layer, nn.Residual):
+        body = _through(layer.body, p, x, one)
+        return body + (x if layer.shortcut is None else _through(layer.shortcut, p, x, one))
+    return one(layer, p, x)
+
+
 def _torch_layers(model: Any, p: Sequence[Any], x: Any) -> Any:
-    return _torch_layer(model, iter(p), x)
+    return _through(model, iter(p), x, _torch_layer)
 
 
 def _torch_layer(layer: Any, p: Iterator[Any], x: Any) -> Any:
     from torch.nn import functional as fn
 
-    if isinstance(layer, nn.Sequential):
-        for part in layer.layers:
-            x = _torch_layer(part, p, x)
-        return x
-    if isinstance(layer, nn.Residual):
-        body = _torch_layer(layer.body, p, x)
-        return body + (x if layer.shortcut is None else _torch_layer(layer.shortcut, p, x))
     if isinstance(layer, nn.Conv | nn.DepthwiseConv):
         w = next(p)
         groups = x.shape[1] if isinstance(layer, nn.DepthwiseConv) else 1
@@ -397,19 +402,12 @@ def _jax_transformer(model: Any, p: Sequence[Any], x: Any) -> Any:
 
 
 def _jax_layers(model: Any, p: Sequence[Any], x: Any) -> Any:
-    return _jax_layer(model, iter(p), x)
+    return _through(model, iter(p), x, _jax_layer)
 
 
 def _jax_layer(layer: Any, p: Iterator[Any], x: Any) -> Any:
     import jax
 
-    if isinstance(layer, nn.Sequential):
-        for part in layer.layers:
-            x = _jax_layer(part, p, x)
-        return x
-    if isinstance(layer, nn.Residual):
-        body = _jax_layer(layer.body, p, x)
-        return body + (x if layer.shortcut is None else _jax_layer(layer.shortcut, p, x))
     if isinstance(layer, nn.DepthwiseConv):
         w = next(p)
         return _conv(x, w.reshape(*w.shape[:2], 1, -1), layer.stride, w.shape[2])
