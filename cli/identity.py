@@ -305,7 +305,7 @@ def join(
         f"this is {who.common_name} of the federation {who.federation}",
         f"identity  {folder}",
         f"ends      {_day(who.not_after)}, renewed by itself while the {role.value} runs",
-        f"next      delian {role.value} run",
+        f"next      delian {role.value} run" + (f" --identity {identity}" if identity else ""),
     ]
     _tell(found, as_json, lines)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..simulations.result import SimulationResult
     from ..simulations.scenario import Scenario
 
+DEFAULT_SCENARIO = "digits"
 RUNS = Path("delian-runs")
 BUNDLE_NAME = "model.bundle"
 RUNS_PER_NAME_MAX = 10_000
@@ -48,12 +49,16 @@ def _backend(name: str) -> str:
 
 
 def simulate(
-    scenario: Annotated[
-        str,
-        typer.Option(
-            "--scenario", "-s", metavar="FILE", help="A scenario file, or a bundled one's name."
+    named: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SCENARIO", help="A file or a bundled name.", show_default=DEFAULT_SCENARIO
         ),
-    ] = "digits",
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", "-s", metavar="FILE", help="The same, as an option."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -149,7 +154,10 @@ def simulate(
             f"the devices of --mode processes are as real ones are: they have no {backend}",
             "use --backend native, or --mode virtual",
         )
-    chosen, other = _choose(scenario, settings or [], data, algorithm, compare, seed)
+    if named and scenario:
+        raise DelianError(f"two scenarios: {named} and {scenario}", "give one of them")
+    source = named or scenario or DEFAULT_SCENARIO
+    chosen, other = _choose(source, settings or [], data, algorithm, compare, seed)
     folder = _claim(out, chosen)
     try:
         result, second = _run(chosen, other, data, threads, backend, shape)

@@ -141,7 +141,7 @@ def written_out(raw: Mapping[str, Any]) -> dict[str, Any]:
     try:
         tables = keys_of(chains.read(raw["chain"]))
     except DelianError as fault:
-        raise conflict("chain", f"{fault.message}; {fault.hint}") from fault
+        raise conflict("chain", fault.message, fault.hint) from fault
     out = {key: value for key, value in raw.items() if key != "chain"}
     for name, table in tables.items():
         given = raw.get(name, {})

@@ -85,11 +85,25 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
     if chain is not None:
         raw = _with_chain(raw, chain)
     for path, value, label in parsed:
+        if ".".join(path) in _KINDS:
+            _of_kind(raw, path, _value(value))
         _put(raw, path, _value(value), label)
     labels = {path: label for path, _, label in parsed}
     if chain is not None:
         labels[("chain",)] = "--set chain"
     return _again(scenario, raw, _Origin(", ".join(labels.values()), labels))
+
+
+#: Keys that say which keys their tables have.
+_KINDS = ("model.name", "data.source")
+
+
+def _of_kind(raw: dict[str, Any], path: KeyPath, kind: Any) -> None:
+    """Leaves out of a table what its new kind does not know, as `with_algorithm` does."""
+    table, tag = path
+    if kind in tables(table) and raw.get(table, {}).get(tag) != kind:
+        known = table_at((table,), {table: {tag: kind}}).model_fields
+        raw[table] = {key: value for key, value in raw[table].items() if key in known}
 
 
 def with_algorithm(scenario: Scenario, name: str) -> Scenario:
@@ -270,9 +284,8 @@ def _describe(problem: Mapping[str, Any], raw: dict[str, Any], origin: _Origin) 
     if kind == "conflict":
         path = (*path, *problem["ctx"]["key"].split("."))
         before, under = origin.prefix(path)
-        return f"{before}`{'.'.join(path)}`: {problem['ctx']['reason']}{under}", (
-            "change this key or the one it does not go with"
-        )
+        told = f"{before}`{'.'.join(path)}`: {problem['ctx']['reason']}{under}"
+        return told, problem["ctx"]["hint"]
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         path = (*path, problem["ctx"]["discriminator"].strip("'"))
     name = ".".join(path)

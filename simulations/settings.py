@@ -26,9 +26,12 @@ class Table(BaseModel):
     )
 
 
-def conflict(key: str, message: str) -> PydanticCustomError:
+def conflict(
+    key: str, message: str, hint: str = "change this key or the one it does not go with"
+) -> PydanticCustomError:
     """Two keys that do not go together; `key` is the dotted name of the one to change."""
-    return PydanticCustomError("conflict", "{reason}", {"reason": message, "key": key})
+    facts = {"reason": message, "key": key, "hint": hint}
+    return PydanticCustomError("conflict", "{reason}", facts)
 
 
 Partition = Literal["dirichlet", "iid", "shards", "quantity"]

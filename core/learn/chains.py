@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -274,8 +275,14 @@ def read(text: str) -> Chain:
 
 def _read_stage(text: str) -> Stage:
     found = _STAGE.fullmatch(text)
+    if text.count("(") != text.count(")"):
+        raise DelianError(
+            f"`{text}` is no stage: a bracket lacks its other half", "write stages as clip(1)"
+        )
     if found is None or found[1] not in MAKERS:
-        raise DelianError(f"`{text}` is no stage", f"stages: {', '.join(MAKERS)}")
+        close = difflib.get_close_matches(found[1] if found else text, MAKERS, 1)
+        near = f"did you mean `{close[0]}`? " if close else ""
+        raise DelianError(f"`{text}` is no stage", f"{near}stages: {', '.join(MAKERS)}")
     maker = MAKERS[found[1]]
     kind: Any = maker.func if isinstance(maker, partial) else maker
     fields = {f.name: f.type for f in dataclasses.fields(kind) if f.name != "rule"}

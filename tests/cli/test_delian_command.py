@@ -81,6 +81,12 @@ def test_a_run_ends_with_a_summary_and_the_report_s_path(runs, run, tmp_path):
     assert {p.name for p in folder.iterdir()} == {"report.html", "report.json"}
 
 
+def test_a_scenario_needs_no_option_s_name(runs, monkeypatch):
+    assert delian("simulate", "synthetic-cnn", "--seed", "4", monkeypatch=monkeypatch) == 0
+    assert delian("simulate", monkeypatch=monkeypatch) == 0
+    assert [c["scenario"].name for c in runs.calls] == ["synthetic-cnn", "digits"]
+
+
 def test_json_is_all_that_stdout_has(runs, run, tmp_path):
     code, out, err = run("--json")
     assert code == 0
@@ -127,6 +133,8 @@ def test_compare_runs_both_and_makes_one_report(runs, run):
         (["--threads", "0"], "Invalid value for '--threads'"),
         (["--backend", "gpu"], "Invalid value for '--backend'"),
         (["--nonsense"], "No such option"),
+        (["digits"], "two scenarios: digits and synthetic-mlp"),
+        (["--set", "chain=clip(1) | quantize(16) | mean"], "did you mean `quantise`?"),
     ],
 )
 def test_bad_input_is_told_without_a_traceback_and_exits_with_2(

@@ -269,6 +269,18 @@ def test_another_algorithm_takes_the_scenario_s_own_settings_for_it(tmp_path):
     assert override(scenario, ["algorithm.name=maml"]).algorithm == maml
 
 
+def test_another_model_or_source_leaves_the_keys_that_it_does_not_know(tmp_path):
+    scenario = override(write(tmp_path), ["model.name=mlp", "model.hidden=[5]"])
+    changed = override(scenario, ["model.hidden=7", "model.name=cnn"])
+    assert (changed.model.name, changed.model.hidden) == ("cnn", 7)
+    own = override(scenario, ["model.name=python", "model.file=a.py"])
+    assert override(own, ["model.name=cnn"]).model.hidden == 512
+    moved = override(scenario, ["data.source=synthetic"])
+    assert moved.data.source == "synthetic"
+    with pytest.raises(DelianError, match=r"there is no key `file` in \[model\] of cnn"):
+        override(scenario, ["model.name=cnn", "model.file=a.py"])
+
+
 def test_a_mistake_in_an_alternative_is_told(mistake):
     message = mistake("[fleet]", "[alternatives.fedavg]\nepoch = 1\n\n[fleet]")
     assert message.startswith("FILE:17:1: there is no key `epoch` in [alternatives.fedavg]")
