@@ -375,8 +375,8 @@ class Builder:
         self, op: Op, mapping: dict[Value, Value], operands: Sequence[Value] | None = None
     ) -> tuple[Value, ...]:
         """Copies one operation with its operands mapped; enters its new results in the mapping."""
-        results = tuple(Value(r.type) for r in op.results)
-        operands = tuple(mapping[v] for v in op.operands) if operands is None else tuple(operands)
+        results = tuple([Value(r.type) for r in op.results])
+        operands = tuple([mapping[v] for v in op.operands] if operands is None else operands)
         self.ops.append(Op(op.name, operands, results, op.attrs, op.regions, op.locs))
         mapping.update(zip(op.results, results, strict=True))
         return results

@@ -379,6 +379,7 @@ class _Fuser:
                 unit.direct = unit.direct - {b} | {a}
             if unit.deps & bits:
                 unit.deps = unit.deps & ~bits | 1 << a | first.deps
+                self.graph.before_some |= 1 << a
 
 
 def _replaced(op: Op, region: int) -> Sequence[Value | None]:

@@ -16,6 +16,7 @@ the arena is placed, the largest first, each in the tightest gap among those ali
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -430,17 +431,17 @@ class _Planner:
     def _assign(self) -> None:
         self.plan.tensor_bytes = sum(b.size for b in self.all)
         roots = [b for b in self.all if b.merged is None and b.place is None]
-        placed: list[tuple[Span, int]] = []  # place, and a bit for each time when alive
+        # By place; and a bit for each time when alive.
+        placed: list[tuple[Span, int]] = []
         for buffer in sorted(roots, key=lambda b: (-b.size, b.spans)):
             alive = 0
             for start, end in buffer.spans:
                 # A step that writes a tensor may still be reading the others: from its start on.
                 alive |= (1 << end + 1) - (1 << (start & ~1))
-            taken = sorted([at for at, other in placed if alive & other])
             size = -(-buffer.size // ALIGNMENT) * ALIGNMENT
-            offset = _gap(taken, size)
+            offset = _gap([at for at, other in placed if alive & other], size)
             buffer.place = Place("arena", offset)
-            placed.append(((offset, offset + size), alive))
+            insort(placed, ((offset, offset + size), alive))
         self.plan.arena_bytes = max((end for (_, end), _ in placed), default=0)
         for value, buffer in self.buffers.items():
             at = buffer.root().place
@@ -479,5 +480,6 @@ def _gap(taken: list[Span], size: int) -> int:
     for start, stop in taken:
         if start - end >= size and (best < 0 or start - end < best_size):
             best, best_size = end, start - end
-        end = max(end, stop)
+        if stop > end:
+            end = stop
     return end if best < 0 else best

@@ -71,6 +71,7 @@ class Units:
         self.units: dict[int, Unit] = {}
         self.unit_of: dict[Value, int] = {}
         self.count = 0
+        self.before_some = 0  # a bit for each unit that another one was entered to run after
 
     def new(self, step: Loop | Call, position: int) -> int:
         index = self.count
@@ -108,8 +109,9 @@ class Units:
         unit.direct |= producers
         if added & ~unit.deps:
             unit.deps |= added
+            self.before_some |= added
             bit = 1 << index
-            for other in self.units.values():
+            for other in self.units.values() if self.before_some & bit else ():
                 if other.deps & bit:
                     other.deps |= added
 

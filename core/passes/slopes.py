@@ -84,11 +84,8 @@ def _chains(block: Block) -> list[_Chain]:
             readers.setdefault(v, []).append(op)
     seen = set(block.results)
     found = []
-    given_bits = {
-        op.results[0]: 1 << i
-        for i, op in enumerate(block.ops)
-        if op.results and _comes_back(op, op.results[0], maker)
-    }
+    comes = (op for op in block.ops if op.results and _comes_back(op, op.results[0], maker))
+    given_bits = {op.results[0]: 1 << i for i, op in enumerate(comes)}
     # By a bit for each, which of them a value depends on.
     depends: dict[Value, int] = {}
     for op in block.ops:

@@ -13,6 +13,7 @@ of loops when their cuts together still divide one another: [4, 6] and [4, 2, 3]
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -155,6 +156,7 @@ def join_cuts(a: Cuts, b: Cuts) -> Cuts | None:
     return a | b
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def extents(cuts: Cuts) -> tuple[int, ...]:
     """The sizes of the loops, outermost first."""
     ordered = sorted(cuts)

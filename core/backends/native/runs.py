@@ -41,6 +41,7 @@ _NUMBER = re.compile(r"\((-\d+)\)|\(?(\d+)\)?")
 _FLOAT = re.compile(r"\(?(-?\d+\.\d+e[+-]\d+)f\)?")
 _SIZES = re.compile(r"\(dl_sizes \+ (\d+)\)")
 _PLACE = re.compile(r"\b[pr]\d+\b")
+_BETWEEN = re.compile(r"[(\[{)\]},]")
 _FIXED = re.compile(r"0|&dl_\w+")
 
 
@@ -252,9 +253,11 @@ def _number(text: str) -> tuple[str, int]:
 def arguments(text: str) -> list[str]:
     """What stands between the commas of a call."""
     out, depth, begin = [], 0, 0
-    for i, letter in enumerate(text):
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            out.append(text[begin:i].strip())
-            begin = i + 1
+    for found in _BETWEEN.finditer(text):
+        letter, at = found.group(), found.start()
+        if letter != ",":
+            depth += 1 if letter in "([{" else -1
+        elif depth == 0:
+            out.append(text[begin:at].strip())
+            begin = at + 1
     return [*out, text[begin:].strip()]
