@@ -43,7 +43,6 @@ from ..core.wire.helper_pb2 import (
 from ..core.wire.round_pb2 import EdgeSum, Task
 from ..core.wire.secure_pb2 import HelperKey, MaskSeeds
 from . import staleness
-from .run import BARRED_MAX
 from .state import Attempt, Batch
 from .waves import WaveMachine
 
@@ -202,9 +201,7 @@ class HelpedMachine(WaveMachine):
         assert batch is not None
         shown = {d.device for part in batch.requests[message.edge].parts for d in part.devices}
         bad = sorted(shown.intersection(message.bad))
-        if bad:
-            self.record("barred", run=self.plan.run, devices=bad)
-            self.state.barred = sorted({*self.state.barred, *bad})[:BARRED_MAX]
+        self._bar(bad)
         self.fall_short(why)
 
     def _forget_batches(self) -> None:

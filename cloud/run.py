@@ -352,6 +352,7 @@ class RunMachine(Machine[RunState]):
         try:
             return self.sessions.take(attempt, edge, message)
         except SecureError as fault:
+            self._bar(self.sessions.spoilers(attempt))
             return fault.message
 
     def _step(self, attempt: Attempt) -> str:
@@ -359,17 +360,21 @@ class RunMachine(Machine[RunState]):
         try:
             self.sessions.step(attempt)
         except SecureError as fault:
+            self._bar(self.sessions.spoilers(attempt))
             return fault.message
         return ""
+
+    def _bar(self, devices: list[int]) -> None:
+        """These have spoilt a sum, and are selected no more where there are others."""
+        if devices:
+            self.record("barred", run=self.plan.run, devices=devices)
+            self.state.barred = sorted({*self.state.barred, *devices})[:BARRED_MAX]
 
     def _ask_survivors(self, attempt: Attempt) -> str:
         """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing. A device
         that has spoilt it is selected no more.
         """
-        strangers = self.sessions.strangers(attempt)
-        if strangers:
-            self.record("barred", run=self.plan.run, devices=strangers)
-            self.state.barred = sorted({*self.state.barred, *strangers})[:BARRED_MAX]
+        self._bar(self.sessions.strangers(attempt))
         try:
             self.sessions.survivors(attempt)
         except SecureError as fault:

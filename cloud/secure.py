@@ -96,6 +96,8 @@ class Sessions:
         else:
             assert isinstance(message, UnmaskShares)
             counts = session.add_unmask(message)
+            if not session.is_ready and not session.missing():
+                raise SecureError("few", session.explain())  # all have said what they can
         if counts:
             book.heard[device] = edge
         if self._go_on(attempt):
@@ -169,6 +171,12 @@ class Sessions:
             return []
         session = self._of(attempt)
         return sorted(d for d in attempt.unused if not session.has_part(d))
+
+    def spoilers(self, attempt: Attempt) -> list[int]:
+        """Devices in the sums whose shares open for nobody."""
+        if attempt.book.server.phase is not Phase.UNMASKING:
+            return []
+        return self._of(attempt).spoilers()
 
     def survivors(self, attempt: Attempt) -> None:
         """The sums are in: asks those who are in them to sign that. Raises SecureError when the

@@ -442,6 +442,21 @@ class ServerSession:
         alive = transcript.indices(state.survivors, len(state.members))
         return [state.members[index] for index in alive if index not in state.unmasks]
 
+    def spoilers(self) -> list[int]:
+        """Members whose secret cannot be made because what they sealed opens for nobody: more of
+        their neighbours have given shares of others and none of theirs than may be corrupt.
+        """
+        state, place = self.state, self._layout
+        # As many of a member's neighbours as may be corrupt: c of 2t > k + c (`params`).
+        most = 2 * place.threshold - place.graph.degree - 1
+        found = []
+        for index in state.owed:
+            answers = [state.unmasks[o] for o in place.neighbours(index) if o in state.unmasks]
+            without = sum(all(s.index != index for s in one.shares) for one in answers)
+            if without > most:
+                found.append(state.members[index])
+        return found
+
     def explain(self) -> str:
         """What is still missing, in words."""
         state = self.state

@@ -287,6 +287,32 @@ class TestSpoilers:
         assert bench.at == (1, 2) and len(bench.state.open[0].selected()) == 6
         assert 11 not in bench.state.open[0].selected()
 
+    def sealed_badly(self, *devices):
+        """What these seal for their neighbours opens for none of them."""
+
+        class Spoilt(Bench):
+            def _told(self, message, edge):
+                said = super()._told(message, edge)
+                for _, word in said:
+                    if isinstance(word, SealedShares) and word.device in devices:
+                        for share in word.shares:
+                            share.sealed = bytes(len(share.sealed))
+                return said
+
+        return Spoilt().unmasking()
+
+    def test_whose_shares_open_for_nobody_ends_the_attempt_at_once_and_is_not_selected_again(self):
+        bench = self.sealed_badly(11)
+        assert not bench.programs and "masks of device 11 cannot" in bench.facts()["why"]
+        assert bench.phase is Phase.WAITING, "nobody is waited for who has nothing more to say"
+        assert bench.state.barred == [11]
+
+    def test_neighbours_who_keep_a_share_to_themselves_bar_nobody(self):
+        bench = Bench().collecting()
+        bench.mute.update([10, 11])  # of eight: six are enough
+        bench.sums().speak()
+        assert bench.programs and not bench.state.barred
+
     def test_with_too_few_others_it_may_come_again(self):
         bench = self.spoilt()
         bench.hello(1, [10, 11, 12]).hello(2, [20, 21, 22]).fires("rest", after=5 * SECOND)
