@@ -21,6 +21,8 @@ _TILE, _PIXELS, _MATRICES = 8, 6, 4
 _WORTH = 0.8
 #: Pixels that a gradient by a 5x5 kernel sums at least: the errors of fewer do not average out.
 _SUMMED = 256
+#: Sides of an image at least, unless the kernel's are smaller.
+_IMAGE = 4
 _SIZES = ("n", "h", "w", "c", "o", "oh", "ow")
 
 
@@ -92,8 +94,7 @@ def fits(name: str, d: Mapping[str, int]) -> bool:
     """Whether a convolution of these sizes, or a gradient of it, is faster so and as near as
     `tolerance` says.
     """
-    few = d["kh"] == 5 and d["n"] * d["oh"] * d["ow"] < _SUMMED
-    if few and name == "conv_weight_grad":
+    if not _sums_enough(name, d):
         return False
     square = d["kh"] == d["kw"] and d["kh"] in (3, 5) and d["sh"] == d["sw"] == 1
     filled = d["c"] % _LANES == 0 and d["o"] % _LANES == 0
@@ -103,6 +104,17 @@ def fits(name: str, d: Mapping[str, int]) -> bool:
     cost = d["n"] * tiling.places * (pairs + _TILE * d["c"] + _PIXELS * d["o"])
     cost += _MATRICES * tiling.points**2 * pairs
     return cost < _WORTH * d["n"] * d["oh"] * d["ow"] * d["kh"] * d["kw"] * pairs
+
+
+def _sums_enough(name: str, d: Mapping[str, int]) -> bool:
+    """Whether there is enough in the sums of a result for the errors of tiles. Of an image smaller
+    than a kernel they have a few of the kernel's numbers, and the errors are of all of these.
+    """
+    sides = {"conv": ("h", "w"), "conv_input_grad": ("oh", "ow")}.get(name, ("h", "w", "oh", "ow"))
+    if min(d[side] for side in sides) < min(d["kh"], _IMAGE):
+        return False
+    few = d["kh"] == 5 and d["n"] * d["oh"] * d["ow"] < _SUMMED
+    return name != "conv_weight_grad" or not few
 
 
 def scratch_floats(name: str, d: Mapping[str, int]) -> int:

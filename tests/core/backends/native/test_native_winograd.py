@@ -80,6 +80,7 @@ def programs(toolchain: Toolchain) -> Mapping[str, NativeProgram]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(winograd, "_WORTH", 100.0)  # small cases are not worth it
         patch.setattr(winograd, "_SUMMED", 0)
+        patch.setattr(winograd, "_IMAGE", 0)
         functions = {name: function(name) for name in CASES | SMALL}
         text, _ = emit({f"f{i}": f for i, f in enumerate(functions.values())})
         assert text.count("  dl_wino_conv") == 3 * len(functions)
@@ -176,6 +177,19 @@ def test_a_gradient_that_sums_too_few_pixels_for_tiles_of_five_by_five_has_none(
     assert not winograd.fits("conv_weight_grad", d)
     assert winograd.fits("conv_weight_grad", {**d, "n": 2})
     assert winograd.fits("conv_weight_grad", {**d, "kh": 3, "kw": 3})
+
+
+@pytest.mark.parametrize("side", [3, 5])
+def test_an_image_of_which_kernels_meet_few_pixels_goes_by_no_tiles(side: int) -> None:
+    least = min(side, 4)
+    d = {"n": 64, "h": least, "w": 8, "c": 64, "kh": side, "kw": side, "o": 64}
+    d |= {"oh": least + 2, "ow": 10, "sh": 1, "sw": 1, "top": side // 2 + 1, "left": side // 2 + 1}
+    turned = {**d, "h": d["oh"], "w": d["ow"], "oh": d["h"], "ow": d["w"]}
+    for name in ("conv", "conv_input_grad", "conv_weight_grad"):
+        assert winograd.fits(name, d) and winograd.fits(name, turned)
+        assert winograd.fits(name, {**d, "h": least - 1}) is (name == "conv_input_grad")
+        assert winograd.fits(name, {**d, "w": least - 1}) is (name == "conv_input_grad")
+        assert winograd.fits(name, {**turned, "oh": least - 1}) is (name == "conv")
 
 
 def test_c_for_small_machines_has_no_tiles() -> None:
