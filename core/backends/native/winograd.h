@@ -10,12 +10,13 @@
  * what it is for whole tiles, but that it would not be divided by the differences to points that are left out, so numbers
  * of the image are multiplied with these. The matrices are the same, and a place that short tiles are without skips them.
  *
- * The gradient by the input is the same with the kernel turned about. That by the kernel is the transpose: y's tiles become
- * as many numbers (AyA'), each place's product sums over the tiles that have it, and the matrices become the kernel (G'MG).
+ * The gradient by the input is the same with the kernel turned about. That by the kernel is the transpose: y's tiles
+ * become as many numbers (AyA'), each place's product sums over the tiles that have it, and the matrices become the
+ * kernel (G'MG).
  *
- * Errors are relative to the largest numbers of a tile and not of a window. For 3x3 they are some five times those of plain
- * sums (with the usual points 1 and 2 eleven times, as powers of what is far from 1 differ more in size), for 5x5 some ten
- * times, most of it from rounding the sums over channels.
+ * Errors are relative to the largest numbers of a tile and not of a window. For 3x3 they are some five times those of
+ * plain sums (with the usual points 1 and 2 eleven times, as powers of what is far from 1 differ more in size), for 5x5
+ * some ten times, most of it from rounding the sums over channels.
  * Channels are multiples of LANES. All tiles of some strips (rows of tiles of an image) make a block: the products of a
  * block stay in the second cache. Blocks depend on sizes alone, so results do not depend on threads.
  */
@@ -23,6 +24,7 @@
 #define DL_BLOCK_FLOATS 147456 /* of both sides of a block's products */
 #define DL_BLOCK_TILES 32      /* a block has more only where it has few channels */
 #define DL_CHAIN 32            /* products that are summed at once, for 5x5: the errors are of sums for the most part */
+#define DL_PLACES_MAX 64
 #define DL_PLACE_PAD 16        /* places lie no power of two apart: a tile is written to all of them */
 #ifndef DL_WINO_SHORT
 #define DL_WINO_SHORT ~0 /* the points that short tiles of a program have, as bits (tiles.py): others are whole ones */
@@ -61,8 +63,8 @@ DL_FUNCTION dl_tiling dl_tiling_of(const dl_conv *d) {
   return a;
 }
 
-/* The points of kernels of R x R: 0, as many pairs of one and its negative as this gives, and infinity; a tile of K points
- * has the first K - 1 of them and infinity. Their squares and what is made of these are exact. */
+/* The points of kernels of R x R: 0, as many pairs of one and its negative as this gives, and infinity; a tile of K
+ * points has the first K - 1 of them and infinity. Their squares and what is made of these are exact. */
 DL_INLINE float dl_point(const int R, const int i) {
   return R == 3 ? i == 0 ? 0.625f : 1.5f : i == 0 ? 0.5f : i == 1 ? 2.0f : 1.0f;
 }
@@ -81,78 +83,75 @@ DL_INLINE float dl_at(const int R, const int i) {
 }
 
 /* Numbers of a tile under a polynomial of x^2 that is zero at some squares. */
-DL_INLINE dl_vf dl_zeros1(const dl_vf *d, int step, float p) { return d[2 * step] - p * d[0]; }
-DL_INLINE dl_vf dl_zeros2(const dl_vf *d, int step, float p, float q) {
-  return d[4 * step] + (p * q * d[0] - (p + q) * d[2 * step]);
-}
-DL_INLINE dl_vf dl_zeros3(const dl_vf *d, int step, float p, float q, float s) {
-  return (d[6 * step] - p * q * s * d[0]) + ((p * q + p * s + q * s) * d[2 * step] - (p + q + s) * d[4 * step]);
+DL_INLINE dl_vf dl_zeros1(const dl_vf *d, float p) { return d[2] - p * d[0]; }
+DL_INLINE dl_vf dl_zeros2(const dl_vf *d, float p, float q) { return d[4] + (p * q * d[0] - (p + q) * d[2]); }
+DL_INLINE dl_vf dl_zeros3(const dl_vf *d, float p, float q, float s) {
+  return (d[6] - p * q * s * d[0]) + ((p * q + p * s + q * s) * d[2] - (p + q + s) * d[4]);
 }
 
 /* K numbers of a tile: the first K - 1, and the last. */
-DL_INLINE void dl_wino_input(const int R, const int K, const dl_vf *d, int step, dl_vf *to, int to_step) {
+DL_INLINE void dl_wino_input(const int R, const int K, const dl_vf *d, dl_vf *to) {
   const float a = dl_point(R, 0), b = dl_point(R, 1), a2 = dl_square(R, 0), b2 = dl_square(R, 1), c2 = dl_square(R, 2);
-  dl_vf *last = to + (R + 2) * to_step;
+  dl_vf *last = to + R + 2;
   if (K == 8) {
-    const dl_vf u = dl_zeros2(d + 2 * step, step, b2, c2), v = a * dl_zeros2(d + step, step, b2, c2);
-    const dl_vf w = dl_zeros2(d + 2 * step, step, a2, c2), x = b * dl_zeros2(d + step, step, a2, c2);
-    const dl_vf y = dl_zeros2(d + 2 * step, step, a2, b2), z = dl_point(R, 2) * dl_zeros2(d + step, step, a2, b2);
-    to[0] = -dl_zeros3(d, step, a2, b2, c2);
-    to[to_step] = u + v, to[2 * to_step] = u - v;
-    to[3 * to_step] = w + x, to[4 * to_step] = w - x;
-    to[5 * to_step] = y + z, to[6 * to_step] = y - z;
-    *last = dl_zeros3(d + step, step, a2, b2, c2);
+    const dl_vf u = dl_zeros2(d + 2, b2, c2), v = a * dl_zeros2(d + 1, b2, c2);
+    const dl_vf w = dl_zeros2(d + 2, a2, c2), x = b * dl_zeros2(d + 1, a2, c2);
+    const dl_vf y = dl_zeros2(d + 2, a2, b2), z = dl_point(R, 2) * dl_zeros2(d + 1, a2, b2);
+    to[0] = -dl_zeros3(d, a2, b2, c2);
+    to[1] = u + v, to[2] = u - v;
+    to[3] = w + x, to[4] = w - x;
+    to[5] = y + z, to[6] = y - z;
+    *last = dl_zeros3(d + 1, a2, b2, c2);
   } else if (K == 6) {
     const float near = R == 5 ? a2 - c2 : 1.0f, far = R == 5 ? b2 - c2 : 1.0f, zero = R == 5 ? c2 : 1.0f;
-    const dl_vf u = near * dl_zeros1(d + 2 * step, step, b2), v = near * a * dl_zeros1(d + step, step, b2);
-    const dl_vf w = far * dl_zeros1(d + 2 * step, step, a2), x = far * b * dl_zeros1(d + step, step, a2);
-    to[0] = zero * dl_zeros2(d, step, a2, b2);
-    to[to_step] = u + v, to[2 * to_step] = u - v;
-    to[3 * to_step] = w + x, to[4 * to_step] = w - x;
-    *last = dl_zeros2(d + step, step, a2, b2);
+    const dl_vf u = near * dl_zeros1(d + 2, b2), v = near * a * dl_zeros1(d + 1, b2);
+    const dl_vf w = far * dl_zeros1(d + 2, a2), x = far * b * dl_zeros1(d + 1, a2);
+    to[0] = zero * dl_zeros2(d, a2, b2);
+    to[1] = u + v, to[2] = u - v;
+    to[3] = w + x, to[4] = w - x;
+    *last = dl_zeros2(d + 1, a2, b2);
   } else if (K == 5) { /* without -b */
-    const dl_vf u = dl_zeros1(d + step, step, a2), v = a2 * d[0] - d[2 * step];
-    const dl_vf even = b * u + (a2 - b2) * d[2 * step];
-    const dl_vf odd = a * dl_zeros1(d + step, step, b2);
+    const dl_vf u = dl_zeros1(d + 1, a2), v = a2 * d[0] - d[2];
+    const dl_vf even = b * u + (a2 - b2) * d[2];
+    const dl_vf odd = a * dl_zeros1(d + 1, b2);
     to[0] = b * u + b2 * v;
-    to[to_step] = even + odd, to[2 * to_step] = even - odd;
-    to[3 * to_step] = 2 * b * u;
-    *last = dl_zeros1(d + 2 * step, step, a2) - b * u;
+    to[1] = even + odd, to[2] = even - odd;
+    to[3] = 2 * b * u;
+    *last = dl_zeros1(d + 2, a2) - b * u;
   } else if (K == 4) { /* without b and -b */
-    const dl_vf u = (a2 - b2) * d[2 * step], v = (a2 - b2) * a * d[step];
-    to[0] = -b2 * dl_zeros1(d, step, a2);
-    to[to_step] = u + v, to[2 * to_step] = u - v;
-    *last = dl_zeros1(d + step, step, a2);
+    const dl_vf u = (a2 - b2) * d[2], v = (a2 - b2) * a * d[1];
+    to[0] = -b2 * dl_zeros1(d, a2);
+    to[1] = u + v, to[2] = u - v;
+    *last = dl_zeros1(d + 1, a2);
   } else { /* 0, a and infinity */
-    to[0] = a2 * b2 * d[0] - a * b2 * d[step];
-    to[to_step] = 2 * a * (a2 - b2) * d[step];
-    *last = d[2 * step] - a * d[step];
+    to[0] = a2 * b2 * d[0] - a * b2 * d[1];
+    to[1] = 2 * a * (a2 - b2) * d[1];
+    *last = d[2] - a * d[1];
   }
 }
 
 /* K - R + 1 numbers of y as K. */
-DL_INLINE void dl_wino_spread(const int R, const int K, const dl_vf *y, int step, dl_vf *to, int to_step) {
+DL_INLINE void dl_wino_spread(const int R, const int K, const dl_vf *y, dl_vf *to) {
   const int m = K - R + 1, pairs = K / 2 - 1;
   to[0] = y[0];
   DL_UNROLL for (int i = 0; i < pairs; i++) {
-    dl_vf even = y[0], odd = dl_power(R, i, 1) * y[step];
-    if (m > 2) even += dl_power(R, i, 2) * y[2 * step];
-    if (m > 3) odd += dl_power(R, i, 3) * y[3 * step];
-    to[(2 * i + 1) * to_step] = even + odd;
-    to[(2 * i + 2) * to_step] = even - odd;
+    dl_vf even = y[0], odd = dl_power(R, i, 1) * y[1];
+    if (m > 2) even += dl_power(R, i, 2) * y[2];
+    if (m > 3) odd += dl_power(R, i, 3) * y[3];
+    to[2 * i + 1] = even + odd;
+    to[2 * i + 2] = even - odd;
   }
-  if (K == 3) to[to_step] = y[0];
-  if (K == 5) to[3 * to_step] = y[0] + dl_power(R, 1, 1) * y[step] + dl_power(R, 1, 2) * y[2 * step];
-  to[(R + 2) * to_step] = y[(m - 1) * step];
+  if (K == 3) to[1] = y[0];
+  if (K == 5) to[3] = y[0] + dl_power(R, 1, 1) * y[1] + dl_power(R, 1, 2) * y[2];
+  to[R + 2] = y[m - 1];
 }
 
 /* K numbers as so many sums, each at a point times a power of it. `kernel`: and divided as a kernel is. */
-DL_INLINE void dl_wino_sum(const int R, const int K, const int made, const _Bool kernel, const dl_vf *p, int step,
-                           dl_vf *to, int to_step) {
+DL_INLINE void dl_wino_sum(const int R, const int K, const int made, const _Bool kernel, const dl_vf *p, dl_vf *to) {
   const int pairs = K / 2 - 1;
   dl_vf both[3], apart[3];
   DL_UNROLL for (int i = 0; i < pairs; i++) {
-    const dl_vf u = p[(2 * i + 1) * step], v = p[(2 * i + 2) * step];
+    const dl_vf u = p[2 * i + 1], v = p[2 * i + 2];
     both[i] = u + v, apart[i] = u - v;
   }
   DL_UNROLL for (int j = 0; j < made; j++) {
@@ -162,118 +161,78 @@ DL_INLINE void dl_wino_sum(const int R, const int K, const int made, const _Bool
       sum = i ? sum + term : term;
     }
     if (K % 2) {
-      const dl_vf term = dl_power(R, pairs, j) * (kernel ? dl_at(R, pairs) : 1.0f) * p[(2 * pairs + 1) * step];
+      const dl_vf term = dl_power(R, pairs, j) * (kernel ? dl_at(R, pairs) : 1.0f) * p[2 * pairs + 1];
       sum = pairs ? sum + term : term;
     }
     if (j == 0) sum += (kernel ? dl_at_zero(R) : 1.0f) * p[0];
-    if (j == made - 1) sum += p[(R + 2) * step];
-    to[j * to_step] = sum;
+    if (j == made - 1) sum += p[R + 2];
+    to[j] = sum;
   }
 }
 
 /* R numbers of a kernel as R + 3. */
-DL_INLINE void dl_wino_kernel(const int R, const dl_vf *g, int step, dl_vf *to, int to_step) {
+DL_INLINE void dl_wino_kernel(const int R, const dl_vf *g, int step, dl_vf *to) {
   to[0] = dl_at_zero(R) * g[0];
   DL_UNROLL for (int i = 0; i < (R + 1) / 2; i++) {
     dl_vf even = g[0] + dl_power(R, i, 2) * g[2 * step], odd = g[step];
     if (R == 5) even += dl_power(R, i, 4) * g[4 * step], odd += dl_power(R, i, 2) * g[3 * step];
-    to[(2 * i + 1) * to_step] = dl_at(R, i) * (even + dl_point(R, i) * odd);
-    to[(2 * i + 2) * to_step] = dl_at(R, i) * (even - dl_point(R, i) * odd);
+    to[2 * i + 1] = dl_at(R, i) * (even + dl_point(R, i) * odd);
+    to[2 * i + 2] = dl_at(R, i) * (even - dl_point(R, i) * odd);
   }
-  to[(R + 2) * to_step] = g[(R - 1) * step];
+  to[R + 2] = g[(R - 1) * step];
 }
 
-/* CALL with K as a constant, the points of a tile. */
-#define DL_HAS(POINTS, SIDE, HOW_MANY) (R == SIDE && DL_WINO_SHORT >> HOW_MANY & 1 && POINTS == HOW_MANY)
-#define DL_OF_POINTS(POINTS, HOW_MANY, CALL) \
-  {                                          \
-    const int K = HOW_MANY;                  \
-    CALL;                                    \
-  }
-#define DL_BY_POINTS(POINTS, CALL)                                              \
-  if (DL_HAS(POINTS, 3, 3)) DL_OF_POINTS(POINTS, 3, CALL)                       \
-  else if (DL_HAS(POINTS, 3, 4)) DL_OF_POINTS(POINTS, 4, CALL)                  \
-  else if (DL_HAS(POINTS, 3, 5)) DL_OF_POINTS(POINTS, 5, CALL)                  \
-  else if (DL_HAS(POINTS, 5, 6)) DL_OF_POINTS(POINTS, 6, CALL)                  \
-  else DL_OF_POINTS(POINTS, R + 3, CALL)
-/* The place after one, of `points` of them: the first ones, and the last of R + 3; and whether one is of them. */
-DL_INLINE int dl_next_place(const int R, int place, int points) { return place == points - 2 ? R + 2 : place + 1; }
+/* Half of a transform: of each line, so many numbers `step` apart become others, `to_step` apart. Lines begin `next`
+ * apart, and those that are made `to_next`; `last` is the number of the last one, as places are the first ones of a tile,
+ * and its last. Of what is made there are `most` numbers. */
+typedef struct {
+  int64_t points, lines, last, step, next, to_step, to_next, most;
+} dl_pass;
+
+/* Whether a place is one of so many points: they are the first ones, and the last. */
 DL_INLINE _Bool dl_of_places(const int R, int64_t place, int64_t points) { return place < points - 1 || place == R + 2; }
 
-/* A line of a tile, and a column of what lines became. */
-DL_INLINE void dl_wino_line(const int R, const int K, const float *x, int64_t c, dl_vf *to) {
-  dl_vf line[8];
-  DL_UNROLL for (int j = 0; j < K; j++) line[j] = dl_load(x + j * c);
-  dl_wino_input(R, K, line, 1, to, 1);
-}
-DL_INLINE void dl_wino_places(const int R, const int K, const dl_vf *made, float *to, int64_t apart) {
-  DL_UNROLL for (int i = 0; i < R + 3; i++)
-    if (i < K - 1 || i == R + 2) dl_store(to + (R + 3) * i * apart, made[i]);
-}
-DL_INLINE void dl_wino_column(const int R, const int K, const dl_vf *half, float *to, int64_t apart) {
-  dl_vf made[8];
-  dl_wino_input(R, K, half, R + 3, made, 1);
-  dl_wino_places(R, K, made, to, apart);
-}
-
-/* One tile of a frame, of all channels, of `down` x `across` points; a place's numbers of this tile are `apart` from the
- * next place's. */
-DL_INLINE void dl_wino_tile(const int R, const float *x, int64_t width, int64_t c, float *to, int64_t apart, int down,
-                            int across) {
-  for (int64_t at = 0; at < c; at += DL_LANES) {
-    dl_vf half[64];
-    DL_ROLLED for (int i = 0; i < down; i++)
-      DL_BY_POINTS(across, dl_wino_line(R, K, x + i * width * c + at, c, half + (R + 3) * i))
-    DL_ROLLED for (int j = 0; j < R + 3; j = dl_next_place(R, j, across))
-      DL_BY_POINTS(down, dl_wino_column(R, K, half + j, to + j * apart + at, apart))
+enum { DL_WINO_INPUT, DL_WINO_SPREAD, DL_WINO_PIXELS, DL_WINO_GATHER };
+DL_INLINE void dl_wino_lines(const int R, const int K, const int what, const dl_pass *s, const float *from, float *to) {
+  const int m = K - R + 1, have = what == DL_WINO_INPUT ? K : what == DL_WINO_SPREAD ? m : R + 3;
+  const int made = what == DL_WINO_PIXELS ? m : what == DL_WINO_GATHER ? R : R + 3;
+  const int64_t step = s->step, to_step = s->to_step, most = s->most;
+  DL_ROLLED for (int64_t left = s->lines, line = 0; left > 0; left--, line++) {
+    const int64_t at = left > 1 ? line : s->last;
+    const float *p = from + at * s->next;
+    float *q = to + at * s->to_next;
+    dl_vf had[8], out[8];
+    DL_UNROLL for (int i = 0; i < have; i++)
+      if (have < R + 3 || dl_of_places(R, i, K)) had[i] = dl_load(p + i * step);
+    if (what == DL_WINO_INPUT)
+      dl_wino_input(R, K, had, out);
+    else if (what == DL_WINO_SPREAD)
+      dl_wino_spread(R, K, had, out);
+    else
+      dl_wino_sum(R, K, made, what == DL_WINO_GATHER, had, out);
+    DL_UNROLL for (int i = 0; i < made; i++)
+      if (made < R + 3 ? i < most : dl_of_places(R, i, K)) dl_store(q + i * to_step, out[i]);
   }
 }
 
-/* One tile of a frame of y. */
-DL_INLINE void dl_wino_y_line(const int R, const int K, const float *y, int64_t c, dl_vf *to) {
-  dl_vf line[4];
-  DL_UNROLL for (int j = 0; j < K - R + 1; j++) line[j] = dl_load(y + j * c);
-  dl_wino_spread(R, K, line, 1, to, 1);
-}
-DL_INLINE void dl_wino_y_column(const int R, const int K, const dl_vf *half, float *to, int64_t apart) {
-  dl_vf made[8];
-  dl_wino_spread(R, K, half, R + 3, made, 1);
-  dl_wino_places(R, K, made, to, apart);
-}
-DL_INLINE void dl_wino_y_tile(const int R, const float *y, int64_t width, int64_t c, float *to, int64_t apart, int down,
-                              int across) {
-  for (int64_t at = 0; at < c; at += DL_LANES) {
-    dl_vf half[32];
-    DL_ROLLED for (int i = 0; i < down - R + 1; i++)
-      DL_BY_POINTS(across, dl_wino_y_line(R, K, y + i * width * c + at, c, half + (R + 3) * i))
-    DL_ROLLED for (int j = 0; j < R + 3; j = dl_next_place(R, j, across))
-      DL_BY_POINTS(down, dl_wino_y_column(R, K, half + j, to + j * apart + at, apart))
+/* The same with K as a constant. */
+#define DL_IF_POINTS(R, K, WHAT) \
+  if ((DL_WINO_SHORT >> K & 1) && s->points == K) dl_wino_lines(R, K, WHAT, s, from, to); else
+#define DL_SHORT_3(WHAT) DL_IF_POINTS(3, 3, WHAT) DL_IF_POINTS(3, 4, WHAT) DL_IF_POINTS(3, 5, WHAT)
+#define DL_SHORT_5(WHAT) DL_IF_POINTS(5, 6, WHAT)
+#define DL_WINO_PASS(NAME, R, WHAT)                                               \
+  DL_FUNCTION void NAME(const dl_pass *s, const float *from, float *to) {         \
+    DL_SHORT_##R(WHAT) dl_wino_lines(R, R + 3, WHAT, s, from, to);                \
   }
-}
 
-/* Places of a line or a column as sums: pixels, or the kernel's gradient. */
-DL_INLINE void dl_wino_sums_line(const int R, const int K, const _Bool kernel, const float *p, int64_t apart, dl_vf *to) {
-  dl_vf line[8];
-  DL_UNROLL for (int j = 0; j < R + 3; j++)
-    if (j < K - 1 || j == R + 2) line[j] = dl_load(p + j * apart);
-  dl_wino_sum(R, K, kernel ? R : K - R + 1, kernel, line, 1, to, 1);
-}
-
-/* Pixels of one tile: of `rows` x `columns` of them there is an image. */
-DL_INLINE void dl_wino_pixels_column(const int R, const int K, const dl_vf *half, float *y, int64_t line, int64_t rows) {
-  dl_vf made[4];
-  dl_wino_sum(R, K, K - R + 1, 0, half, DL_SIDE, made, 1);
-  DL_UNROLL for (int i = 0; i < K - R + 1; i++)
-    if (i < rows) dl_store(y + i * line, made[i]);
-}
-DL_INLINE void dl_wino_pixels(const int R, const float *p, int64_t apart, int64_t o, float *y, int64_t width, int down,
-                              int across, int64_t rows, int64_t columns) {
-  for (int64_t at = 0; at < o; at += DL_LANES) {
-    dl_vf half[32];
-    DL_ROLLED for (int i = 0; i < R + 3; i = dl_next_place(R, i, down))
-      DL_BY_POINTS(across, dl_wino_sums_line(R, K, 0, p + (R + 3) * i * apart + at, apart, half + DL_SIDE * i))
-    DL_ROLLED for (int64_t j = 0; j < (columns < DL_SIDE ? columns : DL_SIDE); j++)
-      DL_BY_POINTS(down, dl_wino_pixels_column(R, K, half + j, y + j * o + at, width * o, rows))
+typedef void dl_wino_pass(const dl_pass *, const float *, float *);
+/* Both halves, of all channels: lines, and columns of what they became. */
+DL_FUNCTION void dl_wino_both(dl_wino_pass *pass, const dl_pass *lines, const dl_pass *columns, int64_t channels,
+                              const float *from, float *to) {
+  float DL_ALIGN half[DL_PLACES_MAX * DL_LANES];
+  for (int64_t at = 0; at < channels; at += DL_LANES) {
+    pass(lines, from + at, half);
+    pass(columns, half, to + at);
   }
 }
 
@@ -283,8 +242,8 @@ DL_INLINE int64_t dl_wino_floats(const dl_conv *d) { return (d->kh + 3) * (d->kh
 
 /* The matrices of a kernel [R][R][c][o], turned about if so wished, in panels as a product reads them, of the places of
  * tiles of `down` x `across` points. */
-DL_INLINE void dl_wino_matrices(const int R, int64_t c, int64_t o, const float *k, _Bool turned, float *to, int down,
-                                int across) {
+DL_INLINE void dl_wino_matrices(const int R, int64_t c, int64_t o, const float *k, _Bool turned, float *to, int64_t down,
+                                int64_t across) {
   const int64_t first = turned ? (R * R - 1) * c * o : 0, tap = turned ? -c * o : c * o;
   for (int64_t from = 0; from < c; from++)
     for (int64_t at = 0; at < o; at += DL_LANES) {
@@ -295,45 +254,24 @@ DL_INLINE void dl_wino_matrices(const int R, int64_t c, int64_t o, const float *
       DL_ROLLED for (int i = 0; i < R; i++) {
         dl_vf line[5];
         DL_UNROLL for (int j = 0; j < R; j++) line[j] = dl_load(g + (R * i + j) * tap);
-        dl_wino_kernel(R, line, 1, half + (R + 3) * i, 1);
+        dl_wino_kernel(R, line, 1, half + (R + 3) * i);
       }
-      DL_ROLLED for (int j = 0; j < R + 3; j = dl_next_place(R, j, across)) {
-        dl_wino_kernel(R, half + j, R + 3, made, 1);
+      DL_ROLLED for (int j = 0; j < R + 3; j = j == across - 2 ? R + 2 : j + 1) {
+        dl_wino_kernel(R, half + j, R + 3, made);
         DL_UNROLL for (int i = 0; i < R + 3; i++)
           if (dl_of_places(R, i, down)) dl_store(to + ((R + 3) * i + j) * (c * o + DL_PLACE_PAD) + place, made[i]);
       }
     }
 }
 
-/* The kernel's gradient from matrices [c][o] of the places of tiles of `down` x `across` points. */
-DL_INLINE void dl_wino_sums_column(const int R, const int K, const dl_vf *half, float *k, int64_t line) {
-  dl_vf made[5];
-  dl_wino_sum(R, K, R, 1, half, R, made, 1);
-  DL_UNROLL for (int i = 0; i < R; i++) dl_store(k + i * line, made[i]);
-}
-DL_INLINE void dl_wino_sums(const int R, int64_t size, const float *from, float *k, int down, int across) {
-  for (int64_t at = 0; at < size; at += DL_LANES) {
-    dl_vf half[40];
-    DL_ROLLED for (int i = 0; i < R + 3; i = dl_next_place(R, i, down)) {
-      const float *p = from + (R + 3) * i * (size + DL_PLACE_PAD) + at;
-      DL_BY_POINTS(across, dl_wino_sums_line(R, K, 1, p, size + DL_PLACE_PAD, half + R * i))
-    }
-    DL_ROLLED for (int j = 0; j < R; j++)
-      DL_BY_POINTS(down, dl_wino_sums_column(R, K, half + j, k + j * size + at, R * size))
-  }
-}
-
 /* Functions for each side of a kernel, R; what a program does not use, compilers leave out. */
 typedef struct {
-  void (*tile)(const float *, int64_t, int64_t, float *, int64_t, int, int);
-  void (*y_tile)(const float *, int64_t, int64_t, float *, int64_t, int, int);
-  void (*pixels)(const float *, int64_t, int64_t, float *, int64_t, int, int, int64_t, int64_t);
-  void (*matrices)(int64_t, int64_t, const float *, _Bool, float *, int, int);
-  void (*sums)(int64_t, const float *, float *, int, int);
+  dl_wino_pass *input, *spread, *pixels, *gather;
+  void (*matrices)(int64_t, int64_t, const float *, _Bool, float *, int64_t, int64_t);
 } dl_wino_side;
 
-/* The tiles of a block lie by kind: short across, whole, short down, and short both ways. So the tiles that have a place are
- * side by side, whichever place it is. Here is where each kind begins, and where the last ends. */
+/* The tiles of a block lie by kind: short across, whole, short down, and short both ways. So the tiles that have a place
+ * are side by side, whichever place it is. Here is where each kind begins, and where the last ends. */
 typedef struct {
   int64_t at[5];
 } dl_kinds;
@@ -356,7 +294,7 @@ typedef struct {
   int64_t image, row, rows;
   _Bool ends_short;
 } dl_strip;
-DL_INLINE dl_strip dl_strip_of(const dl_tiling *a, int64_t number) {
+DL_FUNCTION dl_strip dl_strip_of(const dl_tiling *a, int64_t number) {
   const int64_t row = number % a->strips * a->rows, rows = a->down - row < a->rows ? a->down - row : a->rows;
   return (dl_strip){number / a->strips, row, rows, row + rows == a->down && a->last_down < a->points};
 }
@@ -371,16 +309,17 @@ DL_FUNCTION dl_kinds dl_kinds_of(const dl_tiling *a, int64_t first, int64_t end)
 
 /* Points and kind of a tile of a strip. */
 typedef struct {
-  int down, across, kind;
+  int64_t down, across;
+  int kind;
 } dl_shape;
 DL_INLINE dl_shape dl_shape_of(const dl_tiling *a, const dl_strip *s, int64_t row, int64_t column) {
   const _Bool low = s->ends_short && row == s->rows - 1, narrow = column == a->across - 1 && a->last_across < a->points;
-  return (dl_shape){(int)(low ? a->last_down : a->points), (int)(narrow ? a->last_across : a->points), dl_wino_kind(low, narrow)};
+  return (dl_shape){low ? a->last_down : a->points, narrow ? a->last_across : a->points, dl_wino_kind(low, narrow)};
 }
 
 /* The most points that a tile has. */
-DL_INLINE int dl_most_down(const dl_tiling *a) { return (int)(a->down > 1 ? a->points : a->last_down); }
-DL_INLINE int dl_most_across(const dl_tiling *a) { return (int)(a->across > 1 ? a->points : a->last_across); }
+DL_INLINE int64_t dl_most_down(const dl_tiling *a) { return a->down > 1 ? a->points : a->last_down; }
+DL_INLINE int64_t dl_most_across(const dl_tiling *a) { return a->across > 1 ? a->points : a->last_across; }
 
 /* Floats of the frame of a strip, of c channels. */
 DL_INLINE int64_t dl_wino_frame(const dl_conv *d, const dl_tiling *a, int64_t c) {
@@ -389,8 +328,7 @@ DL_INLINE int64_t dl_wino_frame(const dl_conv *d, const dl_tiling *a, int64_t c)
 
 /* The tiles of one strip of images of h x w x c, made from frames that are by `less` smaller than those of x. */
 DL_FUNCTION void dl_wino_strip(const dl_tiling *a, const dl_strip *s, const float *x, int64_t h, int64_t w, int64_t c,
-                               int64_t top, int64_t left, int64_t less, float *frame,
-                               void (*tile)(const float *, int64_t, int64_t, float *, int64_t, int, int), float *to,
+                               int64_t top, int64_t left, int64_t less, float *frame, dl_wino_pass *pass, float *to,
                                int64_t apart, dl_kinds *next) {
   const int64_t width = DL_SIDE * (a->across - 1) + a->last_across - less;
   const int64_t rows = DL_SIDE * (s->rows - 1) + (s->ends_short ? a->last_down : a->points) - less;
@@ -398,7 +336,9 @@ DL_FUNCTION void dl_wino_strip(const dl_tiling *a, const dl_strip *s, const floa
   for (int64_t i = 0; i < s->rows; i++)
     for (int64_t j = 0; j < a->across; j++) {
       const dl_shape f = dl_shape_of(a, s, i, j);
-      tile(frame + (i * width + j) * DL_SIDE * c, width, c, to + next->at[f.kind]++ * c, apart, f.down, f.across);
+      const dl_pass lines = {f.across, f.down - less, f.down - less - 1, c, width * c, DL_LANES, 8 * DL_LANES, 8};
+      const dl_pass columns = {f.down, f.across, a->points - 1, 8 * DL_LANES, DL_LANES, a->points * apart, apart, 8};
+      dl_wino_both(pass, &lines, &columns, c, frame + (i * width + j) * DL_SIDE * c, to + next->at[f.kind]++ * c);
     }
 }
 
@@ -412,8 +352,8 @@ DL_INLINE void dl_wino_having(const dl_tiling *a, const dl_kinds *k, int64_t pla
 
 DL_INLINE int64_t dl_wino_chain(const dl_conv *d) { return d->kh == 5 ? DL_CHAIN : INT64_MAX / 2; }
 
-/* A place's product, C = A B or C += A B; columns of B in panels, the last may be of one vector. Terms are summed `chain` at
- * a time, as errors grow with the square root of that. */
+/* A place's product, C = A B or C += A B; columns of B in panels, the last may be of one vector. Terms are summed `chain`
+ * at a time, as errors grow with the square root of that. */
 DL_FUNCTION void dl_wino_product(int64_t m, int64_t n, int64_t k, int64_t chain, const float *a, int64_t am, int64_t ak,
                                  const float *b, _Bool packed, float *c, _Bool add) {
   const int64_t panels = n / DL_NR, edge = panels * DL_NR, wide = packed ? DL_NR : n, narrow = packed ? DL_LANES : n;
@@ -443,13 +383,13 @@ DL_FUNCTION void dl_wino_block(void *context, int64_t block, void *scratch) {
   dl_kinds next = kinds;
   for (int64_t q = first; q < last; q++) {
     const dl_strip s = dl_strip_of(a, q);
-    dl_wino_strip(a, &s, w->x, d->h, d->w, d->c, d->top, d->left, 0, frame, w->side->tile, from, apart, &next);
+    dl_wino_strip(a, &s, w->x, d->h, d->w, d->c, d->top, d->left, 0, frame, w->side->input, from, apart, &next);
   }
   for (int64_t p = 0; p < places; p++) {
     int64_t begin, end;
     dl_wino_having(a, &kinds, p, &begin, &end);
-    dl_wino_product(end - begin, d->o, d->c, dl_wino_chain(d), from + p * apart + begin * d->c, d->c, 1, w->matrices + p * dl_wino_apart(d),
-                    1, to + p * apart_to + begin * d->o, 0);
+    dl_wino_product(end - begin, d->o, d->c, dl_wino_chain(d), from + p * apart + begin * d->c, d->c, 1,
+                    w->matrices + p * dl_wino_apart(d), 1, to + p * apart_to + begin * d->o, 0);
   }
   next = kinds;
   for (int64_t q = first; q < last; q++) {
@@ -458,9 +398,12 @@ DL_FUNCTION void dl_wino_block(void *context, int64_t block, void *scratch) {
       for (int64_t j = 0; j < a->across; j++) {
         const dl_shape f = dl_shape_of(a, &s, i, j);
         const int64_t row = (s.row + i) * DL_SIDE, column = j * DL_SIDE;
-        w->side->pixels(to + next.at[f.kind]++ * d->o, apart_to, d->o,
-                        w->y + ((s.image * d->oh + row) * d->ow + column) * d->o, d->ow, f.down, f.across, d->oh - row,
-                        d->ow - column);
+        const int64_t columns = d->ow - column < f.across - d->kh + 1 ? d->ow - column : f.across - d->kh + 1;
+        const dl_pass lines = {f.across, f.down, a->points - 1, apart_to, a->points * apart_to, DL_LANES,
+                               8 * DL_LANES, 8};
+        const dl_pass across = {f.down, columns, columns - 1, 8 * DL_LANES, DL_LANES, d->ow * d->o, d->o, d->oh - row};
+        dl_wino_both(w->side->pixels, &lines, &across, d->o, to + next.at[f.kind]++ * d->o,
+                     w->y + ((s.image * d->oh + row) * d->ow + column) * d->o);
       }
   }
 }
@@ -509,9 +452,9 @@ DL_FUNCTION void dl_wino_both_strips(void *context, int64_t number, void *scratc
   dl_kinds next = w->kinds, again;
   for (int i = 0; i < 4; i++) next.at[i] += before.at[i + 1] - before.at[i];
   again = next;
-  dl_wino_strip(a, &s, w->x, d->h, d->w, d->c, d->top, d->left, 0, (float *)scratch, w->side->tile, w->tiles_x, w->apart_x,
-                &next);
-  dl_wino_strip(a, &s, w->matrices, d->oh, d->ow, d->o, 0, 0, d->kh - 1, (float *)scratch, w->side->y_tile, w->tiles_y,
+  dl_wino_strip(a, &s, w->x, d->h, d->w, d->c, d->top, d->left, 0, (float *)scratch, w->side->input, w->tiles_x,
+                w->apart_x, &next);
+  dl_wino_strip(a, &s, w->matrices, d->oh, d->ow, d->o, 0, 0, d->kh - 1, (float *)scratch, w->side->spread, w->tiles_y,
                 w->apart_y, &again);
 }
 
@@ -551,30 +494,23 @@ DL_FUNCTION void dl_wino_conv_weight_grad(const dl_wino_side *side, const dl_con
       for (int64_t p = 0; p < places; p++) dl_wino_place(&work, p, 0);
     }
   }
-  side->sums(d->c * d->o, scratch, k, dl_most_down(a), dl_most_across(a));
+  const int64_t size = d->c * d->o, apart = dl_wino_apart(d);
+  const int64_t down = dl_most_down(a), across = dl_most_across(a);
+  const dl_pass lines = {across, down, a->points - 1, apart, a->points * apart, DL_LANES, 8 * DL_LANES, 8};
+  const dl_pass columns = {down, d->kw, d->kw - 1, 8 * DL_LANES, DL_LANES, d->kw * size, size, 8};
+  dl_wino_both(side->gather, &lines, &columns, size, scratch, k);
 }
 
-#define DL_WINO(R)                                                                                                     \
-  DL_FUNCTION void dl_wino_tile_##R(const float *x, int64_t width, int64_t c, float *to, int64_t apart, int down,      \
-                                    int across) {                                                                      \
-    dl_wino_tile(R, x, width, c, to, apart, down, across);                                                             \
-  }                                                                                                                    \
-  DL_FUNCTION void dl_wino_y_tile_##R(const float *y, int64_t width, int64_t c, float *to, int64_t apart, int down,    \
-                                      int across) {                                                                    \
-    dl_wino_y_tile(R, y, width, c, to, apart, down, across);                                                           \
-  }                                                                                                                    \
-  DL_FUNCTION void dl_wino_pixels_##R(const float *p, int64_t apart, int64_t o, float *y, int64_t width, int down,     \
-                                      int across, int64_t rows, int64_t columns) {                                     \
-    dl_wino_pixels(R, p, apart, o, y, width, down, across, rows, columns);                                             \
-  }                                                                                                                    \
-  DL_FUNCTION void dl_wino_matrices_##R(int64_t c, int64_t o, const float *k, _Bool turned, float *to, int down,       \
-                                        int across) {                                                                  \
-    dl_wino_matrices(R, c, o, k, turned, to, down, across);                                                            \
-  }                                                                                                                    \
-  DL_FUNCTION void dl_wino_sums_##R(int64_t size, const float *from, float *k, int down, int across) {                 \
-    dl_wino_sums(R, size, from, k, down, across);                                                                      \
-  }                                                                                                                    \
-  static const dl_wino_side dl_wino_side_##R __attribute__((unused)) = {                                               \
-      dl_wino_tile_##R, dl_wino_y_tile_##R, dl_wino_pixels_##R, dl_wino_matrices_##R, dl_wino_sums_##R};
+#define DL_WINO(R)                                                                                                    \
+  DL_WINO_PASS(dl_wino_input_##R, R, DL_WINO_INPUT)                                                                   \
+  DL_WINO_PASS(dl_wino_spread_##R, R, DL_WINO_SPREAD)                                                                 \
+  DL_WINO_PASS(dl_wino_pixels_##R, R, DL_WINO_PIXELS)                                                                 \
+  DL_WINO_PASS(dl_wino_gather_##R, R, DL_WINO_GATHER)                                                                 \
+  DL_FUNCTION void dl_wino_matrices_##R(int64_t c, int64_t o, const float *k, _Bool turned, float *to, int64_t down,  \
+                                        int64_t across) {                                                             \
+    dl_wino_matrices(R, c, o, k, turned, to, down, across);                                                           \
+  }                                                                                                                   \
+  static const dl_wino_side dl_wino_side_##R __attribute__((unused)) = {                                              \
+      dl_wino_input_##R, dl_wino_spread_##R, dl_wino_pixels_##R, dl_wino_gather_##R, dl_wino_matrices_##R};
 DL_WINO(3)
 DL_WINO(5)
