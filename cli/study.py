@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from enum import StrEnum
@@ -93,7 +94,8 @@ def compare(
     every = [trial for by_seed in labelled.values() for trial in by_seed.values()]
     results = _run(every, folder, executor, workers)
     compared = comparison.compare(comparison.entries(labelled, results), target)
-    page = _keep(folder, "comparison", compared, comparison.page(compared, " · ".join(labelled)))
+    name = _file_name("comparison", out, (every, target))
+    page = _keep(folder, name, compared, comparison.page(compared, " · ".join(labelled)))
     if as_json:
         typer.echo(json.dumps(compared))
         return
@@ -164,7 +166,8 @@ def sweep(
         for rung in rungs
     ]
     content = {"format": 1, "scenario": scenario, "by": by, "rungs": found}
-    write_whole(folder / "sweep.json", json.dumps(content, indent=1) + "\n")
+    path = folder / f"{_file_name('sweep', out, (base, axes, seeds, by, halving))}.json"
+    write_whole(path, json.dumps(content, indent=1) + "\n")
     if as_json:
         typer.echo(json.dumps(content))
         return
@@ -182,7 +185,7 @@ def sweep(
             value = comparison.figure(asdict(measured), plain)
             lines.append([str(place), *values, value, str(rung.rounds)])
     _table(lines)
-    typer.echo(f"\nresults  {folder / 'sweep.json'}")
+    typer.echo(f"\nresults  {path}")
 
 
 def _base(named: str, changes: Sequence[str], data: Path | None) -> tuple[str, Trial]:
@@ -254,6 +257,13 @@ class _Progress:
             clear = " " * (self._console.width - 1 - len(self._last))
             self._console.print(self._last + (clear if self._console.is_terminal else ""))
         self._last = ""
+
+
+def _file_name(name: str, out: Path | None, asked: object) -> str:
+    """What a study's result is called. In the folder that all studies share, which shares their
+    runs, each has a name of its own and is not written over by the next.
+    """
+    return name if out else f"{name}-{hashlib.sha256(repr(asked).encode()).hexdigest()[:8]}"
 
 
 def _keep(folder: Path, name: str, content: object, page: str) -> Path:

@@ -244,9 +244,10 @@ def page(compared: Mapping[str, Any], name: str) -> str:
     """The whole document: the curves and the table."""
     rows, measure = compared["scenarios"], SQUARED_ERROR if _error(compared) else ACCURACY
     seeds = max(len(row["seeds"]) for row in rows)
+    counts = f"{len(rows)} scenario{'s' * (len(rows) != 1)}, {seeds} seed{'s' * (seeds != 1)}"
     header = (
         f'<header>\n<div class="brand">{parts.MARK}<span>Delian</span></div>\n'
-        f'<h1>{escaped(name)}</h1>\n<p class="facts">{len(rows)} scenarios, {seeds} seeds</p>\n'
+        f'<h1>{escaped(name)}</h1>\n<p class="facts">{counts}</p>\n'
         "</header>\n"
     )
     series = [

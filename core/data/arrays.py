@@ -123,7 +123,8 @@ def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
     raise DelianError(
         f"array `{key}` of {path} has dtype {x.dtype}"
         + (f" and values {x.min()}..{x.max()}" if x.dtype.kind in "iu" else ""),
-        "save the examples as uint8 (0..255) or float32",
+        "save the examples as uint8 (0..255) or float32, which holds ids as well: a model makes"
+        " them whole with x.astype(np.int32)",
     )
 
 

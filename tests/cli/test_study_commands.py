@@ -6,6 +6,7 @@ import json
 
 import pytest
 from delian.cli.main import app
+from delian.cli.study import _base, _file_name
 from delian.core.errors import DelianError
 from typer.testing import CliRunner
 
@@ -31,6 +32,13 @@ def test_a_comparison_has_a_table_a_page_and_goes_on_from_what_is_there(tmp_path
     said = json.loads(more.stdout)
     assert [row["seeds"] for row in said["scenarios"]] == [[1, 2], [1, 2]]
     assert all(file.stat().st_mtime_ns == at for file, at in kept.items())
+
+
+def test_in_the_common_folder_no_study_is_written_over_by_another(tmp_path):
+    asked = [_base(f"digits:{name}", SMALL[1::2], None) for name in ("fedavg", "ditto")]
+    names = [_file_name("comparison", None, some) for some in (asked[:1], asked[1:], asked)]
+    assert len(set(names)) == 3 and names[2] == _file_name("comparison", None, asked)
+    assert _file_name("comparison", tmp_path, asked) == "comparison"
 
 
 def test_a_sweep_ranks_every_combination(tmp_path):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from delian.cli.study import _base
 from delian.core.errors import DelianError
@@ -122,6 +124,29 @@ def test_the_line_that_fails_and_a_module_beside_the_file_are_named(tmp_path):
     with pytest.raises(DelianError, match=r"own\.py:1: .*No module named") as caught:
         made(scenario(tmp_path, "import parts_of_mine"))
     assert "put parts_of_mine into it" in caught.value.hint
+
+
+def test_a_loss_of_one_s_own_trains_as_the_page_has_it(tmp_path):
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Focal" in b]
+    runs = [
+        simulate(
+            scenario(tmp_path, block, f"algorithm.settings.gamma={gamma}", *TINY),
+            backend="reference",
+        ).rounds[0]
+        for gamma in (0.0, 2.0)
+    ]
+    plain = simulate(
+        scenario(
+            tmp_path,
+            "import delian as dl\nfrom dataclasses import dataclass\n"
+            "@dataclass(frozen=True)\nclass Plain(dl.learn.FedAvg): pass",
+            *TINY,
+        ),
+        backend="reference",
+    ).rounds[0]
+    assert np.isclose(runs[0].training_loss, plain.training_loss, rtol=1e-4)
+    assert runs[1].training_loss < 0.95 * plain.training_loss
 
 
 def test_one_of_several_classes_is_named_behind_the_file(tmp_path):
