@@ -4,28 +4,36 @@ The entry of a deep network is a thousand calls of a hundred functions, one afte
 forty bytes of code each, and time of the compiler's. In a large file they are numbers instead,
 
     static const int32_t dl_values[] = {512, -2, 0, 18432, ...};
-    static const uint16_t dl_calls[] = {
+    static const uint8_t dl_calls[] = {
       /* div (norms.py:194) */ 7, 0, 3,
       ...
 
 for each call which function it is and which of the values it is given, and `dl_follow` goes through
 them. A value that is a pointer is an offset in the arena, or below zero a parameter or a result of
-the entry. A call that is given something else, such as a local variable, stays a call.
+the entry. A call that is given something else, such as a local variable, stays a call, and a number
+that is the same in all calls of a function stands there. What is named most often has the lowest
+number: one byte says most of them, two the others.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+
+from .sharing import AS_BEFORE, LESS_EFFORT
 
 #: A file with fewer calls keeps them, and so does a shorter run of them.
 CALLS_MIN = 400
 RUN_MIN = 4
+#: Numbers below this take one byte, others two: a first byte from this on, and any second one.
+_ONE_BYTE = 192
 #: Values, and functions with what they are given, that the numbers of a call can name.
-_NAMED_MAX = 2**16
+_NAMED_MAX = _ONE_BYTE + (256 - _ONE_BYTE) * 256
 _INT_MAX = 2**31
 
 _CALL = re.compile(r"([a-z]\w*)\((.*)\);")
@@ -40,6 +48,9 @@ _POINTER = re.compile(
 _NUMBER = re.compile(r"\((-\d+)\)|\(?(\d+)\)?")
 _FLOAT = re.compile(r"\(?(-?\d+\.\d+e[+-]\d+)f\)?")
 _SIZES = re.compile(r"\(dl_sizes \+ (\d+)\)")
+_AT = re.compile(r"\b(DL_INT_AT|DL_F32_AT)\((\d+)\)")
+#: Such a number where it is written out.
+_WRITTEN = {"DL_INT_AT": "({})", "DL_F32_AT": "dl_as_f32((uint32_t)({}))"}
 _PLACE = re.compile(r"\b[pr]\d+\b")
 _BETWEEN = re.compile(r"[(\[{)\]},]")
 _FIXED = re.compile(r"0|&dl_\w+")
@@ -61,6 +72,23 @@ class _Call:
     text: str
     pointers: tuple[int, ...]
     numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Calls of one text. text: with the numbers that are the same in all of them. pointers: how
+    many they are given. places: of the other numbers among theirs.
+    """
+
+    number: int
+    text: str
+    pointers: int
+    places: tuple[int, ...]
+
+    def values(self, call: _Call) -> Iterator[int]:
+        """What a call is given that is data."""
+        yield from call.pointers
+        yield from (call.numbers[i] for i in self.places)
 
 
 def entry_text(entry: Entry, body: Sequence[str]) -> str:
@@ -91,7 +119,7 @@ class Runs:
         found = (_SHARED.fullmatch(text) for text in functions)
         self._shared = {m[1]: (m[2], m[3]) for m in found if m}
         self._values: dict[int, int] = {}
-        self._kinds: dict[str, tuple[int, int]] = {}  # text, with its number and its pointers
+        self._kinds: dict[str, _Kind] = {}
         self._calls: list[str] = []
         self._count = 0
 
@@ -99,10 +127,13 @@ class Runs:
         """The lines of the entries with their runs replaced, where there are enough of them."""
         parted = [list(_parted(_single(lines), self._shared)) for lines in entries]
         long = [run for parts in parted for run, _ in parts if len(run) >= RUN_MIN]
-        named = {v for run in long for _, call in run for v in (*call.pointers, *call.numbers)}
-        kinds = {call.text for run in long for _, call in run}
-        if sum(map(len, long)) < CALLS_MIN or max(len(named), len(kinds)) > _NAMED_MAX:
+        calls = [call for run in long for _, call in run]
+        kinds = _kinds(calls)
+        named = Counter(v for call in calls for v in kinds[call.text].values(call))
+        if len(calls) < CALLS_MIN or max(len(named), len(kinds)) > _NAMED_MAX:
             return [list(lines) for lines in entries]
+        self._kinds = kinds
+        self._values = {v: i for i, (v, _) in enumerate(named.most_common())}
         return [
             [
                 line
@@ -117,43 +148,80 @@ class Runs:
         if not self._calls:
             return []
         values = ", ".join(map(str, self._values))
-        pointers = [n for _, n in self._kinds.values()]
+        given = [(k.pointers, len(k.places)) for k in self._kinds.values()]
+        counts = ", ".join(f"{{{pointers}, {numbers}}}" for pointers, numbers in given)
         return [
             f"static const int32_t dl_values[] = {{{values}}};",
-            "static const uint16_t dl_calls[] = {",
+            "static const uint8_t dl_calls[] = {",
             *self._calls,
             "};",
-            f"static const uint16_t dl_pointers[] = {{{', '.join(map(str, pointers))}}};",
-            "#define DL_INT_AT(i) ((int64_t)dl_values[at[i]])",
-            "#define DL_F32_AT(i) dl_as_f32((uint32_t)dl_values[at[i]])",
+            f"static const uint8_t dl_counts[][2] = {{{counts}}};",
+            "DL_INLINE int dl_named(const uint8_t **at) {",
+            "  const int first = *(*at)++;",
+            f"  return first < {_ONE_BYTE} ? first"
+            f" : {_ONE_BYTE} + (first - {_ONE_BYTE}) * 256 + *(*at)++;",
+            "}",
+            "#define DL_INT_AT(i) ((int64_t)n[i])",
+            "#define DL_F32_AT(i) dl_as_f32((uint32_t)n[i])",
+            LESS_EFFORT,  # it takes no time, and a compiler half of its own
             "DL_FUNCTION void dl_follow(int64_t from, int64_t to, void *const *params,"
             " void *const *results, char *arena) {",
-            "  const uint16_t *at = dl_calls + from, *const end = dl_calls + to;",
+            "  const uint8_t *at = dl_calls + from, *const end = dl_calls + to;",
             "  while (at < end) {",
-            f"    void *p[{max(pointers) or 1}];",
-            "    const int call = *at++;",
-            "    for (int i = 0; i < dl_pointers[call]; i++) {",
-            "      const int32_t v = dl_values[*at++];",
+            f"    void *p[{max(pointers for pointers, _ in given) or 1}];",
+            f"    int32_t n[{max(numbers for _, numbers in given) or 1}];",
+            "    const int call = dl_named(&at);",
+            "    for (int i = 0; i < dl_counts[call][0]; i++) {",
+            "      const int32_t v = dl_values[dl_named(&at)];",
             "      p[i] = v >= 0 ? arena + v : (~v & 1 ? results : params)[~v >> 1];",
             "    }",
+            "    for (int i = 0; i < dl_counts[call][1]; i++) n[i] = dl_values[dl_named(&at)];",
             "    switch (call) {",
-            *(f"      case {n}: {text} break;" for text, (n, _) in self._kinds.items()),
+            *(f"      case {k.number}: {k.text} break;" for k in self._kinds.values()),
             "    }",
             "  }",
             "}",
+            AS_BEFORE,
         ]
 
     def _run(self, run: Sequence[tuple[str, _Call]]) -> str:
         begin = self._count
         for comment, call in run:
-            kind, _ = self._kinds.setdefault(call.text, (len(self._kinds), len(call.pointers)))
-            named = [
-                self._values.setdefault(v, len(self._values))
-                for v in (*call.pointers, *call.numbers)
-            ]
-            self._calls.append(f"  {comment} {', '.join(map(str, (kind, *named)))},")
-            self._count += 1 + len(named)
+            kind = self._kinds[call.text]
+            named = [kind.number, *(self._values[v] for v in kind.values(call))]
+            written = [byte for number in named for byte in _bytes(number)]
+            self._calls.append(f"  {comment} {', '.join(map(str, written))},")
+            self._count += len(written)
         return f"dl_follow({begin}, {self._count}, params, results, arena);"
+
+
+def _bytes(number: int) -> tuple[int, ...]:
+    if number < _ONE_BYTE:
+        return (number,)
+    high, low = divmod(number - _ONE_BYTE, 256)
+    return _ONE_BYTE + high, low
+
+
+def _kinds(calls: Sequence[_Call]) -> dict[str, _Kind]:
+    """The kinds of calls by their texts, the most frequent one first."""
+    alike: dict[str, list[_Call]] = {}
+    for call in calls:
+        alike.setdefault(call.text, []).append(call)
+    kinds = {}
+    for text, members in sorted(alike.items(), key=lambda item: -len(item[1])):
+        numbers = members[0].numbers
+        places = [i for i, n in enumerate(numbers) if any(call.numbers[i] != n for call in members)]
+
+        def given(match: re.Match[str], numbers: Sequence[int], places: Sequence[int]) -> str:
+            i = int(match[2])
+            if i in places:
+                return f"{match[1]}({places.index(i)})"
+            return _WRITTEN[match[1]].format(numbers[i])
+
+        written = _AT.sub(partial(given, numbers=numbers, places=places), text)
+        pointers = len(members[0].pointers)
+        kinds[text] = _Kind(len(kinds), written, pointers, tuple(places))
+    return kinds
 
 
 def _single(lines: Sequence[str]) -> list[str]:
@@ -225,8 +293,7 @@ def _with_places(name: str, given: Sequence[str]) -> _Call | None:
                 return None
             places.append(place.format(len(numbers)))
             numbers.append(number)
-    skip = f" at += {len(numbers)};" if numbers else ""
-    return _Call(f"{name}({', '.join(places)});{skip}", tuple(pointers), tuple(numbers))
+    return _Call(f"{name}({', '.join(places)});", tuple(pointers), tuple(numbers))
 
 
 def _pointer(text: str) -> int | None:

@@ -28,11 +28,11 @@ LOOPS_MIN = 48
 ALIKE_MIN = 2
 #: A file with as many loops has them compiled with less effort; "expensive" finds multiply-adds.
 MANY_LOOPS = 100
-_LESS_EFFORT = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORTABLE)
+LESS_EFFORT = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORTABLE)
 #pragma GCC push_options
 #pragma GCC optimize ("O1", "expensive-optimizations", "tree-vectorize", "vect-cost-model=dynamic")
 #endif"""
-_AS_BEFORE = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORTABLE)
+AS_BEFORE = """#if defined(__GNUC__) && !defined(__clang__) && !defined(DL_PORTABLE)
 #pragma GCC pop_options
 #endif"""
 #: The largest number that stays: an inner loop of fewer is unrolled, and much faster so.
@@ -70,7 +70,7 @@ def shared_functions(texts: Mapping[str, str]) -> list[str]:
             macro[text] = f"#define {texts[text]}(...) {call}"
     for text, name in texts.items():
         parts.append(macro.get(text, f"DL_FUNCTION void {name}{text}"))
-    return [_LESS_EFFORT, *parts, _AS_BEFORE] if len(loops) >= MANY_LOOPS else parts
+    return [LESS_EFFORT, *parts, AS_BEFORE] if len(loops) >= MANY_LOOPS else parts
 
 
 def _parted(text: str) -> tuple[tuple[str, ...], list[str]]:

@@ -33,20 +33,35 @@ class TestRuns:
         lines = [
             "/* dot */",
             "gemm(8, ((float *)(arena + 640)), (-3), r2, 5.0e-01f, (const float *)params[9]);",
+            "gemm(9, ((float *)(arena + 640)), (-4), r2, 2.5e-01f, (const float *)params[9]);",
             "conv((dl_sizes + 4), p1, 0, &dl_side_3, arena + 128);",
+            "conv((dl_sizes + 3), p1, 0, &dl_side_3, arena + 128);",
         ]
         replaced, driver = _driver(lines)
-        assert replaced == ["dl_follow(0, 11, params, results, arena);"]
+        assert replaced == ["dl_follow(0, 22, params, results, arena);"]
+        half, quarter = (int(np.float32(x).view(np.int32)) for x in (0.5, 0.25))
+        # What is named most comes first; a number and a parameter may be one value.
+        values = f"-3, 640, -6, -19, 128, 8, {half}, 9, -4, {quarter}, 4, 3"
+        assert f"dl_values[] = {{{values}}};" in driver
+        assert "/* dot */ 0, 1, 2, 3, 5, 0, 6," in driver and " 0, 1, 2, 3, 7, 8, 9," in driver
+        assert " 1, 0, 4, 10," in driver and " 1, 0, 4, 11," in driver
+        assert "dl_counts[][2] = {{3, 3}, {2, 1}};" in driver
+        assert "case 0: gemm(DL_INT_AT(0), p[0], DL_INT_AT(1), p[1], DL_F32_AT(2), p[2]);" in driver
+        assert "case 1: conv(dl_sizes + DL_INT_AT(0), p[0], 0, &dl_side_3, p[1]);" in driver
+
+    def test_numbers_that_are_the_same_in_all_calls_are_written_there(self) -> None:
+        calls = [f"scale(r0, 7, {n}, 5.0e-01f);" for n in (30, 40)]
+        replaced, driver = _driver(calls)
+        assert replaced == ["dl_follow(0, 6, params, results, arena);"]
         half = int(np.float32(0.5).view(np.int32))
-        assert f"dl_values[] = {{640, -6, -19, 8, -3, {half}, 128, 4}};" in driver
-        assert "/* dot */ 0, 0, 1, 2, 3, 4, 5," in driver and " 1, 4, 6, 7," in driver
-        assert (
-            "case 0: gemm(DL_INT_AT(0), p[0], DL_INT_AT(1), p[1], DL_F32_AT(2), p[2]); at += 3;"
-            in driver
-        )
-        assert (
-            "case 1: conv(dl_sizes + DL_INT_AT(0), p[0], 0, &dl_side_3, p[1]); at += 1;" in driver
-        )
+        assert f"scale(p[0], (7), DL_INT_AT(0), dl_as_f32((uint32_t)({half})));" in driver
+
+    def test_values_that_are_named_least_take_two_bytes(self) -> None:
+        often = [f"fill(r0, {n});" for n in range(1, 192)] * 2
+        replaced, driver = _driver([*often, *(f"fill(r0, {n});" for n in range(200, 500))])
+        assert replaced == [f"dl_follow(0, {3 * 382 + 4 * 300}, params, results, arena);"]
+        assert " 0, 0, 191,\n" in driver and " 0, 0, 192, 0,\n" in driver
+        assert " 0, 0, 193, 43,\n" in driver
 
     def test_loops_that_share_a_function_are_one_case_with_their_numbers(self) -> None:
         functions = ("#define loop_1(...) same_1(__VA_ARGS__, 300)",)
