@@ -273,6 +273,11 @@ class Coordinator(Machine[CoordinatorState]):
         if known is not None and known.state is run and known.roster.edges is self.state.edges:
             return known
         plan = RunPlan.from_message(run.run, run.plan)
+        if plan.secure is not None and self.identity is None:
+            raise DelianError(
+                f"run {run.run} is under way with masks, and nobody can tell whose keys are whose",
+                "start the coordinator with its CA, without --insecure",
+            )
         several = CohortsMachine if plan.cohorts > 1 else RoundsMachine
         kind = BufferedMachine if plan.buffered else several
         rng, backoff = Streams(plan.seed), self.policy.backoff

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from delian.cloud import secure
+from delian.cloud.machine import Coordinator, restore
 from delian.cloud.plan import PlanError, RunPlan
 from delian.cloud.state import Phase
 from delian.core.errors import DelianError
@@ -320,6 +321,13 @@ class TestSpoilers:
 
 
 class TestCrashes:
+    def test_started_again_without_certificates_it_says_what_is_missing(self):
+        bench = Bench().collecting()
+        other = Coordinator(restore(bench.machine.snapshot()))
+        with pytest.raises(DelianError, match="run 1 is under way with masks") as caught:
+            other.handle(Started(), bench.now)
+        assert "--insecure" in caught.value.hint
+
     @pytest.mark.parametrize("way", ["collecting", "masks", "survivors", "program"])
     def test_after_a_restart_the_sum_is_the_same(self, way):
         bench = Bench()
