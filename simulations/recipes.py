@@ -166,13 +166,12 @@ def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learn.Algorit
     """
     chosen = scenario.algorithm
     if isinstance(chosen, algorithms.PythonAlgorithm):
-        return _own_algorithm(scenario, chosen)
+        return _own_algorithm(scenario, chosen, data)
     kind: type[learn.Algorithm] = getattr(learn, KINDS[chosen.name])
     facts: dict[str, Any] = {
         "local": _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum),
     }
-    if kind in (learn.Scaffold, learn.FedDyn):
-        facts["share"] = min(1.0, scenario.round.devices / len(data.training))
+    facts |= _share(kind, scenario, data)
     for field in dataclasses.fields(kind):
         if field.name not in facts and hasattr(chosen, field.name):
             facts[field.name] = getattr(chosen, field.name)
@@ -184,7 +183,18 @@ _SHARED = {"epochs", "local_steps", "personal_steps", "personal_learning_rate"}
 _LOCAL = {"optimizer", "learning_rate", "momentum"}
 
 
-def _own_algorithm(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> learn.Algorithm:
+def _share(
+    kind: type[learn.Algorithm], scenario: Scenario, data: datasets.FederatedData
+) -> dict[str, float]:
+    """The share of the fleet that a round takes, for algorithms whose server needs to know it."""
+    if not issubclass(kind, learn.Scaffold | learn.FedDyn):
+        return {}
+    return {"share": min(1.0, scenario.round.devices / len(data.training))}
+
+
+def _own_algorithm(
+    scenario: Scenario, chosen: algorithms.PythonAlgorithm, data: datasets.FederatedData
+) -> learn.Algorithm:
     """A user's: of the keys it is given those that the scenario says; it has defaults of its own
     for the others.
     """
@@ -193,6 +203,7 @@ def _own_algorithm(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> le
     facts = {n: getattr(chosen, n) for n in names if n in said & _SHARED}
     if said & _LOCAL:
         facts["local"] = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
+    facts |= _share(kind, scenario, data)
     try:
         return kind(**{**facts, **chosen.settings})
     except (TypeError, ValueError, DelianError) as fault:

@@ -149,6 +149,13 @@ def test_a_loss_of_one_s_own_trains_as_the_page_has_it(tmp_path):
     assert runs[1].training_loss < 0.95 * plain.training_loss
 
 
+def test_one_that_extends_feddyn_knows_the_share_of_a_round(tmp_path):
+    text = HALF.replace("FedAvg", "FedDyn").replace("    share: float = 0.5\n", "")
+    text = text.replace("self.share", "0.5")
+    assert made(scenario(tmp_path, text)).share == 6 / 8
+    assert made(scenario(tmp_path, text, "algorithm.settings.share=0.1")).share == 0.1
+
+
 def test_one_of_several_classes_is_named_behind_the_file(tmp_path):
     text = HALF + "@dataclass(frozen=True)\nclass Other(Half): pass"
     (tmp_path / "own.py").write_text(text)
