@@ -207,7 +207,7 @@ def _kinds(calls: Sequence[_Call]) -> dict[str, _Kind]:
     alike: dict[str, list[_Call]] = {}
     for call in calls:
         alike.setdefault(call.text, []).append(call)
-    kinds = {}
+    kinds: dict[str, _Kind] = {}
     for text, members in sorted(alike.items(), key=lambda item: -len(item[1])):
         numbers = members[0].numbers
         places = [i for i, n in enumerate(numbers) if any(call.numbers[i] != n for call in members)]
