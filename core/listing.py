@@ -153,7 +153,8 @@ def _schedule(schedule: Schedule, numbers: dict[Value, str], indent: str) -> Ite
     for step in schedule.steps:
         if isinstance(step, Loop):
             shape = "x".join(map(str, step.extents)) or "1"
-            before = f" of {numbers[step.product.op.result]} = dot" if step.product else ""
+            taken = step.product and step.product.op
+            before = f" of {numbers[taken.result]} = {taken.name}" if taken else ""
             before += f", after {_short(step.beside.op, numbers)}" if step.beside else ""
             yield f"{indent}loop {shape}{before} {{"
             for op in [*step.ops, *step.reductions]:

@@ -1,11 +1,11 @@
 """The steps of a block while it is being fused: what depends on what, and in which order they run.
 
 Besides what reads what, some orders are only better than others: what updates a tensor in place
-should run after all that still read it. And a product whose result one loop alone reads is given to
-that loop, which takes it tile by tile. Where such a loop is a step of descent for a large matrix,
-the product by that matrix turned, which is the gradient of the same layer by its input, is given to
-it too: a matrix that no cache holds is then gone through once for both. What a loop's trip puts
-into one row of a tensor is written there at once.
+should run after all that still read it. And a product or a convolution whose result one loop alone
+reads is given to that loop, which takes it part by part. Where such a loop is a step of descent for
+a large matrix, the product by that matrix turned, which is the gradient of the same layer by its
+input, is given to it too: a matrix that no cache holds is then gone through once for both. What a
+loop's trip puts into one row of a tensor is written there at once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import replace
 from ..ir import DType, TensorType, Value
 from .products import product
 from .steps import UPDATES, Call, Loop, descent, operands_of
+from .strips import may_follow, strips_of
 from .views import (
     View,
     contiguous_strides,
@@ -146,7 +147,7 @@ class Units:
                 self.run_after(u, {other})
 
     def take_tiles(self, results: Sequence[Value]) -> None:
-        """Gives products to the loops that alone read them.
+        """Gives products and convolutions to the loops that alone read them.
 
         The product then runs where the loop does, which is no earlier than it did: what it reads
         lives longer, what it gives never exists.
@@ -157,11 +158,11 @@ class Units:
             if u not in self.units:  # a product, given to a loop that comes before it in the text
                 continue
             loop = self.units[u].step
-            if not isinstance(loop, Loop) or loop.reductions:
+            if not isinstance(loop, Loop):
                 continue
             for p in sorted(self.units[u].direct):
                 call = self.units[p].step
-                if isinstance(call, Call) and call.op.name == "dot":
+                if isinstance(call, Call) and call.op.name in ("dot", "conv"):
                     value = call.op.result
                     alone = value not in kept and readers[value] == {u}
                     between = any(
@@ -173,12 +174,16 @@ class Units:
                         break
 
     def _tiles(self, loop: Loop, call: Call) -> bool:
-        """Whether a loop can run over the tiles of a product.
+        """Whether a loop can run over the tiles of a product, or strips of a convolution.
 
         Every tensor that it reads must run along rows and along columns by one stride each.
         """
         value = call.op.result
         if value.tensor.size < TILES_MIN or value.dtype is not DType.F32:
+            return False
+        if call.op.name == "conv":
+            return may_follow(loop, call.op) and bool(strips_of(loop, value, self.views))
+        if loop.reductions:
             return False
         product_ = product(call.op, *(self.views[v] for v in call.operands))
         steps = descent(replace(loop, product=call), self.base) is not None
@@ -203,7 +208,7 @@ class Units:
         """Moves the product of unit p into the loop of unit u."""
         unit, other = self.units[u], self.units.pop(p)
         assert isinstance(unit.step, Loop) and isinstance(other.step, Call), "a loop and a product"
-        unit.step.product = other.step
+        unit.step.product = replace(other.step, taken=True)
         unit.direct = (unit.direct | other.direct) - {p}
         for t, third in self.units.items():  # which was only to run after the product
             if p in third.direct:

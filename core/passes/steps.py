@@ -23,8 +23,8 @@ class Loop:
         reductions: what ends in this nest; all run over the same loops.
         loads: the values read, each through the schedule's view of it.
         stores: (stored value, the value that it is a copy of: itself where the loop computes it).
-        product: a `dot` whose result, which nothing else reads, this loop takes tile by tile as it
-            is computed; it is never stored.
+        product: a `dot` or a convolution whose result, which nothing else reads, this loop takes as
+            it is computed, tile by tile or by some rows of pixels; it is never stored.
         beside: with a product that goes into a matrix where it lies, another `dot` by that very
             matrix, turned: the gradients of a dense layer by its weights and by its input, in one
             pass over the weights. Its result is stored, and is that of the weights as they were.
@@ -61,6 +61,7 @@ class Call:
         window: the result is not copied but lies in the first operand, a constant of a loop.
         opens: of a `dynamic_update`, the value that it takes: a later step writes it right to its
             place, which this call finds. It is no operand then.
+        taken: it is the product of a loop.
     """
 
     op: Op
@@ -68,6 +69,7 @@ class Call:
     bodies: tuple[Schedule, ...] = ()
     window: bool = False
     opens: Value | None = None
+    taken: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +111,7 @@ class Descent:
 
 def descent(loop: Loop, source: Callable[[Value], Value]) -> Descent | None:
     """Whether that is all that a loop does. `source` gives a value before any reshape."""
-    if len(loop.ops) != 2 or loop.product is None:
+    if len(loop.ops) != 2 or loop.product is None or loop.product.op.name != "dot":
         return None
     scale, step = loop.ops
     if scale.name != "mul" or step.name not in ("add", "sub"):

@@ -50,6 +50,7 @@ typedef struct {
   const dl_conv *d;
   const float *from, *packed;
   float *to;
+  const dl_then *then; /* instead of `to` */
   dl_rows rows; /* of one image, for the weights */
   int64_t span;
   _Bool more, direct; /* of the weights: added to what is there; of y as it lies */
@@ -65,7 +66,12 @@ DL_INLINE void dl_conv_images(dl_body *body, dl_conv_work *work, float *scratch,
     for (int64_t i = 0; i < images; i++) body(work, i, scratch);
 }
 
-/* One image; scratch: its frame. */
+/* Floats of the frame of an image. */
+DL_INLINE int64_t dl_frame_size(const dl_conv *d) {
+  return ((d->oh - 1) * d->sh + d->kh) * ((d->ow - 1) * d->sw + d->kw) * d->c;
+}
+
+/* One image; scratch: its frame, and what rows of y are made in. */
 DL_FUNCTION void dl_conv_image(void *context, int64_t i, void *scratch) {
   const dl_conv_work *w = (const dl_conv_work *)context;
   const dl_conv *d = w->d;
@@ -73,20 +79,29 @@ DL_FUNCTION void dl_conv_image(void *context, int64_t i, void *scratch) {
   int64_t width;
   const float *image = dl_input_frame(d, w->from + i * d->h * d->w * d->c, (float *)scratch, &width);
   const dl_rows rows = {image, d->ow, d->sh * width * d->c, d->sw * d->c, d->kh, d->kw * d->c, width * d->c, 1};
-  dl_product_panels(0, pixels, d->o, &rows, w->packed, 1, w->to + i * pixels * d->o, 0);
+  if (!DL_FOLLOWED(w->then)) {
+    dl_product_panels(0, pixels, d->o, &rows, w->packed, 1, w->to + i * pixels * d->o, 0);
+    return;
+  }
+  const int64_t span = dl_strip_rows(d, d->kh * d->kw * d->c);
+  float *made = (float *)scratch + dl_frame_size(d);
+  for (int64_t p = 0; p < d->oh; p += span) {
+    const int64_t count = d->oh - p < span ? d->oh - p : span;
+    dl_rows strip = rows;
+    strip.data += p * rows.row_jump;
+    dl_product_panels(0, count * d->ow, d->o, &strip, w->packed, 1, made, 0);
+    w->then->rows(w->then->context, made, i * d->oh + p, i * d->oh + p + count);
+  }
 }
 
-/* Floats of the frame of an image. */
-DL_INLINE int64_t dl_frame_size(const dl_conv *d) {
-  return ((d->oh - 1) * d->sh + d->kh) * ((d->ow - 1) * d->sw + d->kw) * d->c;
-}
-
-/* scratch: the packed kernel, then one frame */
-DL_FUNCTION void dl_conv_f32(const dl_conv *d, const float *x, const float *k, float *y, float *scratch) {
+/* scratch: the packed kernel, then one frame; with `then`, some rows of y */
+DL_FUNCTION void dl_conv_f32(const dl_conv *d, const float *x, const float *k, float *y, float *scratch,
+                             const dl_then *then) {
   const int64_t depth = d->kh * d->kw * d->c, panels = (d->o + DL_NR - 1) / DL_NR * DL_NR;
-  dl_conv_work work = {d, x, scratch, y};
+  dl_conv_work work = {d, x, scratch, y, then};
   dl_pack_all(depth, d->o, k, d->o, 1, scratch);
-  dl_conv_images(dl_conv_image, &work, scratch + depth * panels, dl_frame_size(d));
+  const int64_t strip = DL_FOLLOWED(then) ? dl_strip_rows(d, depth) * d->ow * d->o : 0;
+  dl_conv_images(dl_conv_image, &work, scratch + depth * panels, dl_frame_size(d) + strip);
 }
 
 /* One axis of the gradient by the input. Where a window moves on by `stride`, element i of x meets only those kernel

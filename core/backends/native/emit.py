@@ -27,11 +27,13 @@ from ...passes.fuse import schedule
 from ...passes.memory import Move, Place
 from ...passes.products import product
 from ...passes.steps import Call, Loop, Schedule, descent, is_elementwise, is_scalar
+from ...passes.strips import strips_of
 from ...passes.views import is_whole
 from . import control, lists, tiles
 from .descent import both_gradients, product_added
-from .kernels import KERNELS, product_into, scratch_bytes
-from .loops import LoopWriter, part_of
+from .epilogues import after_of, part_of, then_of
+from .kernels import KERNELS, conv, product_into, scratch_bytes
+from .loops import LoopWriter
 from .names import expression, from_memory, literal, local_type, memory_type
 from .runs import Entry, Runs, entry_text
 from .sharing import shared_functions
@@ -141,6 +143,7 @@ class Unit:
         texts = ["\n".join(entry.body) for entry in self.entries]
         parts = ["/* Written by delian. */"]
         parts += tiles.defined([*self.texts, *texts], list(self.all_sizes), self.headers)
+        parts += ["#define DL_THEN 1"] if "then" in self.counts else []
         folder = resources.files(__package__)
         for header in _HEADERS:
             if header in self.headers:
@@ -409,8 +412,11 @@ class FunctionWriter:
             elif base not in self.schedule.iotas and (base.shape != () or base in stored):
                 place[base] = self.pointer(base)
         writer = LoopWriter(self.schedule, loop, place, literals)
-        if loop.product is not None:
+        if loop.product is not None and loop.product.op.name == "dot":
             self._product_loop(loop.product, writer, place)
+            return
+        if loop.product is not None:
+            self._convolution_loop(loop.product, writer, place)
             return
         name = self.unit.function("loop", writer.write())
         for header in sorted(writer.headers):
@@ -423,14 +429,8 @@ class FunctionWriter:
             return
         self.unit.need("pool")
         part = self.unit.function("part", part_of(name, writer))
-        context = [
-            place[a.base] if a.is_pointer else self.address(a.base) for a in writer.arguments
-        ]
-        self.count += 1
-        self.lines += [
-            f"const void *const context{self.count}[] = {{{', '.join(context) or '0'}}};",
-            f"dl_parallel({writer.cut.chunks}, {part}, (void *)context{self.count}, 0, 0);",
-        ]
+        context = f"(void *)context{self._context(writer, place)}"
+        self.lines.append(f"dl_parallel({writer.cut.chunks}, {part}, {context}, 0, 0);")
 
     def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
         """A product whose tiles a loop takes as they are computed."""
@@ -445,17 +445,34 @@ class FunctionWriter:
         if scaled is not None:
             self.lines.append(product_added(self, call, p, *scaled))
             return
-        name = self.unit.function("after", writer.write_tile(call.op.result, p.n))
+        turned = p.bk == 1 and p.bn != 1
+        name = self.unit.function("tile", writer.write_tile(call.op.result, p.n, turned))
+        name = self.unit.function("after", after_of(name, writer))
+        n = self._context(writer, place)
+        self.lines.append(f"const dl_target target{n} = {{0, 0, {name}, context{n}}};")
+        self.lines.append(product_into(self, call, p, f"&target{n}"))
+
+    def _convolution_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
+        """A convolution whose rows a loop takes as they are computed."""
+        strips = strips_of(writer.loop, call.op.result, self.schedule.views)
+        assert strips is not None, "the loop runs over strips"
+        name = self.unit.function("loop", writer.write_strips(call.op.result, strips))
+        name = self.unit.function("then", then_of(name, writer, strips.rows))
+        for header in sorted(writer.headers):
+            self.unit.need(header)
+        n = self._context(writer, place)
+        self.lines.append(f"const dl_then then{n} = {{{name}, context{n}}};")
+        self.lines += conv(self, call, f"&then{n}")
+
+    def _context(self, writer: LoopWriter, place: Mapping[Value, str]) -> int:
+        """Declares an array of what a loop's function is given; its number."""
         context = [
             place[a.base] if a.is_pointer else self.address(a.base) for a in writer.arguments
         ]
         self.count += 1
-        n = self.count
-        self.lines += [
-            f"const void *const context{n}[] = {{{', '.join(context) or '0'}}};",
-            f"const dl_target target{n} = {{0, 0, {name}, context{n}}};",
-        ]
-        self.lines.append(product_into(self, call, p, f"&target{n}"))
+        given = ", ".join(context) or "0"
+        self.lines.append(f"const void *const context{self.count}[] = {{{given}}};")
+        return self.count
 
     def _descent(self, loop: Loop, place: Mapping[Value, str]) -> tuple[str, str] | None:
         """The memory and the factor of a loop that adds a multiple of a product to a matrix where

@@ -15,6 +15,7 @@ from ...passes.products import Product, product
 from ...passes.steps import Call, Schedule
 from . import attention, copies, depthwise, packing, quantised, solving, winograd
 from .copies import Lines, at, copy, copy_whole, function_text, nested, place
+from .epilogues import strip_floats
 from .names import from_memory, literal, local_type, memory_type
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def _conv_scratch(call: Call, tiles: bool) -> int:
     window = d["kh"] * d["kw"]
     frame = rows * columns * d["c"]
     if call.op.name == "conv":
-        return window * d["c"] * _panels(d["o"]) + frame
+        strip = strip_floats(d, window * d["c"]) if call.taken else 0
+        return window * d["c"] * _panels(d["o"]) + frame + strip
     if call.op.name == "conv_input_grad":
         frame = _reach(d, "h", "kh", "sh", "top") * _reach(d, "w", "kw", "sw", "left") * d["o"]
         kind = -(-d["h"] // d["sh"]) * -(-d["w"] // d["sw"]) * d["c"]
@@ -233,13 +235,15 @@ def _conv_sizes(call: Call) -> dict[str, int]:
     return dict(zip(names, values, strict=True))
 
 
-def conv(w: FunctionWriter, call: Call) -> Lines:
+def conv(w: FunctionWriter, call: Call, then: str = "0") -> Lines:
+    """A convolution or a gradient of it. then: a pointer to a dl_then, which takes the result."""
     dtype, d = call.op.result.dtype, _conv_sizes(call)
     name = f"dl_{call.op.name}_{dtype.value}"
     w.unit.need("conv" if dtype is DType.F32 else "plain")
-    args = [w.unit.sizes(d), *(w.pointer(v) for v in call.operands), w.pointer(call.op.result)]
+    to = "0" if call.taken else w.pointer(call.op.result)
+    args = [w.unit.sizes(d), *(w.pointer(v) for v in call.operands), to]
     if dtype is DType.F32:
-        args.append(w.scratch(call, "float"))
+        args += [w.scratch(call, "float"), *([then] if call.op.name == "conv" else [])]
         if w.unit.tiles and winograd.fits(call.op.name, d):
             w.unit.need("winograd")
             name, args = f"dl_wino_{call.op.name}", [f"&dl_wino_side_{d['kh']}", *args]

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from ...ir import DType, Op, Value
 from ...passes.steps import Loop, Schedule
+from ...passes.strips import Strips
 from ...passes.views import (
     collapse,
     contiguous_strides,
@@ -33,6 +34,9 @@ from .names import expression, from_memory, local_type, memory_type
 _CHUNK = 256
 #: A shorter innermost loop is reduced one number after the other.
 _SHORT = 16
+#: Columns of a tile that are computed together, if their number is a multiple: 16 is one of any
+#: number of lanes.
+_LANES = ((16, "DL_LANES"), (8, "8"))
 #: Sums of more rows than this go by blocks, so that they round little.
 _ROWS_BLOCK = 64
 #: Several rows are added up at once if a row takes no more operations than this.
@@ -118,12 +122,12 @@ class LoopWriter:
         self.lines: list[str] = []
         self.headers: set[str] = set()
         self.tile: Value | None = None
+        self.in_tile = "tile[i * DL_NR + j]"
         self.cut: Cut | None = None
 
-    def write_tile(self, value: Value, columns: int) -> str:
-        """As `write`, but over one tile of a product, whose result is read from it: a dl_after.
-
-        The arguments come as one array: pointers, and addresses of rank-0 values.
+    def write_tile(self, value: Value, columns: int, turned: bool) -> str:
+        """As `write`, but over one tile of a product, whose result is read from it. turned: the
+        product may be computed as that of the turned matrices: tiles have any number of columns.
         """
         space = self.loop.space | {columns, *cuts_of((value.tensor.size // columns, columns))}
         rows: list[int] = []
@@ -142,51 +146,53 @@ class LoopWriter:
         ]
         self.tile = value
         body = [*self._element(axes), *self._stores(axes)]
-        bind = []
-        for n, (argument, declaration) in enumerate(
-            zip(self.arguments, self.declarations, strict=True)
-        ):
-            kind, name = declaration.rsplit(" ", 1)
-            if argument.is_pointer:
-                bind.append(f"{kind} {name} = ({kind.replace('restrict', '')})context[{n}];")
-            else:
-                bind.append(f"{declaration} = *({kind} *)context[{n}];")
+        # Columns go by vectors down the rows: what is the same in all rows stays in registers.
+        lanes = next((text for n, text in _LANES if columns % n == 0 and not turned), "")
         lines = [
-            *bind,
             "for (int64_t i = 0; i < rows; i++) {",
             "  const int64_t i0 = m0 + i;",
             "  DL_INDEPENDENT",
-            "  for (int64_t j = 0; j < columns; j++) {",
-            "    const int64_t i1 = n0 + j;",
+            f"  for (int64_t l = 0; l < {lanes or 'columns'}; l++) {{",
+            f"    const int64_t j = {'from + l' if lanes else 'l'}, i1 = n0 + j;",
             *("    " + line for line in body),
             "  }",
             "}",
         ]
-        head = (
-            "const void *const *context, const float *tile, int64_t m0, int64_t rows, int64_t n0,"
-            " int64_t columns"
-        )
-        return f"({head}) {{\n" + "\n".join("  " + line for line in lines) + "\n}\n"
+        if lanes:
+            head = f"for (int64_t from = 0; from < columns; from += {lanes}) {{"
+            lines = [head, *("  " + line for line in lines), "}"]
+        more = ["const float *restrict tile", "int64_t m0", "int64_t rows", "int64_t n0"]
+        more.append("int64_t columns")
+        return self._function([*self.declarations, *more], lines)
+
+    def write_strips(self, value: Value, strips: Strips) -> str:
+        """As `write`, but over rows of a convolution's result, `made`, from `lo` to `hi`."""
+        self.loop = replace(self.loop, space=strips.space)
+        self.tile, self.in_tile = value, "made[{}]"
+        axes = self._axes(strips.cut)
+        of_result = [self.schedule.views[v].base is value for v in self.loads]
+        along = zip(axes[0].strides, [*of_result, False, False], strict=True)
+        axes[0].strides = tuple(0 if made else stride for stride, made in along)
+        body = self._body(axes)
+        first = next(i for i, line in enumerate(body) if _FIRST.fullmatch(line))
+        step = value.shape[2] * value.shape[3] * strips.rows
+        body[first] = f"for (int64_t i0 = lo; i0 < hi; i0++, made += {step}) {{"
+        more = ["const float *restrict made", "const int64_t lo", "const int64_t hi"]
+        return self._function([*self.declarations, *more], body)
 
     def write(self) -> str:
         """The parameters and body of the function, without its name. Of a large group it is part
         of its outermost loop, from `lo` to `hi`, and `cut` says how it falls into parts.
         """
         axes = self._axes()
-        body: list[str] = []
-        transposed = self._transposition(axes)
-        if transposed is not None:
-            body += transposed
-        elif not self.loop.reductions:
-            body += self._plain(axes)
-        elif axes and not axes[-1].reduced:
-            body += self._windows(axes) or self._columns(axes)
-        else:
-            body += self._rows(axes)
+        body = self._transposition(axes) or self._body(axes)
         self.cut = self._cut(body, len(axes))
         if self.cut is not None:
             self.declarations += ["const int64_t lo", "const int64_t hi"]
-        head = ", ".join(self.declarations) or "void"
+        return self._function(self.declarations, body)
+
+    def _function(self, declarations: list[str], body: list[str]) -> str:
+        head = ", ".join(declarations) or "void"
         return f"({head}) {{\n" + "\n".join("  " + line for line in [*self.lines, *body]) + "\n}\n"
 
     def _cut(self, body: list[str], depth: int) -> Cut | None:
@@ -213,11 +219,18 @@ class LoopWriter:
 
     # -- accesses
 
-    def _axes(self) -> list[Axis]:
+    def _body(self, axes: list[Axis]) -> list[str]:
+        if not self.loop.reductions:
+            return self._plain(axes)
+        if axes and not axes[-1].reduced:
+            return self._windows(axes) or self._columns(axes)
+        return self._rows(axes)
+
+    def _axes(self, cut: int = 0) -> list[Axis]:
         """The loops, merged where all accesses allow.
 
         Kept ones are outside, then come the reduced ones, and innermost the last kept one if it was
-        innermost.
+        innermost. cut: the first one has what is outside of it, and nothing else.
         """
         loop = self.loop
         sizes, reduced = loop.extents, loop.reduced
@@ -238,8 +251,15 @@ class LoopWriter:
             for i in range(len(sizes))
             if sizes[i] != 1
         ]
+        if cut:
+            whole = [a for a in rows if a.strides[-2] >= cut]
+            apart = _merge(whole) or [Axis(1, (0,) * len(columns), False)]
+            return [*apart, *self._ordered(rows[len(whole) :])]
+        return self._ordered(rows)
+
+    def _ordered(self, rows: list[Axis]) -> list[Axis]:
         tail: list[Axis] = []
-        while rows and not rows[-1].reduced and loop.reductions:
+        while rows and not rows[-1].reduced and self.loop.reductions:
             tail.insert(0, rows.pop())
         merged_tail = _merge(tail)
         outer = _merge([a for a in rows if not a.reduced])
@@ -275,7 +295,7 @@ class LoopWriter:
             place = _index([(f"i{n}", a.strides[k]) for n, a in enumerate(axes)], view.offset)
             if view.base is self.tile:
                 name = f"x{k}"
-                lines.append(f"const float {name} = tile[i * DL_NR + j];")
+                lines.append(f"const float {name} = {self.in_tile.format(place)};")
             elif view.base in self.schedule.iotas:
                 name = f"x{k}"
                 lines.append(
@@ -503,27 +523,6 @@ class LoopWriter:
         else:
             body = _nest(rows, len(kept), element, independent=False)
         return _nest(kept, 0, [*begin, *body, *end], independent=False)
-
-
-def part_of(name: str, writer: LoopWriter) -> str:
-    """A dl_body that calls a group's function for one chunk. The context is its arguments:
-    pointers, and addresses of rank-0 values.
-    """
-    cut = writer.cut
-    assert cut is not None, "a group that is not cut has no parts"
-    given = []
-    declared = zip(writer.arguments, writer.declarations, strict=False)  # and then lo and hi
-    for n, (argument, declaration) in enumerate(declared):
-        kind = declaration.rsplit(" ", 1)[0].replace("restrict", "")
-        given.append(f"({kind})c[{n}]" if argument.is_pointer else f"*({kind} *)c[{n}]")
-    call = ", ".join([*given, "lo", "hi"])
-    return (
-        "(void *context, int64_t chunk, void *scratch) {\n"
-        "  void *const *c = (void *const *)context;\n"
-        f"  const int64_t lo = chunk * {cut.span}, end = lo + {cut.span};\n"
-        f"  const int64_t hi = end < {cut.size} ? end : {cut.size};\n"
-        f"  (void)c, (void)scratch;\n  {name}({call});\n}}\n"
-    )
 
 
 def _merge(axes: list[Axis]) -> list[Axis]:

@@ -21,6 +21,28 @@ typedef struct {
     }                                                                                                        \
   }
 
+/* What follows a convolution, with rows `from` to `to` of its result, counted through all images: `made` are those, in
+ * working memory, and nothing else is kept of them. They are all of an image, or an even number of rows of one. A file
+ * that has no such calls needs no code for them. */
+typedef void dl_then_rows(const void *const *context, const float *made, int64_t from, int64_t to);
+typedef struct {
+  dl_then_rows *rows;
+  const void *const *context;
+} dl_then;
+#ifndef DL_THEN
+#define DL_THEN 0
+#endif
+#define DL_FOLLOWED(then) (DL_THEN && (then))
+
+/* So many rows are made at a time: what follows finds them in the first cache. Where the sums are long, all rows: else
+ * the kernel would be read again for few pixels. */
+#define DL_STRIP_FLOATS 4096
+#define DL_STRIP_DEPTH 192
+DL_INLINE int64_t dl_strip_rows(const dl_conv *d, int64_t depth) {
+  const int64_t fit = DL_STRIP_FLOATS / (d->ow * d->o) & ~1, rows = fit < 2 ? 2 : fit;
+  return depth > DL_STRIP_DEPTH || rows > d->oh ? d->oh : rows;
+}
+
 /* For every pair (input pixel, output pixel) under a window: BODY sees xs, ks, ys, the first numbers of the channels. */
 #define DL_EACH_WINDOW(BODY)                                                                                 \
   for (int64_t i = 0; i < d->n; i++)                                                                         \

@@ -283,6 +283,7 @@ typedef struct {
   dl_tiling tiling;
   const float *x, *matrices;
   float *y;
+  const dl_then *then; /* instead of y: rows of pixels are made where tiles were */
   /* For the kernel's gradient: of the block at hand the first strip, and its tiles. */
   int64_t first, apart_x, apart_y;
   dl_kinds kinds;
@@ -394,17 +395,20 @@ DL_FUNCTION void dl_wino_block(void *context, int64_t block, void *scratch) {
   next = kinds;
   for (int64_t q = first; q < last; q++) {
     const dl_strip s = dl_strip_of(a, q);
-    for (int64_t i = 0; i < s.rows; i++)
+    for (int64_t i = 0; i < s.rows; i++) {
+      const int64_t above = (s.row + i) * DL_SIDE, left = d->oh - above, row = s.image * d->oh + above;
+      float *y = DL_FOLLOWED(w->then) ? from : w->y + row * d->ow * d->o;
       for (int64_t j = 0; j < a->across; j++) {
         const dl_shape f = dl_shape_of(a, &s, i, j);
-        const int64_t row = (s.row + i) * DL_SIDE, column = j * DL_SIDE;
+        const int64_t column = j * DL_SIDE;
         const int64_t columns = d->ow - column < f.across - d->kh + 1 ? d->ow - column : f.across - d->kh + 1;
         const dl_pass lines = {f.across, f.down, a->points - 1, apart_to, a->points * apart_to, DL_LANES,
                                8 * DL_LANES, 8};
-        const dl_pass across = {f.down, columns, columns - 1, 8 * DL_LANES, DL_LANES, d->ow * d->o, d->o, d->oh - row};
-        dl_wino_both(w->side->pixels, &lines, &across, d->o, to + next.at[f.kind]++ * d->o,
-                     w->y + ((s.image * d->oh + row) * d->ow + column) * d->o);
+        const dl_pass across = {f.down, columns, columns - 1, 8 * DL_LANES, DL_LANES, d->ow * d->o, d->o, left};
+        dl_wino_both(w->side->pixels, &lines, &across, d->o, to + next.at[f.kind]++ * d->o, y + column * d->o);
       }
+      if (DL_FOLLOWED(w->then)) w->then->rows(w->then->context, y, row, row + (left < DL_SIDE ? left : DL_SIDE));
+    }
   }
 }
 
@@ -415,8 +419,8 @@ DL_INLINE int64_t dl_wino_block_floats(const dl_conv *d, const dl_tiling *a) {
 
 /* scratch: the matrices, then that of a block */
 DL_FUNCTION void dl_wino_blocks(const dl_wino_side *side, const dl_conv *d, const float *x, const float *k, _Bool turned,
-                                float *y, float *scratch) {
-  dl_wino work = {d, side, dl_tiling_of(d), x, scratch, y};
+                                float *y, float *scratch, const dl_then *then) {
+  dl_wino work = {d, side, dl_tiling_of(d), x, scratch, y, then};
   float *rest = scratch + dl_wino_floats(d);
   side->matrices(d->c, d->o, k, turned, scratch, dl_most_down(&work.tiling), dl_most_across(&work.tiling));
   if (d->n * dl_conv_cost(d) >= DL_PARALLEL_WORK)
@@ -426,8 +430,8 @@ DL_FUNCTION void dl_wino_blocks(const dl_wino_side *side, const dl_conv *d, cons
 }
 
 DL_FUNCTION void dl_wino_conv(const dl_wino_side *side, const dl_conv *d, const float *x, const float *k, float *y,
-                              float *scratch) {
-  dl_wino_blocks(side, d, x, k, 0, y, scratch);
+                              float *scratch, const dl_then *then) {
+  dl_wino_blocks(side, d, x, k, 0, y, scratch, then);
 }
 
 /* scratch: the matrices, then the kernel with its channels exchanged, or that of a block */
@@ -439,7 +443,7 @@ DL_FUNCTION void dl_wino_conv_input_grad(const dl_wino_side *side, const dl_conv
   float *exchanged = scratch + dl_wino_floats(d);
   for (int64_t t = 0; t < d->kh * d->kw; t++)
     dl_transpose_f32(d->c, d->o, k + t * size, d->o, exchanged + t * size, d->c);
-  dl_wino_blocks(side, &back, y, exchanged, 1, x, scratch);
+  dl_wino_blocks(side, &back, y, exchanged, 1, x, scratch, 0);
 }
 
 /* Tiles of x and of y of one strip of a block. */
@@ -472,7 +476,7 @@ DL_FUNCTION void dl_wino_place(void *context, int64_t p, void *scratch) {
 /* scratch: the matrices, tiles of x, tiles of y, a frame */
 DL_FUNCTION void dl_wino_conv_weight_grad(const dl_wino_side *side, const dl_conv *d, const float *x, const float *y,
                                           float *k, float *scratch) {
-  dl_wino work = {d, side, dl_tiling_of(d), x, y, 0};
+  dl_wino work = {d, side, dl_tiling_of(d), x, y, 0, 0};
   const dl_tiling *a = &work.tiling;
   const int64_t all = d->n * a->strips, places = a->points * a->points;
   const int64_t frame = dl_wino_frame(d, a, d->c > d->o ? d->c : d->o);
