@@ -178,6 +178,7 @@ class _Processes:
             stopped_by="failure" if self.failed else "interrupt" if self.stopped else None,
             why=self.why,
             evaluations=tuple(self.evaluations),
+            algorithm=stage.own_settings(),
             bundle=replace(stage.bundle, weights=self.weights),
             chain=str(stage.composition),
         )
