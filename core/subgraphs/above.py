@@ -24,14 +24,18 @@ from ..wire.subgraph_pb2 import (
 from .codec import bytes_max, link_of, reply_of, request_bytes, tensors_of, values_of
 from .frames.stream import FrameStream, Key, StreamError, Whole
 from .machines.ports import (
+    CancelRequest,
     CutOpened,
     CutRefused,
     Event,
     Failure,
+    OpenCut,
+    Probe,
     ProbeAnswered,
     ReplyArriving,
     ReplyFailed,
     ReplyReceived,
+    SendRequest,
     Taken,
     UpperBack,
     UpperGone,
@@ -59,6 +63,18 @@ class Above:
         self._asked: dict[int, Key] = {}  # requests under way, by ticket
 
     # ------------------------------------------------ what the machine wants
+
+    def carry(self, effect: OpenCut | SendRequest | CancelRequest | Probe) -> None:
+        """Carries an effect out that is for the tier above."""
+        match effect:
+            case OpenCut(cut):
+                self.open(cut)
+            case SendRequest(ticket, cut, time):
+                self.request(ticket, cut, time)
+            case CancelRequest(ticket):
+                self.cancel(ticket)
+            case Probe(number, nbytes):
+                self.probe(number, nbytes)
 
     def open(self, cut: bytes) -> None:
         """Asks for a cut; answered with CutOpened or CutRefused."""

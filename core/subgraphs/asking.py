@@ -135,14 +135,8 @@ class AskingDriver:
                 self._workers.run(effect)
             case CancelRun(run):
                 self._workers.cancel(run)
-            case OpenCut(cut):
-                self.above.open(cut)
-            case SendRequest(ticket, cut, time):
-                self.above.request(ticket, cut, time)
-            case CancelRequest(ticket):
-                self.above.cancel(ticket)
-            case Probe(number, nbytes):
-                self.above.probe(number, nbytes)
+            case OpenCut() | SendRequest() | CancelRequest() | Probe():
+                self.above.carry(effect)
             case Answer(ticket, by, fallback):
                 self._answer(ticket, by, fallback)
             case Refuse(ticket, failure):

@@ -11,15 +11,10 @@ import asyncio
 import hashlib
 import itertools
 import logging
-import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from time import monotonic
 
-from ..errors import DelianError
-from ..net.limits import Buckets
 from ..placement.cut import Cut, CutError
 from ..placement.wires import WireError
 from ..ports import Record
@@ -45,8 +40,6 @@ from .limits import (
     CUT_BYTES_MAX,
     HELD_BYTES_MAX,
     HELD_BYTES_PER_PEER,
-    PREPARES_BURST,
-    PREPARES_PER_S,
     REASON_CHARS_MAX,
     REQUESTS_PER_PEER,
     SESSIONS_PER_PEER,
@@ -72,10 +65,9 @@ from .machines.ports import (
     Run,
     SendRequest,
     Unprepare,
-    Unprepared,
 )
-from .machines.ports import Prepared as CutPrepared
-from .programs import Model, Prepared, Programs
+from .preparing import Preparing, Wanted
+from .programs import Model, Programs
 from .turning import Machine, Turning
 from .work import Held, Workers
 
@@ -98,16 +90,6 @@ class _Peer:
     held: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A cut that is to be prepared. node: who asked first."""
-
-    model: Model
-    cut: Cut
-    tier: int
-    node: str
-
-
 class ServingDriver:
     """Runs a Server over the models that this node has.
 
@@ -125,25 +107,17 @@ class ServingDriver:
         threads: int = 1,
         on_record: Callable[[Record], None] | None = None,
     ) -> None:
-        self._models, self._programs = models, programs
+        self._models = models
         self.counts: Counter[str] = Counter()  # of refusals
         self.answered = 0
         self._held: dict[int, Held] = {}
-        self._cuts: dict[bytes, Prepared] = {}
-        self._asked_cuts: dict[bytes, _Asked] = {}  # yet to be prepared
-        self._preparing: set[bytes] = set()
-        self._prepares = Buckets(PREPARES_BURST, PREPARES_PER_S)
-        # By node: its cuts are compiled one after the other, and those of several take turns.
-        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._widened: set[tuple[bytes, int, int]] = set()
         self._peers: dict[int, _Peer] = {}
         self._tickets = itertools.count(1)
         self._held_bytes = 0
         self._turning = Turning(machine, self._carry, on_record)
+        self.preparing = Preparing(programs, self._turning.post, self._is_waited_for)
+        self._cuts = self.preparing.ready
         self._workers = Workers(programs, self._held, self._cuts, self._turning.post, threads)
-        # Compiling a cut must not hold up those that are ready.
-        self._compilers = ThreadPoolExecutor(1, thread_name_prefix="delian-compile")
-        self._tasks: set[asyncio.Task[None]] = set()
         self.above = Above(self._held, self._cuts, self._turning.post)
         self.upstream = None if upstream is None else upstream(self.above)
 
@@ -157,9 +131,7 @@ class ServingDriver:
         if self.upstream is not None:
             await self.upstream.close()
         self._turning.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.to_thread(self._compilers.shutdown, wait=True, cancel_futures=True)
+        await self.preparing.close()
         await asyncio.to_thread(self._workers.close)
 
     # ------------------------------------------------ what the service says
@@ -259,9 +231,9 @@ class ServingDriver:
             return
         peer.sessions[number] = name
         if name not in self._cuts:
-            self._asked_cuts[name] = _Asked(model, cut, asked.tier, peer.line.name)
+            self.preparing.want(name, Wanted(model, cut, asked.tier, peer.line.name))
         self._turning.post(OpenAsked(peer.line.number, name))
-        self._asked_cuts.pop(name, None)  # it is prepared already, or was refused
+        self.preparing.unwant(name)  # it is prepared already, or was refused
 
     def _has_room(self, peer: _Peer, number: int, name: bytes) -> bool:
         """Whether this node may have one more cut, and have it made ready."""
@@ -269,69 +241,16 @@ class ServingDriver:
         own = sum(len(p.sessions) for p in self._peers.values() if p.line.name == node)
         if number not in peer.sessions and own >= SESSIONS_PER_PEER:
             return False
-        ready = name in self._cuts or name in self._preparing
-        return ready or self._prepares.take(node, monotonic())
+        return self.preparing.may(name, node)
+
+    def _is_waited_for(self, name: bytes) -> bool:
+        return any(name in peer.sessions.values() for peer in self._peers.values())
 
     def _close(self, peer: _Peer, session: int) -> None:
         cut = peer.sessions.pop(session, None)
         peer.open.discard(session)
         if cut is not None and cut not in peer.sessions.values():
             self._turning.post(CutClosed(peer.line.number, cut))
-
-    def _prepare(self, name: bytes) -> None:
-        task = asyncio.get_running_loop().create_task(
-            self._compile(name, self._asked_cuts.pop(name))
-        )
-        self._preparing.add(name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _compile(self, name: bytes, asked: _Asked) -> None:
-        loop = asyncio.get_running_loop()
-        turn = self._turns.setdefault(asked.node, asyncio.Lock())
-        try:
-            async with turn:
-                if not any(name in peer.sessions.values() for peer in self._peers.values()):
-                    self._turning.post(Unprepared(name, Failure.LOST))  # nobody waits any more
-                    return
-                made = await loop.run_in_executor(
-                    self._compilers, self._programs.prepare, asked.model, asked.cut, asked.tier
-                )
-        except CutError as error:
-            log.warning("a cut that does not fit: %s", error)
-            self._turning.post(Unprepared(name, Failure.MISFIT))
-        except (DelianError, MemoryError) as error:
-            log.warning("a cut that cannot be prepared: %s", error)
-            self._turning.post(Unprepared(name, Failure.FAILED))
-        except Exception:  # a fault of this node's; who waits for the cut must hear of it
-            log.exception("a cut could not be prepared")
-            self._turning.post(Unprepared(name, Failure.FAILED))
-        else:
-            self._cuts[name] = made
-            self._turning.post(CutPrepared(made.course(name)))
-        finally:
-            self._preparing.discard(name)
-
-    def _widen(self, run: Run) -> None:
-        """Requests that come together once will do so again: the next batch finds a program for as
-        many, or for the power of two below.
-        """
-        prepared = self._cuts.get(run.cut)
-        if prepared is None or run.part is None or len(run.tickets) < 2:
-            return
-        part, count = prepared.own()[run.part], 1 << (len(run.tickets).bit_length() - 1)
-        wish = (run.cut, part.phase, count)
-        if wish in self._widened:
-            return
-        self._widened.add(wish)
-
-        def widen() -> None:
-            try:
-                self._programs.widen(prepared, part, count)
-            except (DelianError, MemoryError) as error:
-                log.warning("a part does not take several requests at once: %s", error)
-
-        self._compilers.submit(widen)
 
     def _opened(self, number: int, name: bytes, failure: Failure | None) -> None:
         peer = self._peers.get(number)
@@ -404,24 +323,17 @@ class ServingDriver:
     def _carry(self, effect: Effect) -> None:
         match effect:
             case Run():
-                self._widen(effect)
+                self.preparing.widen(effect)
                 self._workers.run(effect)
             case CancelRun(run):
                 self._workers.cancel(run)
-            case OpenCut(cut):
-                self.above.open(cut)
-            case SendRequest(ticket, cut, time):
-                self.above.request(ticket, cut, time)
-            case CancelRequest(ticket):
-                self.above.cancel(ticket)
-            case Probe(number, nbytes):
-                self.above.probe(number, nbytes)
+            case OpenCut() | SendRequest() | CancelRequest() | Probe():
+                self.above.carry(effect)
             case Prepare(cut):
-                self._prepare(cut)
+                self.preparing.begin(cut)
             case Unprepare(cut):
                 self.above.close(cut)
-                self._cuts.pop(cut, None)
-                self._widened = {wish for wish in self._widened if wish[0] != cut}
+                self.preparing.drop(cut)
             case Opened(peer, cut, failure):
                 self._opened(peer, cut, failure)
             case Reply():

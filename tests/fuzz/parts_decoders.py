@@ -332,8 +332,8 @@ def serve(data: bytes) -> object:
                 except StreamError:
                     pass
                 assert line.stream.held <= HELD_BYTES_PER_PEER
-                if driver._preparing:
-                    await asyncio.gather(*driver._tasks)
+                if driver.preparing.under_way:
+                    await asyncio.gather(*driver.preparing._tasks)
             driver.gone(line)
             held = SimpleNamespace(bytes=driver._held_bytes, peers=len(driver._peers))
             assert (held.bytes, held.peers, len(machine)) == (0, 0, 0)

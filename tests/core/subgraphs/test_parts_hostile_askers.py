@@ -76,7 +76,7 @@ def test_cuts_of_several_nodes_are_compiled_in_turn_and_those_of_who_left_not_at
         many = cuts(model, 9)
         prepared, gate = [], threading.Event()
         async with tiers.Upper(tiers.EDGE, [model]) as edge:
-            programs = edge.parts.driver._programs
+            programs = edge.parts.driver.preparing.programs
             prepare = programs.prepare
 
             def slow(model, cut, tier):
@@ -88,14 +88,14 @@ def test_cuts_of_several_nodes_are_compiled_in_turn_and_those_of_who_left_not_at
             async with tiers.raw(edge.address) as greedy, tiers.raw(edge.address, OTHER) as other:
                 for session, cut in enumerate(many[:8], 1):
                     await greedy.say(open=tiers.opening(model, cut, session))
-                await tiers.until(lambda: len(edge.parts.driver._preparing) == 8)
+                await tiers.until(lambda: len(edge.parts.driver.preparing.under_way) == 8)
                 await other.say(open=tiers.opening(model, many[8]))
-                await tiers.until(lambda: len(edge.parts.driver._preparing) == 9)
+                await tiers.until(lambda: len(edge.parts.driver.preparing.under_way) == 9)
                 greedy.call.cancel()
                 await tiers.until(lambda: len(edge.parts.service.lines) == 1)
                 gate.set()
                 assert (await other.hears(SubgraphOpened)).failure == SUBGRAPH_DONE
-                await tiers.until(lambda: not edge.parts.driver._preparing)
+                await tiers.until(lambda: not edge.parts.driver.preparing.under_way)
             assert prepared == [many[0].bundle, many[8].bundle]
 
     asyncio.run(run())
@@ -108,7 +108,7 @@ def test_a_fault_while_a_cut_is_prepared_is_told_to_who_waits_for_it(tiers, mode
             def broken(model, cut, tier):
                 raise RuntimeError("a fault")
 
-            monkeypatch.setattr(edge.parts.driver._programs, "prepare", broken)
+            monkeypatch.setattr(edge.parts.driver.preparing.programs, "prepare", broken)
             cut = cuts(model, 1)[0]
             assert (await peer.opens(model, cut)).failure == SUBGRAPH_FAILED
             monkeypatch.undo()
