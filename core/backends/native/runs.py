@@ -28,7 +28,7 @@ import numpy as np
 from .sharing import AS_BEFORE, LESS_EFFORT
 
 #: A file with fewer calls keeps them, and so does a shorter run of them.
-CALLS_MIN = 400
+CALLS_MIN = 120
 RUN_MIN = 4
 #: Numbers below this take one byte, others two: a first byte from this on, and any second one.
 _ONE_BYTE = 192
