@@ -41,12 +41,12 @@ class Foresight:
     def look(self, message: EdgeTask, store: Mapping[bytes, Stored]) -> None:
         """Begins what there is room for. store: of who sends the task, and has its weights."""
         task, jobs = message.task, self._jobs
-        if not self._training.pure or task.purpose != TRAIN:
+        if not self._training.pure or task.purpose != TRAIN or not jobs.has_room_early:
             return
-        weights = store[task.weights.digest].weights
-        assert weights is not None
-        if not jobs.has_room_early:
-            return
+        stored = store.get(task.weights.digest)
+        if stored is None or stored.weights is None:
+            return  # a task sent again, whose model is gone
+        weights = stored.weights
         for device in message.devices:
             key = np.array(device_key(task.rng_key, device), np.uint32)
             name = (device, task.weights.digest, key.tobytes())
