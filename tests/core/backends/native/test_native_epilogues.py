@@ -16,6 +16,7 @@ from delian.core.backends.native.program import NativeProgram, compile_native
 from delian.core.backends.native.toolchain import Toolchain, find
 from delian.core.backends.reference import run_block
 from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
+from delian.core.listing import fused
 from delian.core.passes import order
 from delian.core.passes.fuse import schedule
 from delian.core.passes.steps import Loop
@@ -207,7 +208,7 @@ def test_threads_change_no_bit_of_what_follows(programs: Mapping[str, NativeProg
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="its options are GCC's")
 @pytest.mark.parametrize(
-    "options", [pytest.param("-mno-avx512f", marks=pytest.mark.slow), "-mno-avx"]
+    "options", [pytest.param("-mno-avx512f", marks=pytest.mark.slow), "-mno-avx", "-DDL_PORTABLE"]
 )
 def test_narrower_vectors_follow_too(
     options: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -222,6 +223,11 @@ def test_narrower_vectors_follow_too(
         expected = run_block(block(name, chain), args)
         scale = max(1.0, float(np.abs(expected[0]).max()))
         np.testing.assert_allclose(program(*args)[0], expected[0], rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_the_listing_shows_which_convolution_a_loop_follows() -> None:
+    assert " = conv {" in fused(function("one channel", "pooled"))
+    assert " = conv {" not in fused(function("one channel", "bias and relu"))
 
 
 def test_a_file_without_what_follows_has_no_code_for_it() -> None:
