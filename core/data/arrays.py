@@ -1,6 +1,6 @@
 """Labelled arrays as a federation: the digits that scikit-learn carries, and any .npz file.
 
-An .npz file has `x` [n, ...] (u8, bool or floats; also called `image`) and `y` [n] (whole numbers
+An .npz file has `x` [n, ...] (u8 are pixels; bool, other integers or floats; also `image`) and `y` [n] (whole numbers
 from 0; also `label`). With `device` [n] (numbers or text) each example says which device it lives
 on; `device_names` [d] may name the devices, `device` is then an index into it. Without `device` a
 partitioner deals the examples out. Where numbers are to be learnt, `y` [n] or [n, k] is any
@@ -37,6 +37,8 @@ DIGITS_COLUMNS = 65  # 8 x 8 pixels and the label
 CLASSES_MAX = 1 << 16
 OUTPUTS_MAX = 1 << 12
 U8_MAX = 255
+#: Every whole number up to it is an f32.
+F32_WHOLE_MAX = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def npz(path: Path, numbers: bool = False) -> Labelled:
 
 
 def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
-    """As u8 or f32, whichever holds the values."""
+    """u8 and bools as u8, which are pixels; everything else as f32, which holds ids as well."""
     if x.ndim < 2:
         raise DelianError(
             f"array `{key}` of {path} has shape {list(x.shape)}; "
@@ -116,15 +118,14 @@ def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
         return x
     if x.dtype == np.bool_:
         return x.astype(np.uint8) * np.uint8(U8_MAX)
-    if x.dtype.kind == "f":
+    is_whole = x.dtype.kind in "iu" and max(-int(x.min()), int(x.max())) <= F32_WHOLE_MAX
+    if x.dtype.kind == "f" or is_whole:
         return np.ascontiguousarray(x, dtype=np.float32)
-    if x.dtype.kind in "iu" and x.min() >= 0 and x.max() <= U8_MAX:
-        return x.astype(np.uint8)
     raise DelianError(
         f"array `{key}` of {path} has dtype {x.dtype}"
         + (f" and values {x.min()}..{x.max()}" if x.dtype.kind in "iu" else ""),
-        "save the examples as uint8 (0..255) or float32, which holds ids as well: a model makes"
-        " them whole with x.astype(np.int32)",
+        "save pixels as uint8 and anything else as float32, which holds whole numbers up to"
+        f" {F32_WHOLE_MAX:,}: a model makes them whole again with x.astype(np.int32)",
     )
 
 

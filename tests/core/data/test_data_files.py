@@ -46,7 +46,8 @@ def test_image_and_label_are_other_names_for_them(tmp_path):
     ("given", "dtype", "largest"),
     [
         (X.astype(np.float64), np.float32, 23),
-        (X.astype(np.int64), np.uint8, 23),
+        (X.astype(np.int64), np.float32, 23),
+        (X.astype(np.int16) - 5, np.float32, 18),
         (X > 3, np.uint8, 255),
         (np.asfortranarray(X), np.uint8, 23),
         (X.astype(">f4"), np.float32, 23),
@@ -108,7 +109,7 @@ def test_objects_are_never_unpickled(tmp_path):
     [
         ({"x": np.arange(6), "y": Y}, r"has shape \[6\]"),
         ({"x": X[:0], "y": Y[:0]}, "holds no examples"),
-        ({"x": X.astype(np.int64) * 100, "y": Y}, r"dtype int64 and values 0..2300"),
+        ({"x": X.astype(np.int64) << 20, "y": Y}, r"dtype int64 and values 0..24117248"),
         ({"x": X.astype(complex), "y": Y}, "dtype complex128"),
         ({"x": X, "y": Y[:4]}, "one label for each of the 6"),
         ({"x": X, "y": np.eye(6)}, "one label for each of the 6"),
