@@ -13,9 +13,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .dense import CHOICES, CHUNKS, EDGE, LANES, PANEL, POINTERS, ROWS, Tiles, span, split
+from .epilogues import strip_rows
 from .winograd import Tiling, turned
 
-_CONVOLUTION = re.compile(r"\bdl_(conv(?:_input_grad|_weight_grad)?)_f32\(\(dl_sizes \+ (\d+)\)")
+_CONVOLUTION = re.compile(
+    r"\bdl_(conv(?:_input_grad|_weight_grad)?)_f32\(\(dl_sizes \+ (\d+)\)(.*, &then)?"
+)
 _TILED = re.compile(r"\bdl_wino_(conv\w*)\(&\w+, \(dl_sizes \+ (\d+)\)")
 _FIELD = re.compile(r"\.(\w+) = (-?\d+)")
 
@@ -27,10 +30,10 @@ def defined(texts: Sequence[str], sizes: Sequence[str], headers: Iterable[str]) 
     fields = [{name: int(n) for name, n in _FIELD.findall(text)} for text in sizes]
     wide, narrow = set[int](), set[int]()
     for text in texts:
-        for name, index in _CONVOLUTION.findall(text):
+        for name, index, then in _CONVOLUTION.findall(text):
             d = fields[int(index)]
             columns = d["c"] if name == "conv_input_grad" else d["o"]
-            rows = set(_convolution(name, d))
+            rows = set(_convolution(name, d, bool(then)))
             if columns > LANES:
                 wide |= rows
             if 0 < columns % PANEL <= LANES:
@@ -82,10 +85,14 @@ def _place(dense: Tiles, rows: int, columns: int) -> None:
             dense.edge |= split(part, EDGE)
 
 
-def _convolution(name: str, d: Mapping[str, int]) -> Iterator[int]:
-    """Rows of the tiles of a convolution, as of `dl_rows_from`; 0 is a tile by one pointer."""
+def _convolution(name: str, d: Mapping[str, int], followed: bool) -> Iterator[int]:
+    """Rows of the tiles of a convolution, as of `dl_rows_from`; 0 is a tile by one pointer.
+    followed: a loop takes its result, some rows of pixels at a time.
+    """
     if name == "conv":
-        yield from _rows(0, d["oh"] * d["ow"], d["ow"], d["sw"] * d["c"])
+        high = strip_rows(d, d["kh"] * d["kw"] * d["c"]) if followed else d["oh"]
+        for rows in {high, d["oh"] % high}:
+            yield from _rows(0, rows * d["ow"], d["ow"], d["sw"] * d["c"])
     elif name == "conv_input_grad":
         for high in _kinds(d["h"], d["sh"], d["top"]):
             for across in _kinds(d["w"], d["sw"], d["left"]):

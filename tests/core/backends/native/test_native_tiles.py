@@ -190,3 +190,13 @@ def test_other_sizes_than_the_headers_have_all_tiles(toolchain: Toolchain, tmp_p
 def _sets(texts: list[str]) -> dict[str, int]:
     lines = "\n".join(tiles.defined(texts, [], ["gemm"])) + "\n"
     return {name: int(bits, 16) for name, bits in DEFINED.findall(lines)}
+
+
+def test_a_convolution_that_a_loop_follows_has_the_tiles_of_its_strips() -> None:
+    call = "dl_conv_f32((dl_sizes + 0), p0, p1, {}, (float *)(arena + 0), {});"
+    d = {"n": 1, "h": 28, "w": 15, "c": 4, "kh": 3, "kw": 3, "o": 96, "oh": 26, "ow": 13}
+    d |= {"sh": 1, "sw": 1, "top": 0, "left": 0}
+    sizes = [", ".join(f".{name} = {size}" for name, size in d.items())]
+    # An image of 26 x 13 pixels is tiles of eight rows and seven, two rows of it of seven and six.
+    assert "#define DL_ROWS_WIDE 0x180u" in tiles.defined([call.format("r0", "0")], sizes, [])
+    assert "#define DL_ROWS_WIDE 0xc0u" in tiles.defined([call.format("0", "&then1")], sizes, [])
