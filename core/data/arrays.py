@@ -1,10 +1,10 @@
 """Labelled arrays as a federation: the digits that scikit-learn carries, and any .npz file.
 
-An .npz file has `x` [n, ...] (u8 are pixels; bool, other integers or floats; also `image`) and `y` [n] (whole numbers
-from 0; also `label`). With `device` [n] (numbers or text) each example says which device it lives
-on; `device_names` [d] may name the devices, `device` is then an index into it. Without `device` a
-partitioner deals the examples out. Where numbers are to be learnt, `y` [n] or [n, k] is any
-numbers.
+An .npz file has `x` [n, ...] (u8 are pixels; bool, other integers or floats; also `image`) and `y`
+[n] (whole numbers from 0; also `label`). With `device` [n] (numbers or text) each example says
+which device it lives on; `device_names` [d] may name the devices, `device` is then an index into
+it. Without `device` a partitioner deals the examples out. Where numbers are to be learnt, `y` [n]
+or [n, k] is any numbers.
 """
 
 from __future__ import annotations
