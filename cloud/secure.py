@@ -88,6 +88,7 @@ class Sessions:
             counts = session.add_bundle(message)
         elif isinstance(message, SealedShares):
             counts = session.add_shares(message)
+            self._mark(attempt, edge, device, counts)
         elif isinstance(message, Consent):
             requests = session.add_consent(message)
             told = set(requests)
@@ -96,6 +97,7 @@ class Sessions:
         else:
             assert isinstance(message, UnmaskShares)
             counts = session.add_unmask(message)
+            self._mark(attempt, edge, device, counts)
             if not session.is_ready and not session.missing():
                 raise SecureError("few", session.explain())  # all have said what they can
         if counts:
@@ -107,6 +109,13 @@ class Sessions:
             if answer is not None:
                 self._send(edge, answer)
         return self.is_ready(attempt)
+
+    @staticmethod
+    def _mark(attempt: Attempt, edge: int, device: int, counts: bool) -> None:
+        """Remembers whose shares count and came through an edge that did not task the device."""
+        share, strayed = attempt.shares.get(edge), attempt.book.strayed
+        if counts and (share is None or device not in share.devices) and device not in strayed:
+            strayed.append(device)
 
     def is_ready(self, attempt: Attempt) -> bool:
         """Whether the sum can be opened, and nobody is doing that yet."""
@@ -173,10 +182,13 @@ class Sessions:
         return sorted(d for d in attempt.unused if not session.has_part(d))
 
     def spoilers(self, attempt: Attempt) -> list[int]:
-        """Devices in the sums whose shares open for nobody."""
+        """Members whose shares open for nobody."""
         if attempt.book.server.phase is not Phase.UNMASKING:
             return []
-        return self._of(attempt).spoilers()
+        homes = {d: edge for edge, share in attempt.shares.items() for d in share.devices}
+        for device in attempt.book.strayed:
+            homes.pop(device, None)
+        return self._of(attempt).spoilers(homes)
 
     def survivors(self, attempt: Attempt) -> None:
         """The sums are in: asks those who are in them to sign that. Raises SecureError when the

@@ -96,14 +96,16 @@ class Share:
 class SessionBook:
     """What the coordinator keeps of a session of secure aggregation, beside the session's state.
 
-    heard: device -> the edge from which it was heard last. step_ends_ns: when the step at hand is
-    over. ended_ns: when each step before it was. tries: how often silent devices were asked.
-    untold: those to whom the step's message is still to go. ticket: of the program that takes the
-    masks out; zero: it has not been asked for.
+    heard: device -> the edge from which it was heard last. strayed: devices whose shares came
+    through another edge than gave them the task: no device signs shares, and that edge may have
+    made them up. step_ends_ns: when the step at hand is over. ended_ns: when each step before it
+    was. tries: how often silent devices were asked. untold: those to whom the step's message is
+    still to go. ticket: of the program that takes the masks out; zero: it has not been asked for.
     """
 
     server: ServerState = field(default_factory=ServerState)
     heard: dict[int, int] = field(default_factory=dict)
+    strayed: list[int] = field(default_factory=list)
     step_ends_ns: int = 0
     ended_ns: list[int] = field(default_factory=list)
     tries: int = 0

@@ -17,6 +17,7 @@ plan, or when a member's neighbours are too few to give its secret. Source: Bell
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -442,19 +443,28 @@ class ServerSession:
         alive = transcript.indices(state.survivors, len(state.members))
         return [state.members[index] for index in alive if index not in state.unmasks]
 
-    def spoilers(self) -> list[int]:
+    def spoilers(self, edges: Mapping[int, int]) -> list[int]:
         """Members whose secret cannot be made because what they sealed opens for nobody: more of
         their neighbours have given shares of others and none of theirs than may be corrupt.
+
+        edges: device -> the edge through which its shares came. Nobody signs those, so an edge may
+        have made them up: no one edge has a say about devices of others. Of a device that is not
+        there no share says anything, its own or others'.
         """
         state, place = self.state, self._layout
         # As many of a member's neighbours as may be corrupt: c of 2t > k + c (`params`).
         most = 2 * place.threshold - place.graph.degree - 1
+        told = {o: u for o, u in state.unmasks.items() if u.shares and u.device in edges}
         found = []
         for index in state.owed:
-            answers = [state.unmasks[o] for o in place.neighbours(index) if o in state.unmasks]
-            without = sum(all(s.index != index for s in one.shares) for one in answers)
-            if without > most:
-                found.append(state.members[index])
+            device = state.members[index]
+            near = [told[other] for other in place.neighbours(index) if other in told]
+            without = Counter(
+                edges[one.device] for one in near if all(s.index != index for s in one.shares)
+            )
+            others = max((n for e, n in without.items() if e != edges.get(device)), default=0)
+            if device in edges and without.total() - others > most:
+                found.append(device)
         return found
 
     def explain(self) -> str:

@@ -288,8 +288,10 @@ class TestSpoilers:
         assert bench.at == (1, 2) and len(bench.state.open[0].selected()) == 6
         assert 11 not in bench.state.open[0].selected()
 
-    def sealed_badly(self, *devices):
-        """What these seal for their neighbours opens for none of them."""
+    def sealed_badly(self, *devices, through=None):
+        """What these seal for their neighbours opens for none of them. through: by which edge it
+        comes, where that is not their own.
+        """
 
         class Spoilt(Bench):
             def _told(self, message, edge):
@@ -300,13 +302,40 @@ class TestSpoilers:
                             share.sealed = bytes(len(share.sealed))
                 return said
 
-        return Spoilt().unmasking()
+        bench = Spoilt()
+        bench.elsewhere.update(dict.fromkeys(devices, through) if through else {})
+        return bench.unmasking()
 
     def test_whose_shares_open_for_nobody_ends_the_attempt_at_once_and_is_not_selected_again(self):
         bench = self.sealed_badly(11)
         assert not bench.programs and "masks of device 11 cannot" in bench.facts()["why"]
         assert bench.phase is Phase.WAITING, "nobody is waited for who has nothing more to say"
         assert bench.state.barred == [11]
+
+    def test_an_edge_that_makes_up_shares_of_another_one_s_device_has_it_not_barred(self):
+        bench = self.sealed_badly(11, through=2)
+        assert 11 in bench.one and "masks of device 11 cannot" in bench.facts()["why"]
+        assert not bench.state.barred
+
+    @pytest.mark.parametrize("edge", [1, 2])
+    def test_an_edge_that_makes_up_what_its_devices_hold_has_no_other_one_s_barred(self, edge):
+        bench = Bench().collecting()
+        bench.mute.update(everybody(bench))
+        bench.sums()
+        theirs = bench.one if edge == 1 else bench.two
+        bench.mute.clear()
+
+        def told(message, at, honest=bench._told):
+            said = honest(message, at)
+            for _, word in said:
+                if isinstance(word, UnmaskShares) and word.device in theirs:
+                    del word.shares[1:]
+            return said
+
+        bench._told = told
+        bench.fires("session/1/1", after=5 * SECOND).speak()
+        assert not bench.programs and bench.state.attempt == 2
+        assert not set(bench.state.barred).difference(theirs)
 
     def test_neighbours_who_keep_a_share_to_themselves_bar_nobody(self):
         bench = Bench().collecting()
