@@ -34,6 +34,8 @@ RUN_MIN = 4
 _ONE_BYTE = 192
 #: Values, and functions with what they are given, that the numbers of a call can name.
 _NAMED_MAX = _ONE_BYTE + (256 - _ONE_BYTE) * 256
+#: Pointers of a call, and its numbers, as a byte counts them.
+_GIVEN_MAX = 255
 _INT_MAX = 2**31
 
 _CALL = re.compile(r"([a-z]\w*)\((.*)\);")
@@ -130,7 +132,9 @@ class Runs:
         calls = [call for run in long for _, call in run]
         kinds = _kinds(calls)
         named = Counter(v for call in calls for v in kinds[call.text].values(call))
-        if len(calls) < CALLS_MIN or max(len(named), len(kinds)) > _NAMED_MAX:
+        given = max((max(k.pointers, len(k.places)) for k in kinds.values()), default=0)
+        most = max(len(named), len(kinds))
+        if len(calls) < CALLS_MIN or most > _NAMED_MAX or given > _GIVEN_MAX:
             return [list(lines) for lines in entries]
         self._kinds = kinds
         self._values = {v: i for i, (v, _) in enumerate(named.most_common())}

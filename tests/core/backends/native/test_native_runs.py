@@ -63,6 +63,12 @@ class TestRuns:
         assert " 0, 0, 191,\n" in driver and " 0, 0, 192, 0,\n" in driver
         assert " 0, 0, 193, 43,\n" in driver
 
+    def test_calls_that_are_given_more_than_a_byte_counts_stay(self) -> None:
+        for given, stay in ((255, False), (256, True)):
+            pointers = ", ".join(f"p{i}" for i in range(given))
+            calls = [f"loop_1({pointers});", "loop_2(r0);"]
+            assert (_driver(calls) == (calls, "")) is stay
+
     def test_loops_that_share_a_function_are_one_case_with_their_numbers(self) -> None:
         functions = ("#define loop_1(...) same_1(__VA_ARGS__, 300)",)
         functions += ("#define loop_2(...) same_1(__VA_ARGS__, 70)",)
