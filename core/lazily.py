@@ -18,10 +18,10 @@ def lazily(
     package: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's `__getattr__` and `__dir__`. names: by module, what it hands on of it, parted by
-    spaces; a module without any is handed on itself.
+    spaces. The modules are there by their own names too, as after an import of them.
     """
-    where = {name: module for module, own in names.items() for name in own.split()}
-    where.update((module, "") for module, own in names.items() if not own)
+    where = dict.fromkeys(names, "")
+    where.update((name, module) for module, own in names.items() for name in own.split())
 
     def get(name: str) -> Any:
         if name not in where:

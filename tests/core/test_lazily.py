@@ -15,6 +15,7 @@ assert not any(m.startswith(("delian.core.nn.", "delian.core.learn.fed")) for m 
 from delian.core import learn
 assert learn.FedAvg.__name__ == "FedAvg" and "FedAvg" in vars(learn)
 assert "delian.core.learn.scaffold" not in sys.modules
+assert learn.scaffold is sys.modules["delian.core.learn.scaffold"]
 """
 
 
