@@ -148,11 +148,6 @@ def _with_chain(raw: dict[str, Any], chain: str) -> dict[str, Any]:
     return governed(raw, chain)
 
 
-def with_seed(scenario: Scenario, seed: int) -> Scenario:
-    """The scenario with another seed."""
-    return override(scenario, [f"seed={seed}"])
-
-
 def with_npz(scenario: Scenario, *, natural: bool) -> Scenario:
     """The scenario on an .npz file in place of its own data, dealt out as before or by the file's
     own devices.

@@ -22,6 +22,5 @@ UP: tuple[type[Message], ...] = (KeyBundle, SealedShares, Consent, UnmaskShares)
 DOWN: tuple[type[Message], ...] = (Cohort, Delivery, Survivors, UnmaskRequest)
 
 #: The largest message down is a Cohort: 32 KiB of leaves, and the bundles of 255 neighbours with
-#: certificates of 2 KiB. The largest up are SealedShares for as many, 23 KiB.
+#: certificates of 2 KiB. The largest up are SealedShares for as many, 23 KiB: less than links take.
 DOWN_BYTES_MAX = 768 * 1024
-UP_BYTES_MAX = 32 * 1024

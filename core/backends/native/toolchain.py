@@ -260,7 +260,8 @@ def _describe(command: tuple[str, ...]) -> Toolchain | None:
         native = "-mcpu=native"
     flags = (*_COMMON, *(_CLANG if is_clang else _GCC), native)
     stamp = _stamp(shutil.which(command[0]) or command[0])
-    identity = " ".join((version, *stamp, *flags, platform.machine(), _processor()))
+    own = command[1:]  # options in $DELIAN_CC make other programs too
+    identity = " ".join((version, *stamp, *own, *flags, platform.machine(), _processor()))
     return Toolchain(name, command, flags, identity, version)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -18,7 +19,7 @@ from delian.cli.main import app
 from delian.core.backends.native import artifact, cache
 from delian.core.backends.native.artifact import Facts
 from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.toolchain import Toolchain
+from delian.core.backends.native.toolchain import Toolchain, find
 from delian.core.errors import DelianError
 from delian.core.ir import Builder, DType, Function, TensorType
 from typer.testing import CliRunner
@@ -131,6 +132,18 @@ def test_compiler_flags_tuning_and_programs_are_in_the_key(toolchain: Toolchain)
     assert len(keys) == 4
     for part in (*toolchain.flags, toolchain.version):
         assert part in toolchain.identity
+
+
+def test_options_in_the_compilers_variable_are_in_the_key(
+    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = set()
+    for options in ("", " -O1", " -O1 -mno-avx512f"):
+        monkeypatch.setenv("DELIAN_CC", shlex.join(toolchain.command) + options)
+        found = find()
+        assert found is not None
+        keys.add(cache.key_of(found, [("0", "hash")]))
+    assert len(keys) == 3
 
 
 def test_a_folder_that_cannot_be_written_gives_way_to_a_temporary_one(
