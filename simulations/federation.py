@@ -78,7 +78,7 @@ from .nodes import Devices, Host, Stored
 from .plan import FederationPlan
 from .records import Evaluation, Result, RoundRecord, Tally, count
 from .timers import Action, Timers
-from .trace import Trace, weights_name
+from .trace import Trace, share
 from .training import Awaited, Job, Jobs, Trained, Training, ahead_of
 
 #: The number of the run that is simulated.
@@ -317,9 +317,9 @@ class Federation:
     def _weights_blob(self, weights: Floats, run: int = RUN) -> Stored:
         weights = np.ascontiguousarray(weights, dtype="<f4")
         assert weights.shape == (self.plan.ring.dimension,)
-        blob = Blob(digest=weights_name(weights), size=weights.nbytes)
-        self._sizes[blob.digest] = wire_size(blob, weights.nbytes)
-        weights = self._arrays.setdefault(blob.digest, weights)
+        name, weights = share(weights, self._arrays)
+        blob = Blob(digest=name, size=weights.nbytes)
+        self._sizes[name] = wire_size(blob, weights.nbytes)
         if run == RUN:
             self._weights = weights
         return Stored(blob, weights)

@@ -20,7 +20,7 @@ from delian.simulations.plan import FederationPlan
 from delian.simulations.records import HOPS
 from delian.simulations.stub import StubTraining
 from delian.simulations.timers import SWEPT_MIN
-from delian.simulations.trace import checksum, weights_name
+from delian.simulations.trace import checksum, share, weights_name
 from delian.simulations.training import AHEAD_BYTES, AHEAD_MAX, Jobs, ahead_of
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=100)
@@ -422,3 +422,27 @@ def test_the_name_of_weights_sees_every_number_and_its_place():
         if size > 1:
             assert weights_name(np.roll(weights, 1)) != name
             assert weights_name(weights[:-1]) != name
+
+
+def flipped(weights, *places):
+    """With other signs: each takes 2^63 of a sum modulo 2^64, or gives it, which is the same."""
+    other = weights.copy()
+    other[list(places)] *= -1
+    return other
+
+
+def test_errors_that_cancel_in_sums_of_places_show_in_sums_of_rows():
+    weights = np.ones(4096, np.float32)
+    assert weights_name(flipped(weights, 1, 1025)) != weights_name(weights)
+
+
+def test_other_weights_that_no_sum_tells_apart_have_a_name_of_their_own():
+    named = {}
+    first = np.ones(4096, np.float32)
+    other = flipped(first, 1, 3, 1025, 1027)
+    assert weights_name(other) == weights_name(first)
+    name, kept = share(first, named)
+    again, there = share(first.copy(), named)
+    assert again == name and there is kept is first
+    another, there = share(other, named)
+    assert another != name and there is other and named[name] is first
