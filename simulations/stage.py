@@ -122,6 +122,7 @@ class Stage:
         return bundle_of(self.scenario, self.arrays[0], counts, self._build)
 
     def _build(self) -> Bundle:
+        from ..core.learn.analytics import Query
         from ..core.learn.build import build  # and with it the front end
 
         task, example = recipes.task(self.scenario, self.data)
@@ -138,7 +139,8 @@ class Stage:
             releases=self.scenario.rounds,
             survivors=self.survivors,
         )
-        recipes.check_labels(self.scenario, self.data, bundle)
+        if not isinstance(chosen, Query):  # which has answers, and no model
+            recipes.check_labels(self.scenario, self.data, bundle)
         return bundle
 
     def chain(self, masked: bool = False) -> Chain:

@@ -113,7 +113,8 @@ class Trainer:
         await asyncio.sleep(1)
         content = await self.blobs.read(program.blobs[1])
         seed = content + program.arguments[0].tobytes()
-        words = np.frombuffer(hashlib.sha256(seed).digest()[:16], np.uint32)
+        words = np.frombuffer(hashlib.sha256(seed).digest()[:16], np.uint32).copy()
+        words[-1] = 1  # what it weighs
         return Outcome(words, 1, 0.5)
 
     async def cancel(self, ticket):
