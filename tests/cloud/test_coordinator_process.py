@@ -206,10 +206,15 @@ async def submit(call, bundle, rounds=ROUNDS) -> int:
 
 
 async def ended(call, run) -> list[dict]:
-    """A run's events to its end."""
+    """A run's events to its end. What a kill took with it an attempt waits for as long as it has
+    time, and a device that found nobody comes back later each time.
+    """
     events = []
-    async for event in call("WatchRun", WatchRequest(run=run), timeout=60):
-        events.append({"kind": event.kind, **json.loads(event.facts)})
+    try:
+        async for event in call("WatchRun", WatchRequest(run=run), timeout=150):
+            events.append({"kind": event.kind, **json.loads(event.facts)})
+    except grpc.aio.AioRpcError as error:
+        raise AssertionError(f"no end after {events}") from error
     return events
 
 
@@ -249,7 +254,7 @@ def device_key(word, device):
 
 
 def run(main):
-    return asyncio.run(asyncio.wait_for(main, 100))
+    return asyncio.run(asyncio.wait_for(main, 240))
 
 
 @pytest.mark.slow
