@@ -158,3 +158,14 @@ class SecureBench(_bench.Bench):
     def unmasking(self, without=()):
         """The sums are in, and those who speak have given their shares."""
         return self.collecting().sums(without).speak()
+
+
+class EightBench(SecureBench):
+    """Eight devices, all of whom are tasked: a cohort of six, and a third more."""
+
+    def __init__(self, *arguments, **changes):
+        super().__init__(*arguments, **{"cohort": 6, "over_selection": 1.3, **changes})
+
+
+def everybody(bench):
+    return sorted([*bench.one, *bench.two])
