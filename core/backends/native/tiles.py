@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .dense import CHOICES, CHUNKS, EDGE, LANES, PANEL, POINTERS, ROWS, Tiles, span, split
 from .epilogues import strip_rows
-from .winograd import Tiling, turned
+from .winograd import Tiling, forward
 
 _CONVOLUTION = re.compile(
     r"\bdl_(conv(?:_input_grad|_weight_grad)?)_f32\(\(dl_sizes \+ (\d+)\)(.*, &then)?"
@@ -74,7 +74,7 @@ def _places(dense: Tiles, name: str, d: Mapping[str, int]) -> None:
 
 
 def _tiling(name: str, d: Mapping[str, int]) -> Tiling:
-    return Tiling.of(turned(d) if name == "conv_input_grad" else d)
+    return Tiling.of(forward(name, d))
 
 
 def _place(dense: Tiles, rows: int, columns: int) -> None:

@@ -28,7 +28,7 @@ _SIZES = ("n", "h", "w", "c", "o", "oh", "ow")
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How images of `high` x `across` output pixels fall into tiles: as of `dl_tiling_of`."""
+    """How images fall into tiles: as of `dl_tiling_of`."""
 
     points: int  #: of a whole tile's side
     down: int
@@ -85,8 +85,12 @@ def last_points(side: int, size: int) -> int:
     return left + 2 if side == 3 else 6 if left < 3 else 8
 
 
-def turned(d: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of the convolution that a gradient by the input is, but for padding."""
+def forward(name: str, d: Mapping[str, int]) -> Mapping[str, int]:
+    """The sizes of the convolution whose tiles are made: a gradient by the input is one of y, with
+    channels exchanged and other padding.
+    """
+    if name != "conv_input_grad":
+        return d
     return {**d, "c": d["o"], "o": d["c"], "oh": d["h"], "ow": d["w"]}
 
 
@@ -100,8 +104,9 @@ def fits(name: str, d: Mapping[str, int]) -> bool:
     filled = d["c"] % _LANES == 0 and d["o"] % _LANES == 0
     if not square or not filled or not all(d[size] for size in _SIZES):
         return False
-    tiling, pairs = Tiling.of(d), d["c"] * d["o"]
-    cost = d["n"] * tiling.places * (pairs + _TILE * d["c"] + _PIXELS * d["o"])
+    made, pairs = forward(name, d), d["c"] * d["o"]
+    tiling = Tiling.of(made)
+    cost = d["n"] * tiling.places * (pairs + _TILE * made["c"] + _PIXELS * made["o"])
     cost += _MATRICES * tiling.points**2 * pairs
     return cost < _WORTH * d["n"] * d["oh"] * d["ow"] * d["kh"] * d["kw"] * pairs
 
@@ -121,10 +126,10 @@ def scratch_floats(name: str, d: Mapping[str, int]) -> int:
     """Floats that a convolution, or a gradient of it, works in."""
     places = (d["kh"] + 3) ** 2
     matrices = places * (d["c"] * d["o"] + _PAD)
+    block = _block(forward(name, d))
     if name == "conv_input_grad":
-        exchanged = d["kh"] * d["kw"] * d["c"] * d["o"]
-        return matrices + max(_block(turned(d)), exchanged)
-    return matrices + _block(d)
+        block = max(block, d["kh"] * d["kw"] * d["c"] * d["o"])  # the kernel, exchanged
+    return matrices + block
 
 
 def _block(d: Mapping[str, int]) -> int:

@@ -182,8 +182,8 @@ def test_a_gradient_that_sums_too_few_pixels_for_tiles_of_five_by_five_has_none(
 @pytest.mark.parametrize("side", [3, 5])
 def test_an_image_of_which_kernels_meet_few_pixels_goes_by_no_tiles(side: int) -> None:
     least = min(side, 4)
-    d = {"n": 64, "h": least, "w": 8, "c": 64, "kh": side, "kw": side, "o": 64}
-    d |= {"oh": least + 2, "ow": 10, "sh": 1, "sw": 1, "top": side // 2 + 1, "left": side // 2 + 1}
+    d = {"n": 64, "h": least, "w": 16, "c": 64, "kh": side, "kw": side, "o": 64}
+    d |= {"oh": least + 2, "ow": 18, "sh": 1, "sw": 1, "top": side // 2 + 1, "left": side // 2 + 1}
     turned = {**d, "h": d["oh"], "w": d["ow"], "oh": d["h"], "ow": d["w"]}
     for name in ("conv", "conv_input_grad", "conv_weight_grad"):
         assert winograd.fits(name, d) and winograd.fits(name, turned)
