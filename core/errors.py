@@ -18,9 +18,15 @@ _CHAIN_ENDS = 6
 _PACKAGE = Path(__file__).parents[1]
 #: Where Delian's own lines are; beside them a checkout has examples and tests, which use it as
 #: anybody does.
-_OWN = tuple(
-    f"{_PACKAGE / name}/" for name in ("core", "device", "edge", "cloud", "simulations", "cli")
+_OWN = (
+    str(_PACKAGE / "__init__.py"),
+    *(f"{_PACKAGE / name}/" for name in ("core", "device", "edge", "cloud", "simulations", "cli")),
 )
+
+
+def is_own(file: str) -> bool:
+    """Whether a path is that of one of Delian's own source files."""
+    return file.startswith(_OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class Loc:
 
     def is_own(self) -> bool:
         """Whether it is one of Delian's own lines, and none of its user's."""
-        return self.file.startswith(_OWN)
+        return is_own(self.file)
 
     def excerpt(self) -> str:
         """The source line with the span underlined, or nothing when the source is not at hand."""
@@ -51,6 +57,14 @@ class Loc:
         width = max(1, end - self.column)
         number = f"{self.line:>5} | "
         return f"{number}{text}\n{' ' * (len(number) - 2)}| {' ' * self.column}{'^' * width}"
+
+
+def innermost(locs: Sequence[Loc]) -> Loc | None:
+    """Of the spans that an operation came from, from the outermost call to the innermost: the last
+    of a user's own, or where none is a user's, the last of all.
+    """
+    own = [loc for loc in locs if not loc.is_own()]
+    return (own or [*locs])[-1] if locs else None
 
 
 class DelianError(Exception):

@@ -261,8 +261,7 @@ def test_a_users_model_takes_rows_of_a_users_file_as_they_are(tmp_path: Path) ->
     )
     result = simulate(scenario_file.load(str(toml)), backend="reference")
     assert result.parameters == (3 * 3 * 4 + 4) + (4 * 2 + 2)
-    # Of another size: Python takes a file of one size and second for the one that it has compiled.
-    (tmp_path / "signals.py").write_text(SIGNALS.replace("rank=1", "rank=2") + "\n")
+    (tmp_path / "signals.py").write_text(SIGNALS.replace("rank=1", "rank=2"))
     with pytest.raises(ProgramError) as caught:
         simulate(scenario_file.load(str(toml)), backend="reference")
     lines = str(caught.value).splitlines()
