@@ -2,13 +2,16 @@
 are made of.
 
 A trial is a scenario with changes, and its result a few figures and the curve of its rounds. It is
-named by the hash of everything that decides it, and kept in a file of that name as soon as it is
-done; a study that is started again finds what it has already. Where trials run makes no difference
-to what they give: processes of this machine, or the workers of a Ray cluster.
+named by the hash of what decides it, and kept in a file of that name as soon as it is done; a study
+that is started again finds what it has already. What a user's model or algorithm imports is known
+only when it has run: the file has the hashes of all users' code that its run was made of, and
+counts as long as that is the same. Where trials run makes no difference to what they give:
+processes of this machine, or the workers of a Ray cluster.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,13 +24,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..core import user_code
 from ..core.errors import DelianError
 from .datasets import with_data
 from .report import make_folder, plain, summarise, write_whole
 from .scenario import Scenario
-from .scenario_file import load, override, with_algorithm
+from .scenario_file import find, load, override, with_algorithm
 
-FORMAT = 1
+FORMAT = 2
 CURVE = ("global_accuracy", "personalised_accuracy", "global_loss", "personalised_loss")
 
 
@@ -61,7 +65,14 @@ class Trial:
         }
         if scenario.algorithm_file is not None:
             facts["algorithm"] = _digest(scenario.algorithm_file)
+        if _has_code(scenario):
+            facts["path"] = os.environ.get("PYTHONPATH", "")  # where they import from
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _has_code(scenario: Scenario) -> bool:
+    """Whether code of the user's own decides it too."""
+    return scenario.model_file is not None or scenario.algorithm_file is not None
 
 
 def _digest(file: Path | None) -> str | None:
@@ -73,7 +84,8 @@ def work(trial: Trial) -> dict[str, Any]:
     from .simulate import simulate
 
     data = Path(trial.data) if trial.data else None
-    result = simulate(trial.scenario(), data_path=data, threads=1)
+    scenario = trial.scenario()
+    result = simulate(scenario, data_path=data, threads=1)
     curve = [
         {
             "round": number + 1,
@@ -82,7 +94,11 @@ def work(trial: Trial) -> dict[str, Any]:
         }
         for number, r in enumerate(r for r in result.rounds if r.applied)
     ]
-    answer: dict[str, Any] = plain({"summary": summarise(result), "curve": curve})
+    folder = find(trial.source).parent
+    code = user_code.sources() if _has_code(scenario) else {}
+    sources = {os.path.relpath(file, folder): digest for file, digest in code.items()}
+    made = {"summary": summarise(result), "curve": curve, "sources": sources}
+    answer: dict[str, Any] = plain(made)
     return answer
 
 
@@ -199,28 +215,38 @@ def run(
     files = {trial: folder / f"{trial.name()}.json" for trial in trials}
     results = {}
     for trial, file in files.items():
-        if file.exists():
-            results[trial] = _read(file)
+        if file.exists() and (found := _read(file, find(trial.source).parent)) is not None:
+            results[trial] = found
             on_done(trial, len(results), len(files))
     missing = [trial for trial in files if trial not in results]
     for trial, result in executor.run(missing):
-        content = {"format": FORMAT, "trial": asdict(trial), **result}
-        write_whole(files[trial], json.dumps(content, indent=1) + "\n")
-        results[trial] = _read(files[trial])
+        facts = {"format": FORMAT, "trial": asdict(trial), "sources": {}, **result}
+        content = json.dumps(facts, indent=1)
+        write_whole(files[trial], content + "\n")
+        results[trial] = _told(json.loads(content))
         on_done(trial, len(results), len(files))
     return results
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path, folder: Path) -> dict[str, Any] | None:
+    """A result that was kept; None where it is of other code of the user's. folder: where names of
+    sources begin.
+    """
     try:
         content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"of format {content['format']}")
-        return {"summary": content["summary"], "curve": content["curve"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        sources: dict[str, str] = content["sources"]
+        same = all(digest == _digest(folder / name) for name, digest in sources.items())
+        return _told(content) if same else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DelianError(
             f"{file} holds no trial's result: {error}", "delete it, and it is run again"
         ) from None
+
+
+def _told(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: content[name] for name in ("summary", "curve")}
 
 
 def main() -> int:
@@ -228,10 +254,12 @@ def main() -> int:
     said = json.load(sys.stdin)
     trial = Trial(**{**said, "settings": tuple(said["settings"])})
     try:
-        json.dump(work(trial), sys.stdout)
+        with contextlib.redirect_stdout(sys.stderr):  # what a user's model prints is no result
+            result = work(trial)
     except DelianError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
+    json.dump(result, sys.stdout)
     return 0
 
 

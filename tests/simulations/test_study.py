@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 
 import pytest
 from delian.core.errors import DelianError
@@ -93,6 +94,49 @@ def test_a_trial_is_named_by_what_decides_it(tmp_path):
     own.write_text(own.read_text().replace("devices = 19", "devices = 20"))
     names.append(Trial(str(own)).name())
     assert len(set(names)) == 3
+
+
+MODEL = """
+import delian as dl
+from widths_of_mine import HIDDEN
+
+print("loaded")
+
+def init(key, shape, classes):
+    return dl.nn.Mlp.init(key, 64, HIDDEN, classes)
+"""
+
+
+class Counting(Processes):
+    """Processes that say what they were asked for."""
+
+    def run(self, trials):
+        self.asked = [*trials]
+        return super().run(trials)
+
+
+def test_a_trial_is_run_anew_when_what_its_model_imports_has_changed(tmp_path, monkeypatch):
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    path = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{path}")
+    (folder / "widths_of_mine.py").write_text("HIDDEN = (4,)\n")
+    (tmp_path / "mine.py").write_text(MODEL)
+    own = tmp_path / "mine.toml"
+    own.write_text(
+        'name = "mine"\nrounds = 1\n[data]\nsource = "digits"\n[model]\nname = "python"\n'
+        'file = "mine.py"\n[algorithm]\nname = "fedavg"\n[fleet]\ndevices = 12\n'
+    )
+    trial, executor = Trial(str(own)), Counting(1)
+    results = []
+    for text in ("HIDDEN = (4,)\n", "HIDDEN = (4,)\n", "HIDDEN = (5,)\n"):
+        (folder / "widths_of_mine.py").write_text(text)
+        results.append(study.run([trial], tmp_path / "kept", executor)[trial])
+        assert executor.asked == ([] if len(results) == 2 else [trial])
+    sizes = [r["summary"]["parameters"] for r in results]
+    assert sizes == [64 * h + h + h * 10 + 10 for h in (4, 4, 5)]
+    kept = json.loads((tmp_path / "kept" / f"{trial.name()}.json").read_text())
+    assert sorted(kept["sources"]) == ["lib/widths_of_mine.py", "mine.py"]
 
 
 def test_a_damaged_result_is_told_and_not_taken(tmp_path):
