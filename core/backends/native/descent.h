@@ -67,7 +67,9 @@ typedef int32_t dl_hmask __attribute__((vector_size(32)));
     }                                                                                        \
   }
 
-/* A few rows of W, `step` apart; `rest`: k is no multiple of a vector, by at most half a one if it is 2. */
+/* A few rows of W, `step` apart; `rest`: k is no multiple of a vector, by at most half a one if it is 2. What is only
+ * added to W goes two vectors of columns at a time: a number of x then is loaded for two multiply-adds, of which
+ * processors with two whole units do as many as they load, and eight sums are enough to keep both busy. */
 DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const int rest, const dl_few *f,
                            int64_t step, const float *x, float *w, float *sums) {
   const float *y = f->y;
@@ -88,7 +90,30 @@ DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const 
       DL_UNROLL for (int b = 0; b < m; b++) back[r][b] = DL_WIDENED(half[r][b]);
   }
   const int64_t ahead = DL_FEW_ROWS * step;
-  DL_ROLLED for (int64_t v = f->vectors; v > 0; v--, y += m * DL_LANES, w += DL_LANES) {
+  int64_t left = f->vectors;
+  DL_ROLLED for (; !both && left >= 2; left -= 2, y += 2 * m * DL_LANES, w += 2 * DL_LANES) {
+    dl_vf pair[4][2];
+    DL_UNROLL for (int r = 0; r < rows; r++)
+      DL_UNROLL for (int v = 0; v < 2; v++) DL_PREFETCH_L2(w + ahead + r * step + v * DL_LANES);
+    DL_UNROLL_ALL for (int b = 0; b < m; b++) {
+      dl_vf column[2];
+      DL_UNROLL for (int v = 0; v < 2; v++) {
+        column[v] = dl_load(y + (v * m + b) * DL_LANES);
+        DL_HELD(column[v]);
+      }
+      DL_UNROLL for (int r = 0; r < rows; r++) {
+        const dl_vf factor = x[b * DL_FEW_ROWS + r] - (dl_vf){0};
+        DL_UNROLL for (int v = 0; v < 2; v++)
+          pair[r][v] = b ? pair[r][v] + factor * column[v] : factor * column[v];
+      }
+    }
+    /* All are read before one is stored: rows may be the same one. */
+    DL_UNROLL for (int r = 0; r < rows; r++)
+      DL_UNROLL for (int v = 0; v < 2; v++) pair[r][v] += dl_load(w + r * step + v * DL_LANES);
+    DL_UNROLL for (int r = 0; r < rows; r++)
+      DL_UNROLL for (int v = 0; v < 2; v++) dl_store(w + r * step + v * DL_LANES, pair[r][v]);
+  }
+  DL_ROLLED for (; left > 0; left--, y += m * DL_LANES, w += DL_LANES) {
     DL_UNROLL for (int r = 0; r < rows; r++) {
       old[r] = dl_load(w + r * step);
       DL_PREFETCH_L2(w + ahead + r * step);
