@@ -41,6 +41,7 @@ from ..core.node.hosting import INSECURE, Tasks, check_loopback, run_daemon
 from ..core.node.once import RecordLog
 from ..core.node.traces import At, Opened, Spans, Traces
 from ..core.ports import CLOUD, Event, Node, Ordered, Received, Record, Tier
+from ..core.runs import number_of
 from ..core.subgraphs.hosting import host_top
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.admission_pb2 import CheckIn
@@ -425,9 +426,10 @@ class CloudDaemon:
 
     def _opened(self, at: At) -> Opened | None:
         """What a trace of an attempt begins with."""
-        run = self._state().runs.get(at.run)
+        run = self._state().runs.get(number_of(at.run))
         for attempt in run.open if run is not None else ():
-            if (at.round, at.attempt) == (attempt.round, attempt.attempt):
+            name = attempt.name or number_of(at.run)
+            if at == (name, attempt.round, attempt.attempt):
                 if attempt.evaluates:
                     return Opened(attempt.opened_ns, "evaluation")
                 buffered = run is not None and run.plan.mode == BUFFERED

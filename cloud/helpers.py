@@ -121,7 +121,7 @@ class HelpedMachine(WaveMachine):
         cards = pieces[0].helpers
         requests = {
             card.edge: HelpRequest(
-                run=self.plan.run,
+                run=self.name_of(pieces[0]),
                 batch=state.batches,
                 parts=[self._part(piece, place) for piece in pieces],
             )
@@ -168,7 +168,8 @@ class HelpedMachine(WaveMachine):
     def _batch_of(self, message: HelpSum) -> Batch | None:
         """The batch that an answer is awaited for."""
         for batch in self.state.opening:
-            if batch.number == message.batch and message.edge in batch.requests:
+            asked = batch.requests.get(message.edge)
+            if asked is not None and (asked.run, asked.batch) == (message.run, message.batch):
                 return batch
         return None
 
@@ -217,12 +218,15 @@ class HelpedMachine(WaveMachine):
 
 def grouped(waves: Iterable[Attempt], least: int, room: int) -> list[list[Attempt]]:
     """Waves whose updates are unmasked together: by model as far as there are `least` different
-    devices, and no more updates than `room` at once. Those that fit nowhere are left out.
+    devices, and no more updates than `room` at once; never under two names of their run, each of
+    which is a run of its own to a helper. Those that fit nowhere are left out.
     """
     groups: list[list[Attempt]] = []
     for wave in sorted(waves, key=lambda w: (w.round, w.attempt)):
         last = groups[-1] if groups else None
         joins = last is not None and _count(last) + len(wave.unused) <= room
+        if last is not None and last[-1].name != wave.name:
+            joins = False
         if last is not None and joins:
             joins = last[-1].round == wave.round or _devices(last) < least
         if last is not None and joins:
@@ -231,7 +235,8 @@ def grouped(waves: Iterable[Attempt], least: int, room: int) -> list[list[Attemp
             groups.append([wave])
     if len(groups) > 1 and _devices(groups[-1]) < least:
         few = groups.pop()
-        if _count(groups[-1]) + _count(few) <= room:
+        fits = _count(groups[-1]) + _count(few) <= room
+        if fits and groups[-1][-1].name == few[0].name:
             groups[-1] += few
     return [group for group in groups if _devices(group) >= least]
 

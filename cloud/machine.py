@@ -10,7 +10,10 @@ own protocol is in `rounds` and `buffered`.
 - A run begins and ends by `Ordered(RunOrder)`; ask `check` first, which says in words why an order
   would be refused. Its number is higher than every earlier one's.
 - Events are passed on by name: a run's timers begin with "run/<number>/", its tickets are
-  `number * 2**32 + count`, its messages carry its number.
+  `number * 2**32 + count`, its messages carry its name on the wire (`core/runs.py`). With each
+  start runs get other names, for what is begun from then on; but for those that promise privacy,
+  which keep theirs: a coordinator that was restored has forgotten what they have paid since, and
+  so no device may do their rounds again for it.
 - The pace is one for all runs. While some run selects devices, edges keep `ready_per_edge_max` of
   them ready, and none otherwise. A device is asked for all that some run requires: whoever is
   accepted can work for each of them. It comes back as soon as the run in the greatest hurry says.
@@ -60,6 +63,7 @@ from ..core.ports import (
     Tier,
     TimerFired,
 )
+from ..core.runs import epoch_after, named, number_of
 from ..core.secagg import messages
 from ..core.secagg.identity import Identity
 from ..core.streams import Streams
@@ -210,7 +214,7 @@ class Coordinator(Machine[CoordinatorState]):
             case Ordered(order):
                 return self._read_order(order)
             case Started():
-                return _T.STARTED, None
+                return _T.STARTED, event
         raise AssertionError(f"the coordinator's blobs are its own: {event}")
 
     def _read_message(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
@@ -219,8 +223,9 @@ class Coordinator(Machine[CoordinatorState]):
             named = any(m.names(message.digest) for m in self._active())
             return (_T.FETCH if named else _T.STALE), (sender, message)
         if kind in messages.UP:
-            if message.run in state.runs:
-                return _T.OF_RUN, (message.run, self._event)
+            run = self._run_of(message)
+            if run is not None:
+                return _T.OF_RUN, (run.run, self._event)
             return _T.LATE_SESSION, (sender, message)
         if kind not in (EdgeHello, EdgeProgress, EdgeSum, HelpSum):
             raise ProtocolError(f"{self.node}: an edge sends no {kind.__name__}")
@@ -237,12 +242,19 @@ class Coordinator(Machine[CoordinatorState]):
             fresh = fits and room and self._roster().is_new(message)
             return (_T.HELLO if fresh else _T.STALE), message
         if kind is HelpSum:
-            secure = state.runs[message.run].plan.secure if message.run in state.runs else None
+            number = number_of(message.run)
+            secure = state.runs[number].plan.secure if number in state.runs else None
             asked = secure is not None and len(secure.helpers) > 0
-            return (_T.OF_RUN if asked else _T.STALE), (message.run, self._event)
-        if message.run in state.runs:
-            return _T.OF_RUN, (message.run, self._event)
+            return (_T.OF_RUN if asked else _T.STALE), (number, self._event)
+        run = self._run_of(message)
+        if run is not None:
+            return _T.OF_RUN, (run.run, self._event)
         return (_T.LATE_SUM if kind is EdgeSum else _T.STALE), message
+
+    def _run_of(self, message: Any) -> RunState | None:
+        """The active run that a message is about."""
+        run = self.state.runs.get(number_of(message.run))
+        return run if run is not None and self._machine(run).is_about(message) else None
 
     def _read_order(self, order: Any) -> tuple[Trigger, Any]:
         if isinstance(order, DeniedVersion):
@@ -402,8 +414,13 @@ class Coordinator(Machine[CoordinatorState]):
 
     # ------------------------------------------------ any time
 
-    def start(self, _: object) -> None:
+    def start(self, event: Started) -> None:
+        state = self.state
+        if event.unix_ns:
+            state.epoch = epoch_after(state.epoch, event.unix_ns)
         for machine in self._active():
+            if machine.plan.promise is None:
+                machine.state.name = named(machine.plan.run, state.epoch)
             self._tell(machine, Started())
 
     def keep_roster(self, message: EdgeHello) -> None:
@@ -446,7 +463,7 @@ class Coordinator(Machine[CoordinatorState]):
 
     def submit(self, order: RunOrder) -> None:
         state, plan = self.state, order.submit
-        run = RunState(order.run, plan, plan.weights)
+        run = RunState(order.run, plan, plan.weights, name=named(order.run, state.epoch))
         state.runs[order.run] = run
         state.newest = order.run
         self._tell(self._machine(run), Started())

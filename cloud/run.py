@@ -226,6 +226,7 @@ class RunMachine(Machine[RunState]):
             shares={e: Share(d) for e, d in chosen.items()},
             apart=self.plan.apart and not evaluates,
             helpers=self._helpers(evaluates),
+            name=state.name,
         )
         state.open.append(attempt)
         state.stopped_by = ""
@@ -272,11 +273,24 @@ class RunMachine(Machine[RunState]):
     def _key_bytes(self, attempt: Attempt) -> bytes:
         return self._key(attempt).to_bytes(8, "little")
 
+    def name_of(self, attempt: Attempt) -> int:
+        """What the run is called in an attempt's messages."""
+        return attempt.name or self.plan.run
+
+    def is_about(self, message: Any) -> bool:
+        """Whether a message that names the run's number is of what this coordinator has begun. Of
+        one that stands where an open attempt is, but under another name, that can be said.
+        """
+        for attempt in self.state.open:
+            if (attempt.round, attempt.attempt) == (message.round, message.attempt):
+                return bool(message.run == self.name_of(attempt))
+        return True
+
     def _task(self, attempt: Attempt) -> Task:
         plan = self.plan
         left_ms = max(0, (attempt.ends_ns - self.now) // MS)
         return Task(
-            run=plan.run,
+            run=self.name_of(attempt),
             round=attempt.round,
             attempt=attempt.attempt,
             bundle=plan.bundle,
@@ -305,7 +319,7 @@ class RunMachine(Machine[RunState]):
     def _send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
         share = attempt.shares[edge]
         flush = Flush(
-            run=self.plan.run,
+            run=self.name_of(attempt),
             round=attempt.round,
             attempt=attempt.attempt,
             part=share.part,
@@ -336,7 +350,7 @@ class RunMachine(Machine[RunState]):
             self.send(
                 Node(Tier.EDGE, edge),
                 RoundClosed(
-                    run=self.plan.run,
+                    run=self.name_of(attempt),
                     round=attempt.round,
                     attempt=attempt.attempt,
                     succeeded=succeeded,

@@ -52,6 +52,7 @@ def take(wave: Attempt) -> Attempt:
         unused=wave.unused,
         helpers=wave.helpers,
         seeds=wave.seeds,
+        name=wave.name,
     )
     drop(wave)
     return piece

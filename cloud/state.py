@@ -125,7 +125,7 @@ class Attempt:
     asked since then, or since it began. session: of secure aggregation, while there is one: then
     the total is masked. why: nothing comes of it, in words; the others of its round go on. helpers:
     who unmasks it, where there is no session; seeds: of the masks in the total, for each of
-    `unused`.
+    `unused`. name: its run's on the wire (`core/runs.py`); zero: the run's number.
     """
 
     round: int
@@ -146,6 +146,7 @@ class Attempt:
     why: str = ""
     helpers: list[HelperKey] = field(default_factory=list)
     seeds: list[MaskSeeds] = field(default_factory=list)
+    name: int = 0
 
     @property
     def book(self) -> SessionBook:
@@ -292,7 +293,8 @@ class RunState:
     barred: devices that have spoilt a masked sum. budget: of a run with a promise, what its sums
     have cost so far; None: nothing yet. opening: of `batch`, what helpers unmask together; batches:
     shown to them so far; help_tries: how often these were; help_ends_ns: how long they are waited
-    for. clip: of the round at hand, where it follows the updates' lengths.
+    for. clip: of the round at hand, where it follows the updates' lengths. name: what its attempts
+    are opened under (`core/runs.py`); zero: its number.
     """
 
     run: int
@@ -336,6 +338,7 @@ class RunState:
     failures: dict[int, int] = field(default_factory=dict)
     barred: list[int] = field(default_factory=list)
     budget: Budget | None = None
+    name: int = 0
 
 
 @dataclass(slots=True)
@@ -357,7 +360,8 @@ class CoordinatorState:
     edges: by number. runs: those that are not over, by number. ended: the newest of the others, the
     oldest first. newest: the highest number that a run had. turns: counts the times that a run took
     devices. pace: what the edges were told last. paced: its number, as every edge should name it.
-    draining: edges that an operator takes out of service. denied: version of the deny list.
+    draining: edges that an operator takes out of service. denied: version of the deny list. epoch:
+    of this start, in the names of runs (`core/runs.py`).
     """
 
     phase: Serving = Serving.OFFLINE
@@ -370,6 +374,7 @@ class CoordinatorState:
     paced: int = 0
     draining: dict[int, bool] = field(default_factory=dict)
     denied: int = 0
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

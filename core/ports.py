@@ -89,9 +89,12 @@ class Started:
     """The node has started: for the first time, or again with the state that it had.
 
     stored: digests of the blobs that are in its store now, whatever the state remembers of them.
+    unix_ns: the computer's own time, ns, which tells this start from all others; zero where time is
+    virtual.
     """
 
     stored: tuple[bytes, ...] = ()
+    unix_ns: int = 0
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -40,6 +40,7 @@ from ..core.node.journal import FileJournal
 from ..core.node.traces import Spans, Traces
 from ..core.node.uplinks import Transport, Uplinks
 from ..core.ports import Node, Ordered, Record, Tier
+from ..core.runs import number_of
 from ..core.secagg import messages, native
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Connected, Homes
@@ -308,12 +309,13 @@ class _Agent:
             machine = self.driver.machine
             state = machine.state if isinstance(machine, DeviceMachine) else None
         slot, switch = self._slot(), getattr(self, "switch", None)
+        task = None if state is None else state.task
         return {
             **self.facts(),
             "phase": None if state is None else state.phase.value,
             "home": None if state is None else str(Node(Tier.EDGE, state.home)),
-            "run": state.task.run if state is not None and state.task is not None else None,
-            "round": state.task.round if state is not None and state.task is not None else None,
+            "run": None if task is None else number_of(task.run),
+            "round": None if task is None else task.round,
             "answered": self.answered,
             "sessions_failed": dict(sorted(self.sessions_failed.items())),
             "traffic": {} if switch is None else switch.traffic.to_json(),

@@ -37,8 +37,13 @@ them out, a daemon or the simulator. This page is made from the machines' own ta
 `python -m delian.simulations.protocol_doc`; `proto/` describes the messages field by field.
 
 - **Delivery** is at least once, in no order. Whoever needs an answer asks again, with growing
-  pauses; whoever answers answers each time. What has been counted is known by (round, attempt,
-  device), so nothing is counted twice.
+  pauses; whoever answers answers each time. What has been counted is known by (run, round,
+  attempt, device), so nothing is counted twice.
+- **A run's name** in messages is its number and, above 32 bits, the time of the coordinator's start
+  after which an attempt was opened. So what edges and devices know or hold of a history that a
+  coordinator has forgotten, for it was restored from an older copy, is to all of them of another
+  run. What was opened before a start goes on under its name. A run that promises privacy keeps its
+  name: nobody is to do a round of it twice.
 - **Addition is in the ring** of integers modulo 2^32. A device clips its update, multiplies it by
   its weight, scales it, rounds it at random and uploads D + 1 elements, the last of which is the
   weight. An edge keeps one running sum; the coordinator adds the edges' sums and divides. Sums are

@@ -199,8 +199,9 @@ def encode(event: Event, now: int) -> bytes:
             entry = Entry(now=now, blob_stored=stored)
         case ProgramFinished():
             entry = Entry(now=now, program_finished=_finished(event))
-        case Started(stored=digests):
-            entry = Entry(now=now, started=journal_pb2.StartedEvent(stored=digests))
+        case Started(stored=digests, unix_ns=unix_ns):
+            started = journal_pb2.StartedEvent(stored=digests, unix_ns=unix_ns)
+            entry = Entry(now=now, started=started)
         case Ordered(order):
             ordered: dict[str, Any] = {ORDER_FIELDS[type(order)]: order}
             entry = Entry(now=now, ordered=journal_pb2.OrderedEvent(**ordered))
@@ -235,7 +236,7 @@ def _event(entry: Entry) -> Event:
         case "program_finished":
             return _program_finished(entry.program_finished)
         case "started":
-            return Started(tuple(entry.started.stored))
+            return Started(tuple(entry.started.stored), entry.started.unix_ns)
         case "ordered":
             field = entry.ordered.WhichOneof("order")
             if field is None:

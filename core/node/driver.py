@@ -154,7 +154,8 @@ class Driver:
         self.limits = limits or DriverLimits()
         self._make, self._journal, self._switch = make, journal, switch
         self._blobs, self._executor, self._on_record = blobs, executor, on_record
-        self._clock = SteadyClock(clock or WallClock(), time.time_ns if clock is None else None)
+        self._wall = time.time_ns if clock is None else None
+        self._clock = SteadyClock(clock or WallClock(), self._wall)
         self._first = Once()  # refusals that were logged
         self._inbox = Inbox(self.limits.inbox_events_max, self.limits.inbox_bytes_max)
         self._traces, self._patience = traces, patience
@@ -283,7 +284,8 @@ class Driver:
             self._on_record,
         )
         self._effects.hold(stored)
-        self._inbox.put(Item(Started(stored)), first=True)
+        unix_ns = 0 if self._wall is None else self._wall()
+        self._inbox.put(Item(Started(stored, unix_ns)), first=True)
         name = str(self.machine.node)
         facts = {"node": name, "replayed": len(entries), "blobs": len(stored)}
         log.info("%s starts", name, extra=facts)

@@ -45,6 +45,7 @@ from ..ports import (
     Send,
     Tier,
 )
+from ..runs import number_of
 from ..wire.blob_pb2 import Blob, FetchBlob
 from ..wire.round_pb2 import EdgeSum, EdgeSumAck, EdgeTask, Flush, RoundClosed, Task, UploadAck
 from ..wire.round_pb2 import Upload as UploadMessage
@@ -83,11 +84,15 @@ def parse(traceparent: str) -> Context | None:
 
 
 class At(NamedTuple):
-    """An attempt's name."""
+    """An attempt's name. run: the run's, as it is on the wire."""
 
     run: int
     round: int
     attempt: int
+
+    def shown(self) -> dict[str, int]:
+        """For people, to whom a run is its number."""
+        return {**self._asdict(), "run": number_of(self.run)}
 
 
 class Opened(NamedTuple):
@@ -279,16 +284,24 @@ class Traces:
     def _recorded(self, kind: str, facts: Mapping[str, Any], traceparent: str, now: int) -> str:
         """A record's trace; one of the coordinator's ends an attempt."""
         if self._opened is None or kind not in ("round", "evaluation", "evaluation_skipped"):
-            at = tuple(facts.get(name) for name in At._fields)
-            part = self._parts.get(at) if None not in at else None  # type: ignore[call-overload]
+            part = self._part_of(*(facts.get(name) for name in At._fields))
             return part.traceparent if part is not None else traceparent
         until = "round" if kind == "round" else "evaluation"
         for at, part in reversed(self._parts.items()):
-            if at.run == facts["run"] and part.until == until and not part.over:
+            if number_of(at.run) == facts["run"] and part.until == until and not part.over:
                 shown = {k: v for k, v in facts.items() if isinstance(v, bool | int | float | str)}
                 self._over(part, at, now, **shown)
                 return part.traceparent
         return traceparent
+
+    def _part_of(self, run: Any, round: Any, attempt: Any) -> _Part | None:
+        """The newest part of an attempt. run: a run's name, or its number."""
+        if None in (run, round, attempt):
+            return None
+        for at, part in reversed(self._parts.items()):
+            if run in (at.run, number_of(at.run)) and (round, attempt) == at[1:]:
+                return part
+        return None
 
     # ------------------------------------------------ spans
 
@@ -317,11 +330,11 @@ class Traces:
         part.over = True
         if part.parent:  # the coordinator records its attempts itself
             token = current.set(part.traceparent)
-            told = {"node": str(self._node), **at._asdict(), "took_ms": (now - part.began_ns) // MS}
+            told = {"node": str(self._node), **at.shown(), "took_ms": (now - part.began_ns) // MS}
             log.info("%s is over", part.name, extra=told)
             current.reset(token)
         if self._spans is not None and part.own.sampled:
-            shown = {**facts, **at._asdict(), "node": str(self._node)}
+            shown = {**facts, **at.shown(), "node": str(self._node)}
             self._spans.span(part.name, part.own, part.parent, part.began_ns, now, shown)
 
 

@@ -30,10 +30,12 @@ class Entry(_message.Message):
     def __init__(self, now: _Optional[int] = ..., started: _Optional[_Union[StartedEvent, _Mapping]] = ..., received: _Optional[_Union[_link_pb2.Envelope, _Mapping]] = ..., timer: _Optional[str] = ..., blob_stored: _Optional[_Union[BlobStoredEvent, _Mapping]] = ..., program_finished: _Optional[_Union[ProgramFinishedEvent, _Mapping]] = ..., ordered: _Optional[_Union[OrderedEvent, _Mapping]] = ...) -> None: ...
 
 class StartedEvent(_message.Message):
-    __slots__ = ("stored",)
+    __slots__ = ("stored", "unix_ns")
     STORED_FIELD_NUMBER: _ClassVar[int]
+    UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     stored: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, stored: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    unix_ns: int
+    def __init__(self, stored: _Optional[_Iterable[bytes]] = ..., unix_ns: _Optional[int] = ...) -> None: ...
 
 class BlobStoredEvent(_message.Message):
     __slots__ = ("digest", "intact")
