@@ -55,7 +55,8 @@ from .roster import Offer, Roster
 from .secure import Sessions, turned_away
 from .state import Attempt, EndedRun, Phase, RunState, Share
 
-#: Devices that one run keeps out. Each has cost an attempt.
+#: Devices that one run keeps out: those that spoilt a sum last. Each sum has cost an attempt, so
+#: whoever is forgotten pays for it with others, and is known again by the next one.
 BARRED_MAX = 1_000
 TICKETS = 2**32  # of one run; a ticket is the run's number and a count
 
@@ -382,7 +383,9 @@ class RunMachine(Machine[RunState]):
         """These have spoilt a sum, and are selected no more where there are others."""
         if devices:
             self.record("barred", run=self.plan.run, devices=devices)
-            self.state.barred = sorted({*self.state.barred, *devices})[:BARRED_MAX]
+            newest = dict.fromkeys(sorted(devices))
+            others = [d for d in self.state.barred if d not in newest]
+            self.state.barred = [*others, *newest][-BARRED_MAX:]
 
     def _ask_survivors(self, attempt: Attempt) -> str:
         """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing. A device

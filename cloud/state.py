@@ -290,11 +290,11 @@ class RunState:
     buffered run, waves that are over and whose sums are in no model yet; and what the server update
     works on. resolved: devices whose part of a wave ended without an update since the last model;
     stale: devices whose update came too late to be of use; failures: device -> FailureReason.
-    barred: devices that have spoilt a masked sum. budget: of a run with a promise, what its sums
-    have cost so far; None: nothing yet. opening: of `batch`, what helpers unmask together; batches:
-    shown to them so far; help_tries: how often these were; help_ends_ns: how long they are waited
-    for. clip: of the round at hand, where it follows the updates' lengths. name: what its attempts
-    are opened under (`core/runs.py`); zero: its number.
+    barred: devices that have spoilt a masked sum; who did it last is at the end. budget: of a run
+    with a promise, what its sums have cost so far; None: nothing yet. opening: of `batch`, what
+    helpers unmask together; batches: shown to them so far; help_tries: how often these were;
+    help_ends_ns: how long they are waited for. clip: of the round at hand, where it follows the
+    updates' lengths. name: what its attempts are opened under (`core/runs.py`); zero: its number.
     """
 
     run: int

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from delian.cloud import run
 from delian.cloud.state import Phase
 from delian.core.ports import SECOND
 from delian.core.wire.round_pb2 import RoundClosed
@@ -130,3 +131,17 @@ class TestSpoilers:
         bench = self.spoilt()
         bench.hello(1, [10, 11, 12]).hello(2, [20, 21, 22]).fires("rest", after=5 * SECOND)
         assert 11 in bench.state.open[0].selected()
+
+    def test_who_spoilt_a_sum_last_is_remembered_whatever_its_number(self, monkeypatch):
+        monkeypatch.setattr(run, "BARRED_MAX", 3)
+        bench = self.spoilt()
+        machine = bench.machine._machine(bench.state)
+        for devices in ([2**40], [12], [11], [7, 5]):
+            machine._bar(devices)
+        assert bench.state.barred == [11, 5, 7], "11 was there twice: it counts from the last time"
+
+    def test_a_crowd_with_high_numbers_is_kept_out_too(self):
+        bench = self.spoilt()
+        crowd = list(range(10**6, 10**6 + run.BARRED_MAX))
+        bench.machine._machine(bench.state)._bar(crowd)
+        assert bench.state.barred == crowd
