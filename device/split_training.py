@@ -8,6 +8,11 @@ Activations go up, gradients come down; raw rows do not leave, nor labels where 
 The device has the weights of its own part and never sees those above. What becomes of its update is
 no business of this module: it goes where updates go.
 
+With shields all that goes up is clipped and noised on the device, row by row, and charged to a
+budget before any of it leaves (`core.privacy.boundary` says what that promises, and what not):
+
+    trainer = SplitTrainer(..., shields=noise_for(...), budget=Budget(8.0, 1e-5))
+
 A run gives all of its steps or raises; weights that were given are not written to.
 """
 
@@ -30,8 +35,12 @@ from ..core.node.hosting import merge_homes, parse_home, who_is
 from ..core.passes.profiles import Profile
 from ..core.placement.cut import DEVICE, Cut
 from ..core.ports import Tier
+from ..core.privacy.accounting import Budget
+from ..core.privacy.boundary import BoundaryError, Shield
+from ..core.privacy.noise import KEY_BYTES
 from ..core.split_training.asking import SplitLostError, TrainingAsker, lost
 from ..core.split_training.serving import SHARINGS
+from ..core.split_training.shielding import check_rows, shields_of, spent_on
 from ..core.split_training.sides import Programs, Sent, Sharing, Side, SplitError
 from ..core.split_training.step_bundle import PROGRAM, StepBundle
 from ..core.split_training.trainings import EXAMPLES_MAX, RUN_BYTES, STEPS_MAX, turns_of
@@ -65,9 +74,13 @@ class SplitTrainer:
     bundle: a step's, or its file. cut: as the edge has it. homes: edges, in order, as `delian
     device run --home` takes them; none: as enrolment said. identity: what `delian join` wrote;
     None: no TLS, on this machine alone, and `number` says which device it is. sharing: as the edge
-    has it. backend, profile: of the device's parts. due_s: how long one answer may take.
+    has it. backend, profile: of the device's parts. due_s: how long one answer may take. shields:
+    of what goes up, one for each tensor that does (activations first and gradients after them), or
+    one for all; none: it goes as it is. budget: what runs are charged to with shields, and its
+    owner's to keep from one trainer to the next; None: nobody counts.
 
-    Raises DelianError where something cannot be read, CutError for a cut that is not the step's.
+    Raises DelianError where something cannot be read, CutError for a cut that is not the step's,
+    BoundaryError for one whose rows cannot be shielded, as one that sends labels up.
     """
 
     def __init__(
@@ -82,6 +95,8 @@ class SplitTrainer:
         backend: Backend = "native",
         profile: Profile = "fast",
         due_s: float = DUE_S,
+        shields: Sequence[Shield] = (),
+        budget: Budget | None = None,
     ) -> None:
         if sharing not in SHARINGS:
             raise DelianError("devices that step together", "over links: copies or sequential")
@@ -90,6 +105,11 @@ class SplitTrainer:
         self._turns = turns_of(self.parts)
         self._programs = Programs(self.parts, backend, profile)
         self._cut, self._sharing, self._due_s = cut, sharing, due_s
+        if budget is not None and not shields:
+            raise BoundaryError("a budget for what goes up as it is", "give shields")
+        self._rows = self.parts.inputs[0].type.shape[0]
+        self._shields = shields_of(self.parts, self._rows, shields) if shields else {}
+        self._spent = None if budget is None else spent_on(self.parts, self._shields, budget)
         self._who = who_is(Tier.DEVICE, identity, insecure=identity is None, number=number)
         said = [parse_home(home) for home in homes] or self._who.homes
         known = merge_homes(said) if said else ()
@@ -101,19 +121,30 @@ class SplitTrainer:
         batches: Sequence[Sequence[Array]],
         examples: int,
         on_step: Callable[[int, float], None] | None = None,
+        passes: int | None = None,
     ) -> Trained:
         """One step for each batch; blocks. Not to be called on an event loop.
 
         weights: f32, the leaves of the device's part by number. batches: (x, y, weight) of the
         step's types. examples: how many rows the batches are drawn from, which the edge weighs its
-        copy by. on_step: told how many steps are done, and the last one's loss.
+        copy by. on_step: told how many steps are done, and the last one's loss. passes: in how many
+        of the batches one example is, at most (in none twice), which is what a budget is charged;
+        None: in all of them.
 
         Raises SplitLostError where the edge is gone or refuses, with the number of whole steps;
-        then nothing of the run counts. DelianError for arrays that do not fit.
+        then nothing of the run counts, but that it stays charged. DelianError for arrays that do
+        not fit; BudgetError where the budget does not allow the run, BoundaryError where rows mix
+        or are not finite, and in these nothing, or nothing more, has gone up.
         """
         if not 1 <= len(batches) <= STEPS_MAX or not 1 <= examples <= EXAMPLES_MAX:
             raise DelianError(f"{len(batches)} steps on {examples} examples", "give one at least")
+        if passes is not None and not 1 <= passes <= len(batches):
+            raise DelianError(f"{passes} passes in {len(batches)} steps", "from 1 to the steps")
         first = self.bundle.started(self.parts, False, weights)
+        if self._shields:
+            check_rows(self._programs, first, self._rows)
+        if self._spent is not None:
+            self._spent.spend(passes or len(batches))
         return asyncio.run(self._run(first, batches, examples, on_step))
 
     # ------------------------------------------------ the steps
@@ -162,7 +193,8 @@ class SplitTrainer:
         self, asker: TrainingAsker, number: int, weights: dict[int, Array], batch: Sequence[Array]
     ) -> tuple[dict[int, Array], float]:
         """One step: the weights after it, and its loss."""
-        side = Side(self._programs, DEVICE, weights)
+        guard = self._release if self._shields else None
+        side = Side(self._programs, DEVICE, weights, guard=guard)
         values = [p.value for p in self.parts.inputs]
         sent = await asyncio.to_thread(side.start, dict(zip(values, batch, strict=True)))
         for k, (request, reply) in enumerate(self._turns):
@@ -172,6 +204,12 @@ class SplitTrainer:
             came = await asker.ask(turn, request, sent.tensors[0], reply, self._due_s)
             sent = await asyncio.to_thread(side.take, Sent(reply, (came,)))
         return {**weights, **side.moved}, float(side.value(self.parts.results[0]))
+
+    def _release(self, value: int, array: Array) -> Array:
+        """What goes up of a tensor. A turn that is repeated is sent as it was: it is released once,
+        under a key that is drawn for it and forgotten.
+        """
+        return self._shields[value].release(array, os.urandom(KEY_BYTES))
 
     def _opening(self, steps: int, examples: int) -> SubgraphOpen:
         return SubgraphOpen(

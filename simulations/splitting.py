@@ -43,12 +43,12 @@ from ..core.placement.homes import cut_at, kept_below
 from ..core.placement.training import TrainingStep, step_of, step_parts
 from ..core.ports import Vector
 from ..core.privacy import ring
-from ..core.privacy.accounting import Budget
-from ..core.privacy.boundary import Shield, Spent
+from ..core.privacy.accounting import Budget, BudgetError
+from ..core.privacy.boundary import Shield
 from ..core.privacy.noise import KEY_BYTES
 from ..core.privacy.ring import RingPlan
 from ..core.secagg.errors import SecureError
-from ..core.split_training.shielding import check_rows, released
+from ..core.split_training.shielding import check_rows, shields_of, spent_on
 from ..core.split_training.sides import Guard, Sharing, Stepper, averaged
 from .secure_sum import COHORT_MIN, secure_sum
 
@@ -136,8 +136,9 @@ class SplitRun:
         self.ring = RingPlan(plan.clip, len(self.devices), dimension)
         self._weight_max = max(float(d.support) for d in self.devices)
         self._infer = self._compiled_infer(backend, profile)
-        self._shields = self._of_tensors() if plan.shields else {}
-        self._spent = [self._budget() for _ in self.devices]
+        rows = self._batch_type.shape[0]
+        self._shields = shields_of(self.parts, rows, plan.shields) if plan.shields else {}
+        self._spent = [spent_on(self.parts, self._shields, self._budget()) for _ in self.devices]
         self.rounds: list[dict[str, Any]] = []
 
     # ------------------------------------------------ making it
@@ -184,21 +185,9 @@ class SplitRun:
         """What goes up from a device in a step, in the order in which shields are given."""
         return tuple(p.type for p in self.parts.crossing(DEVICE, up=True))
 
-    def _of_tensors(self) -> dict[int, Shield]:
-        """The shield of each value that goes up."""
-        values, given = released(self.parts, self._batch_type.shape[0]), self.plan.shields
-        if len(given) not in (1, len(values)):
-            raise DelianError(
-                f"{len(given)} shields for {len(values)} tensors that go up",
-                "one for each, or one for all",
-            )
-        return dict(zip(values, given * (len(values) if len(given) == 1 else 1), strict=True))
-
-    def _budget(self) -> Spent:
+    def _budget(self) -> Budget:
         epsilon = self.plan.epsilon if self.plan.epsilon < math.inf else EPSILON_MAX
-        types = {p.value: p.type for p in self.parts.crossing(DEVICE, up=True)}
-        releases = ((math.prod(types[v].shape[1:]), s) for v, s in self._shields.items())
-        return Spent(Budget(epsilon, self.plan.delta), tuple(releases))
+        return Budget(epsilon, self.plan.delta)
 
     def _weights(self) -> dict[int, Array]:
         """All weights by number, the optimiser's state at its beginning."""
@@ -405,11 +394,10 @@ class SplitRun:
         rows, spent = int(self.devices[device].support), self._spent[device]
         taken = min(self.source.batch_size, rows)
         passes = math.ceil(self.plan.local_steps * taken / max(rows, 1))
-        whole = tuple(passes * d for d in spent.cost)
-        if not spent.budget.allows(whole):
+        try:
+            spent.spend(passes)
+        except BudgetError:
             return False
-        for _ in range(passes):
-            spent.spend_pass()
         return True
 
     @property

@@ -23,6 +23,9 @@ examples was at one place of the device's data. An example is released once a pa
 that goes up, and its releases add up over steps, passes and rounds, also where later weights depend
 on earlier releases (adaptive composition; the clip bounds a row whatever the weights are).
 
+Who uses it: `device.split_training`, over links, and `simulations.splitting`. Requests for
+inference (`device.split`) do not.
+
 What is not. It holds if a row depends on no other row of its batch: no batch normalisation in the
 device's part (`split_training.shielding` tries it). Labels that go up in the clear, how many rows
 there are and when they come are not covered; nor is the device part's update, which secure
@@ -133,11 +136,12 @@ class Spent:
     budget: Budget
     releases: tuple[tuple[int, Shield], ...]
 
-    def spend_pass(self) -> None:
-        """Charges a pass over the data, before it begins: each example goes up once. Raises
-        BudgetError, and charges nothing, where it would break the promise.
+    def spend(self, passes: int = 1) -> None:
+        """Charges passes over the data, before they begin: in each an example goes up once. Raises
+        BudgetError, and charges nothing, where they would break the promise.
         """
-        self.budget.spend(self.cost)
+        self.budget.spend(tuple(passes * d for d in self.cost))
+        self.budget.releases += passes - 1  # of them it counted one
 
     @property
     def cost(self) -> Divergences:

@@ -9,6 +9,7 @@ weights are no part of the promise).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,7 +18,8 @@ from ..ir import Array, DType, TensorType
 from ..placement.cut import DEVICE
 from ..placement.split import Message, Parts
 from ..placement.wires import decode, encode
-from ..privacy.boundary import BoundaryError
+from ..privacy.accounting import Budget
+from ..privacy.boundary import BoundaryError, Shield, Spent
 from .sides import Programs, Sent, Side, Weights
 
 
@@ -41,6 +43,29 @@ def released(parts: Parts, rows: int) -> Mapping[int, TensorType]:
             )
         out[port.value] = port.type
     return out
+
+
+def shields_of(parts: Parts, rows: int, shields: Sequence[Shield]) -> dict[int, Shield]:
+    """The shield of each value that goes up from the device, in the order in which they do.
+
+    shields: one for each, or one for all. Raises BoundaryError for another number of them, and as
+    `released` does.
+    """
+    values = released(parts, rows)
+    if len(shields) not in (1, len(values)):
+        raise BoundaryError(
+            f"{len(shields)} shields for {len(values)} tensors that go up",
+            "one for each, or one for all",
+        )
+    given = list(shields) * (len(values) if len(shields) == 1 else 1)
+    return dict(zip(values, given, strict=True))
+
+
+def spent_on(parts: Parts, shields: Mapping[int, Shield], budget: Budget) -> Spent:
+    """What passes through these shields cost, and the budget that it is charged to."""
+    types = {p.value: p.type for p in parts.crossing(DEVICE, up=True)}
+    releases = ((math.prod(types[v].shape[1:]), shield) for v, shield in shields.items())
+    return Spent(budget, tuple(releases))
 
 
 def check_rows(programs: Programs, weights: Weights, rows: int, seed: int = 0) -> None:

@@ -84,8 +84,8 @@ def test_noise_follows_from_its_key_alone():
 def test_a_pass_costs_each_example_one_release_of_each_tensor():
     one, two = Shield(1.0, 4.0), Shield(0.5, 8.0)
     spent = Spent(Budget(100.0, 1e-6), ((64, one), (10, two)))
-    spent.spend_pass()
-    spent.spend_pass()
+    spent.spend()
+    spent.spend()
     by_hand = [
         2 * (a + b)
         for a, b in zip(
@@ -104,7 +104,7 @@ def test_a_pass_that_would_break_the_promise_is_not_begun():
     spent = Spent(Budget(5.0, 1e-6), ((64, Shield(1.0, 5.0)),))
     with pytest.raises(BudgetError, match="privacy budget"):
         for _ in range(1000):
-            spent.spend_pass()
+            spent.spend()
     assert 1 < spent.budget.releases < 1000
     assert spent.budget.epsilon_spent <= 5.0
 

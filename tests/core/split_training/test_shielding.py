@@ -11,8 +11,9 @@ from delian.core.nn import Mlp, NormalisedMlp, sgd
 from delian.core.placement.cut import DEVICE, EDGE
 from delian.core.placement.homes import cut_at, kept_below
 from delian.core.placement.training import step_of, step_parts
-from delian.core.privacy.boundary import BoundaryError
-from delian.core.split_training.shielding import check_rows, released
+from delian.core.privacy.accounting import Budget
+from delian.core.privacy.boundary import BoundaryError, Shield
+from delian.core.split_training.shielding import check_rows, released, shields_of, spent_on
 from delian.core.split_training.sides import Programs
 
 ROWS = 6
@@ -53,3 +54,22 @@ def test_a_batch_normalisation_below_is_found_out():
     parts, weights = cut(NormalisedMlp, ("layers.1.",))
     with pytest.raises(BoundaryError, match="depends on other rows"):
         check_rows(Programs(parts, "reference"), weights, ROWS)
+
+
+def test_one_shield_is_for_all_tensors_and_others_are_counted():
+    parts, _ = cut(Mlp, ("layers.1.",))
+    one, two = Shield(1.0, 1.0), Shield(0.1, 1.0)
+    assert list(shields_of(parts, ROWS, [one]).values()) == [one, one]
+    assert list(shields_of(parts, ROWS, [one, two]).values()) == [one, two]
+    for many in ([], [one] * 3):
+        with pytest.raises(BoundaryError, match=f"{len(many)} shields for 2 tensors"):
+            shields_of(parts, ROWS, many)
+
+
+def test_a_pass_costs_what_each_tensor_s_rows_cost():
+    parts, _ = cut(Mlp, ("layers.1.",))
+    one, two = Shield(1.0, 5.0), Shield(0.1, 5.0)
+    spent = spent_on(parts, shields_of(parts, ROWS, [one, two]), Budget(100.0, 1e-5))
+    assert spent.releases == ((4, one), (8, two))
+    apart = [a + b for a, b in zip(one.cost(4), two.cost(8), strict=True)]
+    assert np.allclose(spent.cost, apart)
