@@ -311,7 +311,7 @@ class Pools:
 
     def counted(self, op: Op) -> Pool | None:
         """The pool of which a sum counts who ties."""
-        made = self.readers.made.get(op.operands[0])
+        made = self.readers.made.get(op.operands[0]) if op.name == "reduce_sum" else None
         if made is None or made.name != "convert" or made.result.dtype is not DType.F32:
             return None
         pool = self.by_tie.get(made.operands[0])

@@ -12,6 +12,7 @@ from delian.core.backends.reference import run_block
 from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
 from delian.core.passes.fuse import schedule
 from delian.core.passes.masks import masks_again
+from delian.core.passes.profiles import in_profile
 from delian.core.passes.steps import Loop
 from delian.core.passes.windows import windows_written_out
 from delian.core.verify import verify
@@ -128,6 +129,17 @@ def test_compiled_they_are_the_same_too(kind: str) -> None:
         run_block(block, args), compile_function(function(block))(*args), strict=True
     ):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["clamped", "cut", "plain"])
+def test_who_ties_may_be_counted_in_f64(kind: str) -> None:
+    """As the profile "reproducible" does: bits go to f32 and from there to f64."""
+    narrow = in_profile(function(BLOCKS[kind]), "reproducible")
+    args = arguments(BLOCKS[kind], special=False)
+    for one, other in zip(
+        run_block(narrow.body, args), run_block(after(narrow.body), args), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_image_is_read_by_two_loops_and_never_stored() -> None:
