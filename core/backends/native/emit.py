@@ -305,7 +305,7 @@ class FunctionWriter:
         if place.kind == "arena":
             name = f"({kind} *)(arena + {place.index})"
         elif place.kind == "constant":
-            name = self.static[place.index]
+            name = f"(const {kind} *)DL_TABLE({self.static[place.index]})"
         elif place.kind == "result":
             name = f"r{place.index}"
             self.used.add(place)

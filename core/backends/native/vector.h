@@ -56,6 +56,18 @@ void free(void *);
 #define __builtin_nan(x) (HUGE_VAL - HUGE_VAL)
 #endif
 
+/* A table of which compilers do not see what is in it. Where GCC 12 sees that a block of 32 or 64 bytes is some equal
+ * integers and then zeros (of negative ones, then minus ones), it copies it as if all of them were equal. */
+#ifdef DL_PLAIN_C
+#define DL_TABLE(p) (p)
+#else
+DL_INLINE const void *dl_hidden(const void *p) {
+  __asm__("" : "+r"(p));
+  return p;
+}
+#define DL_TABLE(p) dl_hidden(p)
+#endif
+
 /* Before a loop whose iterations are independent: its stores touch no element that another iteration reads. */
 #if defined(DL_PLAIN_C) || (defined(DL_PORTABLE) && defined(__clang__))
 #define DL_INDEPENDENT

@@ -160,6 +160,25 @@ def test_results_that_are_parameters_constants_and_each_other(toolchain: Toolcha
     agree(toolchain, b.finish([*b.params, table, small, y, y, table]), ROW_A, np.float32(2))
 
 
+@pytest.mark.parametrize("dtype", [I64, DType.I32, DType.U8, BOOL, F32])
+def test_tables_that_begin_with_equal_numbers_and_end_in_zeros(
+    toolchain: Toolchain, dtype: DType
+) -> None:
+    """GCC 12 takes a block of 32 or 64 bytes of them for one of equal numbers when it copies it."""
+    tables = []
+    for size in (32, 64, 56):
+        count = size // dtype.itemsize
+        for equal in (count // 2, count // 4, 2):
+            rest = [0] * (count - equal - 1)
+            tables.append(np.array([1] * equal + [*rest, int(size == 56)], dtype.numpy))
+            if dtype in (I64, DType.I32):
+                tables.append(-tables[-1] - (np.arange(count) >= equal))
+    b = Builder([TensorType(dtype, (3,))])
+    made = [b.constant(table) for table in tables if table.size <= 64]
+    joined = b("concat", b.params[0], *made, axis=0)
+    agree(toolchain, b.finish([*made, joined]), np.array([1, 0, 1], dtype.numpy))
+
+
 def test_tensors_without_elements(toolchain: Toolchain) -> None:
     empty = TensorType(F32, (0, 3))
     b = Builder([empty, TensorType(F32, (3, 4))])
