@@ -146,6 +146,7 @@ def simulate(
     With --mode processes a coordinator, edges and devices run as daemons on this machine, speak
     gRPC and MQTT over loopback with certificates of their own, and are gone at the end.
     """
+    from ..core import debugging
     from ..simulations.report import build_report, to_json, write_report
 
     shape = _shape(mode, devices, edges, mqtt, store, keep)
@@ -153,6 +154,11 @@ def simulate(
         raise DelianError(
             f"the devices of --mode processes are as real ones are: they have no {backend}",
             "use --backend native, or --mode virtual",
+        )
+    if shape is not None and debugging.on:
+        raise DelianError(
+            "the daemons of --mode processes have compiled programs, and no Python to debug",
+            "use --mode virtual, or unset DELIAN_DEBUG",
         )
     if named and scenario:
         raise DelianError(f"two scenarios: {named} and {scenario}", "give one of them")
@@ -254,18 +260,36 @@ def _run(
     backend: str,
     shape: Shape | None,
 ) -> tuple[SimulationResult, SimulationResult | None]:
+    from bdb import BdbQuit
+
     from rich.console import Console
 
+    from ..core import debugging
     from ..core.cohort import SIZE_DEFAULT, gathers
     from ..simulations.host import cores
 
-    console = Console(stderr=True, highlight=False)
+    # Where one debugs, the terminal is for print and pdb, and no view is drawn over it.
+    console = Console(stderr=True, highlight=False, force_terminal=False if debugging.on else None)
+    if debugging.on:
+        tell_debugging()
     count = threads or (SIZE_DEFAULT if gathers(backend) else cores())
     with _interruptible() as asked_to_stop:
-        result = _run_one(chosen, data, count, backend, console, asked_to_stop, shape)
-        if other is None or result.stopped_by:
-            return result, None
-        return result, _run_one(other, data, count, backend, console, asked_to_stop, shape)
+        try:
+            result = _run_one(chosen, data, count, backend, console, asked_to_stop, shape)
+            if other is None or result.stopped_by:
+                return result, None
+            return result, _run_one(other, data, count, backend, console, asked_to_stop, shape)
+        except BdbQuit:
+            raise KeyboardInterrupt from None
+
+
+def tell_debugging() -> None:
+    """Says how a run differs that is debugged."""
+    print(
+        "delian: debugging: models and algorithms run as plain Python, one device at a time, and"
+        " take many times as long",
+        file=sys.stderr,
+    )
 
 
 def _run_one(

@@ -7,17 +7,16 @@ one, where the front end takes them apart; so they nest.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
-from . import tree
+from . import debugging, tree
 from .backends import Backend, compile_function
 from .eager_vmap import loop_over_lanes
 from .errors import DelianError
@@ -53,16 +52,15 @@ def module(cls: _C) -> _C:
     return dataclass(frozen=True, eq=False)(cls)  # type: ignore[return-value]
 
 
-_debug = os.environ.get("DELIAN_DEBUG", "") not in ("", "0")
-
-
 def debug(on: bool = True) -> None:
-    """Runs compiled functions as plain Python, op by op, for print and pdb.
+    """Runs compiled functions as plain Python, an operation at a time, for print and pdb.
 
-    `DELIAN_DEBUG=1` does the same.
+    A function whose derivative is taken runs twice: as plain Python, and in the derivative's
+    program, which NumPy runs, an operation at a time. That leaves calls of `print`, `breakpoint`
+    and `pdb.set_trace` out, and assertions about tensors, and warns at the line that makes a NaN
+    or an infinity of finite numbers. `DELIAN_DEBUG=1` does the same.
     """
-    global _debug
-    _debug = on
+    debugging.on = on
 
 
 # Compiled functions
@@ -81,6 +79,9 @@ class Compiled:
     `dl.Static(value)`, it is specialised for. Globals and closures are read when it is compiled,
     and it is compiled anew when they were rebound.
     """
+
+    #: Whether it runs as plain Python where one debugs.
+    _plainly = True
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it; raises ProgramError when it cannot be compiled for these arguments."""
         args = _positional(self.__wrapped__, args, kwargs)
-        if _debug and _runs_plainly(self.__wrapped__):
+        if debugging.on and self._plainly:
             return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
         leaves, structure = flatten(args)
         entry = self._entry(args, leaves, structure)
@@ -233,12 +234,17 @@ def compile(
 
 # Derivatives
 
+
+class _Program(Compiled):
+    """One that plain Python cannot stand for."""
+
+    _plainly = False
+
+
+#: What gives a value, and a function of cotangents or tangents.
+_PAIRS = ("vjp", "linearize")
 #: What has a meaning without a program: a loop over lanes, or the function itself.
 _PLAIN = ("vmap", "checkpoint", "custom_vjp", "mixed_precision")
-
-
-def _runs_plainly(f: Any) -> bool:
-    return not isinstance(f, Transform) or f.kind in _PLAIN
 
 
 class Derivative(Transform):
@@ -257,23 +263,52 @@ class Derivative(Transform):
         super().__init__(kind, f, argnums, has_aux, extra)
         # What a call runs; a pullback cannot leave a program, so a vjp's value and pullback are
         # two, and so are those of a linearize.
-        pair = kind in ("vjp", "linearize")
-        self._compiled = Compiled(f if pair else self, "reference", ())
-        self._pull = Compiled(partial(_pull if kind == "vjp" else _push, f), "reference", ())
+        pair = kind in _PAIRS
+        self._compiled = Compiled(f, "reference", ()) if pair else _Program(self, "reference", ())
+        self._pull = _Program(partial(_pull if kind == "vjp" else _push, f), "reference", ())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compiled with the reference back end on first use; wrap it in `compile` for speed."""
-        if _debug and self.kind in _PLAIN:
+        if debugging.on and self.kind in _PLAIN:
             if self.kind == "vmap":
                 return loop_over_lanes(self.f, self.extra, args, kwargs)
             return self.f(*args, **kwargs)
         args = _positional(self, args, kwargs)
-        result = self._compiled(*args)
+        made = self
+        if debugging.on:
+            made = _made_before(self)
+            if self.kind not in _PAIRS:  # of these the value is plain Python's
+                self._run_plainly(args)
+        result = made._compiled(*args)
         if self.kind == "vjp":
-            return result, lambda cotangent: self._pull(args, cotangent)
+            return result, lambda cotangent: made._pull(args, cotangent)
         if self.kind == "linearize":
-            return result, lambda *tangents: self._pull(args, tangents)
+            return result, lambda *tangents: made._pull(args, tangents)
         return result
+
+    def _run_plainly(self, args: Sequence[Any]) -> None:
+        """Runs the function itself, for what it says and where it stops."""
+        primals = args[0] if self.kind == "jvp" else args
+        self.f(*(a.value if isinstance(a, Static) else a for a in primals))
+
+
+def _made_before(made: Derivative) -> Derivative:
+    """The same derivative of the same function, where there has been one: a training that is
+    debugged takes one at each step, and has nowhere to keep it.
+    """
+    if not isinstance(made.f, FunctionType | MethodType):
+        return made  # others may be equal to one another and yet differ, as 1 and True do
+    key = made.kind, made.f, made.argnums, made.has_aux
+    found = _derivatives.get(key)
+    if found is None:
+        while len(_derivatives) >= _DERIVATIVES_MAX:
+            _derivatives.pop(next(iter(_derivatives)))
+        found = _derivatives[key] = made
+    return found
+
+
+_DERIVATIVES_MAX = 64
+_derivatives: dict[Any, Derivative] = {}
 
 
 def _pull(f: Callable[..., Any], primals: tuple[Any, ...], cotangent: Any) -> Any:

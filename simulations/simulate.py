@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core import tree
+from ..core import debugging, tree
 from ..core.backends import Backend
 from ..core.cohort import SIZE_DEFAULT, gathers
 from ..core.data import FederatedData
@@ -47,7 +47,7 @@ from .scenario_file import with_chain
 from .stage import Stage, judgements
 from .trace import checksum
 from .training import Trained
-from .workers import Pending, Workers
+from .workers import NoWorkers, Pending, Postponed, Workers
 
 if TYPE_CHECKING:
     from ..core.learn import Algorithm, Chain
@@ -83,6 +83,9 @@ def simulate(
         from several threads, one at a time. stop: asked between devices; the round's bookkeeping
         is done before the run ends.
 
+    With `dl.debug()` models and algorithms run as plain Python, one device at a time on the thread
+    of the caller, whatever `threads` and `backend` are.
+
     Raises:
         DelianError: the data, the model or the scenario do not fit together.
     """
@@ -92,6 +95,7 @@ def simulate(
             algorithm = replace(algorithm, server=server.made())
     share_heap()  # before there are threads, each of which would make one of its own
     at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
+    at_once = 1 if debugging.on else at_once
     run = _Simulation(scenario, algorithm, data or data_path, at_once, backend, on_event, stop)
     return run.run()
 
@@ -120,7 +124,7 @@ class _Simulation:
         stage = self.stage
         keep_freed_memory()
         # The same threads judge: each has memory that programs work in.
-        with Workers(self.threads, "delian-train") as workers:
+        with NoWorkers() if debugging.on else Workers(self.threads, "delian-train") as workers:
             self.workers = workers
             self.training = CompiledTraining(
                 stage.runtime,
@@ -207,7 +211,7 @@ class CompiledTraining:
         weights: Array,
         arrays: Sequence[Any],
         local_steps: Callable[[Any], int],
-        workers: Workers,
+        workers: Workers | NoWorkers,
         on_update: Callable[[int, int], None],
     ) -> None:
         self.runtime, self.workers, self.on_update = runtime, workers, on_update
@@ -239,7 +243,9 @@ class CompiledTraining:
         steps = self._steps[device] if program == "client_update" else 1
         return self._flops[program] * steps
 
-    def submit(self, device: int, weights: Floats, key: Vector) -> Pending[Outcome]:
+    def submit(
+        self, device: int, weights: Floats, key: Vector
+    ) -> Pending[Outcome] | Postponed[Outcome]:
         return self.workers.submit(partial(self._train, device, weights, key))
 
     def own(self, device: int) -> Array | None:
@@ -249,7 +255,7 @@ class CompiledTraining:
 
     def evaluate(
         self, device: int, weights: Floats, key: Vector, plan: RingPlan
-    ) -> Pending[Outcome]:
+    ) -> Pending[Outcome] | Postponed[Outcome]:
         return self.workers.submit(partial(self._judge, device, weights, key, plan))
 
     def _judge(self, device: int, weights: Floats, key: Vector, plan: RingPlan) -> Outcome:

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from ..cloud.plan import STALENESS_DEFAULT
-from ..core import random
+from ..core import debugging, random
 from ..core.backends import TORCH, Backend
 from ..core.backends.native import toolchain
 from ..core.bundle import Bundle
 from ..core.cohort import runtime_of
 from ..core.data import DeviceData, FederatedData
-from ..core.ir import Array
+from ..core.ir import Array, TensorType
 from ..core.learn.chains import Chain
 from ..core.privacy.ring import RingPlan
-from ..core.runtime import Score
+from ..core.runtime import Runtime, Score
 from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 from . import recipes, settings
 from .adapting import Adapted, Adapting, total
@@ -44,6 +44,7 @@ from .traced import bundle_of
 
 if TYPE_CHECKING:
     from ..core.learn import Algorithm
+    from ..core.learn.task import Task
 
 #: Masks by AES, which nearly every processor has instructions for.
 SUITE = 1
@@ -103,14 +104,30 @@ class Stage:
         # Devices are sent the bundle bare; the first weights are needed in the first round only.
         self.first, self.bundle = bundle.weights, bundle.bare()
         self.walls["trace_seconds"] = time.perf_counter() - start
-        say(Phase(f"compiling {len(self.bundle.programs)} programs"))
+        compiled = f"compiling {len(self.bundle.programs)} programs"
+        say(Phase("running as plain Python" if debugging.on else compiled))
         start = time.perf_counter()
-        self.runtime = runtime_of(self.bundle, backend)
+        self.runtime = self._runtime()
         self.walls["compile_seconds"] = time.perf_counter() - start
         self.scores: dict[int, tuple[Score, Score]] = {}
         self.judged = self._judged()
         self.measure = measure_of(scenario.to_json())
         self.adapted: dict[int, Adapted] = {}
+
+    def _runtime(self) -> Runtime:
+        """What runs the programs; where one debugs, what they are made of."""
+        if not debugging.on:
+            return runtime_of(self.bundle, self.backend)
+        from ..core.learn.plain import PlainRuntime
+
+        task, _, chosen = self._parts
+        return PlainRuntime(self.bundle, task, chosen, self.arrays[0], self.chain())
+
+    @functools.cached_property
+    def _parts(self) -> tuple[Task, TensorType, Algorithm]:
+        """The task, a batch's type and the algorithm. A file of the user's is run once for it."""
+        task, example = recipes.task(self.scenario, self.data)
+        return task, example, self.own_algorithm or recipes.algorithm(self.scenario, self.data)
 
     def _traced(self) -> Bundle:
         """The bundle; an earlier run's, where nothing in it is the user's own."""
@@ -125,8 +142,7 @@ class Stage:
         from ..core.learn.analytics import Query
         from ..core.learn.build import build  # and with it the front end
 
-        task, example = recipes.task(self.scenario, self.data)
-        chosen = self.own_algorithm or recipes.algorithm(self.scenario, self.data)
+        task, example, chosen = self._parts
         bundle = build(
             task,
             chosen,
@@ -257,8 +273,7 @@ class Stage:
             return
         start = time.perf_counter()
         self.say(Phase("adapting by steps"))
-        task, _ = recipes.task(self.scenario, self.data)
-        chosen = self.own_algorithm or recipes.algorithm(self.scenario, self.data)
+        task, _, chosen = self._parts
         steps = self.scenario.evaluation.steps
         adapting = Adapting(task, chosen, self.arrays[0], self.runtime, steps, self.backend)
 
@@ -393,7 +408,11 @@ def judgements(
 
 
 def _computed_by(backend: Backend) -> dict[str, str]:
-    """The back end that ran, which is not the one asked for where there is no compiler."""
+    """The back end that ran, which is not the one asked for where there is no compiler, or where
+    one debugs.
+    """
+    if debugging.on:
+        return {"backend": "plain Python"}
     if backend.startswith(TORCH):
         return {"backend": backend}
     found = toolchain.find() if backend == "native" else None

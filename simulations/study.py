@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..core import user_code
+from ..core import debugging, user_code
 from ..core.errors import DelianError
 from .datasets import with_data
 from .report import make_folder, plain, summarise, write_whole
@@ -85,7 +85,8 @@ def work(trial: Trial) -> dict[str, Any]:
 
     data = Path(trial.data) if trial.data else None
     scenario = trial.scenario()
-    result = simulate(scenario, data_path=data, threads=1)
+    with debugging.compiled():
+        result = simulate(scenario, data_path=data, threads=1)
     curve = [
         {
             "round": number + 1,

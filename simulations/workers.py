@@ -51,6 +51,39 @@ class Pending(Generic[T]):
         return self._value
 
 
+class Postponed(Generic[T]):
+    """A result that is made when it is asked for, by who asks."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work: Callable[[], T] | None = work
+
+    def cancel(self) -> bool:
+        """Calls the work off, which has not begun."""
+        self._work = None
+        return True
+
+    def result(self) -> T:
+        """Does the work. Once, and not after `cancel`."""
+        work, self._work = self._work, None
+        assert work is not None
+        return work()
+
+
+class NoWorkers:
+    """In the place of `Workers` where one debugs: all is done on the thread that asks."""
+
+    def submit(self, work: Callable[[], T]) -> Postponed[T]:
+        return Postponed(work)
+
+    def __enter__(self) -> NoWorkers:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        pass
+
+
 class Workers:
     """`threads` threads. A context: leaving it waits for all that was submitted."""
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .. import debugging
 from ..errors import DelianError
 from ..ir import Array, Block, Function, ListType, Op, TensorType, Value
 from ..ops import PRIMITIVES
@@ -49,7 +50,7 @@ class _Plan:
         self.results = [slots[v] for v in block.results]
         self.steps = [
             (
-                _runner(op),
+                _watched(op),
                 [slots[v] for v in op.operands],
                 [slots[v] for v in op.results],
                 op.attrs,
@@ -68,6 +69,10 @@ class _Plan:
             for slot in freed:
                 frame[slot] = None
         return [frame[i] for i in self.results]
+
+
+def _watched(op: Op) -> _Run:
+    return debugging.watched(op, _runner(op)) if debugging.on else _runner(op)
 
 
 def _runner(op: Op) -> _Run:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import debugging
 from ..errors import ProgramError
 from . import calls, control, hir, iteration, loops, operators
 from .values import Frame, Tensor, describe, is_static
@@ -125,7 +126,16 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
 
 
 def _evaluate(s: Specialiser, node: hir.Evaluate, frame: Frame) -> None:
+    if debugging.on and _is_for_people(s, node.value, frame):
+        return
     s.eval(node.value, frame)
+
+
+def _is_for_people(s: Specialiser, value: hir.Expr, frame: Frame) -> bool:
+    """Whether it is a call of print or breakpoint: plain Python has made it already."""
+    if not isinstance(value, hir.Call) or not isinstance(value.function, hir.Name | hir.Attribute):
+        return False
+    return debugging.is_for_people(s.eval(value.function, frame))
 
 
 def _set_flag(s: Specialiser, node: hir.SetFlag, frame: Frame) -> None:
@@ -146,6 +156,8 @@ def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
     s.at(node.test.loc)
     truth = operators.condition(s, test)
     if not isinstance(truth, bool):
+        if debugging.on:
+            return  # plain Python has judged it
         raise s.needs_static(
             Tensor(truth), "an assertion", "return the condition and check it outside"
         )

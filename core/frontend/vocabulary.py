@@ -260,7 +260,7 @@ def hint(f: Any) -> str:
             return f"the nearest that it knows is `np.{near[0]}`"
         return "write it with the functions that it knows, or call it outside the compiled function"
     if module == "builtins" and name in ("print", "breakpoint", "input"):
-        return "take it out; called by itself or under dl.debug() the function is plain Python"
+        return "take it out, or debug with DELIAN_DEBUG=1: then the function is plain Python"
     if module == "builtins":
         near = difflib.get_close_matches(name, names(), 1)
         return f"the nearest that it knows is `{near[0]}`" if near else ""

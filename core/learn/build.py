@@ -15,7 +15,7 @@ tree like the state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,9 +73,7 @@ def build(
             the ring plan would overflow, or has no room for the noise.
     """
     chain = chain or chains.chain(chains.clip(clip), chains.quantise(), chains.mean())
-    if (stage := chain.get("server")) is not None:
-        algorithm = replace(algorithm, server=stage.made())
-    task = algorithm.task(task)
+    task, algorithm = settled(task, algorithm, chain)
     data = tree.map(_type_of, data)
     init = trace(_init(task, algorithm), KEY, name="init")
     types = _results(init)
@@ -90,31 +88,22 @@ def build(
     promise = chain.promise(releases, survivors)
     plan = chain.ring(dimension, clients_max, promise).base
     weight_max = weight_max if promise is None else WEIGHT_LEAST
-    first_kept = trace(_client_state(task, algorithm, chain, plan), state, name="client_state")
+    f = functions(task, algorithm, chain, plan, weight_max)
+    first_kept = trace(f["client_state"], state, name="client_state")
     kept_types = _results(first_kept)
     kept_names = list(first_kept.out_structure.paths("kept"))
     _check_kept(kept_names, kept_types)
     kept = tree.unflatten(first_kept.out_structure, kept_types)
 
-    traced = {
-        "init": init,
-        "client_update": trace(
-            _client_update(task, algorithm, chain, plan, weight_max),
-            state,
-            data,
-            KEY,
-            kept,
-            name="client_update",
-        ),
-        "server_update": trace(
-            _server_update(algorithm), state, memory, state, name="server_update"
-        ),
-        "evaluate": trace(_evaluate(task), model, data, KEY, name="evaluate"),
-        "personalise": trace(
-            _personalise(task, algorithm, chain), state, data, KEY, kept, name="personalise"
-        ),
-        "infer": trace(_infer(task), model, example, name="infer"),
+    specs: dict[str, tuple[Any, ...]] = {
+        "client_update": (state, data, KEY, kept),
+        "server_update": (state, memory, state),
+        "evaluate": (model, data, KEY),
+        "personalise": (state, data, KEY, kept),
+        "infer": (model, example),
     }
+    traced = {"init": init}
+    traced |= {name: trace(f[name], *each, name=name) for name, each in specs.items()}
     if kept_types:
         traced["client_state"] = first_kept
     manifest = Manifest(
@@ -139,6 +128,28 @@ def build(
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
     return Bundle(manifest, {name: t.function for name, t in traced.items()}, weights)
+
+
+def settled(task: Task, algorithm: Algorithm, chain: Chain) -> tuple[Task, Algorithm]:
+    """The task as the algorithm has it, and the algorithm with the chain's server."""
+    if (stage := chain.get("server")) is not None:
+        algorithm = replace(algorithm, server=stage.made())
+    return algorithm.task(task), algorithm
+
+
+def functions(
+    task: Task, algorithm: Algorithm, chain: Chain, plan: ring.RingPlan, weight_max: float
+) -> dict[str, Callable[..., Any]]:
+    """The programs as functions of trees, by name, of a task and an algorithm that are settled."""
+    return {
+        "init": _init(task, algorithm),
+        "client_state": _client_state(task, algorithm, chain, plan),
+        "client_update": _client_update(task, algorithm, chain, plan, weight_max),
+        "server_update": _server_update(algorithm),
+        "evaluate": _evaluate(task),
+        "personalise": _personalise(task, algorithm, chain),
+        "infer": _infer(task),
+    }
 
 
 def _type_of(leaf: Any) -> TensorType:

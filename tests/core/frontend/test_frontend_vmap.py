@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import api, random
+from delian.core import debugging, random
 from delian.core.api import (
     compile,
     grad,
@@ -228,7 +228,7 @@ def test_debug_runs_one_lane_after_another(monkeypatch):
     axes = {"in_axes": ({"w": None}, 1), "out_axes": {"sum": 0, "shared": None}}
     params = {"w": np.float64(2.0)}
     want = vmap(lambda p, x: {"sum": p["w"] * np.sum(x), "shared": p["w"]}, **axes)(params, MANY)
-    monkeypatch.setattr(api, "_debug", True)
+    monkeypatch.setattr(debugging, "on", True)
     got = compile(vmap(f, **axes))(params, MANY)
     assert seen == [(4,)] * 3
     np.testing.assert_allclose(got["sum"], want["sum"])
