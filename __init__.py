@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .core import functional as ops
     from .core import learn, nn, random, tree
     from .core.api import (
+        Static,
         checkpoint,
         compile,
         custom_vjp,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Tensor": (".core.ir", "Tensor"),
     "DelianError": (".core.errors", "DelianError"),
+    "Static": (".core.traced", "Static"),
     "all_finite": (".core.precision", "all_finite"),
     "bfloat16": (".core.bfloat16", "bfloat16"),
     "checkpoint": (".core.api", "checkpoint"),
@@ -80,6 +82,7 @@ _PUBLIC = {
 
 __all__ = [
     "DelianError",
+    "Static",
     "Tensor",
     "all_finite",
     "bfloat16",

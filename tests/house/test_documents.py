@@ -73,6 +73,23 @@ def test_files_that_are_named_are_there(page):
             assert (ROOT / one).exists(), name
 
 
+def test_every_name_of_the_face_that_pages_and_hints_give_is_there():
+    modules = [path for top in ("core", "examples") for path in (ROOT / top).rglob("*.py")]
+    named = set()
+    for file in (*PAGES, *modules):
+        named |= set(re.findall(r"\bdl((?:\.[A-Za-z_]\w*)+)", file.read_text()))
+    assert ".Static" in named
+    for dotted in sorted(named):
+        found = dl
+        for part in dotted[1:].split("."):
+            assert hasattr(found, part), f"dl{dotted}"
+            found = getattr(found, part)
+
+
+def test_a_size_that_is_static_makes_the_shape():
+    assert dl.compile(lambda n: np.zeros(n, np.float32))(dl.Static(3)).shape == (3,)
+
+
 def spelt_out(name: str) -> list[str]:
     """`a/{b,c}.py` is `a/b.py` and `a/c.py`."""
     head, brace, rest = name.partition("{")
