@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core.errors import DelianError
 from .coordinator import Address, Identity, Insecure, connected
 from .options import AsJson, ConfigFile
 from .output import table, tell, to_json, when
@@ -94,7 +95,10 @@ def export(
         found = client.call("GetModel", request_of(model))
         bundle = parse(client.get(found.bundle), "the coordinator's bundle")
         weights = np.frombuffer(client.get(found.weights), "<f4").astype(np.float32)
-    replace(bundle, weights=weights).save(out)
+    try:
+        replace(bundle, weights=weights).save(out)
+    except OSError as error:
+        raise DelianError(f"{out}: cannot be written: {error.strerror}") from None
     facts = {**to_json(found), "file": str(out), "bytes": out.stat().st_size}
     tell(
         facts, as_json, lambda: [f"{out}: model {found.run}/{found.round}, {facts['bytes']} bytes"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -147,7 +148,7 @@ def simulate(
     gRPC and MQTT over loopback with certificates of their own, and are gone at the end.
     """
     from ..core import debugging
-    from ..simulations.report import build_report, to_json, write_report
+    from ..simulations.report import build_report, to_json
 
     shape = _shape(mode, devices, edges, mqtt, store, keep)
     if shape is not None and backend.startswith("torch:"):
@@ -171,9 +172,7 @@ def simulate(
         _release(folder)
         raise
     report = build_report(result, second)
-    page = write_report(report, folder)
-    if result.bundle is not None:
-        result.bundle.save(folder / BUNDLE_NAME)
+    page, refused = _keep(report, result, folder)
     if json:
         sys.stdout.write(to_json(report))
         sys.stdout.flush()
@@ -181,6 +180,8 @@ def simulate(
         from .summary import summary_text
 
         typer.echo(summary_text(report, page))
+    if refused is not None:
+        raise DelianError(f"{refused.message}; what it was for is in {page.parent}", refused.hint)
     for run in (result, second) if second is not None else (result,):
         if run.stopped_by == "failure":
             _tell_why(run)
@@ -373,6 +374,33 @@ def _free_folder(name: str) -> Path:
         if not folder.exists():
             return folder
     raise DelianError(f"{RUNS} has {RUNS_PER_NAME_MAX} runs named {name}", "delete some of them")
+
+
+def _keep(
+    report: Mapping[str, Any], result: SimulationResult, folder: Path
+) -> tuple[Path, DelianError | None]:
+    """Writes model and report; gives the page's path. A folder that does not take them at the end
+    of a long run, because the disk is full or it is gone, does not cost the run: they go into a new
+    one among the system's temporary files, and why is given too.
+
+    Raises DelianError where neither takes them.
+    """
+    try:
+        return _write(report, result, folder), None
+    except DelianError as error:
+        try:
+            refuge = Path(tempfile.mkdtemp(prefix="delian-run-"))
+        except OSError:
+            raise error from None
+        return _write(report, result, refuge), error
+
+
+def _write(report: Mapping[str, Any], result: SimulationResult, folder: Path) -> Path:
+    from ..simulations.report import write_report, write_whole
+
+    if result.bundle is not None:  # first: nothing else has the weights
+        write_whole(folder / BUNDLE_NAME, result.bundle.to_bytes())
+    return write_report(report, folder)
 
 
 def _release(folder: Path) -> None:

@@ -16,7 +16,8 @@ from ..core.runtime import Score
 from .settings import learns_numbers
 
 #: An error above this, or one that is no number, is shown as this: the model has come apart.
-ERROR_MAX = 1e9
+#: Squared errors of large numbers (prices, say) are far below it; its own square is still a float.
+ERROR_MAX = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,14 @@ def explained(rounds: Sequence[Mapping[str, Any]]) -> str:
     if not judged:
         return ""
     last = judged[-1]
+
+    def told(key: str, form: str) -> str:
+        """A figure that is not finite is None in a report."""
+        return "no number" if last[key] is None else format(last[key], form)
+
     return (
-        f" Over all examples R² is {last['global_r_squared']:.3f} and then "
-        f"{last['personalised_r_squared']:.3f}; the mean absolute error "
-        f"{last['global_absolute_error']:.3g} and then {last['personalised_absolute_error']:.3g}."
+        f" Over all examples R² is {told('global_r_squared', '.3f')} and then "
+        f"{told('personalised_r_squared', '.3f')}; the mean absolute error "
+        f"{told('global_absolute_error', '.3g')} and then "
+        f"{told('personalised_absolute_error', '.3g')}."
     )

@@ -180,7 +180,15 @@ def plain(value: Any) -> Any:
 
 def to_json(report: Mapping[str, Any]) -> str:
     """The text of report.json."""
-    return json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    text = json.dumps(plain(report), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Text that UTF-8 can be made of: the bytes of a file's name that were none, and other lone
+    surrogates, as \\udcff. (JSON reads that as what it was.)
+    """
+    return text.encode(errors="backslashreplace").decode()
 
 
 def claim_folder(out: Path) -> None:
@@ -220,10 +228,10 @@ def write_report(report: Mapping[str, Any], out: Path) -> Path:
     return out / PAGE_NAME
 
 
-def write_whole(path: Path, content: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that appears whole or not at all. Raises DelianError when the disk refuses."""
     try:
-        files.write_whole(path, content)
+        files.write_whole(path, printable(content) if isinstance(content, str) else content)
     except OSError as error:
         raise DelianError(
             f"cannot write {path}: {error.strerror}", "is the folder there, and the disk not full?"
@@ -236,6 +244,7 @@ __all__ = [
     "build_report",
     "claim_folder",
     "make_folder",
+    "printable",
     "summarise",
     "to_json",
     "write_report",

@@ -5,11 +5,13 @@ one's own, and what reports call an error.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from delian.core.errors import DelianError
+from delian.core.runtime import Score
 from delian.simulations import comparison, measures, scenario_file
 from delian.simulations.datasets import load_data, with_data
 from delian.simulations.report import build_report, summarise, to_json
@@ -90,6 +92,18 @@ def test_a_report_of_errors_shows_plain_numbers_and_says_what_is_better(result) 
     assert "how much the error fell" in text and "R²" in text
     learning = text[text.index("<h2>Learning") : text.index("<h2>Who gains")]
     assert "%" not in learning.replace("0%", "").split("<table>")[0]
+
+
+def test_personal_models_that_come_apart_have_a_page(result) -> None:
+    last = replace(result.rounds[-1], personalised_absolute_error=float("inf"))
+    broken = replace(result, rounds=(*result.rounds[:-1], last))
+    assert "and then no number." in page(json.loads(to_json(build_report(broken))))
+
+
+def test_errors_of_large_numbers_are_told_as_they_are() -> None:
+    measure = measures.SQUARED_ERROR
+    assert measure.of(Score(3e12, 0.0, 2.0)) == 1.5e12
+    assert measure.of(Score(float("nan"), 0.0, 2.0)) == measures.ERROR_MAX > 1e12
 
 
 def test_reports_of_labels_have_no_errors_in_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -83,6 +84,15 @@ def test_nan_becomes_null(result):
     first = dataclasses.replace(result.rounds[0], global_loss=float("nan"))
     broken = dataclasses.replace(result, rounds=(first, *result.rounds[1:]))
     assert json.loads(to_json(build_report(broken)))["rounds"][0]["global_loss"] is None
+
+
+def test_names_that_are_no_utf_8_do_not_cost_the_report(tmp_path, result):
+    odd = os.fsdecode(b"m\xfcsli.npz")
+    named = dataclasses.replace(result, data={**result.data, "source": odd})
+    write_report(build_report(named), tmp_path)
+    kept = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert kept["data"]["source"] == odd
+    assert "m\\udcfcsli.npz" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 class Reader(HTMLParser):
