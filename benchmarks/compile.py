@@ -1,9 +1,11 @@
-"""What compiling a training step takes: processor time and size, for each model.
+"""What compiling a training step takes: time and size, for each model.
 
     python benchmarks/compile.py [--json] [--model cnn] [--repeats 3]
 
 The models are those of benchmarks/kernels.py, one step (forward, loss, backward, SGD) each, with an
-empty cache. `emit` is the way from IR to C, `compile` the compiler's processes; the least of all
+empty cache, from IR to an object: `wall_s` on the clock, of which `emit_s` is the way to C in this
+process; `cpu_s` the processor's, of which `compile_s` is the compilers'. A file with many loops is
+compiled by two at once, so on the clock it takes less where there are two cores. The least of all
 repeats. `kib` is the object on disk. $DELIAN_CC chooses another compiler, such as
 DELIAN_CC="python -m ziglang cc".
 """
@@ -25,12 +27,12 @@ import numpy as np
 from delian.core.backends.native import toolchain
 from delian.core.backends.native.assemble import assembled
 
-#: Processor seconds of all of it, and KiB of the object.
-TARGET_CPU_S, TARGET_KIB = 2.0, 100.0
+#: Seconds on the clock, and KiB of the object.
+TARGET_S, TARGET_KIB = 2.0, 100.0
 
 
 def measure(name: str, repeats: int) -> dict[str, Any]:
-    """One model's step: seconds of processor time, KiB, lines of C."""
+    """One model's step: seconds, KiB, lines of C."""
     workload = models.WORKLOADS[name]
     model = workload.build()
     batch = workload.batches[0]
@@ -38,9 +40,9 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     traced = dl.compile(models.training(workload, 1), donate=(0,)).trace(model, *data)
     tools = toolchain.find()
     assert tools is not None, "there is no C compiler"
-    emit_s, compile_s, size, lines = [], [], 0, 0
+    wall_s, emit_s, compile_s, size, lines = [], [], [], 0, 0
     for _ in range(repeats):
-        start = time.process_time()
+        begun, start = time.perf_counter(), time.process_time()
         text, _ = assembled({"step": traced.function}, tools)
         emit_s.append(time.process_time() - start)
         with tempfile.TemporaryDirectory() as scratch:
@@ -49,18 +51,35 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
             before = _children_s()
             tools.compile(source, output)
             compile_s.append(_children_s() - before)
+            wall_s.append(time.perf_counter() - begun)
             size, lines = output.stat().st_size, text.count("\n")
-    total = min(emit_s) + min(compile_s)
     return {
         "model": name,
         "batch": batch,
+        "wall_s": min(wall_s),
+        "cpu_s": min(emit_s) + min(compile_s),
         "emit_s": min(emit_s),
         "compile_s": min(compile_s),
-        "cpu_s": total,
         "kib": size / 1024,
         "lines": lines,
-        "reached": total <= TARGET_CPU_S and size / 1024 <= TARGET_KIB,
     }
+
+
+def targets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The goals, and what was measured."""
+    return [
+        {
+            "name": f"{row['model']}, {name}",
+            "goal": goal,
+            "measured": row[key],
+            "met": row[key] <= goal,
+        }
+        for row in rows
+        for name, key, goal in (
+            ("seconds on the clock", "wall_s", TARGET_S),
+            ("KiB", "kib", TARGET_KIB),
+        )
+    ]
 
 
 def _children_s() -> float:
@@ -76,7 +95,9 @@ def main() -> None:
     options = parser.parse_args()
     tools = toolchain.find()
     result: dict[str, Any] = {
-        "target": {"cpu_s": TARGET_CPU_S, "kib": TARGET_KIB},
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "compiler": tools.version if tools else None,
         "load": os.getloadavg()[0],
         "models": [],
@@ -87,6 +108,7 @@ def main() -> None:
         if not options.json:
             text = (f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
             print("  ".join(text), flush=True)
+    result["targets"] = targets(result["models"])
     if options.json:
         print(json.dumps(result, indent=2))
 

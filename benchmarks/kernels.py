@@ -38,7 +38,6 @@ STEPS_CHECKED = 3
 DRAWS = {"maml": 15}
 ROUNDS_MIN = 5
 CALLS_TIMED = 10
-COMPILE_S_MAX = 2.0
 ARTIFACT_BYTES_MAX = 100_000
 CONVOLUTIONS_PEAK_MIN = 0.65
 #: (workload, batch) -> how many times faster than torch eager and than jax.jit, on one thread.
@@ -299,7 +298,6 @@ def targets(rows: list[Any], threads: int) -> list[dict[str, Any]]:
         if "convolutions_of_peak" in row:
             share = row["convolutions_of_peak"]
             goal(f"{label} convolutions of peak", CONVOLUTIONS_PEAK_MIN, share)
-        goal(f"{label} compile s", COMPILE_S_MAX, row["compile_cpu_s"], most=True)
         goal(f"{label} artifact bytes", ARTIFACT_BYTES_MAX, row["artifact_bytes"], most=True)
         goal(f"{label} fallbacks", 0, row["fallbacks"], most=True)
     return out

@@ -35,6 +35,7 @@ from .epilogues import after_of, part_of, then_of
 from .kernels import KERNELS, conv, product_into, scratch_bytes
 from .loops import LoopWriter
 from .names import expression, from_memory, literal, local_type, memory_type
+from .parts import in_parts
 from .runs import Entry, Runs, entry_text
 from .sharing import shared_functions
 
@@ -158,10 +159,10 @@ class Unit:
             parts += ["static const dl_conv dl_sizes[] = {"]
             parts += [*(f"  {{{fields}}}," for fields in self.all_sizes), "};"]
         functions = shared_functions(self.texts)
-        runs = Runs(functions)
+        runs = Runs(functions.macros)
         bodies = runs.replaced([entry.body for entry in self.entries])
-        parts += [*functions, *runs.driver()]
-        parts += [entry_text(*both) for both in zip(self.entries, bodies, strict=True)]
+        entries = [entry_text(*both) for both in zip(self.entries, bodies, strict=True)]
+        parts += in_parts(functions, [*runs.driver(), *entries])
         return "\n".join(parts)
 
 

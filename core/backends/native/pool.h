@@ -22,7 +22,9 @@ DL_FUNCTION void dl_parallel(int64_t count, dl_body *body, void *context, void *
 #else
 typedef void dl_runner(int64_t count, dl_body *body, void *context, void *scratch, int64_t bytes);
 static dl_runner *dl_run __attribute__((unused));
+#if DL_PART != 1
 __attribute__((visibility("default"))) void dl_use(dl_runner *run) { __atomic_store_n(&dl_run, run, __ATOMIC_RELEASE); }
+#endif
 DL_INLINE _Bool dl_has_pool(void) { return __atomic_load_n(&dl_run, __ATOMIC_ACQUIRE) != 0; }
 
 /* Chunks 0 to count - 1, in any order. scratch: the caller's; other threads have `bytes` of their own. */

@@ -115,10 +115,10 @@ def _indented(lines: Sequence[str]) -> list[str]:
 
 
 class Runs:
-    """The runs of a file's entries. functions: the file's, as `sharing` writes them."""
+    """The runs of a file's entries. macros: as `sharing` writes them."""
 
-    def __init__(self, functions: Sequence[str]) -> None:
-        found = (_SHARED.fullmatch(text) for text in functions)
+    def __init__(self, macros: Sequence[str]) -> None:
+        found = (_SHARED.fullmatch(text) for text in macros)
         self._shared = {m[1]: (m[2], m[3]) for m in found if m}
         self._values: dict[int, int] = {}
         self._kinds: dict[str, _Kind] = {}

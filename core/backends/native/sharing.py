@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 #: A file with fewer loops keeps them as they are, and a loop that fewer are like stays itself.
 LOOPS_MIN = 48
@@ -48,7 +49,23 @@ _OUTER = re.compile(r"\b(i\d+) [*<] $")
 _TOKEN = re.compile(r"[A-Za-z_]\w*(?:\(\d+\))?|\[\d+\];|\.?\d(?:[eEpP][+-]|[\w.])*")
 
 
-def shared_functions(texts: Mapping[str, str]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The functions of a file. macros: the names of loops that are others with numbers. loops call
+    nothing; others call them. many: all are compiled with less effort.
+    """
+
+    macros: list[str]
+    loops: list[str]
+    others: list[str]
+    many: bool
+
+    def with_effort(self, texts: Sequence[str]) -> list[str]:
+        """Functions with what says how much of an effort to make."""
+        return [LESS_EFFORT, *texts, AS_BEFORE] if self.many else [*texts]
+
+
+def shared_functions(texts: Mapping[str, str]) -> Functions:
     """The functions of a file, in order. `texts` maps parameters and body to the name."""
     loops = [text for text, name in texts.items() if name.startswith("loop_")]
     alike: dict[tuple[str, ...], list[tuple[str, list[str]]]] = {}
@@ -58,19 +75,19 @@ def shared_functions(texts: Mapping[str, str]) -> list[str]:
             if numbers and not text.startswith("(void)"):
                 alike.setdefault(pattern, []).append((text, numbers))
     macro: dict[str, str] = {}
-    parts: list[str] = []
+    written: list[str] = []
     for pattern, members in alike.items():
         if len(members) < ALIKE_MIN:
             continue
-        name = f"same_{len(parts) + 1}"
+        name = f"same_{len(written) + 1}"
         shared, columns = _joined(pattern, [numbers for _, numbers in members])
-        parts.append(f"DL_FUNCTION void {name}{shared}")
+        written.append(f"DL_LOOP void {name}{shared}")
         for row, (text, _) in enumerate(members):
             call = f"{name}(__VA_ARGS__, {', '.join(column[row] for column in columns)})"
             macro[text] = f"#define {texts[text]}(...) {call}"
-    for text, name in texts.items():
-        parts.append(macro.get(text, f"DL_FUNCTION void {name}{text}"))
-    return [LESS_EFFORT, *parts, AS_BEFORE] if len(loops) >= MANY_LOOPS else parts
+    written += [f"DL_LOOP void {texts[text]}{text}" for text in loops if text not in macro]
+    others = [f"DL_FUNCTION void {n}{t}" for t, n in texts.items() if not n.startswith("loop_")]
+    return Functions(list(macro.values()), written, others, len(loops) >= MANY_LOOPS)
 
 
 def _parted(text: str) -> tuple[tuple[str, ...], list[str]]:

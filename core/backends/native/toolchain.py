@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import DelianError
-from . import targets
+from . import parts, targets
 from .targets import Target
 
 #: How much of a long error message is shown.
@@ -97,7 +97,9 @@ class Toolchain:
 
     def compile(self, source: Path, output: Path, *, whole: bool = False) -> None:
         """Makes a shared object of a C file; with `whole` a program that needs no other file.
-        Raises DelianError with what the compiler said, NoSpaceError when there was none.
+
+        What has parts is compiled by two processes at once. Raises DelianError with what the
+        compiler said, NoSpaceError when there was none.
         """
         if whole:
             made: tuple[str, ...] = ("-static",)
@@ -108,7 +110,25 @@ class Toolchain:
                 libraries = ("-undefined", "dynamic_lookup")
             elif self.target.machine == "armv7":
                 libraries = (*libraries, "-lgcc")  # 64-bit division is a function there
-        self._run([*self.flags, *made, str(source), "-o", str(output), *libraries], output.parent)
+        inputs = (source,) if whole else self._parts(source)
+        self._run(
+            [*self.flags, *made, *map(str, inputs), "-o", str(output), *libraries], output.parent
+        )
+
+    def _parts(self, source: Path) -> tuple[Path, ...]:
+        """The objects of a file that has parts; one that has none as it is."""
+        if parts.MARK not in source.read_text(encoding="utf-8"):
+            return (source,)
+        from concurrent.futures import ThreadPoolExecutor
+
+        objects = tuple(source.with_suffix(f".{i}.o") for i in range(len(parts.PARTS)))
+        orders = [
+            [*self.flags, part, "-c", str(source), "-o", str(made)]
+            for part, made in zip(parts.PARTS, objects, strict=True)
+        ]
+        with ThreadPoolExecutor(len(orders)) as compilers:
+            list(compilers.map(lambda order: self._run(order, source.parent), orders))
+        return objects
 
     def features(self) -> tuple[str, ...]:
         """The processor's features that the compiler may use, by their names in /proc/cpuinfo."""

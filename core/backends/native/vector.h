@@ -68,6 +68,13 @@ DL_INLINE const void *dl_hidden(const void *p) {
 #define DL_TABLE(p) dl_hidden(p)
 #endif
 
+/* Loops of a program, which may be compiled apart from what calls them (parts.py). */
+#ifdef DL_PART
+#define DL_LOOP __attribute__((noinline, visibility("hidden")))
+#else
+#define DL_LOOP DL_FUNCTION
+#endif
+
 /* Before a loop whose iterations are independent: its stores touch no element that another iteration reads. */
 #if defined(DL_PLAIN_C) || (defined(DL_PORTABLE) && defined(__clang__))
 #define DL_INDEPENDENT

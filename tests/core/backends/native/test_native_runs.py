@@ -14,9 +14,9 @@ from delian.core.backends.reference import run_block
 from delian.core.ir import Block, Builder, DType, Function, TensorType
 
 
-def _driver(lines: list[str], functions: tuple[str, ...] = ()) -> tuple[list[str], str]:
+def _driver(lines: list[str], macros: tuple[str, ...] = ()) -> tuple[list[str], str]:
     """The lines of an entry when runs of any length become data, and what goes through them."""
-    made = Runs(functions)
+    made = Runs(macros)
     (replaced,) = made.replaced([lines])
     return replaced, "\n".join(made.driver())
 

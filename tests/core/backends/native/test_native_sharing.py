@@ -39,7 +39,7 @@ def test_shared_loops_give_what_each_gives_by_itself(
     monkeypatch.setattr(sharing, "LOOPS_MIN", 2)
     programs = compile_native(functions, toolchain)
     source = next(iter(programs.values())).report.library.with_suffix(".c").read_text("utf-8")
-    assert source.count("#define loop_") > source.count("DL_FUNCTION void same_") > 0
+    assert source.count("#define loop_") > source.count("DL_LOOP void same_") > 0
     rng = np.random.default_rng(8)
     for (rows, columns), (name, program) in zip(SIZES, programs.items(), strict=True):
         x: Any = np.asarray(rng.normal(size=(rows, columns)), np.float32)
@@ -50,10 +50,12 @@ def test_shared_loops_give_what_each_gives_by_itself(
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-def shared(*texts: str) -> list[str]:
+def shared(*texts: str, first: int = 0) -> list[str]:
     """The functions of a file with these loops and many that are like nothing else."""
-    loops = {text: f"loop_{i}" for i, text in enumerate(texts)}
-    return sharing.shared_functions(loops | {f"(void) {{{i}}}": f"loop_x{i}" for i in range(60)})
+    loops = {text: f"loop_{i}" for i, text in enumerate(texts, first)}
+    many = {f"(void) {{{i}}}": f"loop_x{i}" for i in range(60)}
+    made = sharing.shared_functions(loops | many)
+    return [*made.loops, *made.macros]
 
 
 def test_floats_that_differ_are_parameters_too() -> None:
@@ -61,7 +63,7 @@ def test_floats_that_differ_are_parameters_too() -> None:
         "(float *p0) {\n  for (i0 = 0; i0 < 64; i0++) p0[i0] = p0[i0] / 1.44e+02f + 1.0e+00f;\n}\n"
     )
     parts = shared(text, text.replace("1.44e+02f", "5.76e+02f"))
-    assert parts[0].startswith("DL_FUNCTION void same_1(float *p0, const float z0)")
+    assert parts[0].startswith("DL_LOOP void same_1(float *p0, const float z0)")
     assert "i0 < 64" in parts[0] and "/ z0 + 1.0e+00f" in parts[0]
     assert "#define loop_1(...) same_1(__VA_ARGS__, 5.76e+02f)" in parts
 
@@ -84,10 +86,8 @@ def test_numbers_within_names_floats_and_arrays_stay() -> None:
         "  for (i10 = 0; i10 < 100; i10++) p0[i10 * 100 + 33] = 1.25e-30f * s10 + INT64_C(99);\n}\n"
     )
     other = text.replace("100", "200").replace("33", "44")
-    parts = sharing.shared_functions(
-        {text: "loop_1", other: "loop_2"} | {f"(void) {{{i}}}": f"loop_x{i}" for i in range(60)}
-    )
-    assert parts[0].startswith("DL_FUNCTION void same_1(float *p0, const int64_t s10, const int64")
+    parts = shared(text, other, first=1)
+    assert parts[0].startswith("DL_LOOP void same_1(float *p0, const int64_t s10, const int64")
     assert "t0[512];" in parts[0] and "1.25e-30f" in parts[0] and "INT64_C(99)" in parts[0]
     assert "p0[i10 * z0 + z1]" in parts[0]
     assert "#define loop_2(...) same_1(__VA_ARGS__, 200, 44)" in parts
@@ -97,7 +97,7 @@ def test_sizes_that_are_multiples_of_vectors_in_each_loop_say_so() -> None:
     text = "(float *p0) {\n  for (i0 = 0; i0 < A; i0++) p0[i0 * B] = 0;\n}\n"
     for sizes, unit in (((480, 192), 32), ((6400, 640), 64), ((90, 50), 2)):
         parts = shared(*(text.replace("A", str(a)).replace("B", f"{a}1") for a in sizes))
-        assert parts[0].startswith("DL_FUNCTION void same_1(float *p0, const int64_t z0_, const")
+        assert parts[0].startswith("DL_LOOP void same_1(float *p0, const int64_t z0_, const")
         assert f"{{\n  const int64_t z0 = z0_ & -{unit};\n" in parts[0]
         assert "i0 < z0; " in parts[0] and "z1_" not in parts[0]
     parts = shared(*(text.replace("A", a).replace("B", "1") for a in ("480", "481")))

@@ -1,0 +1,83 @@
+"""A file with many loops is compiled in two parts at once: the same bits as of the whole file."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from delian.core.backends.native import parts
+from delian.core.backends.native.program import NativeProgram, compile_native
+from delian.core.backends.native.toolchain import Toolchain
+from delian.core.errors import DelianError
+from delian.core.ir import Builder, DType, Function, TensorType
+
+SIZES = [(3, 17), (40, 300), (33, 64)]
+
+
+def functions() -> dict[str, Function]:
+    """Loops of several kinds, products that loops follow, and one of each size."""
+    made = {}
+    for rows, columns in SIZES:
+        b = Builder([TensorType(DType.F32, s) for s in ((rows, columns), (columns, 40))])
+        x, w = b.params
+        product = b("dot", x, w, contract_a=(1,), contract_b=(0,), batch_a=(), batch_b=())
+        made_ = b("tanh", b("add", product, b.full(product.tensor, 0.5)))
+        most = b("reduce_max", x, axes=(1,))
+        y = b("exp", b("sub", x, b("broadcast", most, shape=(rows, columns), dims=(0,))))
+        total = b("reduce_sum", y, axes=(0,))
+        block = b.finish([made_, y, total, b("transpose", y, perm=(1, 0))])
+        name = f"{rows}x{columns}"
+        made[name] = Function(name, block, ("x", "w"), ("m", "y", "t", "r"))
+    return made
+
+
+def source_of(program: NativeProgram) -> str:
+    return program.report.library.with_suffix(".c").read_text("utf-8")
+
+
+def compiled(
+    toolchain: Toolchain, least: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, NativeProgram]:
+    monkeypatch.setattr(parts, "LOOPS_MIN", least)
+    monkeypatch.setenv("DELIAN_CACHE", str(folder))
+    return dict(compile_native(functions(), toolchain))
+
+
+def test_parts_are_the_whole(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = compiled(toolchain, 1, tmp_path / "parts", monkeypatch)
+    whole = compiled(toolchain, 1 << 30, tmp_path / "whole", monkeypatch)
+    rng = np.random.default_rng(3)
+    for (rows, columns), name in zip(SIZES, whole, strict=True):
+        assert parts.MARK in source_of(both[name])
+        assert parts.MARK not in source_of(whole[name])
+        args: list[Any] = [
+            np.asarray(rng.normal(size=s), np.float32) for s in ((rows, columns), (columns, 40))
+        ]
+        for one, other in zip(both[name](*args), whole[name](*args), strict=True):
+            assert one.tobytes() == other.tobytes()
+    left = {path.suffix for path in both[name].report.library.parent.iterdir()}
+    assert ".o" not in left
+
+
+def test_what_a_compiler_says_of_one_part_is_told(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = tmp_path / "cc"
+    refusing.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *DL_PART=2*) echo "program.c:7: no such luck" >&2; exit 1;; esac\n'
+        f'exec {shlex.join(toolchain.command)} "$@"\n'
+    )
+    refusing.chmod(refusing.stat().st_mode | stat.S_IXUSR)
+    wrapped = replace(toolchain, command=(str(refusing),), identity="refusing")
+    with pytest.raises(DelianError, match="no such luck"):
+        compiled(wrapped, 1, tmp_path / "refused", monkeypatch)
+    assert not list((tmp_path / "refused").rglob("*.so"))
+    assert not list((tmp_path / "refused").rglob("building-*"))
