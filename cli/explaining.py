@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.errors import innermost
 from .output import table
 
 if TYPE_CHECKING:
@@ -114,12 +115,11 @@ def _crossings(found: Placed) -> list[dict[str, Any]]:
 
 
 def _place(model: Model, op: int) -> str:
-    """Where in the source an operation is from, the innermost call."""
-    found = model.graph.function.body.ops[op]
-    if not found.locs:
-        return f"%{op}"
-    loc = found.locs[-1]
-    return f"{Path(loc.file).name}:{loc.line}"
+    """Where in the source an operation is from: the innermost call in the user's own files, or in
+    Delian's where the model is one of its catalogue.
+    """
+    loc = innermost(model.graph.function.body.ops[op].locs)
+    return f"%{op}" if loc is None else f"{Path(loc.file).name}:{loc.line}"
 
 
 def _operations(model: Model, best: Placement) -> list[dict[str, Any]]:

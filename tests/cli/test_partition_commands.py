@@ -6,10 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from delian.core.api import module
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
-from delian.core.nn import Mlp
+from delian.core.nn import Dense, Mlp
 from delian.core.placement.cut import Cut
 from delian.core.placement.plan import PlacementPlan
 from delian.core.placement.profile import NodeProfile, Sample
@@ -20,9 +21,13 @@ ROWS = np.random.default_rng(1).normal(size=(20, 2000)).astype(np.float32)
 @pytest.fixture(scope="module")
 def made():
     """A model that makes its input small, and then much of it."""
+    return built(lambda key: Mlp.init(key, 2000, (8, 3000), 3))
+
+
+def built(init):
     data = SampleSet(ROWS, np.arange(20) % 3, np.array(20), np.array(0))
     return build(
-        Classification("tiny", lambda key: Mlp.init(key, 2000, (8, 3000), 3), Samples(4, 1.0)),
+        Classification("tiny", init, Samples(4, 1.0)),
         FedAvg(),
         data,
         example=TensorType(DType.F32, (4, 2000)),
@@ -33,9 +38,30 @@ def made():
     )
 
 
+@module
+class Own:
+    """A model of a user's own: what is no file of the library is a user's."""
+
+    first: Dense
+    last: Dense
+
+    def __call__(self, x, weight):
+        hidden = np.tanh(self.first(x))
+        return self.last(hidden)
+
+
+@pytest.fixture(scope="module")
+def own():
+    def init(key):
+        return Own(Dense.init(key, 2000, 8), Dense.init(key, 8, 3))
+
+    return built(init)
+
+
 @pytest.fixture
-def files(tmp_path, made):
+def files(tmp_path, made, own):
     made.save(tmp_path / "tiny.bundle")
+    own.save(tmp_path / "own.bundle")
     samples = {
         "loop": (Sample((1000.0, 10.0, 4.0), 4e-5),),
         "product": (Sample((8.0, 10.0, 10.0, 1.0), 1.6e-5),),
@@ -73,6 +99,16 @@ def test_people_see_tiers_links_and_lines_of_source(delian, files):
     assert (code, err) == (0, "")
     for words in ("best cut:", "on the device:", "second best:", "edge alone:", ".py:", "1 Mbit/s"):
         assert words in said
+
+
+def test_of_a_user_s_model_the_user_s_lines_are_told(delian, files):
+    code, said, _ = delian("partition", "explain", "own.bundle", *files[1:], "--json")
+    assert code == 0
+    name, first = "test_partition_commands.py", Own.__call__.__code__.co_firstlineno + 1
+    places = {place for o in said["best"]["operations"] for place in o["places"]}
+    assert {f"{name}:{first}", f"{name}:{first + 1}"} <= places
+    assert not {place for place in places if place.startswith("layers.py")}
+    assert all(c["from"] == "x" or c["from"].startswith(name) for c in said["best"]["crossings"])
 
 
 def test_a_program_timed_here_counts_for_tiers_with_this_processor(delian, files, tmp_path):
