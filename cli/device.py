@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from .options import (
     ResultsFile,
     Settings,
 )
+from .output import when
 from .quantise import write_rows
 
 if TYPE_CHECKING:
@@ -206,17 +207,37 @@ def status(
         typer.echo(json.dumps(said))
     else:
         for name, value in said.items():
-            typer.echo(f"{name.replace('_', ' '):<16} {_shown(value)}")
+            words, _, unit = name.rpartition("_")
+            words, shown = (words, _UNITS[unit](value)) if unit in _UNITS else (name, _shown(value))
+            typer.echo(f"{words.replace('_', ' '):<16} {shown}")
     if not said["alive"]:
         raise typer.Exit(1)
 
 
+#: How numbers are shown that have a unit, by the end of their names.
+_UNITS: Mapping[str, Callable[[Any], str]] = {
+    "ms": lambda value: when(value) if isinstance(value, int) else _shown(value),
+    "mib": lambda value: f"{value:,} MiB" if isinstance(value, int) else _shown(value),
+}
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{'' if yes else 'not '}{name}" for name, yes in value.items())
+        facts = [_fact(name.replace("_", " "), each) for name, each in value.items()]
+        nested = any(isinstance(each, dict) for each in value.values())
+        return ("; " if nested else ", ").join(facts) or "-"
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "-" if value is None or value == "" else str(value)
+
+
+def _fact(name: str, value: Any) -> str:
+    """One of several: a yes or no, a count, or facts about something."""
+    if isinstance(value, bool):
+        return name if value else f"not {name}"
+    if isinstance(value, dict):
+        return f"{name}: {_shown(value)}"
+    return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
 
 
 def _folder(config: Path | None, settings: list[str] | None, state: Path | None) -> Path:

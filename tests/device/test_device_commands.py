@@ -89,10 +89,20 @@ def test_the_status_is_what_the_device_said_last_and_whether_it_is_alive(tmp_pat
         "homes": ["a:1"],
         "eligibility": {"powered": True, "idle": False},
         "personal_model": None,
+        "sessions_failed": {"too_few": 2},
+        "traffic": {"edge": {"sent_messages": 3, "sent_bytes": 12345}, "cloud": {}},
+        "memory_mib": 2048,
+        "started_ms": 1_700_000_000_123,
     }
     (tmp_path / "status.json").write_text(json.dumps(said))
     shown = delian("device", "status", "--state", str(tmp_path)).stdout
-    assert "powered, not idle" in shown and "ready" in shown
+    lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
+    assert lines["eligibility"] == "powered, not idle" and lines["phase"] == "ready"
+    assert lines["started"] == "2023-11-14 22:13:20" and lines["memory"] == "2,048 MiB"
+    assert lines["sessions"] == "failed  too few 2"
+    assert lines["traffic"] == "edge: sent messages 3, sent bytes 12,345; cloud: -"
+    told = delian("device", "status", "--state", str(tmp_path), "--json")
+    assert json.loads(told.stdout)["started_ms"] == 1_700_000_000_123
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
     (tmp_path / "status.json").write_text(json.dumps({**said, "pid": done.pid}))
