@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +12,17 @@ import typer
 
 from ..core.errors import DelianError
 from .options import AsJson
-from .output import tell, write_out
+from .output import tell, told_when_slow, write_out
 
 if TYPE_CHECKING:
     from ..core.bundle import Bundle
     from ..core.ir import Array
 
 C_TARGET = "c"
+_SLOW = (
+    "compiling for {}; with zig the first command for a target takes a minute or more, in which it"
+    " builds that target's C library"
+)
 
 
 class Profile(StrEnum):
@@ -96,13 +101,15 @@ def _write(
     from ..core.backends.native.build import build_for
     from ..core.backends.native.targets import find_target
 
-    built = build_for(
-        made,
-        find_target(target, cpu),
-        static=static,
-        programs=programs,
-        profile="reproducible" if profile == "reproducible" else "fast",
-    )
+    machine = find_target(target, cpu)
+    with told_when_slow(_SLOW.format(target)) if static else nullcontext():
+        built = build_for(
+            made,
+            machine,
+            static=static,
+            programs=programs,
+            profile="reproducible" if profile == "reproducible" else "fast",
+        )
     file = out or Path(f"{bundle.stem}-{target}{'' if static else SUFFIX}")
     write_out(file, built.content)
     if static:

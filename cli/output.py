@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,9 @@ from typing import Any
 import typer
 
 from ..core.errors import DelianError
+
+#: After so long people wonder whether anything goes on.
+SLOW_S = 3.0
 
 
 def to_json(message: Any) -> dict[str, Any]:
@@ -59,6 +65,20 @@ def when(unix_ms: int) -> str:
     if not unix_ms:
         return "-"
     return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+@contextmanager
+def told_when_slow(line: str) -> Iterator[None]:
+    """Says on standard error what is going on, if it takes long."""
+    timer = threading.Timer(
+        SLOW_S, print, (f"delian: {line}",), {"file": sys.stderr, "flush": True}
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def write_out(path: Path, content: bytes | str) -> None:

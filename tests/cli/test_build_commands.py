@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from delian.core.backends.native import artifact
+from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
@@ -47,6 +50,25 @@ def test_an_artifact_is_written_and_says_what_it_needs(delian, bundle, tmp_path)
     assert said["kind"] == "artifact" and said["features"] == list(facts.features)
     assert list(said["programs"]) == ["infer"] and said["bundle"] == facts.bundle
     assert (tmp_path / "w.f32").stat().st_size == 4 * (4 * 5 + 5 + 5 * 3 + 3)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_command_that_takes_long_says_why(delian, bundle, monkeypatch, static):
+    """As the first for a target, for which zig builds its C library."""
+
+    def slow(*given, **options):
+        timers = [t for t in threading.enumerate() if isinstance(t, threading.Timer)]
+        for timer in timers:
+            timer.join()
+        raise DelianError("that was long")
+
+    monkeypatch.setattr("delian.core.backends.native.build.build_for", slow)
+    monkeypatch.setattr("delian.cli.output.SLOW_S", 0.0)
+    target = "armv7-linux-musleabihf"
+    code, _, err = delian("build", bundle, "--target", target, *(["--static"] * static))
+    first = f"delian: compiling for {target}; with zig the first command for a target takes"
+    assert code == 2 and err.startswith(first if static else "error: that was long")
+    assert err.endswith("error: that was long\n")
 
 
 def test_plain_c_comes_with_a_header(delian, bundle, tmp_path):
