@@ -21,6 +21,7 @@ from .settings import (
     OmniglotData,
     ShakespeareData,
     SinusoidData,
+    hint_of,
 )
 
 
@@ -149,16 +150,18 @@ def _need(scenario: Scenario, path: Path | None) -> Path:
 
 def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
     """What the scenario could not check before the data was there."""
-    training = len(loaded.training)
+    training, devices = len(loaded.training), len(loaded.devices)
+    fitting = {"round.devices": training} if scenario.round.devices > training else {}
+    fitting |= {"round.min_reports": training} if scenario.round.min_reports > training else {}
+    fitting |= {"fleet.edges": devices} if scenario.fleet.edges > devices else {}
+    hint = hint_of(fitting)
     if scenario.round.devices > training:
         raise DelianError(
             f"a round of {scenario.round.devices} devices, and the data has {training} that train",
-            f"set round.devices to at most {training}",
+            hint,
         )
-    if scenario.fleet.edges > len(loaded.devices):
-        raise DelianError(
-            f"{scenario.fleet.edges} edges for {len(loaded.devices)} devices", "lower fleet.edges"
-        )
+    if scenario.fleet.edges > devices:
+        raise DelianError(f"{scenario.fleet.edges} edges for {devices} devices", hint)
     if isinstance(scenario.data, OmniglotData):
         for name, device in zip(loaded.names, loaded.devices, strict=True):
             if isinstance(device, data.EpisodeData) and device.chars < scenario.data.ways:

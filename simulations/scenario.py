@@ -20,7 +20,9 @@ from .settings import (
     Model,
     Table,
     conflict,
+    hint_of,
     learns_numbers,
+    with_defaults,
 )
 
 ROUNDS_MAX = 1_000_000
@@ -117,7 +119,7 @@ class Fleet(Table):
     it.
     """
     edges: int = Field(default=3, ge=1, le=EDGES_MAX)
-    """Edges; devices are shared out evenly among them."""
+    """Edges; devices are shared out evenly among them. Unless it is set, no more than devices."""
     dropout: Fraction = 0.0
     """Chance that a selected device vanishes before it reports."""
     mix: Mix = Mix()
@@ -128,7 +130,7 @@ class Round(Table):
     """How a round gathers its cohort."""
 
     devices: int = Field(default=10, ge=1, le=100_000)
-    """Reports that a round aims for."""
+    """Reports that a round aims for. Unless it is set, no more than devices that train."""
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0)
     """So many times more devices are selected, against those who drop out."""
     deadline_s: float = Field(default=60.0, gt=0.0, le=86_400.0)
@@ -378,6 +380,7 @@ class Scenario(Table):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Scenario:
+        self._follow_fleet()
         text = self.data.source == "shakespeare"
         if self.model.name != "python" and (self.model.name == "lstm") != text:
             raise conflict(
@@ -393,6 +396,7 @@ class Scenario(Table):
             raise conflict(
                 "round.min_reports",
                 f"{self.round.min_reports} reports of a round of {self.round.devices} devices",
+                hint_of({"round.min_reports": self.round.devices}),
             )
         self._check_modes()
         self._check_masks()
@@ -412,6 +416,21 @@ class Scenario(Table):
             )
         self._check_counts(self.fleet.devices)
         return self
+
+    def _follow_fleet(self) -> None:
+        """What nobody set follows a fleet that is smaller than usual. It stays unset, so that it
+        follows anew where the fleet is changed.
+        """
+        if self.fleet.devices is None:
+            return
+        training = self.fleet.devices - getattr(self.data, "held_out_devices", 0)
+        for table, key, most in (
+            ("fleet", "edges", self.fleet.devices),
+            ("round", "devices", training),
+        ):
+            owner = getattr(self, table)
+            if key not in owner.model_fields_set and getattr(owner, key) > most >= 1:
+                self.__dict__[table] = with_defaults(owner, {key: most})
 
     def _check_regression(self) -> None:
         """What only labels have is refused where there are none."""
@@ -511,19 +530,31 @@ class Scenario(Table):
             )
 
     def _check_counts(self, devices: int) -> None:
-        training = devices - getattr(self.data, "held_out_devices", 0)
+        held_out = getattr(self.data, "held_out_devices", 0)
+        training = devices - held_out
+        edges, cohort = self.fleet.edges, self.round.devices
+        if training >= 1 and edges <= devices and cohort <= training:
+            return
+        # All that a small fleet asks for is said at once.
+        fitting = {} if training >= 1 else {"data.held_out_devices": 0}
+        left = training if training >= 1 else devices
+        fitting |= {"fleet.edges": devices} if edges > devices else {}
+        fitting |= {"round.devices": left} if cohort > left else {}
+        fitting |= {"round.min_reports": left} if self.round.min_reports > left else {}
+        hint = hint_of(fitting)
         if training < 1:
             raise conflict(
                 "data.held_out_devices",
                 f"none of the {devices} devices (fleet.devices) would be left to train",
+                hint,
             )
-        if self.fleet.edges > devices:
+        if edges > devices:
             raise conflict(
-                "fleet.edges", f"{self.fleet.edges} edges for {devices} devices (fleet.devices)"
+                "fleet.edges", f"{edges} edges for {devices} devices (fleet.devices)", hint
             )
-        if self.round.devices > training:
-            raise conflict(
-                "round.devices",
-                f"a round of {self.round.devices}, and {training} devices train "
-                "(fleet.devices less data.held_out_devices)",
-            )
+        raise conflict(
+            "round.devices",
+            f"a round of {cohort}, and {training} devices train "
+            "(fleet.devices less data.held_out_devices)",
+            hint,
+        )

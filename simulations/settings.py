@@ -5,12 +5,15 @@ A key that the chosen algorithm does not know is refused, so that nobody tunes w
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 DEVICES_MAX = 1_000_000
+
+T = TypeVar("T", bound="Table")
 
 
 class Table(BaseModel):
@@ -26,12 +29,23 @@ class Table(BaseModel):
     )
 
 
+def with_defaults(table: T, values: Mapping[str, Any]) -> T:
+    """The table with these values of keys that nobody set, which stay unset."""
+    known = {**dict(table), **values}
+    return type(table).model_construct(_fields_set={*table.model_fields_set}, **known)
+
+
 def conflict(
     key: str, message: str, hint: str = "change this key or the one it does not go with"
 ) -> PydanticCustomError:
     """Two keys that do not go together; `key` is the dotted name of the one to change."""
     facts = {"reason": message, "key": key, "hint": hint}
     return PydanticCustomError("conflict", "{reason}", facts)
+
+
+def hint_of(fitting: Mapping[str, int]) -> str:
+    """A hint that says what to write."""
+    return f"{' '.join(f'--set {key}={n}' for key, n in fitting.items())}, or that in the file"
 
 
 Partition = Literal["dirichlet", "iid", "shards", "quantity"]

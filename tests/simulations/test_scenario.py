@@ -116,7 +116,7 @@ def test_a_misspelt_table(mistake):
         ('"digits"', '"dogits"', '5:1: `data.source` cannot be "dogits"', "mean `digits`?"),
         ('name = "fomaml"', 'nme = "x"', "12:2: `algorithm.name` is missing", "one of fedavg"),
         ('name = "mine"', 'name = "a/b"', '1:1: `name` cannot be "a/b"', "text"),
-        ("devices = 12", "devices = 2", "6:1: `data.held_out_devices`: none of the 2", "change"),
+        ("devices = 12", "devices = 2", "6:1: `data.held_out_devices`: none of the 2", "=0"),
         ('"mlp"\nhidden = [16]', '"lstm"', "9:1: `model.name`: the lstm model does not", "change"),
     ],
 )
@@ -318,6 +318,42 @@ def test_a_scenario_without_its_data_says_how_to_give_it():
     assert "--data" in caught.value.hint
 
 
+def test_what_nobody_set_follows_a_small_fleet_and_a_larger_one_again(tmp_path):
+    text = GOOD.replace("devices = 12", "devices = 4")
+    small = write(tmp_path, text.replace("held_out_devices = 2", "held_out_devices = 1"))
+    assert (small.fleet.edges, small.round.devices) == (3, 3)
+    assert small.to_json()["round"]["devices"] == 3
+    two = override(small, ["fleet.devices=2"])
+    assert (two.fleet.edges, two.round.devices, two.network.device_edge.loss) == (2, 1, 0.1)
+    many = override(two, ["fleet.devices=50"])
+    assert (many.fleet.edges, many.round.devices) == (3, 10)
+    assert many == override(small, ["fleet.devices=50"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["round.devices=7"], "round.devices=4"),
+        (["fleet.edges=6"], "fleet.edges=5"),
+        (
+            ["fleet.edges=6", "round.devices=9", "round.min_reports=8"],
+            "fleet.edges=5 round.devices=4 round.min_reports=4",
+        ),
+        (["data.held_out_devices=5", "round.devices=9"], "data.held_out_devices=0 round.devices=5"),
+        (["round.min_reports=6"], "round.min_reports=4"),
+    ],
+)
+def test_what_was_set_is_refused_with_what_fits(tmp_path, settings, said):
+    """The keys that a small fleet asks for, all of them at once."""
+    text = GOOD.replace("held_out_devices = 2", "held_out_devices = 1")
+    scenario = write(tmp_path, text)
+    with pytest.raises(DelianError) as caught:
+        override(scenario, ["fleet.devices=5", *settings])
+    fitting = re.findall(r"--set (\S+=\d+)", caught.value.hint)
+    assert fitting == said.split()
+    override(scenario, ["fleet.devices=5", *settings, *fitting])
+
+
 def test_a_number_of_devices_that_nothing_would_heed_is_refused():
     with pytest.raises(DelianError, match="omniglot makes its devices of alphabets and drawers"):
         override(load("omniglot"), ["fleet.devices=10"])
@@ -342,8 +378,12 @@ def test_a_round_larger_than_the_data_s_devices_is_told(tmp_path):
     path = tmp_path / "own.npz"
     np.savez(path, x=np.ones((40, 5), np.float32), y=np.arange(40) % 2, device=np.arange(40) % 4)
     scenario = override(with_data(load(), path), ["data.held_out_devices=0", "data.min_examples=2"])
-    with pytest.raises(DelianError, match="a round of 12 devices, and the data has 4 that train"):
+    with pytest.raises(
+        DelianError, match="a round of 12 devices, and the data has 4 that train"
+    ) as caught:
         load_data(scenario, path)
+    settings = re.findall(r"--set (\S+=\d+)", caught.value.hint)
+    assert len(load_data(override(scenario, settings), path).devices) == 4
 
 
 def test_every_key_has_a_meaning_and_a_range():
