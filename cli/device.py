@@ -272,26 +272,38 @@ def predict(
     settings: Settings = None,
     state: State = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the logits to this .npy file.")
+        Path | None,
+        typer.Option("--out", help="Write the logits, or numbers, to this .npy file."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the device's own model; `x` are rows as the device's data has them."""
-    import numpy as np
-
     from .config import load
 
     x = _batch(file)
     chosen = load(config, {"device.state": state}, settings or ()).config.device
-    logits, digest = _ask(chosen.state, _socket(chosen), x)
-    labels = np.argmax(logits, axis=-1) if logits.ndim > 1 else logits
+    results, facts = _ask(chosen.state, _socket(chosen), x)
     if out is not None:
-        write_rows(out, logits)
+        write_rows(out, results)
+    _tell(results, facts.pop("numbers"), facts, as_json)
+
+
+def _tell(results: Array, numbers: bool, facts: dict[str, Any], as_json: bool) -> None:
+    """What a model says of each row: the label that it holds most likely, or the numbers that it
+    has learnt to give.
+    """
+    import numpy as np
+
+    if numbers:
+        rows = results.reshape(len(results), -1)
+        answers = (rows[:, 0] if rows.shape[1] == 1 else rows).tolist()
+    else:
+        answers = (np.argmax(results, axis=-1) if results.ndim > 1 else results).tolist()
     if as_json:
-        typer.echo(json.dumps({"model": digest, "labels": labels.tolist()}))
+        typer.echo(json.dumps({**facts, "numbers" if numbers else "labels": answers}))
         return
-    for label in labels.tolist():
-        typer.echo(label)
+    for answer in answers:
+        typer.echo(" ".join(map(str, answer)) if isinstance(answer, list) and numbers else answer)
 
 
 @app.command("ask")
@@ -318,8 +330,7 @@ def ask(
     What the plan puts above runs on a home that serves the bundle (`delian edge run --serve`);
     while none answers, all of it runs here.
     """
-    import numpy as np
-
+    from ..core.bundle import load as load_bundle
     from ..device.split import SplitModel, SplitSettings
     from .config import load
 
@@ -348,14 +359,10 @@ def ask(
         model.wait_open(due)
         results = model.predict(x, due)
         facts = model.facts
-    labels = np.argmax(results, axis=-1) if results.ndim > 1 else results
     if out is not None:
         write_rows(out, results)
-    if as_json:
-        typer.echo(json.dumps({"labels": labels.tolist(), "answered": facts.answered}))
-        return
-    for label in labels.tolist():
-        typer.echo(label)
+    numbers = load_bundle(bundle).manifest.learns_numbers
+    _tell(results, numbers, {"answered": facts.answered}, as_json)
 
 
 def _batch(file: Path) -> Array:
@@ -376,15 +383,17 @@ def _batch(file: Path) -> Array:
     return loaded
 
 
-def _ask(folder: Path, path: Path | None, x: Array) -> tuple[Array, str]:
-    """From the running device where it serves, else from its folder."""
+def _ask(folder: Path, path: Path | None, x: Array) -> tuple[Array, dict[str, Any]]:
+    """From the running device where it serves, else from its folder: what the model gives, which
+    model it is, and whether these are numbers.
+    """
     from ..device.inference import PersonalModel, ask
 
     if path is not None and path.is_socket():
         said, logits = ask(path, {"op": "predict"}, x)
-        return logits, str(said["model"])
+        return logits, {"model": str(said["model"]), "numbers": bool(said.get("numbers"))}
     model = PersonalModel(folder / "personal")
-    return model.predict(x), model.slot.digest
+    return model.predict(x), {"model": model.slot.digest, "numbers": model.gives_numbers}
 
 
 @app.command("rollback")

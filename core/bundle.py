@@ -129,6 +129,13 @@ class Manifest:
         """How many numbers the state has: the length of an update."""
         return sum(leaf.size for leaf in self.state)
 
+    @property
+    def learns_numbers(self) -> bool:
+        """Whether numbers are learnt of a row, and not its label."""
+        return any(
+            each.name.rpartition(".")[2] == "y" and each.dtype == "f32" for each in self.data
+        )
+
 
 @dataclass(frozen=True)
 class Bundle:

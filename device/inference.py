@@ -77,6 +77,7 @@ class _Loaded:
     batch: int
     row: tuple[int, ...]
     dtype: np.dtype[Any]
+    numbers: bool
 
     def predict(self, x: Array) -> Array:
         parts = []
@@ -109,14 +110,19 @@ class PersonalModel:
         """What is served: its digest, when it was made, how it judged."""
         return self._model().slot
 
+    @property
+    def gives_numbers(self) -> bool:
+        """Whether what it gives are the numbers themselves, and not logits of labels."""
+        return self._model().numbers
+
     def predict(self, x: Any) -> Array:
-        """Logits f32[n, ...] of a batch [n, ...] of any length.
+        """Logits, or numbers where these are learnt: f32[n, ...] of a batch [n, ...] of any size.
 
         Raises DelianError when the rows are not those of the model.
         """
         return self._predict(np.asarray(x))[0]
 
-    def _predict(self, x: Array) -> tuple[Array, Slot]:
+    def _predict(self, x: Array) -> tuple[Array, _Loaded]:
         model = self._model()
         rows = None if x.ndim < 1 else as_rows(x, model.row)
         if rows is None:
@@ -126,7 +132,7 @@ class PersonalModel:
             )
         if x.dtype.kind not in "fiub":
             raise DelianError(f"a batch of {x.dtype}", "give numbers")
-        return model.predict(rows.astype(model.dtype, copy=False)), model.slot
+        return model.predict(rows.astype(model.dtype, copy=False)), model
 
     def _model(self) -> _Loaded:
         """The newest that can be loaded. Who finds another one loading goes on with the old."""
@@ -204,6 +210,7 @@ def _load(slot: Slot, backend: Backend, artifacts: Sequence[Path]) -> _Loaded:
         batch=wanted.shape[0],
         row=wanted.shape[1:],
         dtype=wanted.dtype.numpy,
+        numbers=manifest.learns_numbers,
     )
 
 
@@ -316,9 +323,10 @@ class InferenceServer:
         if operation == "status":
             slot = self._model.slot
             return {"model": slot.digest, "made_ms": slot.made_ms, "bundle": slot.bundle}, b""
-        logits, slot = self._model._predict(_array(frame))
+        logits, model = self._model._predict(_array(frame))
         made = np.ascontiguousarray(logits, "<f4")
-        return {"dtype": "<f4", "shape": list(made.shape), "model": slot.digest}, made.tobytes()
+        facts = {"model": model.slot.digest, "numbers": model.numbers}
+        return {"dtype": "<f4", "shape": list(made.shape), **facts}, made.tobytes()
 
 
 async def _refuse(writer: asyncio.StreamWriter, error: Exception) -> bool:

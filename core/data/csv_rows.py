@@ -6,7 +6,7 @@ import csv
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -42,11 +42,11 @@ class CsvSource:
         csv.field_size_limit(FIELD_CHARS_MAX)
         try:
             with self.path.open(encoding="utf-8", newline="") as stream:
-                return self._rows(stream)
+                return self._rows(stream, row.numbers)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise DelianError(f"{self.path} cannot be read: {error}", "write it anew") from None
 
-    def _rows(self, stream: TextIO) -> Rows:
+    def _rows(self, stream: TextIO, numbers: bool) -> Rows:
         lines = _numbered(csv.reader(stream))
         first = next(lines, None)
         if first is None:
@@ -59,7 +59,7 @@ class CsvSource:
         named = named and not self._reads_as_data(fields)
         names = [f.strip() for f in fields] if named else [str(i) for i in range(len(fields))]
         label, columns = self._columns(names)
-        x, y = array("f"), array("q")
+        x, y = array("f"), array("f" if numbers else "q")
         if not named:
             self._add(x, y, number, fields, label, columns)
         for number, fields in lines:
@@ -73,6 +73,8 @@ class CsvSource:
         if not y:
             raise NoDataError(f"{self.path} holds names and no examples", "append examples")
         table = np.frombuffer(x, np.float32).reshape(len(y), len(columns))
+        if numbers:
+            return Rows(table, np.frombuffer(y, np.float32))
         return Rows(table, np.frombuffer(y, np.int64).astype(np.int32))
 
     def _reads_as_data(self, fields: list[str]) -> bool:
@@ -105,20 +107,25 @@ class CsvSource:
     def _add(
         self,
         x: array[float],
-        y: array[int],
+        y: array[Any],
         number: int,
         fields: list[str],
         label: int,
         columns: list[int],
     ) -> None:
+        where = f"{self.path}, line {number}"
         try:
             x.extend(float(fields[i]) for i in columns)
+            if y.typecode == "f":
+                y.append(float(fields[label]))
         except ValueError as error:
             raise DelianError(
-                f"{self.path}, line {number}: {error}",
-                "features are numbers; choose columns with data.columns",
+                f"{where}: {error}",
+                "features are numbers, and so is what is learnt of them, where the run learns"
+                " numbers; choose columns with data.columns and data.label",
             ) from None
-        y.append(class_number(fields[label], self.settings.classes, f"{self.path}, line {number}"))
+        if y.typecode == "q":
+            y.append(class_number(fields[label], self.settings.classes, where))
         if x.itemsize * len(x) > self.settings.bytes_max:
             check_size(str(self.path), x.itemsize * len(x), self.settings.bytes_max)
 

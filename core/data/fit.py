@@ -25,6 +25,8 @@ Array = NDArray[Any]
 
 SAMPLES = ("x", "y", "support", "query")
 EPISODES = ("images", "characters")
+#: What `y` is where numbers are learnt and no labels.
+NUMBERS = "f32"
 _DTYPES = {
     name: np.dtype(kind)
     for name, kind in (
@@ -48,7 +50,8 @@ def row_type(wanted: Sequence[Leaf]) -> RowType:
     names = tuple(_short(leaf) for leaf in wanted)
     first = wanted[0]
     shape = first.shape[2:] if names == EPISODES else first.shape[1:]
-    return RowType(shape, first.dtype, names)
+    numbers = names == SAMPLES and wanted[1].dtype == NUMBERS
+    return RowType(shape, first.dtype, names, numbers)
 
 
 def fit(
@@ -60,8 +63,8 @@ def fit(
 ) -> list[Array]:
     """The arrays that the programs take, in the manifest's order.
 
-    classes: how many labels the model tells apart. Raises MisfitError when the data cannot be made
-    to fit, NoDataError when there is too little of it.
+    classes: how many labels the model tells apart, where it learns labels. Raises MisfitError when
+    the data cannot be made to fit, NoDataError when there is too little of it.
     """
     names = tuple(_short(leaf) for leaf in wanted)
     if isinstance(given, Leaves):
@@ -109,7 +112,7 @@ def _samples(
 ) -> list[Array]:
     x_leaf, y_leaf = wanted[0], wanted[1]
     x = _shaped(rows.x, x_leaf)
-    y = _labels(rows.y, y_leaf, classes)
+    y = _numbers(rows.y, y_leaf) if y_leaf.dtype == NUMBERS else _labels(rows.y, y_leaf, classes)
     if len(x) < 2:
         raise NoDataError(
             f"there are {len(x)} examples; one must be learnt from and one judged by",
@@ -214,6 +217,20 @@ def _check_finite(x: Array) -> None:
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         bad = int((~np.isfinite(x.reshape(len(x), -1)).all(axis=1)).argmax())
         raise MisfitError(f"row {bad} holds a number that is not finite", "leave such rows out")
+
+
+def _numbers(y: Array, leaf: Leaf) -> NDArray[np.float32]:
+    """What is learnt of each row, in the leaf's shape."""
+    made = as_rows(y, leaf.shape[1:])
+    if made is None or made.dtype.kind not in "fiub":
+        raise MisfitError(
+            f"this device's numbers to learn are {y.dtype}{list(y.shape)}, and the bundle takes "
+            f"{leaf.dtype}{list(leaf.shape)}",
+            "give as many numbers a row as the model learns",
+        )
+    numbers = np.ascontiguousarray(made, np.float32)
+    _check_finite(numbers)
+    return numbers
 
 
 def _labels(y: Array, leaf: Leaf, classes: int | None) -> NDArray[np.int32]:

@@ -25,7 +25,9 @@ class NoDataError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Examples, one a row. `x`: numbers [n, ...]; `y`: whole numbers [n], or [n, T] (sequences)."""
+    """Examples, one a row. `x`: numbers [n, ...]; `y`: whole numbers [n], or [n, T] (sequences);
+    where numbers are learnt, any [n] or [n, k].
+    """
 
     x: Array
     y: Array
@@ -48,12 +50,14 @@ class Leaves:
 @dataclass(frozen=True, slots=True)
 class RowType:
     """What the bundle takes for one row of `x`. A source that has a choice (the size of an image)
-    chooses this. `names`: of all arrays that the bundle takes.
+    chooses this. `names`: of all arrays that the bundle takes. `numbers`: these are learnt from a
+    row, and no label.
     """
 
     shape: tuple[int, ...]
     dtype: str = "f32"
     names: tuple[str, ...] = ("x", "y", "support", "query")
+    numbers: bool = False
 
 
 class Source(Protocol):

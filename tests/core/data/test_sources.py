@@ -312,6 +312,47 @@ def test_what_does_not_fit_is_said_with_both_sides():
         Rows(np.zeros((2, 4)), np.zeros(3))
 
 
+def numbers(capacity: int, *learnt: int) -> tuple[Leaf, ...]:
+    made = samples(capacity, 4)
+    return (made[0], Leaf("data.y", "f32", (capacity, *learnt)), *made[2:])
+
+
+@pytest.mark.parametrize(
+    "y", [np.linspace(-3, 2.5, 6), np.arange(6), np.linspace(0, 1, 6)[:, None]]
+)
+def test_a_device_learns_numbers_of_its_rows(y):
+    rows = Rows(some_rows(6).x, y)
+    x, found, support, query = fit(rows, numbers(8), classes=1)
+    assert found.dtype == np.float32 and found.shape == (8,) and support + query == 6
+    told = dict(zip(map(bytes, x[:6]), found, strict=False))
+    for row, number in zip(rows.x, y.ravel(), strict=True):
+        assert told[bytes(row)] == np.float32(number)
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    x = some_rows(6).x
+    for y, said in (
+        (np.ones((6, 2)), r"float64\[6, 2\], and the bundle takes f32\[8\]"),
+        (np.array([1, 2, 3, 4, 5, np.nan]), "row 5 holds a number that is not finite"),
+        (np.array(list("abcdef")), "numbers to learn are <U1"),
+    ):
+        with pytest.raises(MisfitError, match=said):
+            fit(Rows(x, y), numbers(8))
+    assert fit(Rows(x, np.ones((6, 2))), numbers(8, 2))[1].shape == (8, 2)
+
+
+def test_a_csv_file_holds_numbers_to_learn_where_the_run_learns_numbers(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("a,b,price\n1,2,-3.5\n4,5,6e3\n")
+    row = row_type((Leaf("data.x", "f32", (5, 2)), *numbers(5)[1:]))
+    assert row.numbers and not row_type(samples(5, 2)).numbers
+    rows = open_source(DataSettings(str(path), label="price")).read(row)
+    np.testing.assert_array_equal(rows.y, np.float32([-3.5, 6000]))
+    path.write_text("a,b,price\n1,2,cheap\n")
+    with pytest.raises(DelianError, match=r"line 2: could not convert.*cheap"):
+        open_source(DataSettings(str(path))).read(row)
+
+
 def test_labelled_images_become_a_table_of_episodes():
     wanted = (Leaf("data.images", "u8", (3, 2, 5, 5)), Leaf("data.characters", "i64", ()))
     assert row_type(wanted).shape == (5, 5)
