@@ -267,7 +267,7 @@ def _known(block: Block, value: Any) -> int:
 
 def plain_products(block: Block) -> int:
     """Products and convolutions that plain loops compute, because their numbers are not f32."""
-    from delian.core.listing import fallbacks
+    from delian.cli.listing import fallbacks
 
     return len(fallbacks(block))
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 CALL_S = 60.0
 #: Pauses before a call that may be repeated is repeated, when no answer came.
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-#: For a blob, in either direction; and for one part of it.
+#: For a blob, in either direction.
 BLOB_S = 24 * 3600.0
-PART_BYTES = 2**19
 
 Address = Annotated[
     str | None,
@@ -83,18 +82,11 @@ class Client:
 
     def put(self, content: bytes) -> BlobRef:
         """Puts a blob into the coordinator's store."""
-        from ..core.wire.blob_pb2 import BlobRef
-        from ..core.wire.operator_pb2 import PutPart
+        from ..core.net.putting import parts_of
 
-        ref = BlobRef(digest=hashlib.sha256(content).digest(), size=len(content))
-
-        def parts() -> Iterator[PutPart]:
-            yield PutPart(blob=ref)
-            for start in range(0, len(content), PART_BYTES):
-                yield PutPart(content=content[start : start + PART_BYTES])
-
+        ref, parts = parts_of(content)
         with self._told():
-            self._stub.PutBlob(parts(), timeout=BLOB_S, metadata=self._metadata)
+            self._stub.PutBlob(parts, timeout=BLOB_S, metadata=self._metadata)
         return ref
 
     def get(self, ref: BlobRef) -> bytes:

@@ -54,7 +54,7 @@ def show(
     program: Program, args: Args = None, grad: Grad = 0, after: After = Stage.simplify
 ) -> None:
     """Show a program beside its source, with shapes, operations and bytes."""
-    from ..core import listing
+    from . import listing
 
     function = _load(program, args or [], grad, after)
     text = listing.fused(function) if after is Stage.fuse else listing.listing(function)
@@ -122,7 +122,7 @@ def diff(
 
     Values are named by what they are computed of, so an operation more renames nothing else.
     """
-    from ..core import listing
+    from . import listing
 
     left, right = (_load(p, args or [], grad, after) for p in (a, b))
     found = listing.diff(left, right, (a, b))

@@ -10,7 +10,6 @@ after each round; it reads the rounds from the coordinator as an operator does.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shutil
 import tempfile
@@ -31,10 +30,11 @@ from ..core.errors import DelianError
 from ..core.identity.certificates import channel_credentials, channel_options
 from ..core.identity.folder import IdentityFolder
 from ..core.net.broker import choose as choose_broker
+from ..core.net.putting import parts_of
 from ..core.ports import CLOUD
 from ..core.wire import operator_pb2
 from ..core.wire.blob_pb2 import BlobRef
-from ..core.wire.operator_pb2 import PutPart, RunEvent, WatchRequest
+from ..core.wire.operator_pb2 import RunEvent, WatchRequest
 from ..core.wire.operator_pb2_grpc import OperatorStub
 from ..core.wire.round_pb2 import FailureReason
 from ..device.daemon import read_status
@@ -51,7 +51,6 @@ from .stage import Stage, judgements
 #: What a small machine carries: each device is two processes.
 DEVICES, EDGES = 6, 2
 DEVICES_MAX = 64
-PUT_PART_BYTES = 1 << 20
 #: What is said of devices that were too slow: for their task, or for the keys of a masked round.
 LATE_REASONS = tuple(FailureReason.Name(reason).lower() for reason in LATE)
 #: How long a call of the operator may take.
@@ -359,14 +358,8 @@ class _Operator:
         self._channel.close()
 
     def put(self, content: bytes) -> BlobRef:
-        ref = BlobRef(digest=hashlib.sha256(content).digest(), size=len(content))
-
-        def parts() -> Iterator[PutPart]:
-            yield PutPart(blob=ref)
-            for start in range(0, len(content), PUT_PART_BYTES):
-                yield PutPart(content=content[start : start + PUT_PART_BYTES])
-
-        ref_there: BlobRef = self._stub.PutBlob(parts(), timeout=CALL_S)
+        _, parts = parts_of(content)
+        ref_there: BlobRef = self._stub.PutBlob(parts, timeout=CALL_S)
         return ref_there
 
     def get(self, ref: BlobRef) -> bytes:

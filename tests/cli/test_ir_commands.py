@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from delian.cli.main import app
 from delian.core.errors import DelianError
 from delian.core.frontend import trace
 from delian.core.ir import DType, TensorType
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.build import build
 from delian.core.text import print_function
 from delian.core.user_code import load_function
 from typer.testing import CliRunner
@@ -92,6 +95,37 @@ def test_two_files_with_the_same_function_are_told_apart(tmp_path):
         (tmp_path / f"{name}.py").write_text(SOURCE)
         said = run("show", f"{tmp_path / name}.py:loss", *ARGS).stdout
         assert f"# {name}.py:5" in said
+
+
+OWN = """
+import delian as dl
+import numpy as np
+
+@dl.module
+class Net:
+    dense: dl.nn.Dense
+
+    def __call__(self, x, weight):
+        return np.tanh(self.dense(x))
+
+def init(key):
+    return Net(dl.nn.Dense.init(key, 4, 3))
+"""
+
+
+def test_a_bundle_s_program_is_shown_beside_the_user_s_lines(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    rows = SampleSet(
+        np.zeros((8, 4), np.float32), np.arange(8, dtype=np.int32) % 3, np.array(6), np.array(2)
+    )
+    task = Classification("own", load_function(tmp_path / "own.py", "init"), Samples(4, 1.0))
+    example = TensorType(DType.F32, (2, 4))
+    bounds = {"clip": 5.0, "clients_max": 4, "weight_max": 8.0, "seed": 1}
+    build(task, FedAvg(), rows, example=example, **bounds).save(tmp_path / "own.bundle")
+    said = run("show", f"{tmp_path}/own.bundle:infer").stdout
+    assert said.count("# own.py:10") == 1
+    assert said.index("# own.py:10") < said.index("dot(") < said.index("tanh(")
+    assert "# build.py" not in said and "# layers.py" not in said
 
 
 def test_what_a_listing_adds_does_not_change_the_program(model):

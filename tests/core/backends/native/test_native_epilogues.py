@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delian.cli.listing import fused
 from delian.core.backends.native import winograd
 from delian.core.backends.native.emit import emit
 from delian.core.backends.native.program import NativeProgram, compile_native
 from delian.core.backends.native.toolchain import Toolchain, find
 from delian.core.backends.reference import run_block
 from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
-from delian.core.listing import fused
 from delian.core.passes import order
 from delian.core.passes.fuse import schedule
 from delian.core.passes.steps import Loop

@@ -21,13 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .errors import Loc
-from .ir import Block, DType, Function, ListType, Op, Type, Value
-from .ops import PRIMITIVES
-from .ops.control import block_cost
-from .passes import fuse
-from .passes.steps import Loop, Schedule
-from .text import Printer
+from ..core.errors import Loc
+from ..core.ir import Block, DType, Function, ListType, Op, Type, Value
+from ..core.ops import PRIMITIVES
+from ..core.ops.control import block_cost
+from ..core.passes import fuse
+from ..core.passes.steps import Loop, Schedule
+from ..core.text import Printer
 
 STAGES = ("trace", "simplify", "fuse")
 #: Where figures stand, unless a line is longer.
@@ -109,12 +109,15 @@ class _Lister(Printer):
         yield from lines
 
     def _source(self, locs: Sequence[Loc], indent: str) -> Iterator[str]:
-        """The user's line, where it is another than before."""
-        if not locs or (locs[0].file, locs[0].line) == self._at:
+        """The user's line, where it is another than before: of the function that was asked for, or
+        in a bundle's program, where Delian's lines are around it, of the model or the algorithm.
+        """
+        loc = next((each for each in locs if not each.is_own()), locs[0] if locs else None)
+        if loc is None or (loc.file, loc.line) == self._at:
             return
-        self._at = locs[0].file, locs[0].line
-        text = linecache.getline(locs[0].file, locs[0].line).strip()
-        yield f"{indent}# {Path(locs[0].file).name}:{locs[0].line}   {text}".rstrip()
+        self._at = loc.file, loc.line
+        text = linecache.getline(loc.file, loc.line).strip()
+        yield f"{indent}# {Path(loc.file).name}:{loc.line}   {text}".rstrip()
 
 
 def _beside(line: str, op: Op) -> str:
