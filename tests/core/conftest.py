@@ -55,3 +55,18 @@ def primitive_names() -> set[str]:
     names = {op.name for case in _cases().TABLE for op in case.block().ops}
     assert {case.name for case in _cases().TABLE} <= names
     return names
+
+
+@pytest.fixture(scope="session")
+def differential() -> ModuleType:
+    """The package of random programs and their judge."""
+    name = "delian_differential"
+    if name not in sys.modules:
+        path = Path(__file__).parent / "differential"
+        spec = importlib.util.spec_from_file_location(
+            name, path / "__init__.py", submodule_search_locations=[str(path)]
+        )
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules.setdefault(name, module))
+    return sys.modules[name]
