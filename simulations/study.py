@@ -111,7 +111,9 @@ class Executor(Protocol):
 
 
 class Processes:
-    """A process a trial, some at once. Closing the iterator ends those that run."""
+    """A process a trial, some at once. Closing the iterator ends those that run; so does the end of
+    this process, however it comes.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -136,7 +138,7 @@ class Processes:
                     process.kill()
 
     def _one(self, trial: Trial) -> dict[str, Any]:
-        command = [sys.executable, "-m", "delian.simulations.study"]
+        command = [sys.executable, "-m", "delian.simulations.study", str(os.getpid())]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -251,7 +253,12 @@ def _told(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """A worker: a trial as JSON on standard input, its result on standard output."""
+    """A worker: a trial as JSON on standard input, its result on standard output. Its argument is
+    the process that it works for, with which it ends: a study may be killed.
+    """
+    from ..device.limits import die_with
+
+    die_with(int(sys.argv[1]))
     said = json.load(sys.stdin)
     trial = Trial(**{**said, "settings": tuple(said["settings"])})
     try:

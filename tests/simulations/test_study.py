@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from delian.core.errors import DelianError
@@ -157,6 +162,48 @@ def test_processes_give_what_is_computed_here_and_say_what_failed(tmp_path):
 
 
 # ---------------------------------------------------------------- comparisons
+
+
+LONG = f"""
+from delian.simulations.study import Processes, Trial
+list(Processes(1).run([Trial("digits", settings={(*TINY, "rounds=1000000")!r})]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_study_that_is_killed_leaves_no_trial_behind(number):
+    def alive(pid: str) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    def until(condition) -> None:
+        end = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    process = subprocess.Popen([sys.executable, "-c", LONG])
+    try:
+        tasks = Path(f"/proc/{process.pid}/task")
+        found: list[str] = []
+
+        def begun() -> bool:
+            assert process.poll() is None
+            found[:] = [c for t in tasks.iterdir() for c in (t / "children").read_text().split()]
+            return bool(found)
+
+        until(begun)
+    finally:
+        process.send_signal(number)
+        process.wait()
+    try:
+        until(lambda: not any(map(alive, found)))
+    finally:
+        for pid in filter(alive, found):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def test_differences_are_paired_by_seed():
