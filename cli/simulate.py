@@ -146,6 +146,9 @@ def simulate(
 
     With --mode processes a coordinator, edges and devices run as daemons on this machine, speak
     gRPC and MQTT over loopback with certificates of their own, and are gone at the end.
+
+    With DELIAN_DEBUG=1 in the environment models and algorithms run as plain Python, for print and
+    pdb, and a NaN is told at the line that makes it.
     """
     from ..core import debugging
     from ..simulations.report import build_report, to_json

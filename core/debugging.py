@@ -55,6 +55,8 @@ def watched(op: Op, run: _Run) -> _Run:
         return run
 
     def watching(args: Sequence[Any], attrs: Any) -> Sequence[Any]:
+        if not on:  # a program of then, called again
+            return run(args, attrs)
         with np.errstate(all="ignore"):
             results = run(args, attrs)
         if not all(_finite(results[i]) for i in floats) and all(map(_finite, args)):

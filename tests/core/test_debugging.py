@@ -96,6 +96,13 @@ def test_the_line_that_makes_a_nan_is_named_once():
     assert said(both, np.abs(X)) == []
 
 
+def test_nothing_is_said_any_more_where_nobody_debugs(monkeypatch):
+    f = api.value_and_grad(lambda x: np.sum(np.log(x)))
+    assert said(f, X)
+    monkeypatch.setattr(debugging, "on", False)
+    assert not said(f, -X)
+
+
 def test_a_derivative_that_is_infinite_is_named_where_its_function_is_finite():
     def f(x):
         return np.sum(np.sqrt(x))
