@@ -308,7 +308,7 @@ class Auditor:
     def _tasked(self, message: EdgeTask, edge: int) -> Name:
         task = message.task
         name, devices = _name(task), tuple(message.devices)
-        run, book = self.runs[task.run], self.attempts.get(name)
+        run, book = self.runs[name[0]], self.attempts.get(name)
         if book is None:
             self.check(name[1:] > run.newest, "attempt", f"{name} after {run.newest}")
             self.check(not run.paused, "order", f"{name} begins while its run is paused")
@@ -317,8 +317,11 @@ class Auditor:
             run.newest = name[1:]
             r = task.ring
             plan = ring.RingPlan(r.clip, r.clients_max, r.dimension, r.bits)
-            book = AttemptBook(task.rng_key, plan, task.purpose == EVALUATE)
+            book = AttemptBook(task.rng_key, plan, task.purpose == EVALUATE, task.run)
+            self.check(task.run >= run.called, "attempt", f"{name} has an older name of its run")
+            run.called = task.run
             self.attempts[name] = book
+        self.check(task.run == book.called, "attempt", f"{name} is called otherwise than before")
         self.check(not book.closed, "attempt", f"{name} is asked for after it was closed")
         known = book.asked.setdefault(edge, devices)
         self.check(known == devices, "attempt", f"{name}: other devices at edge {edge}")

@@ -12,14 +12,16 @@ from .edge_book import Name
 
 @dataclass(slots=True)
 class AttemptBook:
-    """What is known of an attempt. taken: edge -> the part of its sum that comes next; None: no
-    more. devices, failures: in the sums that the coordinator has acknowledged. unused: those of
-    `devices` that are in no model yet. failed: its session has. told: its round's record is there.
+    """What is known of an attempt. called: its run's name on the wire. taken: edge -> the part of
+    its sum that comes next; None: no more. devices, failures: in the sums that the coordinator has
+    acknowledged. unused: those of `devices` that are in no model yet. failed: its session has.
+    told: its round's record is there.
     """
 
     key: bytes
     plan: ring.RingPlan
     evaluates: bool
+    called: int
     asked: dict[int, tuple[int, ...]] = field(default_factory=dict)
     taken: dict[int, int | None] = field(default_factory=dict)
     devices: set[int] = field(default_factory=set)
@@ -41,6 +43,7 @@ class RunBook:
     plan: RunPlan
     weights: bytes
     newest: tuple[int, int] = (0, 0)
+    called: int = 0  # its newest name on the wire
     ordered: bytes | None = None
     paused: bool = False
     cancelled: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from ...core.runs import number_of
 from ...core.wire.round_pb2 import EdgeSum, EdgeSumAck, EdgeTask, RoundClosed, UploadAck
 from ...edge.state import EdgeState
 
@@ -39,14 +40,14 @@ class EdgeBook:
 
     def said_counted(self, edge: int, incarnation: int, message: UploadAck) -> None:
         """An edge tells a device that its update is in the sum."""
-        life = (edge, incarnation, name_of(message))
+        life = (edge, incarnation, called(message))
         self._counted[life].add(message.device)
         if life in self._final:
             self._check_counted(life)
 
     def summed(self, incarnation: int, message: EdgeSum) -> None:
         """An edge offers a sum, for the first time or again."""
-        life = (message.edge, incarnation, name_of(message))
+        life = (message.edge, incarnation, called(message))
         parts, devices = self._sums[life], tuple(message.devices)
         same = parts.get(message.part, devices) == devices
         _check(same, "lost", f"{life}: another sum than before")
@@ -60,13 +61,13 @@ class EdgeBook:
     def told(self, edge: int, incarnation: int, message: Any) -> None:
         """The cloud has told an edge something that ends a sum or an attempt."""
         if isinstance(message, EdgeSumAck):
-            life = (edge, incarnation, name_of(message))
+            life = (edge, incarnation, called(message))
             self._acked[life].add(message.part)
             self._touched.add(life)
         elif isinstance(message, RoundClosed) and not message.HasField("device"):
-            self._closed.add((edge, incarnation, name_of(message)))
+            self._closed.add((edge, incarnation, called(message)))
         elif isinstance(message, EdgeTask) and message.alone:
-            newest = name_of(message.task)
+            newest = called(message.task)
             for life in self._sums:
                 if life[2][0] == newest[0] and life[2] < newest:
                     self._closed.add((edge, incarnation, life[2]))
@@ -88,6 +89,11 @@ class EdgeBook:
 
 def name_of(message: Any) -> Name:
     """Which attempt a message belongs to."""
+    return number_of(message.run), message.round, message.attempt
+
+
+def called(message: Any) -> Name:
+    """The same as an edge knows it: to it, each name of a run is a run of its own."""
     return message.run, message.round, message.attempt
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from ...cloud.state import RunState
 from ...core.ports import Effect, Event, Received, RunProgram, Vector
 from ...core.privacy import ring
+from ...core.runs import number_of
 from ...core.wire.helper_pb2 import HelpRequest
-from .edge_book import Name, OracleFailure
+from .edge_book import Name, OracleFailure, name_of
 
 if TYPE_CHECKING:
     from .auditor import Auditor
@@ -46,13 +47,14 @@ class HelperBook:
     def _open(self, edge: int, life: int, request: HelpRequest) -> None:
         devices = set()
         for part in request.parts:
-            name = (part.task.run, part.task.round, part.task.attempt)
+            name = name_of(part.task)
+            _check(part.task.run == request.run, f"{name} in a batch of {request.run}")
             for one in part.devices:
                 devices.add(one.device)
                 batch = self._opened.setdefault((edge, life, name, one.device), request.batch)
                 what = f"edge {edge} opens {name}, {one.device} in {batch} and {request.batch}"
                 _check(batch == request.batch, what)
-        least = self._auditor.runs[request.run].plan.cohort_min
+        least = self._auditor.runs[number_of(request.run)].plan.cohort_min
         _check(len(devices) >= least, f"edge {edge} unmasks {devices}")
 
     def sums(self, run: RunState, settled: bool) -> tuple[list[Weighed], list[float]]:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: Events of one batch; the daemons' limit is higher.
 BATCH_EVENTS_MAX = 32
+#: Unix time at which a world begins, ns.
+EPOCH_NS = 1_790_000_000 * 10**9
 #: Operations of a disk in one append; a crash comes before one of them.
 _OPERATIONS_MAX = 5
 #: After so many batches a node's state is looked at.
@@ -149,7 +151,7 @@ class Host:
             self.world.crash(self.process)
             return
         self.world.set_clock(self, floor)
-        self.post(Started(tuple(self.blobs)))
+        self.post(Started(tuple(self.blobs), EPOCH_NS + self.world.now))
 
     def _recover(self) -> int:
         """Gives the newest time that it had seen."""
