@@ -169,9 +169,8 @@ class BufferedMachine(HelpedMachine):
         if message.part > share.part:
             # It overtook the part before it: it is not acknowledged, so it comes again.
             return _T.STALE, message
-        fits = wave.fits(message, self._content(message), self._ring(wave))
-        fits = fits and self._has_seeds(wave, message)
-        return (_T.SUM if fits else _T.BAD_SUM), message
+        good = self.sums.is_good(wave, message) and self._has_seeds(wave, message)
+        return (_T.SUM if good else _T.BAD_SUM), message
 
     def _read_help(self, message: HelpSum) -> tuple[Trigger, Any]:
         if self.state.phase is not AGGREGATING or self._batch_of(message) is None:

@@ -70,9 +70,8 @@ class CohortsMachine(RoundsMachine):
         if not is_owed:
             return _T.SUM_AGAIN, message
         whole = not message.part and not message.more
-        cohort, content = self._of(message), self._content(message)
-        fits = whole and cohort.fits(message, content, self._ring(cohort))
-        return (_T.SUM if fits else _T.BAD_SUM), message
+        good = whole and self.sums.is_good(self._of(message), message)
+        return (_T.SUM if good else _T.BAD_SUM), message
 
     def _has_session(self, message: Any) -> bool:
         if self.state.phase is not COLLECTING:
@@ -183,9 +182,7 @@ class CohortsMachine(RoundsMachine):
         if self.state.evaluates:
             super().add(message)
             return
-        cohort = self._of(message)
-        cohort.add(message, self._content(message), self._ring(cohort))
-        self.ack(message)
+        self.sums.add(self._of(message), message)
         self._free(self._of(message), message.edge)
         self._look()
 
@@ -193,9 +190,7 @@ class CohortsMachine(RoundsMachine):
         if self.state.evaluates:
             super().refuse(message)
             return
-        self.record("refused_sum", edge=message.edge)
-        self._of(message).lose(message.edge)
-        self.ack(message)
+        self.sums.refuse(self._of(message), message)
         self._free(self._of(message), message.edge)
         self._look()
 

@@ -202,7 +202,7 @@ class HelpedMachine(WaveMachine):
         assert batch is not None
         shown = {d.device for part in batch.requests[message.edge].parts for d in part.devices}
         bad = sorted(shown.intersection(message.bad))
-        self._bar(bad)
+        self.sums.bar(bad)
         self.fall_short(why)
 
     def _forget_batches(self) -> None:

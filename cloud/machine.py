@@ -30,9 +30,11 @@ own protocol is in `rounds` and `buffered`.
   shared, summed, unmasked, refused, seconds: of secure aggregation, without secrets), "barred"
   (run, devices: their updates spoilt a masked sum),
   "refused_order" (run, why), "drain" (edge, draining), "unanswered" (edge: its sum was not there
-  in time), "edge_lost" and "refused_sum" (edge), "rolled_back" (run, round, model, left, to, loss,
-  best, accuracy, best_accuracy), "session_step" (run, round, attempt, phase, devices, silent: a
-  session goes on with so many, and without those); and what every machine records.
+  in time), "edge_lost" (edge), "refused_sum" (edge, strangers: devices without which it would have
+  been taken), "edge_set_aside" (run, edge: not selected from where there are others), "rolled_back"
+  (run, round, model, left, to, loss, best, accuracy, best_accuracy), "session_step" (run, round,
+  attempt, phase, devices, silent: a session goes on with so many, and without those); and what
+  every machine records.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ class RoundsMachine(RunMachine):
             return _T.SUM_AGAIN, message
         attempt = self._at_hand()
         whole = not message.part and not message.more
-        fits = whole and attempt.fits(message, self._content(message), self._ring(attempt))
-        return (_T.SUM if fits else _T.BAD_SUM), message
+        good = whole and self.sums.is_good(attempt, message)
+        return (_T.SUM if good else _T.BAD_SUM), message
 
     def _read_timer(self, name: str) -> Trigger:
         """A timer may fire once after it was cancelled, so each is good in its own phases only."""
@@ -273,15 +273,11 @@ class RoundsMachine(RunMachine):
             self._send_flush(attempt, edge, go_on=False)
 
     def add(self, message: EdgeSum) -> None:
-        attempt = self._at_hand()
-        attempt.add(message, self._content(message), self._ring(attempt))
-        self.ack(message)
+        self.sums.add(self._at_hand(), message)
         self._after_report(message.edge)
 
     def refuse(self, message: EdgeSum) -> None:
-        self.record("refused_sum", edge=message.edge)
-        self._at_hand().lose(message.edge)
-        self.ack(message)
+        self.sums.refuse(self._at_hand(), message)
         self._after_report(message.edge)
 
     def lose(self, edge: int) -> None:

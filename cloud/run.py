@@ -18,7 +18,6 @@ from ..core.machine import Backoff, Machine
 from ..core.ports import (
     CLOUD,
     MS,
-    Content,
     DropBlob,
     Effect,
     Floats,
@@ -26,7 +25,6 @@ from ..core.ports import (
     Node,
     Outcome,
     ProgramStopped,
-    Received,
     Record,
     Rng,
     RunProgram,
@@ -54,10 +52,8 @@ from .plan import RunPlan
 from .roster import Offer, Roster
 from .secure import Sessions, turned_away
 from .state import Attempt, EndedRun, Phase, RunState, Share
+from .sums import Sums
 
-#: Devices that one run keeps out: those that spoilt a sum last. Each sum has cost an attempt, so
-#: whoever is forgotten pays for it with others, and is known again by the next one.
-BARRED_MAX = 1_000
 TICKETS = 2**32  # of one run; a ticket is the run's number and a count
 
 
@@ -112,6 +108,7 @@ class RunMachine(Machine[RunState]):
         self.roster = roster
         self.rng = rng
         self.sessions = Sessions(self, identity)
+        self.sums = Sums(self)
         self.backoff = backoff
         self.busy_elsewhere = busy_elsewhere  # devices that work for other runs
         self._prefix = prefix(plan.run)
@@ -191,18 +188,13 @@ class RunMachine(Machine[RunState]):
 
     def _choose(self, count: int, attempt: int) -> dict[int, list[int]]:
         """So many of the ready devices, uniformly; takes them and gives them by edge."""
-        state, ready = self.state, self.roster.ready(self.now)
-        barred = set(state.barred)
-        others = sorted(d for d in ready if d not in barred)
-        # Who has spoilt a sum may be there again when there are too few others.
-        chosen = self.rng.sample(
-            others if len(others) >= count else sorted(ready),
-            count,
-            "select",
-            self.plan.run,
-            state.round,
-            attempt,
-        )
+        ready = self.roster.ready(self.now)
+        sure, rest = [], self.sums.believed(ready)
+        if len(rest) < count:
+            # Who has spoilt a sum may be there again when there are too few others.
+            sure, rest = rest, sorted(ready.keys() - set(rest))
+        names = (self.plan.run, self.state.round, attempt)
+        chosen = [*sure, *self.rng.sample(rest, count - len(sure), "select", *names)]
         by_edge: dict[int, list[int]] = {}
         for device in sorted(chosen):
             by_edge.setdefault(ready[device], []).append(device)
@@ -328,12 +320,6 @@ class RunMachine(Machine[RunState]):
         )
         self.send(Node(Tier.EDGE, edge), flush)
 
-    def _content(self, message: EdgeSum) -> Content:
-        """What the EdgeSum at hand brings, in itself or beside it."""
-        event = self._event
-        beside = event.vector if isinstance(event, Received) else None
-        return message.sum if beside is None else beside
-
     def ack(self, message: EdgeSum) -> None:
         self.send(
             Node(Tier.EDGE, message.edge),
@@ -367,7 +353,7 @@ class RunMachine(Machine[RunState]):
         try:
             return self.sessions.take(attempt, edge, message)
         except SecureError as fault:
-            self._bar(self.sessions.spoilers(attempt))
+            self.sums.bar(self.sessions.spoilers(attempt))
             return fault.message
 
     def _step(self, attempt: Attempt) -> str:
@@ -375,23 +361,15 @@ class RunMachine(Machine[RunState]):
         try:
             self.sessions.step(attempt)
         except SecureError as fault:
-            self._bar(self.sessions.spoilers(attempt))
+            self.sums.bar(self.sessions.spoilers(attempt))
             return fault.message
         return ""
-
-    def _bar(self, devices: list[int]) -> None:
-        """These have spoilt a sum, and are selected no more where there are others."""
-        if devices:
-            self.record("barred", run=self.plan.run, devices=devices)
-            newest = dict.fromkeys(sorted(devices))
-            others = [d for d in self.state.barred if d not in newest]
-            self.state.barred = [*others, *newest][-BARRED_MAX:]
 
     def _ask_survivors(self, attempt: Attempt) -> str:
         """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing. A device
         that has spoilt it is selected no more.
         """
-        self._bar(self.sessions.strangers(attempt))
+        self.sums.bar(self.sessions.strangers(attempt, attempt.unused))
         try:
             self.sessions.survivors(attempt)
         except SecureError as fault:

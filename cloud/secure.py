@@ -17,7 +17,7 @@ to a device through the edge from which it was last heard.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -172,14 +172,14 @@ class Sessions:
         self._push(attempt, told)
         self._note(attempt, asked, len(told))
 
-    def strangers(self, attempt: Attempt) -> list[int]:
-        """Devices whose updates are in the sums and have no part in the session: nobody can take
-        out what they have added.
+    def strangers(self, attempt: Attempt, devices: Iterable[int]) -> list[int]:
+        """Of devices whose updates are in a sum, those that have no part in the session: nobody can
+        take out what they have added.
         """
-        if attempt.book.server.phase is not Phase.MASKS:
+        if attempt.session is None or attempt.book.server.phase is not Phase.MASKS:
             return []
         session = self._of(attempt)
-        return sorted(d for d in attempt.unused if not session.has_part(d))
+        return sorted(d for d in devices if not session.has_part(d))
 
     def spoilers(self, attempt: Attempt) -> list[int]:
         """Members whose shares open for nobody."""

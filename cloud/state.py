@@ -295,6 +295,7 @@ class RunState:
     helpers unmask together; batches: shown to them so far; help_tries: how often these were;
     help_ends_ns: how long they are waited for. clip: of the round at hand, where it follows the
     updates' lengths. name: what its attempts are opened under (`core/runs.py`); zero: its number.
+    refused: edge -> sums in a row that no honest edge can have made.
     """
 
     run: int
@@ -339,6 +340,7 @@ class RunState:
     barred: list[int] = field(default_factory=list)
     budget: Budget | None = None
     name: int = 0
+    refused: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

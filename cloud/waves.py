@@ -133,8 +133,7 @@ class WaveMachine(RunMachine):
 
     def add(self, message: EdgeSum) -> None:
         state, wave = self.state, self._of(message)
-        wave.add(message, self._content(message), self._ring(wave))
-        self.ack(message)
+        self.sums.add(wave, message)
         answered = [*message.devices, *(f.device for f in message.failures)]
         self.roster.release(self.plan.run, message.edge, answered)
         if message.count and not _is_whole(wave):
@@ -143,9 +142,7 @@ class WaveMachine(RunMachine):
         self._look()
 
     def refuse(self, message: EdgeSum) -> None:
-        self.record("refused_sum", edge=message.edge)
-        self.ack(message)
-        self._of(message).lose(message.edge)
+        self.sums.refuse(self._of(message), message)
         self._look()
 
     def lose(self, edge: int) -> None:

@@ -1,0 +1,97 @@
+"""Which sums of edges a run takes, and whom it believes no more.
+
+A sum that its edge cannot have made honestly is refused, and the attempt goes on without it. There
+are two kinds:
+
+- It does not fit: it is of devices that the edge was not given, or of one twice, its counts do not
+  agree, or its elements are none of the ring. No device can make an honest edge send one, for an
+  edge looks at what it adds up. After `REFUSALS_MAX` in a row the edge is set aside.
+- It would fit, but has the update of a device in it that has no part in the attempt's session, and
+  whose masks nobody can take out. The device may have uploaded out of turn, and the edge cannot
+  know; so it is the device that is barred, and the edge has lost one attempt's sum. An edge that
+  makes such sums up pays with devices of its own.
+
+Whoever is barred or set aside is not selected again in this run where there are enough others. A
+sum that fits puts an edge back. That its numbers are right no coordinator can see of an edge: of a
+masked one nothing, and of others only that the mean is none that honest devices make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..core.ports import Content, Received
+from ..core.wire.round_pb2 import EdgeSum
+from .state import Attempt
+
+if TYPE_CHECKING:
+    from .run import RunMachine
+
+#: Devices that one run keeps out: those that spoilt a sum last. Each sum has cost an attempt, so
+#: whoever is forgotten pays for it with others, and is known again by the next one.
+BARRED_MAX = 1_000
+#: Sums in a row that no honest edge makes: then the edge is set aside. A single one may be the end
+#: of something that its operator has mended since.
+REFUSALS_MAX = 3
+
+
+class Sums:
+    """The sums of one run's attempts."""
+
+    def __init__(self, machine: RunMachine) -> None:
+        self._machine = machine
+
+    def is_good(self, attempt: Attempt, message: EdgeSum) -> bool:
+        """Whether a sum is what its edge may send, and can be opened."""
+        fits = self._fits(attempt, message)
+        return fits and not self._machine.sessions.strangers(attempt, message.devices)
+
+    def add(self, attempt: Attempt, message: EdgeSum) -> None:
+        """Takes in a sum that is good."""
+        machine = self._machine
+        attempt.add(message, self.content(message), machine._ring(attempt))
+        machine.state.refused.pop(message.edge, None)
+        machine.ack(message)
+
+    def refuse(self, attempt: Attempt, message: EdgeSum) -> None:
+        """Goes on without a sum that is not good."""
+        machine, edge = self._machine, message.edge
+        strangers = []
+        if self._fits(attempt, message):
+            strangers = machine.sessions.strangers(attempt, message.devices)
+        machine.record("refused_sum", edge=edge, strangers=strangers)
+        self.bar(strangers)
+        if not strangers:
+            refused = machine.state.refused
+            refused[edge] = refused.get(edge, 0) + 1
+            if refused[edge] == REFUSALS_MAX:
+                machine.record("edge_set_aside", run=machine.plan.run, edge=edge)
+        attempt.lose(edge)
+        machine.ack(message)
+
+    def bar(self, devices: list[int]) -> None:
+        """These have spoilt a sum, and are selected no more where there are others."""
+        machine, state = self._machine, self._machine.state
+        if devices:
+            machine.record("barred", run=machine.plan.run, devices=devices)
+            newest = dict.fromkeys(sorted(devices))
+            others = [d for d in state.barred if d not in newest]
+            state.barred = [*others, *newest][-BARRED_MAX:]
+
+    def believed(self, ready: Mapping[int, int]) -> list[int]:
+        """Of devices by their edges, those that may be selected, in increasing order."""
+        state = self._machine.state
+        barred = set(state.barred)
+        aside = {edge for edge, sums in state.refused.items() if sums >= REFUSALS_MAX}
+        return sorted(d for d, edge in ready.items() if d not in barred and edge not in aside)
+
+    def _fits(self, attempt: Attempt, message: EdgeSum) -> bool:
+        ring = self._machine._ring(attempt)
+        return attempt.fits(message, self.content(message), ring)
+
+    def content(self, message: EdgeSum) -> Content:
+        """What the EdgeSum at hand brings, in itself or beside it."""
+        event = self._machine._event
+        beside = event.vector if isinstance(event, Received) else None
+        return message.sum if beside is None else beside
