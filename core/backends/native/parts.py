@@ -9,9 +9,12 @@ and linked: the code is the same, and is there sooner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .sharing import Functions
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .sharing import Functions
 
 #: Characters of loops from which on it is worth reading the headers twice.
 LOOPS_MIN = 12_000
