@@ -8,7 +8,7 @@ from ..core import data
 from ..core.data.files import npz_keys
 from ..core.errors import DelianError
 from .scenario import Scenario
-from .scenario_file import with_npz
+from .scenario_file import with_fleet, with_npz
 from .settings import (
     Cifar10Data,
     DealtData,
@@ -43,8 +43,15 @@ def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedDat
     that the data cannot meet.
     """
     loaded = _load(scenario, path or scenario.data_file)
-    _check_counts(scenario, loaded)
+    _check_counts(on_data(scenario, loaded), loaded)
     return loaded
+
+
+def on_data(scenario: Scenario, loaded: data.FederatedData) -> Scenario:
+    """The scenario where the data says how many devices there are: edges and devices of a round
+    that nobody set are no more. Raises DelianError where it makes no sense with so few.
+    """
+    return with_fleet(scenario, len(loaded.devices), len(loaded.training))
 
 
 def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:

@@ -84,6 +84,7 @@ class Progress:
     def _note(self, event: Event) -> None:
         match event:
             case Started():
+                self._scenario = event.scenario
                 held_out = f", {event.held_out} never train" if event.held_out else ""
                 self._fleet = f"{event.devices} devices{held_out}"
                 self._since = self._clock()

@@ -162,6 +162,18 @@ def with_npz(scenario: Scenario, *, natural: bool) -> Scenario:
     return _again(scenario, raw, _Origin("--data", {}))
 
 
+def with_fleet(scenario: Scenario, devices: int, training: int) -> Scenario:
+    """The scenario on data of so many devices, of which so many train: what nobody set is lowered
+    to them.
+    """
+    changes = []
+    if scenario.fleet.edges > devices and "edges" not in scenario.fleet.model_fields_set:
+        changes.append(f"fleet.edges={devices}")
+    if scenario.round.devices > training >= 1 and "devices" not in scenario.round.model_fields_set:
+        changes.append(f"round.devices={training}")
+    return override(scenario, changes)
+
+
 @dataclass(frozen=True, slots=True)
 class _Origin:
     """Where a raw scenario is from: a file and where its keys stand, or a command-line setting."""

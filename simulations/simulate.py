@@ -111,9 +111,10 @@ class _Simulation:
         on_event: Callable[[Event], None],
         stop: Callable[[], bool],
     ) -> None:
-        self.scenario, self.threads, self.stop = scenario, threads, stop
+        self.threads, self.stop = threads, stop
         self._tell, self._telling = on_event, threading.Lock()
         self.stage = Stage(scenario, algorithm, data, backend, self._say)
+        self.scenario = self.stage.scenario  # as its data has it
         self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
         self.applied, self._diverged = 0, 0

@@ -31,7 +31,7 @@ from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 from . import recipes, settings
 from .adapting import Adapted, Adapting, total
 from .composition import chain_of
-from .datasets import load_data
+from .datasets import load_data, on_data
 from .fleet import Fleet
 from .host import machine_facts, peak_rss_mib
 from .measures import ACCURACY, Measure, measure_of
@@ -91,6 +91,7 @@ class Stage:
         self._given = algorithm
         self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}
         self.data = data if isinstance(data, FederatedData) else load_data(scenario, data)
+        self.scenario = scenario = on_data(scenario, self.data)
         # A file's is as much the caller's own as one that was given.
         self.own_algorithm = algorithm
         if algorithm is None and scenario.algorithm_file is not None:

@@ -372,6 +372,23 @@ def test_data_of_one_s_own_takes_the_place_of_bundled_data(tmp_path):
     assert (len(federation.devices), federation.classes) == (20, 3)
 
 
+def test_what_nobody_set_follows_the_devices_of_the_data(tmp_path):
+    import numpy as np
+    from delian.simulations.simulate import simulate
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 5)).astype(np.float32), np.arange(40) % 2
+    np.savez(tmp_path / "own.npz", x=x, y=y, device=np.arange(40) % 2)
+    text = GOOD.partition("[fleet]")[0].replace("held_out_devices = 2", 'path = "own.npz"')
+    text = text.replace('"digits"', '"npz"\npartition = "natural"\nmin_examples = 2')
+    result = simulate(write(tmp_path, text), backend="reference")
+    assert [(r.selected, r.reported) for r in result.rounds] == [(2, 2)] * 3
+    assert (result.scenario.fleet.edges, result.scenario.round.devices) == (2, 2)
+    asked = override(write(tmp_path, text), ["round.devices=3"])
+    with pytest.raises(DelianError, match="a round of 3 devices, and the data has 2 that train"):
+        simulate(asked, backend="reference")
+
+
 def test_a_round_larger_than_the_data_s_devices_is_told(tmp_path):
     import numpy as np
 
