@@ -90,6 +90,11 @@ def submit(
     message, built = _prepare(scenario, bundle, model, settings or [], data, plain)
     _mask(message, plain, helper or [])
     _change(message, plan or [])
+    if built.manifest.learns_numbers and message.rollback_accuracy:
+        raise DelianError(
+            "rollback_accuracy: the model learns numbers, whose errors fall as it gets better",
+            "--plan rollback_worse=0.2 goes by the squared error",
+        )
     if name is not None:
         message.name = name
     from ..core.wire.operator_pb2 import SubmitRequest

@@ -534,6 +534,8 @@ class RunMachine(Machine[RunState]):
         one is so much worse as the plan says, in its loss or in its accuracy.
         """
         state, plan, best, back = self.state, self.plan, self.state.best, self.state.best_weights
+        if best is None and loss >= metrics.LOSS_TOLD_MAX:
+            return  # which of two models is better cannot be told while losses are at their limit
         lost = state.best_accuracy - accuracy
         falls = back is not None and 0 < plan.rollback_accuracy < lost
         if not falls and (best is None or loss < best - abs(best) * plan.improvement_min):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from ..core import data
 from ..core.data.files import npz_keys
 from ..core.errors import DelianError
+from ..core.learn.metrics import LOSS_MAX
 from .scenario import Scenario
 from .scenario_file import with_fleet, with_npz
 from .settings import (
@@ -44,6 +47,8 @@ def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedDat
     """
     loaded = _load(scenario, path or scenario.data_file)
     _check_counts(on_data(scenario, loaded), loaded)
+    if scenario.regression and scenario.evaluation.federated:
+        _check_errors(loaded)
     return loaded
 
 
@@ -153,6 +158,21 @@ def _need(scenario: Scenario, path: Path | None) -> Path:
             "give it with --data FILE, or set data.path in the scenario",
         )
     return path
+
+
+def _check_errors(loaded: data.FederatedData) -> None:
+    """Devices that judge a model clamp its errors, and a model that knows nothing errs by the
+    numbers themselves.
+    """
+    rows = [d.y[: d.examples] for d in loaded.devices if isinstance(d, data.DeviceData)]
+    square = float(np.mean(np.square(np.concatenate(rows), dtype=np.float64)))
+    if square > LOSS_MAX:
+        raise DelianError(
+            f"the numbers to learn have a mean square of {square:.3g}, and devices that judge a"
+            f" model say squared errors up to {LOSS_MAX:g}",
+            "subtract their mean from them and divide by their deviation, or leave out"
+            " evaluation.federated: the report measures errors of any size by itself",
+        )
 
 
 def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from delian.cloud.machine import Coordinator, restore
 from delian.cloud.state import CoordinatorPolicy, CoordinatorState
-from delian.core.learn.metrics import QUERIES_MAX, metrics_plan
+from delian.core.learn.metrics import LOSS_MAX, QUERIES_MAX, metrics_plan
 from delian.core.ports import (
     SECOND,
     NewModel,
@@ -291,7 +291,8 @@ def metrics_of(bench, devices, loss):
     """What devices say in an evaluation, each of a hundred examples."""
     cohort, factor = bench.plan.evaluate_cohort, bench.plan.over_selection
     ring, share = metrics_plan(round(cohort * factor)), 100 / QUERIES_MAX
-    steps = [round(v * share * ring.scale) for v in (2 * loss, 0.25, loss, 0.75)]
+    means = min(2 * loss, LOSS_MAX), 0.25, loss, 0.75
+    steps = [round(v * share * ring.scale) for v in means]
     said = np.array([*steps, round(share * ring.weight_scale)], np.int64).astype(np.uint32)
     return dict.fromkeys(devices, said)
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from delian.cloud.state import Phase
+from delian.core.learn import metrics
 from delian.core.ports import (
     SECOND,
     DropBlob,
@@ -157,6 +158,13 @@ class TestStoppingEarly:
         assert (bench.phase, models) == (Phase.DONE, 2)
         bench, models = self.losses([1.0, 0.85, 0.7], patience=1, improvement_min=0.1)
         assert (bench.phase, models) == (Phase.COLLECTING, 3)
+
+    def test_losses_at_their_limit_tell_nothing_until_one_is_below(self):
+        most = metrics.LOSS_MAX
+        bench, models = self.losses([most, most, most, 50.0, 40.0], patience=2)
+        assert (bench.phase, models) == (Phase.COLLECTING, 5)
+        bench, models = self.losses([50.0, most, most, most], patience=2)
+        assert (bench.phase, models) == (Phase.DONE, 3)
 
     def test_without_patience_it_goes_on(self):
         bench, models = self.losses([0.1, 0.2, 0.3, 0.4])

@@ -166,6 +166,22 @@ def test_what_only_labels_have_is_refused(tmp_path: Path, changes: tuple[str, ..
         scenario_file.override(base, ["data.targets=numbers", *changes])
 
 
+def test_devices_are_not_asked_to_judge_errors_that_they_cannot_say(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    file = tmp_path / "n.npz"
+    changes = ["evaluation.federated=true", "data.source=npz", "data.targets=numbers"]
+    changes += ["data.partition=iid", "data.held_out_devices=0", f'data.path="{file}"']
+    changes += ["fleet.devices=6", "round.devices=3"]
+    scenario = scenario_file.override(scenario_file.load("digits"), changes)
+    np.savez(file, x=x, y=200 + 30 * x[:, 0])
+    with pytest.raises(DelianError, match=r"mean square of 3.91e\+04, .* up to 64"):
+        load_data(scenario)
+    np.savez(file, x=x, y=x[:, 0])
+    assert load_data(scenario).training
+    np.savez(file, x=x, y=200 + 30 * x[:, 0])
+    assert load_data(scenario_file.override(scenario, ["evaluation.federated=false"])).training
+
+
 def test_prototypes_of_numbers_are_refused() -> None:
     chosen = scenario_file.with_algorithm(small(), "protonet")
     with pytest.raises(DelianError, match="prototypes of classes"):
