@@ -41,6 +41,14 @@ def compiled() -> Iterator[None]:
         on = before
 
 
+@contextmanager
+def users_warnings() -> Iterator[None]:
+    """Leaves out NumPy's warnings of Delian's own lines: where it came from is told at the user's."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"delian\.")
+        yield
+
+
 def is_for_people(f: Any) -> bool:
     """Whether a function is print, breakpoint, pdb.set_trace or another of their kind."""
     return callable(f) and getattr(f, "__name__", None) in _FOR_PEOPLE

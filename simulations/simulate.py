@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 
 GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
 NOT_FINITE_HINT = (
-    "lower algorithm.learning_rate, or look in the model for a division by zero and the like"
+    "lower algorithm.learning_rate, or look in the model for a division by zero and the like:"
+    " DELIAN_DEBUG=1 says at which line"
 )
 
 
@@ -96,8 +98,9 @@ def simulate(
     share_heap()  # before there are threads, each of which would make one of its own
     at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
     at_once = 1 if debugging.on else at_once
-    run = _Simulation(scenario, algorithm, data or data_path, at_once, backend, on_event, stop)
-    return run.run()
+    with debugging.users_warnings() if debugging.on else nullcontext():
+        given = data or data_path
+        return _Simulation(scenario, algorithm, given, at_once, backend, on_event, stop).run()
 
 
 class _Simulation:
