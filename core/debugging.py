@@ -43,7 +43,7 @@ def compiled() -> Iterator[None]:
 
 @contextmanager
 def users_warnings() -> Iterator[None]:
-    """Leaves out NumPy's warnings of Delian's own lines: where it came from is told at the user's."""
+    """Leaves out NumPy's warnings of Delian's own lines: what led there is told elsewhere."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"delian\.")
         yield
