@@ -209,6 +209,13 @@ def check_server_names(config: Config) -> Iterator[Finding]:
                 f"nodes are told {told}, which is this machine for each of them",
                 f"set cloud.{key}",
             )
+    enrolment = cloud.public_enrolment or cloud.enrolment
+    if is_loopback(enrolment) and is_loopback(cloud.enrolment) and not is_loopback(cloud.listen):
+        yield warning(
+            "cloud address",
+            f"tokens name {enrolment}, by which only this machine can join",
+            "set cloud.enrolment, as 0.0.0.0:7444, and cloud.public_enrolment",
+        )
 
 
 def _days(seconds: float) -> str:

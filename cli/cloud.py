@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,10 @@ from .options import ConfigFile, Settings
 
 if TYPE_CHECKING:
     from ..cloud.daemon import CloudSettings, Gatherer
-    from .settings import CloudConfig
+    from ..core.node.traces import Spans
+    from .settings import CloudConfig, Config
+
+log = logging.getLogger("delian.cloud")
 
 app = typer.Typer(help="Run a coordinator.", no_args_is_help=True)
 
@@ -67,6 +71,7 @@ def run(
     """
     from ..cloud.daemon import serve
     from . import daemons
+    from .checks import State, check_server_names
 
     flags = {
         "cloud.state": state,
@@ -78,11 +83,16 @@ def run(
         "cloud.serve": [str(b) for b in serve_bundles or ()] or None,
         "cloud.insecure": insecure or None,
     }
+
+    async def served(chosen: Config, ready: daemons.Ready, spans: Spans | None) -> None:
+        for found in check_server_names(chosen):
+            if found.state is not State.OK:
+                log.warning("%s: %s", found.text, found.todo)
+        await serve(cloud_settings(chosen.cloud), gatherer, ready=ready, spans=spans)
+
     daemons.run(
         "delian-cloud",
-        lambda chosen, ready, spans: serve(
-            cloud_settings(chosen.cloud), gatherer, ready=ready, spans=spans
-        ),
+        served,
         config,
         flags,
         settings,

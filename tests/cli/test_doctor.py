@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import time
+import tomllib
+from pathlib import Path
 
 import pytest
 from delian.cli import checks, probes
-from delian.cli.settings import Config
+from delian.cli.settings import Config, is_loopback
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import Role, TlsMaterial
 from delian.core.identity.folder import HomeAddress, IdentityFolder
@@ -133,18 +136,29 @@ def test_the_ca_is_looked_at_where_there_is_one(device, tmp_path):
     assert not list(checks.check_authority(Config()))
 
 
+JOINED = {"enrolment": "0.0.0.0:7444", "public_enrolment": "c.example:7444"}
+
+
 @pytest.mark.parametrize(
     ("changes", "state"),
     [
         ({}, []),
-        ({"listen": "0.0.0.0:7443"}, ["wrong"]),
-        ({"listen": "0.0.0.0:7443", "public": "c.example:7443"}, []),
-        ({"listen": "0.0.0.0:7443", "public": "127.0.0.1:7443"}, ["warning"]),
+        ({"listen": "0.0.0.0:7443"}, ["wrong", "warning"]),
+        ({"listen": "0.0.0.0:7443", "public": "c.example:7443"}, ["warning"]),
+        ({"listen": "0.0.0.0:7443", "public": "127.0.0.1:7443"}, ["warning", "warning"]),
+        ({"listen": "0.0.0.0:7443", "public": "c.example:7443", **JOINED}, []),
     ],
 )
 def test_what_nodes_are_told_must_be_what_they_can_reach(changes, state):
     config = Config.model_validate({"cloud": changes})
     assert [f.state for f in checks.check_server_names(config)] == state
+
+
+def test_the_configuration_that_the_page_begins_with_is_well():
+    page = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    config = Config.model_validate(tomllib.loads(block))
+    assert not is_loopback(config.cloud.listen) and not list(checks.check_server_names(config))
 
 
 def test_ports_that_are_free_in_use_or_not_ours():
