@@ -420,7 +420,7 @@ class Auditor:
             self._whys.add(fields["why"])
             book = self.attempts[fields["run"], fields["round"], fields["attempt"]]
             book.unused, book.failed = set(), True
-        elif kind == "edge_lost":
+        elif kind in ("edge_lost", "unanswered"):
             for name, attempt in self.attempts.items():
                 if fields["edge"] in attempt.asked and not attempt.closed:
                     self._lose(host, name, fields["edge"])

@@ -135,6 +135,33 @@ def test_thirty_rounds_while_daemons_are_killed(nobody_left, tmp_path):
     assert acknowledged(fleet, attempts) > 3 * rounds
 
 
+@pytest.mark.parametrize("privacy", ["plain", "secure"])
+def test_a_coordinator_that_is_put_back_from_a_copy_goes_on(nobody_left, tmp_path, privacy):
+    """Edges and devices are three rounds ahead of the copy: rounds are made again, of what devices
+    send for them now and of nothing that they sent before.
+    """
+    fleet, copy, steps = tmp_path / "fleet", tmp_path / "copy", {2: "copy", 5: "restore"}
+
+    def meddle(children, record):
+        step, cloud = steps.pop(record.round, None), children.all["cloud"]
+        if step is None:
+            return
+        cloud.kill()
+        if step == "restore":
+            shutil.rmtree(fleet / "cloud")
+        source, target = (fleet / "cloud", copy) if step == "copy" else (copy, fleet / "cloud")
+        shutil.copytree(source, target, symlinks=True)
+        cloud.start()
+
+    rounds = 8
+    asked = override(scenario(rounds), [f"privacy.aggregation={privacy}"])
+    result = simulate_processes(asked, Shape(by_mqtt=0, folder=fleet), meddle=meddle)
+    assert result.stopped_by is None and not steps
+    attempts = written_down(fleet)
+    assert [a["round"] for a in attempts if a["succeeded"]] == list(range(1, rounds + 1))
+    assert each_model_is_the_sum(asked, attempts) == rounds
+
+
 def written_down(fleet):
     """The attempts as the coordinator's database has them, the oldest first."""
     base = sqlite3.connect(f"file:{fleet}/cloud/delian.db?mode=ro", uri=True)
