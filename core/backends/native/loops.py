@@ -35,8 +35,8 @@ _CHUNK = 256
 #: A shorter innermost loop is reduced one number after the other.
 _SHORT = 16
 #: Columns of a tile that are computed together, if their number is a multiple: 16 is one of any
-#: number of lanes.
-_LANES = ((16, "DL_LANES"), (8, "8"))
+#: number of lanes, 8 of any tile's but one lane's.
+_LANES = ((16, "DL_LANES"), (8, "(DL_LANES > 1 ? 8 : 1)"))
 #: Sums of more rows than this go by blocks, so that they round little.
 _ROWS_BLOCK = 64
 #: Several rows are added up at once if a row takes no more operations than this.

@@ -225,6 +225,32 @@ def test_narrower_vectors_follow_too(
         np.testing.assert_allclose(program(*args)[0], expected[0], rtol=1e-4, atol=1e-4 * scale)
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="its options are GCC's")
+@pytest.mark.parametrize("options", ["-mno-avx", "-DDL_PORTABLE"])
+def test_what_follows_a_product_takes_tiles_as_narrow_as_they_are(
+    options: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DELIAN_CC", f"gcc {options}")
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
+    narrow = find()
+    assert narrow is not None
+    functions = {}
+    for columns in (33, 40, 48, 56):
+        b = Builder([TensorType(F32, (40, 20)), TensorType(F32, (20, columns))])
+        how: dict[str, Any] = {"batch_a": (), "batch_b": ()}
+        y = b("dot", *b.params, contract_a=(1,), contract_b=(0,), **how)
+        made = b.finish([b("mul", y, b.full(y.tensor, 0.25))])
+        functions[f"{columns}"] = Function("f", made, ("a", "b"), ("y",))
+    for name, program in compile_native(functions, narrow).items():
+        rng = np.random.default_rng(1)
+        args = [rng.standard_normal(p.shape, dtype=np.float32) for p in functions[name].body.params]
+        (expected,) = run_block(functions[name].body, args)
+        guarded = np.full(expected.size + 2000, 7, np.float32)
+        program(*args, out=[guarded[1000:-1000].reshape(expected.shape)])
+        np.testing.assert_allclose(guarded[1000:-1000].reshape(expected.shape), expected, atol=1e-4)
+        assert (guarded[:1000] == 7).all() and (guarded[-1000:] == 7).all()
+
+
 def test_the_listing_shows_which_convolution_a_loop_follows() -> None:
     assert " = conv {" in fused(function("one channel", "pooled"))
     assert " = conv {" not in fused(function("one channel", "bias and relu"))
