@@ -12,6 +12,7 @@ follows from its kind and a seed, so a seed is enough to see it again:
     cd tests/core
     python -m differential convolutions 17 --show  # one program
     python -m differential all 1000 600            # all kinds, from this seed on, ten minutes
+    DELIAN_CC="gcc -DDL_PORTABLE" python -m differential all 1000 600  # C for small machines
 """
 
 from __future__ import annotations

@@ -30,6 +30,8 @@ FACTOR_HALVES = 16
 #: Programs with kinks, comparisons and ties give something else where rounding decides: a program
 #: is wrong that is so for each of so many arguments.
 ATTEMPTS = 3
+#: Bytes on either side of a program's memory.
+_BESIDE = 65536
 #: Few numbers, of which many tie; and some that are none, or none that is finite.
 FEW = (-1.0, -0.5, 0.0, -0.0, 0.5, 1.0, 2.0)
 ODD = (*FEW, float("nan"), float("inf"), -float("inf"), 3e38)
@@ -126,9 +128,16 @@ def _compiled(
 
 
 def _run(program: NativeProgram, args: Sequence[Array]) -> tuple[Array, ...]:
-    """A call on arguments of its own, in memory that holds no numbers."""
-    native._thread.memory.fill(255)
-    return program(*(a.copy() for a in args))
+    """A call on arguments of its own, in memory that holds no numbers, of which it has its part."""
+    own, thread = program.report.arena_bytes, native._thread
+    thread.memory = np.full(own + 2 * _BESIDE, 255, np.uint8)
+    start = thread.memory.ctypes.data + _BESIDE
+    thread.address = start + -start % native.ALIGNMENT
+    results = program(*(a.copy() for a in args))
+    begin = thread.address - thread.memory.ctypes.data
+    beside = (thread.memory[:begin], thread.memory[begin + own :])
+    assert all((part == 255).all() for part in beside), "it wrote outside of its memory"
+    return results
 
 
 def _bits(results: Sequence[Array]) -> list[bytes]:
@@ -230,7 +239,7 @@ def _difference(
         scale = float(np.abs(there[sure]).max(initial=0))
         rounding = float(np.abs(plain - there)[sure].max(initial=0))
         factor = FACTOR if unit <= _UNIT[DType.F32] else FACTOR_HALVES
-        allowed = factor * max(rounding, unit * max(scale, 1e-6))
+        allowed = factor * max(rounding, unit * max(scale, 0.1))
         apart = np.where(sure, np.abs(here - there), 0)
         if apart.size and apart.max() > allowed:
             at = tuple(int(i) for i in np.argwhere(apart == apart.max())[0])

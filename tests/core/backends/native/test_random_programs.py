@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from types import ModuleType
 
 import pytest
-from delian.core.backends.native.toolchain import Toolchain
+from delian.core.backends.native.toolchain import Toolchain, find
 
 #: Programs of each kind in an ordinary run, and how many files more in a slow one.
 USUAL = {"tensors": 24, "convolutions": 8, "models": 4}
@@ -33,3 +34,16 @@ def test_more_random_programs_give_what_the_reference_gives(
     differential: ModuleType, toolchain: Toolchain, kind: str, file: int
 ) -> None:
     check(differential, toolchain, kind, file * USUAL[kind])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="its options are GCC's")
+@pytest.mark.parametrize("options", ["-mno-avx512f", "-mno-avx", "-DDL_PORTABLE"])
+@pytest.mark.parametrize("kind", USUAL)
+def test_narrower_vectors_give_it_too(
+    differential: ModuleType, kind: str, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELIAN_CC", f"gcc {options}")
+    narrow = find()
+    assert narrow is not None
+    check(differential, narrow, kind, 1000)
