@@ -15,6 +15,9 @@ after it have the new one. In simulations epochs are zero, and a run's name is i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 NUMBER_BITS = 32
 EPOCH_MAX = 2**32 - 1
 _NS = 1_000_000_000
@@ -38,3 +41,16 @@ def named(number: int, epoch: int) -> int:
 def number_of(name: int) -> int:
     """The number of a run that is named so."""
     return name & (1 << NUMBER_BITS) - 1
+
+
+def shown(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's fields as people read them, to whom a run is its number: `run`, and `attempt`
+    where it is "run.round.attempt".
+    """
+    told = dict(fields)
+    if isinstance(told.get("run"), int):
+        told["run"] = number_of(told["run"])
+    if isinstance(told.get("attempt"), str):
+        run, _, rest = told["attempt"].partition(".")
+        told["attempt"] = f"{number_of(int(run))}.{rest}"
+    return told

@@ -40,7 +40,7 @@ from ..core.node.journal import FileJournal
 from ..core.node.traces import Spans, Traces
 from ..core.node.uplinks import Transport, Uplinks
 from ..core.ports import Node, Ordered, Record, Tier
-from ..core.runs import number_of
+from ..core.runs import number_of, shown
 from ..core.secagg import messages, native
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Connected, Homes
@@ -279,7 +279,7 @@ class _Agent:
         elif record.kind == "session":
             self.sessions_failed[record.fields["reason"]] += 1
         if record.kind != "ignored":
-            log.info(record.kind, extra=dict(record.fields))
+            log.info(record.kind, extra=shown(record.fields))
         if not self.has_model.is_set() and stamp(self.personal.folder):
             self.has_model.set()
         self.status.changed()

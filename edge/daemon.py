@@ -56,6 +56,7 @@ from ..core.ports import (
     Record,
     Tier,
 )
+from ..core.runs import shown
 from ..core.secagg.helper import Helper
 from ..core.secagg.kdf import KEY_BYTES
 from ..core.wire.admission_pb2 import Pace, RejectReason
@@ -416,7 +417,7 @@ class EdgeDaemon:
 
 def _named(record: Record) -> dict[str, object]:
     """A record's fields, why a device was sent away by its name in the protocol."""
-    fields = dict(record.fields)
+    fields: dict[str, object] = shown(record.fields)
     if record.kind == "rejected":
         fields["reason"] = RejectReason.Name(record.fields["reason"])
     return fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from delian.core.runs import EPOCH_MAX, epoch_after, named, number_of
+from delian.core.runs import EPOCH_MAX, epoch_after, named, number_of, shown
 
 SECOND = 10**9
 NOW = 1_790_000_000 * SECOND
@@ -35,3 +35,10 @@ def test_two_histories_that_begin_at_one_copy_differ_though_the_clock_stands_sti
 @pytest.mark.parametrize("epoch", [EPOCH_MAX, epoch_after(EPOCH_MAX, NOW), epoch_after(0, 2**63)])
 def test_the_largest_name_has_64_bits(epoch):
     assert epoch == EPOCH_MAX and named(2**31 - 1, epoch) < 2**64
+
+
+def test_in_logs_a_run_is_its_number():
+    name = named(7, 1_790_000_000)
+    assert shown({"run": name, "attempt": 2, "status": 1}) == {"run": 7, "attempt": 2, "status": 1}
+    assert shown({"attempt": f"{name}.3.2", "devices": 5}) == {"attempt": "7.3.2", "devices": 5}
+    assert shown({"device": 7}) == {"device": 7}
