@@ -366,16 +366,28 @@ def _claim(out: Path | None, scenario: Scenario) -> Path:
     """The report's folder, made: the one asked for, or the first free one of the usual name."""
     from ..simulations.report import claim_folder
 
-    folder = out or _free_folder(f"{scenario.name}-{scenario.algorithm.label}-{scenario.seed}")
-    claim_folder(folder)
-    return folder
+    if out is None:
+        return _free_folder(f"{scenario.name}-{scenario.algorithm.label}-{scenario.seed}")
+    claim_folder(out)
+    return out
 
 
 def _free_folder(name: str) -> Path:
+    from ..simulations.report import make_folder
+
+    make_folder(RUNS)
     for i in range(1, RUNS_PER_NAME_MAX):
         folder = RUNS / (name if i == 1 else f"{name}-{i}")
-        if not folder.exists():
-            return folder
+        try:
+            folder.mkdir()  # who makes it has it: runs may begin at the same moment
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise DelianError(
+                f"cannot make the folder {folder}: {error.strerror}",
+                "choose another with --out DIR",
+            ) from None
+        return folder
     raise DelianError(f"{RUNS} has {RUNS_PER_NAME_MAX} runs named {name}", "delete some of them")
 
 
@@ -383,12 +395,15 @@ def _keep(
     report: Mapping[str, Any], result: SimulationResult, folder: Path
 ) -> tuple[Path, DelianError | None]:
     """Writes model and report; gives the page's path. A folder that does not take them at the end
-    of a long run, because the disk is full or it is gone, does not cost the run: they go into a new
-    one among the system's temporary files, and why is given too.
+    of a long run, because the disk is full or another run has ended there, does not cost the run:
+    they go into a new one among the system's temporary files, and why is given too.
 
     Raises DelianError where neither takes them.
     """
+    from ..simulations.report import claim_folder
+
     try:
+        claim_folder(folder)  # again: another run may have ended there since
         return _write(report, result, folder), None
     except DelianError as error:
         try:

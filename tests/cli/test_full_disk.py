@@ -6,10 +6,12 @@ import errno
 import json
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from delian.cli import main as command
+from delian.cli import simulate
 from delian.core import bundle, files
 
 SMALL = ["rounds=1", "fleet.devices=4", "round.devices=3", "data.held_out_devices=1"]
@@ -40,3 +42,32 @@ def test_a_disk_that_is_full_at_the_end_costs_no_run(tmp_path, monkeypatch, caps
     assert bundle.load(refuge / "model.bundle").weights.size
     assert json.loads((refuge / "report.json").read_text())["summary"]["rounds"] == 1
     assert (refuge / "report.html").exists()
+
+
+def test_a_report_that_came_meanwhile_is_not_written_over(tmp_path, monkeypatch, capsys):
+    asked, other = tmp_path / "run", tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(other))
+    run = simulate._run
+
+    def meanwhile(*arguments):
+        (asked / "report.json").write_text("another's")
+        return run(*arguments)
+
+    monkeypatch.setattr(simulate, "_run", meanwhile)
+    settings = [word for key in SMALL for word in ("--set", key)]
+    arguments = ["simulate", "--backend", "reference", "--out", str(asked), *settings]
+    monkeypatch.setattr(sys, "argv", ["delian", *arguments])
+    with pytest.raises(SystemExit) as end:
+        command.main()
+    (refuge,) = other.iterdir()
+    assert end.value.code == 2 and "holds an earlier report" in capsys.readouterr().err
+    assert (asked / "report.json").read_text() == "another's"
+    assert (refuge / "report.html").exists() and (refuge / "model.bundle").exists()
+
+
+def test_runs_that_begin_at_once_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: simulate._free_folder("run"), range(40)))
+    assert len(set(folders)) == 40 and all(folder.is_dir() for folder in folders)
