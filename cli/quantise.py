@@ -80,14 +80,21 @@ def quantise(
         "bytes": out.stat().st_size,
         "from_bytes": bundle.stat().st_size,
         "weights_bytes": int(made.weights.nbytes),
-        "agreement": _agreement(made, small, rows),
     }
+    numbers = made.manifest.learns_numbers
+    compared = _compared(made, small, rows, numbers)
+    facts["difference" if numbers else "agreement"] = compared
+    said = (
+        f"numbers {compared:.3g} apart, the mean over the calibration rows"
+        if numbers
+        else f"same class on {100 * compared:.1f}% of the calibration rows"
+    )
     tell(
         facts,
         as_json,
         lambda: [
             f"{out}: {facts['bytes']:,} bytes, of {facts['from_bytes']:,}",
-            f"same class on {100 * facts['agreement']:.1f}% of the calibration rows",
+            said,
         ],
     )
 
@@ -139,8 +146,10 @@ def write_rows(path: Path, rows: Array) -> None:
     write_out(path, content.getvalue())
 
 
-def _agreement(made: Any, small: Any, rows: Array) -> float:
-    """The share of rows for which both choose the same class."""
+def _compared(made: Any, small: Any, rows: Array, numbers: bool) -> float:
+    """The share of rows for which both choose the same class; of numbers, how far apart the two are
+    in the mean.
+    """
     import numpy as np
 
     from ..core.quantise import batches_of, model_of
@@ -148,9 +157,12 @@ def _agreement(made: Any, small: Any, rows: Array) -> float:
 
     before, after = (Runtime(b, programs=("infer",)) for b in (made, small))
     model, empty = model_of(made), np.empty(0, np.float32)
-    same, count = 0, 0
+    total, count = 0.0, 0
     for batch in batches_of(rows, made.programs["infer"]):
         wanted, found = before.infer(model, batch), after.infer(empty, batch)
-        same += int(np.sum(wanted.argmax(-1) == found.argmax(-1)))
-        count += found.size // found.shape[-1]
-    return same / count
+        if numbers:
+            total, count = total + float(np.sum(np.abs(wanted - found))), count + found.size
+        else:
+            total += int(np.sum(wanted.argmax(-1) == found.argmax(-1)))
+            count += found.size // found.shape[-1]
+    return total / count

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from delian.core import bundle as bundles
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn import Classification, FedAvg, Regression, Samples, SampleSet
 from delian.core.learn.build import build
 from delian.core.nn import Mlp
 
@@ -16,9 +16,13 @@ ROWS = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
 @pytest.fixture
 def bundle(tmp_path, monkeypatch, delian):
     monkeypatch.setenv("DELIAN_CACHE", str(tmp_path / "cache"))
-    data = SampleSet(ROWS, np.arange(20) % 3, np.array(20), np.array(0))
+    return built(tmp_path, Classification, np.arange(20) % 3)
+
+
+def built(tmp_path, kind, y):
+    data = SampleSet(ROWS, y, np.array(20), np.array(0))
     made = build(
-        Classification("tiny", lambda key: Mlp.init(key, 8, (40,), 3), Samples(4, 1.0)),
+        kind("tiny", lambda key: Mlp.init(key, 8, (40,), 3), Samples(4, 1.0)),
         FedAvg(),
         data,
         example=TensorType(DType.F32, (4, 8)),
@@ -44,6 +48,14 @@ def test_a_bundle_is_quantised_and_says_how_often_it_agrees(delian, bundle, tmp_
     assert said["agreement"] >= 0.9
     code, said, err = delian("quantise", "small.bundle", "--data", "rows.npz", "-o", "again.bundle")
     assert code == 2 and "already" in err
+
+
+def test_numbers_are_so_far_apart_and_not_of_a_class(delian, bundle, tmp_path):
+    file = built(tmp_path, Regression, np.zeros((20, 3), np.float32))
+    np.savez(tmp_path / "rows.npz", x=ROWS)
+    code, said, _ = delian("quantise", file, "--data", "rows.npz", "-o", "small.bundle", "--json")
+    assert code == 0 and "agreement" not in said
+    assert 0 < said["difference"] < 0.1
 
 
 def test_rows_that_cannot_be_used_are_told(delian, bundle, tmp_path):
