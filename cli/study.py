@@ -209,7 +209,7 @@ def _seeded(base: Trial, seed: int) -> Trial:
 
 
 def _executor(where: Where, workers: int | None) -> Executor:
-    from ..simulations.host import cores
+    from ..core.processors import cores
     from ..simulations.study import EXECUTORS
 
     return EXECUTORS[where.value](workers or cores())

@@ -14,6 +14,8 @@ try:
 except ImportError:  # Windows has no such module
     resource = None  # type: ignore[assignment]
 
+from ..core.processors import cores
+
 PACKAGES = ("delian", "numpy", "pydantic", "torch", "ziglang")
 
 
@@ -35,13 +37,6 @@ def version_of(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def cpu_name() -> str:

@@ -32,6 +32,7 @@ from ..core.identity.folder import IdentityFolder
 from ..core.net.broker import choose as choose_broker
 from ..core.net.putting import parts_of
 from ..core.ports import CLOUD
+from ..core.processors import cores
 from ..core.wire import operator_pb2
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.operator_pb2 import RunEvent, WatchRequest
@@ -39,7 +40,6 @@ from ..core.wire.operator_pb2_grpc import OperatorStub
 from ..core.wire.round_pb2 import FailureReason
 from ..device.daemon import read_status
 from .fleet_files import FEDERATION, FleetFiles, Layout
-from .host import cores
 from .launcher import Children
 from .records import LATE, Evaluation
 from .result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult

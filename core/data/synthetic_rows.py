@@ -7,13 +7,13 @@ equal terms. It says nothing about how well an algorithm learns on real data.
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..processors import cores
 from .federated import DataCard, DeviceData, FederatedData, check_memory, hold_out, label_table
 
 CLASSES = 10
@@ -84,8 +84,7 @@ def _fill(parts: list[_Part], rows_max: int) -> None:
     lock. Each part has a stream of its own, so the numbers are the same for any number of threads.
     """
     signals = SIGNAL * _prototypes()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    count = max(1, min(cores, THREADS_MAX, len(parts) // 16))
+    count = max(1, min(cores(), THREADS_MAX, len(parts) // 16))
     # Made here: memory that a thread has taken from its own heap stays there.
     spare = np.empty((count, rows_max, SIDE, SIDE))
 

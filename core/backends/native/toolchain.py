@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import DelianError
+from ...processors import cores
 from . import parts, targets
 from .targets import Target
 
@@ -126,7 +127,8 @@ class Toolchain:
             [*self.flags, part, "-c", str(source), "-o", str(made)]
             for part, made in zip(parts.PARTS, objects, strict=True)
         ]
-        with ThreadPoolExecutor(len(orders)) as compilers:
+        # One after the other where there is one core: two would only take more memory.
+        with ThreadPoolExecutor(min(cores(), len(orders))) as compilers:
             list(compilers.map(lambda order: self._run(order, source.parent), orders))
         return objects
 
