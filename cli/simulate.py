@@ -219,7 +219,7 @@ def _shape(
 
 
 def _tell_why(run: SimulationResult) -> None:
-    from ..simulations.simulate import GAVE_UP_HINT
+    from ..simulations.run import GAVE_UP_HINT
 
     done = sum(r.applied for r in run.rounds)
     print(
@@ -270,7 +270,7 @@ def _run(
 
     from ..core import debugging
     from ..core.cohort import SIZE_DEFAULT, gathers
-    from ..simulations.host import cores
+    from ..core.processors import cores
 
     # Where one debugs, the terminal is for print and pdb, and no view is drawn over it.
     console = Console(stderr=True, highlight=False, force_terminal=False if debugging.on else None)

@@ -9,7 +9,6 @@ import numpy as np
 from ..core import data
 from ..core.data.files import npz_keys
 from ..core.errors import DelianError
-from ..core.learn.metrics import LOSS_MAX
 from .scenario import Scenario
 from .scenario_file import with_fleet, with_npz
 from .settings import (
@@ -164,6 +163,8 @@ def _check_errors(loaded: data.FederatedData) -> None:
     """Devices that judge a model clamp its errors, and a model that knows nothing errs by the
     numbers themselves.
     """
+    from ..core.learn.metrics import LOSS_MAX
+
     rows = [d.y[: d.examples] for d in loaded.devices if isinstance(d, data.DeviceData)]
     square = float(np.mean(np.square(np.concatenate(rows), dtype=np.float64)))
     if square > LOSS_MAX:

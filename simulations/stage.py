@@ -75,7 +75,7 @@ class Stage:
 
     composition: what updates go through. data: every device's examples. arrays: the same as
     programs take them. bundle: the programs, without weights; first: the weights to begin with,
-    f32[D]. walls: seconds that steps took.
+    f32[D]. walls: seconds that steps took. began: when, by `time.perf_counter`; now.
     """
 
     def __init__(
@@ -85,8 +85,9 @@ class Stage:
         data: FederatedData | Path | None,
         backend: Backend,
         say: Callable[[Event], None],
+        began: float | None = None,
     ) -> None:
-        self.began = time.perf_counter()
+        self.began = time.perf_counter() if began is None else began
         self.scenario, self.backend, self.say = scenario, backend, say
         self._given = algorithm
         self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}

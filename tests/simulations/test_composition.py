@@ -18,8 +18,9 @@ from delian.core.streams import device_key
 from delian.simulations import scenario_file
 from delian.simulations.composition import chain_of
 from delian.simulations.processes import Shape, fitted, simulate_processes
+from delian.simulations.run import CompiledTraining
 from delian.simulations.scenario_file import with_chain
-from delian.simulations.simulate import CompiledTraining, simulate
+from delian.simulations.simulate import simulate
 
 DEVICES = 8
 STILL = [

@@ -1,0 +1,287 @@
+"""One run in one process: bundle, federation, and what its devices' models are worth after each
+round.
+
+The federation trains through the tiers' protocol (`federation`); accuracy is measured beside it by
+the observer of `stage`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..core import debugging, tree
+from ..core.backends import Backend
+from ..core.cohort import SIZE_DEFAULT, gathers
+from ..core.data import FederatedData
+from ..core.errors import DelianError
+from ..core.ir import Array
+from ..core.learn import metrics
+from ..core.ops.control import block_cost
+from ..core.ports import SECOND, Floats, Outcome, Vector
+from ..core.privacy.ring import RingPlan
+from ..core.processors import cores
+from ..core.runtime import Runtime
+from ..core.wire.round_pb2 import FailureReason
+from ..device.kept import Kept
+from . import recipes
+from .client_states import ClientStates
+from .federation import Federation
+from .memory import keep_freed_memory
+from .records import RoundRecord as Attempt
+from .result import (
+    Event,
+    Phase,
+    RoundFinished,
+    RoundRecord,
+    SimulationResult,
+    UpdateFinished,
+)
+from .scenario import Scenario
+from .stage import Stage, judgements
+from .trace import checksum
+from .training import Trained
+from .workers import NoWorkers, Pending, Postponed, Workers
+
+if TYPE_CHECKING:
+    from ..core.learn import Algorithm
+
+GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
+NOT_FINITE_HINT = (
+    "lower algorithm.learning_rate, or look in the model for a division by zero and the like:"
+    " DELIAN_DEBUG=1 says at which line"
+)
+
+
+class Simulation:
+    """A run to its last round. The arguments are those of `simulate`, with data that were read;
+    began: when, by `time.perf_counter`.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        algorithm: Algorithm | None,
+        data: FederatedData,
+        threads: int | None,
+        backend: Backend,
+        on_event: Callable[[Event], None],
+        stop: Callable[[], bool],
+        began: float,
+    ) -> None:
+        at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
+        self.threads = 1 if debugging.on else at_once
+        self.stop = stop
+        self._tell, self._telling = on_event, threading.Lock()
+        self.stage = Stage(scenario, algorithm, data, backend, self._say, began)
+        self.scenario = self.stage.scenario  # as its data has it
+        self._say(Phase("round 1"))
+        self.rounds: list[RoundRecord] = []
+        self.applied, self._diverged = 0, 0
+        self._member = {d: i for i, d in enumerate(self.stage.data.training)}
+        self.rounds_of = [0] * len(self.stage.data.devices)
+
+    def run(self) -> SimulationResult:
+        stage = self.stage
+        keep_freed_memory()
+        # The same threads judge: each has memory that programs work in.
+        with NoWorkers() if debugging.on else Workers(self.threads, "delian-train") as workers:
+            self.workers = workers
+            self.training = CompiledTraining(
+                stage.runtime,
+                stage.first,
+                [stage.arrays[i] for i in stage.data.training],
+                partial(recipes.local_steps, self.scenario),
+                workers,
+                self._update_finished,
+            )
+            plan = stage.plan(self.training.ring)
+            del stage.first
+            self.federation = Federation(plan, self.training, self.scenario.seed, self.threads)
+            start = time.perf_counter()
+            result = self.federation.run(self._on_attempt)
+            stage.walls["rounds_seconds"] = time.perf_counter() - start
+            stage.adapt(self.training.state, workers, self.stop, self._own)
+        why, hint = result.failed, ""
+        if why:
+            why, hint = gave_up(why, self._diverged)
+        if why and not self.applied:
+            raise DelianError(f"the run gave up in its first round: {why}", hint)
+        return SimulationResult(
+            scenario=self.scenario,
+            rounds=tuple(self.rounds),
+            devices=stage.devices(self.rounds_of),
+            parameters=stage.bundle.manifest.dimension,
+            trace_hash=result.trace_hash,
+            data=stage.data.card.to_json(),
+            host=stage.host(self.threads, result.updates),
+            stopped_by="failure" if result.failed else "interrupt" if result.stopped else None,
+            why=why or result.early,
+            hint=hint,
+            evaluations=result.evaluations,
+            algorithm=stage.own_settings(),
+            bundle=replace(stage.bundle, weights=self.training.state),
+            chain=str(stage.composition),
+        )
+
+    def _update_finished(self, done: int, round_size: int) -> None:
+        self._say(UpdateFinished(self.applied + 1, done, round_size))
+        if self.stop():
+            self.federation.stop()
+
+    def _on_attempt(self, attempt: Attempt) -> None:
+        stage = self.stage
+        members = stage.data.training
+        for device in attempt.reported:
+            self.rounds_of[members[device]] += 1
+        due = attempt.succeeded and stage.due(attempt.round) and not self.stop()
+        state, workers = self.training.state, self.workers
+        scores = (
+            stage.evaluate(attempt.round, state, workers, self.stop, self._own) if due else None
+        )
+        record = _record(attempt, judgements(scores, stage.measure, stage.variance))
+        self.rounds.append(record)
+        self.applied += record.applied
+        reasons = list(attempt.refused.values())
+        self._diverged = reasons.count(FailureReason.NON_FINITE)
+        if "first_round_seconds" not in stage.walls:
+            stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
+        self.training.round_over()
+        self._say(RoundFinished(record))
+        if self.stop():
+            self.federation.stop()
+
+    def _own(self, device: int) -> Array | None:
+        """The client state of a device, by its number in the data: held-out ones have none."""
+        member = self._member.get(device)
+        return None if member is None else self.training.own(member)
+
+    def _say(self, event: Event) -> None:
+        with self._telling:
+            self._tell(event)
+
+
+class CompiledTraining:
+    """A compiled bundle as the federation sees it; `state` is the newest. Devices are numbered as
+    the fleet's.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        weights: Array,
+        arrays: Sequence[Any],
+        local_steps: Callable[[Any], int],
+        workers: Workers | NoWorkers,
+        on_update: Callable[[int, int], None],
+    ) -> None:
+        self.runtime, self.workers, self.on_update = runtime, workers, on_update
+        self.arrays = arrays
+        self._leaves = [tree.leaves(each) for each in arrays]
+        self.state = weights
+        self.ring = runtime.ring
+        programs = runtime.bundle.programs
+        cost = {name: float(block_cost(program.body)) for name, program in programs.items()}
+        judged = cost["personalise"] + 2 * cost["evaluate"]
+        self._flops = {"client_update": cost["client_update"], "evaluate": judged}
+        self._steps = [local_steps(each) for each in arrays]
+        self._done, self._counting = 0, threading.Lock()
+        self.kept = ClientStates(runtime.kept_size) if runtime.kept_size else None
+
+    @property
+    def pure(self) -> bool:
+        return self.kept is None
+
+    @property
+    def bundle(self) -> bytes:
+        return self.runtime.bundle.to_bytes()
+
+    def initial(self) -> Floats:
+        return self.state
+
+    def flops(self, device: int, program: str) -> float:
+        """The cost model counts one round of each loop, which is one local step."""
+        steps = self._steps[device] if program == "client_update" else 1
+        return self._flops[program] * steps
+
+    def submit(
+        self, device: int, weights: Floats, key: Vector
+    ) -> Pending[Outcome] | Postponed[Outcome]:
+        return self.workers.submit(partial(self._train, device, weights, key))
+
+    def own(self, device: int) -> Array | None:
+        """The client state that a device would be judged with; None before it has one."""
+        kept = self.kept.of(device) if self.kept is not None else None
+        return kept.after if kept is not None else None
+
+    def evaluate(
+        self, device: int, weights: Floats, key: Vector, plan: RingPlan
+    ) -> Pending[Outcome] | Postponed[Outcome]:
+        return self.workers.submit(partial(self._judge, device, weights, key, plan))
+
+    def _judge(self, device: int, weights: Floats, key: Vector, plan: RingPlan) -> Outcome:
+        kept = self.own(device)
+        return metrics.judge(self.runtime, weights, self.arrays[device], key, plan, kept)[1]
+
+    def server_update(
+        self, weights: Floats, memory: bytes, mean: Floats, weight: float
+    ) -> tuple[Floats, bytes]:
+        remembered = self.runtime.memory_from(memory)
+        self.state, remembered = self.runtime.server_update(weights, remembered, mean)
+        return self.state, self.runtime.memory_bytes(remembered)
+
+    def round_over(self) -> None:
+        """Starts counting the next round's updates."""
+        with self._counting:
+            self._done = 0
+
+    def _train(self, device: int, weights: Floats, key: Vector) -> Outcome:
+        own, data = None, self.arrays[device]
+        if self.kept is not None:
+            on, before = self.kept.name(weights), self.kept.of(device)
+            own = self.runtime.client_state(weights) if before is None else before.base(on)
+        update = self.runtime.client_update(weights, self._leaves[device], key, own)
+        with self._counting:
+            self._done += 1
+            done = self._done
+        self.on_update(done, self.runtime.manifest.clients_max)
+        vector = update.vector
+        facts = (vector, recipes.examples(data), update.loss, update.finite, checksum(vector))
+        if self.kept is None or own is None or not update.finite:
+            return Trained(*facts)
+        return Trained(*facts, partial(self.kept.put, device, Kept(on, own, update.kept)))
+
+
+def gave_up(why: str, diverged: int) -> tuple[str, str]:
+    """Why a run gave up, and what to do. diverged: in its last attempt, the devices that trained to
+    what is no number.
+    """
+    if not diverged:
+        return why, GAVE_UP_HINT
+    return f"{why}; {diverged} trained to numbers that are not finite", NOT_FINITE_HINT
+
+
+def _record(attempt: Attempt, judged: Mapping[str, Any]) -> RoundRecord:
+    """A round as reports show it: the protocol's facts, and the observer's."""
+    virtual = (attempt.ended_ns - attempt.started_ns) / SECOND
+    seconds = dict(attempt.seconds)
+    seconds["waiting"] = max(0.0, virtual * len(attempt.selected) - sum(seconds.values()))
+    return RoundRecord(
+        round=attempt.round,
+        selected=len(attempt.selected),
+        reported=len(attempt.reported),
+        dropped=len(attempt.dropped),
+        late=len(attempt.late),
+        refused=len(attempt.refused),
+        spare=len(attempt.spare),
+        applied=attempt.succeeded,
+        bytes=dict(attempt.bytes),
+        seconds=seconds,
+        virtual_seconds=virtual,
+        training_loss=attempt.loss,
+        **judged,
+    )
