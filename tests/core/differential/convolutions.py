@@ -59,7 +59,7 @@ class _Network:
         if self.kept and r.random() < 0.4:
             results.append(r.choice(self.kept))
         if r.random() < 0.15:
-            results.append(self.b("lt", y, self.b.full(y.tensor, 0)))
+            results.append(self.b("lt", y, self.b.full(y.tensor, 0.3125)))
         return self.b.finish(results)
 
     def channels(self) -> int:

@@ -191,6 +191,9 @@ def _same(case: Case, program: NativeProgram) -> Iterator[str]:
         args = case.arguments(program.function.param_types, 0, special)  # type: ignore[arg-type]
         with np.errstate(all="ignore"):
             wanted = reference(*args)
+        finite = all(np.isfinite(np.asarray(v, np.float64)).all() for v in wanted)
+        if special and padded and not finite:
+            continue
         found = _run(program, args)
         if not special:
             yield from (f"reproducible: {way}" for way in _ways(program, args, found))
