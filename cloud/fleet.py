@@ -259,7 +259,8 @@ def _info(row: Any, found: Live | None) -> NodeInfo:
     state = row.state or (found.state if found else "")
     if not state:
         # Who has just joined has not been heard of yet, and is not gone for that.
-        state = "gone" if max(seen, row.enrolled_ms) < now_ms() - GONE_MS else "silent"
+        gone = max(seen, row.enrolled_ms) < now_ms() - GONE_MS
+        state = "gone" if gone else "silent" if seen else "enrolled"
     info = NodeInfo(
         node=address(Node(Tier(row.tier), row.number)),
         state=state,

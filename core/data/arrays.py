@@ -292,7 +292,8 @@ def _natural(
         raise DelianError(
             f"{data.source} has {len(kept)} devices with at least {min_examples} examples, "
             f"and {wanted or 1} are asked for",
-            f"lower fleet.devices (at most {len(kept)}) or data.min_examples",
+            "lower data.min_examples"
+            + (f", or fleet.devices to at most {len(kept)}" if kept else ""),
         )
     rng = np.random.default_rng([seed, PARTITION_STREAM])
     chosen = sorted(int(i) for i in rng.choice(kept, wanted, replace=False))

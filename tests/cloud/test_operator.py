@@ -401,7 +401,7 @@ def test_who_has_joined_and_not_come_yet_is_not_gone():
             types.SimpleNamespace(**facts, **row, certificate_ends_ms=1, seen_ms=0), None
         ).state
 
-    assert state(enrolled_ms=int(time.time() * 1000)) == "silent"
+    assert state(enrolled_ms=int(time.time() * 1000)) == "enrolled"
     assert state(enrolled_ms=1) == "gone"
 
 
