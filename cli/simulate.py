@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..simulations.processes import Shape
-    from ..simulations.result import SimulationResult
+    from ..simulations.result import Event, SimulationResult
     from ..simulations.scenario import Scenario
 
 DEFAULT_SCENARIO = "digits"
@@ -142,7 +143,8 @@ def simulate(
 
     Without options: sixty devices behind three edges learn handwritten digits in a few seconds.
     The result is a page, report.html, and its figures, report.json. Ctrl-C ends the run after the
-    round's bookkeeping and writes the report so far.
+    round's bookkeeping and writes the report so far. A run that is killed leaves what there was of
+    it up to a minute before, with the model, in DIR/unfinished.
 
     With --mode processes a coordinator, edges and devices run as daemons on this machine, speak
     gRPC and MQTT over loopback with certificates of their own, and are gone at the end.
@@ -170,7 +172,8 @@ def simulate(
     chosen, other = _choose(source, settings or [], data, algorithm, compare, seed)
     folder = _claim(out, chosen)
     try:
-        result, second = _run(chosen, other, data, threads, backend, shape)
+        keeper = _Keeper(folder)
+        result, second = _run(chosen, other, data, threads, backend, shape, keeper)
     except BaseException:
         _release(folder)
         raise
@@ -263,6 +266,7 @@ def _run(
     threads: int | None,
     backend: str,
     shape: Shape | None,
+    keeper: _Keeper,
 ) -> tuple[SimulationResult, SimulationResult | None]:
     from bdb import BdbQuit
 
@@ -279,10 +283,12 @@ def _run(
     count = threads or (SIZE_DEFAULT if gathers(backend) else cores())
     with _interruptible() as asked_to_stop:
         try:
-            result = _run_one(chosen, data, count, backend, console, asked_to_stop, shape)
+            given = (data, count, backend, console, asked_to_stop, shape, keeper)
+            result = _run_one(chosen, *given)
             if other is None or result.stopped_by:
                 return result, None
-            return result, _run_one(other, data, count, backend, console, asked_to_stop, shape)
+            keeper.first_is(result)
+            return result, _run_one(other, *given)
         except BdbQuit:
             raise KeyboardInterrupt from None
 
@@ -304,6 +310,7 @@ def _run_one(
     console: Console,
     asked_to_stop: StopFlag,
     shape: Shape | None,
+    keeper: _Keeper,
 ) -> SimulationResult:
     from ..simulations.progress import Progress
 
@@ -328,9 +335,43 @@ def _run_one(
             data_path=data,
             threads=threads,
             backend=backend,
-            on_event=progress,
+            on_event=keeper.beside(progress),
             stop=asked_to_stop,
         )
+
+
+class _Keeper:
+    """Writes what there is of a run that goes on into a folder within its own: that is what one
+    leaves that is killed. A disk that does not take it is told of at the end.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._first: SimulationResult | None = None
+
+    def first_is(self, result: SimulationResult) -> None:
+        """The first of two runs is over."""
+        self._first = result
+        self._keep(result, None)
+
+    def beside(self, view: Callable[[Event], None]) -> Callable[[Event], None]:
+        """A view's function that keeps as well."""
+        from ..simulations.result import Unfinished
+
+        def told(event: Event) -> None:
+            view(event)
+            if isinstance(event, Unfinished):
+                first = self._first
+                self._keep(first or event.result, event.result if first else None)
+
+        return told
+
+    def _keep(self, result: SimulationResult, second: SimulationResult | None) -> None:
+        from ..simulations.report import UNFINISHED, build_report, make_folder
+
+        with suppress(DelianError):
+            make_folder(self._folder / UNFINISHED)
+            _write(build_report(result, second), result, self._folder / UNFINISHED)
 
 
 class StopFlag:
@@ -400,11 +441,13 @@ def _keep(
 
     Raises DelianError where neither takes them.
     """
-    from ..simulations.report import claim_folder
+    from ..simulations.report import UNFINISHED, claim_folder
 
     try:
-        claim_folder(folder)  # again: another run may have ended there since
-        return _write(report, result, folder), None
+        claim_folder(folder, ours=True)  # again: another run may have ended there since
+        page = _write(report, result, folder)
+        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+        return page, None
     except DelianError as error:
         try:
             refuge = Path(tempfile.mkdtemp(prefix="delian-run-"))

@@ -27,8 +27,7 @@ import numpy as np
 from ..cloud.machine import Coordinator
 from ..cloud.machine import restore as restore_cloud
 from ..cloud.run import TICKETS
-from ..cloud.state import CoordinatorState
-from ..cloud.state import Phase as CloudPhase
+from ..cloud.state import CoordinatorState, Phase
 from ..core.learn.robust import update_of
 from ..core.machine import Machine
 from ..core.ports import (
@@ -127,8 +126,7 @@ class Federation:
         self._tally = Tally()
         self._stopping = threading.Event()
         self._sizes: dict[bytes, int] = {}
-        # Weights that some node has, or that are on their way.
-        self._arrays: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
+        self._arrays: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()  # nodes' weights
         self._handled: dict[type, Callable[[Host, Any], None]] = {
             Send: self._on_send,
             SendBlob: self._on_send_blob,
@@ -161,10 +159,14 @@ class Federation:
         try:
             with undisturbed():
                 self._go(on_round)
+            return self.so_far()
         finally:
             self._jobs.cancel_all()
+
+    def so_far(self) -> Result:
+        """What there is of the run."""
         ended = self.hosts[CLOUD].machine.state.ended.get(RUN)
-        failed = ended is not None and ended.phase is CloudPhase.FAILED
+        failed = ended is not None and ended.phase is Phase.FAILED
         return Result(
             rounds=tuple(self.records),
             trace_hash=self.trace.hexdigest(),

@@ -26,6 +26,8 @@ from .result import LINKS, TIMES, DeviceRecord, RoundRecord, SimulationResult
 
 FORMAT = 1
 JSON_NAME, PAGE_NAME = "report.json", "report.html"
+#: A folder in a run's folder, for what there is of it while it goes on.
+UNFINISHED = "unfinished"
 ACCURACY = (
     "global_accuracy",
     "personalised_accuracy",
@@ -191,10 +193,15 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def claim_folder(out: Path) -> None:
+def claim_folder(out: Path, ours: bool = False) -> None:
     """Make the folder for a report. Raises DelianError when it is a file or holds an earlier
-    report.
+    report, or what is left of a run that was killed, unless that is `ours`.
     """
+    if (out / UNFINISHED).exists() and not ours:
+        raise DelianError(
+            f"{out} holds what there is of a run that has not finished, in {UNFINISHED}",
+            "choose another folder with --out DIR, or move or delete it if it was killed",
+        )
     if (out / JSON_NAME).exists() or (out / PAGE_NAME).exists():
         raise DelianError(
             f"{out} holds an earlier report",

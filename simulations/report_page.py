@@ -140,6 +140,9 @@ def _stopped(run: Report, whose: str) -> str:
     told = f"Stopped after {done}."
     if summary["stopped_by"] == "failure":
         told = f"Gave up after {done}: {escaped(summary['why'])}."
+    elif summary["stopped_by"] == "unfinished":
+        told = f"Not finished: this is how it stood after {done}."
+        return f'<p class="notice">{escaped(whose)}{told}</p>'
     elif not summary["stopped_by"]:
         told = f"Ended early, after {done}: {escaped(summary['why'])}."
         return f'<p class="notice">{escaped(whose)}{told}</p>'

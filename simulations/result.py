@@ -19,7 +19,7 @@ TIMES = ("device_compute", "device_edge", "edge_cloud", "waiting")
 """The keys of a round's `seconds`: where virtual time went, summed over the cohort's devices."""
 
 
-StoppedBy = Literal["interrupt", "failure"]
+StoppedBy = Literal["interrupt", "failure", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,12 @@ class SimulationResult:
     """A whole run, or the part of it that was done when it was stopped.
 
     `stopped_by`: None for a run that came to its last round, "interrupt" when somebody stopped it,
-    "failure" when it gave up; `why` then says what was in the way, or why a run ended early that
-    came to no harm, and `hint` what to do about it. `evaluations`: what devices said through the
-    protocol. `algorithm`: name and settings of one that the caller brought, in place of the
-    scenario's. `bundle`: the programs, with the weights as they are at the end. `chain`: what
-    updates went through. `data` is the data card, `host` what differs between machines and runs
-    (wall times, versions, threads); nothing else may.
+    "unfinished" for what there is of one that goes on, "failure" when it gave up; `why` then says
+    what was in the way, or why a run ended early that came to no harm, and `hint` what to do about
+    it. `evaluations`: what devices said through the protocol. `algorithm`: name and settings of one
+    that the caller brought, in place of the scenario's. `bundle`: the programs, with the weights as
+    they are at the end. `chain`: what updates went through. `data` is the data card, `host` what
+    differs between machines and runs (wall times, versions, threads); nothing else may.
     """
 
     scenario: Scenario
@@ -163,4 +163,13 @@ class RoundFinished:
     record: RoundRecord
 
 
-Event = Started | Phase | UpdateFinished | RoundFinished
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What there is of a run that goes on, now and then: were it killed, nothing else would be left
+    of it.
+    """
+
+    result: SimulationResult
+
+
+Event = Started | Phase | UpdateFinished | RoundFinished | Unfinished

@@ -32,6 +32,7 @@ from . import recipes
 from .client_states import ClientStates
 from .federation import Federation
 from .memory import keep_freed_memory
+from .records import Result as Ended
 from .records import RoundRecord as Attempt
 from .result import (
     Event,
@@ -39,6 +40,8 @@ from .result import (
     RoundFinished,
     RoundRecord,
     SimulationResult,
+    StoppedBy,
+    Unfinished,
     UpdateFinished,
 )
 from .scenario import Scenario
@@ -50,6 +53,8 @@ from .workers import NoWorkers, Pending, Postponed, Workers
 if TYPE_CHECKING:
     from ..core.learn import Algorithm
 
+#: How often a run that goes on says what there is of it, after a round.
+UNFINISHED_S = 60.0
 GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
 NOT_FINITE_HINT = (
     "lower algorithm.learning_rate, or look in the model for a division by zero and the like:"
@@ -102,15 +107,23 @@ class Simulation:
             plan = stage.plan(self.training.ring)
             del stage.first
             self.federation = Federation(plan, self.training, self.scenario.seed, self.threads)
-            start = time.perf_counter()
-            result = self.federation.run(self._on_attempt)
-            stage.walls["rounds_seconds"] = time.perf_counter() - start
+            self._start = self._told = time.perf_counter()
+            ended = self.federation.run(self._on_attempt)
+            stage.walls["rounds_seconds"] = time.perf_counter() - self._start
             stage.adapt(self.training.state, workers, self.stop, self._own)
-        why, hint = result.failed, ""
+        why, hint = ended.failed, ""
         if why:
             why, hint = gave_up(why, self._diverged)
         if why and not self.applied:
             raise DelianError(f"the run gave up in its first round: {why}", hint)
+        stopped_by: StoppedBy | None
+        stopped_by = "failure" if ended.failed else "interrupt" if ended.stopped else None
+        return self._result(ended, stopped_by, why or ended.early, hint)
+
+    def _result(
+        self, result: Ended, stopped_by: StoppedBy | None, why: str = "", hint: str = ""
+    ) -> SimulationResult:
+        stage = self.stage
         return SimulationResult(
             scenario=self.scenario,
             rounds=tuple(self.rounds),
@@ -119,8 +132,8 @@ class Simulation:
             trace_hash=result.trace_hash,
             data=stage.data.card.to_json(),
             host=stage.host(self.threads, result.updates),
-            stopped_by="failure" if result.failed else "interrupt" if result.stopped else None,
-            why=why or result.early,
+            stopped_by=stopped_by,
+            why=why,
             hint=hint,
             evaluations=result.evaluations,
             algorithm=stage.own_settings(),
@@ -152,6 +165,10 @@ class Simulation:
             stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
         self.training.round_over()
         self._say(RoundFinished(record))
+        now = time.perf_counter()
+        if now - self._told >= UNFINISHED_S:
+            self._told, stage.walls["rounds_seconds"] = now, now - self._start
+            self._say(Unfinished(self._result(self.federation.so_far(), "unfinished")))
         if self.stop():
             self.federation.stop()
 

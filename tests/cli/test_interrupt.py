@@ -1,13 +1,17 @@
-"""Ctrl-C in a real process, sent to all of its group as a terminal does: the compiler too."""
+"""Ctrl-C in a real process, sent to all of its group as a terminal does: the compiler too. And what
+a process leaves that is killed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
+from delian.core import bundle
 
 #: Runs the command; at the first event that the condition holds for, Ctrl-C comes a little later.
 PROGRAM = """
@@ -67,3 +71,60 @@ def test_ctrl_c_keeps_the_report_so_far(tmp_path, condition, delay, rounds, judg
     assert len(report["rounds"]) >= rounds
     assert (len(report["rounds"]) == 0) == (rounds == 0)
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
+
+
+#: Runs the command, which keeps what there is after every round; in a round it kills itself.
+KEEPING = """
+import os, signal, sys
+from delian.cli.main import main
+from delian.simulations import progress, run
+from delian.simulations.result import UpdateFinished
+
+class Progress(progress.Progress):
+    def __call__(self, event):
+        super().__call__(event)
+        if isinstance(event, UpdateFinished) and event.round == {killed_in}:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+run.UNFINISHED_S = 0.0
+progress.Progress = Progress
+main()
+"""
+
+
+def keeping(folder, rounds, *, killed_in=0, compare=()):
+    return subprocess.run(
+        [
+            *(sys.executable, "-c", KEEPING.format(killed_in=killed_in), "simulate"),
+            *("--out", "run", "--set", f"rounds={rounds}", "--set", "evaluation.every=2", *compare),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_run_that_is_killed_leaves_what_there_was_of_it(tmp_path):
+    killed = keeping(tmp_path, 9, killed_in=5)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    left = tmp_path / "run" / "unfinished"
+    report = json.loads((left / "report.json").read_text())
+    assert report["summary"]["stopped_by"] == "unfinished"
+    assert len(report["rounds"]) == 4 and report["summary"]["evaluated"] == 60
+    assert "Not finished: this is how it stood after 4 of 9 rounds." in (
+        left / "report.html"
+    ).read_text(encoding="utf-8")
+    assert bundle.load(left / "model.bundle").weights is not None
+    again = keeping(tmp_path, 2)
+    assert again.returncode == 2 and "a run that has not finished" in again.stderr
+    assert json.loads((left / "report.json").read_text()) == report
+
+
+def test_a_run_that_comes_to_its_end_leaves_its_report_alone(tmp_path):
+    ended = keeping(tmp_path, 2, compare=("--compare", "fedavg"))
+    assert ended.returncode == 0, ended.stderr
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"report.html", "report.json", "model.bundle"}
+    assert "compare" in json.loads((tmp_path / "run" / "report.json").read_text())
