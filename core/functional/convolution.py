@@ -225,10 +225,12 @@ _WHAT = {1: "sequences", 2: "images", 3: "volumes"}
 
 def _check_ranks(name: str, rank: int, x: Array, kernel: Array) -> None:
     if x.ndim != rank + 2 or kernel.ndim != rank + 2:
+        lacks = x.ndim == rank + 1 and kernel.ndim == rank + 2 and kernel.shape[-2] == 1
         raise ValueError(
             f"{name} takes {_WHAT[rank]} [N, {_AXES[rank]}, C] and a kernel "
             f"[{_KERNEL_AXES[rank]}, C, O], "
             f"not shapes {list(x.shape)} and {list(kernel.shape)}"
+            + (": x[..., None] has one channel" if lacks else "")
         )
 
 

@@ -171,3 +171,12 @@ MISFITS = [
 def test_misfits_say_what_does_not_fit(f, words):
     with pytest.raises(ValueError, match=words):
         f()
+
+
+def test_images_without_channels_are_told_how_to_have_one():
+    one, three = (np.zeros((3, 3, channels, 8), np.float32) for channels in (1, 3))
+    images = np.zeros((4, 28, 28), np.float32)
+    with pytest.raises(ValueError, match=r"x\[\.\.\., None\] has one channel"):
+        ops.conv2d(images, one)
+    with pytest.raises(ValueError, match=r"shapes \[4, 28, 28\] and \[3, 3, 3, 8\]$"):
+        ops.conv2d(images, three)
