@@ -12,8 +12,9 @@ from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.round_pb2 import Upload
 
 SIZE = 20_000_000
-#: A cut loses what was on its way in both sockets and in gRPC's windows, and a part that was begun.
-LOST_MAX = 8_000_000
+#: A cut loses what was on its way in both sockets and in gRPC's windows, and a part that was begun:
+#: Linux lets a socket hold 4 MB that go and 6 that came. To begin again would cost more.
+LOST_MAX = 10_500_000
 
 
 @pytest.fixture(autouse=True)
