@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from delian.cli.study import _base
 from delian.core.errors import DelianError
 from delian.core.learn import FedAvg
+from delian.core.learn.algorithm import Algorithm
 from delian.simulations import recipes, scenario_file
 from delian.simulations.composition import chain_of
 from delian.simulations.datasets import load_data
@@ -124,6 +126,17 @@ def test_the_line_that_fails_and_a_module_beside_the_file_are_named(tmp_path):
     with pytest.raises(DelianError, match=r"own\.py:1: .*No module named") as caught:
         made(scenario(tmp_path, "import parts_of_mine"))
     assert "put parts_of_mine into it" in caught.value.hint
+
+
+def test_the_page_lists_what_an_algorithm_may_say():
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    said = dict(re.findall(r"`(\w+)\((task[^)]*|state[^)]*|data)\)`", text))
+    methods = {
+        name: ", ".join(list(inspect.signature(method).parameters)[1:])
+        for name, method in vars(Algorithm).items()
+        if callable(method) and not name.startswith("_")
+    }
+    assert {name: said.get(name) for name in methods} == methods
 
 
 def test_a_loss_of_one_s_own_trains_as_the_page_has_it(tmp_path):
