@@ -172,6 +172,11 @@ class Sessions:
         self._push(attempt, told)
         self._note(attempt, asked, len(told))
 
+    def is_early(self, attempt: Attempt) -> bool:
+        """Whether nobody can have masked an update yet."""
+        book = attempt.session
+        return book is not None and book.server.phase in (Phase.NEW, Phase.KEYS, Phase.SHARES)
+
     def strangers(self, attempt: Attempt, devices: Iterable[int]) -> list[int]:
         """Of devices whose updates are in a sum, those that have no part in the session: nobody can
         take out what they have added.

@@ -1,7 +1,7 @@
 """Which sums of edges a run takes, and whom it believes no more.
 
 A sum that its edge cannot have made honestly is refused, and the attempt goes on without it. There
-are two kinds:
+are three kinds:
 
 - It does not fit: it is of devices that the edge was not given, or of one twice, its counts do not
   agree, or its elements are none of the ring. No device can make an honest edge send one, for an
@@ -10,6 +10,9 @@ are two kinds:
   whose masks nobody can take out. The device may have uploaded out of turn, and the edge cannot
   know; so it is the device that is barred, and the edge has lost one attempt's sum. An edge that
   makes such sums up pays with devices of its own.
+- It would fit, and came before anybody could mask: its devices have uploaded out of turn, all that
+  its edge was given. It is lost, as if they had dropped out, and nobody is barred or set aside: a
+  coordinator that was restored may have forgotten how far a session was.
 
 Whoever is barred or set aside is not selected again in this run where there are enough others. A
 sum that fits puts an edge back. That its numbers are right no coordinator can see of an edge: of a
@@ -44,8 +47,9 @@ class Sums:
 
     def is_good(self, attempt: Attempt, message: EdgeSum) -> bool:
         """Whether a sum is what its edge may send, and can be opened."""
-        fits = self._fits(attempt, message)
-        return fits and not self._machine.sessions.strangers(attempt, message.devices)
+        if not self._fits(attempt, message) or self._is_early(attempt, message):
+            return False
+        return not self._machine.sessions.strangers(attempt, message.devices)
 
     def add(self, attempt: Attempt, message: EdgeSum) -> None:
         """Takes in a sum that is good."""
@@ -57,12 +61,13 @@ class Sums:
     def refuse(self, attempt: Attempt, message: EdgeSum) -> None:
         """Goes on without a sum that is not good."""
         machine, edge = self._machine, message.edge
-        strangers = []
+        strangers, early = [], False
         if self._fits(attempt, message):
             strangers = machine.sessions.strangers(attempt, message.devices)
+            early = self._is_early(attempt, message)
         machine.record("refused_sum", edge=edge, strangers=strangers)
         self.bar(strangers)
-        if not strangers:
+        if not strangers and not early:
             refused = machine.state.refused
             refused[edge] = refused.get(edge, 0) + 1
             if refused[edge] == REFUSALS_MAX:
@@ -89,6 +94,10 @@ class Sums:
     def _fits(self, attempt: Attempt, message: EdgeSum) -> bool:
         ring = self._machine._ring(attempt)
         return attempt.fits(message, self.content(message), ring)
+
+    def _is_early(self, attempt: Attempt, message: EdgeSum) -> bool:
+        """Whether updates are in a sum that nobody can have masked yet."""
+        return len(message.devices) > 0 and self._machine.sessions.is_early(attempt)
 
     def content(self, message: EdgeSum) -> Content:
         """What the EdgeSum at hand brings, in itself or beside it."""

@@ -12,6 +12,7 @@ import pytest
 from delian.cloud.state import Phase
 from delian.cloud.sums import REFUSALS_MAX
 from delian.core.ports import SECOND
+from delian.core.wire.round_pb2 import PROGRAM_FAILED, DeviceFailure
 
 _secure = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("secure_bench.py"))))
 _bench = _secure._bench
@@ -124,6 +125,17 @@ class Masked(_secure.SecureBench):
         self.one, self.two = self.selected[1], self.selected[2]
         return self.speak()
 
+    def with_early(self):
+        """Device 11, alone at its edge with one that fails, uploads before anybody can mask."""
+        self.mute.add(11)
+        self.collecting()
+        failed = DeviceFailure(device=10, reason=PROGRAM_FAILED)
+        self.sum(1, {11: self.vector_of(11)}, at=(1, 1), failures=[failed])
+        self.refusals = self.records("refused_sum")
+        self.fires("session/1/1", after=25 * SECOND).speak()
+        updates = {d: self.masked(d, self.vector_of(d)) for d in self.two}
+        return self.sum(2, updates, at=(1, 1)).speak()
+
     def with_stranger(self):
         """Device 11 gives no keys, and uploads all the same; its edge cannot know."""
         self.mute.add(11)
@@ -144,6 +156,16 @@ def test_a_device_that_uploads_out_of_turn_costs_its_edge_s_sum_and_no_other_one
     assert sorted(bench.state.open[0].unused) == [20, 21, 22, 23, 24, 25]
     total = sum(bench.vector_of(d).astype("u8") for d in bench.state.open[0].unused)
     assert (bench.total == total.astype("u4")).all()
+
+
+def test_one_that_uploads_before_anybody_can_mask_costs_the_others_nothing_either():
+    bench = Masked().with_early()
+    assert bench.refusals == [{"edge": 1, "strangers": []}]
+    assert not bench.state.refused and not bench.state.barred, "its edge could not know"
+    assert len(bench.programs) == 1, "the others' sum is opened"
+    bench.opened()
+    assert bench.phase is Phase.AGGREGATING
+    assert sorted(bench.state.open[0].unused) == [20, 21, 22, 23, 24, 25]
 
 
 def test_no_device_has_an_honest_edge_set_aside():
