@@ -9,7 +9,8 @@ The device has the weights of its own part and never sees those above. What beco
 no business of this module: it goes where updates go.
 
 With shields all that goes up is clipped and noised on the device, row by row, and charged to a
-budget before any of it leaves (`core.privacy.boundary` says what that promises, and what not):
+budget before any of it leaves (`core.privacy.boundary` says what that promises, and what not of a
+part that learns):
 
     trainer = SplitTrainer(..., shields=noise_for(...), budget=Budget(8.0, 1e-5))
 

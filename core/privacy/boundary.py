@@ -17,11 +17,18 @@ other moves k by no more than
 
 and one release has the Renyi divergence alpha Delta^2 / 2V of the Gaussian (`accounting`).
 
-What is promised, and to whom. The guarantee is *local* and *per example*: whoever sees all that one
-device sends over the boundary (the edge, the cloud behind it) can tell little of which of two
-examples was at one place of the device's data. An example is released once a pass for each tensor
-that goes up, and its releases add up over steps, passes and rounds, also where later weights depend
-on earlier releases (adaptive composition; the clip bounds a row whatever the weights are).
+What is promised, and to whom. The guarantee is *local* and *per example*, for rows that are made
+with given weights: whoever sees an example's rows go over the boundary (the edge, the cloud behind
+it), and knows the weights of the device's part, can tell little of which of two examples they are
+of. An example is released once a pass for each tensor that goes up, and its releases add up over
+steps, passes and rounds, also where weights above depend on earlier releases (adaptive composition;
+the clip bounds a row whatever the weights are).
+
+For all that a device sends together it holds where the device's part stays as it is. A part that
+learns moves by its examples themselves, not by what was released of them, and each row that goes up
+later, of whatever example, is made with what they have left in it. A budget counts an example's own
+rows and not those: an edge that chooses its replies to that end sees more of one example than
+epsilon says, in up to all rows of all later steps.
 
 Who uses it: `device.split_training`, over links, and `simulations.splitting`. Requests for
 inference (`device.split`) do not.
