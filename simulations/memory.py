@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -59,18 +60,32 @@ def _told(*options: tuple[int, int]) -> bool:
     return all(mallopt(name, value) for name, value in options)
 
 
+#: What is as it was once nobody is inside `undisturbed` any more: simulations may run side by side.
+_inside, _entering = 0, threading.Lock()
+_before: tuple[tuple[int, int, int], float]
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Inside, Python's collector leaves what was there before alone and looks seldom, and threads
-    that train need not wait long for their turn. Afterwards all is as it was.
+    that train need not wait long for their turn. Afterwards all is as it was, once the last of
+    several who are inside at once, or one within another, has left.
     """
-    thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])
-    sys.setswitchinterval(SWITCH_S)
+    global _inside, _before
+    with _entering:
+        if not _inside:
+            _before = gc.get_threshold(), sys.getswitchinterval()
+            gc.set_threshold(YOUNG_OBJECTS, *_before[0][1:])
+            sys.setswitchinterval(SWITCH_S)
+        gc.freeze()
+        _inside += 1
     try:
         yield
     finally:
-        sys.setswitchinterval(interval)
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        with _entering:
+            _inside -= 1
+            if not _inside:
+                thresholds, interval = _before
+                sys.setswitchinterval(interval)
+                gc.set_threshold(*thresholds)
+                gc.unfreeze()
