@@ -179,6 +179,7 @@ def simulate(
         raise
     report = build_report(result, second)
     page, refused = _keep(report, result, folder)
+    keeper.over()
     if json:
         sys.stdout.write(to_json(report))
         sys.stdout.flush()
@@ -342,11 +343,12 @@ def _run_one(
 
 class _Keeper:
     """Writes what there is of a run that goes on into a folder within its own: that is what one
-    leaves that is killed. A disk that does not take it is told of at the end.
+    leaves that is killed. Where another run into the same folder does so, it is left alone. A disk
+    that does not take it is told of at the end.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._made = folder, False
         self._first: SimulationResult | None = None
 
     def first_is(self, result: SimulationResult) -> None:
@@ -367,11 +369,21 @@ class _Keeper:
         return told
 
     def _keep(self, result: SimulationResult, second: SimulationResult | None) -> None:
-        from ..simulations.report import UNFINISHED, build_report, make_folder
+        from ..simulations.report import UNFINISHED, build_report
 
-        with suppress(DelianError):
-            make_folder(self._folder / UNFINISHED)
-            _write(build_report(result, second), result, self._folder / UNFINISHED)
+        place = self._folder / UNFINISHED
+        with suppress(DelianError, OSError):
+            if not self._made or not place.exists():
+                place.mkdir(parents=True)  # who makes it has it
+                self._made = True
+            _write(build_report(result, second), result, place)
+
+    def over(self) -> None:
+        """All of the run is kept: removes what there was of it."""
+        from ..simulations.report import UNFINISHED
+
+        if self._made:
+            shutil.rmtree(self._folder / UNFINISHED, ignore_errors=True)
 
 
 class StopFlag:
@@ -441,13 +453,11 @@ def _keep(
 
     Raises DelianError where neither takes them.
     """
-    from ..simulations.report import UNFINISHED, claim_folder
+    from ..simulations.report import claim_folder
 
     try:
         claim_folder(folder, ours=True)  # again: another run may have ended there since
-        page = _write(report, result, folder)
-        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
-        return page, None
+        return _write(report, result, folder), None
     except DelianError as error:
         try:
             refuge = Path(tempfile.mkdtemp(prefix="delian-run-"))

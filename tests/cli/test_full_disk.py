@@ -13,6 +13,7 @@ import pytest
 from delian.cli import main as command
 from delian.cli import simulate
 from delian.core import bundle, files
+from delian.simulations import run
 
 SMALL = ["rounds=1", "fleet.devices=4", "round.devices=3", "data.held_out_devices=1"]
 
@@ -48,11 +49,11 @@ def test_a_report_that_came_meanwhile_is_not_written_over(tmp_path, monkeypatch,
     asked, other = tmp_path / "run", tmp_path / "other"
     other.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(other))
-    run = simulate._run
+    begun = simulate._run
 
     def meanwhile(*arguments):
         (asked / "report.json").write_text("another's")
-        return run(*arguments)
+        return begun(*arguments)
 
     monkeypatch.setattr(simulate, "_run", meanwhile)
     settings = [word for key in SMALL for word in ("--set", key)]
@@ -64,6 +65,54 @@ def test_a_report_that_came_meanwhile_is_not_written_over(tmp_path, monkeypatch,
     assert end.value.code == 2 and "holds an earlier report" in capsys.readouterr().err
     assert (asked / "report.json").read_text() == "another's"
     assert (refuge / "report.html").exists() and (refuge / "model.bundle").exists()
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["goes on", "has ended"])
+def test_what_there_is_of_another_run_in_the_folder_is_left_alone(tmp_path, monkeypatch, ended):
+    asked, other = tmp_path / "run", tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(other))
+    monkeypatch.setattr(run, "UNFINISHED_S", 0.0)
+    begun = simulate._run
+
+    def meanwhile(*arguments):
+        (asked / "unfinished").mkdir()
+        (asked / "unfinished" / "report.json").write_text("another's")
+        if ended:
+            (asked / "report.json").write_text("another's")
+        return begun(*arguments)
+
+    monkeypatch.setattr(simulate, "_run", meanwhile)
+    settings = [word for key in SMALL for word in ("--set", key)]
+    arguments = ["simulate", "--backend", "reference", "--out", str(asked), *settings]
+    monkeypatch.setattr(sys, "argv", ["delian", *arguments])
+    with pytest.raises(SystemExit) as end:
+        command.main()
+    assert end.value.code == (2 if ended else 0)
+    assert [path.name for path in (asked / "unfinished").iterdir()] == ["report.json"]
+    assert (asked / "unfinished" / "report.json").read_text() == "another's"
+
+
+def test_a_run_whose_folder_is_taken_leaves_nothing_unfinished_there(tmp_path, monkeypatch):
+    asked, other = tmp_path / "run", tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(other))
+    monkeypatch.setattr(run, "UNFINISHED_S", 0.0)
+    seen = []
+
+    def taken(report, result, folder, write=simulate._keep):
+        seen.extend(path.name for path in (asked / "unfinished").iterdir())
+        (asked / "report.json").write_text("another's")
+        return write(report, result, folder)
+
+    monkeypatch.setattr(simulate, "_keep", taken)
+    settings = [word for key in SMALL for word in ("--set", key)]
+    arguments = ["simulate", "--backend", "reference", "--out", str(asked), *settings]
+    monkeypatch.setattr(sys, "argv", ["delian", *arguments])
+    with pytest.raises(SystemExit) as end:
+        command.main()
+    assert end.value.code == 2 and "model.bundle" in seen
+    assert [path.name for path in asked.iterdir()] == ["report.json"]
 
 
 def test_runs_that_begin_at_once_have_folders_of_their_own(tmp_path, monkeypatch):
