@@ -13,6 +13,7 @@ compiled for it has no memory to spare for that.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -23,15 +24,21 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import DelianError
 from ...processors import cores
 from . import parts, targets
 from .targets import Target
 
+if TYPE_CHECKING:
+    import subprocess
+
 #: How much of a long error message is shown.
 _MESSAGE_CHARS = 2000
 _TIMEOUT_S = 300
+#: How long a compiler that is ended may take to remove what it has written.
+_ENDING_S = 2
 
 _COMMON = (
     "-std=gnu11",
@@ -120,16 +127,14 @@ class Toolchain:
         """The objects of a file that has parts; one that has none as it is."""
         if parts.MARK not in source.read_text(encoding="utf-8"):
             return (source,)
-        from concurrent.futures import ThreadPoolExecutor
-
         objects = tuple(source.with_suffix(f".{i}.o") for i in range(len(parts.PARTS)))
         orders = [
             [*self.flags, part, "-c", str(source), "-o", str(made)]
             for part, made in zip(parts.PARTS, objects, strict=True)
         ]
         # One after the other where there is one core: two would only take more memory.
-        with ThreadPoolExecutor(min(cores(), len(orders))) as compilers:
-            list(compilers.map(lambda order: self._run(order, source.parent), orders))
+        for together in [orders] if cores() > 1 else [[order] for order in orders]:
+            self._run_all(together, source.parent)
         return objects
 
     def features(self) -> tuple[str, ...]:
@@ -152,29 +157,48 @@ class Toolchain:
         return replace(self, flags=(*self.flags, *flags), identity=identity)
 
     def _run(self, arguments: list[str], scratch: Path) -> str:
-        import signal
+        (said,) = self._run_all([arguments], scratch)
+        return said
+
+    def _run_all(self, orders: list[list[str]], scratch: Path) -> list[str]:
+        """What compilers say that run side by side. None goes on where one refuses, or where who
+        waits for them is interrupted.
+        """
         import subprocess
 
         env = dict(os.environ)
         if self.is_zig:  # libraries that it builds are kept beside ours, the rest goes with scratch
             env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(_zig_folder(scratch)))
             env["ZIG_LOCAL_CACHE_DIR"] = str(scratch / "zig")
+        running: list[subprocess.Popen[str]] = []
         try:
-            # In a session of its own, so that Ctrl-C in a terminal reaches us and not the compiler,
-            # which would end with half a program.
-            done = subprocess.run(
-                [*self.command, *arguments],
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                env=env,
-                check=False,
-                start_new_session=True,
-            )
+            for arguments in orders:
+                # In a session of its own, so that Ctrl-C in a terminal reaches us and not the
+                # compiler, which would end with half a program.
+                process = subprocess.Popen(
+                    [*self.command, *arguments],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env=env,
+                    start_new_session=True,
+                )
+                running.append(process)
+            return [
+                self._said(process, *process.communicate(timeout=_TIMEOUT_S)) for process in running
+            ]
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DelianError(f"the C compiler {self.name} did not run: {error}", _HINT) from error
-        if done.returncode:
-            whole = (done.stderr or done.stdout).strip()
+        finally:
+            for process in running:
+                _end(process)
+
+    def _said(self, process: subprocess.Popen[str], out: str, told: str) -> str:
+        """What a compiler has said that ended. Raises DelianError where it refused."""
+        import signal
+
+        if process.returncode:
+            whole = (told or out).strip()
             named = self.target.cpu != targets.NATIVE
             if named and any(text in whole for text in _NO_PROCESSOR):
                 raise DelianError(
@@ -182,10 +206,26 @@ class Toolchain:
                     "--cpu takes zig's names, as cortex_a53, or haswell for an x86-64 with AVX2",
                 )
             said = whole[:_MESSAGE_CHARS]
-            if done.returncode == -signal.SIGXFSZ or any(text in said for text in _NO_SPACE):
+            if process.returncode == -signal.SIGXFSZ or any(text in said for text in _NO_SPACE):
                 raise NoSpaceError(f"the C compiler {self.name} has no room to write", _SPACE_HINT)
             raise DelianError(f"the C compiler {self.name} refused a program:\n{said}", _HINT)
-        return done.stdout
+        return out
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a compiler that nobody waits for, with what it has started: it removes what it has begun
+    to write, unless it takes too long for that.
+    """
+    import signal
+    import subprocess
+
+    with process:  # closes what it says, and waits
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is None:
+                with contextlib.suppress(OSError):  # it has just ended
+                    os.killpg(process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_ENDING_S)
 
 
 def _zig_folder(scratch: Path) -> Path:

@@ -81,3 +81,33 @@ def test_what_a_compiler_says_of_one_part_is_told(
         compiled(wrapped, 1, tmp_path / "refused", monkeypatch)
     assert not list((tmp_path / "refused").rglob("*.so"))
     assert not list((tmp_path / "refused").rglob("building-*"))
+
+
+@pytest.mark.parametrize(
+    ("first", "fault"),
+    [("echo no such luck >&2; exit 1", DelianError), ("kill -INT $PPID", KeyboardInterrupt)],
+    ids=["one refuses", "Ctrl-C"],
+)
+def test_no_compiler_goes_on_for_nobody(
+    toolchain: Toolchain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    fault: type[BaseException],
+) -> None:
+    """The second would end by itself, and leave a file that says so."""
+    slow, ended, begun = tmp_path / "cc", tmp_path / "ended", tmp_path / "begun"
+    slow.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *DL_PART=2*) : > {begun}; sleep 3; : > {ended}; exit 1;; esac\n'
+        f"while [ ! -e {begun} ]; do sleep 0.01; done\n"
+        f"{first}\n"
+        "sleep 3\n"
+    )
+    slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
+    wrapped = replace(toolchain, command=(str(slow),), identity="slow")
+    monkeypatch.setattr("delian.core.backends.native.toolchain.cores", lambda: 2)
+    with pytest.raises(fault):
+        compiled(wrapped, 1, tmp_path / "cache", monkeypatch)
+    assert begun.exists() and not ended.exists()
+    assert not list((tmp_path / "cache").rglob("building-*"))
