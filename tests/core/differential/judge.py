@@ -105,6 +105,9 @@ def _guarded(failures: list[Failure], name: str, judge: Any) -> None:
         failures.extend(Failure(name, what) for what in judge())
     except Exception:
         failures.append(Failure(name, "raises\n" + traceback.format_exc()))
+    finally:
+        # Programs that come later would take what is beside it for theirs.
+        native._thread.memory = np.empty(0, np.uint8)
 
 
 def _compiled(

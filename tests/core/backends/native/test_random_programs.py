@@ -6,6 +6,7 @@ import shutil
 from types import ModuleType
 
 import pytest
+from delian.core.backends.native import program
 from delian.core.backends.native.toolchain import Toolchain, find
 
 #: Programs of each kind in an ordinary run, and how many files more in a slow one.
@@ -25,6 +26,18 @@ def test_random_programs_give_what_the_reference_gives(
     differential: ModuleType, toolchain: Toolchain, kind: str
 ) -> None:
     check(differential, toolchain, kind, 0)
+
+
+def test_what_is_judged_leaves_no_memory_that_is_watched(
+    differential: ModuleType, toolchain: Toolchain
+) -> None:
+    made = differential.cases("tensors", [0])
+    with differential.eager_lowering():
+        differential.judged(made, toolchain, strict=False)
+    for size in (1 << k for k in range(21)):
+        begin = program._thread.arena(size)
+        memory = program._thread.memory
+        assert begin + size <= memory.ctypes.data + memory.size, size
 
 
 @pytest.mark.slow
