@@ -15,7 +15,7 @@ after it have the new one. In simulations epochs are zero, and a run's name is i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 NUMBER_BITS = 32
@@ -41,6 +41,18 @@ def named(number: int, epoch: int) -> int:
 def number_of(name: int) -> int:
     """The number of a run that is named so."""
     return name & (1 << NUMBER_BITS) - 1
+
+
+def least_useful(names: Iterable[int]) -> int:
+    """Of runs in the order in which they were last heard of, the one to forget: the first whose
+    coordinator has started again since and calls it otherwise, or else the first. Restarts are to
+    push out no run that keeps its name.
+    """
+    known = list(names)
+    newest: dict[int, int] = {}
+    for name in known:
+        newest[number_of(name)] = max(name, newest.get(number_of(name), 0))
+    return next((name for name in known if name < newest[number_of(name)]), known[0])
 
 
 def shown(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,7 @@ from ..core.ports import (
 from ..core.privacy.finishing import finished
 from ..core.privacy.ring import RingPlan, carried
 from ..core.privacy.sparse import sent
+from ..core.runs import least_useful
 from ..core.secagg import messages
 from ..core.secagg.identity import Identity
 from ..core.streams import device_key
@@ -389,9 +390,9 @@ class DeviceMachine(HelpedMachine):
         state = self.state
         state.task = task
         state.done.pop(task.run, None)
-        while len(state.done) >= RUNS_REMEMBERED:
-            del state.done[next(iter(state.done))]
         state.done[task.run] = (task.round, task.attempt)
+        while len(state.done) > RUNS_REMEMBERED:
+            del state.done[least_useful(state.done)]
         state.ends_ns = self.now + task.time_ms * MS
         for name in ("repeat", "lease", "retry"):
             self.cancel_timer(name)

@@ -41,6 +41,7 @@ from ..core.ports import (
     Tier,
     TimerFired,
 )
+from ..core.runs import least_useful
 from ..core.secagg import messages
 from ..core.secagg.helper import Helper
 from ..core.wire.admission_pb2 import DRAINING as SENT_ON
@@ -550,11 +551,11 @@ class EdgeMachine(HelperMachine):
 
 
 def _keep_newest(table: dict[int, Any], run: int, value: Any, runs: int) -> None:
-    """Sets what is known of a run; of more than so many, forgets the one set longest ago."""
+    """Sets what is known of a run; of more than so many, forgets the one that is of least use."""
     table.pop(run, None)
     table[run] = value
     if len(table) > runs:
-        del table[next(iter(table))]
+        del table[least_useful(table)]
 
 
 def restore(data: bytes) -> EdgeState:

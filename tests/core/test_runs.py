@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from delian.core.runs import EPOCH_MAX, epoch_after, named, number_of, shown
+from delian.core.runs import EPOCH_MAX, epoch_after, least_useful, named, number_of, shown
 
 SECOND = 10**9
 NOW = 1_790_000_000 * SECOND
@@ -35,6 +35,12 @@ def test_two_histories_that_begin_at_one_copy_differ_though_the_clock_stands_sti
 @pytest.mark.parametrize("epoch", [EPOCH_MAX, epoch_after(EPOCH_MAX, NOW), epoch_after(0, 2**63)])
 def test_the_largest_name_has_64_bits(epoch):
     assert epoch == EPOCH_MAX and named(2**31 - 1, epoch) < 2**64
+
+
+def test_a_run_that_is_called_otherwise_now_is_forgotten_before_one_that_keeps_its_name():
+    assert least_useful([named(3, 9), named(7, 5), named(7, 6)]) == named(7, 5)
+    assert least_useful([named(7, 6), named(7, 5), named(3, 9)]) == named(7, 5)
+    assert least_useful([named(3, 9), named(7, 5), 8]) == named(3, 9), "the oldest of others"
 
 
 def test_in_logs_a_run_is_its_number():

@@ -28,6 +28,7 @@ from delian.core.ports import (
     StoreBlob,
     TimerFired,
 )
+from delian.core.runs import named
 from delian.core.streams import device_key
 from delian.core.wire.admission_pb2 import (
     NO_WORK,
@@ -304,6 +305,18 @@ def test_it_remembers_a_limited_number_of_runs():
     bench = Bench().ready()
     for run in range(1, 50):
         bench.gets(make_task(run=run)).gets(RoundClosed(run=run, round=1, attempt=1))
+    assert len(bench.machine.state.done) == 16
+
+
+def test_restarts_of_the_coordinator_push_out_no_run_that_keeps_its_name():
+    """A run that promises privacy keeps its name for this: none of its rounds is done again."""
+    private = named(1, 100)
+    bench = Bench().fetching(round=5, run=private)
+    bench.gets(RoundClosed(run=private, round=5, attempt=1))
+    for start in range(101, 150):
+        bench.gets(make_task(run=named(2, start)))
+        bench.gets(RoundClosed(run=named(2, start), round=1, attempt=1))
+    assert bench.gets(make_task(round=4, run=private)).ignored()
     assert len(bench.machine.state.done) == 16
 
 
