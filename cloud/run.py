@@ -366,10 +366,9 @@ class RunMachine(Machine[RunState]):
         return ""
 
     def _ask_survivors(self, attempt: Attempt) -> str:
-        """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing. A device
-        that has spoilt it is selected no more.
-        """
-        self.sums.bar(self.sessions.strangers(attempt, attempt.unused))
+        """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing."""
+        for edge, share in attempt.shares.items():  # of sums from before these were looked at
+            self.sums.doubt(self.sessions.strangers(attempt, share.reported), edge)
         try:
             self.sessions.survivors(attempt)
         except SecureError as fault:

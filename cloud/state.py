@@ -295,7 +295,8 @@ class RunState:
     helpers unmask together; batches: shown to them so far; help_tries: how often these were;
     help_ends_ns: how long they are waited for. clip: of the round at hand, where it follows the
     updates' lengths. name: what its attempts are opened under (`core/runs.py`); zero: its number.
-    refused: edge -> sums in a row that no honest edge can have made.
+    refused: edge -> sums in a row that no honest edge can have made. doubted: device -> the edge in
+    whose sum it was without a part in the session; the newest are at the end.
     """
 
     run: int
@@ -341,6 +342,7 @@ class RunState:
     budget: Budget | None = None
     name: int = 0
     refused: dict[int, int] = field(default_factory=dict)
+    doubted: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

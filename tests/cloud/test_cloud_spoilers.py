@@ -65,7 +65,7 @@ class TestSpoilers:
     def test_a_sum_with_a_stranger_in_it_is_never_opened(self):
         bench = self.spoilt()
         assert "must give shares" in bench.facts()["why"], "of the other edge's alone"
-        assert not bench.programs and bench.state.barred == [11]
+        assert not bench.programs and bench.state.doubted == {11: 1}
 
     def test_it_is_not_selected_again_where_there_are_others(self):
         bench = self.spoilt().rested()

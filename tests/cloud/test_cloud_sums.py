@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from delian.cloud.state import Phase
-from delian.cloud.sums import REFUSALS_MAX
+from delian.cloud.sums import BARRED_MAX, REFUSALS_MAX
 from delian.core.ports import SECOND
 from delian.core.wire.round_pb2 import PROGRAM_FAILED, DeviceFailure
 
@@ -125,6 +125,10 @@ class Masked(_secure.SecureBench):
         self.one, self.two = self.selected[1], self.selected[2]
         return self.speak()
 
+    @property
+    def judge(self):
+        return self.machine._machine(self.state).sums
+
     def with_early(self):
         """Device 11, alone at its edge with one that fails, uploads before anybody can mask."""
         self.mute.add(11)
@@ -149,13 +153,30 @@ class Masked(_secure.SecureBench):
 
 def test_a_device_that_uploads_out_of_turn_costs_its_edge_s_sum_and_no_other_one_s():
     bench = Masked().with_stranger()
-    assert bench.refusals == [{"edge": 1, "strangers": [11]}] and bench.state.barred == [11]
+    assert bench.refusals == [{"edge": 1, "strangers": [11]}]
+    assert bench.judge.believed({10: 1, 11: 1}) == [10], "nor does it come again"
     assert len(bench.programs) == 1, "the others' sum is opened"
     bench.opened()
     assert bench.phase is Phase.AGGREGATING
     assert sorted(bench.state.open[0].unused) == [20, 21, 22, 23, 24, 25]
     total = sum(bench.vector_of(d).astype("u8") for d in bench.state.open[0].unused)
     assert (bench.total == total.astype("u4")).all()
+
+
+def test_an_edge_that_names_devices_of_another_as_its_own_bars_none_of_them():
+    bench = Masked().with_stranger()
+    judge = bench.judge
+    assert judge.believed({11: 2, 20: 2}) == [11, 20] and not bench.state.barred
+    judge.doubt([11, 20], 2)
+    assert bench.state.barred == [11], "two edges say so of it"
+    assert judge.believed({11: 3, 20: 3}) == [20] and judge.believed({20: 2}) == []
+
+
+def test_the_devices_that_a_run_doubts_are_a_limited_number():
+    bench = Masked().collecting()
+    for device in range(3 * BARRED_MAX):
+        bench.judge.doubt([device], 1)
+    assert list(bench.state.doubted) == list(range(2 * BARRED_MAX, 3 * BARRED_MAX))
 
 
 def test_one_that_uploads_before_anybody_can_mask_costs_the_others_nothing_either():
