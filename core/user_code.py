@@ -4,7 +4,8 @@ A user's file is compiled from what was read of it, each time that it is loaded,
 modules that it imports, unless they are Python's own or of an installed package. Python's usual
 loader takes a file of one size and second for the one that it has compiled, and leaves
 `__pycache__` beside it. What was read is what tracebacks, `inspect` and the front end show
-(`linecache`), however the file has changed since.
+(`linecache`), however the file has changed since; the front end of each function what that was
+made of, where the file was read again.
 """
 
 from __future__ import annotations
@@ -84,6 +85,18 @@ def sources() -> Mapping[str, str]:
     return found
 
 
+def show_lines_of(function: types.FunctionType) -> None:
+    """Makes the lines that are shown of a function's file those that it was made of. One file may
+    have been read several times; and Python's own loader may have loaded it since, as
+    `importlib.reload` does.
+    """
+    path, loader = function.__code__.co_filename, function.__globals__.get("__loader__")
+    if isinstance(loader, _Loader) and loader.path == path:
+        loader.show()
+    elif path in _read:
+        linecache.cache.pop(path, None)
+
+
 def _unchanged(file: Path) -> str:
     try:
         with file.open("rb") as stream:
@@ -116,8 +129,13 @@ class _Loader(SourceFileLoader):
         if self._content is None:
             self._content = _bytes_of(Path(path))
             _read[path] = hashlib.sha256(self._content).hexdigest()
-            _show(path, self._content)
+            self.show()
         return self._content
+
+    def show(self) -> None:
+        """Makes what was read the lines that are shown of this file."""
+        if self._content is not None:
+            _show(self.path, self._content)
 
 
 def _bytes_of(file: Path) -> bytes:

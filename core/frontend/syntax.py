@@ -18,6 +18,7 @@ from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 from ..errors import Loc, ProgramError
+from ..user_code import show_lines_of
 from . import escapes, hir, liveness, tail_calls
 from .syntax_patterns import Pattern
 
@@ -88,6 +89,7 @@ def function_hir(function: FunctionType) -> hir.FunctionDef:
     code = function.__code__
     found = _FUNCTIONS.get((code.co_filename, code))
     if found is None:
+        show_lines_of(function)
         found = _FUNCTIONS[code.co_filename, code] = _convert(code)
     return found
 

@@ -10,8 +10,9 @@ import py_compile
 import sys
 import traceback
 
+import numpy as np
 import pytest
-from delian.core import user_code
+from delian.core import api, user_code
 from delian.core.errors import DelianError
 from delian.core.user_code import load_function
 
@@ -102,6 +103,31 @@ def test_the_lines_change_with_the_file_when_it_is_loaded_again(tmp_path):
     for text in (ONE, TWO):
         file.write_text(text)
         assert inspect.getsource(load_function(file, "f")) == text
+
+
+def compiled(f):
+    return api.compile(f, backend="reference")(np.float32(1))
+
+
+def test_of_a_file_that_was_read_twice_each_function_is_compiled_as_it_is(tmp_path):
+    file = tmp_path / "model.py"
+    made = []
+    for text in (ONE, TWO):
+        file.write_text(text)
+        made.append(load_function(file, "f"))
+    assert [f(1) for f in made] == [compiled(f) for f in made] == [2, 3]
+
+
+def test_a_module_that_python_loads_again_is_compiled_as_it_is_now(tmp_path, on_path):
+    helper = on_path / "loaded_again.py"
+    helper.write_text(ONE)
+    (tmp_path / "model.py").write_text("from loaded_again import f\ndef g(x):\n    return f(x)\n")
+    load_function(tmp_path / "model.py", "g")
+    module = sys.modules["loaded_again"]
+    assert module.f(1) == compiled(module.f) == 2
+    helper.write_text(TWO)
+    importlib.reload(module)
+    assert module.f(1) == compiled(module.f) == 3
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path):
