@@ -111,8 +111,8 @@ class Executor(Protocol):
 
 
 class Processes:
-    """A process a trial, some at once. Closing the iterator ends those that run; so does the end of
-    this process, however it comes.
+    """A process a trial, some at once. Closing the iterator ends those that run; so does, on Linux,
+    the end of this process, however it comes.
     """
 
     def __init__(self, workers: int) -> None:
@@ -254,7 +254,8 @@ def _told(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> int:
     """A worker: a trial as JSON on standard input, its result on standard output. Its argument is
-    the process that it works for, with which it ends: a study may be killed.
+    the process that it works for, with which it ends where the system is Linux: a study may be
+    killed.
     """
     from ..device.limits import die_with
 
