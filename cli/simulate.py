@@ -143,8 +143,8 @@ def simulate(
 
     Without options: sixty devices behind three edges learn handwritten digits in a few seconds.
     The result is a page, report.html, and its figures, report.json. Ctrl-C ends the run after the
-    round's bookkeeping and writes the report so far. A run that is killed leaves what there was of
-    it up to a minute before, with the model, in DIR/unfinished.
+    round's bookkeeping and writes the report so far. A run of the virtual mode that is
+    killed leaves what there was of it a minute or so before, with the model, in DIR/unfinished.
 
     With --mode processes a coordinator, edges and devices run as daemons on this machine, speak
     gRPC and MQTT over loopback with certificates of their own, and are gone at the end.

@@ -53,8 +53,10 @@ from .workers import NoWorkers, Pending, Postponed, Workers
 if TYPE_CHECKING:
     from ..core.learn import Algorithm
 
-#: How often a run that goes on says what there is of it, after a round.
+#: How often a run that goes on says what there is of it, after a round; less often where to keep
+#: that takes more than so large a share of its time.
 UNFINISHED_S = 60.0
+UNFINISHED_SHARE = 0.05
 GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
 NOT_FINITE_HINT = (
     "lower algorithm.learning_rate, or look in the model for a division by zero and the like:"
@@ -107,7 +109,8 @@ class Simulation:
             plan = stage.plan(self.training.ring)
             del stage.first
             self.federation = Federation(plan, self.training, self.scenario.seed, self.threads)
-            self._start = self._told = time.perf_counter()
+            self._start = time.perf_counter()
+            self._next = self._start + UNFINISHED_S
             ended = self.federation.run(self._on_attempt)
             stage.walls["rounds_seconds"] = time.perf_counter() - self._start
             stage.adapt(self.training.state, workers, self.stop, self._own)
@@ -166,9 +169,11 @@ class Simulation:
         self.training.round_over()
         self._say(RoundFinished(record))
         now = time.perf_counter()
-        if now - self._told >= UNFINISHED_S:
-            self._told, stage.walls["rounds_seconds"] = now, now - self._start
+        if now >= self._next:
+            stage.walls["rounds_seconds"] = now - self._start
             self._say(Unfinished(self._result(self.federation.so_far(), "unfinished")))
+            took = time.perf_counter() - now
+            self._next = now + max(UNFINISHED_S, took / UNFINISHED_SHARE)
         if self.stop():
             self.federation.stop()
 

@@ -86,7 +86,7 @@ class Progress(progress.Progress):
         if isinstance(event, UpdateFinished) and event.round == {killed_in}:
             os.kill(os.getpid(), signal.SIGKILL)
 
-run.UNFINISHED_S = 0.0
+run.UNFINISHED_S, run.UNFINISHED_SHARE = 0.0, float("inf")
 progress.Progress = Progress
 main()
 """

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import delian as dl
@@ -17,9 +18,16 @@ from delian.core.backends.native import toolchain
 from delian.core.errors import DelianError, ProgramError
 from delian.core.runtime import Runtime
 from delian.simulations import recipes, scenario_file
+from delian.simulations import run as running
 from delian.simulations.datasets import load_data
 from delian.simulations.report import build_report
-from delian.simulations.result import RoundFinished, SimulationResult, UpdateFinished
+from delian.simulations.result import (
+    Event,
+    RoundFinished,
+    SimulationResult,
+    Unfinished,
+    UpdateFinished,
+)
 from delian.simulations.simulate import simulate
 
 SMALL = [
@@ -182,6 +190,24 @@ def test_a_run_can_be_stopped_and_keeps_what_it_has() -> None:
     assert result.interrupted
     assert 2 <= len(result.rounds) < 50
     assert any(isinstance(e, UpdateFinished) for e in seen)
+
+
+def test_to_keep_what_there_is_takes_a_small_share_of_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rounds of 30 seconds; to keep what there is takes 10."""
+    clock, kept = [0.0], []
+
+    def told(event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            clock[0] += 30
+        if isinstance(event, Unfinished):
+            kept.append(len(event.result.rounds))
+            clock[0] += 10
+
+    monkeypatch.setattr(running, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    run("rounds=12", "evaluation.every=12", threads=1, on_event=told)
+    assert kept == [2, 9]
 
 
 def test_a_run_that_cannot_go_on_keeps_the_rounds_that_it_has() -> None:
