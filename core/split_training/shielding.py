@@ -1,10 +1,11 @@
 """What of a training step a shield can cover (`privacy.boundary`): all that goes up from the device
 has to be a row for each example, and a row has to depend on no other.
 
-The second is tried, not proved: a device's side runs twice, on random batches that differ in their
-first row, against the same replies. Where anything that it sends differs in another row, rows mix:
-in a batch normalisation, in an attention over the batch. How many rows count is told to both (their
-weights are no part of the promise).
+The second is tried, not proved: a device's side runs on random batches that differ in some rows,
+against the same replies. Where anything that it sends differs in another row, rows mix: in a batch
+normalisation, in an attention over the batch. Those that differ are first the rows whose number has
+a bit, then those that have it not, and so for each bit: of any two rows each is changed once while
+the other stays. How many rows count is told to all (their weights are no part of the promise).
 """
 
 from __future__ import annotations
@@ -76,16 +77,20 @@ def check_rows(programs: Programs, weights: Weights, rows: int, seed: int = 0) -
     rng = np.random.default_rng(seed)
     # The last input says which rows count: that is the same for both.
     batch = {p.value: _drawn(p.type, rng) for p in parts.inputs[:-1]}
-    other = {v: _other_first(a, rng) for v, a in batch.items()}
     counts = {p.value: np.ones(p.type.shape, p.type.dtype.numpy) for p in parts.inputs[-1:]}
     replies = {p.value: _drawn(p.type, rng) for p in parts.crossing(DEVICE, up=False)}
-    one, two = (_said(programs, weights, {**given, **counts}, replies) for given in (batch, other))
-    for a, b in zip(one, two, strict=True):
-        if len(a) == rows and not np.array_equal(a[1:], b[1:]):
-            raise BoundaryError(
-                "what goes up of one row depends on other rows",
-                "no batch normalisation, nor anything else over a batch, on the device",
-            )
+    first = _said(programs, weights, {**batch, **counts}, replies)
+    for bit in range((rows - 1).bit_length()):
+        having = (np.arange(rows) >> bit & 1).astype(bool)
+        for moved in (having, ~having):
+            other = {v: _with_others(a, moved, rng) for v, a in batch.items()}
+            said = _said(programs, weights, {**other, **counts}, replies)
+            for a, b in zip(first, said, strict=True):
+                if len(a) == rows and not np.array_equal(a[~moved], b[~moved]):
+                    raise BoundaryError(
+                        "what goes up of one row depends on other rows",
+                        "no batch normalisation, nor anything else over a batch, on the device",
+                    )
 
 
 def _said(
@@ -118,9 +123,11 @@ def _drawn(type: TensorType, rng: np.random.Generator) -> Array:
     )
 
 
-def _other_first(array: Array, rng: np.random.Generator) -> Array:
+def _with_others(array: Array, moved: Array, rng: np.random.Generator) -> Array:
+    """The batch with other rows at these places."""
     changed = array.copy()
     if array.ndim:
-        changed[0] = rng.permutation(changed[0].reshape(-1)).reshape(changed[0].shape)
-        changed[0] += np.ones((), array.dtype)
+        rows = changed[moved]
+        flat = rng.permuted(rows.reshape(len(rows), -1), axis=1)
+        changed[moved] = flat.reshape(rows.shape) + np.ones((), array.dtype)
     return changed

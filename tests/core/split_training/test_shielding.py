@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.core import random, tree
+from delian.core.api import module
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Samples
-from delian.core.nn import Mlp, NormalisedMlp, sgd
+from delian.core.nn import Dense, Mlp, NormalisedMlp, sgd
 from delian.core.placement.cut import DEVICE, EDGE
 from delian.core.placement.homes import cut_at, kept_below
 from delian.core.placement.training import step_of, step_parts
@@ -17,6 +18,21 @@ from delian.core.split_training.shielding import check_rows, released, shields_o
 from delian.core.split_training.sides import Programs
 
 ROWS = 6
+
+
+@module
+class Ahead:
+    """To each row the one after it is added, but for the last."""
+
+    layers: tuple[Dense, ...]
+
+    @staticmethod
+    def init(key, inputs, hidden, outputs):
+        return Ahead(Mlp.init(key, inputs, hidden, outputs).layers)
+
+    def __call__(self, x, weight):
+        x = self.layers[0](np.concatenate([x[:-1] + x[1:], x[-1:]], 0))
+        return self.layers[2](self.layers[1](x))
 
 
 def cut(kind, above, stays=True):
@@ -52,6 +68,12 @@ def test_what_is_no_row_for_each_example_is_refused():
 
 def test_a_batch_normalisation_below_is_found_out():
     parts, weights = cut(NormalisedMlp, ("layers.1.",))
+    with pytest.raises(BoundaryError, match="depends on other rows"):
+        check_rows(Programs(parts, "reference"), weights, ROWS)
+
+
+def test_rows_that_depend_on_later_ones_alone_are_found_out():
+    parts, weights = cut(Ahead, ("layers.1.",))
     with pytest.raises(BoundaryError, match="depends on other rows"):
         check_rows(Programs(parts, "reference"), weights, ROWS)
 
