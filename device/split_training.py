@@ -129,8 +129,9 @@ class SplitTrainer:
         weights: f32, the leaves of the device's part by number. batches: (x, y, weight) of the
         step's types. examples: how many rows the batches are drawn from, which the edge weighs its
         copy by. on_step: told how many steps are done, and the last one's loss. passes: in how many
-        of the batches one example is, at most (in none twice), which is what a budget is charged;
-        None: in all of them.
+        of the batches one example is, at most (in none twice); None: in all of them. That is what a
+        budget is charged where the device has no weights of its own, and else, as these carry each
+        example into all rows that go up later, all rows of all steps.
 
         Raises SplitLostError where the edge is gone or refuses, with the number of whole steps;
         then nothing of the run counts, but that it stays charged. DelianError for arrays that do
@@ -145,8 +146,15 @@ class SplitTrainer:
         if self._shields:
             check_rows(self._programs, first, self._rows)
         if self._spent is not None:
-            self._spent.spend(passes or len(batches))
+            self._spent.spend(self._charged(passes or len(batches), len(batches)))
         return asyncio.run(self._run(first, batches, examples, on_step))
+
+    def _charged(self, passes: int, steps: int) -> int:
+        """How many rows may depend on one example: its own, where the device's part stays as it is.
+        A part that learns carries it into each row of each later step.
+        """
+        learns = self.bundle.owned_by(self.parts, above=False)
+        return steps * self._rows if learns else passes
 
     # ------------------------------------------------ the steps
 

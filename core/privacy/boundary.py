@@ -24,11 +24,11 @@ of. An example is released once a pass for each tensor that goes up, and its rel
 steps, passes and rounds, also where weights above depend on earlier releases (adaptive composition;
 the clip bounds a row whatever the weights are).
 
-For all that a device sends together it holds where the device's part stays as it is. A part that
-learns moves by its examples themselves, not by what was released of them, and each row that goes up
-later, of whatever example, is made with what they have left in it. A budget counts an example's own
-rows and not those: an edge that chooses its replies to that end sees more of one example than
-epsilon says, in up to all rows of all later steps.
+A part that learns moves by its examples themselves, not by what was released of them, and each row
+that goes up later, of whatever example, is made with what they have left in it. So for all that
+such a device sends together, each row of each step may be of the one example, by no more than the
+clip lets any row move: `device.split_training` charges a budget for all of them. In the simulator
+(`simulations.splitting`) a budget counts an example's own rows alone, and says so.
 
 Who uses it: `device.split_training`, over links, and `simulations.splitting`. Requests for
 inference (`device.split`) do not.

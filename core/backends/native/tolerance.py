@@ -5,10 +5,10 @@ Operations that add many numbers round once for each, in an order of their own: 
 units of f32 relative to the sum of the terms' magnitudes, which is what the result's error scales
 with (Higham 2002, "Accuracy and stability of numerical algorithms", section 4.2). That is for terms
 whose errors go either way, so that a product's of n terms grow with the root of n; where all terms
-are equal they grow with n, and 4,225 of them were 125 units off. Convolutions that
-go by tiles (`winograd`) are held to as many units of the largest such sum in the result: where
-one pixel is much larger than those beside it, so are their errors, and where it is infinite or no
-number, so are they, up to five pixels away.
+are equal they grow with n, and 4,225 of them were 125 units off. Convolutions that go by tiles
+(`winograd`) are held to as many units of the largest such sum in the result: where one pixel is
+much larger than those beside it, so are their errors, and where it is infinite or no number, so are
+they, up to five pixels away.
 
 Primitives that are not named are exact, or rounded once. f64 is within 2 units of libm's. Integers,
 bits and random numbers are equal everywhere.
