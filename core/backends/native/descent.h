@@ -18,10 +18,11 @@
 
 typedef struct dl_few dl_few;
 typedef void dl_few_tile_function(const dl_few *f, int64_t step, const float *x, float *w, float *sums);
-/* y: A in vectors [k / LANES][m], after the whole ones the last of all columns, zero where others were before. */
+/* ahead: numbers of W from a row to that which is fetched beside it. y: A in vectors [k / LANES][m], after the whole
+ * ones the last of all columns, zero where others were before. */
 struct dl_few {
   dl_few_tile_function *tile;
-  int64_t m, n, vectors, rest, step;
+  int64_t m, n, vectors, rest, step, ahead;
   const float *y;
   float *w, *c;
   const float *p;
@@ -89,7 +90,7 @@ DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const 
     DL_UNROLL for (int r = 0; r < rows && both; r++)
       DL_UNROLL for (int b = 0; b < m; b++) back[r][b] = DL_WIDENED(half[r][b]);
   }
-  const int64_t ahead = DL_FEW_ROWS * step;
+  const int64_t ahead = f->ahead;
   int64_t left = f->vectors;
   DL_ROLLED for (; !both && left >= 2; left -= 2, y += 2 * m * DL_LANES, w += 2 * DL_LANES) {
     dl_vf pair[4][2];
@@ -203,7 +204,7 @@ DL_FUNCTION dl_few dl_few_start(dl_few_tile_function *tile, int64_t m, int64_t n
                                 int64_t qk, float *w, float *c, const float *p, int64_t pm, int64_t pk, float scale,
                                 float *scratch) {
   dl_few_pack(m, k, q, qm, qk, scratch);
-  return (dl_few){tile, m, n, k / DL_LANES, k % DL_LANES, k, scratch, w, c, p, pm, pk, scale, n};
+  return (dl_few){tile, m, n, k / DL_LANES, k % DL_LANES, k, DL_FEW_ROWS * k, scratch, w, c, p, pm, pk, scale, n};
 }
 
 DL_FUNCTION void dl_few_run(dl_few *f) {
@@ -287,6 +288,7 @@ DL_FUNCTION void dl_gemm_both_f32(dl_few_tile_function *both, dl_few_tile_functi
   dl_pack_all(k, m, a, ak, am, turned);
   if (step && k >= DL_LANES) {
     few = dl_few_start(step, depth, n, k, q, qk, qn, w, 0, p, pm, pk, scale, panels);
+    few.ahead = DL_STRIPE * k; /* the next stripe, all of it */
   } else {
     dl_pack_scaled(&changed, depth, k, q, qk, qn, panels);
   }
