@@ -29,7 +29,9 @@ from .toolchain import find
 
 _CLOCK = """
 int clock_gettime(int, void *);
+#if DL_PART != 1
 __attribute__((visibility("default"))) int64_t dl_times[{n}], dl_counts[{n}];
+#endif
 static inline int64_t dl_now(void) {{
   struct {{ long s, ns; }} t; /* a timespec */
   clock_gettime({clock}, &t);

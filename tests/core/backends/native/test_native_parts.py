@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from delian.core.backends.native import parts
 from delian.core.backends.native.program import NativeProgram, compile_native
+from delian.core.backends.native.timing import time_steps
 from delian.core.backends.native.toolchain import Toolchain
 from delian.core.errors import DelianError
 from delian.core.ir import Builder, DType, Function, TensorType
@@ -64,6 +65,14 @@ def test_parts_are_the_whole(
             assert one.tobytes() == other.tobytes()
     left = {path.suffix for path in both[name].report.library.parent.iterdir()}
     assert ".o" not in left
+
+
+def test_steps_are_timed_of_a_program_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "LOOPS_MIN", 1)
+    function = functions()["40x300"]
+    args: list[Any] = [np.ones(p.shape, np.float32) for p in function.body.params]
+    steps = time_steps(function, args, calls=1)
+    assert len(steps) > 2 and all(step.runs == 1 for step in steps)
 
 
 def test_what_a_compiler_says_of_one_part_is_told(
