@@ -4,7 +4,6 @@ after each round (`run`).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core import debugging
 from .datasets import load_data
-from .memory import share_heap, undisturbed
+from .memory import share_heap
+from .run import Simulation
 from .scenario_file import with_chain
 
 if TYPE_CHECKING:
@@ -61,38 +62,6 @@ def simulate(
         if algorithm is not None and (server := chain.get("server")) is not None:
             algorithm = replace(algorithm, server=server.made())
     share_heap()  # before there are threads, each of which would make one of its own
-    with undisturbed():
-        reading = _Reading(scenario, data, data_path)
-        # With nearly all of the system, while data are read or drawn.
-        from ..core import debugging
-        from .run import Simulation
-
-        read = reading.result()
     with debugging.users_warnings() if debugging.on else nullcontext():
+        read = data or load_data(scenario, data_path)
         return Simulation(scenario, algorithm, read, threads, backend, on_event, stop, began).run()
-
-
-class _Reading(threading.Thread):
-    """Reads what devices hold, beside the thread that asks for it."""
-
-    def __init__(self, scenario: Scenario, data: FederatedData | None, path: Path | None) -> None:
-        super().__init__(name="delian-read", daemon=True)
-        self._scenario, self._read, self._path = scenario, data, path
-        self._error: BaseException | None = None
-        if data is None:
-            self.start()
-
-    def run(self) -> None:
-        try:
-            self._read = load_data(self._scenario, self._path)
-        except BaseException as error:
-            self._error = error
-
-    def result(self) -> FederatedData:
-        """The data. Raises what reading them raised."""
-        if self.ident is not None:
-            self.join()
-        if self._error is not None:
-            raise self._error
-        assert self._read is not None, "a reader reads or fails"
-        return self._read
