@@ -4,8 +4,8 @@
 
 A cloud, an edge (`delian cloud run --serve`, `delian edge run --serve`) and a device, each a
 process of its own, and a relay between device and edge that shapes the link: 40 Mbit/s, 5 ms each
-way. The device is slower than this machine by --slowdown (12): after each run it pauses for eleven
-times what the run took. It asks one request after the other.
+way. The device is so much slower than this machine that the whole program takes it --alone-ms (60):
+after each run it pauses. It asks one request after the other.
 
 1. 1,000 requests; at 330 the link becomes ten times as slow, at 660 as fast as before. Goals: no
    request is lost and all answers are the whole program's (allclose: rtol 1e-4, atol 1e-5); the cut
@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 from delian.simulations.host import cpu_name
-from delian.simulations.parted import Case, Tiers, Told
+from delian.simulations.parted import ALONE_S, Case, Tiers, Told, slowed
 from delian.simulations.shaped import Shape, ShapedLink, in_thread
 
 REQUESTS, DOWN_AT, UP_AT = 1_000, 330, 660
@@ -145,9 +145,9 @@ def targets(change: dict[str, Any], kill: dict[str, Any]) -> list[dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--slowdown", type=float, default=Case().slowdown)
+    parser.add_argument("--alone-ms", type=float, default=1e3 * ALONE_S)
     options = parser.parse_args()
-    case = Case(slowdown=options.slowdown)
+    case = slowed(Case(), 1e-3 * options.alone_ms)
     load = os.getloadavg()[0]
     relay = exactness()
     with tempfile.TemporaryDirectory() as folder, Tiers(Path(folder), case) as tiers:
@@ -157,6 +157,7 @@ def main() -> None:
     result = {
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "load_before": load},
         "case": {
+            "alone_ms": options.alone_ms,
             "slowdown": case.slowdown,
             "mbit_s": case.bandwidth * 8e-6,
             "latency_ms": 1e3 * case.latency_s,

@@ -4,9 +4,10 @@ them.
 The cloud and the edge are the daemons (`delian cloud run`, `delian edge run`, with `--serve`); the
 device is a process with a `SplitModel`; between device and edge is a relay that shapes the link
 (`shaped`). The device is slower than this machine by a stated factor: each of its runs is followed
-by a pause of factor - 1 times what it took.
+by a pause of factor - 1 times what it took. `slowed` finds the factor for a device that takes a
+stated time, so that a case is the same one on a fast machine and on a slow one.
 
-    with Tiers(folder, Case()) as tiers:
+    with Tiers(folder, slowed(Case())) as tiers:
         told = tiers.ask(600, {200: slower, 400: faster})
 """
 
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ from .shaped import Shape, ShapedLink, in_thread
 SIDE, CHANNELS, CLASSES = 96, 3, 10
 #: Between edge and cloud: loopback, as it is.
 CLOUD_LINK = LinkProfile(100e6, 100e6, 0.0005)
+#: Of the whole program on the device that the case is made for: at the case's bandwidth the early
+#: narrow place is the best cut, at a tenth of it the late one or none.
+ALONE_S = 0.06
 #: What a call takes beside its steps, about; the steps are measured.
 CALL_S, ARGUMENT_S, COPY_S = 20e-6, 0.2e-6, 2e-10
 #: For the device's process to end once its requests are answered.
@@ -148,6 +152,14 @@ def make_bundle(seed: int = 7) -> Bundle:
         weight_max=2.0,
         seed=seed,
     )
+
+
+def slowed(case: Case, alone_s: float = ALONE_S) -> Case:
+    """The case with a device that takes `alone_s` seconds for the whole program, by what it takes
+    on this machine now.
+    """
+    here = sum(measured_seconds(Model.of(make_bundle(case.seed)).function, seconds=0.3))
+    return replace(case, slowdown=max(1.0, alone_s / here))
 
 
 def make_plan(bundle: Bundle, case: Case) -> PlacementPlan:

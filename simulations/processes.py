@@ -262,7 +262,12 @@ class _Processes:
             facts = json.loads(event.facts)
             if event.kind == "round":
                 wall_s = (event.time_ms - facts["opened_ms"]) / 1000
-                record = self._on_round(facts, wall_s, scrape.traffic(), operator, pool)
+                try:
+                    record = self._on_round(facts, wall_s, scrape.traffic(), operator, pool)
+                except GoneError:
+                    # The coordinator was put back from a copy after it had told of this round: that
+                    # round is made again.
+                    continue
                 self.say(RoundFinished(record))
                 self.meddle(children, record)
             elif event.kind == "evaluation":
@@ -336,6 +341,10 @@ def _record(
     )
 
 
+class GoneError(DelianError):
+    """A coordinator has not what it had told of."""
+
+
 class _Operator:
     """The coordinator's operator, over mutual TLS."""
 
@@ -363,7 +372,9 @@ class _Operator:
         return ref_there
 
     def get(self, ref: BlobRef) -> bytes:
-        """A blob. A coordinator that was killed comes back: it is asked again."""
+        """A blob. A coordinator that was killed comes back: it is asked again. Raises GoneError
+        where it came back without the blob.
+        """
         return b"".join(p.content for p in self._again(lambda: list(self._get(ref))))
 
     def _get(self, ref: BlobRef) -> Iterator[Any]:
@@ -401,6 +412,8 @@ class _Operator:
                 return call()
             except grpc.RpcError as error:
                 if not _passes(error) or time.monotonic() > deadline:
+                    if error.code() is grpc.StatusCode.NOT_FOUND:
+                        raise GoneError("the coordinator has not what it had told of") from error
                     raise DelianError(f"the coordinator refused: {error.details()}") from error
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from delian.core.net import broker as brokers
-from delian.simulations.parted import Case, Tiers
+from delian.simulations.parted import Case, Tiers, slowed
 
 pytestmark = pytest.mark.slow
 BROKER = brokers.mosquitto_path() is not None
@@ -15,7 +15,7 @@ BROKER = brokers.mosquitto_path() is not None
 
 @pytest.fixture(scope="module")
 def case() -> Case:
-    return Case()
+    return slowed(Case())
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +28,14 @@ def test_no_request_is_lost_while_the_link_changes_and_the_cut_moves(tiers, case
     told = tiers.ask(
         300,
         {
-            100: lambda: tiers.link.change(case.shape(0.1)),
+            100: lambda: tiers.link.change(case.shape(0.01)),
             200: lambda: tiers.link.change(case.shape()),
         },
     )
     assert told.lost == 0 and told.right == len(told.records) == 300
     assert told.answered.get("part", 0) > 150
     moved = told.moved_s(100)
-    assert moved is not None, "the cut stayed where it was on a link ten times as slow"
+    assert moved is not None, "the cut stayed where it was on a link a hundredth as fast"
 
 
 def test_no_request_is_lost_when_the_edge_is_killed_and_it_is_used_again(tiers):
