@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Submit runs and look after them.", no_args_is_help=True)
 
 GAVE_UP = 1
+#: Phases behind which nothing comes.
+OVER = ("done", "cancelled", "failed")
 #: How a bundle's updates are masked where --plan does not say; a scenario says it itself.
 SUITE, COHORT_MIN, CORRUPT, DROPOUT = 1, 3, 0.2, 0.1
 REQUEST_ID_BYTES = 16  # proto/operator.proto
@@ -286,13 +288,13 @@ def _sentence(kind: str, facts: dict[str, Any], rounds: int) -> str:
         refused = sum(facts["refused"].values())
         return (
             f"round {facts['round']}/{rounds} attempt {facts['attempt']}: {facts['reported']} of"
-            f" {facts['selected']} devices reported, {refused} could not; {end}"
+            f" {facts['selected']} devices reported, {refused} could not; {end}{_so_far(facts)}"
         )
     if kind == "evaluation":
         told = " ".join(f"{k}={v:.4g}" for k, v in sorted(facts["metrics"].items()))
         return f"model {facts['round']} judged by {facts['devices']} devices: {told}"
     if kind == "phase":
-        return f"{facts['phase']}{why}"
+        return f"{facts['phase']}{why}{_so_far(facts) if facts['phase'] in OVER else ''}"
     if kind == "rolled_back":
         return (
             f"round {facts['round'] - 1} is rolled back to model {facts['to']}: personal"
@@ -302,6 +304,12 @@ def _sentence(kind: str, facts: dict[str, Any], rounds: int) -> str:
     if kind in ("session", "session_step"):
         return _of_session(kind, facts, why)
     return f"{kind.replace('_', ' ')}{why}"
+
+
+def _so_far(facts: dict[str, Any]) -> str:
+    """What an event says of its run's budget, if anything."""
+    spent = facts.get("privacy")
+    return f"; epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} is spent" if spent else ""
 
 
 def _of_session(kind: str, facts: dict[str, Any], why: str) -> str:
@@ -435,6 +443,24 @@ def _cut(cohorts: int) -> str:
     return f" in {cohorts} sums" if cohorts else ""
 
 
+def _privacy(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is spent of a run's budget, where it has one; older coordinators do not say."""
+    promised, spent = facts["plan"].get("privacy"), facts.get("privacy_spent")
+    if promised is None:
+        return []
+    return [("privacy", _spent(spent or {}, promised["epsilon"], promised["delta"]))]
+
+
+def _spent(spent: dict[str, Any], promised: float, delta: float) -> str:
+    """What is spent of a budget, in words; `spent` is empty where nobody says."""
+    if not spent:
+        return f"epsilon {promised:g} at delta {delta:g} promised; not known how much is spent"
+    return (
+        f"epsilon {spent['epsilon']:.3g} of {promised:g} spent at delta {delta:g},"
+        f" in {spent['releases']} sums"
+    )
+
+
 def _shown(info: Any) -> dict[str, Any]:
     return to_json(info)
 
@@ -467,6 +493,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         ("mode", plan["mode"].replace("run_mode_unspecified", "synchronous")),
         ("chain", facts["chain"]),
         ("cohort", f"{plan['cohort'] or plan['buffer']}{_cut(plan['cohorts'])}"),
+        *_privacy(facts),
         ("weights", facts["weights"]["digest"]),
         ("bundle", plan["bundle"]["digest"]),
         ("began", when(facts["created_ms"])),

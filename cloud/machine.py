@@ -24,8 +24,9 @@ own protocol is in `rounds` and `buffered`.
   last weights stay in the store: they are the registry's now. Blobs that no active run needs are
   dropped.
 - Records: "phase" (run, phase, why), "round" (run, round, attempt, succeeded, why, selected,
-  reported, refused, target_met, weight, opened_ns, parent, model, model_size), "evaluation" (run,
-  round, model, metrics, devices), "evaluation_skipped" (run, round, why), "run_failed" (run, why),
+  reported, refused, target_met, weight, opened_ns, parent, model, model_size), of runs that promise
+  something both with `privacy` (what is spent), "evaluation" (run, round, model, metrics, devices),
+  "evaluation_skipped" (run, round, why), "run_failed" (run, why),
   "model_ordered" (run, round, model), "session" (run, round, attempt, why, asked, members,
   shared, summed, unmasked, refused, seconds: of secure aggregation, without secrets), "barred"
   (run, devices: their updates spoilt a masked sum),

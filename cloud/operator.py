@@ -37,7 +37,7 @@ from ..core.wire import link_pb2, operator_pb2, operator_pb2_grpc
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.journal_pb2 import DrainEdge, Forget
 from ..core.wire.link_pb2 import Part
-from ..core.wire.operator_pb2 import PlanMessage, RunOrder
+from ..core.wire.operator_pb2 import PlanMessage, PrivacySpent, RunOrder
 from ..core.wire.operator_pb2 import RunInfo as RunMessage
 from .audit_log import AuditLog
 from .fleet import Fleet, Live, live
@@ -331,7 +331,16 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             self._watchers -= 1
 
     async def _info(self, run: int) -> RunMessage:
-        return self._with_live(await self._registry.run(run))
+        told = self._with_live(await self._registry.run(run))
+        if told.plan.HasField("privacy"):
+            state = self._cloud().machine.state.runs.get(run)
+            if state is not None and state.budget is not None:
+                spent: PrivacySpent | None = PrivacySpent(**state.budget.facts())
+            else:
+                spent = await self._registry.spent(run)
+            if spent is not None:
+                told.privacy_spent.CopyFrom(spent)
+        return told
 
     def _with_live(self, told: RunMessage) -> RunMessage:
         state = self._cloud().machine.state.runs.get(told.run)

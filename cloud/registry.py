@@ -34,7 +34,7 @@ from ..core.errors import DelianError
 from ..core.node.blobs import BlobStore
 from ..core.wire import operator_pb2
 from ..core.wire.blob_pb2 import BlobRef
-from ..core.wire.operator_pb2 import ModelInfo, PlanMessage, RunEvent
+from ..core.wire.operator_pb2 import ModelInfo, PlanMessage, PrivacySpent, RunEvent
 from ..core.wire.operator_pb2 import RunInfo as RunMessage
 from .state import OVER
 from .store.database import Database
@@ -153,6 +153,15 @@ class Registry:
         if not rows:
             raise NotKnown(f"there is no run {run}", "`delian run list` shows all runs")
         return _run_message(rows[0])
+
+    async def spent(self, run: int) -> PrivacySpent | None:
+        """What a run had used up of its promise when its phase changed last; None where its events
+        do not say.
+        """
+        asked = select(EventRow.facts).where(EventRow.run == run, EventRow.kind == "phase")
+        rows = await self._database.rows(asked.order_by(EventRow.sequence.desc()).limit(1))
+        facts = json.loads(rows[0].facts).get("privacy") if rows else None
+        return PrivacySpent(**facts) if facts else None
 
     async def runs(self, limit: int = 0, before: int = 0) -> list[RunMessage]:
         """The newest first."""

@@ -160,7 +160,11 @@ class RunMachine(Machine[RunState]):
         effects = super().handle(event, now)
         state = self.state
         if state.phase is not before:
-            facts = {"run": state.run, "phase": state.phase.value, "why": state.stopped_by}
+            facts: dict[str, Any] = {"run": state.run, "phase": state.phase.value}
+            facts["why"] = state.stopped_by
+            if self.plan.promise is not None:
+                # A run may end between a sum that is paid for and its round's record.
+                facts["privacy"] = (state.budget or self.plan.promise.budget()).facts()
             effects.append(Record("phase", facts))
         return effects
 
@@ -474,11 +478,7 @@ class RunMachine(Machine[RunState]):
         """
         state, made = self.state, model.weights if model is not None else None
         if state.budget is not None:
-            facts["privacy"] = {
-                "epsilon": state.budget.epsilon_spent,
-                "delta": state.budget.delta,
-                "releases": state.budget.releases,
-            }
+            facts["privacy"] = state.budget.facts()
         if state.clip is not None:
             facts["clip"] = state.clip.clip
         self.record(

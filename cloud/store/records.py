@@ -78,7 +78,7 @@ def _round_facts(fields: Mapping[str, Any]) -> dict[str, Any]:
         "weight": fields["weight"],
         "model": fields["model"].hex(),
         "parent": fields["parent"].hex(),
-        **({"clip": fields["clip"]} if "clip" in fields else {}),
+        **{name: fields[name] for name in ("clip", "privacy") if name in fields},
     }
 
 

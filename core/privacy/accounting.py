@@ -161,6 +161,10 @@ class Budget:
         """The epsilon that all releases so far come to, at the budget's delta."""
         return self._epsilon(tuple(self.spent), self.failures)
 
+    def facts(self) -> dict[str, float]:
+        """What is spent, for records and people: epsilon at delta, and after how many releases."""
+        return {"epsilon": self.epsilon_spent, "delta": self.delta, "releases": self.releases}
+
     def allows(self, cost: Divergences, failure: float = 0.0) -> bool:
         """Whether one more release of this cost keeps the promise."""
         after = composed([tuple(self.spent), cost])

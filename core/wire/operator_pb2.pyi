@@ -202,7 +202,7 @@ class ListRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ..., before: _Optional[int] = ...) -> None: ...
 
 class RunInfo(_message.Message):
-    __slots__ = ("run", "plan", "phase", "round", "attempt", "weights", "created_ms", "ended_ms", "why")
+    __slots__ = ("run", "plan", "phase", "round", "attempt", "weights", "created_ms", "ended_ms", "why", "privacy_spent")
     RUN_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +212,7 @@ class RunInfo(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     ENDED_MS_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_SPENT_FIELD_NUMBER: _ClassVar[int]
     run: int
     plan: PlanMessage
     phase: str
@@ -221,7 +222,18 @@ class RunInfo(_message.Message):
     created_ms: int
     ended_ms: int
     why: str
-    def __init__(self, run: _Optional[int] = ..., plan: _Optional[_Union[PlanMessage, _Mapping]] = ..., phase: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., created_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+    privacy_spent: PrivacySpent
+    def __init__(self, run: _Optional[int] = ..., plan: _Optional[_Union[PlanMessage, _Mapping]] = ..., phase: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., created_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., why: _Optional[str] = ..., privacy_spent: _Optional[_Union[PrivacySpent, _Mapping]] = ...) -> None: ...
+
+class PrivacySpent(_message.Message):
+    __slots__ = ("epsilon", "delta", "releases")
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    RELEASES_FIELD_NUMBER: _ClassVar[int]
+    epsilon: float
+    delta: float
+    releases: int
+    def __init__(self, epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., releases: _Optional[int] = ...) -> None: ...
 
 class RunList(_message.Message):
     __slots__ = ("runs",)

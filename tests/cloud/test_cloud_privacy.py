@@ -129,6 +129,15 @@ def test_the_record_of_a_round_says_what_all_of_them_came_to():
     assert 0 < said["epsilon"] < 4.0
 
 
+def test_a_run_that_ends_before_its_paid_sum_is_open_says_what_was_paid():
+    bench = Bench().collecting().sums()
+    assert bench.records("phase")[-1]["privacy"]["releases"] == 1
+    bench.orders("cancel")
+    said = bench.records("phase")[-1]
+    assert said["phase"] == "cancelled" and said["privacy"]["releases"] == 1
+    assert said["privacy"]["epsilon"] > 0
+
+
 def test_more_devices_than_were_counted_on_make_a_sum_cheaper():
     costs = []
     for survivors in (6, 8):

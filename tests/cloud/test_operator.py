@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from delian.core.net.grpc_guard import claim
 from delian.core.nn import Mlp, sgd
 from delian.core.node.codec import address
 from delian.core.ports import CLOUD, Node, Received, Tier
+from delian.core.privacy.noising import FAILURE, Promise, planned, release
 from delian.core.wire import link_pb2
 from delian.core.wire.admission_pb2 import EdgeHello
 from delian.core.wire.blob_pb2 import BlobRef
@@ -91,6 +93,21 @@ async def daemon_at(folder, **changes):
         yield daemon
     finally:
         await daemon.close()
+
+
+@contextlib.asynccontextmanager
+async def certified(folder):
+    """A daemon with certificates, and an operator's stub."""
+    authority = Authority.create(folder / "ca", "farm")
+    operator_identity(authority, folder / "operator")
+    changes = {"insecure": False, "enrolment": "127.0.0.1:0", "addresses": ("127.0.0.1",)}
+    changes |= {"authority": folder / "ca", "public_enrolment": "127.0.0.1:1"}
+    async with daemon_at(folder / "cloud", **changes) as daemon:
+        credentials = channel_credentials(IdentityFolder(folder / "operator").material())
+        options = list(channel_options("farm", CLOUD))
+        target = f"127.0.0.1:{daemon.ports['grpc']}"
+        async with grpc.aio.secure_channel(target, credentials, options=options) as channel:
+            yield daemon, OperatorStub(channel)
 
 
 @contextlib.asynccontextmanager
@@ -161,6 +178,38 @@ def test_a_run_is_submitted_watched_paused_cloned_and_cancelled(tmp_path, bundle
             assert [r.run for r in (await call("ListRuns", ListRequest(before=2))).runs] == [1]
             code, text = await refused(call("ControlRun", RunControl(run=1, action="resume")))
             assert code is grpc.StatusCode.INVALID_ARGUMENT and "cancelled" in text
+
+    run(main())
+
+
+def test_a_run_that_promises_something_is_told_with_what_is_spent(tmp_path, bundle):
+    promise = Promise(epsilon=4.0, delta=1e-6, releases=2, survivors=8, corrupt=0.1)
+
+    async def main():
+        async with certified(tmp_path) as (daemon, stub):
+
+            def call(name, request):
+                return getattr(stub, name)(request)
+
+            ring = planned(bundle.manifest.ring, promise)
+            noisy = replace(bundle, manifest=replace(bundle.manifest, noise=ring.noise))
+            plan = await plan_of(call, noisy, cohort=8, reports_min=8)
+            plan.ring.CopyFrom(ring.message())
+            plan.privacy.epsilon, plan.privacy.delta, plan.privacy.corrupt = 4.0, 1e-6, 0.1
+            plan.secure.suite, plan.secure.cohort_min = 1, 3
+            plan.secure.corrupt = plan.secure.dropout = 0.1
+            await call("Submit", SubmitRequest(plan=plan))
+            spent = (await call("GetRun", RunRequest(run=1))).privacy_spent
+            assert (spent.epsilon, spent.delta, spent.releases) == (0.0, 1e-6, 0)
+            state = daemon.cloud.machine.state.runs[1]
+            state.budget = promise.budget()
+            state.budget.spend(release(ring, 8, 0.1), FAILURE)
+            spent = (await call("GetRun", RunRequest(run=1))).privacy_spent
+            assert spent.releases == 1 and spent.epsilon == state.budget.epsilon_spent > 0
+            over = await call("ControlRun", RunControl(run=1, action="cancel"))
+            assert over.phase == "cancelled" and over.privacy_spent == spent
+            (listed,) = (await call("ListRuns", ListRequest())).runs
+            assert not listed.HasField("privacy_spent")
 
     run(main())
 
@@ -467,29 +516,19 @@ def test_only_operators_are_served(tmp_path):
 
 def test_with_certificates_nodes_join_by_token_and_are_revoked(tmp_path):
     async def main():
-        authority = Authority.create(tmp_path / "ca", "farm")
-        operator_identity(authority, tmp_path / "operator")
-        changes = {"insecure": False, "enrolment": "127.0.0.1:0", "addresses": ("127.0.0.1",)}
-        changes |= {"authority": tmp_path / "ca", "public_enrolment": "127.0.0.1:1"}
-        async with daemon_at(tmp_path / "cloud", **changes) as daemon:
-            material = IdentityFolder(tmp_path / "operator").material()
-            target = f"127.0.0.1:{daemon.ports['grpc']}"
-            options = list(channel_options("farm", CLOUD))
-            credentials = channel_credentials(material)
-            async with grpc.aio.secure_channel(target, credentials, options=options) as channel:
-                stub = OperatorStub(channel)
-                request = TokenRequest(tier=link_pb2.NODE_DEVICE)
-                token = (await stub.CreateToken(request)).token
-                address_now = f"127.0.0.1:{daemon.ports['enrolment']}"
-                own = IdentityFolder(tmp_path / "device")
-                await join(token, own.folder, labels={"host": "barn"}, address=address_now)
-                node = NodeRequest(node=address(Node(Tier.DEVICE, 1)))
-                found = await stub.GetNode(node)
-                assert found.labels["host"] == "barn" and found.certificate_ends_ms > 0
-                await stub.RevokeNode(node)
-                assert (await stub.GetNode(node)).state == "revoked"
-                assert authority.is_denied(own.identity().serial)
-            plain = grpc.aio.insecure_channel(target)
+        async with certified(tmp_path) as (daemon, stub):
+            request = TokenRequest(tier=link_pb2.NODE_DEVICE)
+            token = (await stub.CreateToken(request)).token
+            address_now = f"127.0.0.1:{daemon.ports['enrolment']}"
+            own = IdentityFolder(tmp_path / "device")
+            await join(token, own.folder, labels={"host": "barn"}, address=address_now)
+            node = NodeRequest(node=address(Node(Tier.DEVICE, 1)))
+            found = await stub.GetNode(node)
+            assert found.labels["host"] == "barn" and found.certificate_ends_ms > 0
+            await stub.RevokeNode(node)
+            assert (await stub.GetNode(node)).state == "revoked"
+            assert Authority(tmp_path / "ca").is_denied(own.identity().serial)
+            plain = grpc.aio.insecure_channel(f"127.0.0.1:{daemon.ports['grpc']}")
             code, _ = await refused(OperatorStub(plain).ListRuns(ListRequest(), timeout=5))
             assert code is grpc.StatusCode.UNAVAILABLE
             await plain.close()

@@ -124,6 +124,24 @@ def test_a_run_that_went_back_to_a_model_is_shown_with_it(store):
     run(main())
 
 
+def test_what_a_run_has_spent_is_what_its_newest_phase_said(store):
+    blobs = MemoryBlobs()
+
+    async def main():
+        async with opened(store, blobs) as (registry, database):
+            number = await begin(registry, blobs)
+            assert await registry.spent(number) is None
+            for phase, epsilon in (("collecting", 0.0), ("cancelled", 1.5)):
+                spent = {"epsilon": epsilon, "delta": 1e-6, "releases": 3}
+                said = {"run": number, "phase": phase, "why": "", "privacy": spent}
+                record = [Record("phase", said)]
+                await database.transact(lambda c, r=record: records.keep(c, r, now_ms()))
+            spent = await registry.spent(number)
+            assert (spent.epsilon, spent.delta, spent.releases) == (1.5, 1e-6, 3)
+
+    run(main())
+
+
 def test_what_is_kept_is_pinned_again_after_a_restart(tmp_path):
     blobs = MemoryBlobs()
 
