@@ -231,8 +231,9 @@ def test_doctor_says_what_it_finds(monkeypatch, capsys):
     assert all(name in told for name in ("python", "numpy", "compiler", "cache", "scikit-learn"))
 
 
-def test_the_module_runs_as_a_program():
+@pytest.mark.parametrize("module", ["delian", "delian.cli"])
+def test_the_module_runs_as_a_program(module):
     run = subprocess.run(
-        [sys.executable, "-m", "delian.cli", "scenario", "list"], capture_output=True, text=True
+        [sys.executable, "-m", module, "scenario", "list"], capture_output=True, text=True
     )
     assert run.returncode == 0 and "digits" in run.stdout

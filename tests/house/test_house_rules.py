@@ -61,8 +61,8 @@ def test_pyproject_packs_every_file_that_is_no_module():
     assert not left_out
 
 
-def test_the_root_holds_no_module_but_the_face():
-    assert [path.name for path in ROOT.glob("*.py")] == ["__init__.py"]
+def test_the_root_holds_no_module_but_the_face_and_the_command():
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
 def test_packages_import_one_another_relatively_and_others_through_delian():
@@ -206,7 +206,7 @@ def test_a_wheel_has_every_file_of_the_packages(tmp_path):
     copy = tmp_path / "checkout"
     paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
     files = [within_house(path) for path in paths if path.suffix != ".pyc"]
-    files += ["__init__.py", "pyproject.toml", "README.md", "LICENSE"]
+    files += ["__init__.py", "__main__.py", "pyproject.toml", "README.md", "LICENSE"]
     for name in files:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes((ROOT / name).read_bytes())
@@ -216,5 +216,5 @@ def test_a_wheel_has_every_file_of_the_packages(tmp_path):
     packed = set(zipfile.ZipFile(wheel).namelist())
     wanted = {f"delian/{n}" for n in files if n.startswith(PACKAGES)}
     assert wanted <= packed, sorted(wanted - packed)
-    assert "delian/__init__.py" in packed
+    assert {"delian/__init__.py", "delian/__main__.py"} <= packed
     assert any(name.endswith("licenses/LICENSE") for name in packed)
