@@ -29,6 +29,7 @@ from ..core.ports import NewModel, Outcome, ProgramStopped, RunProgram, Vector
 from ..core.privacy import noising
 from ..core.privacy.noise import KEY_BYTES as NOISE_KEY_BYTES
 from ..core.privacy.ring import RingPlan
+from ..core.processors import cores
 from ..core.runtime import Runtime
 from ..core.secagg import masks
 from ..core.wire.blob_pb2 import BlobRef
@@ -102,7 +103,7 @@ class ServerUpdates:
 
         def work() -> Vector:
             plain = np.array(total, np.uint32)
-            masks.add(plain, keys, suite, os.cpu_count() or 1)
+            masks.add(plain, keys, suite, cores())
             if noised is not None:
                 noising.add(plain, noised, os.urandom(NOISE_KEY_BYTES))
             return plain
