@@ -4,8 +4,8 @@
 
 A cloud, an edge (`delian cloud run --serve`, `delian edge run --serve`) and a device, each a
 process of its own, and a relay between device and edge that shapes the link: 40 Mbit/s, 5 ms each
-way. The device is so much slower than this machine that the whole program takes it --alone-ms (60):
-after each run it pauses. It asks one request after the other.
+way. The device is so much slower than this machine that the whole program takes it --alone-ms
+(100): after each run it pauses. It asks one request after the other.
 
 1. 1,000 requests; at 330 the link becomes ten times as slow, at 660 as fast as before. Goals: no
    request is lost and all answers are the whole program's (allclose: rtol 1e-4, atol 1e-5); the cut

@@ -38,7 +38,7 @@ from ..core.placement.plan import PlacementPlan
 from ..core.placement.planning import plan_of
 from ..core.placement.profile import NodeProfile
 from ..core.placement.programs import Options
-from ..core.subgraphs.programs import Model
+from ..core.subgraphs.programs import Model, Programs
 from .launcher import READY_S, Child
 from .shaped import Shape, ShapedLink, in_thread
 
@@ -47,7 +47,7 @@ SIDE, CHANNELS, CLASSES = 96, 3, 10
 CLOUD_LINK = LinkProfile(100e6, 100e6, 0.0005)
 #: Of the whole program on the device that the case is made for: at the case's bandwidth the early
 #: narrow place is the best cut, at a tenth of it the late one or none.
-ALONE_S = 0.06
+ALONE_S = 0.1
 #: What a call takes beside its steps, about; the steps are measured.
 CALL_S, ARGUMENT_S, COPY_S = 20e-6, 0.2e-6, 2e-10
 #: For the device's process to end once its requests are answered.
@@ -158,16 +158,32 @@ def slowed(case: Case, alone_s: float = ALONE_S) -> Case:
     """The case with a device that takes `alone_s` seconds for the whole program, by what it takes
     on this machine now.
     """
-    here = sum(measured_seconds(Model.of(make_bundle(case.seed)).function, seconds=0.3))
-    return replace(case, slowdown=max(1.0, alone_s / here))
+    return replace(case, slowdown=max(1.0, alone_s / usual_s(Model.of(make_bundle(case.seed)))))
+
+
+def usual_s(model: Model, runs: int = 15, pause_s: float = 0.03) -> float:
+    """Seconds of the whole program as a device runs it: now and then, with caches that others have
+    used meanwhile. The median.
+    """
+    program = Programs().whole(model)
+    x = np.zeros(program.function.param_types[-1].shape, np.float32)
+    spent = []
+    for _ in range(runs):
+        time.sleep(pause_s)
+        began = time.perf_counter()
+        program(*model.leaves, x)
+        spent.append(time.perf_counter() - began)
+    return float(np.median(spent))
 
 
 def make_plan(bundle: Bundle, case: Case) -> PlacementPlan:
-    """The plan by what the operations take on this machine, and `slowdown` times that on the
-    device.
+    """The plan by what the whole program takes on this machine, shared out among the operations
+    by what each takes alone, and `slowdown` times that on the device.
     """
     model = Model.of(bundle)
-    here = measured_seconds(model.function, seconds=0.3)
+    each = measured_seconds(model.function, seconds=0.3)
+    colder = usual_s(model) / sum(each)
+    here = [colder * s for s in each]
     node = NodeProfile(
         name="here",
         cpu="",

@@ -159,7 +159,8 @@ class Asker:
             return effects
         while self._line and (len(desk) < self._settings.under_way or self._urgent(self._line[0])):
             event = self._line.popleft()
-            effects += desk.begin(event.ticket, event.deadline, self._chooser.current, self.now)
+            course = self._chooser.next()
+            effects += desk.begin(event.ticket, event.deadline, course, self.now)
         return effects
 
     def _urgent(self, event: Requested) -> bool:

@@ -9,6 +9,12 @@ this node are not as planned. Where time is not what the plan is about (energy),
 Two things keep it calm. A cut is left only for one that is predicted to be faster by `gain`; and
 not before it was in use for `dwell_s`, unless it cannot be used any more or the other one takes
 less than half its time. A choice holds for requests to come: those under way end as they began.
+
+A prediction for a cut that is not in use rests on little: one cut's times cannot tell what a run
+costs in itself from what grows with it, and small messages hardly show a link's bandwidth. So where
+another cut is predicted to be about as fast, a request takes it now and then (exploration: Sutton
+and Barto, Reinforcement Learning, 2018, section 2.2), ever more seldom while nothing comes of it:
+what that took decides.
 """
 
 from __future__ import annotations
@@ -23,6 +29,8 @@ from .upper import hop_s
 
 #: So much faster, and the dwell time does not matter.
 STEEP = 2.0
+#: Requests between two that try another cut, at most: a thousandth is seen by no percentile.
+TRY_AFTER_MAX = 1024
 #: How far off a plan a cut is that it does not have: only for when no other can be used.
 NOWHERE = 1e6
 
@@ -33,15 +41,18 @@ class ChoiceSettings:
     stage counts (a stream of requests) instead of the sum (one request at a time). planned: whether
     the plan's pieces of bandwidth say which cut, as where its objective was energy, instead of
     predicted times; `gain` is then how far the bandwidth must be outside a piece to leave it.
+    try_after: after so many requests one takes a cut that is predicted to be as fast, within
+    `gain`; after twice as many the next one does, and so on up to `TRY_AFTER_MAX`.
     """
 
     gain: float = 0.1
     dwell_s: float = 1.0
+    try_after: int = 32
     throughput: bool = False
     planned: bool = False
 
     def __post_init__(self) -> None:
-        assert 0 <= self.gain < 1 and self.dwell_s >= 0
+        assert 0 <= self.gain < 1 and self.dwell_s >= 0 and 0 < self.try_after <= TRY_AFTER_MAX
 
     @classmethod
     def of(cls, objective: str) -> ChoiceSettings:
@@ -85,6 +96,8 @@ class Chooser:
         self.courses, self._settings = tuple(courses), settings
         self.current = alone[0]
         self._since = 0
+        self._rival: Course | None = None
+        self._untried, self._wait = 0, settings.try_after
         self._first = True
 
     def cuts(self) -> list[bytes]:
@@ -97,17 +110,30 @@ class Chooser:
         """Looks again; (the cut before, the cut now) where they differ. cost: what is to be least,
         predicted seconds or `off_plan`.
         """
-        candidates = [c for c in self.courses if not c.legs or usable(c)]
-        best = min(candidates, key=cost)
-        before = self.current
-        if best is before:
+        before, settings = self.current, self._settings
+        self._rival = None
+        others = [c for c in self.courses if c is not before and (not c.legs or usable(c))]
+        if not others:
             return None
-        if before in candidates:
+        best = min(others, key=cost)
+        if not before.legs or usable(before):
             less, more = cost(best), cost(before)
-            rested = now - self._since >= self._settings.dwell_s * SECOND
-            if less > (1 - self._settings.gain) * more:
+            if less <= (1 + settings.gain) * more and not settings.planned:
+                self._rival = best
+            rested = now - self._since >= settings.dwell_s * SECOND
+            if less >= more or less > (1 - settings.gain) * more:
                 return None
             if not (rested or self._first or STEEP * less < more):
                 return None
         self.current, self._since, self._first = best, now, False
+        self._rival = None
+        self._untried, self._wait = 0, settings.try_after
         return before, best
+
+    def next(self) -> Course:
+        """The cut of a request that begins now: the one in use, or one that is to be tried."""
+        self._untried += 1
+        if self._rival is None or self._untried <= self._wait:
+            return self.current
+        self._untried, self._wait = 0, min(2 * self._wait, TRY_AFTER_MAX)
+        return self._rival

@@ -7,6 +7,7 @@ import math
 import pytest
 from delian.core.ports import MS, SECOND, Record, SetTimer, TimerFired
 from delian.core.subgraphs.machines.asker import Asker, AskerSettings
+from delian.core.subgraphs.machines.choice import ChoiceSettings
 from delian.core.subgraphs.machines.desk import Local
 from delian.core.subgraphs.machines.ports import (
     Answer,
@@ -272,6 +273,39 @@ def test_a_link_that_nobody_uses_is_probed_seldom_and_at_once_when_somebody_does
     assert probes(a, 10, 100) <= 10
     a.handle(Requested(1, 110 * SECOND), 100 * SECOND)
     assert probes(a, 100, 102) >= 3
+
+
+@pytest.mark.parametrize("tries", [True, False])
+def test_what_a_run_takes_is_learned_by_trying_the_other_cut(tries):
+    """A device four times as slow as planned. From one cut's times it cannot tell that from 30 ms
+    that any run would take more, with which the two cuts seem about as good.
+    """
+    late = Course(CUT, 0, None, (0.010, 0.005), (Leg(4_000, 100),), math.inf)
+    early = Course(b"e" * 32, 0, None, (0.001, 0.007), (Leg(16_000, 100),), math.inf)
+    a = Asker(
+        (late, early),
+        Local(0.4),
+        LINK,
+        settings=AskerSettings(choice=ChoiceSettings(try_after=16 if tries else 1024)),
+    )
+    a.handle(UpperBack(), 0)
+    a.handle(CutOpened(late.cut), MS)
+    a.handle(CutOpened(early.cut), MS)
+    now, taken, used = 2 * MS, 0, []
+    for ticket in range(200):
+        (run,) = [e for e in a.handle(Requested(ticket, now + SECOND), now) if isinstance(e, Run)]
+        used.append(late if run.cut == late.cut else early)
+        now += 40 * MS if used[-1] is late else 4 * MS
+        (asked,) = [e for e in a.handle(RunFinished(run.run), now) if isinstance(e, SendRequest)]
+        taken += used[-1].legs[0].up
+        now += used[-1].legs[0].up * SECOND // 1_000_000 + 5 * MS
+        a.handle(Taken(taken, 0, now), now)
+        now += 10 * MS
+        assert [
+            e for e in a.handle(ReplyReceived(asked.ticket, 5 * MS), now) if isinstance(e, Answer)
+        ]
+    assert used[0] is late
+    assert all(one is (early if tries else late) for one in used[150:])
 
 
 def test_time_must_not_fall():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from delian.core.ports import MS, SECOND
 from delian.core.subgraphs.machines.choice import ChoiceSettings, Chooser, off_plan, predicted_s
@@ -203,6 +204,42 @@ def test_a_cut_is_used_for_a_while_unless_another_is_far_better():
     assert choose(chooser, 1.2e6, 500 * MS) is None
     assert choose(chooser, 1.2e6, SECOND) is not None
     assert choose(chooser, 1e5, SECOND + MS) is not None, "a drop is not waited out"
+
+
+def test_a_cut_that_is_about_as_fast_gets_a_request_now_and_then_ever_more_seldom():
+    chooser = Chooser(COURSES, ChoiceSettings(try_after=16))
+    choose(chooser, 2e5, 0)
+    even, tried = 9e4 / 0.12, []
+    for k in range(6000):
+        assert choose(chooser, 1.05 * even, 2 * SECOND + k * MS) is None
+        if chooser.next() is MUCH:
+            tried.append(k)
+    gaps = np.diff([-1, *tried])
+    assert gaps.tolist() == [17, 33, 65, 129, 257, 513, 1025, 1025, 1025, 1025]
+    choose(chooser, 1e7, 20 * SECOND)  # after a switch it begins anew
+    assert chooser.current is MUCH
+    choose(chooser, 0.95 * even, 22 * SECOND)
+    assert [chooser.next() is LITTLE for _ in range(17)] == [False] * 16 + [True]
+
+
+def test_a_cut_that_is_clearly_slower_or_planned_against_is_not_tried():
+    for settings, up in (
+        (ChoiceSettings(), 3e5),
+        (ChoiceSettings(planned=True), 1.05 * 9e4 / 0.12),
+    ):
+        chooser = Chooser(COURSES, settings)
+        choose(chooser, 2e5, 0)
+        for k in range(40):
+            choose(chooser, up, (5 + k) * SECOND)
+            assert chooser.next() is chooser.current
+
+
+def test_a_cut_that_went_away_is_not_tried():
+    chooser = Chooser(COURSES, ChoiceSettings())
+    choose(chooser, 2e5, 0)
+    even = Link(1.05 * 9e4 / 0.12, 1e6, 0.01)
+    chooser.consider(lambda c: c is not MUCH, lambda c: seconds(c, even), 9 * SECOND)
+    assert [chooser.next() for _ in range(40)] == [LITTLE] * 40
 
 
 def test_a_cut_that_cannot_be_used_any_more_is_left_at_once():
