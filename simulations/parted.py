@@ -166,7 +166,7 @@ def usual_s(model: Model, runs: int = 15, pause_s: float = 0.03) -> float:
     used meanwhile. The median.
     """
     program = Programs().whole(model)
-    x = np.zeros(program.function.param_types[-1].shape, np.float32)
+    x = np.zeros((1, SIDE, SIDE, CHANNELS), np.float32)
     spent = []
     for _ in range(runs):
         time.sleep(pause_s)
