@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..simulations import own_metrics
 from ..simulations.measures import Measure, measure_of
 from ..simulations.svg import duration, size
 
@@ -52,6 +53,8 @@ def _run(report: Report) -> list[str]:
         f"  {summary['harmed']} of {summary['evaluated']} devices {verb} worse with their own model"
     )
     lines += _asked(summary, measure)
+    for name, shared, own in own_metrics.lines(report["rounds"]):
+        lines.append(f"  {name}: {shared} with the shared model, {own} with their own")
     if summary["refused"]:
         lines.append(f"  {summary['refused']} updates were refused: they were not finite")
     return lines

@@ -20,9 +20,10 @@ import hashlib
 import io
 import json
 import math
+import re
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,15 @@ FORMAT = 1
 PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise", "infer")
 #: Of algorithms whose devices keep a state of their own.
 CLIENT_STATE = "client_state"
+#: What every `evaluate` gives, before the task's own.
+JUDGED = ("loss", "correct", "count")
+#: What a manifest says only where there is any: bundles without it are what they were before.
+_ABSENT = (CLIENT_STATE, "metrics")
+#: A task's own metrics; each is two numbers of an evaluation's message.
+METRICS_MAX = 16
+_METRIC = re.compile(r"[a-z][a-z0-9_]{0,31}")
+#: What evaluations call what all tasks have.
+_METRICS_TAKEN = ("accuracy", "loss")
 #: What a device runs, where the bundle has it.
 DEVICE_PROGRAMS = ("client_update", "personalise", "evaluate", "infer", CLIENT_STATE)
 #: A bundle larger than this is refused before it is read: ten times the largest model a device is
@@ -48,6 +58,22 @@ BYTES_MAX = 1 << 30
 MANIFEST_BYTES_MAX = 1 << 20
 #: What a zip entry's time is set to: the format's own earliest.
 EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def check_metric_names(names: Sequence[str]) -> None:
+    """Raises DelianError where a task's own metrics cannot be called so."""
+    if len(names) > METRICS_MAX or len(set(names)) < len(names):
+        raise DelianError(
+            f"{len(names)} metrics of a task's own: {', '.join(names)[:200]}",
+            f"{METRICS_MAX} at most, each with a name of its own",
+        )
+    for name in names:
+        if not isinstance(name, str) or not _METRIC.fullmatch(name) or name in _METRICS_TAKEN:
+            raise DelianError(
+                f"no metric can be called {str(name)[:40]!r}",
+                "small letters, digits and _, at most 32, as top_5; not accuracy or loss,"
+                " which there are",
+            )
 
 
 @dataclass(frozen=True)
@@ -83,6 +109,7 @@ class Manifest:
         weight_max: what a device's weight is divided by, so that it lies in (0, 1].
         noise, central, rotated, bits: of the ring plan, whose steps the programs know.
         client_state: the leaves of what a device keeps from round to round; it never leaves it.
+        metrics: names of the task's own metrics, in the order in which `evaluate` gives their sums.
     """
 
     task: str
@@ -99,6 +126,7 @@ class Manifest:
     rotated: bool = False
     bits: int = BITS
     client_state: tuple[Leaf, ...] = ()
+    metrics: tuple[str, ...] = ()
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -175,7 +203,7 @@ class Bundle:
         write_whole(Path(path), self.to_bytes())
 
     def _body(self) -> dict[str, Any]:
-        return {k: v for k, v in asdict(self.manifest).items() if k != CLIENT_STATE or v}
+        return {k: v for k, v in asdict(self.manifest).items() if k not in _ABSENT or v}
 
 
 def manifest_bytes(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
@@ -249,6 +277,7 @@ def parse(data: bytes, where: str = "bundle") -> Bundle:
     """
     body, parts = unpack(data, where)
     manifest = _manifest_from(body, where)
+    check_metric_names(manifest.metrics)
     missing = [n for n in manifest.programs if f"programs/{n}.ir" not in parts]
     if missing:
         raise DelianError(f"{where}: the bundle lacks {', '.join(missing)}")
@@ -257,6 +286,12 @@ def parse(data: bytes, where: str = "bundle") -> Bundle:
         function = decode_function(parts[f"programs/{name}.ir"], Limits())
         verify(function, Limits())
         programs[name] = function
+    gives = len(programs["evaluate"].result_types) if "evaluate" in programs else 0
+    if manifest.metrics and gives != len(JUDGED) + 2 * len(manifest.metrics):
+        raise DelianError(
+            f"{where}: evaluate gives {gives} numbers, and {len(manifest.metrics)} metrics of its"
+            " own are named"
+        )
     weights = np.frombuffer(parts.get("weights.f32", b""), "<f4").astype(np.float32)
     if weights.size not in (0, manifest.dimension):
         raise DelianError(
@@ -326,6 +361,7 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             # Absent in bundles of before rings could be narrower.
             bits=int(body.get("bits", BITS)),
             client_state=leaves(CLIENT_STATE),
+            metrics=tuple(str(name) for name in body.get("metrics", ())),
         )
     except (KeyError, TypeError, ValueError) as e:
         raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

@@ -53,11 +53,14 @@ class Update:
 
 @dataclass(frozen=True)
 class Score:
-    """Sums over a query set, as the task's metrics are (`learn.task.Metrics`)."""
+    """Sums over a query set, as the task's metrics are (`learn.task.Metrics`). more: (above, below)
+    of each of the task's own, in the manifest's order.
+    """
 
     loss: float
     correct: float
     count: float
+    more: tuple[tuple[float, float], ...] = ()
 
     @property
     def accuracy(self) -> float:
@@ -194,10 +197,10 @@ class Runtime:
 
     def evaluate(self, model: Array, data: Any, key: Array) -> Score:
         """Judges a model, f32[M], by a device's query set."""
-        loss, correct, count = self.programs["evaluate"](
-            *self.views(model, self._model), *_leaves(data), key
+        loss, correct, count, *more = map(
+            float, self.programs["evaluate"](*self.views(model, self._model), *_leaves(data), key)
         )
-        return Score(float(loss), float(correct), float(count))
+        return Score(loss, correct, count, tuple(zip(more[::2], more[1::2], strict=True)))
 
     def personalise(self, state: Array, data: Any, key: Array, kept: Array | None = None) -> Array:
         """The device's own model, f32[M]. `kept`: as in `client_update`."""

@@ -46,7 +46,7 @@ from .result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationR
 from .scenario import MASKED_MIN, Scenario
 from .scenario_file import override
 from .scrape import Scrape
-from .stage import Stage, judgements
+from .stage import Stage
 
 #: What a small machine carries: each device is two processes.
 DEVICES, EDGES = 6, 2
@@ -309,7 +309,7 @@ class _Processes:
                 scores = stage.evaluate(number, self.weights, pool, self.stop)
         if "first_round_seconds" not in stage.walls:
             stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
-        judged = judgements(scores, stage.measure, stage.variance)
+        judged = stage.judgements(scores)
         record = _record(facts, wall_s, moved, judged)
         self.rounds.append(record)
         return record

@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from . import own_metrics
 from .measures import measure_of
 from .result import Event, Phase, RoundFinished, RoundRecord, Started, UpdateFinished
 from .scenario import Scenario
@@ -47,7 +48,7 @@ class Progress:
         self._fleet = ""
         self._last: deque[tuple[RoundRecord, float]] = deque(maxlen=ROUNDS_SHOWN)
         self._times: deque[float] = deque(maxlen=RATE_ROUNDS)
-        self._accuracy: tuple[float | None, float | None] = (None, None)
+        self._judged: RoundRecord | None = None
         self._done = 0
         self._share = 0.0  # of the round that is under way
         self._since = self._trained = clock()
@@ -108,8 +109,7 @@ class Progress:
                 self._done = event.record.round - (not event.record.applied)
                 self._share = 0.0
                 if event.record.global_accuracy is not None:
-                    record = event.record
-                    self._accuracy = (record.global_accuracy, record.personalised_accuracy)
+                    self._judged = event.record
 
     @property
     def seconds_left(self) -> float | None:
@@ -147,6 +147,8 @@ class Progress:
                 f"{self._measure.name} {self._show(record.global_accuracy)} -> "
                 f"{self._show(record.personalised_accuracy)}"
             )
+        if own := own_metrics.told(record):
+            parts.append(own)
         lost = [
             f"{count} {name}"
             for name, count in (
@@ -175,6 +177,8 @@ class Progress:
             parts: list[RenderableType] = [self._heading(), self._bar()]
             if self._last:
                 parts.append(self._table())
+                if self._judged is not None and (own := own_metrics.told(self._judged)):
+                    parts.append(Text(own, style="dim"))
             return Group(*parts)
 
     def _bar(self) -> Table:

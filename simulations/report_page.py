@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from ..core.learn import chains
+from . import own_metrics_page, plots
 from . import page_parts as parts
-from . import plots
 from .adapting_page import fairness, steps_section, target_reached
 from .measures import ACCURACY, Measure, explained, measure_of
 from .page_parts import escaped
@@ -61,6 +61,7 @@ def page(report: Report) -> str:
         _header(report),
         _tiles(report),
         _curves(report),
+        own_metrics_page.section(report),
         steps_section(report),
         _devices(report),
         _evaluations(report),

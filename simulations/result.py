@@ -42,6 +42,7 @@ class RoundRecord:
     are zero, and `wall_seconds` says how long. An accuracy is the mean over devices; pooled, it is
     the share of right answers over all their examples. Where numbers are learnt it is the mean
     squared error (`measures`), and `r_squared` and `absolute_error` are those of all examples.
+    metrics: the task's own (`own_metrics`), over all examples; None where it has none.
     """
 
     round: int
@@ -69,6 +70,8 @@ class RoundRecord:
     personalised_r_squared: float | None = None
     global_absolute_error: float | None = None
     personalised_absolute_error: float | None = None
+    global_metrics: Mapping[str, float | None] | None = None
+    personalised_metrics: Mapping[str, float | None] | None = None
 
     @property
     def took_seconds(self) -> float:

@@ -45,7 +45,7 @@ from .result import (
     UpdateFinished,
 )
 from .scenario import Scenario
-from .stage import Stage, judgements
+from .stage import Stage
 from .trace import checksum
 from .training import Trained
 from .workers import NoWorkers, Pending, Postponed, Workers
@@ -159,7 +159,7 @@ class Simulation:
         scores = (
             stage.evaluate(attempt.round, state, workers, self.stop, self._own) if due else None
         )
-        record = _record(attempt, judgements(scores, stage.measure, stage.variance))
+        record = _record(attempt, stage.judgements(scores))
         self.rounds.append(record)
         self.applied += record.applied
         reasons = list(attempt.refused.values())

@@ -28,7 +28,7 @@ from ..core.learn.chains import Chain
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime, Score
 from ..core.wire.secure_pb2 import HelperKey, SecurePlan
-from . import recipes, settings
+from . import own_metrics, recipes, settings
 from .adapting import Adapted, Adapting, total
 from .composition import chain_of
 from .datasets import load_data, on_data
@@ -317,6 +317,11 @@ class Stage:
         self.walls["evaluation_seconds"] += time.perf_counter() - start
         return scores
 
+    def judgements(self, scores: list[tuple[Score, Score]] | None) -> dict[str, Any]:
+        """What devices' scores are in a round's record."""
+        names = self.bundle.manifest.metrics
+        return judgements(scores, self.measure, self.variance, names)
+
     def _judge(
         self, device: int, state: Array, model: Array, kept: Array | None
     ) -> tuple[Score, Score]:
@@ -387,10 +392,14 @@ class Stage:
 
 
 def judgements(
-    scores: list[tuple[Score, Score]] | None, measure: Measure = ACCURACY, variance: float = 0.0
+    scores: list[tuple[Score, Score]] | None,
+    measure: Measure = ACCURACY,
+    variance: float = 0.0,
+    names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A round's accuracies and losses as its record has them; nothing where nothing was judged.
     measure: what stands for accuracy. variance: of the numbers that a regression is judged by.
+    names: of the task's own metrics.
     """
     judged: dict[str, Any] = {}
     if scores:
@@ -402,6 +411,8 @@ def judgements(
             judged[f"{name}_pooled_accuracy"] = measure.of(pooled)
             judged[f"{name}_loss"] = sum(s.loss / s.count for s in counted) / len(counted)
             judged[f"{name}_spread"] = Spread(*spread_of(accuracies))
+            if names:
+                judged[f"{name}_metrics"] = own_metrics.figures(names, pooled)
             if measure.error:
                 judged[f"{name}_absolute_error"] = pooled.accuracy
                 explained = 1.0 - measure.of(pooled) / variance if variance else None
@@ -441,6 +452,10 @@ def _key(seed: int, *names: int) -> Array:
 
 
 def _total(scores: Sequence[Score]) -> Score:
+    more = zip(*(s.more for s in scores), strict=True)
     return Score(
-        sum(s.loss for s in scores), sum(s.correct for s in scores), sum(s.count for s in scores)
+        sum(s.loss for s in scores),
+        sum(s.correct for s in scores),
+        sum(s.count for s in scores),
+        tuple((sum(above for above, _ in m), sum(below for _, below in m)) for m in more),
     )

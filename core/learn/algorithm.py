@@ -33,7 +33,7 @@ from ..api import value_and_grad
 from ..ir import Tensor
 from ..nn.optim import Optimizer, apply, sgd
 from .sampling import SampleSet
-from .task import Metrics, Task
+from .task import Metrics, Task, own_sums
 
 #: (task, current, state, data, order, step) -> (loss f32[], what to descend on, like `current`).
 Gradient: TypeAlias = Callable[[Task, Any, Any, Any, Tensor, Any], Any]
@@ -167,11 +167,17 @@ class Algorithm:
         return model
 
 
-def evaluate(task: Task, model: Any, data: Any, key: Tensor) -> Metrics:
-    """Metrics on the query set."""
+def evaluate(
+    task: Task, model: Any, data: Any, key: Tensor, names: tuple[str, ...] = ()
+) -> Metrics:
+    """Metrics on the query set; names: of those of the task's own."""
     order = task.source.order(data, key)
     loss, correct, count = np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    more = {name: (np.float32(0.0), np.float32(0.0)) for name in names}
     for step in range(task.source.query_batches(data)):
-        part = task.metrics(model, task.source.query(data, order, step))
+        batch = task.source.query(data, order, step)
+        part = task.metrics(model, batch)
         loss, correct, count = loss + part.loss, correct + part.correct, count + part.count
-    return Metrics(loss, correct, count)
+        if names:
+            more = tree.map(np.add, more, own_sums(task, names, model, batch))
+    return Metrics(loss, correct, count, more if names else ())

@@ -4,7 +4,8 @@
     client_state(state)                  -> kept; where devices remember anything at all
     client_update(state, data, key, kept) -> vector u32[L], loss f32[], finite bool[], kept
     server_update(state, memory, mean)   -> state, memory
-    evaluate(model, data, key)           -> loss, correct, count (sums over the query set)
+    evaluate(model, data, key)           -> loss, correct, count (sums over the query set), and of a
+                                            task with metrics of its own (above, below) of each
     personalise(state, data, key, kept)  -> model
     infer(model, x)                      -> logits; x is raw, as the rows of a device's data are
 
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from .. import random, tree
-from ..bundle import Bundle, Leaf, Manifest
+from ..bundle import Bundle, Leaf, Manifest, check_metric_names
 from ..errors import DelianError
 from ..frontend import trace
 from ..ir import DType, Tensor, TensorType
@@ -124,10 +125,20 @@ def build(
         rotated=plan.rotated,
         bits=plan.bits,
         client_state=tuple(Leaf.of(n, t) for n, t in zip(kept_names, kept_types, strict=True)),
+        metrics=own_metrics(task),
     )
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
     return Bundle(manifest, {name: t.function for name, t in traced.items()}, weights)
+
+
+def own_metrics(task: Task) -> tuple[str, ...]:
+    """The names of the task's own metrics, in alphabetical order, as trees of dicts are. Raises
+    DelianError for names that reports and messages have no place for.
+    """
+    names = tuple(sorted(getattr(task, "metric_names", ())))
+    check_metric_names(names)
+    return names
 
 
 def settled(task: Task, algorithm: Algorithm, chain: Chain) -> tuple[Task, Algorithm]:
@@ -262,8 +273,10 @@ def _server_update(algorithm: Algorithm) -> Any:
 
 
 def _evaluate(task: Task) -> Any:
+    names = own_metrics(task)
+
     def evaluate_model(model: Any, data: Any, key: Tensor) -> Any:
-        return evaluate(task, model, data, key)
+        return evaluate(task, model, data, key, names)
 
     return evaluate_model
 

@@ -20,12 +20,14 @@ from .sampling import Batch, Episodes, Samples
 class Metrics(NamedTuple):
     """Sums over rows, so that those of several batches or devices add up: each f32[].
 
-    `correct` counts right answers; of a regression it is the sum of absolute errors.
+    `correct` counts right answers; of a regression it is the sum of absolute errors. more: of a
+    task with metrics of its own the sums that each of them divides, (above, below), by name.
     """
 
     loss: Tensor
     correct: Tensor
     count: Tensor
+    more: Any = ()
 
 
 class Task(Protocol):
@@ -33,6 +35,10 @@ class Task(Protocol):
 
     `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)`; `source`
     draws batches.
+
+    It may judge by more than loss and right answers: a class attribute `metric_names`, and a method
+    `more_metrics(model, batch)` that gives a dict of as many pairs of sums, (above, below), each
+    f32[]. The sums of all batches and devices are added up and then divided.
     """
 
     @property
@@ -121,6 +127,26 @@ class Regression:
     def infer(self, model: Any, x: Tensor) -> Tensor:
         """Numbers for inputs already scaled: [B, ...] -> f32[B, ...]."""
         return model(x, np.ones(x.shape[0], np.float32))
+
+
+def own_sums(task: Any, names: tuple[str, ...], model: Any, batch: Batch) -> dict[str, Any]:
+    """The sums of a task's own metrics, whose names are these, over a batch. Compiled; raises
+    ValueError for what is no such sums.
+    """
+    name, found = type(task).__name__, task.more_metrics(model, batch)
+    if not isinstance(found, dict) or sorted(found) != list(names):
+        raise ValueError(
+            f"{name}.more_metrics gives no dict with the keys of metric_names: {', '.join(names)}"
+        )
+    for each in names:
+        if not isinstance(found[each], (tuple, list)) or len(found[each]) != 2:
+            raise ValueError(f"{name}.more_metrics: {each} is no pair of sums, (above, below)")
+        for part in found[each]:
+            if np.ndim(part) != 0:
+                raise ValueError(
+                    f"{name}.more_metrics: a sum of {each} is {np.shape(part)}, and not one number"
+                )
+    return {each: tuple(np.float32(part) for part in found[each]) for each in names}
 
 
 def mean_row(values: Tensor, batch: Batch) -> Tensor:

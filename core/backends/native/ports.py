@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...bundle import CLIENT_STATE, DEVICE_PROGRAMS, Bundle
+from ...bundle import CLIENT_STATE, DEVICE_PROGRAMS, JUDGED, Bundle
 from ...errors import DelianError
 from ...ir import DType, TensorType, Type
 
@@ -90,7 +90,8 @@ def ports_of(bundle: Bundle, name: str) -> Ports:
         singles, results = ["x"], ["logits"]
     elif name == "evaluate":
         groups, out = [("model", model)], []
-        singles, results = [*rest, "key"], ["loss", "correct", "count"]
+        own = [f"{name}_{part}" for name in manifest.metrics for part in ("above", "below")]
+        singles, results = [*rest, "key"], [*JUDGED, *own]
     elif name == CLIENT_STATE:
         groups, out, singles, results = [("weights", state)], [("kept", kept)], [], []
     else:
