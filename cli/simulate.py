@@ -20,6 +20,7 @@ from ..core.errors import DelianError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..simulations.event_file import EventFile
     from ..simulations.processes import Shape
     from ..simulations.result import Event, SimulationResult
     from ..simulations.scenario import Scenario
@@ -95,6 +96,10 @@ def simulate(
             metavar="DIR",
             help="Where the report goes (absent: delian-runs/SCENARIO-ALGORITHM-SEED).",
         ),
+    ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write each round down as it ends, as a line of JSON."),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print report.json, and nothing else, on stdout.")
@@ -172,14 +177,14 @@ def simulate(
     chosen, other = _choose(source, settings or [], data, algorithm, compare, seed)
     folder = _claim(out, chosen)
     try:
-        keeper = _Keeper(folder)
+        keeper = _Keeper(folder, _event_file(events))
         result, second = _run(chosen, other, data, threads, backend, shape, keeper)
     except BaseException:
         _release(folder)
         raise
     report = build_report(result, second)
     page, refused = _keep(report, result, folder)
-    keeper.over()
+    keeper.over(second or result)
     if json:
         sys.stdout.write(to_json(report))
         sys.stdout.flush()
@@ -325,7 +330,7 @@ def _run_one(
                 data_path=data,
                 threads=threads,
                 backend=backend,
-                on_event=progress,
+                on_event=keeper.beside(progress),
                 stop=asked_to_stop,
             )
     from ..simulations.simulate import simulate as simulate_scenario
@@ -341,20 +346,29 @@ def _run_one(
         )
 
 
+def _event_file(path: Path | None) -> EventFile | None:
+    from ..simulations.event_file import EventFile
+
+    return None if path is None else EventFile(path)
+
+
 class _Keeper:
     """Writes what there is of a run that goes on into a folder within its own: that is what one
     leaves that is killed. Where another run into the same folder does so, it is left alone. A disk
     that does not take it is told of at the end.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._made = folder, False
+    def __init__(self, folder: Path, events: EventFile | None) -> None:
+        """events: told of all that happens."""
+        self._folder, self._made, self._events = folder, False, events
         self._first: SimulationResult | None = None
 
     def first_is(self, result: SimulationResult) -> None:
         """The first of two runs is over."""
         self._first = result
         self._keep(result, None)
+        if self._events is not None:
+            self._events.ended(result)
 
     def beside(self, view: Callable[[Event], None]) -> Callable[[Event], None]:
         """A view's function that keeps as well."""
@@ -362,6 +376,8 @@ class _Keeper:
 
         def told(event: Event) -> None:
             view(event)
+            if self._events is not None:
+                self._events(event)
             if isinstance(event, Unfinished):
                 first = self._first
                 self._keep(first or event.result, event.result if first else None)
@@ -378,10 +394,12 @@ class _Keeper:
                 self._made = True
             _write(build_report(result, second), result, place)
 
-    def over(self) -> None:
-        """All of the run is kept: removes what there was of it."""
+    def over(self, last: SimulationResult) -> None:
+        """All of the run is kept: removes what there was of it. last: the run that ended last."""
         from ..simulations.report import UNFINISHED
 
+        if self._events is not None:
+            self._events.close(last)
         if self._made:
             shutil.rmtree(self._folder / UNFINISHED, ignore_errors=True)
 

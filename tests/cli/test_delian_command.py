@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from delian.cli import main as command
@@ -195,6 +196,52 @@ def test_a_second_ctrl_c_ends_the_program_at_once(runs, run, tmp_path):
     code, out, err = run()
     assert code == 130 and not out and "Traceback" not in err
     assert not list(tmp_path.iterdir())
+
+
+def told(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_events_are_lines_of_json_that_grow_with_the_run(runs, run, tmp_path, make_result):
+    file, seen = tmp_path / "events.jsonl", []
+    whole = runs.simulate
+
+    def watched(scenario, *, on_event, **options):
+        def both(event):
+            on_event(event)
+            seen.append(told(file)[-1])
+
+        return whole(scenario, on_event=both, **options)
+
+    runs.simulate = watched
+    assert run("--events", str(file), "--out", "a")[0] == 0
+    lines = told(file)
+    assert [line["event"] for line in lines] == ["started", *["round"] * 10, "ended"]
+    assert seen == lines[:-1]  # each is there before the run goes on
+    report = json.loads((tmp_path / "a/report.json").read_text())
+    for line, record in zip(lines[1:-1], report["rounds"], strict=True):
+        assert {k: line[k] for k in record} == record and line["time_ms"] > 0
+    assert lines[0]["scenario"] == report["scenario"] and lines[0]["devices"] == 100
+    assert lines[-1]["summary"] == report["summary"]
+    assert lines[-1]["trace_hash"] == report["trace_hash"]
+    assert run("--events", str(file), "--out", "b", "--compare", "fomaml")[0] == 0
+    assert told(file)[: len(lines)] == lines
+    ends = [(e["event"], e["algorithm"]) for e in told(file)[len(lines) :] if e["event"] != "round"]
+    both = [(kind, name) for name in ("fedavg", "fomaml") for kind in ("started", "ended")]
+    assert ends == both
+
+
+def test_a_file_of_events_that_cannot_be_written_costs_no_run(runs, run, tmp_path):
+    code, _, err = run("--events", str(tmp_path))
+    assert code == 2 and "cannot write" in err and "--events FILE" in err
+    assert not runs.calls and not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_a_disk_that_takes_no_more_events_costs_no_run(runs, run):
+    code, out, err = run("--events", "/dev/full")
+    assert code == 0 and "report" in out
+    assert err.count("/dev/full: no further events are written: No space left") == 1
 
 
 def test_help_names_the_commands_and_version_the_version(monkeypatch, capsys):
