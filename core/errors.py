@@ -11,7 +11,7 @@ import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePath
 
 #: Of a long chain of calls, how many are shown at either end.
 _CHAIN_ENDS = 6
@@ -65,6 +65,12 @@ def innermost(locs: Sequence[Loc]) -> Loc | None:
     """
     own = [loc for loc in locs if not loc.is_own()]
     return (own or [*locs])[-1] if locs else None
+
+
+def line_of(locs: Sequence[Loc]) -> str:
+    """`model.py:12`, of the innermost of these spans; empty where there is none."""
+    loc = innermost(locs)
+    return f"{PurePath(loc.file).name}:{loc.line}" if loc is not None else ""
 
 
 class DelianError(Exception):

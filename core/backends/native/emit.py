@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-from pathlib import PurePath
 
 import numpy as np
 
+from ...errors import line_of
 from ...ir import Array, DType, Function, ListType, Op, Type, Value, unshared
 from ...passes import memory
 from ...passes.fuse import schedule
@@ -382,9 +382,7 @@ class FunctionWriter:
 
     def _comment(self, ops: Sequence[Op]) -> None:
         names = list(dict.fromkeys(op.name for op in ops)) or ["copy"]
-        places = dict.fromkeys(
-            f"{PurePath(op.locs[-1].file).name}:{op.locs[-1].line}" for op in ops if op.locs
-        )
+        places = dict.fromkeys(line_of(op.locs) for op in ops if op.locs)
         text = ", ".join(names)
         if places:
             text += f" ({', '.join(list(places)[:4])})"

@@ -14,11 +14,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import numpy as np
 
-from ...errors import DelianError
+from ...errors import DelianError, line_of
 from ...ir import Array, Function, Op
 from ...ops import PRIMITIVES
 from ...passes.steps import Call, Loop
@@ -119,9 +119,7 @@ def _step(step: Loop | Call, seconds: float, runs: int) -> StepTime:
         products = [call.op for call in (step.beside, step.product) if call is not None]
         ops = [*products, *step.ops, *step.reductions]
         shape = step.extents
-    places = dict.fromkeys(
-        f"{PurePath(op.locs[-1].file).name}:{op.locs[-1].line}" for op in ops if op.locs
-    )
+    places = dict.fromkeys(line_of(op.locs) for op in ops if op.locs)
     flops = sum(PRIMITIVES[op.name].cost(op) for op in ops)
     names = tuple(op.name for op in ops) or ("copy",)
     return StepTime(names, tuple(places), shape, seconds, runs, flops)
