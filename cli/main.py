@@ -11,39 +11,42 @@ import inspect
 import sys
 from collections.abc import Callable
 
-import typer
-
+from ..core.collector import unsearched
 from ..core.errors import DelianError
-from . import (
-    analyse,
-    artifact,
-    audit,
-    broker,
-    build,
-    cache,
-    cascade,
-    cloud,
-    config_show,
-    data,
-    device,
-    device_cascade,
-    doctor,
-    dst,
-    edge,
-    fleet,
-    identity,
-    ir,
-    model,
-    partition,
-    partition_simulate,
-    profile,
-    quantise,
-    run,
-    scenario,
-    simulate,
-    study,
-    tune,
-)
+
+with unsearched():
+    import typer
+
+    from . import (
+        analyse,
+        artifact,
+        audit,
+        broker,
+        build,
+        cache,
+        cascade,
+        cloud,
+        config_show,
+        data,
+        device,
+        device_cascade,
+        doctor,
+        dst,
+        edge,
+        fleet,
+        identity,
+        ir,
+        model,
+        partition,
+        partition_simulate,
+        profile,
+        quantise,
+        run,
+        scenario,
+        simulate,
+        study,
+        tune,
+    )
 
 INPUT_ERROR, INTERRUPTED = 2, 130
 

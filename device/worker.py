@@ -33,30 +33,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-from numpy.typing import NDArray
+from ..core.collector import unsearched
 
-from ..core import bundle as bundles
-from ..core import random
-from ..core.backends.native.artifact import ArtifactError
-from ..core.backends.native.toolchain import find
-from ..core.bundle import DEVICE_PROGRAMS, Bundle
-from ..core.data.fit import examples, fit, row_type
-from ..core.data.sources import NoDataError, Source, open_source
-from ..core.errors import DelianError
-from ..core.ir import TensorType
-from ..core.ports import DIMENSION_MAX, Vector
-from ..core.privacy.ring import RingPlan
-from ..core.runtime import Runtime
-from ..core.wire.round_pb2 import (
-    BAD_BUNDLE,
-    NO_DATA,
-    OUT_OF_MEMORY,
-    PROGRAM_FAILED,
-    FailureReason,
-)
-from . import frames, kept
-from .limits import Limits, WorkerSettings, die_with
+with unsearched():
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..core import bundle as bundles
+    from ..core import random
+    from ..core.backends.native.artifact import ArtifactError
+    from ..core.backends.native.toolchain import find
+    from ..core.bundle import DEVICE_PROGRAMS, Bundle
+    from ..core.data.fit import examples, fit, row_type
+    from ..core.data.sources import NoDataError, Source, open_source
+    from ..core.errors import DelianError
+    from ..core.ir import TensorType
+    from ..core.ports import DIMENSION_MAX, Vector
+    from ..core.privacy.ring import RingPlan
+    from ..core.runtime import Runtime
+    from ..core.wire.round_pb2 import (
+        BAD_BUNDLE,
+        NO_DATA,
+        OUT_OF_MEMORY,
+        PROGRAM_FAILED,
+        FailureReason,
+    )
+    from . import frames, kept
+    from .limits import Limits, WorkerSettings, die_with
 
 if __name__ == "__main__":
     for module in ("_hashlib", "_bz2", "_lzma"):  # the owner's own code may want them

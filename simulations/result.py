@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..core.bundle import Bundle
-from .records import Evaluation
-from .scenario import Scenario
+from ..core.collector import unsearched
+
+with unsearched():
+    from ..core.bundle import Bundle
+    from .records import Evaluation
+    from .scenario import Scenario
 
 LINKS = ("device_edge_up", "device_edge_down", "edge_cloud_up", "edge_cloud_down")
 """The keys of a round's `bytes`: up is towards the cloud."""

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
-
+from ..core.collector import unsearched
 from ..core.errors import DelianError, Loc
-from .algorithms import ALGORITHMS, PythonAlgorithm
-from .scenario import Scenario
-from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
-from .toml_lines import KeyPath, key_locations
+
+with unsearched():
+    from pydantic import BaseModel, ValidationError
+
+    from .algorithms import ALGORITHMS, PythonAlgorithm
+    from .scenario import Scenario
+    from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
+    from .toml_lines import KeyPath, key_locations
 
 if TYPE_CHECKING:
     from ..core.learn.chains import Chain

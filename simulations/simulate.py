@@ -11,11 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core import debugging
-from .datasets import load_data
-from .memory import share_heap
-from .run import Simulation
-from .scenario_file import with_chain
+from ..core.collector import unsearched
+
+with unsearched():
+    from ..core import debugging
+    from .datasets import load_data
+    from .memory import share_heap
+    from .run import Simulation
+    from .scenario_file import with_chain
 
 if TYPE_CHECKING:
     from ..core.backends import Backend
