@@ -28,7 +28,7 @@ from pathlib import Path
 from ...errors import DelianError
 from . import artifact
 from .artifact import ArtifactError, Facts
-from .toolchain import NoSpaceError, Toolchain, cache_folder
+from .toolchain import ANSWERS, NoSpaceError, Toolchain, cache_folder
 
 #: What compiled programs may take together, unless $DELIAN_CACHE_BYTES_MAX says otherwise.
 CACHE_BYTES_MAX = 512 << 20
@@ -49,9 +49,7 @@ Source = Callable[[], tuple[str, Facts]]
 @functools.cache
 def emitter_version() -> str:
     """A hash of everything that decides what C is written."""
-    from importlib import resources
-
-    root = resources.files(__package__.rsplit(".", 2)[0])  # delian.core
+    root = Path(__file__).parents[2]  # delian.core
     digest = hashlib.sha256(root.joinpath("ir.py").read_bytes())
     digest.update(root.joinpath("transforms", "custom.py").read_bytes())
     for folder in (("backends", "native"), ("passes",), ("ops",)):
@@ -240,15 +238,15 @@ def evict(limit: int | None = None, keep: Path | None = None) -> list[Kept]:
 
 
 def clear() -> list[Kept]:
-    """Removes every program, tunings, and the libraries that zig built; gives the programs that are
-    gone.
+    """Removes every program, tunings, the libraries that zig built, and what compilers said; gives
+    the programs that are gone.
     """
     removed = [program for program in kept() if _is_removed(program.path)]
     for path in [*folder().glob("*.c"), *folder().glob("lock-*")]:
         with contextlib.suppress(OSError):
             path.unlink()
     _remove_abandoned(_COMPILING_S)
-    for other in ("zig", "tuned"):
+    for other in ("zig", "tuned", ANSWERS):
         shutil.rmtree(cache_folder() / other, ignore_errors=True)
     return removed
 

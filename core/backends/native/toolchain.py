@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import DelianError
 from ...processors import cores
-from . import parts, targets
+from . import compilers, parts, targets
 from .targets import Target
 
 if TYPE_CHECKING:
@@ -245,6 +245,10 @@ _HINT = (
 )
 
 
+#: Where in the cache answers of compilers lie.
+ANSWERS = "compilers"
+
+
 def cache_folder() -> Path:
     """Where compiled programs are kept: $DELIAN_CACHE, or delian in the user's cache folder."""
     if own := os.environ.get("DELIAN_CACHE"):
@@ -329,6 +333,14 @@ def _describe(command: tuple[str, ...]) -> Toolchain | None:
 
 def _version_of(command: tuple[str, ...], whole: bool = False) -> str | None:
     """What a compiler says of itself, its first line or the whole of it; None: nothing."""
+    file = shutil.which(command[0])
+    if file is None:
+        return None
+    said = compilers.said_by(command, file, cache_folder() / ANSWERS, lambda: _ask(command))
+    return said if whole or said is None else said.split("\n", 1)[0]
+
+
+def _ask(command: tuple[str, ...]) -> str | None:
     import subprocess
 
     try:
@@ -337,9 +349,7 @@ def _version_of(command: tuple[str, ...], whole: bool = False) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if done.returncode:
-        return None
-    return done.stdout if whole else done.stdout.split("\n", 1)[0]
+    return None if done.returncode else done.stdout
 
 
 def _stamp(path: str) -> tuple[str, ...]:
