@@ -1,4 +1,4 @@
-"""Arrays that lie where vectors are read from fastest."""
+"""Arrays that lie where vectors are read from fastest, and what differs in them."""
 
 from __future__ import annotations
 
@@ -23,3 +23,13 @@ def aligned(array: Array) -> Array:
     out: Array = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     out[...] = array
     return out
+
+
+def distinct(array: Array) -> Array:
+    """Its numbers, each once, in increasing order: `np.unique`, which the first time imports
+    `numpy.ma`, 10 ms and 1.3 MB of a process that starts.
+    """
+    ordered = np.sort(array, axis=None)
+    first = np.ones(ordered.shape, np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]

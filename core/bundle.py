@@ -34,7 +34,7 @@ from .errors import DelianError
 from .files import read_at_most, write_whole
 from .ir import Array, Function, TensorType
 from .privacy.ring import BITS, RingPlan
-from .verify import Limits, verify
+from .verify import Limits
 from .wire.ir_codec import decode_function, encode_function
 
 FORMAT = 1
@@ -281,11 +281,7 @@ def parse(data: bytes, where: str = "bundle") -> Bundle:
     missing = [n for n in manifest.programs if f"programs/{n}.ir" not in parts]
     if missing:
         raise DelianError(f"{where}: the bundle lacks {', '.join(missing)}")
-    programs = {}
-    for name in manifest.programs:
-        function = decode_function(parts[f"programs/{name}.ir"], Limits())
-        verify(function, Limits())
-        programs[name] = function
+    programs = {n: decode_function(parts[f"programs/{n}.ir"], Limits()) for n in manifest.programs}
     gives = len(programs["evaluate"].result_types) if "evaluate" in programs else 0
     if manifest.metrics and gives != len(JUDGED) + 2 * len(manifest.metrics):
         raise DelianError(

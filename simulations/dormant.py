@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..core.arrays import distinct
 from ..core.ports import MS, SECOND
 from ..device.state import DeviceState, Phase
 
@@ -72,7 +73,7 @@ class Dormant:
         self._begun = era_ns
         due = self._due(self._eras.pop(era_ns), era_ns, ERA_NS)
         begin = self._wakes[due] // SLOT_NS * SLOT_NS
-        begins = np.unique(begin).tolist()  # of none, where all were woken before
+        begins = distinct(begin).tolist()  # of none, where all were woken before
         for slot_ns in begins:
             self._slots[slot_ns] = array("I", due[begin == slot_ns].tobytes())
         return [slot_ns for slot_ns in begins if slot_ns != era_ns]
@@ -81,7 +82,7 @@ class Dormant:
         """Those who sleep until a stretch of time, in the order in which they wake. Whoever was
         woken before its time, and lay down again, waits elsewhere too, or twice.
         """
-        devices = np.unique(np.frombuffer(waiting, np.uint32))
+        devices = distinct(np.frombuffer(waiting, np.uint32))
         since = self._wakes[devices] - begins_ns
         devices = devices[self.asleep[devices] & (since >= 0) & (since < length_ns)]
         return devices[np.argsort(self._wakes[devices], kind="stable")]

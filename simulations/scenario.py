@@ -4,6 +4,9 @@ These models are the file's grammar: a key, its range and its meaning stand here
 errors, `delian scenario keys` and docs/scenarios.md are made from them. What only decides how fast
 it runs (threads, the back end, where the report goes) is no part of a scenario. Units come last in
 names. `scenario_file` reads and overrides them.
+
+The tables that stand for absent ones are made without validation, which would build a validator for
+each of them and for all algorithms, and then the scenario's, which has all of theirs in it.
 """
 
 from __future__ import annotations
@@ -122,7 +125,7 @@ class Fleet(Table):
     """Edges; devices are shared out evenly among them. Unless it is set, no more than devices."""
     dropout: Fraction = 0.0
     """Chance that a selected device vanishes before it reports."""
-    mix: Mix = Mix()
+    mix: Mix = Mix.model_construct()
     """Shares of device profiles."""
 
 
@@ -303,17 +306,17 @@ class Scenario(Table):
     """What they learn."""
     algorithm: algorithms.Algorithm
     """How they learn it."""
-    alternatives: Alternatives = Alternatives()
+    alternatives: Alternatives = Alternatives.model_construct()
     """Settings for `--algorithm` and `--compare`."""
-    fleet: Fleet = Fleet()
+    fleet: Fleet = Fleet.model_construct()
     """Devices and edges."""
-    round: Round = Round()
+    round: Round = Round.model_construct()
     """How a round gathers its cohort."""
-    network: Network = Network()
+    network: Network = Network.model_construct()
     """Links between the tiers."""
-    privacy: Privacy = Privacy()
+    privacy: Privacy = Privacy.model_construct()
     """What happens to an update before it leaves."""
-    evaluation: Evaluation = Evaluation()
+    evaluation: Evaluation = Evaluation.model_construct()
     """When accuracy is measured."""
     chain: str | None = Field(default=None, max_length=2000)
     """What an update goes through, as one line in the place of the keys that say it:

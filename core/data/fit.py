@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import distinct
 from ..bundle import Leaf
 from ..errors import DelianError
 from .rows import Leaves, NoDataError, Rows, RowType
@@ -146,7 +147,7 @@ def _episodes(rows: Rows, wanted: Sequence[Leaf]) -> list[Array]:
     x = _shaped(rows.x, Leaf(leaf.name, leaf.dtype, (len(rows.x), *leaf.shape[2:])))
     table = np.zeros(leaf.shape, _DTYPES[leaf.dtype])
     filled = 0
-    for label in np.unique(rows.y):
+    for label in distinct(rows.y):
         places = np.flatnonzero(rows.y == label)
         if len(places) >= drawers and filled < characters:
             table[filled] = x[places[:drawers]]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +74,8 @@ def add(vector: Words, keys: Keys, suite: int, threads: int = 1) -> None:
     if len(starts) <= 1:
         work(0, vector.size)
         return
+    from concurrent.futures import ThreadPoolExecutor  # which most processes have no need of
+
     with ThreadPoolExecutor(len(starts)) as pool:
         list(pool.map(work, starts, [*starts[1:], vector.size]))
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import logging
 import sys
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
 from ..errors import DelianError
 from .kdf import KEY_BYTES, stream
 
-_log = logging.getLogger("delian.secagg")
 _pointer, _size, _int = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
 _SIGNATURES = {
     "dl_aes": ([], _int),
@@ -53,7 +50,10 @@ def library() -> Library | None:
     try:
         found = _load()
     except (DelianError, OSError) as error:
-        _log.warning("secure aggregation without compiled code: %s", error)
+        import logging
+
+        log = logging.getLogger("delian.secagg")
+        log.warning("secure aggregation without compiled code: %s", error)
         return None
     if found is not None:
         _ready.append(found)
@@ -67,6 +67,8 @@ def loaded() -> Library | None:
 
 def _load() -> Library | None:
     # The compiler's package is large, and this one is imported where nothing is compiled.
+    from importlib import resources
+
     from ..backends.native import cache as store
     from ..backends.native import toolchain
     from ..backends.native.artifact import Facts

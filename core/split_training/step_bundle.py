@@ -31,7 +31,7 @@ from ..placement.cut import DEVICE, TIERS_MAX, Cut
 from ..placement.homes import kept_below
 from ..placement.split import Parts
 from ..placement.training import TrainingStep, step_of, step_parts
-from ..verify import Limits, verify
+from ..verify import Limits
 from ..wire.ir_codec import decode_function, encode_function
 
 KIND, PROGRAM = "step", "step"
@@ -106,7 +106,6 @@ class StepBundle:
         if body.get("kind") != KIND or _PART not in parts:
             raise DelianError(f"{where}: not a bundle of a step", "make one with StepBundle.of")
         function = decode_function(parts[_PART], Limits())
-        verify(function, Limits())
         try:
             leaves = tuple(
                 Leaf(str(x["name"]), str(x["dtype"]), tuple(int(d) for d in x["shape"]))

@@ -99,9 +99,19 @@ class _Table:
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
+        self._same: dict[int, int] = {}  # by identity, of what the program keeps
 
     def index(self, key: Any) -> int:
         return self.numbers.setdefault(key, len(self.numbers))
+
+    def index_of_kept(self, key: Any) -> int:
+        """Of a part of the program, which is there as long as this is: most of its types and spans
+        are the same object, and to hash one takes ten times as long as to see that.
+        """
+        number = self._same.get(id(key))
+        if number is None:
+            number = self._same[id(key)] = self.index(key)
+        return number
 
 
 class _Encoder:
@@ -136,9 +146,10 @@ class _Encoder:
         return message.SerializeToString(deterministic=True)
 
     def _type(self, type: Type) -> int:
+        """The number of a type of the program."""
         if isinstance(type, ListType):
             self._type(type.element)  # an element's index comes first
-        return self.types.index(type)
+        return self.types.index_of_kept(type)
 
     def _write_type(self, type: Type) -> None:
         made = self.message.types.add()
@@ -152,21 +163,23 @@ class _Encoder:
     def _block(self, block: Block) -> int:
         """Writes a block after those of its regions; gives its index."""
         made = pb.Block()
+        type_of, span_of = self._type, self.spans.index_of_kept
         numbers: dict[Value, int] = {}
         for p in block.params:
             numbers[p] = len(numbers)
-            made.params.append(self._type(p.type))
+            made.params.append(type_of(p.type))
         for op in block.ops:
             row = made.ops.add(primitive=self.primitives.index(op.name))
-            row.operands.extend(numbers[v] for v in op.operands)
-            row.results.extend(self._type(v.type) for v in op.results)
+            row.operands.extend([numbers[v] for v in op.operands])
+            row.results.extend([type_of(v.type) for v in op.results])
             for v in op.results:
                 numbers[v] = len(numbers)
             for name in sorted(op.attrs):
                 self._datum(row.attributes.add(name=name).value, op.attrs[name])
-            row.regions.extend([self._block(region) for region in op.regions])
-            if self.locs:
-                row.spans.extend(self.spans.index(loc) for loc in op.locs)
+            if op.regions:
+                row.regions.extend([self._block(region) for region in op.regions])
+            if self.locs and op.locs:
+                row.spans.extend([span_of(loc) for loc in op.locs])
         made.results.extend(numbers[v] for v in block.results)
         self.message.blocks.append(made)
         return len(self.message.blocks) - 1
@@ -185,7 +198,7 @@ class _Encoder:
         elif isinstance(value, TensorType | ListType):
             datum.type = self._type(value)
         elif isinstance(value, np.ndarray):
-            datum.array.type = self._type(TensorType.of(value))
+            datum.array.type = self.types.index(TensorType.of(value))
             little = value.dtype.newbyteorder("<")
             datum.array.data = np.ascontiguousarray(value, little).tobytes()
         elif isinstance(value, tuple):

@@ -1,10 +1,10 @@
-"""Arrays at the beginning of a cache line."""
+"""Arrays at the beginning of a cache line, and what differs in them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.arrays import ALIGNMENT, aligned
+from delian.core.arrays import ALIGNMENT, aligned, distinct
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (64, 33)])
@@ -26,3 +26,12 @@ def test_a_turned_matrix_is_laid_row_by_row():
     turned = np.arange(600.0).reshape(20, 30).T
     found = aligned(turned)
     assert found.flags.c_contiguous and (found == turned).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64, np.float32])
+@pytest.mark.parametrize("numbers", [[], [7], [3, 1, 3, 2, 2, 0], [[5, 5], [4, 5]]])
+def test_distinct_numbers_are_those_of_numpy(numbers, dtype):
+    array = np.array(numbers, dtype)
+    found = distinct(array)
+    assert found.dtype == dtype
+    assert found.tolist() == np.unique(array).tolist()

@@ -8,8 +8,10 @@ import pytest
 from delian.core.errors import DelianError
 from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.datasets import load_data, with_data
+from delian.simulations.scenario import Fleet, Scenario
 from delian.simulations.scenario_file import bundled, load, override, with_algorithm
 from delian.simulations.scenario_keys import reference
+from delian.simulations.settings import Table
 from delian.simulations.toml_lines import key_locations
 
 GOOD = """\
@@ -77,6 +79,16 @@ def test_the_default_is_sixty_devices_behind_three_edges():
     scenario = load()
     assert (scenario.fleet.devices, scenario.fleet.edges, scenario.rounds) == (60, 3, 30)
     assert scenario.algorithm.name == "fomaml"
+
+
+@pytest.mark.parametrize("model", [Scenario, Fleet])
+def test_the_tables_that_stand_for_absent_ones_are_those_that_validation_makes(model):
+    tables = {n: f.default for n, f in model.model_fields.items() if isinstance(f.default, Table)}
+    assert tables
+    for name, table in tables.items():
+        validated = type(table).model_validate({})
+        assert table == validated and table.model_fields_set == set(), name
+        assert repr(table) == repr(validated)
 
 
 def test_a_misspelt_key_is_answered_with_file_line_and_the_nearest_key(mistake):
