@@ -31,6 +31,8 @@ SUM_VALID_MS = 24 * 3600 * 1000
 STATE_VALID_MS = 10 * 60 * 1000
 #: Messages that wait to be written down. Beyond them the machine's repetition has to do.
 WAITING_MAX = 256
+#: An envelope, and its place in the outbox: priority, key, how long it is wanted.
+_Waiting = tuple[bytes, Priority, str, int]
 
 
 class OutboxLink:
@@ -41,7 +43,8 @@ class OutboxLink:
 
     def __init__(self, node: Node, up: Link, outbox: Outbox) -> None:
         self._node, self._up, self._outbox = node, up, outbox
-        self._waiting: asyncio.Queue[tuple[bytes, Priority, str, int]] = asyncio.Queue(WAITING_MAX)
+        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
+        self._taken: _Waiting | None = None  # of those, on its way to the disk
         self._back = asyncio.Event()
         self._disk = asyncio.Lock()
         self.kept = self.sent_late = self.dropped = 0
@@ -99,15 +102,20 @@ class OutboxLink:
 
     async def _keep(self) -> None:
         while True:
-            content, priority, key, valid_ms = await self._waiting.get()
+            self._taken = await self._waiting.get()
             async with self._disk:
-                kept = await asyncio.to_thread(
-                    self._outbox.put, content, priority, key=key, valid_ms=valid_ms
-                )
+                kept = await self._put(self._taken)
+            self._taken = None
             self.kept += kept
             self.dropped += not kept
             if self._up.reaches(CLOUD):  # it came back meanwhile
                 self._back.set()
+
+    async def _put(self, waiting: _Waiting) -> bool:
+        content, priority, key, valid_ms = waiting
+        return await asyncio.to_thread(
+            self._outbox.put, content, priority, key=key, valid_ms=valid_ms
+        )
 
     async def _drain(self) -> None:
         while True:
@@ -136,9 +144,8 @@ class OutboxLink:
     async def close(self) -> None:
         """Writes down what still waits, and closes the outbox. After `run` was cancelled."""
         async with self._disk:
+            if self._taken is not None:  # it may be there already, and then takes its own place
+                await self._put(self._taken)
             while not self._waiting.empty():
-                content, priority, key, valid_ms = self._waiting.get_nowait()
-                await asyncio.to_thread(
-                    self._outbox.put, content, priority, key=key, valid_ms=valid_ms
-                )
+                await self._put(self._waiting.get_nowait())
             await asyncio.to_thread(self._outbox.close)

@@ -46,7 +46,7 @@ def scene(tmp_path, play) -> tuple[Up, OutboxLink]:
         await link.close()
         return link
 
-    return up, asyncio.run(asyncio.wait_for(run(), 30))
+    return up, asyncio.run(asyncio.wait_for(run(), 120))
 
 
 async def until(true) -> None:
@@ -107,6 +107,27 @@ def test_what_waits_survives_the_end_of_the_process_and_is_sent_by_the_next(tmp_
     assert up.sent == [sums(7)] and link.sent_late == 1
     up, _ = scene(tmp_path, lambda up, link: asyncio.sleep(0))
     assert not up.sent
+
+
+def test_what_is_about_to_be_written_down_when_the_end_comes_is_sent_by_the_next(tmp_path):
+    async def first() -> None:
+        link = OutboxLink(EDGE, Up(), Outbox(tmp_path / "o.db"))
+        work = asyncio.create_task(link.run())
+        async with link._disk:  # something else is being written
+            link.send(EDGE, CLOUD, sums(7))
+            await until(link._waiting.empty)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        await link.close()
+
+    async def second(up, link):
+        up.up = True
+        link.connected()
+        await until(lambda: up.sent)
+
+    asyncio.run(asyncio.wait_for(first(), 120))
+    up, _ = scene(tmp_path, second)
+    assert up.sent == [sums(7)]
 
 
 def test_a_sum_that_is_too_large_and_a_crowd_are_left_to_the_machine(tmp_path, monkeypatch):
