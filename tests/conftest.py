@@ -9,8 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+# An example may take as long as a busy machine takes for it: what is tested is what comes of it.
+settings.register_profile("delian", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("delian")
 
 
 @pytest.fixture(scope="session")

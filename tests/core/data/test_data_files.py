@@ -156,7 +156,8 @@ def test_a_header_that_declares_more_than_there_is(tmp_path):
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
 def test_a_damaged_npz_gives_arrays_or_a_message_and_nothing_else(tmp_path, data):
