@@ -93,7 +93,7 @@ class Case:
             number=number,
             backend="reference",
             profile="reproducible",
-            **{"due_s": 20.0, **more},
+            **{"due_s": 120.0, **more},
         )
 
 
@@ -235,11 +235,11 @@ def test_a_device_that_trained_is_told_to_wait_for_the_next_round(case):
     async def story():
         async with edge(case) as (host, address):
             with pytest.raises(SplitLostError, match="no round of training has begun"):
-                await train(case.trainer(address, due_s=0.5), case)
+                await train(case.trainer(address, due_s=3.0), case)
             host.begin(case.above)
             await train(case.trainer(address), case)
             with pytest.raises(SplitLostError, match="has trained in this round"):
-                await train(case.trainer(address, due_s=0.5), case)
+                await train(case.trainer(address, due_s=3.0), case)
             host.begin(case.above)
             await train(case.trainer(address), case)
             return await host.end()

@@ -39,7 +39,7 @@ from delian.core.wire.subgraph_pb2 import (
     SubgraphRequest,
 )
 
-WAIT_S = 20.0
+WAIT_S = 120.0  # only so that nothing hangs
 DEVICE, OTHER, EDGE = Node(Tier.DEVICE, 3), Node(Tier.DEVICE, 4), Node(Tier.EDGE, 1)
 #: Two layers, and a value that skips one of them.
 PROGRAM = """
@@ -175,7 +175,7 @@ class Raw:
 
     async def hears(self, kind):
         """The next opening's answer, or the next reply."""
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(WAIT_S):
             while (content := await self.call.read()) is not grpc.aio.EOF:
                 if SubgraphFrame.FromString(content).HasField("taken"):
                     continue  # of what was not sent by the reader
@@ -252,6 +252,7 @@ def tiers():
         make_model=make_model,
         whole=whole,
         by_parts=by_parts,
+        WAIT_S=WAIT_S,
         EDGE=EDGE,
         DEVICE=DEVICE,
         OTHER=OTHER,

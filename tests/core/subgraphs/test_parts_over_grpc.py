@@ -38,7 +38,7 @@ def test_a_narrow_wire_costs_digits_and_no_more(tiers, model, x, wire, most):
             for cut in tiers.cuts_of(model, tiers=2, wire=wire)[1:-1]:
                 async with tiers.device(model, [cut], edge.address) as device:
                     await tiers.until(device.open)
-                    (got,) = (await device.driver.request((x,), 10.0)).results
+                    (got,) = (await tiers.by_parts(device, x)).results
                     assert 0 < np.abs(got - wanted).max() < most
 
     asyncio.run(run())
@@ -141,7 +141,7 @@ def test_a_driver_that_is_closed_leaves_nobody_waiting(tiers, model, x):
             async with tiers.device(model, cuts, edge.address) as device:
                 await tiers.until(device.open)
                 asked = [device.driver.request((x,), 10.0) for _ in range(5)]
-            done, left = await asyncio.wait(asked, timeout=5.0)
+            done, left = await asyncio.wait(asked, timeout=tiers.WAIT_S)
             assert len(done) == 5 and not left
             for got in done:
                 fault = got.exception()
@@ -163,14 +163,14 @@ def test_requests_that_come_together_are_run_together_and_answered_apart(tiers, 
         ):
             await tiers.until(device.open)
             (prepared,) = edge.parts.driver._cuts.values()
-            for _ in range(50):
-                ready = bool(prepared.wide)
-                asked = [device.driver.request((x,), 10.0) for x in inputs]
-                for x, got in zip(inputs, asked, strict=True):
-                    (answer,) = (await got).results
-                    np.testing.assert_allclose(answer, tiers.whole(model, x), rtol=1e-4, atol=1e-6)
-                if ready:
-                    break
-            assert ready
+            ready = False
+            async with asyncio.timeout(tiers.WAIT_S):
+                while not ready:
+                    ready = bool(prepared.wide)
+                    asked = [device.driver.request((x,), 10.0) for x in inputs]
+                    for x, got in zip(inputs, asked, strict=True):
+                        (answer,) = (await got).results
+                        wanted = tiers.whole(model, x)
+                        np.testing.assert_allclose(answer, wanted, rtol=1e-4, atol=1e-6)
 
     asyncio.run(run())

@@ -23,7 +23,7 @@ from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.link_pb2 import Envelope
 from delian.core.wire.round_pb2 import Upload
 
-WAIT_S = 20.0
+WAIT_S = 120.0  # only so that nothing hangs
 UPDATE_BYTES_MAX = 32 * 2**20
 
 

@@ -152,9 +152,9 @@ def test_who_breaks_the_rules_again_and_again_is_sent_away(net):
 
 
 def test_a_stream_that_says_nothing_is_ended(net, monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_server.FIRST_S", 0.05)
-
     async def story(stranger, hub, above):
+        # Now that the good device has said its first.
+        monkeypatch.setattr("delian.core.net.grpc_server.FIRST_S", 0.05)
         assert await code_of(stranger.mute()) is grpc.StatusCode.DEADLINE_EXCEEDED
         assert hub.faults.counts["silent stream"] == 1
 
@@ -334,7 +334,7 @@ def test_transfers_need_a_stream_and_their_own_offer(net):
 
 
 def test_a_push_that_stops_is_ended_and_may_go_on(net, monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_serving.PART_S", 0.05)
+    monkeypatch.setattr("delian.core.net.grpc_serving.PART_S", 1.0)
 
     async def story(stranger, hub, above):
         content = stranger.says(Upload(device=66, vector=os.urandom(100_000)))
@@ -346,6 +346,7 @@ def test_a_push_that_stops_is_ended_and_may_go_on(net, monkeypatch):
             await stranger.push(part_bytes(offer.id, 0, content[:60_000]), end=False)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert hub.faults.counts["silent transfer"] == 1
+        monkeypatch.undo()
         await call.write(stranger.says(offer))
         assert (await answer(call, "want")).offset == 60_000
         await stranger.push(part_bytes(offer.id, 60_000, content[60_000:]))

@@ -176,13 +176,16 @@ def test_goodbye_says_when_to_come_back(net, monkeypatch):
     monkeypatch.setattr("delian.core.net.grpc_line.PAUSE_S", 1000.0)
 
     async def story():
-        above, below = net.Station(net.edge()), net.Station(net.device())
-        async with net.serving(above) as (hub, port), net.dialling(below, {above.node: port}) as up:
+        above, below, told = net.Station(net.edge()), net.Station(net.device()), []
+        async with (
+            net.serving(above, on_peer=lambda _, here: told.append(here)) as (hub, port),
+            net.dialling(below, {above.node: port}) as up,
+        ):
             up.start()
             await net.until(lambda: up.home == above.node)
             hub.forget(below.node, "make room", retry_ms=30)
-            await net.until(lambda: hub.peers == ())
-            await net.until(lambda: up.home == above.node)  # not after the pause of its own
+            # Not after the pause of its own.
+            await net.until(lambda: told == [True, False, True] and up.home == above.node)
             assert not hub.faults.counts and not up.faults.counts
 
     asyncio.run(story())

@@ -27,7 +27,7 @@ from delian.core.net.switch import Switch
 from delian.core.node.memory import MemoryBlobs
 from delian.core.ports import CLOUD, Node, Received, Tier
 
-WAIT_S = 20.0
+WAIT_S = 120.0  # only so that nothing hangs
 UPDATE_BYTES_MAX = 16 * 2**20
 
 
@@ -135,7 +135,7 @@ class RunningBroker:
         self._do(self.broker.start())
 
     def _do(self, coroutine: object) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(WAIT_S)
 
     @property
     def url(self) -> str:

@@ -79,17 +79,28 @@ def test_without_grpc_everything_goes_over_mqtt():
     asyncio.run(main())
 
 
+class Moving:
+    """The meter of a link over which something moves between any two of some looks at it."""
+
+    def __init__(self, looks):
+        self.looks, self._parts = looks, 0
+
+    @property
+    def parts(self):
+        if self.looks:
+            self.looks, self._parts = self.looks - 1, self._parts + 1
+        return self._parts
+
+
 def test_grpc_ends_when_nothing_large_moves_any_more(mqtt):
     async def main():
         bulks = [Wire(), Wire()]
+        bulks[0].meter = Moving(looks=6)
         made = iter(bulks)
         link = HybridUplink(Wire(), lambda: next(made), idle_s=0.02)
         link.send(DEVICE, EDGE, LARGE)
-        for _ in range(5):
-            bulks[0].meter.parts += 1  # under way
-            await asyncio.sleep(0.02)
-        assert not bulks[0].closed
         await mqtt.until(lambda: bulks[0].closed and link.bulk is None)
+        assert bulks[0].meter.looks == 0, "it was closed while something moved"
         link.send(DEVICE, EDGE, LARGE)
         assert bulks[1].sent == [LARGE]
         await link.close()
@@ -113,8 +124,16 @@ def test_a_device_with_both_speaks_to_an_edge_with_both(mqtt, mosquitto):
         control = MqttUplink(device.switch, MqttIdentity("farm", DEVICE), {EDGE: mosquitto.url})
         home = {EDGE: f"127.0.0.1:{port}"}
         up = HybridUplink(
-            control, lambda: GrpcUplink(device.switch, DEVICE, home, None, "farm"), idle_s=0.5
+            control, lambda: GrpcUplink(device.switch, DEVICE, home, None, "farm"), idle_s=0.05
         )
+        moved = asyncio.Event()  # a busy machine may be idle for longer than that in between
+        hang_up = up._hang_up
+
+        async def later():
+            await moved.wait()
+            await hang_up()
+
+        up._hang_up = later
         device.switch.add_link(up)
         up.start()
         async with mqtt.closing(served, hub, up):
@@ -130,6 +149,7 @@ def test_a_device_with_both_speaks_to_an_edge_with_both(mqtt, mosquitto):
             await mqtt.until(lambda: blob.digest in device.blobs.contents)
             assert hub._peers[DEVICE].peer.transfers.parts_taken == 0
             assert control._visit.peer.transfers.parts_taken == 0
+            moved.set()
             await mqtt.until(lambda: served.peers == ())
             edge.send(DEVICE, admission_pb2.Accept(sequence=1))
             await device.gets(2)
