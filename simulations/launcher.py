@@ -26,9 +26,9 @@ from ..core.errors import DelianError
 log = logging.getLogger("delian.simulations")
 
 #: How long a daemon may take until it serves, with other daemons starting beside it.
-READY_S = 60.0
-#: How long a daemon may take to end in good order.
-STOP_S = 10.0
+READY_S = 180.0
+#: How long a daemon may take to end in good order, with others ending beside it.
+STOP_S = 30.0
 #: What a daemon may say on its ready line.
 LINE_BYTES_MAX = 64 * 1024
 #: How much of a log an error message shows.

@@ -90,11 +90,11 @@ def coordinator():
         )
         thread.start()
         try:
-            assert told.wait(20)
+            assert told.wait(120)
             yield facts[0], facts[1]
         finally:
             if facts:
                 facts[2].call_soon_threadsafe(facts[3].set)
-            thread.join(20)
+            thread.join(120)
 
     return run

@@ -21,7 +21,7 @@ CODE = "import sys; from delian.cli.main import main; sys.argv[0] = 'delian'; ma
 
 def delian(*arguments, **options):
     command = [sys.executable, "-c", CODE, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def coordinator(tmp_path_factory):
         yield f"127.0.0.1:{facts['ports']['grpc']}"
     finally:
         process.send_signal(signal.SIGTERM)
-        code = process.wait(30)
+        code = process.wait(120)
     assert code == 0, (folder / "log").read_text()
 
 

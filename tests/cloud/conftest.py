@@ -26,7 +26,7 @@ def _as_nobody(command: list[str], folder: Path) -> None:
     subprocess.run(
         command,
         check=True,
-        timeout=60,
+        timeout=300,
         cwd=folder,
         env=environment,
         stdout=subprocess.DEVNULL,

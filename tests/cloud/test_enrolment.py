@@ -140,7 +140,7 @@ async def ask(world, request):
     async with grpc.aio.secure_channel(
         f"127.0.0.1:{world.port}", credentials, options=options
     ) as channel:
-        return await enrolment_pb2_grpc.EnrolmentStub(channel).Enrol(request, timeout=10)
+        return await enrolment_pb2_grpc.EnrolmentStub(channel).Enrol(request, timeout=60)
 
 
 CODE = grpc.StatusCode
@@ -383,7 +383,7 @@ def test_the_deny_list_is_told_to_who_has_another(tmp_path):
 
             async def denied(version):
                 request = enrolment_pb2.DeniedRequest(version=version)
-                return await stub.Denied(request, timeout=10)
+                return await stub.Denied(request, timeout=60)
 
             before = await denied(0)
             world.authority.revoke("device-1")
@@ -415,7 +415,7 @@ def test_identity_is_for_nobody_without_a_certificate_even_on_a_port_that_asks_f
                     (stub.Renew, enrolment_pb2.RenewRequest()),
                 ):
                     with pytest.raises(grpc.aio.AioRpcError) as refusal:
-                        await call(request, timeout=10)
+                        await call(request, timeout=60)
                     assert refusal.value.code() is CODE.PERMISSION_DENIED
         finally:
             await server.stop(None)

@@ -44,7 +44,7 @@ def bucket():
     import urllib.request
 
     asked = urllib.request.Request(f"http://{host}:{port}/delian", method="PUT")
-    urllib.request.urlopen(asked, timeout=10).close()
+    urllib.request.urlopen(asked, timeout=60).close()
     yield "s3://delian/federation", options
     server.stop()
 

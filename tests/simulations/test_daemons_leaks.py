@@ -55,7 +55,7 @@ class Fleet:
         for config in self.folder.glob("*/delian.toml"):
             found = re.search(r'health = "([^"]+)"', config.read_text())
             if found:
-                with opener.open(f"http://{found[1]}/metrics", timeout=5) as reply:
+                with opener.open(f"http://{found[1]}/metrics", timeout=60) as reply:
                     self.pages[f"{config.parent.name} metrics {record.round}"] = reply.read()
         if record.round == 1:
             for device in range(DEVICES):
