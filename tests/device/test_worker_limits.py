@@ -32,7 +32,7 @@ from delian.device.runner import WorkerRunner
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+    return asyncio.run(asyncio.wait_for(coroutine, 300))
 
 
 def settings(source: object, **given) -> WorkerSettings:
@@ -101,20 +101,22 @@ def test_what_the_owners_code_prints_does_not_mix_with_the_answers(blobs, tmp_pa
 
 
 def test_a_program_that_eats_memory_is_out_of_memory(blobs, tmp_path, monkeypatch):
+    eaten = tmp_path / "eaten"
     source = owners_code(
         tmp_path,
         monkeypatch,
-        """
+        f"""
         kept = []
-        while True:
-            kept.append(np.ones(1 << 20))
+        with open({str(eaten)!r}, "ab", buffering=0) as file:
+            while True:
+                kept.append(np.ones(1 << 20))
+                file.write(b".")
         """,
     )
     given = settings(source, memory_mib=64, compile_memory_mib=64)
-    began = time.monotonic()
     outcome = run(once(WorkerRunner(given, blobs.path), blobs.program()))
     assert outcome == ProgramStopped(OUT_OF_MEMORY)
-    assert time.monotonic() - began < 50, "the machine's own memory was not the limit"
+    assert 8 * eaten.stat().st_size < 1024, "MiB; the machine's own memory was not the limit"
 
 
 @pytest.mark.parametrize("backend", ["native", "reference"])
@@ -355,8 +357,8 @@ def test_an_agent_that_is_killed_leaves_no_training_behind(blobs, tmp_path, monk
         pid = int(agent.stdout.readline())
         assert alive(pid)
         agent.kill()
-        agent.wait(10)
-    deadline = time.monotonic() + 10
+        agent.wait(60)
+    deadline = time.monotonic() + 60
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not alive(pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -108,15 +109,20 @@ def test_no_compiler_goes_on_for_nobody(
     slow, ended, begun = tmp_path / "cc", tmp_path / "ended", tmp_path / "begun"
     slow.write_text(
         "#!/bin/sh\n"
-        f'case "$*" in *DL_PART=2*) : > {begun}; sleep 3; : > {ended}; exit 1;; esac\n'
+        f'case "$*" in *DL_PART=2*) : > {begun}; sleep 60; : > {ended}; exit 1;; esac\n'
         f"while [ ! -e {begun} ]; do sleep 0.01; done\n"
         f"{first}\n"
-        "sleep 3\n"
+        "sleep 60\n"
     )
     slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
     wrapped = replace(toolchain, command=(str(slow),), identity="slow")
     monkeypatch.setattr("delian.core.backends.native.toolchain.cores", lambda: 2)
-    with pytest.raises(fault):
-        compiled(wrapped, 1, tmp_path / "cache", monkeypatch)
+    # In a job that runs in the background Ctrl-C is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(fault):
+            compiled(wrapped, 1, tmp_path / "cache", monkeypatch)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert begun.exists() and not ended.exists()
     assert not list((tmp_path / "cache").rglob("building-*"))
