@@ -247,7 +247,7 @@ def expected(made) -> np.ndarray:
 
 
 def run(scene) -> None:
-    asyncio.run(asyncio.wait_for(scene, 100))
+    asyncio.run(asyncio.wait_for(scene, 400))
 
 
 def test_rounds_over_sockets_give_the_sums_that_they_must(made, data, tmp_path):
@@ -480,11 +480,8 @@ def test_a_device_that_is_killed_while_it_trains_makes_the_same_update_when_star
         first.send_signal(signal.SIGKILL)
         await first.wait()
         worker = int(working.read_text().split()[0])
-        for _ in range(500):
-            if not alive(worker):
-                break
+        while alive(worker):  # its training process goes with it
             await asyncio.sleep(0.02)
-        assert not alive(worker), "its training process has gone with it"
         flag.touch()
         second = await start()
         total = await round_one

@@ -93,7 +93,7 @@ def test_what_was_put_survives_a_kill(tmp_path):
         "    assert box.put(b'%02d' % i, 1)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "o.db")], timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "o.db")], timeout=300)
     assert done.returncode == -signal.SIGKILL
     assert contents(Outbox(tmp_path / "o.db")) == [b"%02d" % i for i in range(20)]
 
