@@ -166,7 +166,7 @@ async def speaks_http_1(scene: Scene) -> None:
     reader, writer = await tls_connection(scene.world, context, scene.home)
     writer.write(b"GET / HTTP/1.1\r\nHost: edge\r\n\r\n")
     with contextlib.suppress(ConnectionError, ssl.SSLError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await reader.read()
     await scene.honest_end()
     writer.transport.abort()

@@ -280,7 +280,7 @@ async def turned_away_by_the_broker(scene: Scene) -> None:
     await scene.honest_end()
 
 
-def client(scene: Scene, files, timeout_s: float = 5.0) -> aiomqtt.Client:
+def client(scene: Scene, files, timeout_s: float = 60.0) -> aiomqtt.Client:
     """The broker itself, without a link."""
     return aiomqtt.Client(
         "127.0.0.1",

@@ -28,7 +28,7 @@ from google.protobuf.message import Message
 from peer_world import EDGE, FEDERATION, World
 
 #: For an answer: longer than daemons in the field wait for a bad peer.
-ANSWER_S = 40.0
+ANSWER_S = 180.0
 
 
 class Stream:
@@ -53,28 +53,26 @@ class Stream:
             self.call.cancel()
         await self.channel.close()
 
-    async def connect(self, first: bytes | None = None) -> Stream:
-        """Says its name, or whatever is to come first; returns when it is let in. Raises
-        AioRpcError when it is not.
-        """
+    async def connect(self) -> Stream:
+        """Says its name; returns when it is let in."""
         self.call = self.channel.stream_stream(CONNECT)()
-        hello = Envelope(sender=address(self.who), to=address(self.home)).SerializeToString()
         async with asyncio.timeout(ANSWER_S):
-            await self.call.write(hello if first is None else first)
+            await self.call.write(self._hello())
             await self.call.initial_metadata()
-            # A refusal has a status in their place, which may take a moment more.
-            status = asyncio.ensure_future(self.call.code())
-            await asyncio.wait([status], timeout=0.03)
-            status.cancel()
-            if self.call.done():
-                raise grpc.aio.AioRpcError(
-                    await self.call.code(),
-                    await self.call.initial_metadata(),
-                    await self.call.trailing_metadata(),
-                    await self.call.details(),
-                )
         self._reader = asyncio.create_task(self._read())
         return self
+
+    async def refusal(self, first: bytes | None = None) -> grpc.StatusCode:
+        """Says its name, or whatever is to come first, and is not let in: why."""
+        self.call = self.channel.stream_stream(CONNECT)()
+        async with asyncio.timeout(ANSWER_S):
+            with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                await self.call.write(self._hello() if first is None else first)
+            code: grpc.StatusCode = await self.call.code()
+            return code
+
+    def _hello(self) -> bytes:
+        return Envelope(sender=address(self.who), to=address(self.home)).SerializeToString()
 
     async def _read(self) -> None:
         """Hears all that is said, so that nothing is lost when the stream ends."""
