@@ -152,7 +152,8 @@ def simulate(
     killed leaves what there was of it a minute or so before, with the model, in DIR/unfinished.
 
     With --mode processes a coordinator, edges and devices run as daemons on this machine, speak
-    gRPC and MQTT over loopback with certificates of their own, and are gone at the end.
+    gRPC and MQTT over loopback with certificates of their own, and are gone at the end. The
+    scenario is fitted to so few of them; what that changes is said, and stands in the report.
 
     With DELIAN_DEBUG=1 in the environment models and algorithms run as plain Python, for print and
     pdb, and a NaN is told at the line that makes it.
@@ -321,8 +322,9 @@ def _run_one(
     from ..simulations.progress import Progress
 
     if shape is not None:
-        from ..simulations.processes import fitted, simulate_processes
+        from ..simulations.processes import fitted, fitting, simulate_processes
 
+        _tell_fitting(fitting(scenario, shape))
         with Progress(console, fitted(scenario, shape)) as progress:
             return simulate_processes(
                 scenario,
@@ -344,6 +346,15 @@ def _run_one(
             on_event=keeper.beside(progress),
             stop=asked_to_stop,
         )
+
+
+def _tell_fitting(changes: Mapping[str, tuple[Any, Any]]) -> None:
+    """Says how a scenario differs that real daemons run."""
+    from ..simulations.page_parts import value
+
+    told = ", ".join(f"{key} {value(a)} -> {value(b)}" for key, (a, b) in changes.items())
+    if told:
+        print(f"delian: fitted to the daemons: {told}", file=sys.stderr)
 
 
 def _event_file(path: Path | None) -> EventFile | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 STYLE = Path(__file__).parent / "report.css"
 
@@ -45,3 +46,23 @@ def figure(drawn: str, caption: str = "") -> str:
 def legend(entries: Iterable[tuple[str, str]], where: str = "") -> str:
     keys = (f'<span class="key {hue}"><i></i>{escaped(name)}</span>' for hue, name in entries)
     return f'<div class="legend {where}">{"".join(keys)}</div>'
+
+
+def fitted(changes: Mapping[str, Sequence[Any]]) -> str:
+    """What of its scenario a run of real daemons was not; changes: keys, before and after."""
+    told = ", ".join(
+        f"{escaped(key)} is {escaped(value(after))} and not {escaped(value(before))}"
+        for key, (before, after) in changes.items()
+    )
+    told = f" The scenario was fitted to them: {told}." if told else ""
+    return (
+        '<p class="notice">Run by real daemons on one machine: links, speeds and failures are its,'
+        f" and not those that the scenario describes.{told}</p>"
+    )
+
+
+def value(setting: Any) -> str:
+    """A scenario's setting, as people are told of it."""
+    if setting is None:
+        return "unset"
+    return f"{setting:g}" if isinstance(setting, float) else str(setting)

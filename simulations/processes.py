@@ -59,6 +59,13 @@ CALL_S = 30.0
 SILENCE_S = 180.0
 
 
+#: The keys that `fitted` may change.
+FITTED = (
+    *("fleet.devices", "fleet.edges", "fleet.dropout", "round.devices", "round.min_reports"),
+    *("round.over_selection", "privacy.cohort_min", "data.held_out_devices"),
+)
+
+
 @dataclass(frozen=True)
 class Shape:
     """What stands for the scenario's fleet.
@@ -77,14 +84,20 @@ class Shape:
 
 def fitted(scenario: Scenario, shape: Shape) -> Scenario:
     """The scenario for a fleet of this size: fewer devices, no more in a round than there are, none
-    held out when none can be spared. Raises DelianError when that is no scenario.
+    held out, and none that vanish by themselves; `fitting` says what that changes. Raises
+    DelianError when that is no scenario.
     """
     if not 1 <= shape.devices <= DEVICES_MAX or not 1 <= shape.edges <= shape.devices:
         raise DelianError(
             f"{shape.edges} edges and {shape.devices} devices as processes",
             f"1 to {DEVICES_MAX} devices, and no more edges than devices",
         )
-    cohort = min(scenario.round.devices, shape.devices)
+    round = scenario.round
+    wanted = round.devices
+    if "devices" not in round.model_fields_set:
+        # It has followed the scenario's fleet, which may be smaller than this one.
+        wanted = type(round).model_fields["devices"].default
+    cohort = min(wanted, shape.devices)
     changes = [
         f"fleet.devices={shape.devices}",
         f"fleet.edges={shape.edges}",
@@ -101,6 +114,18 @@ def fitted(scenario: Scenario, shape: Shape) -> Scenario:
     if getattr(scenario.data, "held_out_devices", 0):
         changes.append("data.held_out_devices=0")
     return override(scenario, changes)
+
+
+def fitting(scenario: Scenario, shape: Shape) -> dict[str, tuple[Any, Any]]:
+    """What `fitted` changes: keys of the scenario, each with its value before and after."""
+    after = fitted(scenario, shape)
+    changes = {}
+    for key in FITTED:
+        table, _, name = key.partition(".")
+        was, now = (getattr(getattr(each, table), name, None) for each in (scenario, after))
+        if was != now:
+            changes[key] = (was, now)
+    return changes
 
 
 def simulate_processes(
@@ -123,7 +148,7 @@ def simulate_processes(
         DelianError: as `simulate`, or a daemon did not start or ended by itself; its log's end is
             in the message, and the folder stays.
     """
-    run = _Processes(fitted(scenario, shape), shape, data_path, backend, on_event, stop, meddle)
+    run = _Processes(scenario, shape, data_path, backend, on_event, stop, meddle)
     return run.run(threads or cores())
 
 
@@ -138,9 +163,11 @@ class _Processes:
         stop: Callable[[], bool],
         meddle: Callable[[Children, RoundRecord], None],
     ) -> None:
-        self.scenario, self.shape, self.say, self.stop = scenario, shape, on_event, stop
+        self.fitting = fitting(scenario, shape)
+        self.scenario, self.shape = fitted(scenario, shape), shape
+        self.say, self.stop = on_event, stop
         self.backend, self.meddle = backend, meddle
-        self.stage = Stage(scenario, None, data_path, backend, on_event)
+        self.stage = Stage(self.scenario, None, data_path, backend, on_event)
         self.rounds: list[RoundRecord] = []
         self.evaluations: list[Evaluation] = []
         self.rounds_of = [0] * len(self.stage.data.devices)
@@ -180,6 +207,7 @@ class _Processes:
             algorithm=stage.own_settings(),
             bundle=replace(stage.bundle, weights=self.weights),
             chain=str(stage.composition),
+            fitting=self.fitting,
         )
 
     def _layout(self, folder: Path) -> Layout:

@@ -93,6 +93,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "rounds": sum(r.applied for r in rounds),
         "interrupted": result.interrupted,
         "stopped_by": result.stopped_by,
+        "fitting": dict(result.fitting) if result.fitting is not None else None,
         "why": result.why,
         "devices": len(devices),
         "parameters": result.parameters,

@@ -122,12 +122,7 @@ def _header(report: Report) -> str:
     )
     description = f'<p class="lead">{escaped(scenario["description"].strip())}</p>'
     if _is_real(report):
-        edges = _times(scenario["fleet"]["edges"], "edge")
-        description += (
-            '<p class="notice">Run by real daemons on one machine, with '
-            f"{_times(summary['devices'], 'device')} and {edges} in place of the fleet that the "
-            "scenario describes.</p>"
-        )
+        description += parts.fitted(summary.get("fitting") or {})
     return (
         f'<header>\n<div class="brand">{parts.MARK}<span>Delian</span></div>\n'
         f'<h1>{escaped(scenario["name"])}</h1>\n<p class="facts">{facts}</p>\n'

@@ -110,8 +110,9 @@ class SimulationResult:
     what was in the way, or why a run ended early that came to no harm, and `hint` what to do about
     it. `evaluations`: what devices said through the protocol. `algorithm`: name and settings of one
     that the caller brought, in place of the scenario's. `bundle`: the programs, with the weights as
-    they are at the end. `chain`: what updates went through. `data` is the data card, `host` what
-    differs between machines and runs (wall times, versions, threads); nothing else may.
+    they are at the end. `chain`: what updates went through. `fitting`: of real daemons the
+    scenario's keys that were changed to fit them, before and after. `data` is the data card, `host`
+    what differs between machines and runs (wall times, versions, threads); nothing else may.
     """
 
     scenario: Scenario
@@ -128,6 +129,7 @@ class SimulationResult:
     bundle: Bundle | None = None
     chain: str = ""
     hint: str = ""
+    fitting: Mapping[str, tuple[Any, Any]] | None = None
 
     @property
     def interrupted(self) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from delian.core.errors import DelianError
 from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.datasets import load_data, with_data
+from delian.simulations.processes import Shape, fitted, fitting
 from delian.simulations.scenario import Fleet, Scenario
 from delian.simulations.scenario_file import bundled, load, override, with_algorithm
 from delian.simulations.scenario_keys import reference
@@ -421,3 +422,29 @@ def test_every_key_has_a_meaning_and_a_range():
         for key in keys:
             assert key.meaning and key.allowed, key.path
             assert "a value" not in key.allowed, key.path
+
+
+def test_daemons_are_told_with_all_that_their_number_changes():
+    asked, shape = load("digits"), Shape(devices=6, edges=2)
+    assert fitting(asked, shape) == {
+        "fleet.devices": (60, 6),
+        "fleet.edges": (3, 2),
+        "fleet.dropout": (asked.fleet.dropout, 0.0),
+        "round.devices": (asked.round.devices, 6),
+        "round.over_selection": (asked.round.over_selection, 1.0),
+        "privacy.cohort_min": (None, 3),
+        "data.held_out_devices": (12, 0),
+    }
+    assert asked.fleet.dropout > 0 and asked.round.devices > 6 and asked.round.over_selection > 1
+    assert fitting(fitted(asked, shape), shape) == {}
+
+
+def test_devices_of_a_round_that_followed_a_small_fleet_follow_the_daemons_again(tmp_path):
+    whole = bundled()["synthetic-mlp"].read_text()
+    own = tmp_path / "own.toml"
+    own.write_text(re.sub(r"\[round\]\n(?:.+\n)*", "", whole))
+    small = override(load(own), ["fleet.devices=3", "fleet.edges=1"])
+    assert small.round.devices == 3
+    assert fitted(small, Shape(devices=5, edges=1)).round.devices == 5
+    said = override(small, ["round.devices=2"])
+    assert fitted(said, Shape(devices=5, edges=1)).round.devices == 2
