@@ -359,6 +359,7 @@ def _prepare(
     kept, top = message.ring.kept, message.ring.top  # of the run, and not of the programs
     message.ring.CopyFrom(manifest.ring.message())
     message.ring.kept, message.ring.top = kept, top
+    message.own_metrics[:] = manifest.metrics
     message.labels["task"], message.labels["algorithm"] = manifest.task, manifest.algorithm
     return message, built
 

@@ -277,6 +277,12 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                 f"plan.ring: {ring}, where the bundle has {manifest.ring}",
                 "take the ring plan from the bundle's manifest",
             )
+        if plan.own_metrics and tuple(plan.own_metrics) != manifest.metrics:
+            raise DelianError(
+                f"plan.own_metrics: {', '.join(plan.own_metrics)}, where the bundle has"
+                f" {', '.join(manifest.metrics) or 'none'}",
+                "take them from the bundle's manifest, or leave them out",
+            )
 
     async def ListRuns(
         self, request: operator_pb2.ListRequest, context: Any

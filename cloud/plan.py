@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from ..core.bundle import check_metric_names
 from ..core.errors import DelianError
 from ..core.learn import chains, robust
 from ..core.learn.chains import Chain
@@ -106,7 +107,7 @@ class RunPlan:
     the best one by more than this share of it brings the best model back; so does one whose
     accuracy is below that model's by more than rollback_accuracy; zero: none does. cohorts: masked
     sums that a round's devices are cut into. quantile, clip_rate: see `privacy.clipping`; zero: all
-    rounds have one clip.
+    rounds have one clip. own_metrics: names of the task's own, which evaluations tell of too.
     """
 
     run: int
@@ -144,6 +145,7 @@ class RunPlan:
     cohorts: int = 1
     quantile: float = 0.0
     clip_rate: float = 0.0
+    own_metrics: tuple[str, ...] = ()
 
     @staticmethod
     def from_message(run: int, message: PlanMessage) -> RunPlan:
@@ -189,6 +191,7 @@ class RunPlan:
             cohorts=cohorts,
             quantile=message.moving_clip.quantile,
             clip_rate=message.moving_clip.rate,
+            own_metrics=tuple(message.own_metrics),
         )
         plan._check()
         return plan
@@ -317,6 +320,10 @@ class RunPlan:
 
     def _check_evaluation(self) -> None:
         _between("evaluate_every", self.evaluate_every, 0, ROUNDS_MAX)
+        try:
+            check_metric_names(self.own_metrics)
+        except DelianError as error:
+            raise PlanError("own_metrics", error.message, error.hint) from None
         if self.evaluate_every:
             _between("evaluate_cohort", self.evaluate_selected, 1, SELECTED_MAX)
         if self.patience and not self.evaluate_every:
@@ -488,7 +495,7 @@ class RunPlan:
     @property
     def metrics(self) -> RingPlan:
         """How evaluations are summed."""
-        return metrics_plan(self.evaluate_selected)
+        return metrics_plan(self.evaluate_selected, len(self.own_metrics))
 
 
 def _cohorts(message: PlanMessage) -> int:

@@ -510,7 +510,8 @@ class RunMachine(Machine[RunState]):
             self._skip("too few devices reported")
             return
         try:
-            found = metrics.decode(self._total(attempt), self.plan.metrics)
+            names = self.plan.own_metrics
+            found = metrics.decode(self._total(attempt), self.plan.metrics, names)
         except ring.RingError as fault:
             self._skip(fault.message)
             return

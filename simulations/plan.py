@@ -40,7 +40,7 @@ class FederationPlan:
     None: they are not. cohorts: sums that a masked round is cut into. rule: an AggregationRule, in
     small letters; hostile: the share of hostile updates, or cohorts, that it is to bear. promise:
     what the ring's noise is for; None: it has none. clip_quantile, clip_rate: of a clip that
-    follows the updates' lengths; zero: it does not.
+    follows the updates' lengths; zero: it does not. own_metrics: names of the task's own.
     """
 
     rounds: int
@@ -71,6 +71,7 @@ class FederationPlan:
     promise: Promise | None = None
     clip_quantile: float = 0.0
     clip_rate: float = 0.0
+    own_metrics: tuple[str, ...] = ()
     ready_per_edge_max: int | None = None
     lease_s: float = 600.0
     device_policy: DevicePolicy = field(default_factory=DevicePolicy)
@@ -113,6 +114,7 @@ class FederationPlan:
             moving_clip=MovingClip(quantile=self.clip_quantile, rate=self.clip_rate)
             if self.clip_quantile
             else None,
+            own_metrics=self.own_metrics,
         )
 
     def _aggregation(self) -> Aggregation | None:

@@ -239,6 +239,7 @@ class Stage:
             promise=chain.promise(scenario.rounds, self.survivors),
             clip_quantile=moving.quantile if moving is not None else 0.0,
             clip_rate=moving.rate if moving is not None else 0.0,
+            own_metrics=self.bundle.manifest.metrics,
         )
 
     def _judged(self) -> tuple[int, ...]:

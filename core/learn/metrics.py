@@ -1,4 +1,4 @@
-"""Federated evaluation: how well a model does on a device, as four sums that add up in the ring.
+"""Federated evaluation: how well a model does on a device, as sums that add up in the ring.
 
 A device judges the shared model and its own on its query set and sends, weighed by the size c of
 that set, the means
@@ -12,11 +12,15 @@ their examples, and nobody reads a single device's. Losses are clamped to `LOSS_
 two to `ERROR_MAX`, which bounds the vector's norm below the ring plan's clip: a vector is never
 scaled down. A query set counts for
 at most `QUERIES_MAX` examples.
+
+A task's own metrics (`task.Task`) follow: the two sums of each, an example, before and then after,
+clamped to `OWN_MAX`. What is divided in the end are their means over all examples.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +30,12 @@ from ..ports import Outcome, Vector
 from ..privacy import ring
 from ..runtime import Runtime, Score
 
-#: Numbers in a metrics vector.
+#: Numbers in a metrics vector, before those of a task's own metrics.
 DIMENSION = 4
+#: And of each of these: two sums, before and after.
+OWN_DIMENSION = 4
+#: The largest that such a sum may be for an example, either way.
+OWN_MAX = 64.0
 #: The largest mean loss that is told apart: cross-entropy of a model that is sure and wrong.
 LOSS_MAX = 64.0
 #: From here on a mean loss may be any: (nearly) all devices are at the limit, and rounding apart.
@@ -41,15 +49,21 @@ CLIP = 96.0
 QUERIES_MAX = 1_024
 
 
-def metrics_plan(clients_max: int) -> ring.RingPlan:
-    """The ring plan of an evaluation by at most so many devices. Raises RingError."""
-    return ring.RingPlan(clip=CLIP, clients_max=clients_max, dimension=DIMENSION)
+def metrics_plan(clients_max: int, own: int = 0) -> ring.RingPlan:
+    """The ring plan of an evaluation by at most so many devices, with so many metrics of the task's
+    own. Raises RingError.
+    """
+    clip = math.sqrt(CLIP**2 + own * OWN_DIMENSION * OWN_MAX**2)
+    dimension = DIMENSION + own * OWN_DIMENSION
+    return ring.RingPlan(clip=clip, clients_max=clients_max, dimension=dimension)
 
 
 def encode(before: Score, after: Score, key: Vector, plan: ring.RingPlan) -> Vector:
-    """The metrics of one device, u32[5]. key: u32[2], used for nothing else.
+    """The metrics of one device, u32[5 + 4 K]. key: u32[2], used for nothing else.
 
-    `before` and `after` are sums over the same query set, which is not empty, and finite.
+    `before` and `after` are sums over the same query set, which is not empty, and finite but for
+    the task's own K metrics, which are left out where the plan has no room for any. Raises
+    RingError for a plan with room for others.
     """
     assert before.count == after.count > 0
     means = [
@@ -58,24 +72,41 @@ def encode(before: Score, after: Score, key: Vector, plan: ring.RingPlan) -> Vec
         _clamped(after.loss / after.count),
         min(after.accuracy, ERROR_MAX),
     ]
+    if plan.dimension > DIMENSION:
+        means += [*_own(before), *_own(after)]
+    if len(means) != plan.dimension:
+        raise ring.RingError(
+            f"an evaluation of {plan.dimension} numbers, and the bundle gives {len(means)}"
+        )
     weight = np.float32(min(before.count / QUERIES_MAX, 1.0))
     vector: Vector = ring.encode(np.array(means, np.float32), weight, key, plan)
     return vector
 
 
-def decode(total: Vector, plan: ring.RingPlan) -> dict[str, float]:
-    """The means over all examples, from a sum u32[5]; `queries`: how many examples, about. What is
-    called accuracy is the mean absolute error of a regression.
+def decode(total: Vector, plan: ring.RingPlan, names: Sequence[str] = ()) -> dict[str, float]:
+    """The means over all examples, from a sum u32[5 + 4 K]; `queries`: how many examples, about.
+    What is called accuracy is the mean absolute error of a regression. names: of the task's own K
+    metrics; one of which nothing is below the line, or no more than rounding may be, is left out.
 
     Raises RingError when no honest devices can have made the sum, or nothing is in it.
     """
     mean, weight = ring.decode(total, plan)
+    assert plan.dimension == DIMENSION + OWN_DIMENSION * len(names) or not names
+    own = {}
+    # Each device's rounding is at most a step: of all of them, four standard deviations and more.
+    least = 4 * math.sqrt(plan.clients_max) / (plan.scale * weight)
+    for i, name in enumerate(names):
+        for kind, first in (("global", DIMENSION), ("personalised", DIMENSION + 2 * len(names))):
+            above, below = map(float, mean[first + 2 * i : first + 2 * i + 2])
+            if abs(below) > least:
+                own[f"{kind}_{name}"] = above / below
     return {
         "global_loss": float(mean[0]),
         "global_accuracy": float(mean[1]),
         "personalised_loss": float(mean[2]),
         "personalised_accuracy": float(mean[3]),
         "queries": weight * QUERIES_MAX,
+        **own,
     }
 
 
@@ -107,3 +138,13 @@ def judge(
 
 def _clamped(loss: float) -> float:
     return min(max(loss, -LOSS_MAX), LOSS_MAX)
+
+
+def _own(score: Score) -> list[float]:
+    """The sums of the task's own metrics, an example; what is no number counts as nothing."""
+    means = []
+    for above, below in score.more:
+        pair = above / score.count, below / score.count
+        sound = all(map(math.isfinite, pair))
+        means += [min(max(m, -OWN_MAX), OWN_MAX) if sound else 0.0 for m in pair]
+    return means

@@ -232,6 +232,11 @@ def test_what_no_run_can_keep_is_refused_before_it_is_journaled(tmp_path, bundle
             other.CopyFrom(good)
             other.ring.clip = 2.0
             wrong.append((other, "plan.ring"))
+            for named, said in (("f1", "where the bundle has none"), ("Loss", "called 'Loss'")):
+                judged = PlanMessage()
+                judged.CopyFrom(good)
+                judged.own_metrics.append(named)
+                wrong.append((judged, said))
             no_bundle = PlanMessage()
             no_bundle.CopyFrom(good)
             no_bundle.bundle.CopyFrom(await put(call, b"no bundle at all"))

@@ -116,6 +116,24 @@ def test_reports_show_them(result):
     assert re.fullmatch(r"f1 \S+ -> \S+  top_2 \S+ -> \S+", own_metrics.told(result.rounds[-1]))
 
 
+@pytest.mark.parametrize("aggregation", ["plain", "secure"])
+def test_devices_tell_them_through_the_protocol(aggregation):
+    settings = ["evaluation.federated=true", "evaluation.every=2", "network.device_edge.loss=0.0"]
+    settings += [f"privacy.aggregation={aggregation}", "fleet.dropout=0.0"]
+    asked = scenario(*settings, "round.devices=12", "round.over_selection=1.0")
+    done = simulate(asked, algorithm=JudgedAvg(), backend="reference", threads=2)
+    said, last = done.evaluations[-1], done.rounds[-1]
+    assert said.round == last.round and said.devices == 12
+    for kind, seen in (
+        ("global", last.global_metrics),
+        ("personalised", last.personalised_metrics),
+    ):
+        for name, value in seen.items():
+            # Personal models are made by other draws than the observer's.
+            close = 0.01 if kind == "global" else 0.1
+            assert said.metrics[f"{kind}_{name}"] == pytest.approx(value, abs=close)
+
+
 def test_a_metric_of_nothing_is_none_and_a_line_without_it():
     record = {"round": 1, "global_metrics": {"f1": None}, "personalised_metrics": {"f1": 0.5}}
     assert own_metrics.lines([record]) == [("f1", "–", "0.5")]

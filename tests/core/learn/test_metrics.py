@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.learn.metrics import CLIP, LOSS_MAX, QUERIES_MAX, decode, encode, metrics_plan
+from delian.core.learn.metrics import (
+    CLIP,
+    LOSS_MAX,
+    OWN_MAX,
+    QUERIES_MAX,
+    decode,
+    encode,
+    metrics_plan,
+)
 from delian.core.privacy import ring
 from delian.core.runtime import Score
 
@@ -47,6 +55,45 @@ def test_many_devices_are_told_as_exactly_as_their_number_needs():
     means = decode(total_of(pairs, plan), plan)
     exact = sums[:4] / sums[4]
     np.testing.assert_allclose(list(means.values())[:4], exact, rtol=0.01)
+
+
+def test_sums_of_a_tasks_own_are_added_up_and_then_divided():
+    plan = metrics_plan(2, 2)
+    pairs = [  # F1 of a label that the first device has seldom, and a bias
+        (
+            Score(20.0, 5.0, 10.0, ((2.0, 5.0), (-7.0, 10.0))),
+            Score(9.0, 8.0, 10.0, ((4.0, 5.0), (1.0, 10.0))),
+        ),
+        (
+            Score(60.0, 20.0, 30.0, ((40.0, 43.0), (3.0, 30.0))),
+            Score(30.0, 24.0, 30.0, ((42.0, 43.0), (-2.0, 30.0))),
+        ),
+    ]
+    means = decode(total_of(pairs, plan), plan, ("f1", "bias"))
+    assert means["global_f1"] == pytest.approx(42 / 48, abs=1e-3)
+    assert means["personalised_f1"] == pytest.approx(46 / 48, abs=1e-3)
+    assert means["global_bias"] == pytest.approx(-4 / 40, abs=1e-3)
+    assert means["personalised_bias"] == pytest.approx(-1 / 40, abs=1e-3)
+    assert means["global_loss"] == pytest.approx(2.0, rel=1e-3)
+
+
+def test_own_sums_that_are_large_or_no_numbers_or_nothing_spoil_no_other():
+    plan = metrics_plan(4, 4)
+    sums = ((np.inf, 1.0), (1e9, 10.0), (np.nan, np.nan), (0.0, 0.0))
+    worst = Score(1e9, 10.0, 10.0, sums)
+    means = decode(total_of([(worst, worst)], plan), plan, ("endless", "large", "none", "nothing"))
+    assert means["global_large"] == pytest.approx(OWN_MAX, rel=1e-3)
+    assert means["global_loss"] == pytest.approx(LOSS_MAX, rel=1e-3)
+    assert not [name for name in means if name.endswith(("endless", "none", "nothing"))]
+
+
+def test_a_plan_without_room_for_own_metrics_leaves_them_out_and_one_for_others_is_refused():
+    pair = Score(4.0, 2.0, 4.0, ((1.0, 2.0),)), Score(2.0, 3.0, 4.0, ((2.0, 2.0),))
+    plan = metrics_plan(2)
+    assert metrics_plan(2, 0) == plan and plan.clip == CLIP
+    assert decode(total_of([pair], plan), plan)["global_loss"] == pytest.approx(1.0, rel=1e-3)
+    with pytest.raises(ring.RingError, match="an evaluation of 12 numbers, and the bundle gives 8"):
+        encode(*pair, key(0), metrics_plan(2, 2))
 
 
 def test_no_vector_is_ever_scaled_down():
