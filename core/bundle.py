@@ -24,7 +24,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -170,22 +170,27 @@ class Bundle:
     """A manifest, its programs by name, and the first state as one f32 vector.
 
     As it is sent to devices a bundle is bare: `weights` is empty, for a device fetches the round's
-    weights under their own hash.
+    weights under their own hash. written: bytes of programs that need not be made again, beside the
+    function that they are of.
     """
 
     manifest: Manifest
     programs: Mapping[str, Function]
     weights: Array
+    written: Mapping[str, tuple[Function, bytes]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def parts(self) -> dict[str, bytes]:
         """The files inside, but for the manifest."""
-        files = {
-            f"programs/{name}.ir": encode_function(self.programs[name])
-            for name in self.manifest.programs
-        }
+        files = {f"programs/{name}.ir": self._encoded(name) for name in self.manifest.programs}
         if self.weights.size:
             files["weights.f32"] = np.ascontiguousarray(self.weights, "<f4").tobytes()
         return files
+
+    def _encoded(self, name: str) -> bytes:
+        function, made = self.programs[name], self.written.get(name)
+        return made[1] if made is not None and made[0] is function else encode_function(function)
 
     def bare(self) -> Bundle:
         """The bundle without its weights."""
@@ -234,11 +239,11 @@ def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def load(path: Path) -> Bundle:
+def load(path: Path, own: bool = False) -> Bundle:
     """Reads a bundle from a file. Raises DelianError, naming the file, for one that is missing or
-    broken.
+    broken. own: as in `parse`.
     """
-    return parse(read(Path(path)), str(path))
+    return parse(read(Path(path)), str(path), own)
 
 
 def read(path: Path) -> bytes:
@@ -271,9 +276,9 @@ def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
         ) from e
 
 
-def parse(data: bytes, where: str = "bundle") -> Bundle:
+def parse(data: bytes, where: str = "bundle", own: bool = False) -> Bundle:
     """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest
-    one.
+    one. own: this very version of Delian has written them, and would write them so again.
     """
     body, parts = unpack(data, where)
     manifest = _manifest_from(body, where)
@@ -281,7 +286,8 @@ def parse(data: bytes, where: str = "bundle") -> Bundle:
     missing = [n for n in manifest.programs if f"programs/{n}.ir" not in parts]
     if missing:
         raise DelianError(f"{where}: the bundle lacks {', '.join(missing)}")
-    programs = {n: decode_function(parts[f"programs/{n}.ir"], Limits()) for n in manifest.programs}
+    encoded = {n: parts[f"programs/{n}.ir"] for n in manifest.programs}
+    programs = {n: decode_function(content, Limits()) for n, content in encoded.items()}
     gives = len(programs["evaluate"].result_types) if "evaluate" in programs else 0
     if manifest.metrics and gives != len(JUDGED) + 2 * len(manifest.metrics):
         raise DelianError(
@@ -293,7 +299,8 @@ def parse(data: bytes, where: str = "bundle") -> Bundle:
         raise DelianError(
             f"{where}: {weights.size} weights for a state of {manifest.dimension} numbers"
         )
-    return Bundle(manifest, programs, weights)
+    written = {n: (programs[n], content) for n, content in encoded.items()} if own else {}
+    return Bundle(manifest, programs, weights, written)
 
 
 def _read_manifest(

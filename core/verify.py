@@ -110,6 +110,8 @@ class _Verifier:
         self.limits = limits
         self.ops = 0
         self.constant_bytes = 0
+        #: Bytes of types that were looked at, by identity: values share them.
+        self._nbytes: dict[int, int] = {}
 
     def block(self, block: Block, depth: int) -> None:
         limits = self.limits
@@ -132,7 +134,7 @@ class _Verifier:
             _verify_op(op, where)
             self._define(op.results, defined, where)
             if limits is not None:
-                total += sum(v.type.nbytes for v in op.results if isinstance(v.type, TensorType))
+                total += sum([self._nbytes[id(v.type)] for v in op.results])
                 if total > limits.block_bytes_max:
                     raise VerifyError(
                         f"{where}: a block makes more than {limits.block_bytes_max} bytes"
@@ -146,8 +148,10 @@ class _Verifier:
             if v in defined:
                 raise VerifyError(f"{where}: a value is defined twice")
             defined.add(v)
-            if self.limits is not None:
+            if self.limits is not None and id(v.type) not in self._nbytes:
                 verify_type(v.type, self.limits)
+                nbytes = v.type.nbytes if isinstance(v.type, TensorType) else 0
+                self._nbytes[id(v.type)] = nbytes
 
     def _count(self, op: Op, where: str) -> None:
         self.ops += 1

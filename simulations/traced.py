@@ -45,7 +45,7 @@ def bundle_of(scenario: Scenario, data: Any, facts: Any, trace: Callable[[], Bun
     """
     path = folder() / f"{_key(scenario, data, facts)}.bundle"
     with contextlib.suppress(DelianError):  # none there, or not one that this version reads
-        bundle = load(path)
+        bundle = load(path, own=True)  # its name has the hash of the sources that wrote it
         _touch(path)
         return bundle
     bundle = trace()

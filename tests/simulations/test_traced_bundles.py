@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +37,16 @@ def test_a_second_run_has_the_first_one_s_bundle_and_weights(folder, monkeypatch
     assert len(list(folder.iterdir())) == 1
     monkeypatch.setattr(Stage, "_build", lambda self: pytest.fail("it is traced again"))
     assert same(first, stage_of())
+
+
+def test_what_was_read_is_written_as_it_would_be_made_anew(folder):
+    stage_of()
+    read = stage_of().bundle
+    assert set(read.written) == set(read.programs)
+    assert replace(read, written={}).to_bytes() == read.to_bytes()
+    other = {**read.programs, "infer": replace(read.programs["infer"], name="other")}
+    changed = replace(read, programs=other)
+    assert changed.to_bytes() == replace(changed, written={}).to_bytes() != read.to_bytes()
 
 
 def test_another_setting_is_another_bundle(folder):
