@@ -358,9 +358,11 @@ def _tell_fitting(changes: Mapping[str, tuple[Any, Any]]) -> None:
 
 
 def _event_file(path: Path | None) -> EventFile | None:
+    if path is None:
+        return None
     from ..simulations.event_file import EventFile
 
-    return None if path is None else EventFile(path)
+    return EventFile(path)
 
 
 class _Keeper:
