@@ -20,9 +20,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
-
-import numpy as np
 
 from ..cloud.machine import Coordinator
 from ..cloud.machine import restore as restore_cloud
@@ -54,14 +51,12 @@ from ..core.ports import (
     StoreBlob,
     Tier,
     TimerFired,
-    wire_size,
 )
 from ..core.privacy.ring import RingPlan
 from ..core.secagg import native
 from ..core.secagg.helper import masks_of
 from ..core.secagg.identity import Identity, SimulatedIdentity
 from ..core.streams import Streams
-from ..core.wire.blob_pb2 import Blob, BlobRef
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeTask
 from ..device.state import DeviceState
@@ -71,13 +66,15 @@ from .clock import Schedule
 from .dormant import REST_MIN_NS, Dormant, may_sleep
 from .foresight import Foresight, name_of
 from .helping import edge_of, helpers_of, unmasked
+from .history import UNKEPT, History
 from .memory import keep_freed_memory, undisturbed
+from .models import Models, ref_of
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
 from .nodes import Devices, Host, Stored
 from .plan import FederationPlan
 from .records import Evaluation, Result, RoundRecord, Tally, count
 from .timers import Action, Timers
-from .trace import Trace, share
+from .trace import Trace
 from .training import Awaited, Job, Jobs, Trained, Training, ahead_of
 
 #: The number of the run that is simulated.
@@ -92,7 +89,8 @@ class Federation:
     """One run of a plan. `run` once; `stop` from anywhere, a signal handler too.
 
     observer: called with (virtual ns, host, event) before each event is handled. beside: whether
-    vectors go beside their messages, uncopied; False: in them, as between daemons.
+    vectors go beside their messages, uncopied; False: in them, as between daemons. history: of what
+    was computed, for a run to be resumed by.
     """
 
     def __init__(
@@ -103,6 +101,7 @@ class Federation:
         threads: int = 1,
         observer: Callable[[int, Host, Event], None] | None = None,
         beside: bool = True,
+        history: History = UNKEPT,
     ) -> None:
         self.plan = plan
         self.training = training
@@ -125,8 +124,8 @@ class Federation:
         self._foresight = Foresight(training, self._jobs)
         self._tally = Tally()
         self._stopping = threading.Event()
-        self._sizes: dict[bytes, int] = {}
-        self._arrays: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()  # nodes' weights
+        self.models = Models(plan.ring.dimension)
+        self._history = history
         self._handled: dict[type, Callable[[Host, Any], None]] = {
             Send: self._on_send,
             SendBlob: self._on_send_blob,
@@ -215,14 +214,14 @@ class Federation:
         plan, fleet = self.plan, self.plan.fleet
         if plan.secure is not None:
             native.library()  # shares are made before masks, by then it is there
-        bundle = self._blob(self.training.bundle)
+        bundle = self.models.blob(self.training.bundle)
         self._bundle = bundle.digest
-        weights = self._weights_blob(self.training.initial())
+        weights = self._made(self.models.weights(self.training.initial()))
         cloud = Coordinator(CoordinatorState(), self._coordinator_identity(), plan.policy())
         host = self._add(cloud, CLOUD, LinkProfile(), 0)
         host.store = {b.blob.digest: b for b in (Stored(bundle), weights)}
         self._at(0, self._come_up, host)
-        self.message = plan.message(self._ref(bundle), self._ref(weights.blob), self.seed)
+        self.message = plan.message(ref_of(bundle), ref_of(weights.blob), self.seed)
         self.order(0, RunOrder(run=RUN, submit=self.message))
         for edge in sorted({*range(fleet.edges), *helpers_of(plan.secure)}):
             state = EdgeState(edge, incarnation=1)
@@ -310,26 +309,6 @@ class Federation:
         for seconds in self.plan.faults.restarts_s:
             self._at(round(seconds * SECOND), self._restart_cloud)
 
-    def _blob(self, content: bytes) -> Blob:
-        digest = hashlib.sha256(content).digest()
-        blob = Blob(digest=digest, size=len(content), content=content)
-        self._sizes[digest] = blob.ByteSize()
-        return blob
-
-    def _weights_blob(self, weights: Floats, run: int = RUN) -> Stored:
-        weights = np.ascontiguousarray(weights, dtype="<f4")
-        assert weights.shape == (self.plan.ring.dimension,)
-        name, weights = share(weights, self._arrays)
-        blob = Blob(digest=name, size=weights.nbytes)
-        self._sizes[name] = wire_size(blob, weights.nbytes)
-        if run == RUN:
-            self._weights = weights
-        return Stored(blob, weights)
-
-    @staticmethod
-    def _ref(blob: Blob) -> BlobRef:
-        return BlobRef(digest=blob.digest, size=blob.size)
-
     # ------------------------------------------------ events
 
     def _at(self, time: int, action: Callable[..., None], *arguments: Any) -> int:
@@ -369,6 +348,7 @@ class Federation:
             return
         host.job = None
         outcome = self._jobs.result(job)
+        self._history.computed(host, outcome)
         if trained:
             self.updates += 1
             self._tally.trained(host.node.number, outcome)
@@ -382,21 +362,33 @@ class Federation:
         host.updates.remove(effect.ticket)
         _bundle, weights, *memories = (host.store[digest] for digest in effect.blobs)
         made, weight = effect.arguments
-        mean = update_of(made)
         assert weights.weights is not None
-        memory = memories[0].blob.content if memories else b""
-        after, memory = self.training.server_update(weights.weights, memory, mean, weight)
-        blobs = [self._weights_blob(after, effect.ticket // TICKETS)]
-        blobs += [Stored(self._blob(memory))] if memory else []
+        before, memory = weights.weights, memories[0].blob.content if memories else b""
+
+        def make() -> list[Stored]:
+            mean = update_of(made)
+            after, remembered = self.training.server_update(before, memory, mean, weight)
+            blobs = [self.models.weights(after)]
+            return blobs + ([Stored(self.models.blob(remembered))] if remembered else [])
+
+        blobs = self._history.model(self.models, make)
+        self._made(blobs[0], effect.ticket // TICKETS)
         host.store.update((stored.blob.digest, stored) for stored in blobs)
-        model = NewModel(*(self._ref(stored.blob) for stored in blobs))
+        model = NewModel(*(ref_of(stored.blob) for stored in blobs))
         self._dispatch(host, ProgramFinished(effect.ticket, model))
+
+    def _made(self, weights: Stored, run: int = RUN) -> Stored:
+        """A model of run `RUN` is its newest."""
+        if run == RUN:
+            assert weights.weights is not None
+            self._weights = weights.weights
+        return weights
 
     def _unmask(self, _: int, host: Host, effect: RunProgram) -> None:
         if effect.ticket in host.updates:
             host.updates.remove(effect.ticket)
-            plain = unmasked(effect, self.streams)
-            self._dispatch(host, ProgramFinished(effect.ticket, Outcome(plain)))
+            outcome = self._history.opened(lambda: Outcome(unmasked(effect, self.streams)))
+            self._dispatch(host, ProgramFinished(effect.ticket, outcome))
 
     def _masks(self, _: int, host: Host, effect: RunProgram) -> None:
         if effect.ticket in host.updates:
@@ -483,7 +475,7 @@ class Federation:
 
     def _on_send(self, host: Host, effect: Send) -> None:
         message = effect.message
-        if type(message) is EdgeTask:
+        if type(message) is EdgeTask and not self._history.replays:
             self._foresight.look(message, host.store)
         size = effect.size or message.ByteSize()
         self._carry(host, effect.to, Received(host.node, message, b"", b"", effect.beside), size)
@@ -491,7 +483,7 @@ class Federation:
     def _on_send_blob(self, host: Host, effect: SendBlob) -> None:
         blob, weights = host.store[effect.digest]
         event = Received(host.node, blob, vector=None if weights is None else weights.data)
-        self._carry(host, effect.to, event, self._sizes[effect.digest])
+        self._carry(host, effect.to, event, self.models.sizes[effect.digest])
 
     def _carry(self, host: Host, to: Node, event: Received, size: int) -> None:
         tally, schedule = self._tally, self.schedule
@@ -518,9 +510,9 @@ class Federation:
         blob = effect.blob
         digest = blob.digest
         # The network changes no bytes: what was hashed when it was made is hashed only once.
-        intact = digest in self._sizes or hashlib.sha256(blob.content).digest() == digest
+        intact = digest in self.models.sizes or hashlib.sha256(blob.content).digest() == digest
         if intact:
-            host.store[digest] = Stored(blob, self._arrays.get(digest))
+            host.store[digest] = Stored(blob, self.models.arrays.get(digest))
         self._pending.append((host, BlobStored(digest, intact)))
 
     def _on_drop_blob(self, host: Host, effect: DropBlob) -> None:
@@ -565,9 +557,12 @@ class Federation:
         """What begins a device's program on the thread pool."""
         key, ring = effect.arguments
         if effect.program == "client_update":
-            return partial(self.training.submit, device, weights, key)
-        assert effect.program == "evaluate"
-        return partial(self.training.evaluate, device, weights, key, RingPlan.of(ring))
+            start: Callable[[], Awaited] = partial(self.training.submit, device, weights, key)
+        else:
+            assert effect.program == "evaluate"
+            plan = RingPlan.of(ring)
+            start = partial(self.training.evaluate, device, weights, key, plan)
+        return partial(self._history.launch, device, effect.blobs[1], weights, start)
 
     def _on_cancel_program(self, host: Host, effect: CancelProgram) -> None:
         host.updates.discard(effect.ticket)

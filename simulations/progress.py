@@ -21,7 +21,7 @@ from rich.text import Text
 
 from . import own_metrics
 from .measures import measure_of
-from .result import Event, Phase, RoundFinished, RoundRecord, Started, UpdateFinished
+from .result import Event, Phase, Replayed, RoundFinished, RoundRecord, Started, UpdateFinished
 from .scenario import Scenario
 from .svg import duration, size
 
@@ -81,6 +81,8 @@ class Progress:
             self._note(event)
         if self._live is None and isinstance(event, RoundFinished):
             self._print(self._line(*self._last[-1]))
+        elif isinstance(event, Replayed):
+            self._print(f"replayed to round {event.record.round}")
 
     def _note(self, event: Event) -> None:
         match event:
@@ -99,6 +101,10 @@ class Progress:
                     self._trained = self._clock()
                 share = event.done / max(1, event.expected)
                 self._share = 0.8 + 0.2 * share if event.evaluating else 0.8 * share
+            case Replayed():
+                record = event.record
+                self._done = record.round - (not record.applied)
+                self._since = self._trained = self._clock()
             case RoundFinished():
                 now = self._clock()
                 # A rate is one of training; the time left counts evaluation too.

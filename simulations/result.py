@@ -111,8 +111,10 @@ class SimulationResult:
     it. `evaluations`: what devices said through the protocol. `algorithm`: name and settings of one
     that the caller brought, in place of the scenario's. `bundle`: the programs, with the weights as
     they are at the end. `chain`: what updates went through. `fitting`: of real daemons the
-    scenario's keys that were changed to fit them, before and after. `data` is the data card, `host`
-    what differs between machines and runs (wall times, versions, threads); nothing else may.
+    scenario's keys that were changed to fit them, before and after. `resumable`: with so many
+    rounds the run is kept, to be resumed; zero: it is not, and `not_resumable` says why such a run
+    is not kept, where it was to be. `data` is the data card, `host` what differs between machines
+    and runs (wall times, versions, threads); nothing else may.
     """
 
     scenario: Scenario
@@ -130,6 +132,8 @@ class SimulationResult:
     chain: str = ""
     hint: str = ""
     fitting: Mapping[str, tuple[Any, Any]] | None = None
+    resumable: int = 0
+    not_resumable: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -180,4 +184,11 @@ class Unfinished:
     result: SimulationResult
 
 
-Event = Started | Phase | UpdateFinished | RoundFinished | Unfinished
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A run that was resumed is where it was kept, and goes on after this round."""
+
+    record: RoundRecord
+
+
+Event = Started | Phase | UpdateFinished | RoundFinished | Unfinished | Replayed

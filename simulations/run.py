@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import debugging, tree
@@ -31,12 +32,15 @@ from ..device.kept import Kept
 from . import recipes
 from .client_states import ClientStates
 from .federation import Federation
+from .history import UNKEPT
+from .kept_run import KeptRun
 from .memory import keep_freed_memory
 from .records import Result as Ended
 from .records import RoundRecord as Attempt
 from .result import (
     Event,
     Phase,
+    Replayed,
     RoundFinished,
     RoundRecord,
     SimulationResult,
@@ -79,15 +83,18 @@ class Simulation:
         on_event: Callable[[Event], None],
         stop: Callable[[], bool],
         began: float,
+        resume: Path | None = None,
+        forget: bool = True,
     ) -> None:
         at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
         self.threads = 1 if debugging.on else at_once
-        self.stop = stop
+        self.stop, self._resume, self._forget = stop, resume, forget
         self._tell, self._telling = on_event, threading.Lock()
         self.stage = Stage(scenario, algorithm, data, backend, self._say, began)
         self.scenario = self.stage.scenario  # as its data has it
         self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
+        self.kept: KeptRun | None = None
         self.applied, self._diverged = 0, 0
         self._member = {d: i for i, d in enumerate(self.stage.data.training)}
         self.rounds_of = [0] * len(self.stage.data.devices)
@@ -108,12 +115,26 @@ class Simulation:
             )
             plan = stage.plan(self.training.ring)
             del stage.first
-            self.federation = Federation(plan, self.training, self.scenario.seed, self.threads)
+            if self._resume is not None:
+                self.kept = KeptRun(self._resume, stage, self.training)
+            history = UNKEPT if self.kept is None else self.kept.log
+            if history.replays:
+                self._say(Phase("going through its rounds again"))
+            self.federation = Federation(
+                plan, self.training, self.scenario.seed, self.threads, history=history
+            )
             self._start = time.perf_counter()
             self._next = self._start + UNFINISHED_S
-            ended = self.federation.run(self._on_attempt)
-            stage.walls["rounds_seconds"] = time.perf_counter() - self._start
-            stage.adapt(self.training.state, workers, self.stop, self._own)
+            try:
+                ended = self.federation.run(self._on_attempt)
+                stage.walls["rounds_seconds"] = time.perf_counter() - self._start
+                stage.adapt(self.training.state, workers, self.stop, self._own)
+            except BaseException:
+                if self.kept is not None:
+                    self.kept.over(resumes=True)
+                raise
+        if self.kept is not None:
+            self.kept.over(resumes=ended.stopped or not self._forget)
         why, hint = ended.failed, ""
         if why:
             why, hint = gave_up(why, self._diverged)
@@ -142,6 +163,8 @@ class Simulation:
             algorithm=stage.own_settings(),
             bundle=replace(stage.bundle, weights=self.training.state),
             chain=str(stage.composition),
+            resumable=self.kept.rounds if self.kept is not None else 0,
+            not_resumable=self.kept.why_not if self.kept is not None else "",
         )
 
     def _update_finished(self, done: int, round_size: int) -> None:
@@ -154,20 +177,26 @@ class Simulation:
         members = stage.data.training
         for device in attempt.reported:
             self.rounds_of[members[device]] += 1
-        due = attempt.succeeded and stage.due(attempt.round) and not self.stop()
+        if self.kept is not None and self.kept.log.replays:
+            self._again(self.kept, attempt)
+            return
+        due = attempt.succeeded and stage.due(attempt.round)
         state, workers = self.training.state, self.workers
         scores = (
-            stage.evaluate(attempt.round, state, workers, self.stop, self._own) if due else None
+            stage.evaluate(attempt.round, state, workers, self.stop, self._own)
+            if due and not self.stop()
+            else None
         )
-        record = _record(attempt, stage.judgements(scores))
-        self.rounds.append(record)
-        self.applied += record.applied
-        reasons = list(attempt.refused.values())
-        self._diverged = reasons.count(FailureReason.NON_FINITE)
+        judged = stage.judgements(scores)
+        record = self._note(attempt, judged)
         if "first_round_seconds" not in stage.walls:
             stage.walls["first_round_seconds"] = time.perf_counter() - stage.began
         self.training.round_over()
         self._say(RoundFinished(record))
+        if self.kept is not None and (scores is not None or not due):
+            seconds = time.perf_counter() - self._start
+            last = not self._forget and attempt.round == self.scenario.rounds
+            self.kept.round_over(self.federation, judged, seconds, last or self.stop())
         now = time.perf_counter()
         if now >= self._next:
             stage.walls["rounds_seconds"] = now - self._start
@@ -176,6 +205,30 @@ class Simulation:
             self._next = now + max(UNFINISHED_S, took / UNFINISHED_SHARE)
         if self.stop():
             self.federation.stop()
+
+    def _note(self, attempt: Attempt, judged: Mapping[str, Any]) -> RoundRecord:
+        record = _record(attempt, judged)
+        self.rounds.append(record)
+        self.applied += record.applied
+        self._diverged = list(attempt.refused.values()).count(FailureReason.NON_FINITE)
+        return record
+
+    def _again(self, kept: KeptRun, attempt: Attempt) -> None:
+        """A round of a run that is resumed, which was over before. Raises KeyboardInterrupt where
+        it is stopped: there is nothing to report on yet.
+        """
+        if self.stop():
+            raise KeyboardInterrupt
+        record = self._note(attempt, kept.round_again(self.federation))
+        if kept.log.replays:
+            return
+        walls = self.stage.walls
+        now = time.perf_counter()
+        walls["replayed_rounds"], walls["replay_seconds"] = len(self.rounds), now - self._start
+        # As if the time between had not been.
+        self._start = now - walls["rounds_seconds"]
+        self._next = now + UNFINISHED_S
+        self._say(Replayed(record))
 
     def _own(self, device: int) -> Array | None:
         """The client state of a device, by its number in the data: held-out ones have none."""
@@ -212,7 +265,8 @@ class CompiledTraining:
         self._flops = {"client_update": cost["client_update"], "evaluate": judged}
         self._steps = [local_steps(each) for each in arrays]
         self._done, self._counting = 0, threading.Lock()
-        self.kept = ClientStates(runtime.kept_size) if runtime.kept_size else None
+        size = runtime.kept_size
+        self.kept = ClientStates(size, len(arrays)) if size else None
 
     @property
     def pure(self) -> bool:

@@ -39,6 +39,8 @@ def simulate(
     backend: Backend = "native",
     on_event: Callable[[Event], None] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
+    resume: Path | None = None,
+    forget: bool = True,
 ) -> SimulationResult:
     """Runs a scenario to its last round, or until `stop()` says so.
 
@@ -51,13 +53,18 @@ def simulate(
         (NumPy), or "torch:cuda" and the like, where as many devices as train at once are one
         program (`core.cohort`). on_event: told of everything that a progress view shows; called
         from several threads, one at a time. stop: asked between devices; the round's bookkeeping
-        is done before the run ends.
+        is done before the run ends. resume: a folder of the run's own. While the run goes on it is
+        kept there, every few seconds; one that was kept there and did not come to its end goes on
+        from where it was kept, and ends as if it had never stopped. It is gone when the run ends;
+        or where `forget` is False kept after the last round too, and no training is done again.
 
     With `dl.debug()` models and algorithms run as plain Python, one device at a time on the thread
     of the caller, whatever `threads` and `backend` are.
 
     Raises:
-        DelianError: the data, the model or the scenario do not fit together.
+        DelianError: the data, the model or the scenario do not fit together, or what is in
+        `resume` is another run's.
+        KeyboardInterrupt: `stop()` says so before a run that is resumed is where it was.
     """
     began = time.perf_counter()
     if chain is not None:
@@ -67,4 +74,5 @@ def simulate(
     share_heap()  # before there are threads, each of which would make one of its own
     with debugging.users_warnings() if debugging.on else nullcontext():
         read = data or load_data(scenario, data_path)
-        return Simulation(scenario, algorithm, read, threads, backend, on_event, stop, began).run()
+        given = (scenario, algorithm, read, threads, backend, on_event, stop, began, resume, forget)
+        return Simulation(*given).run()

@@ -377,13 +377,17 @@ class Stage:
             **numbers,
         }
 
+    def computed_by(self) -> dict[str, str]:
+        """The back end that runs the programs, and its compiler where it has one."""
+        return _computed_by(self.backend)
+
     def host(self, threads: int, updates: int) -> dict[str, Any]:
         """What differs between machines and runs."""
         training = self.walls["rounds_seconds"] - self.walls["evaluation_seconds"]
         return {
             **machine_facts(),
             "threads": threads,
-            **_computed_by(self.backend),
+            **self.computed_by(),
             "total_seconds": time.perf_counter() - self.began,
             **self.walls,
             "updates": updates,

@@ -34,15 +34,25 @@ def finished(vector: Vector, plan: RingPlan, round_key: bytes, key: Vector) -> V
 def shortened(vector: Vector, plan: RingPlan, key: Vector) -> Vector:
     """The update within the round's own clip, and its indicator before the weight."""
     steps, weight = vector[:-1].view(np.int32), vector[-1:]
-    share = float(weight.view(np.int32)[0]) / plan.weight_scale
-    limit = plan.within * plan.scale * share
-    norm = _norm(steps)
+    limit = _limit(vector, plan)
+    norm = too_long(vector, plan)
     side = int(INDICATOR * limit / 2)
-    if norm > limit:
+    if norm:
         steps, side = _shortened(steps, limit / norm, key), -side
     return np.concatenate(
         [steps.view(np.uint32), np.array([side], np.int32).view(np.uint32), weight]
     )
+
+
+def too_long(vector: Vector, plan: RingPlan) -> float:
+    """The length, in steps, of an update that is longer than the round's own clip; of others 0."""
+    norm = _norm(vector[:-1].view(np.int32))
+    return norm if norm > _limit(vector, plan) else 0.0
+
+
+def _limit(vector: Vector, plan: RingPlan) -> float:
+    share = float(vector[-1:].view(np.int32)[0]) / plan.weight_scale
+    return plan.within * plan.scale * share
 
 
 def chosen(vector: Vector, plan: RingPlan, round_key: bytes) -> Vector:

@@ -1,0 +1,432 @@
+"""A run that is stopped and resumed, however often and wherever, ends as one that never was: the
+same trace, the same weights to the last bit, the same report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from delian.core.errors import DelianError
+from delian.core.node.disk import FolderInUse, FolderLock
+from delian.device.kept import Kept
+from delian.simulations import kept_run, resumable, scenario_file
+from delian.simulations.client_states import ClientStates
+from delian.simulations.datasets import load_data
+from delian.simulations.history import RunLog
+from delian.simulations.report import build_report
+from delian.simulations.result import (
+    Event,
+    Replayed,
+    SimulationResult,
+    UpdateFinished,
+)
+from delian.simulations.resumable import Resumable, Saved
+from delian.simulations.simulate import simulate
+
+SMALL = [
+    "rounds=6",
+    "fleet.devices=12",
+    "fleet.edges=2",
+    "round.devices=4",
+    "data.held_out_devices=3",
+    "evaluation.every=2",
+]
+
+
+class Killed(BaseException):
+    """In the place of a signal that nobody can catch."""
+
+
+@dataclass
+class Killer:
+    """Ends a run with the first update that is computed for a round. trained: how many were."""
+
+    round: int = 0
+    trained: int = 0
+    replayed: int = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Replayed):
+            self.replayed = event.record.round
+        if isinstance(event, UpdateFinished) and not event.evaluating:
+            self.trained += 1
+            if self.round and event.round >= self.round:
+                raise Killed
+
+
+@pytest.fixture(autouse=True)
+def kept_after_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_run, "KEEP_S", 0.0)
+    monkeypatch.setattr(kept_run, "KEEP_SHARE", float("inf"))
+
+
+def run(algorithm: str, *settings: str, **options: Any) -> SimulationResult:
+    scenario = scenario_file.with_algorithm(scenario_file.load("digits"), algorithm)
+    scenario = scenario_file.override(scenario, [*SMALL, *settings])
+    return simulate(scenario, **{"threads": 2, **options})
+
+
+def bits_of(result: SimulationResult) -> tuple[Any, ...]:
+    report = build_report(result)
+    del report["host"]
+    assert result.bundle is not None
+    return result.trace_hash, result.bundle.to_bytes(), report
+
+
+def check(folder: Path, kills: list[int], algorithm: str, *settings: str) -> list[Killer]:
+    """Runs it once as it is and once with kills; gives who killed, and at last nobody."""
+    whole = run(algorithm, *settings)
+    assert whole.trace_hash
+    killers = [Killer(round) for round in (*kills, 0)]
+    for killer in killers[:-1]:
+        with pytest.raises(Killed):
+            run(algorithm, *settings, on_event=killer, resume=folder)
+    resumed = run(algorithm, *settings, on_event=killers[-1], resume=folder)
+    for was, now in zip(bits_of(whole), bits_of(resumed), strict=True):
+        assert was == now
+    assert resumed.host["updates"] == whole.host["updates"]
+    assert not folder.exists()
+    return killers
+
+
+PLAIN = 'privacy.aggregation="plain"'
+SECURE = 'privacy.aggregation="secure"'
+NOISED = [SECURE, "privacy.noise=distributed", "privacy.epsilon=8", "privacy.clip_quantile=0.5"]
+BUFFERED = ["round.mode=buffered", "round.concurrency=8", "round.buffer=3", "rounds=12"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("fedavg", [PLAIN]),
+        ("fedavg", [SECURE]),
+        ("fomaml", [PLAIN, "fleet.dropout=0.3"]),
+        ("scaffold", [PLAIN, "fleet.dropout=0.2"]),
+        ("ditto", [SECURE]),
+        ("fedavg", [PLAIN, "evaluation.federated=true", "evaluation.cohort=4"]),
+    ],
+)
+def test_as_if_it_had_never_been_killed(
+    tmp_path: Path, algorithm: str, settings: list[str]
+) -> None:
+    first, second, last = check(tmp_path / "run", [3, 5], algorithm, *settings)
+    assert second.replayed >= 2 and last.replayed >= 4
+    assert last.trained < 4 * first.trained
+
+
+def test_with_a_clip_that_moves_and_noise(tmp_path: Path) -> None:
+    check(tmp_path / "run", [3, 5], "fedavg", *NOISED)
+
+
+@pytest.mark.parametrize(
+    "settings", [[PLAIN], [SECURE], [PLAIN, "algorithm.server_optimizer=adam"]], ids=str
+)
+def test_of_a_buffered_run(tmp_path: Path, settings: list[str]) -> None:
+    check(tmp_path / "run", [4, 9], "fedavg", *settings, *BUFFERED)
+
+
+def test_what_of_a_buffered_run_is_still_to_be_used_is_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    load = Resumable.load
+
+    def looked(self: Resumable) -> Saved | None:
+        saved = load(self)
+        if saved is not None:
+            seen.append(saved.facts["waves"])
+        return saved
+
+    monkeypatch.setattr(Resumable, "load", looked)
+    again = []
+    outcome = RunLog.outcome
+
+    def trained(self: RunLog, device: int, start: Any) -> Any:
+        def started() -> Any:
+            again.append(device)
+            return start()
+
+        return outcome(self, device, started)
+
+    monkeypatch.setattr(RunLog, "outcome", trained)
+    check(tmp_path / "run", [4, 9], "fedavg", PLAIN, *BUFFERED)
+    assert all(seen) and again
+
+
+def test_stopped_and_resumed(tmp_path: Path) -> None:
+    whole, killer = run("scaffold", PLAIN), Killer()
+    part = run("scaffold", PLAIN, on_event=killer, stop=lambda: killer.trained > 9, resume=tmp_path)
+    assert part.interrupted and 0 < part.resumable <= len(part.rounds) < 6
+    resumed = run("scaffold", PLAIN, resume=tmp_path)
+    assert bits_of(resumed) == bits_of(whole) and not resumed.interrupted
+
+
+def test_stopped_while_it_judges(tmp_path: Path) -> None:
+    whole, judged = run("fedavg", PLAIN), []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, UpdateFinished) and event.evaluating and event.round == 4:
+            judged.append(event)
+
+    part = run("fedavg", PLAIN, on_event=watch, stop=lambda: len(judged) > 2, resume=tmp_path)
+    assert part.interrupted and part.rounds[3].global_accuracy is None and part.resumable == 3
+    assert bits_of(run("fedavg", PLAIN, resume=tmp_path)) == bits_of(whole)
+
+
+def test_stopped_before_it_is_where_it_was(tmp_path: Path) -> None:
+    whole = run("fedavg", PLAIN)
+    with pytest.raises(Killed):
+        run("fedavg", PLAIN, on_event=Killer(5), resume=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run("fedavg", PLAIN, stop=lambda: True, resume=tmp_path)
+    assert bits_of(run("fedavg", PLAIN, resume=tmp_path)) == bits_of(whole)
+
+
+def test_one_that_is_kept_to_its_end_trains_no_more(tmp_path: Path) -> None:
+    settings = (PLAIN, "evaluation.steps=[1]")
+    first, killer = run("ditto", *settings, resume=tmp_path, forget=False), Killer()
+    again = run("ditto", *settings, resume=tmp_path, on_event=killer)
+    assert bits_of(again) == bits_of(first) and killer.trained == 0
+    assert not tmp_path.exists()
+
+
+# ---------------------------------------------------------------- what a crash leaves, and damage
+
+
+def killed(folder: Path, *settings: str, round: int = 5) -> None:
+    with pytest.raises(Killed):
+        run("scaffold", PLAIN, *settings, on_event=Killer(round), resume=folder)
+
+
+def test_a_torn_end_of_the_log_is_written_over(tmp_path: Path) -> None:
+    whole = run("scaffold", PLAIN)
+    killed(tmp_path)
+    with (tmp_path / "log").open("ab") as log:
+        log.write(b"R" + bytes(1000))
+    (tmp_path / ".kept.1.2").write_bytes(b"a draft")
+    killer = Killer()
+    assert bits_of(run("scaffold", PLAIN, resume=tmp_path, on_event=killer)) == bits_of(whole)
+    assert killer.replayed == 4
+
+
+@pytest.mark.parametrize("file", ["log", "model-", "kept", "memory-"])
+def test_killed_while_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    adam = "algorithm.server_optimizer=adam"
+    whole, write, append = run("fedavg", PLAIN, adam), resumable.write_whole, Resumable._append
+    left = [6]
+
+    def counted(name: str) -> None:
+        if name.startswith(file):
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+
+    def written(path: Path, *rest: Any, **named: Any) -> None:
+        counted(path.name)
+        write(path, *rest, **named)
+
+    def appended(self: Resumable, pending: bytes) -> None:
+        append(self, pending[:100])
+        counted("log")
+        append(self, pending)
+
+    left[0] = 4
+    monkeypatch.setattr(resumable, "write_whole", written)
+    monkeypatch.setattr(Resumable, "_append", appended)
+    with pytest.raises(Killed):
+        run("fedavg", PLAIN, adam, resume=tmp_path)
+    killer = Killer()
+    resumed = run("fedavg", PLAIN, adam, resume=tmp_path, on_event=killer)
+    assert bits_of(resumed) == bits_of(whole) and killer.replayed >= 2
+
+
+@pytest.mark.parametrize("file", ["log", "model-*", "kept", "states"])
+def test_what_is_damaged_is_not_resumed(tmp_path: Path, file: str) -> None:
+    killed(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for path in tmp_path.glob(file):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2 : len(content) // 2 + 512] = bytes(512)
+        if file == "states":
+            content = bytearray(len(content))
+        path.write_bytes(content)
+    with pytest.raises(DelianError, match="damaged"):
+        run("scaffold", PLAIN, resume=tmp_path)
+    for name, content in before.items():
+        (tmp_path / name).write_bytes(content)
+    assert bits_of(run("scaffold", PLAIN, resume=tmp_path)) == bits_of(run("scaffold", PLAIN))
+
+
+@pytest.mark.parametrize("file", ["log", "model-", "kept", "states"])
+def test_a_disk_that_is_full_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    whole, write, full = run("scaffold", PLAIN), resumable.write_whole, [True]
+
+    def refused(name: str) -> None:
+        if full[0] and name.startswith(file):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def written(path: Path, *rest: Any, **named: Any) -> None:
+        refused(path.name)
+        write(path, *rest, **named)
+
+    def room(*given: Any) -> None:
+        refused("states")
+
+    monkeypatch.setattr(resumable, "write_whole", written)
+    monkeypatch.setattr(resumable.os, "write", lambda fd, part, out=os.write: out(fd, part[:50]))
+    if file == "log":
+        monkeypatch.setattr(resumable, "sync_file", lambda fd: refused("log"))
+    monkeypatch.setattr(os, "posix_fallocate", room)
+    folder = tmp_path / "run"
+    with pytest.raises(Killed):
+        run("scaffold", PLAIN, on_event=Killer(3), resume=folder)
+    assert not (folder / "kept").exists()
+    full[0] = False
+    killer = Killer(5)
+    with pytest.raises(Killed):
+        run("scaffold", PLAIN, on_event=killer, resume=folder)
+    full[0] = True
+    assert killer.replayed == 0
+    with pytest.raises(Killed):
+        run("scaffold", PLAIN, on_event=(later := Killer(6)), resume=folder)
+    full[0] = False
+    resumed = run("scaffold", PLAIN, on_event=(last := Killer()), resume=folder)
+    assert later.replayed == 4 and last.replayed == (5 if file == "states" else 4)
+    assert bits_of(resumed) == bits_of(whole)
+
+
+def test_what_cannot_be_written_for_good_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: Any, **named: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(resumable, "write_whole", refused)
+    monkeypatch.setattr(kept_run, "PENDING_BYTES_MAX", 1000)
+    result = run("fedavg", PLAIN, resume=tmp_path / "run")
+    assert bits_of(result) == bits_of(run("fedavg", PLAIN))
+    assert "No space left" in result.not_resumable and not result.resumable
+
+
+# ---------------------------------------------------------------- other runs
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["rounds=7"], "scenario.rounds was 6 and is 7"),
+        (["seed=2"], "scenario.seed was 1 and is 2"),
+        (["algorithm.learning_rate=0.05"], "scenario.algorithm.learning_rate was 0.5 and is 0.05"),
+    ],
+)
+def test_another_scenario_is_refused(tmp_path: Path, settings: list[str], said: str) -> None:
+    killed(tmp_path)
+    with pytest.raises(DelianError) as refused:
+        run("scaffold", PLAIN, *settings, resume=tmp_path)
+    assert said in refused.value.message
+    with pytest.raises(DelianError, match="backend was "):
+        run("scaffold", PLAIN, resume=tmp_path, backend="reference")
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    scenario = scenario_file.override(scenario_file.load("digits"), [*SMALL, PLAIN])
+    data = load_data(scenario)
+    with pytest.raises(Killed):
+        simulate(scenario, data=data, on_event=Killer(4), resume=tmp_path)
+    first, *rest = data.devices
+    x = np.array(first.x)
+    x.reshape(-1)[3] += 1
+    other = dataclasses.replace(data, devices=(dataclasses.replace(first, x=x), *rest))
+    with pytest.raises(DelianError, match="the data differ"):
+        simulate(scenario, data=other, resume=tmp_path)
+
+
+def test_another_program_is_found_out_by_what_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(tmp_path)
+    monkeypatch.setattr(resumable, "_differing", lambda *given: [])
+    with pytest.raises(DelianError, match="is not as it was before"):
+        run("scaffold", PLAIN, "fleet.dropout=0.5", resume=tmp_path)
+
+
+def test_a_folder_is_one_processs_own(tmp_path: Path) -> None:
+    killed(tmp_path)
+    lock = FolderLock(tmp_path)
+    with pytest.raises(FolderInUse):
+        run("scaffold", PLAIN, resume=tmp_path)
+    lock.close()
+    assert run("scaffold", PLAIN, resume=tmp_path).stopped_by is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "options", "why"),
+    [
+        ("scaffold", BUFFERED, {}, "buffered run whose devices keep a state"),
+        ("fedavg", [], {"backend": "torch:cpu"}, "which devices train together"),
+    ],
+)
+def test_what_cannot_be_resumed_is_not_kept(
+    tmp_path: Path, algorithm: str, settings: list[str], options: dict[str, Any], why: str
+) -> None:
+    if "backend" in options:
+        pytest.importorskip("torch")
+    folder = tmp_path / "run"
+    result = run(algorithm, PLAIN, *settings, resume=folder, **options)
+    assert why in result.not_resumable and not folder.exists()
+    folder.mkdir()
+    with pytest.raises(DelianError, match=why):
+        run(algorithm, PLAIN, *settings, resume=folder, **options)
+
+
+# ---------------------------------------------------------------- client states
+
+
+def test_states_that_were_kept_stay_until_they_are_kept_again(tmp_path: Path) -> None:
+    def state(value: int) -> Kept:
+        return Kept(bytes(32), np.full(3, value - 1, np.float32), np.full(3, value, np.float32))
+
+    def last(states: ClientStates, device: int) -> float:
+        kept = states.of(device)
+        assert kept is not None
+        return float(kept.after[0])
+
+    states, path = ClientStates(3, 4), tmp_path / "states"
+    states.put(1, state(1))
+    states.put(2, state(2))
+    places = states.keep(path)
+    states.kept(places)
+    for value in (10, 11, 12):
+        states.put(1, state(value))
+    states.put(3, state(13))
+    assert [last(states, d) for d in (1, 2, 3)] == [12, 2, 13]
+    before = ClientStates(3, 4)
+    before.resume(path, places)
+    assert [last(before, d) for d in (1, 2)] == [1, 2] and before.of(3) is None
+    newer = states.keep(path)
+    states.kept(newer)
+    states.put(1, state(20))
+    after = ClientStates(3, 4)
+    after.resume(path, newer)
+    assert [last(after, d) for d in (1, 2, 3)] == [12, 2, 13]
+    for wrong in (b"", bytes(3), bytes([3, 0, 0, 0])):
+        with pytest.raises(DelianError, match="another fleet"):
+            ClientStates(3, 4).resume(path, wrong)
+
+
+def test_what_others_have_in_the_folder_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("it")
+    killed(tmp_path)
+    assert run("scaffold", PLAIN, resume=tmp_path).stopped_by is None
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
