@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
+from json import loads as parse_json
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
+from .keeping import Asked, Keeper, no_others
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..simulations.event_file import EventFile
     from ..simulations.processes import Shape
-    from ..simulations.result import Event, SimulationResult
+    from ..simulations.result import SimulationResult
     from ..simulations.scenario import Scenario
 
 DEFAULT_SCENARIO = "digits"
@@ -30,6 +31,8 @@ RUNS = Path("delian-runs")
 BUNDLE_NAME = "model.bundle"
 RUNS_PER_NAME_MAX = 10_000
 GAVE_UP, INTERRUPTED = 1, 130
+REPORT_BYTES_MAX = 1 << 30
+NATIVE = "native"
 THREADS_MAX = 1024
 
 
@@ -112,7 +115,7 @@ def simulate(
             help="native: compiled C. reference: NumPy, slow, needs no compiler."
             " torch:cpu, torch:cuda, torch:npu: PyTorch.",
         ),
-    ] = "native",
+    ] = NATIVE,
     mode: Annotated[
         Mode,
         typer.Option(
@@ -143,6 +146,12 @@ def simulate(
         Path | None,
         typer.Option(metavar="DIR", help="With processes: keep logs and state in this folder."),
     ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Go on with the run in this folder that was stopped or killed."
+        ),
+    ] = None,
 ) -> None:
     """Train a federation of simulated devices and write a report.
 
@@ -150,6 +159,8 @@ def simulate(
     The result is a page, report.html, and its figures, report.json. Ctrl-C ends the run after the
     round's bookkeeping and writes the report so far. A run of the virtual mode that is
     killed leaves what there was of it a minute or so before, with the model, in DIR/unfinished.
+    --resume DIR goes on with a run that was stopped or killed, from where it was some seconds
+    before; it ends as if it had never stopped.
 
     With --mode processes a coordinator, edges and devices run as daemons on this machine, speak
     gRPC and MQTT over loopback with certificates of their own, and are gone at the end. The
@@ -161,6 +172,32 @@ def simulate(
     from ..core import debugging
     from ..simulations.report import build_report, to_json
 
+    if resume is not None:
+        no_others(
+            {
+                "SCENARIO": named,
+                "--scenario": scenario,
+                "--set": settings,
+                "--data": data,
+                "--algorithm": algorithm,
+                "--compare": compare,
+                "--seed": seed is not None,
+                "--out": out,
+                "--backend": backend != NATIVE,
+                "--mode processes": mode is Mode.processes,
+                "--devices": devices,
+                "--edges": edges,
+                "--mqtt": mqtt is not None,
+                "--store": store,
+                "--keep": keep,
+            }
+        )
+        resume, events = resume.absolute(), events and events.absolute()
+        asked = Asked.read(resume)
+        asked.go_there()
+        scenario, settings, algorithm = asked.source, asked.settings, asked.algorithm
+        compare, seed, backend = asked.compare, asked.seed, _backend(asked.backend)
+        data = Path(asked.data) if asked.data is not None else None
     shape = _shape(mode, devices, edges, mqtt, store, keep)
     if shape is not None and backend.startswith("torch:"):
         raise DelianError(
@@ -172,20 +209,29 @@ def simulate(
             "the daemons of --mode processes have compiled programs, and no Python to debug",
             "use --mode virtual, or unset DELIAN_DEBUG",
         )
+    if resume is not None and debugging.on:
+        raise DelianError("of a run that is debugged nothing is kept", "unset DELIAN_DEBUG")
     if named and scenario:
         raise DelianError(f"two scenarios: {named} and {scenario}", "give one of them")
     source = named or scenario or DEFAULT_SCENARIO
     chosen, other = _choose(source, settings or [], data, algorithm, compare, seed)
-    folder = _claim(out, chosen)
+    folder = _claim(out, chosen) if resume is None else resume
+    keeper = Keeper(folder, resume is not None)
+    if shape is None and not debugging.on:
+        asked = Asked.of(source, settings or [], data, algorithm, compare, seed, backend)
+        keeper.resumable(asked)
     try:
-        keeper = _Keeper(folder, _event_file(events))
+        keeper.listener = _event_file(events)
+        if resume is not None:
+            _check_stopped(folder)
         result, second = _run(chosen, other, data, threads, backend, shape, keeper)
-    except BaseException:
+    except BaseException as fault:
+        keeper.failed(fault)
         _release(folder)
         raise
     report = build_report(result, second)
-    page, refused = _keep(report, result, folder)
-    keeper.over(second or result)
+    page, refused = _keep(report, result, folder, *([True] if resume is not None else []))
+    how_to_go_on = keeper.over(second or result)
     if json:
         sys.stdout.write(to_json(report))
         sys.stdout.flush()
@@ -195,6 +241,8 @@ def simulate(
         typer.echo(summary_text(report, page))
     if refused is not None:
         raise DelianError(f"{refused.message}; what it was for is in {page.parent}", refused.hint)
+    if how_to_go_on:
+        print(f"delian: {how_to_go_on}", file=sys.stderr)
     for run in (result, second) if second is not None else (result,):
         if run.stopped_by == "failure":
             _tell_why(run)
@@ -273,7 +321,7 @@ def _run(
     threads: int | None,
     backend: str,
     shape: Shape | None,
-    keeper: _Keeper,
+    keeper: Keeper,
 ) -> tuple[SimulationResult, SimulationResult | None]:
     from bdb import BdbQuit
 
@@ -291,11 +339,11 @@ def _run(
     with _interruptible() as asked_to_stop:
         try:
             given = (data, count, backend, console, asked_to_stop, shape, keeper)
-            result = _run_one(chosen, *given)
+            result = _run_one(chosen, *given, goes_on=other is not None)
             if other is None or result.stopped_by:
                 return result, None
             keeper.first_is(result)
-            return result, _run_one(other, *given)
+            return result, _run_one(other, *given, second=True)
         except BdbQuit:
             raise KeyboardInterrupt from None
 
@@ -317,8 +365,12 @@ def _run_one(
     console: Console,
     asked_to_stop: StopFlag,
     shape: Shape | None,
-    keeper: _Keeper,
+    keeper: Keeper,
+    *,
+    second: bool = False,
+    goes_on: bool = False,
 ) -> SimulationResult:
+    """One run. second: of a comparison. goes_on: the first of one."""
     from ..simulations.progress import Progress
 
     if shape is not None:
@@ -345,6 +397,8 @@ def _run_one(
             backend=backend,
             on_event=keeper.beside(progress),
             stop=asked_to_stop,
+            resume=keeper.place(second),
+            forget=not goes_on,
         )
 
 
@@ -363,58 +417,6 @@ def _event_file(path: Path | None) -> EventFile | None:
     from ..simulations.event_file import EventFile
 
     return EventFile(path)
-
-
-class _Keeper:
-    """Writes what there is of a run that goes on into a folder within its own: that is what one
-    leaves that is killed. Where another run into the same folder does so, it is left alone. A disk
-    that does not take it is told of at the end.
-    """
-
-    def __init__(self, folder: Path, events: EventFile | None) -> None:
-        """events: told of all that happens."""
-        self._folder, self._made, self._events = folder, False, events
-        self._first: SimulationResult | None = None
-
-    def first_is(self, result: SimulationResult) -> None:
-        """The first of two runs is over."""
-        self._first = result
-        self._keep(result, None)
-        if self._events is not None:
-            self._events.ended(result)
-
-    def beside(self, view: Callable[[Event], None]) -> Callable[[Event], None]:
-        """A view's function that keeps as well."""
-        from ..simulations.result import Unfinished
-
-        def told(event: Event) -> None:
-            view(event)
-            if self._events is not None:
-                self._events(event)
-            if isinstance(event, Unfinished):
-                first = self._first
-                self._keep(first or event.result, event.result if first else None)
-
-        return told
-
-    def _keep(self, result: SimulationResult, second: SimulationResult | None) -> None:
-        from ..simulations.report import UNFINISHED, build_report
-
-        place = self._folder / UNFINISHED
-        with suppress(DelianError, OSError):
-            if not self._made or not place.exists():
-                place.mkdir(parents=True)  # who makes it has it
-                self._made = True
-            _write(build_report(result, second), result, place)
-
-    def over(self, last: SimulationResult) -> None:
-        """All of the run is kept: removes what there was of it. last: the run that ended last."""
-        from ..simulations.report import UNFINISHED
-
-        if self._events is not None:
-            self._events.close(last)
-        if self._made:
-            shutil.rmtree(self._folder / UNFINISHED, ignore_errors=True)
 
 
 class StopFlag:
@@ -475,29 +477,53 @@ def _free_folder(name: str) -> Path:
     raise DelianError(f"{RUNS} has {RUNS_PER_NAME_MAX} runs named {name}", "delete some of them")
 
 
+def _check_stopped(folder: Path) -> None:
+    """Raises DelianError for a folder with the report of another run than one that was stopped."""
+    from ..core.files import read_at_most
+    from ..simulations.report import JSON_NAME
+
+    path = folder / JSON_NAME
+    if not path.exists():
+        return
+    try:
+        report = parse_json(read_at_most(path, REPORT_BYTES_MAX))
+        runs = [report, *([report["compare"]] if "compare" in report else [])]
+        was_stopped = any(run["summary"]["stopped_by"] == "interrupt" for run in runs)
+    except (OSError, ValueError, KeyError, TypeError):
+        was_stopped = False
+    if not was_stopped:
+        raise DelianError(
+            f"{path} is not the report of a run that was stopped, and would be written over",
+            "move or delete it",
+        )
+
+
 def _keep(
-    report: Mapping[str, Any], result: SimulationResult, folder: Path
+    report: Mapping[str, Any], result: SimulationResult, folder: Path, again: bool = False
 ) -> tuple[Path, DelianError | None]:
     """Writes model and report; gives the page's path. A folder that does not take them at the end
     of a long run, because the disk is full or another run has ended there, does not cost the run:
-    they go into a new one among the system's temporary files, and why is given too.
+    they go into a new one among the system's temporary files, and why is given too. again: its own
+    report from before it was resumed may be there.
 
     Raises DelianError where neither takes them.
     """
     from ..simulations.report import claim_folder
 
     try:
-        claim_folder(folder, ours=True)  # again: another run may have ended there since
-        return _write(report, result, folder), None
+        if not again:
+            claim_folder(folder, ours=True)  # again: another run may have ended there since
+        return write(report, result, folder), None
     except DelianError as error:
         try:
             refuge = Path(tempfile.mkdtemp(prefix="delian-run-"))
         except OSError:
             raise error from None
-        return _write(report, result, refuge), error
+        return write(report, result, refuge), error
 
 
-def _write(report: Mapping[str, Any], result: SimulationResult, folder: Path) -> Path:
+def write(report: Mapping[str, Any], result: SimulationResult, folder: Path) -> Path:
+    """Writes model and report into a folder that is there; gives the page's path."""
     from ..simulations.report import write_report, write_whole
 
     if result.bundle is not None:  # first: nothing else has the weights

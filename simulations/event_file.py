@@ -4,6 +4,7 @@
      "held_out": 6}
     {"event": "phase", ..., "doing": "compiling 6 programs"}
     {"event": "round", ..., "round": 1, "global_accuracy": 0.162, ...}    as in report.json
+    {"event": "replayed", ..., "round": 7}    of a run that was resumed: it goes on after this round
     {"event": "ended", ..., "summary": {...}, "trace_hash": "..."}        as in report.json
 
 `time_ms` is Unix time, `algorithm` tells the two runs of a comparison apart. A line is written
@@ -25,7 +26,7 @@ from typing import Any
 
 from ..core.errors import DelianError
 from .report import plain, printable, summarise
-from .result import Event, Phase, RoundFinished, SimulationResult, Started
+from .result import Event, Phase, Replayed, RoundFinished, SimulationResult, Started
 
 
 class EventFile:
@@ -52,6 +53,8 @@ class EventFile:
                 self._write("started", {"scenario": scenario.to_json(), **facts})
             case Phase(doing):
                 self._write("phase", {"doing": doing})
+            case Replayed(record):
+                self._write("replayed", {"round": record.round})
             case RoundFinished(record):
                 self._write("round", dataclasses.asdict(record))
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +120,7 @@ class KeptRun:
             raise DelianError("the models in use are not those of the run before", DIFFERS)
         facts = before.facts
         training.state = federation.weights
-        stage.scores = {int(d): (Score(*s[:3]), Score(*s[3:])) for d, s in facts["scores"].items()}
+        stage.scores = {int(d): (_score(a), _score(b)) for d, (a, b) in facts["scores"].items()}
         stage.walls.update(facts["walls"])
         if training.kept is not None and facts["places"] is not None:
             training.kept.resume(self._place.states, unpacked(facts["places"]))
@@ -143,10 +144,7 @@ class KeptRun:
         now = time.perf_counter()
         if now < self._next and not stops:
             return
-        scores = {
-            d: [s.loss, s.correct, s.count, p.loss, p.correct, p.count]
-            for d, (s, p) in self._stage.scores.items()
-        }
+        scores = {d: [astuple(score) for score in both] for d, both in self._stage.scores.items()}
         facts: dict[str, Any] = {
             "waves": waves,
             "scores": scores,
@@ -188,3 +186,8 @@ class KeptRun:
             self._place.close()
         else:
             self._place.remove()
+
+
+def _score(said: Sequence[Any]) -> Score:
+    loss, correct, count, more = said
+    return Score(loss, correct, count, tuple((above, below) for above, below in more))

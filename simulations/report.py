@@ -28,6 +28,8 @@ FORMAT = 1
 JSON_NAME, PAGE_NAME = "report.json", "report.html"
 #: A folder in a run's folder, for what there is of it while it goes on.
 UNFINISHED = "unfinished"
+#: And one for what it can be resumed by (`resumable`).
+RESUME = "resume"
 ACCURACY = (
     "global_accuracy",
     "personalised_accuracy",
@@ -198,6 +200,12 @@ def claim_folder(out: Path, ours: bool = False) -> None:
     """Make the folder for a report. Raises DelianError when it is a file or holds an earlier
     report, or what is left of a run that was killed, unless that is `ours`.
     """
+    if (out / RESUME).exists() and not ours:
+        raise DelianError(
+            f"{out} holds a run that has not finished",
+            f"go on with it: delian simulate --resume {out}; or choose another folder with --out"
+            " DIR, or move or delete this one",
+        )
     if (out / UNFINISHED).exists() and not ours:
         raise DelianError(
             f"{out} holds what there is of a run that has not finished, in {UNFINISHED}",

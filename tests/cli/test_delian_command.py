@@ -24,7 +24,7 @@ def runs(monkeypatch, make_result, tmp_path):
     """Replaces the simulation; gives the list of calls that it got. The working folder is empty."""
     calls = []
 
-    def simulate(scenario, *, data_path, threads, backend, on_event, stop):
+    def simulate(scenario, *, data_path, threads, backend, on_event, stop, resume, forget):
         calls.append(
             {"scenario": scenario, "data": data_path, "threads": threads, "backend": backend}
         )
