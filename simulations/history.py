@@ -30,7 +30,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..core.bundle import METRICS_MAX
 from ..core.errors import DelianError
+from ..core.learn.metrics import metrics_plan
 from ..core.ports import Floats, Outcome, Vector
 from ..core.privacy.finishing import too_long
 from ..core.privacy.ring import RingPlan
@@ -42,8 +44,9 @@ from .result import Spread
 from .trace import checksum
 from .training import Awaited, Trained
 
-#: Vectors of so many elements are kept whole: metrics, and the smallest models.
-WHOLE_MAX = 64
+#: Vectors of so many elements are kept whole: all metrics that devices send, and the smallest
+#: models' updates.
+WHOLE_MAX = metrics_plan(1, METRICS_MAX).length
 #: Of others those at the end, behind the coordinates: a round's indicator, and the weight.
 BEHIND = 2
 DIGEST_BYTES = 32

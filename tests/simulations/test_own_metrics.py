@@ -13,9 +13,10 @@ from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn.build import build
 from delian.core.runtime import Runtime
-from delian.simulations import own_metrics, own_metrics_page
+from delian.simulations import kept_run, own_metrics, own_metrics_page
 from delian.simulations.report import build_report, plain, to_json
 from delian.simulations.report_page import page
+from delian.simulations.result import RoundFinished
 from delian.simulations.scenario_file import load, override
 from delian.simulations.simulate import simulate
 
@@ -173,3 +174,22 @@ def test_sums_that_are_none_are_told_apart(gives, said):
 def test_names_that_no_message_has_room_for_are_refused(names):
     with pytest.raises(DelianError, match="metric"):
         bundles.check_metric_names(names)
+
+
+def test_a_run_that_was_stopped_and_resumed_has_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_run, "KEEP_S", 0.0)
+    asked = scenario("evaluation.federated=true", "evaluation.every=1", "rounds=3")
+    rounds = []
+
+    def run(**options):
+        return simulate(asked, algorithm=JudgedAvg(), backend="reference", threads=2, **options)
+
+    stopped = run(
+        on_event=lambda event: isinstance(event, RoundFinished) and rounds.append(event),
+        stop=lambda: len(rounds) > 1,
+        resume=tmp_path,
+    )
+    assert stopped.resumable == 2 == len(stopped.rounds) and stopped.evaluations
+    resumed, whole = run(resume=tmp_path), run()
+    assert resumed.rounds == whole.rounds and resumed.devices == whole.devices
+    assert resumed.evaluations == whole.evaluations and resumed.trace_hash == whole.trace_hash
