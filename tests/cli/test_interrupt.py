@@ -59,7 +59,7 @@ def test_ctrl_c_keeps_the_report_so_far(tmp_path, condition, delay, rounds, judg
         capture_output=True,
         text=True,
         start_new_session=True,
-        timeout=120,
+        timeout=400,
     )
     assert run.returncode == 130, run.stderr
     assert "Traceback" not in run.stderr and "error" not in run.stderr
@@ -101,7 +101,7 @@ def keeping(folder, rounds, *, killed_in=0, compare=()):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
     )
 
 

@@ -253,7 +253,7 @@ def test_what_is_no_line_is_told_and_raises_nothing(line):
 
 
 def run(main):
-    return asyncio.run(asyncio.wait_for(main, 60))
+    return asyncio.run(asyncio.wait_for(main, 300))
 
 
 async def opened(path) -> Database:

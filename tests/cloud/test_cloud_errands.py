@@ -125,7 +125,7 @@ def within(folder, scenario, **options):
     async def run():
         world = World(folder, **options)
         try:
-            return await asyncio.wait_for(scenario(world), 60)
+            return await asyncio.wait_for(scenario(world), 300)
         finally:
             await world.coordinator.close()
 

@@ -197,7 +197,8 @@ async def submit(call, bundle, rounds=ROUNDS, round_s=120) -> int:
         bundle=refs[0],
         weights=refs[1],
         round_ms=round_s * 1000,
-        wait_ms=30_000,
+        attempts_max=50,
+        wait_ms=300_000,
         after_task=RetryWindow(min_ms=50, max_ms=150),
         seed=7,
     )

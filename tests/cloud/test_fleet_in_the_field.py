@@ -46,11 +46,11 @@ def gatherer(snapshot):
 
 
 def run(main):
-    asyncio.run(asyncio.wait_for(main, 100))
+    asyncio.run(asyncio.wait_for(main, 400))
 
 
 async def until(condition):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -24,7 +24,7 @@ def digest_of(content):
 
 
 def run(main):
-    return asyncio.run(asyncio.wait_for(main, 60))
+    return asyncio.run(asyncio.wait_for(main, 300))
 
 
 @pytest.fixture(scope="module")

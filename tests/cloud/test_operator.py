@@ -118,7 +118,7 @@ async def calling(daemon, name="operator-0"):
 
 
 def run(main):
-    return asyncio.run(asyncio.wait_for(main, 60))
+    return asyncio.run(asyncio.wait_for(main, 300))
 
 
 def ref_of(content) -> BlobRef:

@@ -35,7 +35,7 @@ async def opened(store, blobs, needed=tuple):
 
 
 def run(main):
-    return asyncio.run(asyncio.wait_for(main, 60))
+    return asyncio.run(asyncio.wait_for(main, 300))
 
 
 async def begin(registry, blobs) -> int:

@@ -45,7 +45,7 @@ class Stopped(Exception):
 
 
 def run(main):
-    return asyncio.run(asyncio.wait_for(main, 60))
+    return asyncio.run(asyncio.wait_for(main, 300))
 
 
 # ---------------------------------------------------------------- the database
@@ -159,7 +159,7 @@ def test_a_coordinator_whose_lock_breaks_notices_and_is_overtaken(postgres_url, 
     async def main():
         first = await Database.open(postgres_url)
         await first.read(lambda c: c.exec_driver_sql(kill))
-        await asyncio.wait_for(first.lost.wait(), 20)
+        await asyncio.wait_for(first.lost.wait(), 120)
         second = await Database.open(postgres_url)
         with pytest.raises(StoreInUse):
             await first.transact(lambda c: c.execute(insert(RunRow).values(run=1, **_run())))

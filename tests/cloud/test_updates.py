@@ -55,7 +55,7 @@ async def updated(bundle, means, *, content=None, backend="reference"):
 
 
 def run(main):
-    return asyncio.run(asyncio.wait_for(main, 60))
+    return asyncio.run(asyncio.wait_for(main, 300))
 
 
 def test_updates_in_a_row_are_those_of_the_runtime(bundle):

@@ -26,7 +26,7 @@ from delian.core.subgraphs.programs import Model
 from delian.device.cascade import CascadeModel
 from typer.testing import CliRunner
 
-READY_S = 20.0
+READY_S = 120.0
 ROWS = np.random.default_rng(2).integers(0, 17, (9, 4, 4)).astype(np.float32)
 
 
@@ -64,7 +64,7 @@ def edge(bundle):
     thread.start()
 
     def call(work):
-        return asyncio.run_coroutine_threadsafe(work, loop).result(20.0)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(READY_S)
 
     async def start():
         guard = Guard("insecure", Tier.EDGE)

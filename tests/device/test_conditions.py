@@ -143,8 +143,16 @@ def test_only_changes_are_told(machine, tmp_path):
 
     async def scene() -> None:
         watch = machine.watch(tmp_path, consent_file=consent, poll_s=0.01, idle=True)
+        looks, look = [], watch.look
+
+        def counted():
+            looks.append(look())
+            return looks[-1]
+
+        watch.look = counted
         looking = asyncio.create_task(watch.run(told.append))
-        await asyncio.sleep(0.1)
+        while len(looks) < 6:
+            await asyncio.sleep(0.01)
         assert len(told) == 1
         write_consent(consent, True)
         while len(told) < 2:
@@ -152,7 +160,7 @@ def test_only_changes_are_told(machine, tmp_path):
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(scene(), 20))
+    asyncio.run(asyncio.wait_for(scene(), 120))
     assert [c.eligibility.consented for c in told] == [False, True]
 
 

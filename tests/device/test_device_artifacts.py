@@ -38,7 +38,7 @@ def trained(blobs, npz_file, artifacts):
         finally:
             await runner.close()
 
-    outcome = asyncio.run(asyncio.wait_for(once(), 120))
+    outcome = asyncio.run(asyncio.wait_for(once(), 300))
     assert isinstance(outcome, Outcome)
     return outcome
 

@@ -146,7 +146,7 @@ def test_a_device_that_does_not_know_who_it_is_says_what_to_do(tmp_path):
     ):
         command = [sys.executable, "-m", "delian.cli", "device", "run", "--state", str(tmp_path)]
         done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, timeout=60, cwd=tmp_path
+            [*command, *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path
         )
         assert done.returncode == 2 and said in done.stderr, (arguments, done.stderr)
 

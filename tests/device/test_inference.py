@@ -131,7 +131,7 @@ def test_many_ask_while_models_are_replaced_and_each_answer_is_of_one_model(stor
         await server.close()
         await server.close()
 
-    asyncio.run(asyncio.wait_for(scene(), 60))
+    asyncio.run(asyncio.wait_for(scene(), 300))
     assert not faults
     assert -1 not in seen, "an answer of no model, or of two"
     assert set(seen) == set(range(len(scales)))
@@ -140,7 +140,7 @@ def test_many_ask_while_models_are_replaced_and_each_answer_is_of_one_model(stor
 
 def raw(path, content: bytes) -> dict:
     with socket.socket(socket.AF_UNIX) as link:
-        link.settimeout(10)
+        link.settimeout(120)
         link.connect(str(path))
         link.sendall(content)
         link.shutdown(socket.SHUT_WR)
@@ -186,7 +186,7 @@ def test_requests_that_are_wrong_are_refused_and_the_server_goes_on(store, blobs
             await InferenceServer(store.folder, path).start()
         await server.close()
 
-    asyncio.run(asyncio.wait_for(scene(), 60))
+    asyncio.run(asyncio.wait_for(scene(), 300))
     path.write_text("a file")
     with pytest.raises(DelianError, match="is no socket"):
         asyncio.run(InferenceServer(store.folder, path).start())
@@ -212,7 +212,7 @@ def test_too_many_connections_are_turned_away(store, blobs, tmp_path, monkeypatc
         assert (await asyncio.to_thread(ask, path, {"op": "status"}))[0]["ok"]
         await server.close()
 
-    asyncio.run(asyncio.wait_for(scene(), 60))
+    asyncio.run(asyncio.wait_for(scene(), 300))
 
 
 def test_a_server_that_closes_without_listening_is_still_heard(tmp_path):
@@ -239,10 +239,10 @@ def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path):
     path = tmp_path / "s"
     command = [sys.executable, "-m", "delian.device.inference", str(store.folder), str(path)]
     with subprocess.Popen([*command, "--backend", "reference"]) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         assert ask(path, {"op": "predict"}, X)[1].shape == (5, 3)
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
     assert not path.exists()

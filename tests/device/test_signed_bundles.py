@@ -74,7 +74,7 @@ def outcomes(npz_file, blobs, gate, *programs, **worker):
             await runner.close()
         return said, runner.starts
 
-    return asyncio.run(asyncio.wait_for(each(), 60))
+    return asyncio.run(asyncio.wait_for(each(), 300))
 
 
 def test_a_signed_bundle_runs(signer, blobs, npz_file):

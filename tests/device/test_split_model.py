@@ -30,7 +30,7 @@ from delian.device.split import SplitModel, SplitSettings
 from typer.testing import CliRunner
 
 REFERENCE = SplitSettings(backend="reference")
-OPEN_S = 20.0
+OPEN_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def edge(models):
     thread.start()
 
     def call(work):
-        return asyncio.run_coroutine_threadsafe(work, loop).result(20.0)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(OPEN_S)
 
     async def start():
         node = Node(Tier.EDGE, 1)

@@ -34,7 +34,7 @@ def fuzz_all(seconds: float) -> int:
     for name in decoders.DECODERS:
         print(f"== {name}", flush=True)
         command = [sys.executable, __file__, name, f"-max_total_time={seconds:g}", "-seed=1"]
-        run = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=seconds + 120)
+        run = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=seconds + 600)
         lines = run.stderr.splitlines()
         print("\n".join(line for line in lines[-3:]), flush=True)
         if run.returncode != 0:

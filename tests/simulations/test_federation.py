@@ -162,14 +162,14 @@ def test_stop_may_come_from_another_thread_while_a_device_trains():
     class Slow(StubTraining):
         def submit(self, device, weights, key):
             started.set()
-            return pool.submit(lambda: (release.wait(10), self._train(device, key))[1])
+            return pool.submit(lambda: (release.wait(60), self._train(device, key))[1])
 
     federation = Federation(plan(), Slow(RING), seed=1)
     done: Future = ThreadPoolExecutor(1).submit(federation.run)
-    assert started.wait(10)
+    assert started.wait(60)
     federation.stop()
     release.set()
-    assert done.result(10).stopped
+    assert done.result(60).stopped
 
 
 def test_what_an_update_raises_reaches_the_caller():

@@ -180,7 +180,7 @@ def test_a_study_that_is_killed_leaves_no_trial_behind(number):
             return False
 
     def until(condition) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < end
             time.sleep(0.05)

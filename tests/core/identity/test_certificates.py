@@ -194,7 +194,7 @@ async def call(server_credentials, channel_credentials, node=CLOUD):
         async with grpc.aio.secure_channel(
             f"127.0.0.1:{port}", channel_credentials, options=options
         ) as channel:
-            return (await channel.unary_unary("/test.T/Call")(b"", timeout=10)).decode()
+            return (await channel.unary_unary("/test.T/Call")(b"", timeout=60)).decode()
     finally:
         await server.stop(None)
 
@@ -258,7 +258,7 @@ def test_contexts_speak_tls_1_3_only_and_check_the_host_name(material, tmp_path)
     def serve():
         for _ in range(3):
             raw, _ = listener.accept()
-            raw.settimeout(10)
+            raw.settimeout(60)
             try:
                 with server.wrap_socket(raw, server_side=True) as tls:
                     seen.append(identity_of(tls.getpeercert(binary_form=True)).common_name)
@@ -284,6 +284,6 @@ def test_contexts_speak_tls_1_3_only_and_check_the_host_name(material, tmp_path)
     old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises((ssl.SSLError, ConnectionError)):
         connect(old, "localhost")
-    thread.join(10)
+    thread.join(60)
     listener.close()
     assert seen == ["device-5", "refused", "refused"]

@@ -46,7 +46,7 @@ def test_it_tells_whether_it_is_alive_and_ready_and_its_numbers():
         await server.close()
         await server.close()
 
-    asyncio.run(asyncio.wait_for(scene(), 30))
+    asyncio.run(asyncio.wait_for(scene(), 120))
     with pytest.raises(DelianError, match="no address"):
         HealthServer("here", lambda: None, bytes)
     assert "version=0.0.4" in METRICS_TYPE

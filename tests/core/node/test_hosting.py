@@ -105,7 +105,7 @@ def test_the_first_task_that_fails_ends_the_daemon_and_the_others_are_ended():
             await tasks.wait(asyncio.Event())
         await tasks.close()
 
-    asyncio.run(asyncio.wait_for(scene(), 20))
+    asyncio.run(asyncio.wait_for(scene(), 120))
     assert ended == [True]
 
 
@@ -118,14 +118,14 @@ def test_a_signal_stops_the_daemon():
             await tasks.wait(stop)
         await tasks.close()
 
-    asyncio.run(asyncio.wait_for(scene(), 20))
+    asyncio.run(asyncio.wait_for(scene(), 120))
 
 
 def test_systemd_is_told_when_it_asks(tmp_path, monkeypatch):
     notify_ready()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(5)
+        systemd.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         notify_ready()
         assert systemd.recv(100) == b"READY=1"

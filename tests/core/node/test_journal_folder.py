@@ -72,7 +72,7 @@ def test_a_lock_goes_with_its_process(tmp_path):
         from delian.core.node.disk import FolderLock
         lock = FolderLock(Path(sys.argv[1]))
         print("locked", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     """
     child = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], stdout=subprocess.PIPE
@@ -83,7 +83,7 @@ def test_a_lock_goes_with_its_process(tmp_path):
             FolderLock(tmp_path)
     finally:
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(120)
         child.stdout.close()
     FolderLock(tmp_path).close()
 

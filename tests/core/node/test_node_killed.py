@@ -81,7 +81,7 @@ def test_what_a_killed_process_has_answered_is_there(tmp_path, answers):
                 answered.append(int(child.stdout.readline()))
         finally:
             child.kill()
-            rest, _ = child.communicate(timeout=30)
+            rest, _ = child.communicate(timeout=120)
         # The last line may be half of a number.
         answered += [int(line) for line in rest.splitlines(keepends=True) if line.endswith("\n")]
     assert answered == sorted(set(answered)), "nothing was answered twice"

@@ -259,7 +259,7 @@ def test_a_driver_s_records_are_told_within_their_trace(tmp_path):
         await driver.close()
         await work
 
-    asyncio.run(asyncio.wait_for(scene(), 30))
+    asyncio.run(asyncio.wait_for(scene(), 120))
     mine = sent[1][0]
     assert parse(mine) is not None and seen == ["", mine] and recorded == ["", mine]
     assert sent == [("", ""), (mine, "")], "what links do later is no part of it"

@@ -293,7 +293,7 @@ def run_check(*files: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

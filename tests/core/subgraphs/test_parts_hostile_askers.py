@@ -80,7 +80,7 @@ def test_cuts_of_several_nodes_are_compiled_in_turn_and_those_of_who_left_not_at
             prepare = programs.prepare
 
             def slow(model, cut, tier):
-                gate.wait(10.0)
+                gate.wait(tiers.WAIT_S)
                 prepared.append(cut.bundle)
                 return prepare(model, cut, tier)
 

@@ -247,7 +247,7 @@ def test_several_callers_at_once_get_what_one_gets() -> None:
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(60)
+        caller.join(300)
     assert not wrong
     assert not any(caller.is_alive() for caller in callers)
 
