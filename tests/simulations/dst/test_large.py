@@ -48,7 +48,11 @@ def test_a_small_large_run_makes_all_its_models():
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_devices_take_less_than_two_minutes_of_cpu():
+def test_of_a_hundred_thousand_devices_each_takes_about_what_it_takes_of_a_tenth_of_them():
+    """By this machine's own measure, whatever it is; what looks at all devices for one takes ten
+    times as much.
+    """
+    few = run_large(devices=10_000, cohort=1_000)
     run = run_large()
     assert run.devices == 100_000 and run.updates >= 30_000
-    assert run.cpu_s < 120
+    assert run.cpu_s / run.updates < 4 * few.cpu_s / few.updates
