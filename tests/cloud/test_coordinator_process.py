@@ -29,15 +29,17 @@ from delian.core.net.grpc_link import GrpcUplink
 from delian.core.net.mqtt_link import MqttIdentity, MqttUplink
 from delian.core.net.switch import Switch
 from delian.core.nn import Mlp, adam, sgd
+from delian.core.node.codec import address
 from delian.core.node.driver import Driver
 from delian.core.node.hosting import INSECURE
 from delian.core.node.memory import DiskJournal, MemoryBlobs, MemoryDisk
-from delian.core.ports import MS, SECOND, Node, Outcome, Tier
+from delian.core.ports import MS, SECOND, Node, Ordered, Outcome, Tier
 from delian.core.privacy import ring
 from delian.core.runtime import Runtime
 from delian.core.streams import Streams
 from delian.core.wire.admission_pb2 import DeviceFacts, Eligibility, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef
+from delian.core.wire.journal_pb2 import Connected
 from delian.core.wire.operator_pb2 import (
     ModelRequest,
     PlanMessage,
@@ -138,15 +140,20 @@ class Device:
         self.runner, self.switch, blobs = Runner(number), Switch(), MemoryBlobs()
         if broker:
             who = MqttIdentity(INSECURE, self.node)
-            self.link = MqttUplink(self.switch, who, {HOME: broker})
+            self.link = MqttUplink(self.switch, who, {HOME: broker}, on_connected=self._connected)
         else:
-            self.link = GrpcUplink(self.switch, self.node, {HOME: f"127.0.0.1:{port}"}, None)
+            home = {HOME: f"127.0.0.1:{port}"}
+            self.link = GrpcUplink(self.switch, self.node, home, None, on_connected=self._connected)
         self.switch.add_link(self.link)
         journal = DiskJournal(MemoryDisk(), lambda n: bytes(n))
         self.driver = Driver(lambda _: self._machine(), journal, self.switch, blobs, self.runner)
         self.switch.attach(self.node, self.driver.post, blobs)
         self.task = asyncio.create_task(self.driver.run())
         self.link.start()
+
+    def _connected(self, home) -> None:
+        """As the daemon does: a task may have come and gone with the coordinator."""
+        self.driver.post(Ordered(Connected(home=address(home))))
 
     def _machine(self):
         may = Eligibility(powered=True, unmetered=True, idle=True, consented=True, fresh=True)
