@@ -22,11 +22,11 @@ from .client_states import ClientStates
 from .federation import RUN, Federation
 from .history import DIFFERS, RunLog, waves_of
 from .host import cpu_name, version_of
-from .resumable import Resumable, Saved, content_of, packed, unpacked
 from .stage import Stage
 from .trace import weights_name
 
 if TYPE_CHECKING:
+    from .resumable import Resumable, Saved
     from .run import CompiledTraining
 
 #: A run is kept after a round, this often at most; less often where to keep it takes more than so
@@ -49,10 +49,10 @@ class KeptRun:
         self._folder = folder
         self.why_not = self._refusal()
         self.before: Saved | None = None
-        if not self.why_not:
+        if folder.exists():
+            if self.why_not:
+                raise DelianError(f"{folder} cannot be resumed: {self.why_not}")
             self.before = self._place.load()
-        elif folder.exists():
-            raise DelianError(f"{folder} cannot be resumed: {self.why_not}")
         facts: Mapping[str, Any] = self.before.facts if self.before is not None else {}
         self.log = RunLog(
             memoryview(self.before.log if self.before is not None else b""),
@@ -77,10 +77,15 @@ class KeptRun:
 
     @cached_property
     def _place(self) -> Resumable:
+        """The folder. Most runs are over before they are kept, and need no such thing."""
+        from .resumable import Resumable
+
         return Resumable(self._folder, self._told)
 
     def _told(self) -> Mapping[str, Any]:
         """What decides a run's bits."""
+        from .resumable import content_of
+
         stage = self._stage
         return {
             "version": version_of("delian"),
@@ -111,6 +116,8 @@ class KeptRun:
         return judged
 
     def _restore(self, federation: Federation) -> None:
+        from .resumable import unpacked
+
         before, stage, training = self.before, self._stage, self._training
         assert before is not None
         known = {*before.weights, federation.message.weights.digest}
@@ -144,6 +151,8 @@ class KeptRun:
         now = time.perf_counter()
         if now < self._next and not stops:
             return
+        from .resumable import packed
+
         scores = {d: [astuple(score) for score in both] for d, both in self._stage.scores.items()}
         facts: dict[str, Any] = {
             "waves": waves,
@@ -182,6 +191,8 @@ class KeptRun:
 
     def over(self, resumes: bool) -> None:
         """The run has ended. resumes: by being stopped."""
+        if "_place" not in vars(self):
+            return  # nothing was read, and nothing kept
         if resumes:
             self._place.close()
         else:

@@ -176,9 +176,12 @@ def test_names_that_no_message_has_room_for_are_refused(names):
         bundles.check_metric_names(names)
 
 
+SMALL = "model.hidden=[8]"
+
+
 def test_a_run_that_was_stopped_and_resumed_has_them(tmp_path, monkeypatch):
     monkeypatch.setattr(kept_run, "KEEP_S", 0.0)
-    asked = scenario("evaluation.federated=true", "evaluation.every=1", "rounds=3")
+    asked = scenario("evaluation.federated=true", "evaluation.every=1", "rounds=3", SMALL)
     rounds = []
 
     def run(**options):
