@@ -8,7 +8,8 @@ transport has taken them: delivery is at least once.
 
 SQLite in WAL mode with synchronous=FULL: what `put` has returned for survives a power cut. A file
 that is damaged is set aside and a new one begun; an outbox is a help, and the protocol repeats what
-it must. All methods block; one thread at a time may call them (`asyncio.to_thread` under a lock).
+it must. All methods block; what several threads call goes one after the other, for who waits for a
+thread (`asyncio.to_thread`) may be cancelled while it goes on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -82,6 +84,8 @@ class Outbox:
             raise DelianError(f"outbox.bytes_max is {bytes_max}", "give at least some bytes")
         self.path, self.bytes_max, self._now_ms = path, bytes_max, now_ms
         self.evicted = self.expired = self.refused = 0
+        # A connection has one transaction: of two that are mixed the end of one is that of both.
+        self._alone = threading.RLock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = self._open()
@@ -103,7 +107,7 @@ class Outbox:
         expires = self._now_ms() + valid_ms if valid_ms else 1 << 62
         size = len(content) + _ROW_BYTES
         try:
-            with self._db as db:
+            with self._alone, self._db as db:
                 if key is not None:
                     db.execute("DELETE FROM outbox WHERE key = ?", (key,))
                 cursor = db.execute(
@@ -124,35 +128,38 @@ class Outbox:
         """The next messages, the most important first, at least one where there is one. They stay
         until `done`.
         """
-        with self._db:
-            self._expire()
         items: list[Item] = []
         taken = 0
         query = "SELECT id, priority, size FROM outbox ORDER BY priority DESC, id LIMIT ?"
-        for id, priority, size in self._db.execute(query, (rows_max,)).fetchall():
-            taken += size
-            if items and taken > bytes_max:
-                break
-            row = self._db.execute("SELECT content FROM outbox WHERE id = ?", (id,)).fetchone()
-            items.append(Item(id, priority, row[0]))
+        with self._alone:
+            with self._db:
+                self._expire()
+            for id, priority, size in self._db.execute(query, (rows_max,)).fetchall():
+                taken += size
+                if items and taken > bytes_max:
+                    break
+                row = self._db.execute("SELECT content FROM outbox WHERE id = ?", (id,)).fetchone()
+                items.append(Item(id, priority, row[0]))
         return items
 
     def done(self, ids: Sequence[int]) -> None:
         """These have gone out."""
-        with self._db as db:
+        with self._alone, self._db as db:
             db.executemany("DELETE FROM outbox WHERE id = ?", [(i,) for i in ids])
 
     def count(self) -> int:
         """Messages that wait."""
-        return int(self._db.execute("SELECT count(*) FROM outbox").fetchone()[0])
+        with self._alone:
+            return int(self._db.execute("SELECT count(*) FROM outbox").fetchone()[0])
 
     def size(self) -> int:
         """Bytes that they take, about."""
-        return int(self._db.execute("SELECT coalesce(sum(size), 0) FROM outbox").fetchone()[0])
+        with self._alone:
+            return int(self._db.execute("SELECT coalesce(sum(size), 0) FROM outbox").fetchone()[0])
 
     def close(self) -> None:
         """May be called twice."""
-        with contextlib.suppress(sqlite3.Error):
+        with self._alone, contextlib.suppress(sqlite3.Error):
             self._db.close()
 
     # ------------------------------------------------

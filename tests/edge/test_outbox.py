@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from delian.core.errors import DelianError
@@ -108,3 +109,47 @@ def test_a_damaged_file_is_set_aside(tmp_path):
         Outbox(path / "within a file" / "o.db")
     with pytest.raises(DelianError):
         Outbox(path, bytes_max=0)
+
+
+class Held:
+    """A connection in which one thread's transaction stops behind its first statement, until
+    another thread has got as far, or cannot.
+    """
+
+    def __init__(self, db) -> None:
+        self._db, self.begun, self.other = db, threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._db, name)
+
+    def __enter__(self):
+        return self._db.__enter__() and self
+
+    def __exit__(self, *fault):
+        return self._db.__exit__(*fault)
+
+    def execute(self, sql, *values):
+        done = self._db.execute(sql, *values)
+        if sql.startswith("DELETE FROM outbox WHERE key"):
+            if self.begun.is_set():
+                self.other.set()
+            self.begun.set()
+            self.other.wait(1.0)
+        return done
+
+
+def test_two_threads_that_put_the_same_message_lose_none(tmp_path):
+    box = Outbox(tmp_path / "o.db")
+    box._db = held = Held(box._db)
+    kept = []
+
+    def put() -> None:
+        kept.append(box.put(b"sum", Priority.SUM, key="sum 1"))
+
+    first, second = threading.Thread(target=put), threading.Thread(target=put)
+    first.start()
+    assert held.begun.wait(60)
+    second.start()
+    first.join()
+    second.join()
+    assert kept == [True, True] and contents(box) == [b"sum"]
