@@ -179,7 +179,7 @@ def quantise(
         backend,
     )
     empty = np.empty(0, np.float32)
-    return Bundle(replace(bundle.manifest, model=()), {"infer": made}, empty)
+    return Bundle(replace(bundle.manifest, model=(), metrics=()), {"infer": made}, empty)
 
 
 def model_of(bundle: Bundle, weights: Array | None = None) -> Array:

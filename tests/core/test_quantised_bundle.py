@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import delian as dl
@@ -44,6 +45,12 @@ def test_a_quantised_bundle_goes_through_bytes_and_infers() -> None:
     found = Runtime(again, "reference").infer(np.empty(0, np.float32), ROWS[:8])
     assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
     assert np.mean(found.argmax(1) == wanted.argmax(1)) >= 0.75
+
+
+def test_of_a_task_with_metrics_of_its_own_infer_is_left_and_none_of_them() -> None:
+    judged = replace(bundle().manifest, metrics=("f1",))  # which its evaluate would give
+    small = dl.quantise(replace(bundle(), manifest=judged), ROWS, backend="reference")
+    assert parse(small.to_bytes()).manifest.metrics == ()
 
 
 def test_weights_may_come_from_outside() -> None:
