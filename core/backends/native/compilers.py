@@ -37,8 +37,9 @@ def said_by(
     before = _stamp(command, file)
     if before is None:
         return ask()
-    name = hashlib.sha256("\0".join((file, *command)).encode()).hexdigest()
-    path = folder / f"{name}.json"
+    # Bytes of a path that are no UTF-8 are surrogates here.
+    asked = "\0".join((file, *command)).encode(errors="surrogatepass")
+    path = folder / f"{hashlib.sha256(asked).hexdigest()}.json"
     if (said := _kept(path, before)) is not None:
         return said
     said = ask()

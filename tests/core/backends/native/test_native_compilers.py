@@ -83,6 +83,15 @@ def test_a_symlink_that_leads_elsewhere_is_another_compiler(gcc, tmp_path):
     assert told(asked, tmp_path, str(cc)) == "answer 2\nmore"
 
 
+def test_a_folder_whose_name_is_no_text_may_hold_a_compiler(tmp_path):
+    try:
+        file = str(made(tmp_path / os.fsdecode(b"\xff") / "gcc"))
+    except OSError:
+        pytest.skip("the disk takes text alone")
+    asked = Asked()
+    assert [told(asked, tmp_path, file) for _ in range(2)] == ["answer 1\nmore"] * 2
+
+
 def test_options_make_a_question_of_its_own(gcc, tmp_path):
     asked = Asked()
     assert told(asked, tmp_path, str(gcc)) == "answer 1\nmore"
