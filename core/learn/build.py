@@ -136,7 +136,13 @@ def own_metrics(task: Task) -> tuple[str, ...]:
     """The names of the task's own metrics, in alphabetical order, as trees of dicts are. Raises
     DelianError for names that reports and messages have no place for.
     """
-    names = tuple(sorted(getattr(task, "metric_names", ())))
+    given = getattr(task, "metric_names", ())
+    if not isinstance(given, tuple | list) or not all(isinstance(name, str) for name in given):
+        raise DelianError(
+            f"{type(task).__name__}.metric_names is {given!r:.80}",
+            "a tuple of the metrics' names, as ('f1', 'top_5')",
+        )
+    names = tuple(sorted(given))
     check_metric_names(names)
     return names
 

@@ -12,6 +12,7 @@ from delian.core import bundle as bundles
 from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn.build import build
+from delian.core.learn.build import own_metrics as own_names
 from delian.core.runtime import Runtime
 from delian.simulations import kept_run, own_metrics, own_metrics_page
 from delian.simulations.report import build_report, plain, to_json
@@ -174,6 +175,14 @@ def test_sums_that_are_none_are_told_apart(gives, said):
 def test_names_that_no_message_has_room_for_are_refused(names):
     with pytest.raises(DelianError, match="metric"):
         bundles.check_metric_names(names)
+
+
+@pytest.mark.parametrize("names", ["f1", None, 5, (1, 1), (1, "f1")])
+def test_names_that_are_no_names_are_an_error_that_says_whose(names):
+    task = Judged("small", lambda key: None, None)
+    object.__setattr__(task, "metric_names", names)
+    with pytest.raises(DelianError, match=r"Judged.metric_names is .+\n.*a tuple of the metrics"):
+        own_names(task)
 
 
 SMALL = "model.hidden=[8]"
