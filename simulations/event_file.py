@@ -14,6 +14,7 @@ lines come behind.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -78,10 +79,19 @@ class EventFile:
         text = json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n"
         content = printable(text).encode()
         try:
-            if self._file.write(content) < len(content):
+            written = self._file.write(content)
+            if written < len(content):
+                self._take_back(written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._refuse(error)
+
+    def _take_back(self, written: int) -> None:
+        """Half a line is taken out again: the next run's first one would come behind it."""
+        with contextlib.suppress(OSError):  # a pipe, or a device
+            end = self._file.tell()
+            if end == os.fstat(self._file.fileno()).st_size:  # nobody has written behind it
+                self._file.truncate(end - written)
 
     def _refuse(self, error: OSError) -> None:
         if not self._refused:
