@@ -42,7 +42,7 @@ from ..core.wire.operator_pb2 import RunInfo as RunMessage
 from .audit_log import AuditLog
 from .fleet import Fleet, Live, live
 from .machine import Coordinator
-from .plan import RunPlan
+from .plan import RunPlan, change
 from .registry import EVENTS_AT_ONCE, NEW, NotKnown, Registry
 from .state import CoordinatorPolicy
 from .store.database import StoreError
@@ -230,7 +230,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         plan.CopyFrom(before.plan)
         if request.from_newest:
             plan.weights.CopyFrom(before.weights)
-        plan.MergeFrom(request.changes)
+        change(plan, request.changes)
         return await self._begin(plan, request.request_id, request.run)
 
     async def _begin(

@@ -498,6 +498,17 @@ class RunPlan:
         return metrics_plan(self.evaluate_selected, len(self.own_metrics))
 
 
+def change(plan: PlanMessage, changes: PlanMessage) -> None:
+    """Gives a plan all that `changes` has: its lists as well, which merged would become longer. Of
+    another bundle the metrics are others.
+    """
+    if changes.own_metrics or changes.HasField("bundle"):
+        plan.ClearField("own_metrics")
+    if changes.secure.helpers:
+        plan.secure.ClearField("helpers")
+    plan.MergeFrom(changes)
+
+
 def _cohorts(message: PlanMessage) -> int:
     """How many cohorts a round is cut into, also where the plan does not say."""
     if message.cohorts or message.mode == BUFFERED or not message.HasField("secure"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from delian.cloud.plan import SELECTED_MAX, PlanError, RunPlan
+from delian.cloud.plan import SELECTED_MAX, PlanError, RunPlan, change
 from delian.core.ports import SECOND
 from delian.core.wire.admission_pb2 import Requirements, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage
 from delian.core.wire.round_pb2 import RingPlan
+from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
 
 
 def message(**changes):
@@ -109,3 +110,20 @@ def test_what_cannot_be_kept_is_refused_by_its_field(field, changes):
 def test_a_number_beyond_what_tickets_hold_is_refused(run):
     with pytest.raises(PlanError, match=r"plan\.run"):
         RunPlan.from_message(run, message())
+
+
+def test_lists_of_a_clones_plan_are_those_that_it_is_given():
+    plan = PlanMessage(own_metrics=["f1", "top_2"], labels={"site": "farm"})
+    plan.secure.helpers.add(edge=1)
+    for changes, metrics, edges in (
+        (PlanMessage(rounds=3, labels={"by": "me"}), ["f1", "top_2"], [1]),
+        (PlanMessage(own_metrics=["f1"]), ["f1"], [1]),
+        (PlanMessage(secure=SecurePlan(helpers=[HelperKey(edge=2)])), ["f1", "top_2"], [2]),
+        (PlanMessage(bundle=BlobRef(digest=bytes(32))), [], [1]),
+        (PlanMessage(bundle=BlobRef(digest=bytes(32)), own_metrics=["mcc"]), ["mcc"], [1]),
+    ):
+        made = PlanMessage()
+        made.CopyFrom(plan)
+        change(made, changes)
+        assert (list(made.own_metrics), [h.edge for h in made.secure.helpers]) == (metrics, edges)
+        assert made.labels["site"] == "farm" and made.rounds == changes.rounds
