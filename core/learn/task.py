@@ -142,9 +142,10 @@ def own_sums(task: Any, names: tuple[str, ...], model: Any, batch: Batch) -> dic
         if not isinstance(found[each], (tuple, list)) or len(found[each]) != 2:
             raise ValueError(f"{name}.more_metrics: {each} is no pair of sums, (above, below)")
         for part in found[each]:
-            if np.ndim(part) != 0:
+            if part is None or np.ndim(part) != 0:
+                is_now = "None" if part is None else f"{np.shape(part)}"
                 raise ValueError(
-                    f"{name}.more_metrics: a sum of {each} is {np.shape(part)}, and not one number"
+                    f"{name}.more_metrics: a sum of {each} is {is_now}, and not one number"
                 )
     return {each: tuple(np.float32(part) for part in found[each]) for each in names}
 

@@ -151,6 +151,7 @@ def test_a_metric_of_nothing_is_none_and_a_line_without_it():
         (lambda near: {"f1": near, "top_2": near}, "f1 is no pair of sums"),
         (lambda near: {"f1": (near, near, near), "top_2": (near, near)}, "f1 is no pair of sums"),
         (lambda near: {"f1": (near, near[None]), "top_2": (near, near)}, "a sum of f1 is (1,)"),
+        (lambda near: {"f1": (near, None), "top_2": (near, near)}, "a sum of f1 is None, and not"),
     ],
 )
 def test_sums_that_are_none_are_told_apart(gives, said):
