@@ -250,11 +250,19 @@ ANSWERS = "compilers"
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept: $DELIAN_CACHE, or delian in the user's cache folder."""
+    """Where compiled programs are kept: $DELIAN_CACHE, or delian in the user's cache folder. Raises
+    DelianError for a user without a home.
+    """
     if own := os.environ.get("DELIAN_CACHE"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "delian"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "delian"
+    except RuntimeError:  # as under a number that the system knows no user of
+        raise DelianError(
+            "compiled programs are kept in the user's home folder, and there is none",
+            "set DELIAN_CACHE to a folder that is this user's alone",
+        ) from None
 
 
 def find() -> Toolchain | None:
@@ -336,7 +344,10 @@ def _version_of(command: tuple[str, ...], whole: bool = False) -> str | None:
     file = shutil.which(command[0])
     if file is None:
         return None
-    said = compilers.said_by(command, file, cache_folder() / ANSWERS, lambda: _ask(command))
+    try:
+        said = compilers.said_by(command, file, cache_folder() / ANSWERS, lambda: _ask(command))
+    except DelianError:  # there is no such folder
+        said = _ask(command)
     return said if whole or said is None else said.split("\n", 1)[0]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from delian.core.backends.native import compilers, toolchain
+from delian.core.errors import DelianError
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="answers are kept on Linux"
@@ -181,3 +182,19 @@ def test_an_update_of_the_compiler_changes_the_key_of_programs(tmp_path, monkeyp
     assert first is not None and again is not None and second is not None
     assert (first.version, again.version, second.version) == ("gcc 1.0", "gcc 1.0", "gcc 2.0")
     assert first.identity == again.identity != second.identity
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="it is asked")
+def test_a_user_without_a_home_has_a_compiler_and_is_told_what_lacks(monkeypatch):
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("DELIAN_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    monkeypatch.setattr(toolchain, "_find", toolchain._find.__wrapped__)
+    monkeypatch.setenv("DELIAN_CC", "gcc")
+    found = toolchain.find()
+    assert found is not None and found.version
+    with pytest.raises(DelianError, match="set DELIAN_CACHE to a folder"):
+        toolchain.cache_folder()
