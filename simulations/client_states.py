@@ -8,6 +8,7 @@ kept last, which is not written over before it is kept again; newer ones go into
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import threading
@@ -17,11 +18,12 @@ from typing import IO, Any
 from ..core.errors import DelianError
 from ..core.files import sync_file
 from ..core.ir import Array
-from ..device.kept import Kept, digest_of, record_bytes
+from ..device.kept import DIGEST_BYTES, Kept, digest_of, record_bytes
 
 #: Of a device that has put nothing down; otherwise its place, counted from 1.
 _NOTHING = 0
 _PLACES = 2
+_HINT = "the run cannot go on: begin it anew, into another folder"
 
 
 class ClientStates:
@@ -33,8 +35,10 @@ class ClientStates:
         self._size, self._record = size, record_bytes(size)
         self._file: IO[Any] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the federation
         self._is_kept = False
+        self._kept_at: Path | None = None
         self._now = bytearray(devices)
         self._last_kept = bytes(devices)
+        self._ends = bytearray(DIGEST_BYTES * devices)  # of records: the SHA-256 of the rest
         self._last: tuple[Array, bytes] | None = None
         self._naming, self._moving = threading.Lock(), threading.Lock()
 
@@ -45,12 +49,21 @@ class ClientStates:
             if place == _NOTHING:
                 return None
             content = os.pread(self._file.fileno(), self._record, self._offset(device, place))
-        return Kept.parse(content, self._size)
+        try:
+            return Kept.parse(content, self._size)
+        except DelianError:
+            where = self._kept_at or "the file of client states"
+            raise DelianError(f"{where} is damaged: device {device}'s state", _HINT) from None
 
     def put(self, device: int, kept: Kept) -> None:
         place = _PLACES if self._is_kept and self._last_kept[device] == 1 else 1
-        os.pwrite(self._file.fileno(), kept.to_bytes(), self._offset(device, place))
+        record = kept.to_bytes()
+        os.pwrite(self._file.fileno(), record, self._offset(device, place))
         self._now[device] = place
+        self._ends[self._end(device)] = record[-DIGEST_BYTES:]
+
+    def _end(self, device: int) -> slice:
+        return slice(device * DIGEST_BYTES, (device + 1) * DIGEST_BYTES)
 
     def _offset(self, device: int, place: int) -> int:
         return (device * _PLACES + place - 1) * self._record
@@ -64,23 +77,40 @@ class ClientStates:
         sync_file(self._file.fileno())
         return bytes(self._now)
 
+    def digest(self) -> bytes:
+        """What all states together are known by, 32 bytes: a file may be whole and of another
+        round, where a folder was copied while its run went on.
+        """
+        return hashlib.sha256(self._ends).digest()
+
     def kept(self, places: bytes) -> None:
         """What `keep` gave is written down: states that stand there stay."""
         self._last_kept = places
 
-    def resume(self, path: Path, places: bytes) -> None:
-        """Takes up a file that was kept. Raises DelianError where it is no such file."""
+    def resume(self, path: Path, places: bytes, digest: bytes) -> None:
+        """Takes up a file that was kept. Raises DelianError where it is no such file, or its states
+        are not those of that `digest`.
+        """
         right = len(places) == len(self._now) and max(places, default=0) <= _PLACES
         try:
             file = path.open("r+b", buffering=0)
         except OSError as error:
-            raise DelianError(f"cannot read {path}: {error.strerror}") from None
+            raise DelianError(f"cannot read {path}: {error.strerror}", _HINT) from None
         if not right:
             file.close()
-            raise DelianError(f"{path} is of another fleet")
+            raise DelianError(f"{path} is of another fleet", _HINT)
+        ends = bytearray(len(self._ends))
+        for device, place in enumerate(places):
+            if place != _NOTHING:
+                at = self._offset(device, place) + self._record - DIGEST_BYTES
+                end = os.pread(file.fileno(), DIGEST_BYTES, at)
+                ends[self._end(device)] = end.ljust(DIGEST_BYTES, b"\0")
+        if hashlib.sha256(ends).digest() != digest:
+            file.close()
+            raise DelianError(f"{path} is damaged", _HINT)
         self._file.close()
-        self._file, self._is_kept = file, True
-        self._now, self._last_kept = bytearray(places), places
+        self._file, self._is_kept, self._kept_at = file, True, path
+        self._now, self._last_kept, self._ends = bytearray(places), places, ends
 
     def _move(self, path: Path) -> None:
         """Has the states in a file of that name from now on, and room there for all."""
@@ -100,7 +130,7 @@ class ClientStates:
             raise
         with self._moving:
             self._file.close()
-            self._file, self._is_kept = file, True
+            self._file, self._is_kept, self._kept_at = file, True, path
 
     def name(self, weights: Array) -> bytes:
         """The hash of a round's weights, computed once a round."""

@@ -33,14 +33,14 @@ import numpy as np
 from ..core.bundle import METRICS_MAX
 from ..core.errors import DelianError
 from ..core.learn.metrics import metrics_plan
-from ..core.ports import Floats, Outcome, Vector
+from ..core.ports import BLOB_BYTES_MAX, Floats, Outcome, Vector
 from ..core.privacy.finishing import too_long
 from ..core.privacy.ring import RingPlan
 from ..core.wire.blob_pb2 import Blob
 from ..core.wire.round_pb2 import TRAIN
 from .models import Models
 from .nodes import Host, Stored
-from .result import Spread
+from .result import RoundRecord, Spread
 from .trace import checksum
 from .training import Awaited, Trained
 
@@ -49,6 +49,8 @@ from .training import Awaited, Trained
 WHOLE_MAX = metrics_plan(1, METRICS_MAX).length
 #: Of others those at the end, behind the coordinates: a round's indicator, and the weight.
 BEHIND = 2
+#: A longer one there is none: its bytes are an update's, or a sum's.
+_LENGTH_MAX = BLOB_BYTES_MAX // 4
 DIGEST_BYTES = 32
 _UPDATE = Struct("<cQIIQd?Qdi")
 _OPENED = Struct("<cQi")
@@ -56,6 +58,13 @@ _MODEL = Struct("<cB")
 _BLOB = Struct("<32sQ")
 _ROUND = Struct("<c32sQI")
 _NONE = -1  # elements of no vector
+_STEPS_MAX = 2**31 - 1
+#: What a round's record has from the observer.
+_JUDGED = {
+    name
+    for name in RoundRecord.__dataclass_fields__
+    if name.startswith(("global_", "personalised_"))
+}
 
 DIFFERS = (
     "it cannot be resumed by this program, or with these data: begin it anew, into another folder"
@@ -233,7 +242,13 @@ class RunLog:
         self.rounds += 1
         if (before, count) != (trace, events):
             self._differ("what happened in it")
-        judged = json.loads(bytes(self._content[self._at : self._at + length]))
+        try:
+            said = json.loads(bytes(self._content[self._at : self._at + length]))
+            judged = {k: Spread(*v) if isinstance(v, list) else v for k, v in said.items()}
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            judged = {"": None}
+        if not judged.keys() <= _JUDGED:
+            self._differ("what was judged")
         self._at += length
         if self._at == len(self._content):
             self.replays = False
@@ -241,7 +256,12 @@ class RunLog:
             self._weights, self._memories = {}, {}
             for later in list(self.laters):
                 later.begin()
-        return {k: Spread(*v) if isinstance(v, list) else v for k, v in judged.items()}
+        return judged
+
+    def forget(self) -> None:
+        """Of a run that is not kept nothing is held."""
+        self.pending.clear()
+        self._held.clear()
 
     def hold(self, needed: set[bytes]) -> None:
         """Lets go of weights but these."""
@@ -280,12 +300,17 @@ class RunLog:
         if length == _NONE:
             return None
         behind = length if length <= WHOLE_MAX else BEHIND
-        vector = np.zeros(length, np.uint32)
         end = self._at + 4 * behind
+        if not 0 <= length <= _LENGTH_MAX or end > len(self._content):
+            self._differ("other things happen in it")
+        vector = np.zeros(length, np.uint32)
         vector[length - behind :] = np.frombuffer(self._content[self._at : end], "<u4")
         self._at = end
         if long and length > WHOLE_MAX:
-            vector[:-1] = int(long / math.sqrt(length - 1)) + 1
+            each = long / math.sqrt(length - 1)
+            if not 0 < each < _STEPS_MAX:
+                self._differ("what was trained")
+            vector[:-1] = int(each) + 1
         return vector
 
     def _differ(self, what: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import debugging
 from ..core.backends import TORCH
+from ..core.backends.native import toolchain
 from ..core.errors import DelianError
 from ..core.ports import CLOUD
 from ..core.runtime import Score
@@ -94,6 +95,7 @@ class KeptRun:
             "cpu": cpu_name(),
             "machine": f"{platform.system()} {platform.machine()}",
             **stage.computed_by(),
+            **_compiled_by(stage),
             "scenario": stage.scenario.to_json(),
             "algorithm of one's own": stage.own_settings(),
             "chain": str(stage.composition),
@@ -115,6 +117,14 @@ class KeptRun:
             self._restore(federation)
         return judged
 
+    def ended_before(self, stopped: bool) -> None:
+        """The run ended, and was not yet where it had been. Raises KeyboardInterrupt where it was
+        `stopped`, among updates that are computed again: there is nothing to report on yet.
+        """
+        if stopped:
+            raise KeyboardInterrupt
+        raise DelianError("the run ends before the round where it had been", DIFFERS)
+
     def _restore(self, federation: Federation) -> None:
         from .resumable import unpacked
 
@@ -130,7 +140,8 @@ class KeptRun:
         stage.scores = {int(d): (_score(a), _score(b)) for d, (a, b) in facts["scores"].items()}
         stage.walls.update(facts["walls"])
         if training.kept is not None and facts["places"] is not None:
-            training.kept.resume(self._place.states, unpacked(facts["places"]))
+            places, digest = unpacked(facts["places"]), bytes.fromhex(facts["states"])
+            training.kept.resume(self._place.states, places, digest)
         self.before = None
         self._next = time.perf_counter() + KEEP_S
 
@@ -144,7 +155,7 @@ class KeptRun:
         """
         log = self.log
         if self.why_not:
-            log.pending.clear()
+            log.forget()
             return
         log.round_over(bytes.fromhex(federation.trace.hexdigest()), federation.trace.events, judged)
         waves = self._waves(federation)
@@ -159,6 +170,7 @@ class KeptRun:
             "scores": scores,
             "walls": {**self._stage.walls, "rounds_seconds": seconds},
             "places": None,
+            "states": None,
         }
         stored = federation.hosts[CLOUD].store.items()
         bundle = federation.message.bundle.digest
@@ -166,7 +178,8 @@ class KeptRun:
         states: ClientStates | None = self._training.kept
         try:
             places = states.keep(self._place.states_made()) if states is not None else None
-            facts["places"] = packed(places) if places is not None else None
+            if states is not None and places is not None:
+                facts["places"], facts["states"] = packed(places), states.digest().hex()
             weights = dict(federation.models.arrays.items())
             self._place.keep(log.rounds, bytes(log.pending), weights, memories, facts)
         except (OSError, DelianError) as fault:
@@ -197,6 +210,15 @@ class KeptRun:
             self._place.close()
         else:
             self._place.remove()
+
+
+def _compiled_by(stage: Stage) -> dict[str, str]:
+    """Which compiler it is: under the same name there may be another one since."""
+    found = toolchain.find() if stage.backend == "native" else None
+    if found is None:
+        return {}
+    own = found.command[1:]
+    return {"compiler version": found.version, "compiler options": " ".join((*own, *found.flags))}
 
 
 def _score(said: Sequence[Any]) -> Score:

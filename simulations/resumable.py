@@ -96,9 +96,17 @@ class Resumable:
         """
         if not (self.folder / KEPT).exists():
             return None
-        self._take()
+        try:
+            self._take()
+        except OSError as error:
+            raise DelianError(
+                f"cannot write into {self.folder}: {error.strerror}", "a run that goes on is kept"
+            ) from None
         try:
             return self._load()
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self.close()
+            raise self._damaged(KEPT) from None
         except BaseException:
             self.close()
             raise

@@ -127,6 +127,8 @@ class Simulation:
             self._next = self._start + UNFINISHED_S
             try:
                 ended = self.federation.run(self._on_attempt)
+                if self.kept is not None and history.replays:
+                    self.kept.ended_before(ended.stopped)
                 stage.walls["rounds_seconds"] = time.perf_counter() - self._start
                 stage.adapt(self.training.state, workers, self.stop, self._own)
             except BaseException:
@@ -134,7 +136,8 @@ class Simulation:
                     self.kept.over(resumes=True)
                 raise
         if self.kept is not None:
-            self.kept.over(resumes=ended.stopped or not self._forget)
+            goes_on = not self._forget and not ended.failed
+            self.kept.over(resumes=ended.stopped or goes_on)
         why, hint = ended.failed, ""
         if why:
             why, hint = gave_up(why, self._diverged)
@@ -195,7 +198,9 @@ class Simulation:
         self._say(RoundFinished(record))
         if self.kept is not None and (scores is not None or not due):
             seconds = time.perf_counter() - self._start
-            last = not self._forget and attempt.round == self.scenario.rounds
+            # One that is over within seconds is kept nowhere.
+            last = not self._forget and self.kept.rounds > 0
+            last &= attempt.round == self.scenario.rounds
             self.kept.round_over(self.federation, judged, seconds, last or self.stop())
         now = time.perf_counter()
         if now >= self._next:

@@ -6,20 +6,24 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
+import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from delian.core.backends.native import toolchain
 from delian.core.errors import DelianError
 from delian.core.node.disk import FolderInUse, FolderLock
 from delian.device.kept import Kept
 from delian.simulations import kept_run, resumable, scenario_file
 from delian.simulations.client_states import ClientStates
 from delian.simulations.datasets import load_data
-from delian.simulations.history import RunLog
+from delian.simulations.history import _ROUND, _UPDATE, WHOLE_MAX, RunLog
 from delian.simulations.report import build_report
 from delian.simulations.result import (
     Event,
@@ -187,6 +191,38 @@ def test_stopped_before_it_is_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run("fedavg", PLAIN, stop=lambda: True, resume=tmp_path)
     assert bits_of(run("fedavg", PLAIN, resume=tmp_path)) == bits_of(whole)
+
+
+def test_stopped_while_updates_of_waves_are_computed_again(tmp_path: Path) -> None:
+    settings = (PLAIN, *BUFFERED)
+    whole = run("fedavg", *settings)
+    with pytest.raises(Killed):
+        run("fedavg", *settings, on_event=Killer(9), resume=tmp_path)
+    killer = Killer()
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            "fedavg",
+            *settings,
+            on_event=killer,
+            stop=lambda: killer.trained > 0,
+            resume=tmp_path,
+        )
+    assert killer.trained and not killer.replayed
+    assert bits_of(run("fedavg", *settings, resume=tmp_path)) == bits_of(whole)
+
+
+def test_of_a_run_that_is_not_kept_no_models_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, forget = [], RunLog.forget
+
+    def forgotten(self: RunLog) -> None:
+        forget(self)
+        held.append(len(self._held) + len(self.pending))
+
+    monkeypatch.setattr(RunLog, "forget", forgotten)
+    run("scaffold", PLAIN, *BUFFERED, resume=tmp_path / "run")
+    assert held == [0] * 12
 
 
 def test_one_that_is_kept_to_its_end_trains_no_more(tmp_path: Path) -> None:
@@ -361,6 +397,67 @@ def test_another_program_is_found_out_by_what_happens(
         run("scaffold", PLAIN, "fleet.dropout=0.5", resume=tmp_path)
 
 
+def test_another_compiler_of_the_same_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = toolchain.find()
+    if found is None:
+        pytest.skip("needs a C compiler")
+    killed(tmp_path)
+    newer = dataclasses.replace(found, version="cc 99.1")
+    monkeypatch.setattr(kept_run.toolchain, "find", lambda: newer)
+    with pytest.raises(DelianError, match=r"compiler version was .* and is .cc 99.1"):
+        run("scaffold", PLAIN, resume=tmp_path)
+
+
+def test_states_of_another_round_are_refused(tmp_path: Path) -> None:
+    """A folder that was copied while its run went on."""
+    killed(tmp_path / "run", round=3)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with pytest.raises(Killed):
+        run("scaffold", PLAIN, on_event=Killer(6), resume=tmp_path / "run")
+    shutil.copy(tmp_path / "run" / "states", tmp_path / "copy")
+    with pytest.raises(DelianError, match="states is damaged"):
+        run("scaffold", PLAIN, resume=tmp_path / "copy")
+
+
+@pytest.mark.parametrize("length", [WHOLE_MAX + 1, 2**31 - 1, -2])
+def test_a_length_that_none_has_is_refused_before_there_is_room_for_it(length: int) -> None:
+    content = _UPDATE.pack(b"U", 1, 1, 1, 1, 0.0, True, 0, 0.0, length)
+    log = RunLog(memoryview(content), frozenset(), {}, {}, holds=False)
+    with pytest.raises(DelianError, match="is not as it was"):
+        log.outcome(1, lambda: pytest.fail("it is known"))
+
+
+@pytest.mark.parametrize("long", [float("nan"), float("inf"), -1.0, 1e300])
+def test_an_update_was_not_so_long(long: float) -> None:
+    content = _UPDATE.pack(b"U", 1, 1, 1, 1, 0.0, True, 0, long, WHOLE_MAX + 1) + bytes(8)
+    log = RunLog(memoryview(content), frozenset(), {}, {}, holds=False)
+    with pytest.raises(DelianError, match="is not as it was"):
+        log.outcome(1, lambda: pytest.fail("it is known"))
+
+
+@pytest.mark.parametrize(
+    "said", [b"\xff", b"3", b'{"round": 1}', b'{"global_spread": [1]}', b"[" * 5000]
+)
+def test_nothing_of_the_kind_was_judged(said: bytes) -> None:
+    content = _ROUND.pack(b"R", bytes(32), 1, len(said)) + said
+    log = RunLog(memoryview(content), frozenset(), {}, {}, holds=False)
+    with pytest.raises(DelianError, match="what was judged"):
+        log.round_again(bytes(32), 1)
+
+
+@pytest.mark.parametrize("key", ["told", "log_bytes", "models", "facts", "format"])
+def test_what_is_kept_by_another_hand_is_refused(tmp_path: Path, key: str) -> None:
+    killed(tmp_path)
+    said = json.loads((tmp_path / "kept").read_bytes()[:-32])
+    del said[key]
+    body = json.dumps(said).encode()
+    (tmp_path / "kept").write_bytes(body + hashlib.sha256(body).digest())
+    with pytest.raises(DelianError, match="kept is damaged"):
+        run("scaffold", PLAIN, resume=tmp_path)
+
+
 def test_a_folder_is_one_processs_own(tmp_path: Path) -> None:
     killed(tmp_path)
     lock = FolderLock(tmp_path)
@@ -407,22 +504,27 @@ def test_states_that_were_kept_stay_until_they_are_kept_again(tmp_path: Path) ->
     states.put(2, state(2))
     places = states.keep(path)
     states.kept(places)
+    known = states.digest()
     for value in (10, 11, 12):
         states.put(1, state(value))
     states.put(3, state(13))
     assert [last(states, d) for d in (1, 2, 3)] == [12, 2, 13]
     before = ClientStates(3, 4)
-    before.resume(path, places)
+    before.resume(path, places, known)
     assert [last(before, d) for d in (1, 2)] == [1, 2] and before.of(3) is None
     newer = states.keep(path)
     states.kept(newer)
+    latest = states.digest()
     states.put(1, state(20))
     after = ClientStates(3, 4)
-    after.resume(path, newer)
+    after.resume(path, newer, latest)
     assert [last(after, d) for d in (1, 2, 3)] == [12, 2, 13]
     for wrong in (b"", bytes(3), bytes([3, 0, 0, 0])):
         with pytest.raises(DelianError, match="another fleet"):
-            ClientStates(3, 4).resume(path, wrong)
+            ClientStates(3, 4).resume(path, wrong, latest)
+    states.put(1, state(21))  # to the place that was the older one's
+    with pytest.raises(DelianError, match="damaged"):
+        ClientStates(3, 4).resume(path, places, known)
 
 
 def test_what_others_have_in_the_folder_stays(tmp_path: Path) -> None:
