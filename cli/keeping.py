@@ -133,9 +133,12 @@ class Keeper:
             self._lock = FolderLock(self._resume)
             if not self._resumes:
                 write_whole(self._resume / ASKED, json.dumps(asdict(asked)), durable=True)
-        except OSError:
+        except OSError as error:
             if self._resumes:
-                raise
+                raise DelianError(
+                    f"cannot write into {self._resume}: {error.strerror}",
+                    "a run that goes on is kept there: free the disk, or have the folder writable",
+                ) from None
             self.forget()
 
     def place(self, second: bool) -> Path | None:
@@ -143,7 +146,7 @@ class Keeper:
         if self._lock is None:
             return None
         place = self._resume / ("second" if second else "first")
-        if self._resumes and not second and not place.exists():
+        if self._resumes and not second and not is_kept(place):
             print("delian: nothing had been kept of the run: it begins anew", file=sys.stderr)
         return place
 
@@ -158,11 +161,11 @@ class Keeper:
         """The run was broken off: what was kept of it stays, if something was."""
         if self._lock is None:
             return
-        if not self._resumes and not any(path.is_dir() for path in self._resume.iterdir()):
+        if not self._resumes and not any(map(is_kept, self._resume.iterdir())):
             self.forget()
             return
         self._lock.close()
-        if isinstance(fault, KeyboardInterrupt):
+        if isinstance(fault, KeyboardInterrupt) or not self._resumes:
             print(f"delian: {self._how('')}", file=sys.stderr)
 
     def first_is(self, result: SimulationResult) -> None:
@@ -219,6 +222,13 @@ class Keeper:
 
     def _how(self, where: str) -> str:
         return f"to go on{where}: delian simulate --resume {shlex.quote(str(self._folder))}"
+
+
+def is_kept(place: Path) -> bool:
+    """Whether a run was kept in a folder, at least once."""
+    from ..simulations.resumable import KEPT
+
+    return (place / KEPT).exists()
 
 
 def no_others(given: Mapping[str, object]) -> None:

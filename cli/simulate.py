@@ -225,12 +225,12 @@ def simulate(
         if resume is not None:
             _check_stopped(folder)
         result, second = _run(chosen, other, data, threads, backend, shape, keeper)
+        report = build_report(result, second)
+        page, refused = _keep(report, result, folder, *([True] if resume is not None else []))
     except BaseException as fault:
         keeper.failed(fault)
         _release(folder)
         raise
-    report = build_report(result, second)
-    page, refused = _keep(report, result, folder, *([True] if resume is not None else []))
     how_to_go_on = keeper.over(second or result)
     if json:
         sys.stdout.write(to_json(report))
@@ -339,7 +339,7 @@ def _run(
     with _interruptible() as asked_to_stop:
         try:
             given = (data, count, backend, console, asked_to_stop, shape, keeper)
-            result = _run_one(chosen, *given, goes_on=other is not None)
+            result = _run_one(chosen, *given)
             if other is None or result.stopped_by:
                 return result, None
             keeper.first_is(result)
@@ -368,9 +368,8 @@ def _run_one(
     keeper: Keeper,
     *,
     second: bool = False,
-    goes_on: bool = False,
 ) -> SimulationResult:
-    """One run. second: of a comparison. goes_on: the first of one."""
+    """One run. second: of a comparison."""
     from ..simulations.progress import Progress
 
     if shape is not None:
@@ -398,7 +397,7 @@ def _run_one(
             on_event=keeper.beside(progress),
             stop=asked_to_stop,
             resume=keeper.place(second),
-            forget=not goes_on,
+            forget=False,  # before there is a report nothing is given up that could make it
         )
 
 

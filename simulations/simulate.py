@@ -56,7 +56,8 @@ def simulate(
         is done before the run ends. resume: a folder of the run's own. While the run goes on it is
         kept there, every few seconds; one that was kept there and did not come to its end goes on
         from where it was kept, and ends as if it had never stopped. It is gone when the run ends;
-        or where `forget` is False kept after the last round too, and no training is done again.
+        or where `forget` is False it stays, and of a run that was kept before it is kept after the
+        last round too: no training is done again.
 
     With `dl.debug()` models and algorithms run as plain Python, one device at a time on the thread
     of the caller, whatever `threads` and `backend` are.

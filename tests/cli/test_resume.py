@@ -191,6 +191,43 @@ def test_a_comparison_that_is_stopped_in_its_second_run(tmp_path):
     assert whole.returncode == 0 and left(tmp_path / "run") == left(tmp_path / "whole")
 
 
+def test_a_report_that_nothing_takes_is_made_when_there_is_room(tmp_path):
+    """Neither the run's folder nor the system's temporary files take it."""
+    refusing = """
+from delian.cli import simulate
+from delian.core.errors import DelianError
+
+def refused(*given):
+    raise DelianError("cannot write the report: No space left on device", "make room")
+
+simulate.write = refused
+"""
+    program = refusing + PROGRAM.format(where=(0, 0), name="SIGKILL")
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "simulate", "--out", "run", *SET],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 2 and "No space left" in ended.stderr
+    assert "to go on: delian simulate --resume run" in ended.stderr
+    resumed = start(tmp_path, "--resume", "run")
+    assert resumed.returncode == 0 and "replayed to round 5" in resumed.stderr
+    assert start(tmp_path, "--out", "whole", *SET).returncode == 0
+    assert left(tmp_path / "run") == left(tmp_path / "whole")
+    assert not (tmp_path / "run" / "resume").exists()
+
+
+def test_killed_while_it_is_kept_for_the_first_time(tmp_path):
+    assert start(tmp_path, "--out", "run", *SET, where=(1, 1)).returncode == -signal.SIGKILL
+    place = tmp_path / "run" / "resume" / "first"
+    place.mkdir()
+    (place / "log").write_bytes(b"U" * 100)
+    resumed = start(tmp_path, "--resume", "run")
+    assert resumed.returncode == 0 and "it begins anew" in resumed.stderr
+
+
 def test_one_that_was_killed_before_anything_was_kept_begins_anew(tmp_path):
     assert start(tmp_path, "--out", "run", *SET, where=(1, 1)).returncode == -signal.SIGKILL
     resumed = start(tmp_path, "--resume", "run")
