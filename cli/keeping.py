@@ -67,6 +67,8 @@ class Asked:
         from ..simulations.report import RESUME
 
         path = folder / RESUME / ASKED
+        if not folder.is_dir():
+            raise DelianError(f"there is no folder {folder}", "name the one of the run's --out")
         if not path.exists():
             raise DelianError(
                 f"{folder} holds no run that can be resumed",
@@ -96,7 +98,7 @@ class Asked:
             os.chdir(self.folder)
         except OSError as error:
             raise DelianError(
-                f"the run was begun in {self.folder}: {error.strerror}", "its files are named there"
+                f"the run was begun in {self.folder}: {error.strerror}", "have its files there again: they are named from there"
             ) from None
 
 
@@ -237,5 +239,5 @@ def no_others(given: Mapping[str, object]) -> None:
     if others:
         raise DelianError(
             f"--resume goes on with the run as it was begun, and {others[0]} would change it",
-            "leave it out; --threads and --json change no figure",
+            "leave it out; --threads, --events and --json change no figure",
         )

@@ -159,6 +159,13 @@ def test_what_is_there_is_looked_at(fails, change, said):
     assert said in fails(change)
 
 
+def test_a_folder_that_is_not_there(fails):
+    def away(folder: Path) -> None:
+        (folder / "run").rename(folder / "elsewhere")
+
+    assert "there is no folder" in fails(away)
+
+
 def test_a_scenario_that_was_changed_meanwhile(fails, killed):
     change = edit("own.toml", "seed = 1", "seed = 2")
     change(killed)
