@@ -98,7 +98,8 @@ class Asked:
             os.chdir(self.folder)
         except OSError as error:
             raise DelianError(
-                f"the run was begun in {self.folder}: {error.strerror}", "have its files there again: they are named from there"
+                f"the run was begun in {self.folder}: {error.strerror}",
+                "have its files there again: they are named from there",
             ) from None
 
 
