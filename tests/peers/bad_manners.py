@@ -99,12 +99,18 @@ async def never_reads_a_blob(scene: Scene) -> None:
 
 
 async def flood(scene: Scene) -> None:
+    last = 3 * grpc_peer.RATE_BURST + 2 * limits.RATE_DROPPED_MAX
+    heard = grpc_peer.RATE_BURST - limits.QUEUE_ENVELOPES_MAX // 2
     async with scene.stream() as stream:
+        # It reads its answers: no more of them wait for it than may.
+        for sequence in range(1, heard):
+            await stream.say(scene.check_in(sequence))
+            await stream.hear(Reject)
         with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
-            for sequence in range(1, 3 * grpc_peer.RATE_BURST + 2 * limits.RATE_DROPPED_MAX):
+            for sequence in range(heard, last):
                 await stream.say(scene.check_in(sequence))
         await scene.honest_end()
-        await stream.end()  # for too many messages, or for not reading all the answers
+        await stream.end()
 
 
 async def flood_of_lies(scene: Scene) -> None:
