@@ -111,8 +111,8 @@ class SimulationResult:
     it. `evaluations`: what devices said through the protocol. `algorithm`: name and settings of one
     that the caller brought, in place of the scenario's. `bundle`: the programs, with the weights as
     they are at the end. `chain`: what updates went through. `fitting`: of real daemons the
-    scenario's keys that were changed to fit them, before and after. `resumable`: with so many
-    rounds the run is kept, to be resumed; zero: it is not, and `not_resumable` says why such a run
+    scenario's keys that were changed to fit them, before and after. `resumable`: the round with
+    which the run is kept, to be resumed; zero: with none, and `not_resumable` says why such a run
     is not kept, where it was to be. `data` is the data card, `host` what differs between machines
     and runs (wall times, versions, threads); nothing else may.
     """

@@ -150,7 +150,7 @@ class Simulation:
     def _result(
         self, result: Ended, stopped_by: StoppedBy | None, why: str = "", hint: str = ""
     ) -> SimulationResult:
-        stage = self.stage
+        stage, kept = self.stage, self.kept.rounds if self.kept is not None else 0
         return SimulationResult(
             scenario=self.scenario,
             rounds=tuple(self.rounds),
@@ -166,7 +166,7 @@ class Simulation:
             algorithm=stage.own_settings(),
             bundle=replace(stage.bundle, weights=self.training.state),
             chain=str(stage.composition),
-            resumable=self.kept.rounds if self.kept is not None else 0,
+            resumable=self.rounds[kept - 1].round if kept else 0,
             not_resumable=self.kept.why_not if self.kept is not None else "",
         )
 

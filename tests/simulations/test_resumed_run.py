@@ -28,6 +28,7 @@ from delian.simulations.report import build_report
 from delian.simulations.result import (
     Event,
     Replayed,
+    RoundFinished,
     SimulationResult,
     UpdateFinished,
 )
@@ -170,6 +171,20 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
     assert part.interrupted and 0 < part.resumable <= len(part.rounds) < 6
     resumed = run("scaffold", PLAIN, resume=tmp_path)
     assert bits_of(resumed) == bits_of(whole) and not resumed.interrupted
+
+
+def test_where_it_goes_on_is_told_by_the_rounds_number(tmp_path: Path) -> None:
+    """Rounds are tried again where too few devices report, and attempts have no number."""
+    settings, ended = (PLAIN, "round.min_reports=4", "fleet.dropout=0.4"), []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            ended.append(event.record)
+
+    part = run("fedavg", *settings, on_event=watch, stop=lambda: len(ended) > 5, resume=tmp_path)
+    assert not all(record.applied for record in part.rounds)
+    assert part.resumable == part.rounds[-1].round < len(part.rounds)
+    assert bits_of(run("fedavg", *settings, resume=tmp_path)) == bits_of(run("fedavg", *settings))
 
 
 def test_stopped_while_it_judges(tmp_path: Path) -> None:
