@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from json import loads as parse_json
 from pathlib import Path
@@ -239,10 +239,10 @@ def simulate(
         from .summary import summary_text
 
         typer.echo(summary_text(report, page))
-    if refused is not None:
-        raise DelianError(f"{refused.message}; what it was for is in {page.parent}", refused.hint)
     if how_to_go_on:
         print(f"delian: {how_to_go_on}", file=sys.stderr)
+    if refused is not None:
+        raise DelianError(f"{refused.message}; what it was for is in {page.parent}", refused.hint)
     for run in (result, second) if second is not None else (result,):
         if run.stopped_by == "failure":
             _tell_why(run)
@@ -518,7 +518,12 @@ def _keep(
             refuge = Path(tempfile.mkdtemp(prefix="delian-run-"))
         except OSError:
             raise error from None
-        return write(report, result, refuge), error
+        try:
+            return write(report, result, refuge), error
+        except BaseException:
+            with suppress(OSError):
+                refuge.rmdir()
+            raise
 
 
 def write(report: Mapping[str, Any], result: SimulationResult, folder: Path) -> Path:

@@ -210,20 +210,50 @@ def refused(*given):
 simulate.write = refused
 """
     program = refusing + PROGRAM.format(where=(0, 0), name="SIGKILL")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     ended = subprocess.run(
         [sys.executable, "-c", program, "simulate", "--out", "run", *SET],
         cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert ended.returncode == 2 and "No space left" in ended.stderr
     assert "to go on: delian simulate --resume run" in ended.stderr
+    assert not list(temporary.iterdir())
     resumed = start(tmp_path, "--resume", "run")
     assert resumed.returncode == 0 and "replayed to round 5" in resumed.stderr
     assert start(tmp_path, "--out", "whole", *SET).returncode == 0
     assert left(tmp_path / "run") == left(tmp_path / "whole")
     assert not (tmp_path / "run" / "resume").exists()
+
+
+def test_one_that_is_stopped_on_a_full_disk_says_how_to_go_on(tmp_path):
+    program = """
+from delian.cli import simulate
+from delian.core.errors import DelianError
+write = simulate.write
+
+def refused(report, result, folder):
+    if folder.name == "run":
+        raise DelianError("cannot write the report: No space left on device", "make room")
+    return write(report, result, folder)
+
+simulate.write = refused
+"""
+    program += PROGRAM.format(where=(1, 4), name="SIGINT")
+    stopped = subprocess.run(
+        [sys.executable, "-c", program, "simulate", "--out", "run", *SET],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert stopped.returncode == 2 and "what it was for is in" in stopped.stderr
+    assert "to go on after round 3: delian simulate --resume run" in stopped.stderr
 
 
 def test_killed_while_it_is_kept_for_the_first_time(tmp_path):
