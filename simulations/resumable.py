@@ -190,8 +190,9 @@ class Resumable:
 
     def remove(self) -> None:
         """The run is over: nothing is left of all this, but what others have put there."""
-        if self._lock is not None:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, DelianError):
+            if self.folder.is_dir():
+                self._take()  # one that was killed while it was kept first has left drafts
                 self._sweep(keep=set())
                 self.folder.rmdir()
         self.close()

@@ -542,6 +542,17 @@ def test_states_that_were_kept_stay_until_they_are_kept_again(tmp_path: Path) ->
         ClientStates(3, 4).resume(path, places, known)
 
 
+def test_what_was_not_kept_whole_is_gone_when_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was killed while it was kept first, and another that is over before it is kept."""
+    for name in ("log", ".kept.1.2", "states"):
+        (tmp_path / name).write_bytes(b"a part")
+    monkeypatch.setattr(kept_run, "KEEP_S", 1e9)
+    assert run("fedavg", PLAIN, resume=tmp_path).stopped_by is None
+    assert not tmp_path.exists()
+
+
 def test_what_others_have_in_the_folder_stays(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("it")
     killed(tmp_path)
