@@ -222,7 +222,9 @@ class Federation:
         host.store = {b.blob.digest: b for b in (Stored(bundle), weights)}
         self._at(0, self._come_up, host)
         self.message = plan.message(ref_of(bundle), ref_of(weights.blob), self.seed)
-        self.order(0, RunOrder(run=RUN, submit=self.message))
+        order = RunOrder(run=RUN, submit=self.message)
+        cloud.check(order)  # one that it does not follow begins no run, and so none would end
+        self.order(0, order)
         for edge in sorted({*range(fleet.edges), *helpers_of(plan.secure)}):
             state = EdgeState(edge, incarnation=1)
             machine = edge_of(state, plan.edge_policy, plan.secure, self.seed)

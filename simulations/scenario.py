@@ -280,12 +280,12 @@ class Evaluation(Table):
     improvement_min: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Federated: the share by which the personal loss must fall to count as better."""
     rollback_worse: float = Field(default=0.0, ge=0.0, le=100.0)
-    """Federated: go back to the best model when the personal loss is above its by more than this
-    share. 0: never.
+    """Federated, synchronous: go back to the best model when the personal loss is above its by more
+    than this share. 0: never.
     """
     rollback_accuracy: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Federated: go back to the best model when the personal accuracy is below its by more than
-    this. 0: never.
+    """Federated, synchronous: go back to the best model when the personal accuracy is below its by
+    more than this. 0: never.
     """
 
 
@@ -460,6 +460,14 @@ class Scenario(Table):
                 f"{round.at_once} devices at work never have {round.buffer or round.devices}"
                 " updates at once (round.buffer)",
             )
+        else:
+            for name in ("rollback_worse", "rollback_accuracy"):
+                if getattr(evaluation, name):
+                    raise conflict(
+                        f"evaluation.{name}",
+                        "a buffered run has newer models when one is judged, and goes back to none"
+                        ' (round.mode = "synchronous")',
+                    )
         if not evaluation.federated:
             for name in (
                 *("cohort", "patience", "improvement_min"),

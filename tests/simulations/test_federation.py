@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from delian.core.errors import DelianError
 from delian.core.ports import SECOND, Outcome
 from delian.core.privacy.ring import RingPlan
 from delian.core.wire.round_pb2 import NON_FINITE
@@ -138,6 +139,11 @@ def test_without_enough_devices_the_run_gives_up_and_says_why():
     assert [r.succeeded for r in result.rounds] == [False, False]
     assert [r.attempt for r in result.rounds] == [1, 2]
     assert all(r.why for r in result.rounds)
+
+
+def test_a_plan_that_the_coordinator_does_not_follow_is_an_error_and_no_run_without_an_end():
+    with pytest.raises(DelianError, match="patience"):
+        Federation(plan(patience=2), StubTraining(RING), seed=1)
 
 
 def test_after_a_round_the_new_model_is_there_and_nothing_trains():

@@ -209,6 +209,10 @@ def test_a_wrong_override_is_told(tmp_path, setting, message):
         (["round.buffer=5"], "only a buffered run reads it"),
         (["round.mode=buffered", "round.buffer=9", "round.concurrency=8"], "never have 9 updates"),
         (["evaluation.patience=2"], "only a federated evaluation reads it"),
+        (
+            ["round.mode=buffered", "evaluation.federated=true", "evaluation.rollback_worse=0.5"],
+            "a buffered run has newer models",
+        ),
         (["evaluation.target=90"], "an accuracy is at most 1"),
     ],
 )
