@@ -38,7 +38,7 @@ class Training(StubTraining):
         return steps
 
 
-def federation(rounds, ring=PLAIN, promise=None, **changes):
+def plan_of(rounds, ring=PLAIN, promise=None, **changes):
     settings = {
         "rounds": rounds,
         "cohort": COHORT,
@@ -52,7 +52,12 @@ def federation(rounds, ring=PLAIN, promise=None, **changes):
         "clip_rate": 0.6,
         **changes,
     }
-    return Federation(FederationPlan(**settings), Training(ring.base), seed=1)
+    return FederationPlan(**settings)
+
+
+def federation(*settings, **changes):
+    plan = plan_of(*settings, **changes)
+    return Federation(plan, Training(plan.ring.base), seed=1)
 
 
 def steps_of(made, monkeypatch):
@@ -99,7 +104,7 @@ def test_sparse_updates_of_a_moving_clip_go_together(monkeypatch):
 
 
 def message(**changes):
-    plan = federation(2, changes.pop("ring", PLAIN)).plan
+    plan = plan_of(2, changes.pop("ring", PLAIN))
     bundle = BlobRef(digest=bytes(32), size=10)
     weights = BlobRef(digest=bytes(31) + b"1", size=4 * PLAIN.dimension)
     said = replace(plan, **changes).message(bundle, weights, 1)
