@@ -186,7 +186,7 @@ class _Processes:
                     self._start_others(files, children)
                     start = time.perf_counter()
                     self._follow(run, operator, children, pool, Scrape(files))
-                    stage.adapt(self.weights, pool, self.stop)
+                    self.stopped |= not stage.adapt(self.weights, pool, self.stop)
                 stage.walls["rounds_seconds"] = time.perf_counter() - start
             self._count_rounds(folder)
         applied = sum(record.applied for record in self.rounds)

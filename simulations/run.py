@@ -130,21 +130,22 @@ class Simulation:
                 if self.kept is not None and history.replays:
                     self.kept.ended_before(ended.stopped)
                 stage.walls["rounds_seconds"] = time.perf_counter() - self._start
-                stage.adapt(self.training.state, workers, self.stop, self._own)
+                adapted = stage.adapt(self.training.state, workers, self.stop, self._own)
             except BaseException:
                 if self.kept is not None:
                     self.kept.over(resumes=True)
                 raise
+        stopped = ended.stopped or not adapted
         if self.kept is not None:
             goes_on = not self._forget and not ended.failed
-            self.kept.over(resumes=ended.stopped or goes_on)
+            self.kept.over(resumes=stopped or goes_on)
         why, hint = ended.failed, ""
         if why:
             why, hint = gave_up(why, self._diverged)
         if why and not self.applied:
             raise DelianError(f"the run gave up in its first round: {why}", hint)
         stopped_by: StoppedBy | None
-        stopped_by = "failure" if ended.failed else "interrupt" if ended.stopped else None
+        stopped_by = "failure" if ended.failed else "interrupt" if stopped else None
         return self._result(ended, stopped_by, why or ended.early, hint)
 
     def _result(

@@ -270,10 +270,14 @@ class Stage:
         pool: Pool,
         stop: Callable[[], bool],
         kept: Callable[[int], Array | None] = lambda device: None,
-    ) -> None:
-        """Every judged device after each of `evaluation.steps`, where there are any."""
-        if not self.scenario.evaluation.steps or stop():
-            return
+    ) -> bool:
+        """Every judged device after each of `evaluation.steps`, where there are any. False: it was
+        stopped on the way.
+        """
+        if not self.scenario.evaluation.steps:
+            return True
+        if stop():
+            return False
         start = time.perf_counter()
         self.say(Phase("adapting by steps"))
         task, _, chosen = self._parts
@@ -285,9 +289,16 @@ class Stage:
             return total([adapting.judge(state, data, key, own) for key in self._keys(device)])
 
         futures = [pool.submit(functools.partial(of, device)) for device in self.judged]
-        for device, adapted in zip(self.judged, futures, strict=True):
-            self.adapted[device] = adapted.result()
+        adapted = []
+        for done, future in enumerate(futures):
+            if stop():
+                for rest in futures[done:]:
+                    rest.cancel()
+                return False
+            adapted.append(future.result())
+        self.adapted = dict(zip(self.judged, adapted, strict=True))
         self.walls["evaluation_seconds"] += time.perf_counter() - start
+        return True
 
     def evaluate(
         self,

@@ -27,6 +27,7 @@ from delian.simulations.history import _ROUND, _UPDATE, WHOLE_MAX, RunLog
 from delian.simulations.report import build_report
 from delian.simulations.result import (
     Event,
+    Phase,
     Replayed,
     RoundFinished,
     SimulationResult,
@@ -197,6 +198,28 @@ def test_stopped_while_it_judges(tmp_path: Path) -> None:
     part = run("fedavg", PLAIN, on_event=watch, stop=lambda: len(judged) > 2, resume=tmp_path)
     assert part.interrupted and part.rounds[3].global_accuracy is None and part.resumable == 3
     assert bits_of(run("fedavg", PLAIN, resume=tmp_path)) == bits_of(whole)
+
+
+@pytest.mark.parametrize("devices", [0, 3])
+def test_stopped_while_it_adapts_by_steps(tmp_path: Path, devices: int) -> None:
+    settings, asked = (PLAIN, "evaluation.steps=[1, 3]"), 0
+    whole, adapts = run("fedavg", *settings), False
+
+    def watch(event: Event) -> None:
+        nonlocal adapts
+        adapts |= event == Phase("adapting by steps")
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += adapts
+        return asked > devices
+
+    part = run("fedavg", *settings, on_event=watch, stop=stop, resume=tmp_path)
+    assert part.interrupted and len(part.rounds) == part.resumable == 6
+    assert not any(device.steps_query for device in part.devices)
+    killer = Killer()
+    resumed = run("fedavg", *settings, on_event=killer, resume=tmp_path)
+    assert bits_of(resumed) == bits_of(whole) and not resumed.interrupted and not killer.trained
 
 
 def test_stopped_before_it_is_where_it_was(tmp_path: Path) -> None:
