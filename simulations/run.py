@@ -51,7 +51,7 @@ from .result import (
 from .scenario import Scenario
 from .stage import Stage
 from .trace import checksum
-from .training import Trained
+from .training import Trained, are_helped
 from .workers import NoWorkers, Pending, Postponed, Workers
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ class Simulation:
     def run(self) -> SimulationResult:
         stage = self.stage
         keep_freed_memory()
-        # The same threads judge: each has memory that programs work in.
-        with NoWorkers() if debugging.on else Workers(self.threads, "delian-train") as workers:
+        with self._workers() as workers:
             self.workers = workers
             self.training = CompiledTraining(
                 stage.runtime,
@@ -147,6 +146,13 @@ class Simulation:
         stopped_by: StoppedBy | None
         stopped_by = "failure" if ended.failed else "interrupt" if stopped else None
         return self._result(ended, stopped_by, why or ended.early, hint)
+
+    def _workers(self) -> Workers | NoWorkers:
+        """The threads that train. The same judge: each has memory that programs work in."""
+        if debugging.on:
+            return NoWorkers()
+        helped = are_helped(self.threads, self.stage.runtime.ring.nbytes)
+        return Workers(self.threads, "delian-train", helped and not gathers(self.stage.backend))
 
     def _result(
         self, result: Ended, stopped_by: StoppedBy | None, why: str = "", hint: str = ""

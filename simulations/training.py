@@ -93,6 +93,14 @@ def ahead_of(update_bytes: int) -> int:
     return min(max(AHEAD_BYTES // update_bytes, 1), AHEAD_MAX)
 
 
+def are_helped(threads: int, update_bytes: int) -> bool:
+    """Whether who handles events is one of the threads that train, and trains while it waits. As a
+    thread beside them it makes one more than there are cores, and all wait for one another. But
+    while it trains it begins no update: each of the others has one that is ready to follow.
+    """
+    return 2 <= threads <= ahead_of(update_bytes)
+
+
 class Job:
     """One local update: waiting, in flight or cancelled."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -18,17 +18,18 @@ T = TypeVar("T")
 class Pending(Generic[T]):
     """A result that is being made. `result` and `cancel` are those of a Future."""
 
-    __slots__ = ("_done", "_fault", "_value", "_work")
+    __slots__ = ("_done", "_fault", "_meanwhile", "_value", "_work")
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, work: Callable[[], T], meanwhile: Callable[[], bool]) -> None:
         self._work: Callable[[], T] | None = work
+        self._meanwhile = meanwhile
         self._value: T
         self._fault: BaseException | None = None
         self._done = threading.Lock()
         self._done.acquire()
 
-    def run(self) -> None:
-        """Does the work, unless it was called off."""
+    def run(self) -> BaseException | None:
+        """Does the work, unless it was called off; gives what it raised."""
         work, self._work = self._work, None
         try:
             if work is not None:
@@ -37,6 +38,7 @@ class Pending(Generic[T]):
             self._fault = fault
         finally:
             self._done.release()
+        return self._fault
 
     def cancel(self) -> bool:
         """Calls the work off unless it has begun; gives whether it has not."""
@@ -44,8 +46,12 @@ class Pending(Generic[T]):
         return waiting
 
     def result(self) -> T:
-        """Waits for it; raises what the work raised. Once, and not after `cancel`."""
-        self._done.acquire()
+        """Waits for it, and does `meanwhile` what there is to do. Raises what the work raised.
+        Once, and not after `cancel`.
+        """
+        there = self._done.acquire(blocking=False)
+        while not there:
+            there = self._done.acquire(blocking=not self._meanwhile())
         if self._fault is not None:
             raise self._fault
         return self._value
@@ -85,19 +91,24 @@ class NoWorkers:
 
 
 class Workers:
-    """`threads` threads. A context: leaving it waits for all that was submitted."""
+    """`threads` threads. A context: leaving it waits for all that was submitted.
 
-    def __init__(self, threads: int, name: str) -> None:
-        assert threads >= 1
+    helped: one of them is who submits and asks for results. It does the work that waits until its
+    own is done.
+    """
+
+    def __init__(self, threads: int, name: str, helped: bool = False) -> None:
+        assert threads >= 1 + helped
+        self._meanwhile = self._help if helped else _nothing
         self._queue: SimpleQueue[Pending[object] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, name=f"{name}-{i}", daemon=True)
-            for i in range(threads)
+            for i in range(threads - helped)
         ]
 
     def submit(self, work: Callable[[], T]) -> Pending[T]:
         """Has a thread do the work, after what was submitted before."""
-        pending = Pending(work)
+        pending = Pending(work, self._meanwhile)
         self._queue.put(pending)  # type: ignore[arg-type]
         return pending
 
@@ -117,7 +128,25 @@ class Workers:
         for thread in self._threads:
             thread.join()
 
+    def _help(self) -> bool:
+        """Does what was submitted first and waits still, where something does. Raises at once what
+        does not concern that work alone: Ctrl-C may come in the middle of another's.
+        """
+        try:
+            pending = self._queue.get_nowait()
+        except Empty:
+            return False
+        assert pending is not None  # nobody asks for results when it is over
+        fault = pending.run()
+        if fault is not None and not isinstance(fault, Exception):
+            raise fault
+        return True
+
     def _serve(self) -> None:
         while (pending := self._queue.get()) is not None:
             pending.run()
             del pending  # a result is as large as the model
+
+
+def _nothing() -> bool:
+    return False

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from delian.simulations.training import AHEAD_BYTES, AHEAD_MAX, are_helped
 from delian.simulations.workers import Workers
 
 
@@ -41,3 +42,61 @@ def test_leaving_waits_for_what_was_submitted():
             workers.submit(lambda i=i: done.append(i))
     assert sorted(done) == list(range(10))
     assert not [t for t in threading.enumerate() if t.name.startswith("test-")]
+
+
+def held(workers, go):
+    """Work that keeps the one thread until `go`; it has begun."""
+    begun = threading.Event()
+    pending = workers.submit(lambda: (begun.set(), go.wait(60))[1])
+    assert begun.wait(60)
+    return pending
+
+
+def test_who_waits_does_what_waits_in_its_order():
+    go, done = threading.Event(), []
+    with Workers(2, "test", helped=True) as workers:
+        first = held(workers, go)
+        rest = [workers.submit(lambda i=i: done.append(i)) for i in range(3)]
+        rest.append(workers.submit(go.set))
+        assert first.result() and done == [0, 1, 2]
+        assert [p.result() for p in rest] == [None] * 4
+
+
+def test_what_others_work_raises_waits_for_who_asks():
+    go = threading.Event()
+    with Workers(2, "test", helped=True) as workers:
+        first = held(workers, go)
+        failing, _ = workers.submit(lambda: 1 // 0), workers.submit(go.set)
+        assert first.result()
+        with pytest.raises(ZeroDivisionError):
+            failing.result()
+
+
+def test_ctrl_c_in_others_work_ends_who_helps():
+    go = threading.Event()
+
+    def struck():
+        go.set()
+        raise KeyboardInterrupt
+
+    with Workers(2, "test", helped=True) as workers:
+        first = held(workers, go)
+        workers.submit(struck)
+        with pytest.raises(KeyboardInterrupt):
+            first.result()
+
+
+@pytest.mark.parametrize(
+    ("threads", "bytes", "helped"),
+    [
+        (1, 100, False),
+        (2, 100, True),
+        (AHEAD_MAX, 100, True),
+        (AHEAD_MAX + 1, 100, False),
+        (2, AHEAD_BYTES // 2, True),
+        (3, AHEAD_BYTES // 2, False),
+        (2, AHEAD_BYTES, False),
+    ],
+)
+def test_who_handles_events_trains_where_others_have_enough_to_go_on_with(threads, bytes, helped):
+    assert are_helped(threads, bytes) is helped
