@@ -55,7 +55,6 @@ def _drawn(found: Sequence[Mapping[str, Any]], name: str) -> str:
         ("global", "shared", "shared"),
     ):
         points = [(r["round"], r[f"{key}_metrics"][name]) for r in found]
-        # The axis begins at zero.
-        line = [(float(x), y) for x, y in points if y is not None and y >= 0]
+        line = [(float(x), y) for x, y in points if y is not None]
         series.append(plots.Series(words, hue, line))
     return both(partial(plots.accuracy_lines, series, measure=Measure(name, error=True)))

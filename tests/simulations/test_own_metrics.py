@@ -136,6 +136,15 @@ def test_devices_tell_them_through_the_protocol(aggregation):
             assert said.metrics[f"{kind}_{name}"] == pytest.approx(value, abs=close)
 
 
+def test_the_axis_of_numbers_below_zero_begins_there():
+    pairs = {"global_metrics": {"r_squared": -3.0}, "personalised_metrics": {"r_squared": -1.0}}
+    rounds = [{"round": number, **pairs} for number in (1, 2)]
+    drawn = own_metrics_page.section({"rounds": rounds})
+    assert re.findall(r">(-\d)</text>", drawn)[:3] == ["-3", "-2", "-1"]
+    ends = [float(y) for y in re.findall(r'<circle [^>]*cy="([\d.-]+)"', drawn)]
+    assert ends and min(ends) > 0.0 and max(ends) < 320.0
+
+
 def test_a_metric_of_nothing_is_none_and_a_line_without_it():
     record = {"round": 1, "global_metrics": {"f1": None}, "personalised_metrics": {"f1": 0.5}}
     assert own_metrics.lines([record]) == [("f1", "–", "0.5")]
