@@ -34,6 +34,7 @@ struct dl_few {
 #if DL_LANES == 16 && defined(__AVX512F__)
 typedef int32_t dl_vmask __attribute__((vector_size(64)));
 typedef int32_t dl_hmask __attribute__((vector_size(32)));
+typedef int64_t dl_vpair __attribute__((vector_size(64)));
 /* Keeps a vector in a register: compilers would load it again for each use, and loads are what there are most of. */
 #define DL_HELD(v) __asm__("" : "+v"(v))
 
@@ -68,9 +69,43 @@ typedef int32_t dl_hmask __attribute__((vector_size(32)));
     }                                                                                        \
   }
 
+/* The last columns of what is only added to W, half a vector at most, by two rows at a time: (row 0, column 0), (row 1,
+ * column 0), (row 0, column 1) and so on. A vector of each row alone takes as many instructions as a whole one. */
+DL_INLINE void dl_few_halves(const int m, const int rows, const dl_few *f, int64_t step, const float *x, float *w) {
+  const float *last = f->y + f->vectors * m * DL_LANES;
+  float *end = w + f->vectors * DL_LANES + f->rest - DL_LANES / 2;
+  const dl_hmask own = (dl_hmask){0, 1, 2, 3, 4, 5, 6, 7} >= (int32_t)(DL_LANES / 2 - f->rest);
+  dl_vf change[4][2];
+  DL_UNROLL_ALL for (int b = 0; b < m; b++) {
+    const dl_v8 half = (dl_v8) * (const dl_v8u *)(last + b * (DL_LANES / 2));
+    dl_vf column = __builtin_shufflevector(half, half, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    DL_HELD(column);
+    DL_UNROLL for (int r = 0; r < rows; r += 2) {
+      int64_t both;
+      memcpy(&both, x + b * DL_FEW_ROWS + r, sizeof both);
+      const dl_vf factors = (dl_vf)(both - (dl_vpair){0});
+      dl_vf *to = &change[b % 4][r / 2];
+      *to = b < 4 ? factors * column : *to + factors * column;
+    }
+  }
+  dl_hmask made[4];
+  DL_UNROLL for (int r = 0; r < rows; r += 2) {
+    dl_vf sum = change[0][r / 2];
+    DL_UNROLL for (int b = 1; b < 4 && b < m; b++) sum += change[b][r / 2];
+    const dl_v8 even = __builtin_shufflevector(sum, sum, 0, 2, 4, 6, 8, 10, 12, 14);
+    const dl_v8 odd = __builtin_shufflevector(sum, sum, 1, 3, 5, 7, 9, 11, 13, 15);
+    DL_UNROLL for (int o = 0; o < 2; o++) {
+      const dl_v8 old = (dl_v8) * (const dl_v8u *)(end + (r + o) * step);
+      made[r + o] = ((dl_hmask)old & ~own) | ((dl_hmask)(old + (o ? odd : even)) & own);
+    }
+  }
+  DL_UNROLL for (int r = 0; r < rows; r++) *(dl_v8u *)(end + r * step) = (dl_v8u)made[r];
+}
+
 /* A few rows of W, `step` apart; `rest`: k is no multiple of a vector, by at most half a one if it is 2. What is only
- * added to W goes two vectors of columns at a time: a number of x then is loaded for two multiply-adds, of which
- * processors with two whole units do as many as they load, and eight sums are enough to keep both busy. */
+ * added to W goes three vectors of columns at a time: of processors with two whole units, which do two multiply-adds a
+ * cycle and have each sum again after four, eight sums would leave none to spare; and a number of x then is loaded for
+ * three multiply-adds. */
 DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const int rest, const dl_few *f,
                            int64_t step, const float *x, float *w, float *sums) {
   const float *y = f->y;
@@ -81,7 +116,9 @@ DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const 
     const dl_vmask lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     DL_FEW_LAST(dl_vf, dl_vmask, DL_LANES, back)
   }
-  if (rest == 2) {
+  if (rest == 2 && !both) {
+    dl_few_halves(m, rows, f, step, x, w);
+  } else if (rest == 2) {
     const dl_hmask lanes = {0, 1, 2, 3, 4, 5, 6, 7};
     dl_v8 half[2][DL_BOTH_MAX];
     DL_UNROLL for (int r = 0; r < rows && both; r++)
@@ -92,27 +129,27 @@ DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const 
   }
   const int64_t ahead = f->ahead;
   int64_t left = f->vectors;
-  DL_ROLLED for (; !both && left >= 2; left -= 2, y += 2 * m * DL_LANES, w += 2 * DL_LANES) {
-    dl_vf pair[4][2];
+  DL_ROLLED for (; !both && left >= 3; left -= 3, y += 3 * m * DL_LANES, w += 3 * DL_LANES) {
+    dl_vf sum[4][3];
     DL_UNROLL for (int r = 0; r < rows; r++)
-      DL_UNROLL for (int v = 0; v < 2; v++) DL_PREFETCH_L2(w + ahead + r * step + v * DL_LANES);
+      DL_UNROLL for (int v = 0; v < 3; v++) DL_PREFETCH_L2(w + ahead + r * step + v * DL_LANES);
     DL_UNROLL_ALL for (int b = 0; b < m; b++) {
-      dl_vf column[2];
-      DL_UNROLL for (int v = 0; v < 2; v++) {
+      dl_vf column[3];
+      DL_UNROLL for (int v = 0; v < 3; v++) {
         column[v] = dl_load(y + (v * m + b) * DL_LANES);
         DL_HELD(column[v]);
       }
       DL_UNROLL for (int r = 0; r < rows; r++) {
         const dl_vf factor = x[b * DL_FEW_ROWS + r] - (dl_vf){0};
-        DL_UNROLL for (int v = 0; v < 2; v++)
-          pair[r][v] = b ? pair[r][v] + factor * column[v] : factor * column[v];
+        DL_UNROLL for (int v = 0; v < 3; v++)
+          sum[r][v] = b ? sum[r][v] + factor * column[v] : factor * column[v];
       }
     }
     /* All are read before one is stored: rows may be the same one. */
     DL_UNROLL for (int r = 0; r < rows; r++)
-      DL_UNROLL for (int v = 0; v < 2; v++) pair[r][v] += dl_load(w + r * step + v * DL_LANES);
+      DL_UNROLL for (int v = 0; v < 3; v++) sum[r][v] += dl_load(w + r * step + v * DL_LANES);
     DL_UNROLL for (int r = 0; r < rows; r++)
-      DL_UNROLL for (int v = 0; v < 2; v++) dl_store(w + r * step + v * DL_LANES, pair[r][v]);
+      DL_UNROLL for (int v = 0; v < 3; v++) dl_store(w + r * step + v * DL_LANES, sum[r][v]);
   }
   DL_ROLLED for (; left > 0; left--, y += m * DL_LANES, w += DL_LANES) {
     DL_UNROLL for (int r = 0; r < rows; r++) {
