@@ -134,6 +134,7 @@ class Jobs:
         self._flying = self._flying_early = 0
         self._are_long = ahead == 1
         self._foreseen: dict[Name, Awaited] = {}
+        self._begun: set[Job] = set()  # and not asked for
         self.results: list[ref[Vector]] = []
 
     def add(self, due: int, start: Callable[[], Awaited], name: Name | None = None) -> Job:
@@ -144,6 +145,7 @@ class Jobs:
         if name is not None and (begun := self._foreseen.pop(name, None)) is not None:
             job.future, job.launched, job.early = begun, True, True
             self._flying_early += 1
+            self._begun.add(job)
             return job
         self._sequence += 1
         heappush(self._waiting, (due, self._sequence, job))
@@ -218,10 +220,12 @@ class Jobs:
     def _launch(self, job: Job, early: bool) -> None:
         job.launched, job.early = True, early
         job.future = job.start()
+        self._begun.add(job)
         self._flying_early += early
         self._flying += not early
 
     def _landed(self, job: Job) -> None:
+        self._begun.discard(job)
         self._flying_early -= job.early
         self._flying -= not job.early
 
@@ -230,3 +234,5 @@ class Jobs:
         self.forget_foreseen()
         while self._waiting:
             heappop(self._waiting)[2].cancelled = True
+        for job in tuple(self._begun):
+            self.cancel(job)

@@ -313,6 +313,22 @@ def test_updates_run_ahead_of_virtual_time_in_its_order_and_no_more_than_needed(
     assert started == [5, 1, 2, 3, 4], "and leave the others' room to them"
 
 
+def test_what_nobody_will_ask_for_is_called_off_where_it_had_begun_to_wait_for_a_thread():
+    started = []
+
+    def start():
+        started.append(Future())
+        return started[-1]
+
+    jobs = Jobs(threads=1, ahead=2)
+    jobs.foresee((1, b"", b""), start)
+    made = [jobs.add(due, start, (due, b"", b"")) for due in range(6)]
+    started[0].set_result(Outcome(None, examples=7))
+    assert jobs.result(made[1]).examples == 7 and 1 < len(started) < len(made)
+    jobs.cancel_all()
+    assert all(later.cancelled() for later in started[1:])
+
+
 def test_long_updates_wait_until_earlier_results_are_in_a_sum():
     started = []
 
