@@ -226,7 +226,7 @@ def simulate(
             _check_stopped(folder)
         result, second = _run(chosen, other, data, threads, backend, shape, keeper)
         report = build_report(result, second)
-        page, refused = _keep(report, result, folder, *([True] if resume is not None else []))
+        page, refused = _keep(report, result, folder, again=resume is not None)
     except BaseException as fault:
         keeper.failed(fault)
         _release(folder)
@@ -498,7 +498,7 @@ def _check_stopped(folder: Path) -> None:
 
 
 def _keep(
-    report: Mapping[str, Any], result: SimulationResult, folder: Path, again: bool = False
+    report: Mapping[str, Any], result: SimulationResult, folder: Path, *, again: bool
 ) -> tuple[Path, DelianError | None]:
     """Writes model and report; gives the page's path. A folder that does not take them at the end
     of a long run, because the disk is full or another run has ended there, does not cost the run:

@@ -57,8 +57,8 @@ def y_range(values: Sequence[float], measure: Measure) -> tuple[float, float]:
     """From zero to one for shares; of other numbers zero, the least and the largest are within."""
     if not measure.error:
         return 0.0, 1.0
-    low, high = (1.05 * value for value in (min(values, default=0.0), max(values, default=0.0)))
-    return (low, max(high, 0.0)) if low < 0 else (0.0, high or 1.0)
+    low, high = 1.05 * min([0.0, *values]), 1.05 * max([0.0, *values])
+    return (low, high) if low < high else (0.0, 1.0)
 
 
 def y_ticks(limits: tuple[float, float], measure: Measure) -> tuple[list[float], Show]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -68,6 +68,16 @@ class Pool(Protocol):
     """Threads that judge: `workers.Workers`, or an executor's."""
 
     def submit(self, work: Callable[[], T], /) -> Judging[T]: ...
+
+
+def _results(judged: Sequence[Judging[T]], stop: Callable[[], bool]) -> Iterator[T]:
+    """What judges say, in their order. Where it is stopped it ends, and the rest is called off."""
+    for done, one in enumerate(judged):
+        if stop():
+            for rest in judged[done:]:
+                rest.cancel()
+            return
+        yield one.result()
 
 
 class Stage:
@@ -289,13 +299,9 @@ class Stage:
             return total([adapting.judge(state, data, key, own) for key in self._keys(device)])
 
         futures = [pool.submit(functools.partial(of, device)) for device in self.judged]
-        adapted = []
-        for done, future in enumerate(futures):
-            if stop():
-                for rest in futures[done:]:
-                    rest.cancel()
-                return False
-            adapted.append(future.result())
+        adapted = list(_results(futures, stop))
+        if len(adapted) < len(futures):
+            return False
         self.adapted = dict(zip(self.judged, adapted, strict=True))
         self.walls["evaluation_seconds"] += time.perf_counter() - start
         return True
@@ -318,13 +324,11 @@ class Stage:
             for d in self.judged
         ]
         scores = []
-        for done, future in enumerate(futures):
-            if stop():
-                for rest in futures[done:]:
-                    rest.cancel()
-                return None
-            scores.append(future.result())
-            self.say(UpdateFinished(round, done + 1, len(futures), evaluating=True))
+        for score in _results(futures, stop):
+            scores.append(score)
+            self.say(UpdateFinished(round, len(scores), len(futures), evaluating=True))
+        if len(scores) < len(futures):
+            return None
         self.scores = dict(zip(self.judged, scores, strict=True))
         self.walls["evaluation_seconds"] += time.perf_counter() - start
         return scores

@@ -100,10 +100,10 @@ def test_a_run_whose_folder_is_taken_leaves_nothing_unfinished_there(tmp_path, m
     monkeypatch.setattr(run, "UNFINISHED_S", 0.0)
     seen = []
 
-    def taken(report, result, folder, write=simulate._keep):
+    def taken(report, result, folder, *, again, write=simulate._keep):
         seen.extend(path.name for path in (asked / "unfinished").iterdir())
         (asked / "report.json").write_text("another's")
-        return write(report, result, folder)
+        return write(report, result, folder, again=again)
 
     monkeypatch.setattr(simulate, "_keep", taken)
     settings = [word for key in SMALL for word in ("--set", key)]

@@ -46,10 +46,13 @@ SET = [word for key in SMALL for word in ("--set", key)]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 
 
-def start(folder: Path, *arguments: str, where=(0, 0), name="SIGKILL"):
+def start(folder: Path, *arguments: str, where=(0, 0), name="SIGKILL", before="", **env: str):
+    """Runs the command, after `before`."""
+    program = before + PROGRAM.format(where=where, name=name)
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(where=where, name=name), "simulate", *arguments],
+        [sys.executable, "-c", program, "simulate", *arguments],
         cwd=folder,
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=120,
@@ -209,17 +212,10 @@ def refused(*given):
 
 simulate.write = refused
 """
-    program = refusing + PROGRAM.format(where=(0, 0), name="SIGKILL")
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    ended = subprocess.run(
-        [sys.executable, "-c", program, "simulate", "--out", "run", *SET],
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    asked = ("--out", "run", *SET)
+    ended = start(tmp_path, *asked, before=refusing, TMPDIR=str(temporary))
     assert ended.returncode == 2 and "No space left" in ended.stderr
     assert "to go on: delian simulate --resume run" in ended.stderr
     assert not list(temporary.iterdir())
@@ -231,7 +227,7 @@ simulate.write = refused
 
 
 def test_one_that_is_stopped_on_a_full_disk_says_how_to_go_on(tmp_path):
-    program = """
+    refusing = """
 from delian.cli import simulate
 from delian.core.errors import DelianError
 write = simulate.write
@@ -243,15 +239,8 @@ def refused(report, result, folder):
 
 simulate.write = refused
 """
-    program += PROGRAM.format(where=(1, 4), name="SIGINT")
-    stopped = subprocess.run(
-        [sys.executable, "-c", program, "simulate", "--out", "run", *SET],
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    asked, by = ("--out", "run", *SET), {"where": (1, 4), "name": "SIGINT"}
+    stopped = start(tmp_path, *asked, **by, before=refusing, TMPDIR=str(tmp_path))
     assert stopped.returncode == 2 and "what it was for is in" in stopped.stderr
     assert "to go on after round 3: delian simulate --resume run" in stopped.stderr
 

@@ -112,7 +112,19 @@ def test_a_number_beyond_what_tickets_hold_is_refused(run):
         RunPlan.from_message(run, message())
 
 
+def lists_of(message, path=""):
+    """The fields of a message, and of those within it, that are lists and no maps."""
+    for field in message.fields:
+        of = field.message_type
+        if field.is_repeated:
+            if of is None or not of.GetOptions().map_entry:
+                yield path + field.name
+        elif of is not None:
+            yield from lists_of(of, f"{path}{field.name}.")
+
+
 def test_lists_of_a_clones_plan_are_those_that_it_is_given():
+    assert set(lists_of(PlanMessage.DESCRIPTOR)) == {"own_metrics", "secure.helpers"}
     plan = PlanMessage(own_metrics=["f1", "top_2"], labels={"site": "farm"})
     plan.secure.helpers.add(edge=1)
     for changes, metrics, edges in (

@@ -121,10 +121,10 @@ DL_INLINE void dl_few_tile(const int m, const int rows, const _Bool both, const 
   } else if (rest == 2) {
     const dl_hmask lanes = {0, 1, 2, 3, 4, 5, 6, 7};
     dl_v8 half[2][DL_BOTH_MAX];
-    DL_UNROLL for (int r = 0; r < rows && both; r++)
+    DL_UNROLL for (int r = 0; r < rows; r++)
       DL_UNROLL for (int b = 0; b < m; b++) half[r][b] = (dl_v8){0};
     DL_FEW_LAST(dl_v8, dl_hmask, 8, half)
-    DL_UNROLL for (int r = 0; r < rows && both; r++)
+    DL_UNROLL for (int r = 0; r < rows; r++)
       DL_UNROLL for (int b = 0; b < m; b++) back[r][b] = DL_WIDENED(half[r][b]);
   }
   const int64_t ahead = f->ahead;
