@@ -140,10 +140,12 @@ class Inside:
         self._lines = Lines()
         self._ended = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
+        self._log, self._level = logging.getLogger("delian"), logging.NOTSET
 
     async def start(self) -> dict[str, int]:
-        logging.getLogger("delian").addHandler(self._lines)
-        logging.getLogger("delian").setLevel(logging.INFO)
+        self._log.addHandler(self._lines)
+        self._level = self._log.level
+        self._log.setLevel(logging.INFO)
         await self.daemon.start()
         self._watch = asyncio.create_task(self.daemon.tasks.wait(self._ended))
         if isinstance(self.daemon, EdgeDaemon):
@@ -185,7 +187,8 @@ class Inside:
         await self.daemon.close()
         if self._watch is not None:
             await asyncio.gather(self._watch, return_exceptions=True)
-        logging.getLogger("delian").removeHandler(self._lines)
+        self._log.setLevel(self._level)
+        self._log.removeHandler(self._lines)
 
 
 _PROCESS = """
