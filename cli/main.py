@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable
 
-from ..core.collector import unsearched
+from ..core.collector import end_unsearched, unsearched
 from ..core.errors import DelianError
 
 with unsearched():
@@ -115,6 +115,7 @@ def delian(
 
 def main() -> None:
     """The console script's entry: runs the command and turns a user's mistake into a message."""
+    end_unsearched()
     try:
         app()
     except DelianError as error:
