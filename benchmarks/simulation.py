@@ -17,8 +17,8 @@ ratios to Delian. A run beside more than 0.3 busy cores is marked.
 
 Each turn is two runs, one after the other. While others have theirs a system may take from memory
 the files that a command has read, and its modules and libraries are read again: that costs the
-first run some tenths of a second, by the disk and not by the program. Of it only that is given,
-the time to the end of round one with "files read"; all else is of the second.
+first run up to a second, by the disk and not by the program. Of it only that is given, the time to
+the end of round one with "files read"; all else is of the second.
 
 Delian runs twice more, with one thread, whose trace must be that of the others, and beside a
 process that keeps the first core busy.
@@ -58,7 +58,7 @@ FIRST_ROUND_S = 0.6
 #: The share of its speed that a run may lose when one core is busy with something else.
 LOST_MOST = 0.55
 TRACE = re.compile(r"##TRACE (\w+)")
-ROUND = re.compile(r"##ROUND (\d+) ([\d.]+)")
+ROUND = re.compile(r"##ROUND (\d+) (\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,17 @@ def measure(name: str, command: list[str], limit_s: float, first: bool = False) 
     """Starts a command, watches its process tree, reads its marks. first: of a turn."""
     busy, read = _busy(), _read()
     start = time.time()
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=sys.stderr,
-        text=True,
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=sys.stderr,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SystemExit(f"{name}: cannot start {command[0]}: {error.strerror}") from None
     watcher = _Watcher(process.pid)
     timer = threading.Timer(limit_s, process.kill)
     timer.start()
@@ -258,8 +262,8 @@ def print_table(result: dict[str, Any]) -> None:
     print(f"{'':18}{'updates/s':>18}{heads}")
     for name, row in result["table"].items():
         rate = f"{row['updates_per_s']:.1f} ({row['updates_per_s_best']:.1f})"
-        anew = row["first_round_files_read_s"]
-        anew = "" if anew is None else f"{anew:.2f} ({row['files_read_mib']:.0f})"
+        seconds, mib = row["first_round_files_read_s"], row["files_read_mib"]
+        anew = "" if seconds is None else f"{seconds:.2f} ({mib:.0f})"
         print(
             f"{name:18}{rate:>18}{row['first_round_s']:>16.2f}{anew:>22}{row['rss_mib']:>10.0f}"
             f"{row['disturbed_runs']:>11}"
@@ -282,6 +286,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.repeat < 1 or args.rounds < SKIPPED + 2 or args.threads < 1:
+        parser.error(f"at least one repeat, {SKIPPED + 2} rounds and one thread")
     if args.child:
         child(args.model, args.rounds, args.threads)
         return
@@ -290,9 +296,12 @@ def main() -> None:
     commands = {"delian": own}
     for peer in args.peer:
         name, separator, command = peer.partition("=")
-        if not separator:
+        if not separator or not command.strip():
             parser.error(f"--peer {peer}: write NAME=COMMAND")
-        commands[name] = shlex.split(command)
+        try:
+            commands[name] = shlex.split(command)
+        except ValueError as error:
+            parser.error(f"--peer {peer}: {error}")
     # An installation has its modules compiled; here what was edited since would be read anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     measure("warming up", own, args.limit_s)
