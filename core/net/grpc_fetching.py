@@ -28,6 +28,7 @@ from ..wire.link_pb2 import (
     PushReply,
     Want,
 )
+from .grpc_ending import Ending
 from .grpc_peer import CALL_ENDED, PART_S, PULL, PUSH, SMALL
 from .limits import TRANSFERS_PER_PEER, Faults
 from .switch import Switch
@@ -164,8 +165,10 @@ class Fetching:
 
     async def _push(self, out: Outgoing, offset: int) -> None:
         """Sends a large message, from where the home says."""
+        ending: Ending | None = None
         try:
             call = self._channel.stream_unary(PUSH)(metadata=self._metadata)
+            ending = Ending(call)
             try:
                 while offset < out.size:
                     content = await out.read(offset)
@@ -182,8 +185,11 @@ class Fetching:
                 call.cancel()
             if reply.offset == out.size:
                 self._outbox.drop(out)
-        except (TimeoutError, *CALL_ENDED, DecodeError) as error:
-            self._failed("push", error, lambda: self._outbox.drop(out))
+        except (TimeoutError, DecodeError):
+            self._failed("push", None, lambda: self._outbox.drop(out))
+        except CALL_ENDED:
+            code = await ending.code() if ending is not None else None
+            self._failed("push", code, lambda: self._outbox.drop(out))
         finally:
             out.users -= 1
 
@@ -209,15 +215,15 @@ class Fetching:
             give_up()
             self._say(to, Want(id=offer.id, offset=offer.size))
         except (TimeoutError, *CALL_ENDED) as error:
-            self._failed("pull", error, give_up)
+            code = error.code() if isinstance(error, grpc.RpcError) else None
+            self._failed("pull", code, give_up)
         except (DelianError, OSError, DecodeError) as error:
             kind = error.kind if isinstance(error, Refused) else "transfer failed"
             self._faults.count(kind, self._home, error=str(error))
             give_up()
 
-    def _failed(self, what: str, error: BaseException, give_up: Callable[[], None]) -> None:
+    def _failed(self, what: str, code: grpc.StatusCode | None, give_up: Callable[[], None]) -> None:
         """A transfer's call has failed. What a broken connection ends goes on with the next."""
-        code = error.code() if isinstance(error, grpc.RpcError) else None
         name = code.name.lower() if code is not None else "no answer"
         self._faults.count(f"{what} ended: {name}", self._home)
         if code in _HOPELESS:

@@ -20,6 +20,7 @@ from ..ports import RETRY_MS_MAX, Node, ProtocolError
 from ..wire.blob_pb2 import FetchBlob
 from ..wire.link_pb2 import Envelope, Goodbye
 from . import grpc_core
+from .grpc_ending import Ending
 from .grpc_fetching import Fetching
 from .grpc_guard import claim
 from .grpc_peer import CALL_ENDED, CONNECT, GOODBYE_S, WRITE_S
@@ -104,6 +105,7 @@ class Line:
         """Dials, and speaks until the connection ends. Whether the home refuses this node."""
         channel = self._dial()
         call = channel.stream_stream(CONNECT)()  # its first envelope says who speaks
+        ending = Ending(call)
         work: list[asyncio.Task[Any]] = []
         try:
             async with asyncio.timeout(DIAL_S):
@@ -113,7 +115,7 @@ class Line:
                 self._up.meter.sent(self.home, len(hello))
                 await call.initial_metadata()
             if call.done():  # refused: there was a status instead of metadata
-                return await self._ended(call)
+                return await self._ended(ending)
             self._greet(channel)
             loop = asyncio.get_running_loop()
             work = [
@@ -124,12 +126,12 @@ class Line:
             if not work[0].done() and not work[1].done():
                 await self._part(call)
                 return False
-            return await self._ended(call)
+            return await self._ended(ending)
         except TimeoutError:
             self._up.faults.count("no answer", self.home)
             return False
         except CALL_ENDED:
-            return await self._ended(call)
+            return await self._ended(ending)
         finally:
             self.connected, self.broken = False, True
             for task in work:
@@ -160,11 +162,11 @@ class Line:
         except (TimeoutError, *CALL_ENDED):
             self._up.faults.counts["goodbye not taken"] += 1
 
-    async def _ended(self, call: Any) -> bool:
+    async def _ended(self, ending: Ending) -> bool:
         """Counts how a connection ended; whether it was a refusal."""
         try:
             async with asyncio.timeout(GOODBYE_S):
-                code = await call.code()
+                code = await ending.code()
         except (TimeoutError, asyncio.CancelledError):
             code = grpc.StatusCode.UNKNOWN
         if code is not grpc.StatusCode.OK:

@@ -35,7 +35,7 @@ UNANSWERED = ("node: record unanswered",)
 
 async def silent_stream(scene: Scene) -> None:
     async with Stream(scene.world, scene.who, scene.material, scene.home) as stream:
-        stream.call = stream.channel.stream_stream(CONNECT)()
+        stream.open()
         await scene.honest_end()
         assert await stream.end() is grpc.StatusCode.DEADLINE_EXCEEDED
 

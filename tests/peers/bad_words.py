@@ -268,9 +268,9 @@ async def parts_that_nobody_wants(scene: Scene) -> None:
 
 async def parts_without_a_stream(scene: Scene) -> None:
     async with Stream(scene.world, scene.who, scene.material, scene.home) as stream:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
+        with pytest.raises(grpc.aio.AioRpcError):
             await stream.push(parts_of(junk(70_000)))
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert await stream.pushed.code() is grpc.StatusCode.FAILED_PRECONDITION
         await scene.honest_end()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 from delian.core.identity.certificates import TlsFiles, TlsMaterial, client_context, node_name
+from delian.core.net.grpc_ending import Ending
 from delian.core.net.grpc_peer import CONNECT, PULL, PUSH
 from delian.core.net.mqtt_client import Publication
 from delian.core.net.mqtt_link import MqttIdentity, MqttUplink
@@ -38,6 +39,7 @@ class Stream:
         self.world, self.who, self.home = world, who, home
         self.channel = world.channel(home, material)
         self.call: Any = None
+        self.pushed: Ending | None = None  # how the last transfer upwards ended
         self.goodbye = ""
         self._heard: asyncio.Queue[Message | None] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
@@ -55,7 +57,7 @@ class Stream:
 
     async def connect(self) -> Stream:
         """Says its name; returns when it is let in."""
-        self.call = self.channel.stream_stream(CONNECT)()
+        self.open()
         async with asyncio.timeout(ANSWER_S):
             await self.call.write(self._hello())
             await self.call.initial_metadata()
@@ -64,12 +66,16 @@ class Stream:
 
     async def refusal(self, first: bytes | None = None) -> grpc.StatusCode:
         """Says its name, or whatever is to come first, and is not let in: why."""
-        self.call = self.channel.stream_stream(CONNECT)()
+        self.open()
         async with asyncio.timeout(ANSWER_S):
             with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
                 await self.call.write(self._hello() if first is None else first)
-            code: grpc.StatusCode = await self.call.code()
-            return code
+            return await self._ending.code()
+
+    def open(self) -> None:
+        """Says nothing yet."""
+        self.call = self.channel.stream_stream(CONNECT)()
+        self._ending = Ending(self.call)
 
     def _hello(self) -> bytes:
         return Envelope(sender=address(self.who), to=address(self.home)).SerializeToString()
@@ -106,14 +112,14 @@ class Stream:
         """Waits until the home ends the stream; `goodbye` has its reason then."""
         async with asyncio.timeout(ANSWER_S):
             await (self._reader or self._read())
-            code: grpc.StatusCode = await self.call.code()
-            return code
+            return await self._ending.code()
 
     async def push(self, parts: Iterable[Part | bytes], wait_s: float = 0.0) -> int:
         """A transfer upwards, then `wait_s` of silence; what the home says to have. Raises
         AioRpcError.
         """
         call = self.channel.stream_unary(PUSH)()
+        self.pushed = Ending(call)
         with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
             for part in parts:
                 await call.write(part if isinstance(part, bytes) else part.SerializeToString())

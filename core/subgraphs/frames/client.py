@@ -19,6 +19,7 @@ import grpc
 from ...errors import DelianError
 from ...identity.certificates import IdentityError, channel_options
 from ...net import grpc_core
+from ...net.grpc_ending import Ending
 from ...net.grpc_guard import claim
 from ...net.grpc_peer import CALL_ENDED
 from ...net.limits import Faults
@@ -129,12 +130,13 @@ class Upstream:
         metadata = claim(self._node) if self._credentials is None else None
         channel = await self._dial(home, target)
         call: Any = channel.stream_stream(RUN)(metadata=metadata)
+        ending = Ending(call)
         work: list[asyncio.Task[Any]] = []
         try:
             async with asyncio.timeout(DIAL_S):
                 await call.initial_metadata()
             if call.done():
-                await self._count(call, home)
+                await self._count(call, ending, home)
                 return False
             stream = FrameStream(
                 call.write,
@@ -152,13 +154,13 @@ class Upstream:
             finally:
                 self.stream = None
                 self._owner.gone()
-            await self._count(call, home)
+            await self._count(call, ending, home)
             return True
         except TimeoutError:
             self.faults.count("no answer", home)
             return False
         except CALL_ENDED:
-            await self._count(call, home)
+            await self._count(call, ending, home)
             return False
         finally:
             for task in work:
@@ -167,12 +169,12 @@ class Upstream:
             call.cancel()
             await channel.close()
 
-    async def _count(self, call: Any, home: Node) -> None:
+    async def _count(self, call: Any, ending: Ending, home: Node) -> None:
         """Counts how a stream ended."""
         if not call.done():
             return
         with contextlib.suppress(*CALL_ENDED):
-            code = await call.code()
+            code = await ending.code()
             self.faults.count(f"stream ended: {code.name.lower()}", home)
 
     async def _dial(self, home: Node, target: str) -> Any:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from delian.core.identity.roles import Guard
+from delian.core.net.grpc_ending import Ending
 from delian.core.net.grpc_guard import claim
 from delian.core.net.grpc_link import GrpcUplink
 from delian.core.net.grpc_peer import CONNECT, PULL, PUSH
@@ -127,6 +128,7 @@ class Stranger:
 
     def __init__(self, port: int, node: Node) -> None:
         self.node = node
+        self.pushed: Ending | None = None  # how the last transfer ended
         self._channel = grpc.aio.insecure_channel(
             f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]
         )
@@ -153,6 +155,7 @@ class Stranger:
 
     async def push(self, *parts: bytes, end: bool = True) -> bytes:
         call = self._channel.stream_unary(PUSH)(metadata=claim(self.node))
+        self.pushed = Ending(call)
         # The server may have ended the call already: what it says of it comes with the answer.
         with contextlib.suppress(asyncio.InvalidStateError):
             for part in parts:

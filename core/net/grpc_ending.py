@@ -1,0 +1,53 @@
+"""How a call ended, as its peer said it.
+
+A peer may end a call while this side writes. grpc.aio then overwrites the status that has come by
+an INTERNAL of its own (https://github.com/grpc/grpc/issues/36066, open with grpcio 1.85): whoever
+was refused would take it for a broken connection. The first status that a call has is the peer's,
+or else comes before the peer's, which overwrites it in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+#: How long the peer's status may come after a write that has failed.
+LATE_S = 0.05
+
+
+class Ending:
+    """Notes how a call ends. Make it before the first write.
+
+    call = channel.stream_stream(CONNECT)()
+    ending = Ending(call)
+    ...
+    code = await ending.code()
+    """
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._first: grpc.StatusCode | None = None
+        call.add_done_callback(self._note)
+
+    def _note(self, call: Any) -> None:
+        if self._first is not None:
+            return
+        asked = call.code()
+        try:
+            asked.send(None)  # a call that is over does not wait, as no callback could
+        except StopIteration as told:
+            self._first = told.value
+        finally:
+            asked.close()
+
+    async def code(self) -> grpc.StatusCode:
+        """Waits for the call's end."""
+        now: grpc.StatusCode = await self._call.code()
+        if self._first not in (None, grpc.StatusCode.INTERNAL):
+            return self._first
+        if now is grpc.StatusCode.INTERNAL:
+            await asyncio.sleep(LATE_S)
+            now = await self._call.code()
+        return now
