@@ -46,7 +46,7 @@ NODE = """
         number = max(driver.machine.seen, default=0)
         while not running.done():
             number += 1
-            if number not in (666, 999):
+            if number not in (666, 777, 999):  # what the toy takes otherwise
                 await driver.offer(bench.check_in(number))
         await running
 
