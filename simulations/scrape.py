@@ -16,7 +16,8 @@ from urllib.request import ProxyHandler, build_opener
 from .fleet_files import FleetFiles
 from .result import LINKS
 
-TIMEOUT_S = 2.0
+#: A daemon that has ended refuses at once: this is for one that hangs, or a machine that does.
+TIMEOUT_S = 10.0
 PAGE_BYTES_MAX = 4 << 20
 
 _SAMPLE = re.compile(rb"^delian_link_bytes_total\{([^}\n]*)\} ([0-9.eE+-]+)$", re.MULTILINE)

@@ -5,6 +5,8 @@ How fast it is belongs to `benchmarks/subgraphs.py`; here every answer is there,
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 from delian.core.net import broker as brokers
 from delian.simulations.parted import Case, Tiers, slowed
@@ -34,8 +36,14 @@ def test_no_request_is_lost_while_the_link_changes_and_the_cut_moves(tiers, case
     )
     assert told.lost == 0 and told.right == len(told.records) == 300
     assert told.answered.get("part", 0) > 150
-    moved = told.moved_s(100)
-    assert moved is not None, "the cut stayed where it was on a link a 200th as fast"
+    # What each cut sends up. A machine that stops now and then looks like a slow link: then the cut
+    # may have been elsewhere already.
+    up = {sha256(piece.cut).hexdigest(): piece.up[0] for piece in tiers.plan.pieces}
+    fast = tiers.plan.pieces[tiers.plan.at(case.bandwidth)].up[0]
+    before = up[told.records[99]["cut"]]
+    assert before < fast or told.moved_s(100) is not None, (
+        "the cut stayed where it was on a link a 200th as fast"
+    )
 
 
 def test_no_request_is_lost_when_the_edge_is_killed_and_it_is_used_again(tiers):

@@ -81,12 +81,13 @@ def check(result, virtual):
     assert result.stopped_by is None
     assert [r.reported for r in result.rounds] == [6] * ROUNDS
     np.testing.assert_array_equal(result.bundle.weights, virtual)
+    # Six updates up to edges, and two sums of them up to the cloud. Who looks late at a round's
+    # end counts some of the next one with it.
+    models = {"device_edge": 6, "edge_cloud": 2}
+    for way, each in ((f"{hop}_{way}", n) for hop, n in models.items() for way in ("up", "down")):
+        moved = np.cumsum([record.bytes[way] for record in result.rounds])
+        assert (moved > each * virtual.nbytes * np.arange(1, ROUNDS + 1)).all(), (way, moved)
     for record in result.rounds:
-        # Six updates up to edges, and two sums of them up to the cloud.
-        assert record.bytes["device_edge_up"] > 6 * virtual.nbytes
-        assert record.bytes["edge_cloud_up"] > 2 * virtual.nbytes
-        assert record.bytes["device_edge_down"] > 6 * virtual.nbytes
-        assert record.bytes["edge_cloud_down"] > 2 * virtual.nbytes
         assert record.wall_seconds > 0 and not record.virtual_seconds
     # The last acknowledgement may still be on its way when everybody is sent home.
     assert all(ROUNDS - 1 <= d.rounds <= ROUNDS for d in result.devices)
