@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import bad_manners
 import bad_mqtt
@@ -32,6 +33,7 @@ async def play(world: World, row: Row) -> None:
     scene = Scene(world, round_, world.new_number(), row.home)
     if not row.members:
         await round_.under_way()
+        round_.harm_ms = int(time.time() * 1000)
     await row.attack(scene)
     await round_.end()
     counted = [scene.number][: row.counted]
