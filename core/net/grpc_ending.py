@@ -18,12 +18,9 @@ LATE_S = 0.05
 
 
 class Ending:
-    """Notes how a call ends. Make it before the first write.
+    """Notes how a call ends.
 
-    call = channel.stream_stream(CONNECT)()
-    ending = Ending(call)
-    ...
-    code = await ending.code()
+    call: a client's, of grpc.aio; before the first write.
     """
 
     def __init__(self, call: Any) -> None:
