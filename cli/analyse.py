@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
+from .output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,11 +66,11 @@ def analyse(
     asked = Question(question, of, bins, low, high, shares, most, bits, least, clip)
     answer = ask(asked, chosen, file)
     if as_json:
-        typer.echo(json.dumps(answer))
+        echo(json.dumps(answer))
         return
     for line in _lines(answer):
-        typer.echo(line)
-    typer.echo(f"\n{answer['reported']} of {answer['devices']} devices answered")
+        echo(line)
+    echo(f"\n{answer['reported']} of {answer['devices']} devices answered")
 
 
 def _lines(answer: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 from ..core.errors import DelianError
 from .coordinator import Address, Identity, Insecure, connected
 from .options import AsJson, ConfigFile
-from .output import tell
+from .output import echo_copy, tell
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -44,7 +44,7 @@ def export(
         lines = client.stream("Audit", AuditRequest(after=after))
         if out is None:
             for line in lines:
-                typer.echo(line.line)
+                echo_copy(line.line)
             return
         with _opened(out, "wb") as file:
             for line in lines:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from .output import echo
+
 app = typer.Typer(help="Run an MQTT broker, or write another one's rules.", no_args_is_help=True)
 
 EDGES = 64  # how many edges an access list names beforehand, unless told
@@ -101,13 +103,13 @@ async def _serve(settings: object, as_json: bool) -> int:
         address = await broker.start()
         facts = {"address": address, "broker": broker.kind, "pid": broker.pid}
         text = json.dumps(facts) if as_json else f"{broker.kind} listens at {address}"
-        typer.echo(text)
+        echo(text)
         ended = asyncio.ensure_future(broker.wait())
         told = asyncio.ensure_future(stopped.wait())
         await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
         told.cancel()
         if not stopped.is_set():
-            typer.echo(f"{broker.kind} has ended by itself ({ended.result()})", err=True)
+            echo(f"{broker.kind} has ended by itself ({ended.result()})", err=True)
         ended.cancel()
         return 0 if stopped.is_set() else 1
     finally:
@@ -133,4 +135,4 @@ def acl(
         text = acl.emqx(federation)
     else:
         text = acl.mosquitto(federation, range(1, edges + 1))
-    typer.echo(json.dumps({"for": broker.value, "text": text}) if as_json else text, nl=as_json)
+    echo(json.dumps({"for": broker.value, "text": text}) if as_json else text, nl=as_json)

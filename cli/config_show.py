@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .options import ConfigFile, Settings
+from .output import echo
 
 app = typer.Typer(help="Show the configuration and its keys.", no_args_is_help=True)
 
@@ -44,12 +45,12 @@ def show(
             return {"value": value, "origin": where.kind, "from": str(where)} if origin else value
 
         found = {".".join(key): entry(value, where) for key, value, where in rows}
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     width = max(len(".".join(key)) for key, _, _ in rows)
     for key, value, where in rows:
         text = f"{'.'.join(key):<{width}} = {_toml(value)}"
-        typer.echo(f"{text}  # {where}" if origin else text)
+        echo(f"{text}  # {where}" if origin else text)
 
 
 @app.command("keys")
@@ -70,7 +71,7 @@ def list_keys(as_json: AsJson = False) -> None:
             {"key": ".".join(key), "default": default, "meaning": meaning}
             for key, default, meaning in rows
         ]
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     section: tuple[str, ...] = ()
     for key, default, meaning in rows:
@@ -80,9 +81,9 @@ def list_keys(as_json: AsJson = False) -> None:
             for part in section:
                 model = model.model_fields[part].annotation
             purpose = " ".join((model.__doc__ or "").split())
-            typer.echo(f"\n[{'.'.join(section)}]  {purpose}")
+            echo(f"\n[{'.'.join(section)}]  {purpose}")
         told = "" if default is None else f" (default {_toml(default)})"
-        typer.echo(f"  {key[-1]:<20} {meaning}{told}")
+        echo(f"  {key[-1]:<20} {meaning}{told}")
 
 
 def _toml(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
+from ..core.printable import escaped
 
 if TYPE_CHECKING:
     from ..core.wire.blob_pb2 import BlobRef
@@ -104,7 +105,7 @@ class Client:
             yield
         except grpc.RpcError as fault:
             code, text = fault.code(), fault.details() or ""
-            message, _, hint = text.partition("\n")
+            message, hint = map(escaped, text.partition("\n")[::2])
             gone = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
             if code in gone and "the store" not in message:
                 raise Unreachable(

@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import typer
-
 from .config import load
 from .logs import setup
+from .output import echo
 from .tracing import open_spans
 
 if TYPE_CHECKING:
@@ -53,4 +52,4 @@ def run(
 
 def say_ready(facts: dict[str, Any]) -> None:
     """The one line that a daemon says on its standard output."""
-    typer.echo(json.dumps(facts))
+    echo(json.dumps(facts))

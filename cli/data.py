@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from .output import echo
+
 app = typer.Typer(help="Look at a scenario's data.", no_args_is_help=True)
 
 
@@ -47,9 +49,9 @@ def show(
     if out is not None:
         write_whole(out, data_page.page(known, chosen.name))
     if as_json:
-        typer.echo(json.dumps(known))
+        echo(json.dumps(known))
         return
     for what, said in data_page.lines(known):
-        typer.echo(f"{what:<12} {said}")
+        echo(f"{what:<12} {said}")
     if out is not None:
-        typer.echo(f"\npage  {out}")
+        echo(f"\npage  {out}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
+from ..core.printable import escaped
 from .options import (
     ConfigFile,
     DeviceNumber,
@@ -20,7 +21,7 @@ from .options import (
     ResultsFile,
     Settings,
 )
-from .output import when
+from .output import echo, when
 from .quantise import write_rows
 
 if TYPE_CHECKING:
@@ -204,12 +205,12 @@ def status(
 
     said = read_status(_folder(config, settings, state))
     if as_json:
-        typer.echo(json.dumps(said))
+        echo(json.dumps(said))
     else:
         for name, value in said.items():
             words, _, unit = name.rpartition("_")
             words, shown = (words, _UNITS[unit](value)) if unit in _UNITS else (name, _shown(value))
-            typer.echo(f"{words.replace('_', ' '):<16} {shown}")
+            echo(escaped(f"{words.replace('_', ' '):<16} {shown}"))
     if not said["alive"]:
         raise typer.Exit(1)
 
@@ -262,7 +263,7 @@ def consent(
     chosen = load(config, {"device.state": state}, settings or ()).config.device
     file = chosen.conditions.consent_file or chosen.state / "consent"
     write_consent(file, answer == "yes")
-    typer.echo(f"{file}: {answer}")
+    echo(f"{file}: {answer}")
 
 
 @app.command("predict")
@@ -300,10 +301,10 @@ def _tell(results: Array, numbers: bool, facts: dict[str, Any], as_json: bool) -
     else:
         answers = (np.argmax(results, axis=-1) if results.ndim > 1 else results).tolist()
     if as_json:
-        typer.echo(json.dumps({**facts, "numbers" if numbers else "labels": answers}))
+        echo(json.dumps({**facts, "numbers" if numbers else "labels": answers}))
         return
     for answer in answers:
-        typer.echo(" ".join(map(str, answer)) if isinstance(answer, list) and numbers else answer)
+        echo(" ".join(map(str, answer)) if isinstance(answer, list) and numbers else answer)
 
 
 @app.command("ask")
@@ -402,4 +403,4 @@ def rollback(config: ConfigFile = None, settings: Settings = None, state: State 
     from ..device.personal import PersonalStore
 
     slot = PersonalStore(_folder(config, settings, state) / "personal").rollback()
-    typer.echo(f"serving {slot.digest[:16]}, loss {slot.judgement.loss_after:.4f}")
+    echo(f"serving {slot.digest[:16]}, loss {slot.judgement.loss_after:.4f}")

@@ -20,6 +20,7 @@ from .options import (
     ResultsFile,
     Settings,
 )
+from .output import echo
 from .quantise import rows_of, write_rows
 
 
@@ -92,7 +93,7 @@ def cascade(
     if out is not None:
         write_rows(out, results)
     if as_json:
-        typer.echo(json.dumps({"labels": labels, "counts": facts}))
+        echo(json.dumps({"labels": labels, "counts": facts}))
         return
     for label in labels:
-        typer.echo(label)
+        echo(label)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..core.printable import escaped
 from .options import ConfigFile, Settings
+from .output import echo
 
 if TYPE_CHECKING:
     from .checks import Finding
@@ -56,7 +58,7 @@ def doctor(
         if not as_json:
             _say(finding)
     if as_json:
-        typer.echo(json.dumps(checks.as_json(findings), indent=2))
+        echo(json.dumps(checks.as_json(findings), indent=2))
     if checks.any_wrong(findings):
         raise typer.Exit(1)
 
@@ -141,6 +143,6 @@ def _compiler() -> Iterator[Finding]:
 
 def _say(finding: Finding) -> None:
     mark = "" if finding.state == "ok" else f"{finding.state.upper()}: "
-    typer.echo(f"{finding.name:<{WIDTH}} {mark}{finding.text}")
+    echo(f"{finding.name:<{WIDTH}} {mark}{escaped(finding.text)}")
     if finding.todo:
-        typer.echo(f"{'':<{WIDTH}} -> {finding.todo}")
+        echo(f"{'':<{WIDTH}} -> {escaped(finding.todo)}")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import ConfigFile
+from .output import echo, tell
 
 if TYPE_CHECKING:
     from ..core.identity.tokens import Token
@@ -64,10 +65,10 @@ def init(
     from ..core.identity.authority import Authority
 
     made = Authority.create(folder, federation)
-    _tell(
+    tell(
         _facts(made),
         as_json,
-        [
+        lambda: [
             f"{folder} holds the CA of the federation {made.federation}",
             f"fingerprint  {made.fingerprint}",
             f"next         delian ca issue operator OPERATOR --ca {folder}",
@@ -101,7 +102,7 @@ def show(
         f"denied       {len(denied.serials)} (version {denied.version})",
         f"tokens       {len(facts['tokens'])} open",
     ]
-    _tell(facts, as_json, lines)
+    tell(facts, as_json, lambda: lines)
 
 
 @ca.command("revoke")
@@ -119,7 +120,7 @@ def revoke(
     plural = "certificate is" if count == 1 else "certificates are"
     text = f"{count} {plural} denied" if count else "all its certificates were denied already"
     facts = {"name": name, "denied": count, "version": denied.version}
-    _tell(facts, as_json, [f"{name}: {text} (deny list version {denied.version})"])
+    tell(facts, as_json, lambda: [f"{name}: {text} (deny list version {denied.version})"])
 
 
 @ca.command("issue")
@@ -156,7 +157,8 @@ def issue(
         identity = local.operator_identity(authority, out)
         facts["name"], facts["ends"] = identity.common_name, identity.not_after
     name = facts.get("name", "the broker")
-    _tell(facts, as_json, [f"{out} holds the identity of {name}, until {_day(facts['ends'])}"])
+    text = f"{out} holds the identity of {name}, until {_day(facts['ends'])}"
+    tell(facts, as_json, lambda: [text])
 
 
 def token(
@@ -236,12 +238,12 @@ def _tell_token(made: Token, expires_s: int, uses: int, as_json: bool) -> None:
         "uses": uses,
     }
     if as_json:
-        typer.echo(json.dumps(facts))
+        echo(json.dumps(facts))
         return
-    typer.echo(made.text())
+    echo(made.text())
     nodes = f"one {made.role.value}" if uses == 1 else f"{uses} {made.role.value}s"
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(expires_s))
-    typer.echo(f"lets {nodes} in through {made.address} until {until}", err=True)
+    echo(f"lets {nodes} in through {made.address} until {until}", err=True)
 
 
 def join(
@@ -284,7 +286,9 @@ def join(
     labels = machine_labels() | _labels(label or ())
     if role.value == Tier.EDGE:
         # Where devices find this edge: the coordinator tells them when they join.
-        labels.setdefault("grpc", section.public or section.listen)
+        address_of_edge = section.public or section.listen
+        if not address_of_edge.endswith(":0"):  # the system chooses the port at each start
+            labels.setdefault("grpc", address_of_edge)
         labels.setdefault("mqtt", section.broker.url)
     keep_root = _artifact_root(artifact_root, role.value)
     who = asyncio.run(ask(text, folder, labels=labels, address=address))
@@ -307,7 +311,7 @@ def join(
         f"ends      {_day(who.not_after)}, renewed by itself while the {role.value} runs",
         f"next      delian {role.value} run" + (f" --identity {identity}" if identity else ""),
     ]
-    _tell(found, as_json, lines)
+    tell(found, as_json, lambda: lines)
 
 
 # ---------------------------------------------------------------- parts
@@ -414,7 +418,3 @@ def _facts(authority: Any) -> dict[str, Any]:
 
 def _day(unix_s: int) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(unix_s))
-
-
-def _tell(facts: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:
-    typer.echo(json.dumps(facts) if as_json else "\n".join(lines))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..core.errors import DelianError
+from .output import echo
 
 if TYPE_CHECKING:
     from ..core.ir import Function
@@ -101,13 +102,13 @@ def time_(
         arrays.append(np.asarray(made).astype(t.dtype.numpy))
     steps = time_steps(function, arrays, calls)
     total = sum(s.seconds for s in steps) or 1.0
-    typer.echo(f"{1e6 * total:.1f} us a call, {len(steps)} steps")
-    typer.echo(f"{'us':>10}{'%':>7}{'runs':>7}{'GFLOP/s':>9}  step")
+    echo(f"{1e6 * total:.1f} us a call, {len(steps)} steps")
+    echo(f"{'us':>10}{'%':>7}{'runs':>7}{'GFLOP/s':>9}  step")
     for s in sorted(steps, key=lambda s: -s.seconds)[:top]:
         shape = ", ".join(map(str, s.shape))
         text = f"{', '.join(dict.fromkeys(s.operations))} [{shape}] {' '.join(s.places[:2])}"
         share = 100 * s.seconds / total
-        typer.echo(f"{1e6 * s.seconds:10.1f}{share:7.1f}{s.runs:7d}{s.gflops:9.1f}  {text}")
+        echo(f"{1e6 * s.seconds:10.1f}{share:7.1f}{s.runs:7d}{s.gflops:9.1f}  {text}")
 
 
 @app.command("diff")
@@ -127,7 +128,7 @@ def diff(
     left, right = (_load(p, args or [], grad, after) for p in (a, b))
     found = listing.diff(left, right, (a, b))
     if found:
-        typer.echo(found)
+        echo(found)
         raise typer.Exit(1)
 
 

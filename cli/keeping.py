@@ -13,7 +13,6 @@ import json
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DelianError
+from .output import echo
 
 if TYPE_CHECKING:
     from ..core.node.disk import FolderLock
@@ -150,7 +150,7 @@ class Keeper:
             return None
         place = self._resume / ("second" if second else "first")
         if self._resumes and not second and not is_kept(place):
-            print("delian: nothing had been kept of the run: it begins anew", file=sys.stderr)
+            echo("delian: nothing had been kept of the run: it begins anew", err=True)
         return place
 
     def forget(self) -> None:
@@ -169,7 +169,7 @@ class Keeper:
             return
         self._lock.close()
         if isinstance(fault, KeyboardInterrupt) or not self._resumes:
-            print(f"delian: {self._how('')}", file=sys.stderr)
+            echo(f"delian: {self._how('')}", err=True)
 
     def first_is(self, result: SimulationResult) -> None:
         """The first of two runs is over."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import structlog
 
 from ..core.node.traces import current, parse
+from ..core.printable import LINES, escaped
 
 if TYPE_CHECKING:
     from .settings import LogConfig
@@ -82,6 +83,16 @@ def _safe(name: str, value: Any, depth: int = 0) -> Any:
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}... ({len(text)} characters)"
 
 
+def plain(logger: Any, method: str, event: Event) -> Event:
+    """A structlog processor: escapes control characters, which a terminal would obey. What a peer
+    chose may be in every text; a traceback keeps its lines.
+    """
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = escaped(value, LINES if name == "exception" else "")
+    return event
+
+
 def _facts(logger: Any, method: str, event: Event) -> Event:
     """Adds what a record carries as `extra`."""
     record = event.get("_record")
@@ -113,7 +124,14 @@ def setup(config: LogConfig, stream: TextIO | None = None) -> None:
     ]
     ending: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if pretty:
-        ending += [masked, structlog.dev.ConsoleRenderer(colors=out.isatty())]
+        ending += [
+            structlog.processors.format_exc_info,
+            masked,
+            plain,
+            structlog.dev.ConsoleRenderer(
+                colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ]
     else:
         ending += [
             structlog.processors.format_exc_info,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ..core.collector import end_unsearched, unsearched
 from ..core.errors import DelianError
+from .output import echo
 
 with unsearched():
     import typer
@@ -109,7 +110,7 @@ def delian(
     if version:
         from importlib.metadata import version as installed
 
-        typer.echo(f"delian {installed('delian')}")
+        echo(f"delian {installed('delian')}")
         raise typer.Exit
 
 
@@ -119,7 +120,7 @@ def main() -> None:
     try:
         app()
     except DelianError as error:
-        print(f"error: {error}", file=sys.stderr)
+        echo(f"error: {error}", err=True)
         sys.exit(getattr(error, "exit_code", INPUT_ERROR))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

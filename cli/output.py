@@ -1,4 +1,8 @@
-"""How commands show what they found, to people and to programs, and write what they made."""
+"""How commands show what they found, to people and to programs, and write what they made.
+
+All that a command prints goes through `echo`, which escapes control characters: labels, reasons and
+names may be a peer's. `table` and `tell` escape line breaks too, so that a cell cannot forge a row.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,30 @@ from typing import Any
 import typer
 
 from ..core.errors import DelianError
+from ..core.printable import LINES, escaped
 
 #: After so long people wonder whether anything goes on.
 SLOW_S = 3.0
+
+
+def echo(text: object = "", err: bool = False, nl: bool = True) -> None:
+    """Prints text on standard output (err: on standard error), control characters escaped. Line
+    breaks and tabs are kept: escape what a peer chose before it becomes part of several lines.
+    """
+    typer.echo(escaped(str(text), LINES), err=err, nl=nl)
+
+
+def echo_copy(line: bytes) -> None:
+    """Prints a line byte by byte, as a copy needs it; escaped if it goes to a terminal."""
+    if sys.stdout.isatty():
+        echo(line.decode(errors="backslashreplace"))
+    else:
+        typer.echo(line)
+
+
+def show_progress(text: str) -> None:
+    """Replaces the terminal's last line on standard error."""
+    print(f"\r\033[K{escaped(text)}", end="", file=sys.stderr, flush=True)
 
 
 def to_json(message: Any) -> dict[str, Any]:
@@ -45,15 +70,15 @@ def to_json(message: Any) -> dict[str, Any]:
 def tell(facts: Any, as_json: bool, lines: Callable[[], Sequence[str]]) -> None:
     """One JSON document, or lines for people."""
     if as_json:
-        typer.echo(json.dumps(facts))
+        echo(json.dumps(facts))
         return
     for line in lines():
-        typer.echo(line)
+        echo(escaped(line, "\t"))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Columns side by side."""
-    texts = [[str(cell) for cell in row] for row in (head, *rows)]
+    texts = [[escaped(str(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(head))]
     return [
         "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in texts
@@ -70,9 +95,7 @@ def when(unix_ms: int) -> str:
 @contextmanager
 def told_when_slow(line: str) -> Iterator[None]:
     """Says on standard error what is going on, if it takes long."""
-    timer = threading.Timer(
-        SLOW_S, print, (f"delian: {line}",), {"file": sys.stderr, "flush": True}
-    )
+    timer = threading.Timer(SLOW_S, echo, (f"delian: {line}",), {"err": True})
     timer.daemon = True
     timer.start()
     try:

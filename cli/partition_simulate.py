@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import AsJson
-from .output import table
+from .output import echo, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,7 @@ def simulate(
 
     def say(text: str) -> None:
         if terminal:
-            print(text, file=sys.stderr)
+            echo(text, err=True)
 
     report = run_scenario(chosen, say)
     write_whole(folder / JSON_NAME, to_json(report))
@@ -67,8 +67,8 @@ def simulate(
         sys.stdout.write(to_json(report))
         return
     for line in _lines(report):
-        typer.echo(line)
-    typer.echo(str(folder / PAGE_NAME))
+        echo(line)
+    echo(str(folder / PAGE_NAME))
 
 
 def _lines(report: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 
 from ..core.errors import DelianError
 from .options import AsJson
-from .output import table, tell, write_out
+from .output import show_progress, table, tell, write_out
 
 if TYPE_CHECKING:
     from ..core.ir import Function
@@ -85,7 +85,7 @@ def profile(
     """
     if link is not None:
         found = _measured_link(link, identity)
-        tell({**found.body(), "text": found.text()}, as_json, lambda: [found.text()])
+        tell({**found.body(), "text": found.text()}, as_json, found.text().splitlines)
         return
     from ..core.placement.measure import measure_node, measured_seconds
     from ..core.placement.profile import TEXT_MAX
@@ -245,7 +245,7 @@ def _say(terminal: bool) -> Any:
 
     def say(text: str) -> None:
         if terminal:
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+            show_progress(text)
 
     return say
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
+from ..core.printable import escaped
 from .artifact import signed_plan
 from .coordinator import Address, Client, Identity, Insecure, connected
 from .options import AsJson, ConfigFile
-from .output import table, tell, to_json, when
+from .output import echo, table, tell, to_json, when
 
 if TYPE_CHECKING:
     from ..core.bundle import Bundle
@@ -274,9 +275,10 @@ def _watch(client: Client, run: int, after: int, once: bool, as_json: bool) -> i
             phase = facts["phase"]
         if as_json:
             line = {"run": run, "sequence": event.sequence, "time_ms": event.time_ms}
-            typer.echo(json.dumps({**line, "kind": event.kind, "facts": facts}))
+            echo(json.dumps({**line, "kind": event.kind, "facts": facts}))
         else:
-            typer.echo(f"{when(event.time_ms)}  {_sentence(event.kind, facts, info.plan.rounds)}")
+            said = escaped(_sentence(event.kind, facts, info.plan.rounds))
+            echo(f"{when(event.time_ms)}  {said}")
     phase = phase or client.call("GetRun", RunRequest(run=run)).phase
     return GAVE_UP if phase == "failed" else 0
 
@@ -378,7 +380,7 @@ def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
         message.secure.ClearField("helpers")
     if plain:
         message.ClearField("secure")
-        typer.echo("warning: --plain: edges and the coordinator can read every update", err=True)
+        echo("warning: --plain: edges and the coordinator can read every update", err=True)
     elif not message.HasField("secure"):
         message.secure.suite, message.secure.cohort_min = SUITE, COHORT_MIN
         message.secure.corrupt, message.secure.dropout = CORRUPT, DROPOUT

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from .output import echo
+
 app = typer.Typer(help="List and show scenarios and their keys.", no_args_is_help=True)
 
 
@@ -19,7 +21,7 @@ def list_scenarios() -> None:
         first = loaded.description.strip().partition(". ")[0].rstrip(".")
         needs = "  (needs --data)" if hasattr(loaded.data, "path") else ""
         mark = "  (default)" if name == DEFAULT else ""
-        typer.echo(f"{name:<15} {first}.{mark}{needs}")
+        echo(f"{name:<15} {first}.{mark}{needs}")
 
 
 @app.command("show")
@@ -30,7 +32,7 @@ def show(
     from ..simulations.scenario_file import find, load
 
     load(scenario)
-    typer.echo(find(scenario).read_text(encoding="utf-8"), nl=False)
+    echo(find(scenario).read_text(encoding="utf-8"), nl=False)
 
 
 @app.command("chain")
@@ -53,8 +55,8 @@ def chain(
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
-        typer.echo("  ".join([*cells, line[3]]))
-    typer.echo(f'\nchain = "{made}"')
+        echo("  ".join([*cells, line[3]]))
+    echo(f'\nchain = "{made}"')
 
 
 @app.command("keys")
@@ -67,11 +69,11 @@ def keys(
     from ..simulations.scenario_keys import markdown, reference
 
     if as_markdown:
-        typer.echo(markdown())
+        echo(markdown())
         return
     for heading, meaning, entries in reference():
-        typer.echo(f"\n{heading}  {meaning}" if heading else meaning)
+        echo(f"\n{heading}  {meaning}" if heading else meaning)
         for key in entries:
             default = f" (default {key.default})" if key.default else " (must be given)"
-            typer.echo(f"  {key.path[-1]:<24} {key.allowed}{default}")
-            typer.echo(f"  {'':<24} {key.meaning}")
+            echo(f"  {key.path[-1]:<24} {key.allowed}{default}")
+            echo(f"  {'':<24} {key.meaning}")

@@ -17,6 +17,7 @@ import typer
 
 from ..core.errors import DelianError
 from .keeping import Asked, Keeper, no_others
+from .output import echo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -238,9 +239,9 @@ def simulate(
     else:
         from .summary import summary_text
 
-        typer.echo(summary_text(report, page))
+        echo(summary_text(report, page))
     if how_to_go_on:
-        print(f"delian: {how_to_go_on}", file=sys.stderr)
+        echo(f"delian: {how_to_go_on}", err=True)
     if refused is not None:
         raise DelianError(f"{refused.message}; what it was for is in {page.parent}", refused.hint)
     for run in (result, second) if second is not None else (result,):
@@ -280,10 +281,10 @@ def _tell_why(run: SimulationResult) -> None:
     from ..simulations.run import GAVE_UP_HINT
 
     done = sum(r.applied for r in run.rounds)
-    print(
+    echo(
         f"error: the run gave up after {done} of {run.scenario.rounds} rounds: {run.why}\n"
         f"  hint: {run.hint or GAVE_UP_HINT}",
-        file=sys.stderr,
+        err=True,
     )
 
 
@@ -350,10 +351,10 @@ def _run(
 
 def tell_debugging() -> None:
     """Says how a run differs that is debugged."""
-    print(
+    echo(
         "delian: debugging: models and algorithms run as plain Python, one device at a time, and"
         " take many times as long",
-        file=sys.stderr,
+        err=True,
     )
 
 
@@ -407,7 +408,7 @@ def _tell_fitting(changes: Mapping[str, tuple[Any, Any]]) -> None:
 
     told = ", ".join(f"{key} {value(a)} -> {value(b)}" for key, (a, b) in changes.items())
     if told:
-        print(f"delian: fitted to the daemons: {told}", file=sys.stderr)
+        echo(f"delian: fitted to the daemons: {told}", err=True)
 
 
 def _event_file(path: Path | None) -> EventFile | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..core.errors import DelianError
+from .output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,13 +98,13 @@ def compare(
     name = _file_name("comparison", out, (every, target))
     page = _keep(folder, name, compared, comparison.page(compared, " · ".join(labelled)))
     if as_json:
-        typer.echo(json.dumps(compared))
+        echo(json.dumps(compared))
         return
     _table(comparison.table(compared))
     if by_steps := comparison.steps_table(compared):
-        typer.echo()
+        echo()
         _table(by_steps)
-    typer.echo(f"\nreport  {page}")
+    echo(f"\nreport  {page}")
 
 
 def sweep(
@@ -169,7 +170,7 @@ def sweep(
     path = folder / f"{_file_name('sweep', out, (base, axes, seeds, by, halving))}.json"
     write_whole(path, json.dumps(content, indent=1) + "\n")
     if as_json:
-        typer.echo(json.dumps(content))
+        echo(json.dumps(content))
         return
     plain = measure_of(base.scenario().to_json()).error and by != "harmed"
     lines = [["", *(axis.partition("=")[0] for axis in axes), by, "rounds"]]
@@ -185,7 +186,7 @@ def sweep(
             value = comparison.figure(asdict(measured), plain)
             lines.append([str(place), *values, value, str(rung.rounds)])
     _table(lines)
-    typer.echo(f"\nresults  {path}")
+    echo(f"\nresults  {path}")
 
 
 def _base(named: str, changes: Sequence[str], data: Path | None) -> tuple[str, Trial]:
@@ -280,4 +281,4 @@ def _table(lines: Sequence[Sequence[str]]) -> None:
     for first, *others in lines:
         cells = [first.ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        typer.echo("  ".join(cells).rstrip())
+        echo("  ".join(cells).rstrip())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from ..core.errors import DelianError
 from .options import AsJson
-from .output import tell
+from .output import echo, tell
 
 
 def tune(
@@ -42,11 +41,11 @@ def tune(
     if tools is None:
         raise DelianError("there is no C compiler here", "pip install 'delian[compile]'")
     try:
-        found = search(function, tools, seconds, lambda text: print(text, file=sys.stderr))
+        found = search(function, tools, seconds, lambda text: echo(text, err=True))
     except KeyboardInterrupt:
         kept = tuning.read(tools, content_hash(function))
         said = " ".join(kept.flags) if kept is not None else "nothing yet"
-        print(f"interrupted; kept: {said}", file=sys.stderr)
+        echo(f"interrupted; kept: {said}", err=True)
         raise
     except OSError as error:
         raise DelianError(

@@ -8,6 +8,7 @@ was last seen is written down at most every few minutes, for all nodes at once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +16,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, insert, select, update
 
-from ..core.identity.certificates import NUMBER_MAX
-from ..core.identity.folder import HomeAddress
+from ..core.identity.certificates import NUMBER_MAX, IdentityError
+from ..core.identity.folder import HomeAddress, check_addresses
 from ..core.node.codec import address
 from ..core.ports import CLOUD, MS, Node, Tier
 from ..core.wire.operator_pb2 import NodeInfo
@@ -25,6 +26,8 @@ from .state import CoordinatorState
 from .store.database import Database
 from .store.engines import Connection
 from .store.models import NodeRow
+
+log = logging.getLogger("delian.cloud.fleet")
 
 #: A node's row says when it was seen, give or take so much.
 SEEN_EVERY_MS = 5 * 60_000
@@ -126,8 +129,8 @@ class Fleet:
         await self._database.transact(work)
 
     async def homes(self, node: Node) -> Sequence[HomeAddress]:
-        """For a device the edges that are in service and said by a label where they are reached,
-        then the coordinator. For an edge the coordinator.
+        """For a device the edges that are in service and have an address among their labels, then
+        the coordinator. For an edge the coordinator.
         """
         homes: list[HomeAddress] = []
         if node.tier is Tier.DEVICE:
@@ -135,8 +138,14 @@ class Fleet:
             rows = await self._database.rows(asked.order_by(NodeRow.number).limit(32))
             for row in rows:
                 grpc, mqtt = (str(row.labels.get(kind, "")) for kind in ("grpc", "mqtt"))
-                if (grpc or mqtt) and row.number not in self._draining():
-                    homes.append(HomeAddress(Node(Tier.EDGE, row.number), grpc, mqtt))
+                if not (grpc or mqtt) or row.number in self._draining():
+                    continue
+                try:
+                    check_addresses(grpc, mqtt)  # a row may be older than the check at enrolment
+                except IdentityError as fault:
+                    log.warning("home left out", extra={"edge": row.number, "why": fault.message})
+                    continue
+                homes.append(HomeAddress(Node(Tier.EDGE, row.number), grpc, mqtt))
         return [*homes, self._cloud]
 
     # ------------------------------------------------ operators

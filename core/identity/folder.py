@@ -19,6 +19,7 @@ again, and the coordinator sees that it is the same node.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from ..files import sync_folder
 from ..ports import Node, Tier
+from ..printable import escaped
 from ..wire import enrolment_pb2, link_pb2
 from .certificates import (
     CERTIFICATE_BYTES_MAX,
@@ -47,10 +49,14 @@ from .certificates import (
     public_bytes,
 )
 from .ledger import private_folder, write_file
+from .tokens import split_address
+
+log = logging.getLogger("delian.identity")
 
 HOMES_MAX = 64
 NODE_BYTES_MAX = 64 * 1024
 _FORMAT = 1
+_BROKER_PORTS = {"mqtt": 1883, "mqtts": 8883}
 _TIERS = {
     link_pb2.NODE_DEVICE: Tier.DEVICE,
     link_pb2.NODE_EDGE: Tier.EDGE,
@@ -65,6 +71,22 @@ class HomeAddress:
     node: Node
     grpc: str = ""
     mqtt: str = ""
+
+
+def check_addresses(grpc: str, mqtt: str) -> None:
+    """Raises IdentityError unless a home's addresses are "host:port" and "mqtts://host:port" (or
+    "mqtt://"), or empty. gRPC takes other texts for other schemes ("unix:", "dns:").
+    """
+    if grpc:
+        split_address(grpc)
+    if mqtt:
+        scheme, _, target = mqtt.partition("://")
+        if scheme not in _BROKER_PORTS:
+            raise IdentityError(
+                f"`{escaped(mqtt[:80])}` is no broker's address", "write mqtts://host:port"
+            )
+        bare = ":" not in target.rpartition("]")[2]
+        split_address(f"{target}:{_BROKER_PORTS[scheme]}" if bare else target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +262,19 @@ def check_reply(
 
 
 def homes_of(homes: Sequence[enrolment_pb2.Home]) -> tuple[HomeAddress, ...]:
-    """Raises IdentityError when an entry names no node."""
+    """The homes with an address that can be dialled. Raises IdentityError if an entry names no
+    node.
+    """
     found = []
     for home in homes:
         node = _node(home.node)
         if node is None:
             raise IdentityError("the coordinator named a home without a tier")
+        try:
+            check_addresses(home.grpc, home.mqtt)
+        except IdentityError as fault:
+            log.warning("home left out", extra={"home": str(node), "why": fault.message})
+            continue
         found.append(HomeAddress(node, home.grpc, home.mqtt))
     return tuple(found)
 

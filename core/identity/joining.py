@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ..ports import CLOUD
+from ..printable import escaped, is_plain
 from ..wire import enrolment_pb2, link_pb2
 from .certificates import (
     IdentityError,
@@ -41,7 +42,7 @@ from .certificates import (
     identity_of,
     load_certificate,
 )
-from .folder import IdentityFolder, check_reply
+from .folder import IdentityFolder, check_addresses, check_reply
 from .tokens import Token, parse, split_address
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def check_server(shown: x509.Certificate, token: Token) -> None:
 def machine_labels() -> dict[str, str]:
     """What a node calls itself when nobody says otherwise: host, system, ABI."""
     return {
-        "host": platform.node()[:200],
+        "host": escaped(platform.node()[:40]),
         "system": platform.system(),
         "machine": platform.machine(),
         "python": platform.python_version(),
@@ -129,12 +130,24 @@ def machine_labels() -> dict[str, str]:
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Raises IdentityError when there are too many or one is too long."""
+    """The labels, if there are at most LABELS_MAX and each is one printable line of at most
+    LABEL_BYTES_MAX bytes. `grpc` and `mqtt` become other nodes' home address, so they must be
+    addresses. Raises IdentityError.
+    """
     if len(labels) > LABELS_MAX:
         raise IdentityError(f"{len(labels)} labels; at most {LABELS_MAX}")
     for name, value in labels.items():
+        shown = escaped(name[:40])
+        if not (is_plain(name) and is_plain(value)):
+            raise IdentityError(
+                f"the label `{shown}` has control characters", "use one line of printable text"
+            )
         if not name or max(len(name.encode()), len(value.encode())) > LABEL_BYTES_MAX:
-            raise IdentityError(f"the label `{name[:40]}` is too long or has no name")
+            raise IdentityError(
+                f"the label `{shown}` is too long or has no name",
+                f"at most {LABEL_BYTES_MAX} bytes in a name and in a value",
+            )
+    check_addresses(labels.get("grpc", ""), labels.get("mqtt", ""))
     return dict(labels)
 
 
@@ -200,7 +213,7 @@ def refused(error: grpc.aio.AioRpcError, what: str) -> IdentityError:
     """What a coordinator's refusal means for people."""
     import grpc
 
-    detail = (error.details() or "no reason given")[:200]
+    detail = escaped((error.details() or "no reason given")[:200])
     hints = {
         grpc.StatusCode.PERMISSION_DENIED: "ask your operator for a new token",
         grpc.StatusCode.UNAUTHENTICATED: "ask your operator for a new token",

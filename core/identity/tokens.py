@@ -22,6 +22,7 @@ import binascii
 import hashlib
 import hmac
 import os
+import re
 import time
 import zlib
 from collections.abc import Iterable
@@ -52,6 +53,7 @@ _VERSION = 1
 _ROLES = (Role.DEVICE, Role.EDGE)  # who may join by a token, in the order of the role's byte
 _ID, _SECRET, _KEY, _CHECK = 8, 32, 33, 4
 _HEAD = 2 + _ID + _SECRET + _KEY
+_PORT = re.compile("[0-9]{1,5}")
 
 
 class TokenError(IdentityError):
@@ -128,7 +130,7 @@ def parse(text: str) -> Token:
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of "host:port" or "[::1]:port" (the brackets stay); raises IdentityError."""
     host, colon, port = address.rpartition(":")
-    good = colon and port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536
+    good = colon and _PORT.fullmatch(port) and 0 < int(port) < 65536
     if not good:
         raise IdentityError(f"`{address[:80]}` is no address", "write it as host:port")
     general_name(host.removeprefix("[").removesuffix("]"))

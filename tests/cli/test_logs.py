@@ -62,6 +62,21 @@ def test_text_for_people_has_no_json(lines):
     assert "enrolled" in line and "node=device-5" in line and "{" not in line
 
 
+def test_text_for_people_has_no_control_characters_of_a_peer(lines):
+    read = lines(format="pretty")
+    log = logging.getLogger("delian")
+    evil = "bye\x1b]0;owned\x07\r\nroot@host:~#"
+    log.info("%s: goodbye, %s", "device-5", evil, extra={"why": evil, "all": [evil]})
+    try:
+        raise ValueError(evil)
+    except ValueError:
+        log.exception("failed")
+    text = "\n".join(read())
+    assert text.replace("\n", "").isprintable() and "\\u001b]0;owned" in text
+    assert len([line for line in read() if "goodbye" in line]) == 1
+    assert len(read()[0].split("root@host")) == 4  # all in the one line
+
+
 CANARY = "canary-4711"
 
 

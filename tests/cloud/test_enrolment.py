@@ -160,6 +160,12 @@ CODE = grpc.StatusCode
         ({"request": b"x" * 40_000}, CODE.RESOURCE_EXHAUSTED, None),
         ({"labels": {str(n): "" for n in range(17)}}, CODE.INVALID_ARGUMENT, "malformed"),
         ({"labels": {"host": "x" * 300}}, CODE.INVALID_ARGUMENT, "malformed"),
+        ({"labels": {"host": "pi\x1b[2K\rdevice-1"}}, CODE.INVALID_ARGUMENT, "malformed"),
+        ({"labels": {"host\n": "pi"}}, CODE.INVALID_ARGUMENT, "malformed"),
+        ({"labels": {"grpc": "unix:/run/delian.sock"}}, CODE.INVALID_ARGUMENT, "malformed"),
+        ({"labels": {"grpc": "barn:0"}}, CODE.INVALID_ARGUMENT, "malformed"),
+        ({"labels": {"mqtt": "http://barn:8883"}}, CODE.INVALID_ARGUMENT, "malformed"),
+        ({"labels": {"mqtt": "mqtts://me@barn:8883"}}, CODE.INVALID_ARGUMENT, "malformed"),
     ],
 )
 def test_a_request_that_is_not_as_it_must_be_is_refused_and_counted(tmp_path, changes, code, count):

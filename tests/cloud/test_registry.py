@@ -200,7 +200,9 @@ def test_a_device_is_told_of_edges_that_said_where_they_are_and_then_of_the_coor
         database = await Database.open(tmp_path / "s.db")
         cloud = HomeAddress(CLOUD, "cloud:7443")
         fleet = Fleet(database, cloud, lambda: {4})  # is out of service
-        for labels in ({"grpc": "barn:7451"}, {}, {"grpc": "away:7451"}, {"grpc": "out:7451"}):
+        unusable = {"grpc": "unix:/run/delian.sock"}
+        said = [{"grpc": "barn:7451"}, {}, {"grpc": "away:7451"}, {"grpc": "out:7451"}, unusable]
+        for labels in said:
             await fleet.register(Tier.EDGE, labels, 1)
         await fleet.mark(Node(Tier.EDGE, 3), "revoked")
         device, edge = Node(Tier.DEVICE, 1), Node(Tier.EDGE, 1)

@@ -114,6 +114,17 @@ def test_no_file_is_two_things():
     assert not {within_house(p): n for p, n in lengths.items() if n > LINES_MAX}
 
 
+def test_commands_print_through_the_one_function_that_escapes():
+    """Labels, reasons and names are peers' text: a terminal would obey what is in them."""
+    raw = re.compile(r"\b(typer\.(echo|secho|echo_via_pager)|click\.echo|(?<![\w.])print)\(")
+    found = []
+    for path in sources("cli"):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if path.name != "output.py" and raw.search(line):
+                found.append(f"{within_house(path)}:{number}: use `echo` of cli/output.py")
+    assert not found
+
+
 def test_no_work_is_left_lying_about():
     notes = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
     found = []

@@ -54,6 +54,15 @@ def test_a_node_knows_who_it_is_and_where_to_go(folder, authority):
     assert again.material().identity() == identity
 
 
+def test_a_home_that_cannot_be_dialled_is_left_out(folder, authority):
+    key = folder.pending_key()
+    answer = reply(authority, key)
+    for grpc, mqtt in (("unix:/run/x", ""), ("host", ""), ("", "http://host:1"), ("a:1\x1b", "")):
+        answer.homes.append(home_message(HomeAddress(Node(Tier.EDGE, 3), grpc, mqtt)))
+    folder.accept(key, answer)
+    assert folder.facts().homes == HOMES
+
+
 def test_the_folder_and_the_keys_are_for_their_owner_alone(folder, authority):
     key = folder.pending_key()
     assert stat.S_IMODE((folder.folder / "pending.pem").stat().st_mode) == 0o600
