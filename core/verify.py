@@ -6,7 +6,9 @@ A block is well formed when
   - no value is defined twice in it;
   - each operation is a known primitive with the attributes of its row, no more and no fewer, and
     its results have the types that its type rule gives;
-  - its regions are well formed.
+  - its regions are well formed;
+  - no tensor has more than EXTENT_MAX elements, its sizes of 0 counted as 1: an empty tensor's
+    other sizes are loops and strides in the compiled program, too.
 A function also names each parameter and result once and donates only parameters that it has.
 
 A program that comes from outside is checked against `Limits` too, before anything is built from it.
@@ -24,6 +26,7 @@ import numpy as np
 from .errors import DelianError, VerifyError
 from .ir import Block, Function, ListType, Op, TensorType, Type, Value
 from .ops import PRIMITIVES, infer
+from .ops.attributes import EXTENT_MAX, SIZE_MAX
 
 _POINTER_BYTES = 8
 
@@ -37,7 +40,7 @@ class Limits:
         ops_max: operations, those of regions included.
         nesting_max: regions within regions.
         rank_max: axes of a tensor.
-        tensor_bytes_max: one tensor.
+        tensor_bytes_max: one tensor, its sizes of 0 counted as 1.
         block_bytes_max: all tensors that one run of a block makes, its regions' apart: a bound on
             memory before any of it is reused.
         constant_bytes_max: all constants together.
@@ -71,19 +74,31 @@ def verify_type(type: Type, limits: Limits) -> None:
     while isinstance(type, ListType):
         if len(type.lanes) > limits.rank_max or any(size < 1 for size in type.lanes):
             raise VerifyError(f"a list has lanes {list(type.lanes)[: limits.rank_max]}")
+        _verify_extent(type.lanes)
         lanes *= math.prod(type.lanes)
         type, depth = type.element, depth + 1
         if depth > limits.list_nesting_max:
             raise VerifyError(f"lists nest more than {limits.list_nesting_max} deep")
     if len(type.shape) > limits.rank_max:
         raise VerifyError(f"a tensor of rank {len(type.shape)}; at most {limits.rank_max}")
-    if any(size < 0 for size in type.shape):
-        raise VerifyError(f"{type} has a negative size")
     # Each lane takes a pointer, however small its elements are.
-    nbytes = type.nbytes if lanes == 1 else lanes * max(type.nbytes, _POINTER_BYTES)
+    own = _verify_extent(type.shape) * type.dtype.itemsize
+    nbytes = own if lanes == 1 else lanes * max(own, _POINTER_BYTES)
     if nbytes > limits.tensor_bytes_max:
         times = f", {lanes} times," if lanes > 1 else ""
         raise VerifyError(f"{type}{times} takes {nbytes} bytes; at most {limits.tensor_bytes_max}")
+
+
+def _verify_extent(shape: Sequence[int]) -> int:
+    """The product of some sizes, those of 0 counted as 1. Raises VerifyError beyond the bounds."""
+    extent = 1
+    for size in shape:
+        if not 0 <= size <= SIZE_MAX:
+            raise VerifyError(f"a size of {size}; sizes are from 0 to {SIZE_MAX}")
+        extent *= size or 1
+        if extent > EXTENT_MAX:
+            raise VerifyError(f"sizes {list(shape[:16])} make more than {EXTENT_MAX} elements")
+    return extent
 
 
 def _verify_names(fn: Function, limits: Limits | None) -> None:
@@ -110,7 +125,7 @@ class _Verifier:
         self.limits = limits
         self.ops = 0
         self.constant_bytes = 0
-        #: Bytes of types that were looked at, by identity: values share them.
+        #: Bytes of types that were looked at, by identity: values share them, and keep them alive.
         self._nbytes: dict[int, int] = {}
 
     def block(self, block: Block, depth: int) -> None:
@@ -148,10 +163,13 @@ class _Verifier:
             if v in defined:
                 raise VerifyError(f"{where}: a value is defined twice")
             defined.add(v)
-            if self.limits is not None and id(v.type) not in self._nbytes:
+            if id(v.type) in self._nbytes:
+                continue
+            if self.limits is not None:
                 verify_type(v.type, self.limits)
-                nbytes = v.type.nbytes if isinstance(v.type, TensorType) else 0
-                self._nbytes[id(v.type)] = nbytes
+            elif isinstance(v.type, TensorType):
+                _verify_extent(v.type.shape)
+            self._nbytes[id(v.type)] = v.type.nbytes if isinstance(v.type, TensorType) else 0
 
     def _count(self, op: Op, where: str) -> None:
         self.ops += 1

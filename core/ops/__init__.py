@@ -27,6 +27,7 @@ from . import (
     solve,
     unary,
 )
+from .attributes import ATTRIBUTES, refuse
 from .table import Primitive
 
 __all__ = ["PRIMITIVES", "Primitive", "infer"]
@@ -43,7 +44,13 @@ PRIMITIVES: Mapping[str, Primitive] = MappingProxyType(
 
 # What `infer` looks at, in one lookup: it runs once for every operation that is ever built.
 _RULES = {
-    row.name: (row.infer, frozenset(row.attrs), row.operands, row.regions)
+    row.name: (
+        row.infer,
+        frozenset(row.attrs),
+        tuple([(key, ATTRIBUTES[key]) for key in row.attrs]),
+        row.operands,
+        row.regions,
+    )
     for row in PRIMITIVES.values()
 }
 
@@ -54,18 +61,22 @@ def infer(
     """The types of an operation's results.
 
     Raises TypeRuleError when there is no such primitive, when the number of operands or regions or
-    the names of the attributes are not the row's, and when the row's own type rule refuses.
+    the names of the attributes are not the row's, when an attribute is not what `ATTRIBUTES` says,
+    and when the row's own type rule refuses.
     """
     found = _RULES.get(name)
     if found is None:
         _refuse_name(name)
-    rule, keys, count, region_count = found
+    rule, keys, kinds, count, region_count = found
     if attrs.keys() != keys:
         _refuse_attrs(name, attrs, keys)
     if count is not None and len(operands) != count:
         raise TypeRuleError(f"{name}: takes {count} operands, not {len(operands)}")
     if region_count is not None and len(regions) != region_count:
         raise TypeRuleError(f"{name}: takes {region_count} regions, not {len(regions)}")
+    for key, kind in kinds:
+        if not kind.holds(attrs[key]):
+            refuse(name, key, kind, attrs[key])
     return rule([v.type for v in operands], attrs, regions)
 
 

@@ -59,8 +59,6 @@ def _sizes(name: str, types: Sequence[Type], attrs: Attrs, mask: int) -> TensorT
         fail(name, f"takes q [N,T,H,D], k [N,S,H,D] and v [N,S,H,E], not {q}, {k} and {v}")
     if 0 in (*q.shape, *k.shape, *v.shape):
         fail(name, f"{q}, {k} or {v} has no elements")
-    if type(attrs["causal"]) is not bool:
-        fail(name, f"causal must be True or False, not {attrs['causal']!r}")
     if len(types) > mask:
         seen = tensor(name, types[mask], what="the mask")
         full = (n, h, t, s)

@@ -57,9 +57,9 @@ def _switch_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) 
 
 
 def _consts(name: str, attrs: Attrs, count: int) -> int:
-    consts = attrs["consts"]
-    if type(consts) is not int or not 0 <= consts <= count:
-        fail(name, f"consts must be an int from 0 to {count}, not {consts!r}")
+    consts: int = attrs["consts"]
+    if consts > count:
+        fail(name, f"consts must be an int from 0 to {count}, not {consts}")
     return consts
 
 

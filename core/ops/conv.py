@@ -22,21 +22,10 @@ NumPy: TypeAlias = Callable[[Array, Array, Attrs], Array]
 
 
 def _geometry(name: str, attrs: Attrs) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Strides and padding, checked."""
-    strides = int_tuple(name, attrs, "strides", 2)
-    padding = attrs["padding"]
-    good = (
-        type(padding) is tuple
-        and len(padding) == 2
-        and all(
-            type(p) is tuple and len(p) == 2 and all(type(i) is int and i >= 0 for i in p)
-            for p in padding
-        )
-    )
-    if not good:
-        fail(name, f"padding must be ((low, high), (low, high)), not {padding!r}")
-    if 0 in strides:
-        fail(name, f"strides must be at least 1, not {strides}")
+    """Strides and padding, one for each axis of an image."""
+    strides, padding = int_tuple(name, attrs, "strides", 2), attrs["padding"]
+    if [len(edges) for edges in padding] != [2, 2]:
+        fail(name, f"padding must be ((low, high), (low, high)), not {padding}")
     return strides, padding
 
 

@@ -21,9 +21,9 @@ from .table import Attrs
 
 
 def _groups(name: str, attrs: Attrs, channels: int, outputs: int) -> int:
-    groups = attrs["groups"]
-    if type(groups) is not int or groups < 1:
-        fail(name, f"groups must be a whole number of at least 1, not {groups!r}")
+    groups: int = attrs["groups"]
+    if groups > max(outputs, 1):
+        fail(name, f"groups must be an int from 1 to {max(outputs, 1)}, not {groups}")
     if channels % groups or outputs % groups:
         fail(name, f"{channels} and {outputs} channels do not fall into {groups} groups")
     return groups

@@ -116,10 +116,7 @@ def zero_of(type_: Type) -> Any:
 
 
 def _empty_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
-    type_ = attrs["type"]
-    if type(type_) is not ListType:
-        fail("list_empty", f"type must be a list type, not {type_}")
-    return (type_,)
+    return (attrs["type"],)
 
 
 def _push_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:

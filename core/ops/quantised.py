@@ -40,8 +40,6 @@ def _type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tupl
     strides = int_tuple(NAME, attrs, "strides", 2)
     if len(x.shape) != 4 or len(k.shape) != 5:
         fail(NAME, f"the input must have rank 4 and the kernel rank 5, not {x} and {k}")
-    if 0 in strides:
-        fail(NAME, f"strides must be at least 1, not {strides}")
     if k.shape[4] != TOGETHER or x.shape[3] != k.shape[2] * TOGETHER:
         fail(NAME, f"the kernel {k} does not hold the channels of {x} in fours")
     if math.prod(k.shape[:3]) * TOGETHER > TERMS_MAX:

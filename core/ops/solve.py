@@ -59,8 +59,6 @@ def _solve_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -
 def _triangular_type(
     types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
 ) -> tuple[Type, ...]:
-    if type(attrs["lower"]) is not bool:
-        fail("triangular_solve", f"lower must be True or False, not {attrs['lower']!r}")
     return (_solved("triangular_solve", types),)
 
 

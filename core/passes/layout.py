@@ -218,7 +218,7 @@ def _slice_of_slice(r: Rewriter, op: Op, inner: Op) -> Value:
         begin = first + a * stride
         lo.append(begin if n else 0)
         hi.append(begin + (n - 1) * s * stride + 1 if n else 0)
-        by.append(s * stride)
+        by.append(s * stride if n > 1 else 1)
     return r("slice", source, start=tuple(lo), stop=tuple(hi), step=tuple(by))
 
 

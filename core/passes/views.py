@@ -81,8 +81,9 @@ def through(op: Op, view: View) -> View | None:
             return View(view.base, offset, tuple(strides[p] for p in op.attrs["perm"]))
         case "slice":
             offset += sum(s * a for s, a in zip(strides, op.attrs["start"], strict=True))
-            steps = zip(strides, op.attrs["step"], strict=True)
-            return View(view.base, offset, tuple(s * k for s, k in steps))
+            # An axis that is left with one element has any stride: its own stays within the base.
+            rows = zip(strides, op.attrs["step"], op.result.shape, strict=True)
+            return View(view.base, offset, tuple(s * k if n > 1 else s for s, k, n in rows))
         case "reverse":
             axes = op.attrs["axes"]
             offset += sum((shape[a] - 1) * strides[a] for a in axes if shape[a])

@@ -106,10 +106,11 @@ DL_FUNCTION void dl_conv_f32(const dl_conv *d, const float *x, const float *k, f
 
 /* One axis of the gradient by the input. Where a window moves on by `stride`, element i of x meets only those kernel
  * places that are (i + before) % stride, so its elements fall into `stride` kinds, and the gradient of each kind is a
- * convolution of its own, without a stride: of y with those places of the kernel, turned about. */
+ * convolution of its own, without a stride: of y with those places of the kernel, turned about. A kind from `window` on
+ * meets no place: its gradient is zero, so no loop goes over more than dl_kind_count of them. */
 typedef struct {
   int64_t first, count; /* elements of this kind: the first, and how many */
-  int64_t places;       /* of the kernel, from `kind` on, `stride` apart */
+  int64_t places;       /* of the kernel, from `kind` on, `stride` apart; at least one */
   int64_t from;         /* where in the frame the window of the first one begins */
 } dl_kind;
 
@@ -117,11 +118,13 @@ DL_INLINE dl_kind dl_kind_of(int64_t kind, int64_t size, int64_t window, int64_t
   dl_kind a;
   a.first = ((kind - before) % stride + stride) % stride;
   a.count = a.first < size ? (size - a.first + stride - 1) / stride : 0;
-  a.places = kind < window ? (window - kind + stride - 1) / stride : 0;
+  a.places = (window - kind + stride - 1) / stride;
   /* The frame begins with what the first element of any kind needs of the longest kind of kernel. */
   a.from = (a.first + before - kind) / stride - before / stride + (window + stride - 1) / stride - a.places;
   return a;
 }
+
+DL_INLINE int64_t dl_kind_count(int64_t window, int64_t stride) { return window < stride ? window : stride; }
 
 /* The sides of the frame of y, and the largest kernel of a kind. */
 typedef struct {
@@ -148,22 +151,17 @@ DL_FUNCTION void dl_conv_input_grad_image(void *context, int64_t n, void *scratc
   const float *packed = w->packed;
   dl_frame_f32(w->from + n * d->oh * d->ow * d->o, d->oh, d->ow, d->o, frame, a.height, a.width,
                a.longest - 1 - d->top / d->sh, a.widest - 1 - d->left / d->sw);
-  for (int64_t r = 0; r < d->sh; r++) {
-    for (int64_t q = 0; q < d->sw; q++) {
+  if (d->sh > d->kh || d->sw > d->kw) memset(image, 0, (size_t)(d->h * d->w * d->c) * 4);
+  for (int64_t r = 0; r < dl_kind_count(d->kh, d->sh); r++) {
+    for (int64_t q = 0; q < dl_kind_count(d->kw, d->sw); q++) {
       const dl_kind v = dl_kind_of(r, d->h, d->kh, d->sh, d->top), u = dl_kind_of(q, d->w, d->kw, d->sw, d->left);
       const int64_t step = d->o, jump = a.width * d->o, places = v.places * u.places;
-      if (!v.count || !u.count) {
-        packed += places * d->o * panels;
-        continue;
-      }
-      if (places) {
-        const dl_rows rows = {frame + v.from * jump + u.from * step, u.count, jump, step, v.places,
-                              u.places * d->o, jump, 1};
-        dl_product_panels(0, v.count * u.count, d->c, &rows, packed, 1, direct ? image : part, 0);
-        packed += places * d->o * panels;
-      } else {
-        memset(part, 0, (size_t)(v.count * u.count * d->c) * 4);
-      }
+      const float *own = packed;
+      packed += places * d->o * panels;
+      if (!v.count || !u.count) continue;
+      const dl_rows rows = {frame + v.from * jump + u.from * step, u.count, jump, step, v.places,
+                            u.places * d->o, jump, 1};
+      dl_product_panels(0, v.count * u.count, d->c, &rows, own, 1, direct ? image : part, 0);
       if (direct) continue;
       for (int64_t i = 0; i < v.count; i++)
         for (int64_t j = 0; j < u.count; j++)
@@ -181,8 +179,8 @@ DL_FUNCTION void dl_conv_input_grad_f32(const dl_conv *d, const float *y, const 
   const int64_t kind = (d->h + d->sh - 1) / d->sh * ((d->w + d->sw - 1) / d->sw) * d->c;
   float *turned = scratch, *packed = turned + taps * d->o * d->c, *frame = packed + taps * d->o * panels, *to = packed;
   dl_conv_work work = {d, y, packed, x};
-  for (int64_t r = 0; r < d->sh; r++) {
-    for (int64_t q = 0; q < d->sw; q++) {
+  for (int64_t r = 0; r < dl_kind_count(d->kh, d->sh); r++) {
+    for (int64_t q = 0; q < dl_kind_count(d->kw, d->sw); q++) {
       const dl_kind v = dl_kind_of(r, d->h, d->kh, d->sh, d->top), u = dl_kind_of(q, d->w, d->kw, d->sw, d->left);
       for (int64_t i = 0; i < v.places; i++)
         for (int64_t j = 0; j < u.places; j++) {

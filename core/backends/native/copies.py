@@ -104,7 +104,8 @@ def pad(w: FunctionWriter, call: Call) -> Lines:
     lines = [copy(w, (result.tensor.size,), x.dtype, (out, (1,)), w.scalar(value))]
     if x.tensor.size:
         offset = sum(s * low for s, low in zip(strides, attrs["low"], strict=True))
-        apart = [s * (i + 1) for s, i in zip(strides, attrs["interior"], strict=True)]
+        rows = zip(strides, attrs["interior"], x.shape, strict=True)
+        apart = [s * (i + 1) if n > 1 else s for s, i, n in rows]
         lines.append(copy(w, x.shape, x.dtype, (at(out, str(offset)), apart), source_of(w, x)))
     return lines
 

@@ -11,10 +11,12 @@ typedef struct {
   int64_t from, to; /* taps that meet the image */
 } dl_range;
 
-/* The taps of `window` places, `step` apart, that meet 0..size-1 when the window begins at `start`. */
+/* The taps of `window` places that meet 0..size-1 when the window begins at `start`: 0 <= from <= to <= window, and
+ * 0 <= start + from, start + to <= size, or the range is empty. The first line also keeps -start and size - start
+ * from overflowing, whatever `start` is. */
 DL_INLINE dl_range dl_taps(int64_t start, int64_t window, int64_t size) {
-  const int64_t from = start < 0 ? -start : 0, to = size - start < window ? size - start : window;
-  return (dl_range){from, to > from ? to : from};
+  if (start <= -window || start >= size) return (dl_range){0, 0};
+  return (dl_range){start < 0 ? -start : 0, size - start < window ? size - start : window};
 }
 
 /* One pixel of one block of channels. */

@@ -256,7 +256,7 @@ DL_FUNCTION void dl_product_panels(int64_t m0, int64_t m, int64_t n, const dl_ro
   for (int64_t n0 = 0; n0 < n; n0 += DL_NR) {
     const int64_t columns = n - n0 < DL_NR ? n - n0 : DL_NR, width = dl_width(columns), step = packed ? width : n;
     const float *panel = packed ? b + a->segments * a->length * n0 : b + n0;
-    int64_t at_once = DL_L1_FLOATS / (a->length * width);
+    int64_t at_once = a->length ? DL_L1_FLOATS / (a->length * width) : a->segments;
     if (at_once < 1) at_once = 1;
     for (int64_t s = 0; s < a->segments; s += at_once) {
       dl_rows part = *a;
