@@ -4,7 +4,7 @@ offline$   delian artifact root-init ROOT
 operator$  delian artifact key-init                           # the key that signs runs
 offline$   delian artifact root-sign ROOT --federation farm --key alice=key.pub
 operator$  cp keys ~/.local/state/delian/artifacts/keys       # from now on `run submit` signs
-device$    delian join TOKEN --artifact-root root.pub
+device$    delian join - --artifact-root root.pub
 """
 
 from __future__ import annotations

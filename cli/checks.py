@@ -116,7 +116,7 @@ def check_identity(config: Config, role: str) -> Iterator[Finding]:
         how = {
             "cloud": f"delian ca init {authority_folder(config.cloud)} --federation NAME",
             "operator": f"delian ca issue operator {own.folder} --ca CA_FOLDER",
-        }.get(role, "delian join TOKEN")
+        }.get(role, "delian join -")
         yield wrong(name, f"there is none in {own.folder}", how)
         return
     try:

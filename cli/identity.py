@@ -193,7 +193,7 @@ def token(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token that lets a new node in: `delian join TOKEN` on the node.
+    """Make a token that lets a new node in: `delian join -` on the node reads it.
 
     The token is shown once; the CA keeps a hash. It names the CA's key, so the node trusts no other
     server.
@@ -247,7 +247,16 @@ def _tell_token(made: Token, expires_s: int, uses: int, as_json: bool) -> None:
 
 
 def join(
-    token: Annotated[str, typer.Argument(help="From `delian token`; - reads it from stdin.")],
+    token: Annotated[
+        str | None,
+        typer.Argument(
+            help="`-` reads the token from standard input. The token itself is also accepted, but"
+            " other users of this machine can read it in the list of processes."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="Read the token from this file.")
+    ] = None,
     identity: Annotated[
         Path | None,
         typer.Option("--identity", help="Folder to write. [default: of the configuration]"),
@@ -269,8 +278,9 @@ def join(
 ) -> None:
     """Join a federation: make a key on this machine and get a certificate for it.
 
-    The token says which federation, and what this machine is to be: a device or an edge. May be
-    repeated when it failed: the same key asks again.
+    `delian join -` reads the token of `delian token` from standard input, `--token-file` from a
+    file. The token says which federation, and what this machine is to be: a device or an edge.
+    May be repeated when it failed: the same key asks again.
     """
     import asyncio
 
@@ -279,7 +289,7 @@ def join(
     from ..core.identity.joining import machine_labels
     from ..core.identity.tokens import parse
 
-    text = sys.stdin.read(TOKEN_TEXT_MAX) if token == "-" else token
+    text = _token_text(token, token_file)
     role = parse(text).role
     section = getattr(_settings(config, {}), role.value)
     folder = identity or section.identity or section.state / "identity"
@@ -315,6 +325,27 @@ def join(
 
 
 # ---------------------------------------------------------------- parts
+
+
+def _token_text(token: str | None, file: Path | None) -> str:
+    """The token of `join`, from where the user wants it read. Raises DelianError."""
+    from ..core.errors import DelianError
+    from ..core.identity.certificates import read_file
+
+    if (token is None) == (file is None):
+        raise DelianError(
+            "the token comes from one place", "delian join - reads it from stdin; or --token-file"
+        )
+    if file is not None:
+        return read_file(file, TOKEN_TEXT_MAX).decode(errors="replace")
+    if token == "-":
+        return sys.stdin.read(TOKEN_TEXT_MAX)
+    echo(
+        "warning: other users of this machine can read a token on the command line, and shells"
+        " keep it: use `delian join -` or --token-file",
+        err=True,
+    )
+    return token or ""
 
 
 def seconds_of(text: str) -> int:

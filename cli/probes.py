@@ -179,9 +179,7 @@ async def ask_broker(name: str, url: str, files: object, authority: Path | None)
         if isinstance(files, c.TlsFiles) and address.tls:
             context = c.client_context(files, authority)
         elif address.tls:
-            return [
-                wrong(name, f"{url} wants a certificate and there is none", "delian join TOKEN")
-            ]
+            return [wrong(name, f"{url} wants a certificate and there is none", "delian join -")]
         me = c.identity_of(files.read().certificate) if isinstance(files, c.TlsFiles) else None
     except DelianError as error:
         return [wrong(name, error.message, error.hint)]

@@ -34,6 +34,7 @@ from ..core.identity.certificates import (
     PeerIdentity,
     Role,
     TlsMaterial,
+    check_tls,
     identity_of_context,
     public_bytes,
     requested_key,
@@ -217,6 +218,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tries")
         role = _TIERS.get(request.tier)
         try:
+            check_tls(context.auth_context())
             if len(request.token) > TEXT_MAX or role is None:
                 raise IdentityError("the request is incomplete")
             token = parse(request.token)

@@ -16,14 +16,17 @@ edge cannot pass for another, wherever it answers, and an address may be a port 
 forwards.
 
 Keys are P-256 with SHA-256 (FIPS 186-5), made on the node and never sent. TLS is version 1.3 in
-`client_context` and `server_context`. gRPC's core has no setting for it in Python: it negotiates
-1.3 with every peer that can, as all of ours, and would take 1.2 from one that cannot, so
-`identity_of_context` refuses that one's calls.
+`client_context` and `server_context`. gRPC has no setting for it in Python (grpc/grpc issue 37305).
+It has one for the cipher suites of TLS 1.2: `_grpc` names one that needs an RSA certificate, so
+that no handshake of TLS 1.2 succeeds with our P-256 certificates, at either end. The setting is the
+process's and may have been made before, so `check_tls` also refuses each call that is not known to
+have come over TLS 1.3.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import ssl
 import time
@@ -32,6 +35,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -52,6 +56,8 @@ KEY_BYTES_MAX = 4 * 1024
 ADDRESSES_MAX = 16  # names and addresses that a server's certificate may carry beside its own
 NUMBER_MAX = 2**63 - 1
 
+#: Of TLS 1.2, for RSA certificates alone. It does not change the suites of TLS 1.3.
+_SUITES = ("GRPC_SSL_CIPHER_SUITES", "AES128-GCM-SHA256")
 _SUFFIX = "delian.internal"  # .internal is reserved for private use: never in the public DNS
 _FEDERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
@@ -369,8 +375,7 @@ def server_credentials(
 
     require_client: mutual TLS. False only for enrolment, where the caller has no certificate yet.
     """
-    import grpc
-
+    grpc = _grpc()
     if isinstance(material, TlsMaterial):
         return grpc.ssl_server_credentials(
             [(material.key, material.certificate)],
@@ -403,9 +408,7 @@ def server_credentials(
 
 def channel_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
     """gRPC's settings of a client that shows its certificate. After a renewal, dial anew."""
-    import grpc
-
-    return grpc.ssl_channel_credentials(
+    return _grpc().ssl_channel_credentials(
         root_certificates=material.authority,
         private_key=material.key,
         certificate_chain=material.certificate,
@@ -414,9 +417,7 @@ def channel_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
 
 def enrolment_credentials(trusted: bytes) -> grpc.ChannelCredentials:
     """gRPC's settings of a client that has no certificate yet. trusted: PEM."""
-    import grpc
-
-    return grpc.ssl_channel_credentials(root_certificates=trusted)
+    return _grpc().ssl_channel_credentials(root_certificates=trusted)
 
 
 def channel_options(federation: str, node: Node) -> Sequence[tuple[str, str]]:
@@ -458,10 +459,32 @@ def _context(context: ssl.SSLContext, files: TlsFiles, authority: Path | None) -
 def identity_of_context(context: Mapping[str, Iterable[bytes]]) -> PeerIdentity | None:
     """Who is at the other end of a gRPC call, of its `auth_context()`. None: no certificate, as on
     a server without TLS. Raises IdentityError when the certificate names nobody, or the connection
-    is older than TLS 1.3 (only newer versions of gRPC tell).
+    is not known to be of TLS 1.3.
     """
-    version = next(iter(context.get("ssl_tls_version", ())), None)
-    if version is not None and version != b"TLSv1.3":
-        raise IdentityError(f"the connection is {version!r}, not TLS 1.3")
+    check_tls(context)
     shown = next(iter(context.get("x509_pem_cert", ())), None)
     return None if shown is None else identity_of(shown)
+
+
+def check_tls(context: Mapping[str, Iterable[bytes]]) -> None:
+    """Raises IdentityError unless a call's `auth_context()` says TLS 1.3, or that it has no TLS."""
+    kind = next(iter(context.get("transport_security_type", ())), b"insecure")
+    version = next(iter(context.get("ssl_tls_version", ())), None)
+    if version == b"TLSv1.3" or (
+        version is None and kind == b"insecure" and "x509_pem_cert" not in context
+    ):
+        return
+    if version is None:
+        raise IdentityError(
+            "this gRPC does not tell the TLS version of a connection",
+            "install grpcio 1.85 or newer",
+        )
+    raise IdentityError(f"the connection is {version!r}, not TLS 1.3")
+
+
+def _grpc() -> ModuleType:
+    """gRPC, which reads its cipher suites when it makes its first credentials."""
+    os.environ.setdefault(*_SUITES)
+    import grpc
+
+    return grpc  # type: ignore[no-any-return]

@@ -227,7 +227,7 @@ class IdentityFolder:
             name = link.readlink()
         except OSError:
             raise IdentityError(
-                f"there is no identity in {self.folder}", "get one with: delian join TOKEN"
+                f"there is no identity in {self.folder}", "get one with: delian join -"
             ) from None
         return self.folder / name
 

@@ -22,8 +22,8 @@ from ..identity.certificates import (
     PeerIdentity,
     Role,
     TlsMaterial,
+    check_tls,
     identity_of,
-    identity_of_context,
 )
 from ..ports import Node
 from .limits import Faults
@@ -87,7 +87,7 @@ class Door:
         if self._federation is None:
             shown: Mapping[str, Sequence[bytes]] = context.auth_context()
             pem = next(iter(shown.get("x509_pem_cert", ())), None)
-            identity_of_context({k: v for k, v in shown.items() if k != "x509_pem_cert"})
+            check_tls(shown)
             return None if pem is None else _identity_of(pem)
         for key, value in context.invocation_metadata() or ():
             if key == CLAIM:

@@ -18,11 +18,18 @@ def test_a_federation_is_made_and_a_node_joins_with_nothing_but_a_token(
         address = f"127.0.0.1:{enrolment}"
         code, token, _ = delian("token", "--ca", "ca", "--address", address, "--json")
         assert code == 0 and (token["tier"], token["uses"]) == ("device", 1)
-        code, joined, _ = delian("join", token["token"], "--label", "site=north", "--json")
-        assert code == 0 and joined["name"] == "device-1" and joined["federation"] == "farm"
+        (tmp_path / "token").write_text(token["token"] + "\n")
+        given = ("--token-file", "token")
+        code, joined, err = delian("join", *given, "--label", "site=north", "--json")
+        assert (
+            code == 0
+            and not err
+            and joined["name"] == "device-1"
+            and joined["federation"] == "farm"
+        )
         assert joined["folder"] == str(tmp_path / "state" / "delian" / "device" / "identity")
         assert joined["homes"] == [{"node": "cloud-0", "grpc": f"127.0.0.1:{links}", "mqtt": ""}]
-        code, out, err = delian("join", token["token"], "--identity", "second")
+        code, out, err = delian("join", *given, "--identity", "second")
         assert code == 2 and not out
         assert err.startswith("error: cannot join: the token lets nobody in")
         assert "hint: ask your operator for a new token" in err
@@ -33,6 +40,19 @@ def test_a_federation_is_made_and_a_node_joins_with_nothing_but_a_token(
     code, revoked, _ = delian("ca", "revoke", "device-1", "--ca", "ca", "--json")
     assert (code, revoked["denied"]) == (0, 1)
     assert before <= revoked["version"] <= time.time()
+
+
+def test_a_token_among_the_arguments_is_warned_about_and_comes_from_one_place(delian, tmp_path):
+    text = "delian1.AAAA"
+    code, _, err = delian("join", text)
+    assert code == 2 and err.startswith("warning: other users of this machine can read a token")
+    assert text not in err
+    (tmp_path / "token").write_text(text)
+    for arguments in ((), ("-", "--token-file", "token")):
+        code, _, err = delian("join", *arguments)
+        assert code == 2 and "delian join - reads it from stdin; or --token-file" in err
+    code, _, err = delian("join", "--token-file", "none")
+    assert code == 2 and "cannot read none" in err
 
 
 def test_an_edge_s_token_makes_an_edge_and_its_text_may_come_by_stdin(

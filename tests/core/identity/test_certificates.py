@@ -6,7 +6,10 @@ import asyncio
 import datetime
 import socket
 import ssl
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import grpc
 import pytest
@@ -233,10 +236,28 @@ def test_a_peer_without_a_certificate_or_with_another_ca_s_gets_no_connection(
             asyncio.run(call(server, client))
 
 
-def test_a_call_over_an_older_tls_is_refused(material):
-    context = {"ssl_tls_version": [b"TLSv1.2"], "x509_pem_cert": [material().certificate]}
+def test_a_call_over_an_older_or_unknown_tls_is_refused(material):
+    shown = {"x509_pem_cert": [material().certificate]}
     with pytest.raises(IdentityError, match=r"not TLS 1\.3"):
-        c.identity_of_context(context)
+        c.identity_of_context({"ssl_tls_version": [b"TLSv1.2"], **shown})
+    for context in (shown, {"transport_security_type": [b"ssl"]}):
+        with pytest.raises(IdentityError, match="does not tell the TLS version"):
+            c.identity_of_context(context)
+    assert c.identity_of_context({"ssl_tls_version": [b"TLSv1.3"], **shown}).number == 5
+    assert c.identity_of_context({"transport_security_type": [b"insecure"]}) is None
+
+
+def test_neither_end_of_grpc_takes_a_handshake_of_tls_1_2(material, authority, tmp_path):
+    """In a process of its own: gRPC reads its cipher suites once."""
+    for name, made in (("edge", material(Role.EDGE, 1, ["127.0.0.1"])), ("device", material())):
+        (tmp_path / f"{name}.key").write_bytes(made.key)
+        (tmp_path / f"{name}.pem").write_bytes(made.certificate)
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    program = Path(__file__).with_name("old_tls.py")
+    done = subprocess.run(
+        [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split() == ["TLSv1.3", "refused", "no-call"], done.stderr
 
 
 def test_contexts_speak_tls_1_3_only_and_check_the_host_name(material, tmp_path):
