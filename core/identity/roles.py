@@ -100,24 +100,30 @@ class TopicRule:
     filter: str
     publish: bool = False
     read: bool = False
+    #: Whether the broker may keep what is published. Brokers have no limit on how many topics one
+    #: client fills, so only homes, one topic a node, are retained.
+    retain: bool = False
 
+
+#: What a node says to an upper node (`core.net.topics.Kind`).
+_UPWARDS = ("birth", "death", "envelope", "part")
 
 #: core/net/topics.py says what the topics are. {lower}/{name}/{up|down}/{kind}/{upper}
 TOPICS: tuple[TopicRule, ...] = (
     # A device speaks below its own name, and learns where its upper nodes are.
-    TopicRule(DEVICE, "device/{me}/up/+/+", publish=True),
+    *(TopicRule(DEVICE, f"device/{{me}}/up/{kind}/+", publish=True) for kind in _UPWARDS),
     TopicRule(DEVICE, "device/{me}/down/+/+", read=True),
     TopicRule(DEVICE, "edge/+/up/home", read=True),
     TopicRule(DEVICE, "cloud/+/up/home", read=True),
     # An edge does so too; to devices it is the upper node, in what ends in its name.
-    TopicRule(EDGE, "edge/{me}/up/+/+", publish=True),
+    *(TopicRule(EDGE, f"edge/{{me}}/up/{kind}/+", publish=True) for kind in _UPWARDS),
     TopicRule(EDGE, "edge/{me}/down/+/+", read=True),
     TopicRule(EDGE, "cloud/+/up/home", read=True),
-    TopicRule(EDGE, "edge/{me}/up/home", publish=True),
+    TopicRule(EDGE, "edge/{me}/up/home", publish=True, retain=True),
     TopicRule(EDGE, "device/+/up/+/{me}", read=True),
     TopicRule(EDGE, "device/+/down/+/{me}", publish=True),
     # The cloud, which is edge 0 as well.
-    TopicRule(CLOUD, "cloud/{me}/up/home", publish=True),
+    TopicRule(CLOUD, "cloud/{me}/up/home", publish=True, retain=True),
     TopicRule(CLOUD, "device/+/up/+/{me}", read=True),
     TopicRule(CLOUD, "device/+/down/+/{me}", publish=True),
     TopicRule(CLOUD, "edge/+/up/+/{me}", read=True),

@@ -9,7 +9,9 @@ of no use to who has no certificate for it. A device's patterns hold for an edge
 `device/edge-3`, where nobody listens (a topic whose parts contradict each other is refused), and
 for reading homes, which are no secret.
 
-EMQX tells roles apart by the name, so its list needs no names.
+EMQX tells roles apart by the name, so its list needs no names. It also lets clients have no message
+retained but homes (`{retain, false}`, from EMQX 5.1.1 on). mosquitto 2 has no such rule: there only
+`memory_limit` bounds what a client has retained (`core/net/broker.py`).
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ def emqx(federation: str) -> str:
         who = f'{{username, {{re, "^{role.value}-[0-9]+$"}}}}'
         for rule in _rules(role):
             action = {"read": "subscribe", "write": "publish", "readwrite": "all"}[_access(rule)]
+            if rule.publish and not rule.retain:
+                assert not rule.read  # of a rule for both, EMQX would read less too
+                action = "{publish, [{retain, false}]}"
             text = filter_of(rule, federation, "${username}")
             lines.append(f'{{allow, {who}, {action}, ["{text}"]}}.')
     lines.append("{deny, all}.")

@@ -42,6 +42,9 @@ PACKET_BYTES_MAX = 128 * KIB
 #: What a broker keeps for a client that is away.
 QUEUED_MESSAGES_MAX = 2_000
 QUEUED_BYTES_MAX = 32 * MIB
+#: Heap of mosquitto, retained and queued messages among it. Beyond it mosquitto drops messages and
+#: disconnects their senders: a client cannot take the machine's memory.
+MEMORY_BYTES_MAX = 1024 * MIB
 #: How often mosquitto writes its state down. It is worth little here: nodes repeat what matters.
 AUTOSAVE_S = 5
 START_TIMEOUT_S = 15.0
@@ -133,6 +136,7 @@ def mosquitto_config(settings: BrokerSettings, folder: Path, port: int, user: st
         f"max_packet_size {PACKET_BYTES_MAX}",
         f"max_queued_messages {QUEUED_MESSAGES_MAX}",
         f"max_queued_bytes {QUEUED_BYTES_MAX}",
+        f"memory_limit {MEMORY_BYTES_MAX}",
         "persistence true",
         f"persistence_location {folder}/",
         f"autosave_interval {AUTOSAVE_S}",

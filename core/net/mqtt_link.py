@@ -31,7 +31,7 @@ from ..errors import DelianError
 from ..node.blobs import BlobStore
 from ..ports import Node, Tier
 from ..wire.mqtt_pb2 import PRESENCE_BIRTH, PRESENCE_DEATH, PRESENCE_HOME, PRESENCE_WELCOME
-from .limits import Faults
+from .limits import Buckets, Faults
 from .mqtt_client import WILL_DELAY_S, BrokerAddress, Publication
 from .mqtt_peer import MESSAGE_EXPIRY_S, Peer
 from .mqtt_side import MqttIdentity, Side
@@ -56,9 +56,16 @@ log = logging.getLogger("delian.net.mqtt")
 #: Nodes that a hub speaks with. Beyond them the one not heard for longest is forgotten; it comes
 #: back when it has something to say.
 PEERS_MAX = 20_000
-#: Births of one node that a hub answers: so many at once, and one every so many seconds.
+#: Births of one node that a hub reads, and deaths: so many at once, and one every so many seconds.
+#: To read one costs about 0.5 ms, a certificate and two signatures, whatever it says.
 BIRTHS_BURST = 10
 BIRTH_EVERY_S = 3.0
+#: Births of all nodes together that are not here: so many at once, and so many a second, a quarter
+#: of a core. Names in topics are free for whoever a broker without an access list lets publish.
+NEWCOMERS_BURST = 4_000
+NEWCOMERS_PER_S = 500.0
+#: Nodes whose births and deaths are counted apart; beyond them the oldest count is forgotten.
+NODES_COUNTED = PEERS_MAX
 #: For the answer to a birth, at first; it doubles up to the longest.
 WELCOME_S = 2.0
 WELCOME_S_MAX = 60.0
@@ -107,6 +114,9 @@ class MqttHub(Side):
         self._home = home(identity.federation, me)
         self._peers: OrderedDict[Node, _Below] = OrderedDict()
         self._peers_max = peers_max
+        self._births = Buckets(BIRTHS_BURST, 1 / BIRTH_EVERY_S, NODES_COUNTED)
+        self._deaths = Buckets(BIRTHS_BURST, 1 / BIRTH_EVERY_S, NODES_COUNTED)
+        self._newcomers = Buckets(NEWCOMERS_BURST, NEWCOMERS_PER_S, 1)
 
     def start(self) -> None:
         """Begins to serve; it goes on until `close`."""
@@ -196,9 +206,13 @@ class MqttHub(Side):
             self._peers.move_to_end(topic.node)
 
     def _born(self, node: Node, payload: bytes) -> None:
+        now = asyncio.get_running_loop().time()
         below = self._peers.get(node)
-        if below is not None and not below.may_be_born():
+        # Before anything is verified: a forged birth costs as much as a genuine one.
+        if not self._births.take(node, now):
             raise SealError("too many births")
+        if below is None and not self._newcomers.take("all", now):
+            raise SealError("too many newcomers")
         seen = self.read(payload, PRESENCE_BIRTH, node)
         if seen.other != self.me:
             raise SealError("forged")
@@ -233,8 +247,12 @@ class MqttHub(Side):
 
     def _died(self, node: Node, payload: bytes) -> None:
         below = self._peers.get(node)
+        if below is None:
+            raise SealError("stale")
+        if not self._deaths.take(node, asyncio.get_running_loop().time()):
+            raise SealError("too many deaths")
         seen = self.read(payload, PRESENCE_DEATH, node)
-        if below is None or seen.other != self.me or seen.presence.session != below.peer.session:
+        if seen.other != self.me or seen.presence.session != below.peer.session:
             raise SealError("stale")
         log.info("node is gone", extra={"node": str(node), "link": "mqtt"})
         # Its transfers stay for a while: it may come back. Its keys do not.
@@ -257,17 +275,6 @@ class _Below:
         self.birth = b""
         self.welcome = b""
         self.here = False  # as it was last told
-        self._tokens, self._at = float(BIRTHS_BURST), asyncio.get_running_loop().time()
-
-    def may_be_born(self) -> bool:
-        """Each answer to a birth costs signatures."""
-        now = asyncio.get_running_loop().time()
-        self._tokens = min(float(BIRTHS_BURST), self._tokens + (now - self._at) / BIRTH_EVERY_S)
-        self._at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
 
 # ---------------------------------------------------------------- upwards

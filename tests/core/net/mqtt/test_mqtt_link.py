@@ -10,6 +10,7 @@ import pytest
 from delian.core.errors import DelianError
 from delian.core.identity.roles import MESSAGES
 from delian.core.net import mqtt_link, mqtt_peer, mqtt_transfers
+from delian.core.net.limits import Buckets
 from delian.core.net.mqtt_parts import PART_BYTES, WINDOW
 from delian.core.net.seal import Credentials
 from delian.core.net.topics import home, make, parse
@@ -540,6 +541,42 @@ def test_births_without_end_are_not_all_answered(against):
             hub.receive(BIRTH, birth, False)
 
     assert against(attack)["too many births"] >= 40
+
+
+def test_few_forged_births_and_deaths_are_verified_whoever_they_name(against):
+    async def attack(hub, say, edge):
+        verified, read = [], hub.read
+        hub.read = lambda payload, state, node: (verified.append(node), read(payload, state, node))[
+            1
+        ]
+        stranger = [BIRTH.replace("device-5", "device-6")] * 50
+        for topic in stranger:
+            hub.receive(topic, b"forged", False)
+        assert len(verified) == mqtt_link.BIRTHS_BURST
+        verified.clear()
+        hub._newcomers = Buckets(7, 0.0, 1)
+        for number in range(100, 150):  # each with a bucket of its own
+            hub.receive(BIRTH.replace("device-5", f"device-{number}"), b"forged", False)
+        assert len(verified) == 7
+        verified.clear()
+        for topic in (BIRTH, *stranger):
+            hub.receive(topic.replace("birth", "death"), b"forged", False)
+        assert set(verified) == {DEVICE}  # nothing is verified for a node that is not here
+
+    counts = against(attack)
+    assert counts["too many births"] == 40 and counts["too many newcomers"] == 43
+    assert counts["stale"] == 50
+
+
+def test_counts_of_births_are_kept_of_so_many_nodes(against, monkeypatch):
+    monkeypatch.setattr(mqtt_link, "NODES_COUNTED", 10)
+
+    async def attack(hub, say, edge):
+        for number in range(100, 200):
+            hub.receive(BIRTH.replace("device-5", f"device-{number}"), b"forged", False)
+        assert len(hub._births._left) == 10
+
+    against(attack)
 
 
 def test_a_transfer_that_stops_is_given_up(mqtt, against, monkeypatch):

@@ -297,9 +297,11 @@ def test_emqx_s_list_has_the_table_s_rows_and_denies_the_rest():
     assert len([line for line in lines if line.startswith("{allow")]) == len(nodes)
     assert lines[-1] == "{deny, all}."
     assert (
-        '{allow, {username, {re, "^device-[0-9]+$"}}, publish, '
-        '["delian/v1/farm/device/${username}/up/+/+"]}.' in lines
+        '{allow, {username, {re, "^device-[0-9]+$"}}, {publish, [{retain, false}]}, '
+        '["delian/v1/farm/device/${username}/up/birth/+"]}.' in lines
     )
+    retained = [line for line in lines if "publish" in line and "{retain, false}" not in line]
+    assert len(retained) == 2 and all(line.endswith('/up/home"]}.') for line in retained)
 
 
 @pytest.mark.parametrize("name", ["", "Farm", "a/b", "farm\npattern readwrite #", "+"])
