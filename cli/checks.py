@@ -323,12 +323,14 @@ def check_artifacts(device: DeviceConfig) -> Iterator[Finding]:
 
 def check_masks(device: DeviceConfig) -> Finding:
     """Whether the device keeps its updates from edges and coordinator."""
+    from .device import masks_required
+
     masks = device.masks
-    if not masks.required:
+    if not masks_required(device):
         return warning(
             "device masks",
-            "not required: it takes tasks whose updates edges or coordinator could read",
-            "set device.masks.required = true, unless you trust both",
+            "not required: it takes plain tasks, whose updates edges and the coordinator can read",
+            "remove device.masks.required = false, unless you trust both",
         )
     text = f"required, among {masks.cohort_min} or more, against {masks.corrupt:.0%} of them"
     return ok("device masks", text)

@@ -67,13 +67,17 @@ def run(
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
+        bool,
+        typer.Option("--insecure", help="No TLS and no masks; on this machine alone."),
     ] = False,
 ) -> None:
     """Run a device until it is interrupted.
 
     It takes part when its owner has agreed (`delian device consent yes`) and its conditions are
     met. Killed and started again it goes on where it was.
+
+    A device with a certificate refuses plain tasks: those whose updates edges and the coordinator
+    could read. Its owner allows them by `required = false` in `[device.masks]`.
     """
     from ..device.daemon import serve
     from . import daemons
@@ -120,7 +124,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         ),
         conditions=ConditionSettings(**dict(config.conditions)),
         policy=DevicePolicy(
-            secure_required=config.masks.required,
+            secure_required=masks_required(config),
             floor=Policy(cohort_min=config.masks.cohort_min, corrupt=config.masks.corrupt),
             helpers=trust_of(config.masks),
         ),
@@ -146,6 +150,14 @@ def _artifacts(paths: Sequence[str]) -> tuple[str, ...]:
     for file in files:
         check(read(file), str(file))
     return tuple(map(str, files))
+
+
+def masks_required(config: DeviceConfig) -> bool:
+    """Whether plain tasks are refused: the owner's word; without one, yes where the device has a
+    certificate. Without a certificate nothing can be masked.
+    """
+    required = config.masks.required
+    return not config.insecure if required is None else required
 
 
 def trust_of(masks: MasksConfig) -> Trust:

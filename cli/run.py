@@ -287,10 +287,10 @@ def _sentence(kind: str, facts: dict[str, Any], rounds: int) -> str:
     why = f": {facts['why']}" if facts.get("why") else ""
     if kind == "round":
         end = f"model {facts['model'][:16]}" if facts["succeeded"] else f"failed{why}"
-        refused = sum(facts["refused"].values())
+        refused = _refused(facts["refused"])
         return (
             f"round {facts['round']}/{rounds} attempt {facts['attempt']}: {facts['reported']} of"
-            f" {facts['selected']} devices reported, {refused} could not; {end}{_so_far(facts)}"
+            f" {facts['selected']} devices reported, {refused}; {end}{_so_far(facts)}"
         )
     if kind == "evaluation":
         told = " ".join(f"{k}={v:.4g}" for k, v in sorted(facts["metrics"].items()))
@@ -306,6 +306,12 @@ def _sentence(kind: str, facts: dict[str, Any], rounds: int) -> str:
     if kind in ("session", "session_step"):
         return _of_session(kind, facts, why)
     return f"{kind.replace('_', ' ')}{why}"
+
+
+def _refused(reasons: dict[str, int]) -> str:
+    """How many devices gave no update, and why."""
+    each = ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in sorted(reasons.items()))
+    return f"{sum(reasons.values())} could not" + (f" ({each})" if each else "")
 
 
 def _so_far(facts: dict[str, Any]) -> str:

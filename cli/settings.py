@@ -297,8 +297,10 @@ class WorkerConfig(Section):
 class MasksConfig(Section):
     """What a device's owner asks of secure aggregation."""
 
-    required: bool = Field(
-        default=False, description="Take no task whose updates edges or coordinator could read."
+    required: bool | None = Field(
+        default=None,
+        description="Take no task whose updates edges or the coordinator could read. Absent: yes "
+        "for a device with a certificate. false: take plain tasks too, and show them every update.",
     )
     cohort_min: int = Field(
         default=3, ge=3, le=1000, description="Be in no sum of fewer devices than this."

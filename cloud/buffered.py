@@ -67,6 +67,7 @@ from .buffered_table import (
     Trigger,
 )
 from .helpers import TIMER, HelpedMachine
+from .refusals import explained
 from .roster import Offer
 from .run import EdgeRestarted
 from .state import Attempt
@@ -360,6 +361,7 @@ class BufferedMachine(HelpedMachine):
 
     def fall_short(self, why: str) -> None:
         state = self.state
+        why = explained(why, state.failures.values())
         self._record_round(why, None)
         self._forget_batches()
         state.batch = []

@@ -34,6 +34,7 @@ from ..core.privacy import ring
 from ..core.secagg import messages
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum
+from .refusals import explained
 from .roster import Offer
 from .rounds_table import (
     AGGREGATING,
@@ -388,6 +389,7 @@ class RoundsMachine(RunMachine):
 
     def fall_short(self, why: str) -> None:
         state = self.state
+        why = explained(why, (r for a in state.open for r in a.failures.values()))
         self._record_round(why, None)
         state.stopped_by = why
         state.failed += 1

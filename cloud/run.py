@@ -49,6 +49,7 @@ from ..core.wire.round_pb2 import (
 )
 from ..core.wire.secure_pb2 import HelperKey, SecurePlan
 from .plan import RunPlan
+from .refusals import explained
 from .roster import Offer, Roster
 from .secure import Sessions, turned_away
 from .state import Attempt, EndedRun, Phase, RunState, Share
@@ -507,7 +508,7 @@ class RunMachine(Machine[RunState]):
         """Reads the metrics of an evaluation that is over, or says why there are none."""
         devices = attempt.reported()
         if len(devices) < self.plan.evaluate_min:
-            self._skip("too few devices reported")
+            self._skip(explained("too few devices reported", attempt.failures.values()))
             return
         try:
             names = self.plan.own_metrics

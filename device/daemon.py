@@ -63,6 +63,17 @@ SERVER_STOP_S = 5.0
 SIGN_ANEW_S = 3600.0
 #: Pauses before an inference server that ended is started again.
 SERVER_AGAIN_S, SERVER_AGAIN_S_MAX = 1.0, 60.0
+#: What the log says of a task that the owner's settings refuse, by the reason of its record.
+OWNER_REFUSES = {
+    "unmasked": (
+        "a plain task was refused: edges and the coordinator could read its update;"
+        " the owner allows plain tasks by `required = false` in [device.masks]"
+    ),
+    "policy": (
+        "a masked task was refused: it is below the floor, which the owner sets by"
+        " `cohort_min` and `corrupt` in [device.masks]"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,12 +288,17 @@ class _Agent:
         if record.kind == "answered":
             self.answered += 1
         elif record.kind == "session":
-            self.sessions_failed[record.fields["reason"]] += 1
+            self._session_failed(record.fields["reason"])
         if record.kind != "ignored":
             log.info(record.kind, extra=shown(record.fields))
         if not self.has_model.is_set() and stamp(self.personal.folder):
             self.has_model.set()
         self.status.changed()
+
+    def _session_failed(self, reason: str) -> None:
+        self.sessions_failed[reason] += 1
+        if reason in OWNER_REFUSES and self.sessions_failed[reason] == 1:
+            log.warning(OWNER_REFUSES[reason], extra={"reason": reason})
 
     # ------------------------------------------------ what it says of itself
 
@@ -326,6 +342,7 @@ class _Agent:
             "memory_mib": self.seen.facts.memory_mib,
             "storage_mib": self.seen.facts.storage_mib,
             "training_pid": self.runner.pid,
+            "plain_tasks": "refused" if self.settings.policy.secure_required else "allowed",
             "signed_only": self.gate is not None,
             "bundles_refused": 0 if self.gate is None else self.gate.counts.total(),
             "personal_model": None if slot is None else slot.digest,

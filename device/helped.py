@@ -15,15 +15,17 @@ from ..core.secagg import helper, kdf
 from ..core.secagg.errors import SecureError
 from ..core.secagg.helper import Helpers
 from ..core.secagg.transcript import Session
-from ..core.wire.round_pb2 import Task, Upload
-from .secure import SessionMachine
+from ..core.wire.round_pb2 import NOT_IN_COHORT, FailureReason, Task, Upload
+from .secure import SessionMachine, refusal_of
 
 
 class HelpedMachine(SessionMachine):
     """What differs from a session. `DeviceMachine` is the rest of the device."""
 
-    def _begin_session(self, task: Task) -> bool:
-        """Looks at who helps, and makes the masks' secret. False: not with this device."""
+    def _begin_session(self, task: Task) -> FailureReason | None:
+        """Checks the helpers, and makes the masks' secret. Gives why this device does not take
+        part, or None.
+        """
         state = self.state
         state.helped = b""
         if not task.secure.helpers:
@@ -31,24 +33,24 @@ class HelpedMachine(SessionMachine):
         state.session, state.trained = None, None
         if self.identity is None:
             self.record("session", device=state.device, reason="identity")
-            return False
+            return NOT_IN_COHORT
         try:
             session = Helpers.of(task).session
             self._check_floor(session)
             self.policy.helpers.check(task.secure, state.home, self.identity)
         except SecureError as fault:
             self._note(fault)
-            return False
+            return refusal_of(fault)
         state.helped = kdf.session_secret(state.secret, session.digest())
         state.secret = kdf.ratchet(state.secret)
-        return True
+        return None
 
     def _check_floor(self, session: Session) -> None:
         floor = self.policy.floor
         if session.cohort_min < floor.cohort_min or session.suite not in floor.suites:
             raise SecureError("policy", "a plan below what the device's owner asks for")
         if session.noise:
-            raise SecureError("policy", "noise is for sessions")
+            raise SecureError("helpers", "noise is for sessions")
 
     def _mask_into(self, upload: Upload, vector: Vector) -> Vector | None:
         """The update as it leaves the device, and in `upload` the seeds of its masks where helpers

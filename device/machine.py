@@ -71,8 +71,8 @@ from ..core.wire.round_pb2 import (
     COUNTED,
     DEADLINE,
     EVALUATE,
+    MASKS_REQUIRED,
     NON_FINITE,
-    NOT_IN_COHORT,
     PROGRAM_FAILED,
     FailureReason,
     RoundClosed,
@@ -234,7 +234,7 @@ class DeviceMachine(HelpedMachine):
         return _T.TASK if at > last and wanted else _T.UNWANTED
 
     def _lacks_masks(self, task: Task) -> bool:
-        """Whether the owner wants masks where the task has none."""
+        """Whether the owner requires masks and the task has none, whatever the task is for."""
         return self.policy.secure_required and not task.HasField("secure")
 
     def _read_timer(self, name: str) -> Trigger:
@@ -403,16 +403,17 @@ class DeviceMachine(HelpedMachine):
             if digest not in wanted:
                 self.emit(DropBlob(digest))
         state.have = [d for d in state.have if d in wanted]
-        if self._begin_session(task):
+        refusal = self._begin_session(task)
+        if refusal is None:
             self._begin()
         else:
-            self.post(_T.SESSION_FAILED)
+            self.post(_T.SESSION_FAILED, refusal)
 
     def decline(self, task: Task) -> None:
         reason = DEADLINE if self.state.eligibility.consented else PROGRAM_FAILED
         if self._lacks_masks(task):
             self.record("session", device=self.state.device, reason="unmasked")
-            reason = NOT_IN_COHORT
+            reason = MASKS_REQUIRED
         self.send(self.home, self._failure(task, reason))
 
     def restart(self, stored: tuple[bytes, ...]) -> None:

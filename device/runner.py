@@ -28,9 +28,9 @@ from ..core.ports import Outcome, ProgramStopped, RunProgram
 from ..core.privacy.ring import RingPlan
 from ..core.wire.artifact_pb2 import ArtifactLimits
 from ..core.wire.round_pb2 import (
-    BAD_BUNDLE,
     DEADLINE,
     NO_DATA,
+    NOT_SIGNED,
     OUT_OF_MEMORY,
     PROGRAM_FAILED,
     FailureReason,
@@ -166,7 +166,7 @@ class WorkerRunner:
                 async with asyncio.timeout(wall_s):
                     return await self._ask(program, limits)
             except ArtifactError:
-                return ProgramStopped(BAD_BUNDLE)  # the gate has told why
+                return ProgramStopped(NOT_SIGNED)  # the gate has logged why
             except TimeoutError:
                 reason: FailureReason = DEADLINE
                 why = f"not done within {wall_s} s"

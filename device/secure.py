@@ -25,7 +25,14 @@ from ..core.secagg.client import ClientSession, ClientState
 from ..core.secagg.client import Phase as SessionPhase
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
-from ..core.wire.round_pb2 import NOT_IN_COHORT, Failure, FailureReason, Task, UploadAck
+from ..core.wire.round_pb2 import (
+    BELOW_FLOOR,
+    NOT_IN_COHORT,
+    Failure,
+    FailureReason,
+    Task,
+    UploadAck,
+)
 from .state import DevicePolicy, DeviceState, Phase
 from .table import Trigger
 
@@ -104,27 +111,28 @@ class SessionMachine(Machine[DeviceState]):
         session = self.state.session
         return session is not None and session.phase not in _CAN_MASK
 
-    def _begin_session(self, task: Task) -> bool:
-        """Makes keys for a task that asks for masks, and says them. False: not with this device.
+    def _begin_session(self, task: Task) -> FailureReason | None:
+        """Makes keys for a task that asks for masks, and sends them. Gives why this device does not
+        take part, or None.
 
         The master secret is moved on at once: from it these keys cannot be made again.
         """
         state = self.state
         state.session, state.trained = None, None
         if not task.HasField("secure"):
-            return True
+            return None
         if self.identity is None:
             self.record("session", device=state.device, reason="identity")
-            return False
+            return NOT_IN_COHORT
         state.session = ClientState(state.device)
         try:
             self._session().begin(task, state.secret)
         except SecureError as fault:
             self._note(fault)
-            return False
+            return refusal_of(fault)
         state.secret = kdf.ratchet(state.secret)
         self._say()
-        return True
+        return None
 
     def _masked(self, vector: Vector) -> Vector | None:
         """The update as it leaves the device; None: its session has failed."""
@@ -216,14 +224,15 @@ class SessionMachine(Machine[DeviceState]):
     def hold(self, vector: Vector) -> None:
         self.state.trained = vector
 
-    def leave_cohort(self, _: object) -> None:
+    def leave_cohort(self, refusal: FailureReason | None) -> None:
+        """Reports that there is no update. refusal: why, where it is not the session's course."""
         state = self.state
         if state.phase is Phase.TRAINING:
             self.emit(CancelProgram(state.ticket))
         self._forget_session()
         self.cancel_timer("repeat")
         state.upload, state.beside = None, b""
-        state.failure = self._failure(self._task(), NOT_IN_COHORT)
+        state.failure = self._failure(self._task(), refusal or NOT_IN_COHORT)
         self.resume_upload(None)
 
     def stay(self, message: UploadAck) -> None:
@@ -238,6 +247,11 @@ class SessionMachine(Machine[DeviceState]):
     def part(self, _: object) -> None:
         self.record("session_over", device=self.state.device)
         self._end()
+
+
+def refusal_of(fault: SecureError) -> FailureReason:
+    """What the coordinator is told of a plan that this device does not take."""
+    return BELOW_FLOOR if fault.reason == "policy" else NOT_IN_COHORT
 
 
 def _take(session: ClientSession, message: Message) -> None:

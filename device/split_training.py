@@ -78,7 +78,9 @@ class SplitTrainer:
     has it. backend, profile: of the device's parts. due_s: how long one answer may take. shields:
     of what goes up, one for each tensor that does (activations first and gradients after them), or
     one for all; none: it goes as it is. budget: what runs are charged to with shields, and its
-    owner's to keep from one trainer to the next; None: nobody counts.
+    owner's to keep from one trainer to the next; None: nobody counts. plain: whether a device with
+    an identity may send values that the edge can read, without shields; the rule of
+    `device.masks.required`.
 
     Raises DelianError where something cannot be read, CutError for a cut that is not the step's,
     BoundaryError for one whose rows cannot be shielded, as one that sends labels up.
@@ -98,7 +100,13 @@ class SplitTrainer:
         due_s: float = DUE_S,
         shields: Sequence[Shield] = (),
         budget: Budget | None = None,
+        plain: bool = False,
     ) -> None:
+        if identity is not None and not shields and not plain:
+            raise DelianError(
+                "the edge can read the activations and gradients of single examples",
+                "give shields, or allow it with plain=True",
+            )
         if sharing not in SHARINGS:
             raise DelianError("devices that step together", "over links: copies or sequential")
         self.bundle = bundle if isinstance(bundle, StepBundle) else StepBundle.load(Path(bundle))

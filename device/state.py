@@ -88,17 +88,17 @@ class DevicePolicy:
 
     retry_ms: the window where the edge gives none. rehome_tries: check-ins without an answer after
     which it tries its next home. rehome_ms: the window in which it goes there when it was sent on.
-    secure_required: whether a task whose updates are not masked is declined. floor: what its
-    sessions may not go below. helpers: who may hold what unmasks it; nobody, unless it says so.
-    unmask_ns: how long it waits to be asked for its shares, when as much time again as its task had
-    is over.
+    secure_required: whether a task whose updates are not masked is declined; yes, unless the owner
+    allows plain tasks. floor: what its sessions may not go below. helpers: who may hold what
+    unmasks it; nobody, unless it says so. unmask_ns: how long it waits to be asked for its shares,
+    when as much time again as its task had is over.
     """
 
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 16 * 1024))
     retry_ms: tuple[int, int] = (60_000, 300_000)
     rehome_tries: int = 3
     rehome_ms: tuple[int, int] = (100, 2_000)
-    secure_required: bool = False
+    secure_required: bool = True
     floor: Policy = field(default_factory=Policy)
     helpers: Trust = field(default_factory=Trust)
     unmask_ns: int = 600 * SECOND

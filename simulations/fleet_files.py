@@ -150,8 +150,12 @@ class FleetFiles:
             section["helps"] = True
         self._write(name, {"edge": section})
 
-    def write_device(self, device: int, arrays: Mapping[str, Any], backend: str) -> None:
-        """arrays: the device's data as its programs take them, by their names in the manifest."""
+    def write_device(
+        self, device: int, arrays: Mapping[str, Any], backend: str, plain: bool = False
+    ) -> None:
+        """arrays: the device's data as its programs take them, by their names in the manifest.
+        plain: whether its owner allows plain tasks, as a scenario without masks needs.
+        """
         name, edge = f"device-{device}", self.layout.edge_of(device)
         data = self.folder / name / "data.npz"
         np.savez(data, **arrays)
@@ -168,8 +172,11 @@ class FleetFiles:
             "conditions": have,
             "worker": {"nice": 0, "backend": backend},
         }
+        masks: dict[str, Any] = {"required": False} if plain else {}
         if self.layout.helpers:
-            section["masks"] = {"helpers": [str(edge) for edge in self.layout.helping]}
+            masks["helpers"] = [str(edge) for edge in self.layout.helping]
+        if masks:
+            section["masks"] = masks
         self._write(name, {"device": section})
 
     def _at(self, *names: str) -> str:

@@ -75,7 +75,11 @@ class Devices:
     def __init__(self, plan: FederationPlan, streams: Streams, seed: int) -> None:
         self._streams, self._seed = streams, seed
         self._masked = plan.secure is not None
-        self._policy = replace(plan.device_policy, helpers=trust_in(plan.secure))
+        # The owners of a simulated fleet have agreed to the scenario: with a plain one they allow
+        # plain tasks.
+        self._policy = replace(
+            plan.device_policy, secure_required=self._masked, helpers=trust_in(plan.secure)
+        )
         self._eligibility = Eligibility(powered=True, unmetered=True, idle=True, consented=True)
         self._facts: dict[int, DeviceFacts] = {}  # by memory
 

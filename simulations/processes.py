@@ -173,6 +173,7 @@ class _Processes:
         self.rounds_of = [0] * len(self.stage.data.devices)
         self.weights = self.stage.first
         self.why, self.failed, self.stopped = "", False, False
+        self.plain = True  # until the plan says that updates are masked
 
     def run(self, threads: int) -> SimulationResult:
         stage = self.stage
@@ -256,7 +257,7 @@ class _Processes:
         for number, name in enumerate(devices):
             arrays = self.stage.arrays[self.stage.data.training[number]]
             by_name = dict(zip(names, map(np.asarray, tree.leaves(arrays)), strict=True))
-            files.write_device(number, by_name, self.backend)
+            files.write_device(number, by_name, self.backend, self.plain)
             children.add(name, ["device", "run", "--config", str(files.config(name))])
         children.wait_ready(devices)
         self.say(Phase("round 1"))
@@ -275,6 +276,7 @@ class _Processes:
         for card in message.secure.helpers:
             card.edge += 1  # edges are numbered from 1 here
         message.name = self.scenario.name
+        self.plain = not message.HasField("secure")
         message.after_task.min_ms, message.after_task.max_ms = 20, 100
         return operator.submit(message)
 

@@ -24,6 +24,9 @@ class FailureReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PROGRAM_FAILED: _ClassVar[FailureReason]
     NO_DATA: _ClassVar[FailureReason]
     NOT_IN_COHORT: _ClassVar[FailureReason]
+    MASKS_REQUIRED: _ClassVar[FailureReason]
+    BELOW_FLOOR: _ClassVar[FailureReason]
+    NOT_SIGNED: _ClassVar[FailureReason]
 
 class UploadStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -41,6 +44,9 @@ BAD_BUNDLE: FailureReason
 PROGRAM_FAILED: FailureReason
 NO_DATA: FailureReason
 NOT_IN_COHORT: FailureReason
+MASKS_REQUIRED: FailureReason
+BELOW_FLOOR: FailureReason
+NOT_SIGNED: FailureReason
 UPLOAD_UNSPECIFIED: UploadStatus
 COUNTED: UploadStatus
 LATE: UploadStatus

@@ -37,6 +37,7 @@ from delian.device import daemon as device_daemon
 from delian.device.conditions import ConditionSettings
 from delian.device.daemon import DeviceSettings, read_status
 from delian.device.limits import WorkerSettings
+from delian.device.state import DevicePolicy
 from delian.edge import daemon as edge_daemon
 from delian.edge.daemon import EdgeSettings
 from opentelemetry.sdk import trace as sdk
@@ -186,6 +187,7 @@ def test_a_round_is_one_trace_through_all_tiers_and_back(bundle, tmp_path, lines
                 conditions=ConditionSettings(
                     powered=True, unmetered=True, idle=True, consented=True
                 ),
+                policy=DevicePolicy(secure_required=False),
                 insecure=True,
                 number=7,
             ),

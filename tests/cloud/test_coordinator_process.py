@@ -55,7 +55,10 @@ from delian.device.state import DevicePolicy, DeviceState
 DEVICES, ROUNDS = 4, 2
 HOME = Node(Tier.EDGE, 0)
 POLICY = DevicePolicy(
-    backoff=Backoff(300 * MS, 1 * SECOND, 2**20), retry_ms=(100, 300), rehome_ms=(50, 100)
+    backoff=Backoff(300 * MS, 1 * SECOND, 2**20),
+    retry_ms=(100, 300),
+    rehome_ms=(50, 100),
+    secure_required=False,
 )
 
 

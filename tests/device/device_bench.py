@@ -38,11 +38,14 @@ from delian.core.wire.round_pb2 import (
 )
 from delian.core.wire.secure_pb2 import KeyBundle, SecurePlan
 from delian.device.machine import DeviceMachine, DeviceState
+from delian.device.state import DevicePolicy
 
 EDGE = Node(Tier.EDGE, 2)
 BUNDLE, WEIGHTS = b"b" * 32, b"w" * 32
 VECTOR = np.arange(4, dtype=np.uint32)
 IDENTITY = SimulatedIdentity(7, 1)
+#: An owner who allows plain tasks.
+PLAIN = DevicePolicy(secure_required=False)
 
 
 SECURE = SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.1)
@@ -148,7 +151,7 @@ class Bench:
             Streams(1),
             DeviceFacts(memory_mib=512),
             Eligibility(consented=True),
-            policy,
+            policy or PLAIN,
             b"s" * 32,
             identity,
         )

@@ -151,6 +151,22 @@ def test_a_device_that_does_not_know_who_it_is_says_what_to_do(tmp_path):
         assert done.returncode == 2 and said in done.stderr, (arguments, done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("asked", "refuses_plain"),
+    [
+        ({}, True),
+        ({"device.masks.required": False}, False),
+        ({"device.insecure": True, "device.number": 1}, False),
+        ({"device.insecure": True, "device.number": 1, "device.masks.required": True}, True),
+    ],
+)
+def test_a_device_with_a_certificate_refuses_plain_tasks_unless_its_owner_allows_them(
+    tmp_path, asked, refuses_plain
+):
+    config = load(None, {"device.state": tmp_path, **asked}, (), {}, tmp_path).config
+    assert device_settings(config.device).policy.secure_required is refuses_plain
+
+
 def test_an_owner_may_ask_for_masks_and_large_cohorts(tmp_path):
     asked = {
         "device.state": tmp_path,

@@ -22,6 +22,7 @@ from delian.core.ports import (
     ProtocolError,
     Received,
     Record,
+    RunProgram,
     Started,
     Tier,
     TimerFired,
@@ -30,10 +31,14 @@ from delian.core.secagg.client import Policy
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility
 from delian.core.wire.journal_pb2 import Conditions
 from delian.core.wire.round_pb2 import (
+    BELOW_FLOOR,
     COUNTED,
+    EVALUATE,
     LATE,
+    MASKS_REQUIRED,
     NON_FINITE,
     NOT_IN_COHORT,
+    TRAIN,
     Failure,
     RoundClosed,
     Upload,
@@ -192,7 +197,7 @@ class TestExclusion:
     @pytest.mark.parametrize(
         ("policy", "secure"),
         [
-            (DevicePolicy(secure_required=True), None),
+            (DevicePolicy(), None),
             (DevicePolicy(floor=Policy(cohort_min=4)), SECURE),
             (DevicePolicy(floor=Policy(corrupt=0.2)), SECURE),
             (DevicePolicy(floor=Policy(suites=(2,))), SECURE),
@@ -200,8 +205,29 @@ class TestExclusion:
     )
     def test_below_its_owner_s_floor_it_trains_nothing(self, policy, secure):
         bench = Bench(policy=policy).fetching(secure=secure)
-        assert failure(bench) == NOT_IN_COHORT
+        assert failure(bench) == (BELOW_FLOOR if secure else MASKS_REQUIRED)
         assert bench.phase in (Phase.READY, Phase.UPLOADING) and bench.session is None
+
+    @pytest.mark.parametrize("purpose", [TRAIN, EVALUATE])
+    @pytest.mark.parametrize("helpers", [0, 1])
+    def test_by_default_it_refuses_a_task_that_an_edge_stripped_of_its_masks(
+        self, purpose, helpers
+    ):
+        plan = SecurePlan()
+        plan.CopyFrom(SECURE)
+        for edge in range(helpers):
+            plan.helpers.add(edge=edge + 5)
+        task = _bench.make_task(secure=plan, purpose=purpose)
+        task.ClearField("secure")
+        bench = Bench(policy=DevicePolicy()).ready().gets(task)
+        assert failure(bench) == MASKS_REQUIRED
+        bench.does(BlobStored(BUNDLE, True)).does(BlobStored(WEIGHTS, True))
+        assert bench.phase is Phase.READY and not bench.of(RunProgram)
+        assert not [m for m in bench.said if isinstance(m, Upload)]
+
+    def test_it_takes_a_plain_task_where_its_owner_allows_them(self):
+        bench = Bench(policy=DevicePolicy(secure_required=False)).training()
+        assert bench.of(RunProgram)
 
     @pytest.mark.parametrize(
         "changes", [{"suite": 3}, {"cohort_min": 2}, {"corrupt": 1.0}, {"dropout": float("nan")}]

@@ -13,7 +13,7 @@ from delian.core.identity import artifact_keys as keys
 from delian.core.ports import Outcome, ProgramStopped
 from delian.core.wire.artifact_pb2 import ArtifactLimits
 from delian.core.wire.blob_pb2 import BlobRef
-from delian.core.wire.round_pb2 import BAD_BUNDLE, OUT_OF_MEMORY, Task
+from delian.core.wire.round_pb2 import NOT_SIGNED, OUT_OF_MEMORY, Task
 from delian.device.artifacts import Gate, read_root
 from delian.device.limits import WorkerSettings
 from delian.device.runner import WorkerRunner
@@ -116,7 +116,7 @@ def test_what_is_not_signed_for_it_is_refused_before_any_process_is_there(
             wide,
             dataclasses.replace(program(blobs, good), task=None),
         )
-    assert said == [ProgramStopped(BAD_BUNDLE)] * 6
+    assert said == [ProgramStopped(NOT_SIGNED)] * 6
     assert starts == 0, "no training process has seen the bundle"
     wanted = {"unsigned": 2, "malformed": 1, "root": 1, "bundle": 1, "ring": 1}
     assert gate.counts == wanted
@@ -129,7 +129,7 @@ def test_no_restart_lets_an_older_bundle_in_again(signer, blobs, npz_file):
     assert isinstance(said[0], Outcome)
     gate = signer.gate()  # as after a restart
     said, _ = outcomes(npz_file, blobs, gate, program(blobs, old), program(blobs, new))
-    assert said[0] == ProgramStopped(BAD_BUNDLE) and isinstance(said[1], Outcome)
+    assert said[0] == ProgramStopped(NOT_SIGNED) and isinstance(said[1], Outcome)
     assert gate.counts == {"rollback": 1}
 
 
@@ -138,7 +138,7 @@ def test_a_bundle_runs_until_its_manifest_ends(signer, blobs, npz_file):
     assert isinstance(outcomes(npz_file, blobs, gate, program(blobs, content))[0][0], Outcome)
     signer.now = NOW + 60
     assert outcomes(npz_file, blobs, gate, program(blobs, content))[0] == [
-        ProgramStopped(BAD_BUNDLE)
+        ProgramStopped(NOT_SIGNED)
     ]
 
 

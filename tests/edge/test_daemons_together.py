@@ -34,8 +34,8 @@ from delian.core.streams import device_key
 from delian.core.wire.admission_pb2 import EdgeHello, Pace, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef, FetchBlob
 from delian.core.wire.round_pb2 import (
-    BAD_BUNDLE,
     EVALUATE,
+    NOT_SIGNED,
     TRAIN,
     EdgeProgress,
     EdgeSum,
@@ -50,6 +50,7 @@ from delian.device.conditions import ConditionSettings
 from delian.device.daemon import DeviceSettings, read_status
 from delian.device.inference import ask
 from delian.device.limits import WorkerSettings
+from delian.device.state import DevicePolicy
 from delian.edge import daemon as edge_daemon
 from delian.edge.daemon import EdgeSettings
 
@@ -212,6 +213,7 @@ def device_settings(folder: Path, edge_port: int, data: Path, **given) -> Device
         conditions=ConditionSettings(
             powered=True, unmetered=True, idle=True, consented=True, poll_s=0.2
         ),
+        policy=DevicePolicy(secure_required=False),
         insecure=True,
         number=DEVICE.number,
         **given,
@@ -325,7 +327,7 @@ def test_a_malicious_cloud_gets_nothing_from_a_device_that_has_a_root_key(made, 
         async def asks(number: int, manifest: bytes, **ring: float) -> bool:
             total = await cloud.round(number, manifest=manifest, **ring)
             refused = [(f.device, f.reason) for f in total.failures]
-            assert refused in ([], [(DEVICE.number, BAD_BUNDLE)])
+            assert refused in ([], [(DEVICE.number, NOT_SIGNED)])
             counted.append(not refused)
             return bool(total.count)
 

@@ -69,6 +69,7 @@ from delian.core.wire import (
 from delian.device import frames
 from delian.device.machine import DeviceMachine, DeviceState
 from delian.device.machine import restore as restore_device
+from delian.device.state import DevicePolicy
 from delian.edge.machine import EdgeMachine, EdgeState
 from delian.edge.machine import restore as restore_edge
 from google.protobuf.message import DecodeError
@@ -199,10 +200,14 @@ def _talk(machine: DeviceMachine | EdgeMachine | Coordinator, data: bytes) -> ob
     return machine.snapshot()
 
 
+#: Of an owner who allows plain tasks, so that a task gets further than its refusal.
+PLAIN = DevicePolicy(secure_required=False)
+
+
 def _device(data: bytes) -> object:
     willing = admission_pb2.Eligibility(powered=True, unmetered=True, idle=True, consented=True)
     facts = admission_pb2.DeviceFacts(memory_mib=100)
-    return _talk(DeviceMachine(DeviceState(1), (EDGE,), Streams(1), facts, willing), data)
+    return _talk(DeviceMachine(DeviceState(1), (EDGE,), Streams(1), facts, willing, PLAIN), data)
 
 
 def _edge(data: bytes) -> object:
@@ -224,7 +229,7 @@ def _talks(to: Node) -> list[bytes]:
 def _states() -> list[bytes]:
     willing = admission_pb2.Eligibility(consented=True)
     facts = admission_pb2.DeviceFacts()
-    device = DeviceMachine(DeviceState(1), (EDGE,), Streams(1), facts, willing)
+    device = DeviceMachine(DeviceState(1), (EDGE,), Streams(1), facts, willing, PLAIN)
     return [
         device.snapshot(),
         EdgeMachine(EdgeState(1, incarnation=1)).snapshot(),

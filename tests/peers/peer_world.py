@@ -75,7 +75,10 @@ WAIT_S = 180.0  # only so that nothing hangs
 HONEST = {1: EDGE, 2: EDGE, 3: EDGE, 4: GATHERER}
 BY_MQTT = 3
 POLICY = DevicePolicy(
-    backoff=Backoff(400 * MS, 2 * SECOND, 2**20), retry_ms=(50, 150), rehome_ms=(50, 100)
+    backoff=Backoff(400 * MS, 2 * SECOND, 2**20),
+    retry_ms=(50, 150),
+    rehome_ms=(50, 100),
+    secure_required=False,
 )
 
 

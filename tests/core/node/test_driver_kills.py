@@ -29,6 +29,7 @@ from delian.core.wire.admission_pb2 import (
 from delian.core.wire.blob_pb2 import Blob, BlobRef, FetchBlob
 from delian.core.wire.round_pb2 import COUNTED, RingPlan, Task, Upload, UploadAck
 from delian.device.machine import DeviceMachine, DeviceState, restore
+from delian.device.state import DevicePolicy
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("node_bench.py"))))
 HOME, DEVICE = Node(Tier.EDGE, 2), Node(Tier.DEVICE, 7)
@@ -128,6 +129,7 @@ def make(snapshot):
         Streams(1),
         DeviceFacts(),
         Eligibility(consented=True),
+        DevicePolicy(secure_required=False),
     )
 
 

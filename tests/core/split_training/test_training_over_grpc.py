@@ -93,7 +93,7 @@ class Case:
             number=number,
             backend="reference",
             profile="reproducible",
-            **{"due_s": 120.0, **more},
+            **{"due_s": 120.0, "plain": True, **more},
         )
 
 

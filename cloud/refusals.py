@@ -1,0 +1,31 @@
+"""Why devices refused a task, in words for the operator.
+
+A device names a reason (`FailureReason`) and nothing else. Three of the reasons are decisions of
+its owner: no number of further attempts changes them, so an attempt that failed says them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from ..core.wire.round_pb2 import BELOW_FLOOR, MASKS_REQUIRED, NOT_SIGNED
+
+#: FailureReason -> what the operator reads.
+OWNERS: Final = {
+    MASKS_REQUIRED: "device's owner requires masks",
+    BELOW_FLOOR: "plan's masks are below the floor of the device's owner",
+    NOT_SIGNED: "bundle is not signed by a root key that the device knows",
+}
+
+
+def explained(why: str, reasons: Iterable[int]) -> str:
+    """Why an attempt failed, with the owners' refusals. reasons: of each device that refused."""
+    counts = Counter(reason for reason in reasons if reason in OWNERS)
+    found = [
+        f"{text} ({counts[reason]} {'device' if counts[reason] == 1 else 'devices'})"
+        for reason, text in OWNERS.items()
+        if counts[reason]
+    ]
+    return f"{why}: {'; '.join(found)}" if found else why

@@ -1,0 +1,19 @@
+"""What an operator reads of devices that refused."""
+
+from __future__ import annotations
+
+from delian.cloud.refusals import OWNERS, explained
+from delian.core.wire.round_pb2 import BELOW_FLOOR, DEADLINE, MASKS_REQUIRED, NOT_SIGNED
+
+
+def test_owners_refusals_are_said_with_their_numbers():
+    why = explained("too few devices reported", [MASKS_REQUIRED, DEADLINE, MASKS_REQUIRED])
+    assert why == "too few devices reported: device's owner requires masks (2 devices)"
+
+
+def test_other_reasons_add_nothing():
+    assert explained("too few devices reported", [DEADLINE, 99]) == "too few devices reported"
+
+
+def test_each_decision_of_an_owner_has_words():
+    assert set(OWNERS) == {MASKS_REQUIRED, BELOW_FLOOR, NOT_SIGNED}
