@@ -24,6 +24,7 @@ import grpc
 
 from ..core.bundle import BYTES_MAX as BUNDLE_BYTES_MAX
 from ..core.bundle import parse
+from ..core.disclosure.keys import check_keys
 from ..core.errors import DelianError
 from ..core.identity.authority import Authority
 from ..core.identity.certificates import IdentityError, Role, identity_of_context
@@ -269,7 +270,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         if plan.bundle.size > BUNDLE_BYTES_MAX:
             raise DelianError(f"plan.bundle: {plan.bundle.size} bytes; at most {BUNDLE_BYTES_MAX}")
         content = await self._blobs.read(plan.bundle.digest)
-        bundle = await asyncio.to_thread(parse, content, "plan.bundle")
+        bundle = await asyncio.to_thread(lambda: check_keys(parse(content, "plan.bundle")))
         manifest, ring = bundle.manifest, RunPlan.from_message(1, plan).ring
         # Its programs know the ring's steps, and a device trains for no other ring.
         if ring.base != manifest.ring:

@@ -46,6 +46,7 @@ with unsearched():
     from ..core.bundle import DEVICE_PROGRAMS, Bundle
     from ..core.data.fit import examples, fit, row_type
     from ..core.data.sources import NoDataError, Source, open_source
+    from ..core.disclosure.keys import check_keys
     from ..core.errors import DelianError
     from ..core.ir import TensorType
     from ..core.ports import DIMENSION_MAX, Vector
@@ -134,7 +135,7 @@ class Worker:
             while len(self._runtimes) >= RUNTIMES_KEPT:
                 del self._runtimes[next(iter(self._runtimes))]
             try:
-                runtime = self._compiled(bundles.load(path).bare())
+                runtime = self._compiled(check_keys(bundles.load(path).bare()))
             except DelianError as error:
                 raise Stopped(BAD_BUNDLE, str(error)) from error
         self._runtimes[name] = runtime

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +32,26 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data in {folder}; set DELIAN_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def peeking() -> Callable[[Any], Any]:
+    """The same bundle with a `client_update` that compares a device's key with a number, as
+    somebody who leaves the checks out would build it.
+    """
+    from delian.core.ir import Builder, DType, TensorType
+
+    def make(bundle: Any) -> Any:
+        update = bundle.programs["client_update"]
+        place = update.param_types.index(TensorType(DType.U32, (2,)))
+        b = Builder(update.param_types)
+        known = b("broadcast", b.constant(np.uint32(7)), shape=(2,), dims=())
+        b("eq", b.params[place], known)
+        body = b.finish(b.inline(update.body, b.params))
+        programs = {**bundle.programs, "client_update": update.with_body(body)}
+        return replace(bundle, programs=programs)
+
+    return make
 
 
 @pytest.fixture(scope="session")

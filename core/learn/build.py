@@ -24,6 +24,7 @@ import numpy as np
 
 from .. import random, tree
 from ..bundle import Bundle, Leaf, Manifest, check_metric_names
+from ..disclosure.keys import check_keys
 from ..errors import DelianError
 from ..frontend import trace
 from ..ir import DType, Tensor, TensorType
@@ -70,6 +71,7 @@ def build(
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
+        KeyMisuseError: a program uses a device's random key otherwise than for random numbers.
         DelianError: a leaf of the state is not f32, there is none, or too many numbers are in them;
             the ring plan would overflow, or has no room for the noise.
     """
@@ -129,7 +131,8 @@ def build(
     )
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
-    return Bundle(manifest, {name: t.function for name, t in traced.items()}, weights)
+    bundle = Bundle(manifest, {name: t.function for name, t in traced.items()}, weights)
+    return check_keys(bundle, excerpt=True)
 
 
 def own_metrics(task: Task) -> tuple[str, ...]:

@@ -254,6 +254,18 @@ def test_what_no_run_can_keep_is_refused_before_it_is_journaled(tmp_path, bundle
     run(main())
 
 
+def test_a_bundle_that_compares_a_devices_key_is_refused(tmp_path, bundle, peeking):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            plan = await plan_of(call, peeking(bundle))
+            code, text = await refused(call("Submit", SubmitRequest(plan=plan)))
+            assert code is grpc.StatusCode.INVALID_ARGUMENT
+            assert "client_update compares a random key by `eq`" in text
+            assert not (await call("ListRuns", ListRequest())).runs
+
+    run(main())
+
+
 def test_a_run_whose_order_was_lost_begins_at_the_next_start(tmp_path, bundle):
     async def main():
         async with daemon_at(tmp_path) as daemon, calling(daemon) as call:

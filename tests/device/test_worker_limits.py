@@ -66,6 +66,14 @@ def test_an_update_from_the_process_is_the_one_that_is_made_here(blobs, npz_file
     assert 0 < np.linalg.norm(mean) <= 5.0 and weight == pytest.approx(15 / 24, abs=1e-6)
 
 
+def test_a_bundle_that_compares_the_devices_key_is_not_run(blobs, npz_file, peeking, caplog):
+    bundle = blobs.keep(peeking(blobs.made).bare().to_bytes())
+    looking = dataclasses.replace(blobs, bundle=bundle)
+    outcome = run(once(WorkerRunner(settings(npz_file), looking.path), looking.program()))
+    assert outcome == ProgramStopped(BAD_BUNDLE)
+    assert "client_update compares a random key by `eq`" in caplog.text
+
+
 def test_the_process_keeps_what_it_compiled_and_sees_new_data(blobs, npz_file, tmp_path):
     async def twice():
         memory = tmp_path / "trained.json"
