@@ -17,7 +17,7 @@ forwards.
 
 Keys are P-256 with SHA-256 (FIPS 186-5), made on the node and never sent. TLS is version 1.3 in
 `client_context` and `server_context`. gRPC has no setting for it in Python (grpc/grpc issue 37305).
-It has one for the cipher suites of TLS 1.2: `_grpc` names one that needs an RSA certificate, so
+It has one for the cipher suites of TLS 1.2: `_SUITES` names one that needs an RSA certificate, so
 that no handshake of TLS 1.2 succeeds with our P-256 certificates, at either end. The setting is the
 process's and may have been made before, so `check_tls` also refuses each call that is not known to
 have come over TLS 1.3.
@@ -35,7 +35,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -375,7 +374,9 @@ def server_credentials(
 
     require_client: mutual TLS. False only for enrolment, where the caller has no certificate yet.
     """
-    grpc = _grpc()
+    _name_suites()
+    import grpc
+
     if isinstance(material, TlsMaterial):
         return grpc.ssl_server_credentials(
             [(material.key, material.certificate)],
@@ -408,7 +409,10 @@ def server_credentials(
 
 def channel_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
     """gRPC's settings of a client that shows its certificate. After a renewal, dial anew."""
-    return _grpc().ssl_channel_credentials(
+    _name_suites()
+    import grpc
+
+    return grpc.ssl_channel_credentials(
         root_certificates=material.authority,
         private_key=material.key,
         certificate_chain=material.certificate,
@@ -417,7 +421,10 @@ def channel_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
 
 def enrolment_credentials(trusted: bytes) -> grpc.ChannelCredentials:
     """gRPC's settings of a client that has no certificate yet. trusted: PEM."""
-    return _grpc().ssl_channel_credentials(root_certificates=trusted)
+    _name_suites()
+    import grpc
+
+    return grpc.ssl_channel_credentials(root_certificates=trusted)
 
 
 def channel_options(federation: str, node: Node) -> Sequence[tuple[str, str]]:
@@ -482,9 +489,6 @@ def check_tls(context: Mapping[str, Iterable[bytes]]) -> None:
     raise IdentityError(f"the connection is {version!r}, not TLS 1.3")
 
 
-def _grpc() -> ModuleType:
-    """gRPC, which reads its cipher suites when it makes its first credentials."""
+def _name_suites() -> None:
+    """gRPC reads its cipher suites when it makes its first credentials."""
     os.environ.setdefault(*_SUITES)
-    import grpc
-
-    return grpc  # type: ignore[no-any-return]
