@@ -44,6 +44,14 @@ class Tier(StrEnum):
     EDGE = "edge"
 
 
+class Rights(StrEnum):
+    """What an operator may do: each may also do what the ones before may."""
+
+    VIEWER = "viewer"
+    RUNNER = "runner"
+    ADMIN = "admin"
+
+
 class Holder(StrEnum):
     """Whom `delian ca issue` makes an identity for."""
 
@@ -132,6 +140,14 @@ def issue(
         list[str] | None,
         typer.Option("--address", help="Host name or IP address of a server. May be repeated."),
     ] = None,
+    role: Annotated[
+        Rights | None,
+        typer.Option(
+            "--role",
+            help="Of an operator: viewer (reads runs, nodes, the record), runner (also starts and"
+            " controls runs), admin (also nodes, tokens, models' aliases). [default: admin]",
+        ),
+    ] = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -142,11 +158,14 @@ def issue(
     """
     from ..core.errors import DelianError
     from ..core.identity import local
+    from ..core.identity.certificates import Role
 
     authority = _open(folder, config)
     names = address or []
     if holder is Holder.OPERATOR and names:
         raise DelianError("an operator has no address", "leave --address out")
+    if holder is not Holder.OPERATOR and role is not None:
+        raise DelianError("only an operator has a --role", "leave it out")
     facts: dict[str, Any] = {"holder": holder.value, "folder": str(out)}
     if holder is Holder.BROKER:
         facts["ends"] = local.broker_files(authority, out, names)
@@ -154,7 +173,8 @@ def issue(
         own, facts["new"] = local.coordinator_identity(authority, out, names)
         facts["name"], facts["ends"] = "cloud-0", own.facts().not_after
     else:
-        identity = local.operator_identity(authority, out)
+        rights = Role((role or Rights.ADMIN).value)
+        identity = local.operator_identity(authority, out, rights)
         facts["name"], facts["ends"] = identity.common_name, identity.not_after
     name = facts.get("name", "the broker")
     text = f"{out} holds the identity of {name}, until {_day(facts['ends'])}"

@@ -60,7 +60,9 @@ _SUITES = ("GRPC_SSL_CIPHER_SUITES", "AES128-GCM-SHA256")
 _SUFFIX = "delian.internal"  # .internal is reserved for private use: never in the public DNS
 _FEDERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
-_URI = re.compile(r"delian://([^/]{1,63})/(device|edge|cloud|operator)/(0|[1-9][0-9]{0,18})")
+_URI = re.compile(
+    r"delian://([^/]{1,63})/(device|edge|cloud|operator|viewer|runner|admin)/(0|[1-9][0-9]{0,18})"
+)
 
 #: What reading X.509 may raise, depending on how it is malformed.
 _MALFORMED = (
@@ -79,21 +81,36 @@ class IdentityError(DelianError):
 
 
 class Role(StrEnum):
-    """What the holder of a certificate is. NOBODY has none, and stands in no certificate."""
+    """What the holder of a certificate is."""
 
     DEVICE = "device"
     EDGE = "edge"
     CLOUD = "cloud"
+    #: A person who reads runs, nodes, models' facts and the record.
+    VIEWER = "viewer"
+    #: A viewer who also starts and controls runs.
+    RUNNER = "runner"
+    #: A runner who also decides about nodes, tokens and aliases of models.
+    ADMIN = "admin"
+    #: An admin with a certificate from before there were roles. It is renewed as it is; no new one
+    #: is issued.
     OPERATOR = "operator"
+    #: Without a certificate.
     NOBODY = "nobody"
+
+
+#: People: their certificates name no node. From the least rights to the most.
+OPERATORS = (Role.VIEWER, Role.RUNNER, Role.ADMIN, Role.OPERATOR)
+#: Those of them with all rights.
+ADMINS = frozenset({Role.ADMIN, Role.OPERATOR})
 
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
     """Whom a certificate names.
 
-    tier: device, edge, cloud or operator. not_after: Unix time in seconds. serial: unique within
-    the federation's CA.
+    tier: device, edge, cloud or a role of operators. not_after: Unix time in seconds. serial:
+    unique within the federation's CA.
     """
 
     federation: str
@@ -106,7 +123,7 @@ class PeerIdentity:
     @property
     def node(self) -> Node | None:
         """The node that speaks with this certificate. An operator is none."""
-        return None if self.tier is Role.OPERATOR else Node(Tier(self.tier.value), self.number)
+        return None if self.tier in OPERATORS else Node(Tier(self.tier.value), self.number)
 
     @property
     def uri(self) -> str:

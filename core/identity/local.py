@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .authority import LIFE_S, Authority, addresses_of, issue_to
 from .certificates import (
+    OPERATORS,
     IdentityError,
     PeerIdentity,
     Role,
@@ -62,15 +63,21 @@ def _still_good(
     return facts.role == Role.CLOUD and now_s < facts.renew_at and not denied and wanted == there
 
 
-def operator_identity(authority: Authority, folder: Path) -> PeerIdentity:
-    """A new operator's identity. Raises IdentityError where the folder holds one."""
+def operator_identity(authority: Authority, folder: Path, role: Role = Role.ADMIN) -> PeerIdentity:
+    """A new operator's identity. Raises IdentityError where the folder holds one, and for a role
+    that is no operator's.
+    """
+    if role not in OPERATORS or role is Role.OPERATOR:
+        raise IdentityError(
+            f"an operator cannot have the role {role.value}", "viewer, runner, admin"
+        )
     own = IdentityFolder(folder)
     if own.exists():
         raise IdentityError(
             f"{folder} holds the identity {own.identity().common_name} already",
             "name another folder",
         )
-    key, issued = issue_to(authority, Role.OPERATOR, _next(authority, Role.OPERATOR))
+    key, issued = issue_to(authority, role, _next(authority, role))
     material = TlsMaterial(key, issued.chain, authority.pem)
     own.store(material, renew_after_s=issued.renew_after_s)
     return issued.identity

@@ -23,18 +23,17 @@ from dataclasses import dataclass
 
 from ..ports import Node, Tier
 from .authority import DenyList
-from .certificates import PeerIdentity, Role
+from .certificates import ADMINS, OPERATORS, PeerIdentity, Role
 
 _LINK, _ENROLMENT = "/delian.wire.Link/", "/delian.wire.Enrolment/"
 _IDENTITY, _OPERATOR = "/delian.wire.Identity/", "/delian.wire.Operator/"
 _SUBGRAPHS = "/delian.wire.Subgraphs/"
 
 DEVICE, EDGE, CLOUD = Role.DEVICE, Role.EDGE, Role.CLOUD
-OPERATOR, NOBODY = Role.OPERATOR, Role.NOBODY
 _NODES_BELOW = frozenset({DEVICE, EDGE})
-_ENROLLED = frozenset({DEVICE, EDGE, CLOUD, OPERATOR})
-_RENEWING = frozenset({DEVICE, EDGE, OPERATOR})  # the cloud's own is made beside its CA
-_OPERATORS = frozenset({OPERATOR})
+_ENROLLED = frozenset({DEVICE, EDGE, CLOUD, *OPERATORS})
+_RENEWING = frozenset({DEVICE, EDGE, *OPERATORS})  # the cloud's own is made beside its CA
+_VIEWERS, _RUNNERS = frozenset(OPERATORS), frozenset(OPERATORS) - {Role.VIEWER}
 _ANYBODY = frozenset(Role)
 _DEVICES = frozenset({DEVICE})
 
@@ -55,30 +54,44 @@ CALLS: Mapping[tuple[Tier, str], frozenset[Role]] = {
     (Tier.CLOUD, _ENROLMENT + "Enrol"): _ANYBODY,
     (Tier.CLOUD, _IDENTITY + "Renew"): _RENEWING,
     (Tier.CLOUD, _IDENTITY + "Denied"): _ENROLLED,
-    **{
-        (Tier.CLOUD, _OPERATOR + call): _OPERATORS
-        for call in (
-            "Submit",
-            "ListRuns",
-            "GetRun",
-            "WatchRun",
-            "ControlRun",
-            "CloneRun",
-            "ListNodes",
-            "GetNode",
-            "DrainNode",
-            "RevokeNode",
-            "CreateToken",
-            "ListModels",
-            "GetModel",
-            "Promote",
-            "Rollback",
-            "PutBlob",
-            "GetBlob",
-            "Audit",
-        )
-    },
+    # What a viewer sees: no weights of models.
+    (Tier.CLOUD, _OPERATOR + "ListRuns"): _VIEWERS,
+    (Tier.CLOUD, _OPERATOR + "GetRun"): _VIEWERS,
+    (Tier.CLOUD, _OPERATOR + "WatchRun"): _VIEWERS,
+    (Tier.CLOUD, _OPERATOR + "ListNodes"): _VIEWERS,
+    (Tier.CLOUD, _OPERATOR + "GetNode"): _VIEWERS,
+    (Tier.CLOUD, _OPERATOR + "ListModels"): _VIEWERS,
+    (Tier.CLOUD, _OPERATOR + "GetModel"): _VIEWERS,
+    (Tier.CLOUD, _OPERATOR + "Audit"): _VIEWERS,
+    (Tier.CLOUD, _OPERATOR + "Submit"): _RUNNERS,
+    (Tier.CLOUD, _OPERATOR + "ControlRun"): _RUNNERS,
+    (Tier.CLOUD, _OPERATOR + "CloneRun"): _RUNNERS,
+    (Tier.CLOUD, _OPERATOR + "PutBlob"): _RUNNERS,
+    (Tier.CLOUD, _OPERATOR + "GetBlob"): _RUNNERS,
+    (Tier.CLOUD, _OPERATOR + "DrainNode"): ADMINS,
+    (Tier.CLOUD, _OPERATOR + "RevokeNode"): ADMINS,
+    (Tier.CLOUD, _OPERATOR + "CreateToken"): ADMINS,
+    (Tier.CLOUD, _OPERATOR + "Promote"): ADMINS,
+    (Tier.CLOUD, _OPERATOR + "Rollback"): ADMINS,
 }
+
+#: Calls of operators that change nothing by themselves. The coordinator records all others, with
+#: the caller and the outcome (`cloud.calls`). Only a recorded call uses a blob that was put.
+READS = frozenset(
+    _OPERATOR + call
+    for call in (
+        "ListRuns",
+        "GetRun",
+        "WatchRun",
+        "ListNodes",
+        "GetNode",
+        "ListModels",
+        "GetModel",
+        "Audit",
+        "GetBlob",
+        "PutBlob",
+    )
+)
 
 
 def may_call(role: Role, here: Tier, call: str) -> bool:

@@ -30,7 +30,7 @@ from .limits import Faults
 
 #: Metadata that names the caller where there are no certificates.
 CLAIM = "delian-node"
-_CLAIM = re.compile(r"(device|edge|cloud|operator)-(0|[1-9][0-9]{0,18})")
+_CLAIM = re.compile(r"(device|edge|cloud|operator|viewer|runner|admin)-(0|[1-9][0-9]{0,18})")
 _NEVER = 2**62
 #: Connections of which it is remembered that they have made a call.
 _CONNECTIONS_MAX = 20_000

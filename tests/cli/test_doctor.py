@@ -85,7 +85,7 @@ def test_a_good_identity_is_well(device):
 def test_no_identity_is_told_with_how_to_get_one(device, tmp_path):
     config = device.config(identity=tmp_path / "nowhere")
     finding = only(checks.check_identity(config, "device"))
-    assert finding.state == "wrong" and finding.todo == "delian join TOKEN"
+    assert finding.state == "wrong" and finding.todo == "delian join -"
 
 
 def test_an_expired_identity_is_wrong(device):

@@ -134,3 +134,20 @@ def test_bad_labels_are_told_before_anything_is_asked(delian):
     token = delian("token", "--ca", "ca", "--address", "127.0.0.1:9", "--json")[1]["token"]
     code, _, err = delian("join", token, "--label", "north")
     assert code == 2 and "--label north: this is not name=value" in err
+
+
+@pytest.mark.parametrize("role", ["viewer", "runner", "admin"])
+def test_an_operator_s_identity_has_the_role_that_was_asked_for(delian, role):
+    delian("ca", "init", "ca", "--federation", "farm")
+    for number in (1, 2):
+        options = ("--ca", "ca", "--role", role, "--json")
+        code, made, _ = delian("ca", "issue", "operator", f"op{number}", *options)
+        assert code == 0 and made["name"] == f"{role}-{number}"
+
+
+def test_an_operator_is_an_admin_by_default_and_no_other_holder_has_a_role(delian):
+    delian("ca", "init", "ca", "--federation", "farm")
+    code, made, _ = delian("ca", "issue", "operator", "op", "--ca", "ca", "--json")
+    assert code == 0 and made["name"] == "admin-1"
+    code, _, err = delian("ca", "issue", "cloud", "own", "--ca", "ca", "--role", "viewer")
+    assert code == 2 and "only an operator has a --role" in err

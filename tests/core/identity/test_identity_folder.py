@@ -152,7 +152,7 @@ def test_an_operator_has_a_folder_too(folder, authority):
 
 
 def test_a_folder_without_an_identity_says_how_to_get_one(folder):
-    with pytest.raises(IdentityError, match=r"there is no identity in .*\n.*delian join TOKEN"):
+    with pytest.raises(IdentityError, match=r"there is no identity in .*\n.*delian join -"):
         folder.material()
 
 

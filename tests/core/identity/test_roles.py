@@ -20,13 +20,26 @@ SERVICES = [
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 CALLS = [f"/{s.full_name}/{m.name}" for s in SERVICES for m in s.methods]
+PEOPLE = ("viewer", "runner", "admin", "operator")
 ALLOWED = {
     ("edge", "Link"): {"device"},
     ("cloud", "Link"): {"device", "edge"},
-    ("cloud", "Enrolment"): {"device", "edge", "cloud", "operator", "nobody"},
-    ("cloud", "Identity/Renew"): {"device", "edge", "operator"},
-    ("cloud", "Identity/Denied"): {"device", "edge", "cloud", "operator"},
-    ("cloud", "Operator"): {"operator"},
+    ("cloud", "Enrolment"): {"device", "edge", "cloud", "nobody", *PEOPLE},
+    ("cloud", "Identity/Renew"): {"device", "edge", *PEOPLE},
+    ("cloud", "Identity/Denied"): {"device", "edge", "cloud", *PEOPLE},
+    **{
+        ("cloud", f"Operator/{call}"): set(PEOPLE)
+        for call in ("ListRuns", "GetRun", "WatchRun", "ListNodes", "GetNode")
+    },
+    **{("cloud", f"Operator/{call}"): set(PEOPLE) for call in ("ListModels", "GetModel", "Audit")},
+    **{
+        ("cloud", f"Operator/{call}"): {"runner", "admin", "operator"}
+        for call in ("Submit", "ControlRun", "CloneRun", "PutBlob", "GetBlob")
+    },
+    **{
+        ("cloud", f"Operator/{call}"): {"admin", "operator"}
+        for call in ("DrainNode", "RevokeNode", "CreateToken", "Promote", "Rollback")
+    },
     ("edge", "Subgraphs"): {"device"},
     ("cloud", "Subgraphs"): {"device", "edge"},
 }
@@ -54,6 +67,16 @@ def test_a_call_is_for_the_roles_that_need_it_and_for_nobody_else(call):
         wanted = ALLOWED.get((tier.value, service), set())
         wanted = ALLOWED.get((tier.value, f"{service}/{method}"), wanted)
         assert may_call(role, tier, call) == (role.value in wanted), (tier, role, call)
+
+
+def test_every_call_of_operators_is_recorded_unless_it_is_known_to_change_nothing():
+    service = operator_pb2.DESCRIPTOR.services_by_name["Operator"]
+    calls = {f"/{service.full_name}/{m.name}" for m in service.methods}
+    assert calls > roles.READS
+    assert {call.rpartition("/")[2] for call in calls - roles.READS} == {
+        *("Submit", "ControlRun", "CloneRun", "DrainNode", "RevokeNode", "CreateToken"),
+        *("Promote", "Rollback"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -130,7 +153,8 @@ def test_a_topic_is_written_by_one_node_and_read_by_those_it_is_for(topic, publi
     for node in (DEVICE, OTHER_DEVICE, EDGE, OTHER_EDGE, CLOUD):
         assert may_publish(as_peer(node), text) == (node == publisher), node
         assert may_read(as_peer(node), text) == (node in readers), node
-    for who in (peer(Role.OPERATOR, 1), None, peer(federation="other")):
+    people = (peer(Role(role), 1) for role in PEOPLE)
+    for who in (*people, None, peer(federation="other")):
         assert not may_publish(who, text) and not may_read(who, text)
 
 
