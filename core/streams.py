@@ -67,11 +67,13 @@ class Streams:
         return pool[:k]
 
 
-def device_key(round_key: bytes, device: int) -> tuple[int, int]:
+def device_key(round_key: bytes, device: int, secret: bytes = b"") -> tuple[int, int]:
     """A device's threefry key for a round, as two u32; defined at Task.rng_key in
-    proto/round.proto.
+    proto/round.proto. secret: the device's own 32 bytes; empty: it is simulated, and its keys
+    follow from its number.
     """
-    assert len(round_key) == 8
-    digest = hashlib.sha256(b"delian device key v1" + round_key + device.to_bytes(8, "little"))
+    assert len(round_key) == 8 and len(secret) in (0, 32)
+    number = device.to_bytes(8, "little")
+    digest = hashlib.sha256(b"delian device key v1" + round_key + number + secret)
     head = digest.digest()[:8]
     return int.from_bytes(head[:4], "little"), int.from_bytes(head[4:], "little")

@@ -9,6 +9,7 @@ journal ends.
     FOLDER/blobs      bundles and weights             FOLDER/consent    the owner's yes or no
     FOLDER/status.json   for `delian device status`   FOLDER/trained.json
     FOLDER/artifacts.json   which signed bundles it has taken
+    FOLDER/key-secret       what its random keys are made of, with a round's key
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Connected, Homes
 from .artifacts import SEEN_FILE, Gate, read_root
 from .conditions import ConditionSettings, Watch
+from .key_secret import key_secret
 from .limits import WorkerSettings
 from .machine import DeviceMachine, restore
 from .personal import PersonalStore, Slot, stamp
@@ -142,6 +144,7 @@ class _Agent:
         else:
             log.warning("without a certificate it takes no task whose updates are masked")
         self.tasks = Tasks()
+        self.key_secret = key_secret(folder)
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
         self.personal.prepare()
         self.blobs = FolderBlobs(folder / "blobs", settings.blobs_bytes_max)
@@ -243,6 +246,7 @@ class _Agent:
             self.seen.eligibility,
             self.settings.policy,
             os.urandom(SECRET_BYTES),
+            key_secret=self.key_secret,
         )
         machine.identity = self._identity_of(machine)
         return machine

@@ -111,7 +111,9 @@ class DeviceMachine(HelpedMachine):
     homes, facts, eligibility, secret: what a device that has never run begins with; one that has
     finds them in its state and hears of changes by `Ordered`. So a driver stores the snapshot of a
     new machine before its first event. secret: 32 random bytes, of which all its masks are made.
-    identity: signs for it; None: it takes no task whose updates are masked.
+    identity: signs for it; None: it takes no task whose updates are masked. key_secret: 32 random
+    bytes of which its random keys are made; empty: it is simulated, and they follow from its
+    number.
     """
 
     rows = index(TABLE)
@@ -126,12 +128,14 @@ class DeviceMachine(HelpedMachine):
         policy: DevicePolicy | None = None,
         secret: bytes = b"",
         identity: Identity | None = None,
+        key_secret: bytes = b"",
     ) -> None:
         super().__init__(state)
         self.node = Node(Tier.DEVICE, state.device)
         self.rng = rng
         self.policy = policy or DevicePolicy()
         self.identity = identity
+        self._key_secret = key_secret
         if not state.homes:
             assert 0 < len(homes) <= HOMES_MAX and all(h.tier is Tier.EDGE for h in homes)
             state.homes = [h.number for h in homes]
@@ -447,10 +451,15 @@ class DeviceMachine(HelpedMachine):
         state, task = self.state, self._task()
         self.cancel_timer("repeat")
         state.ticket += 1
-        key = np.array(device_key(task.rng_key, state.device), np.uint32)
+        key = self._key(task)
         program = "evaluate" if task.purpose == EVALUATE else "client_update"
         blobs = (task.bundle.digest, task.weights.digest)
         self.emit(RunProgram(state.ticket, program, blobs, (key, task.ring), task))
+
+    def _key(self, task: Task) -> Vector:
+        """The device's random key for a task, u32[2]."""
+        words = device_key(task.rng_key, self.state.device, self._key_secret)
+        return np.array(words, np.uint32)
 
     def upload(self, vector: Any) -> None:
         task = self._task()
@@ -458,8 +467,7 @@ class DeviceMachine(HelpedMachine):
             run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
         )
         plan = RingPlan.of(task.ring)
-        key = np.array(device_key(task.rng_key, self.state.device), np.uint32)
-        whole = finished(vector, plan, task.rng_key, key)
+        whole = finished(vector, plan, task.rng_key, self._key(task))
         masked = self._mask_into(upload, whole)
         if masked is None:
             self.post(_T.SESSION_FAILED)

@@ -26,6 +26,7 @@ from ..core.identity.certificates import (
     new_key,
 )
 from ..core.identity.folder import IdentityFolder
+from ..device import key_secret
 
 FEDERATION = "processes"
 LOOPBACK = "127.0.0.1"
@@ -157,6 +158,8 @@ class FleetFiles:
         plain: whether its owner allows plain tasks, as a scenario without masks needs.
         """
         name, edge = f"device-{device}", self.layout.edge_of(device)
+        # Its keys are those of the virtual simulation, so that models are the same bit for bit.
+        (self.folder / name / key_secret.FILE).write_bytes(key_secret.SIMULATED)
         data = self.folder / name / "data.npz"
         np.savez(data, **arrays)
         by_mqtt = device in self.layout.by_mqtt

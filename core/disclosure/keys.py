@@ -41,8 +41,9 @@ class KeyMisuseError(DelianError):
 
 
 def check_keys(bundle: Bundle, excerpt: bool = False) -> Bundle:
-    """The same bundle, its programs that run on devices checked. excerpt: the error quotes the source line; only of a
-    bundle that was built here, since a file's name in a bundle is its author's choice.
+    """The same bundle, its programs that run on devices checked. excerpt: the error quotes the
+    source line; only for a bundle that is built here, since a file's name in a bundle is its
+    author's choice.
 
     Raises KeyMisuseError; DelianError where a program does not fit its manifest.
     """

@@ -60,5 +60,6 @@ def test_a_sample_is_uniform():
 
 def test_devices_have_keys_of_their_own():
     keys = {device_key(bytes(8), d) for d in range(100)} | {device_key(b"another!", 0)}
-    assert len(keys) == 101
+    keys |= {device_key(bytes(8), 0, bytes([n]) * 32) for n in range(2)}
+    assert len(keys) == 103
     assert all(0 <= word < 2**32 for key in keys for word in key)

@@ -144,7 +144,9 @@ class Neighbours:
 class Bench:
     """A device and a clock; `said` is what it sent last."""
 
-    def __init__(self, state=None, homes=(EDGE,), policy=None, identity=IDENTITY):
+    def __init__(
+        self, state=None, homes=(EDGE,), policy=None, identity=IDENTITY, key_secret=b"k" * 32
+    ):
         self.machine = DeviceMachine(
             state or DeviceState(7),
             homes,
@@ -154,6 +156,7 @@ class Bench:
             policy or PLAIN,
             b"s" * 32,
             identity,
+            key_secret,
         )
         self.now = 0
         self.effects = []

@@ -184,7 +184,7 @@ def test_blobs_are_stored_and_then_it_trains_with_its_own_key():
     (run,) = bench.does(BlobStored(WEIGHTS, True)).of(RunProgram)
     assert (run.program, run.blobs) == ("client_update", (BUNDLE, WEIGHTS))
     key, plan = run.arguments
-    assert tuple(key) == device_key(b"roundkey", 7) and plan.dimension == 3
+    assert tuple(key) == device_key(b"roundkey", 7, b"k" * 32) and plan.dimension == 3
     assert bench.phase is Phase.TRAINING
 
 

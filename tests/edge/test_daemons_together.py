@@ -49,6 +49,7 @@ from delian.device import daemon as device_daemon
 from delian.device.conditions import ConditionSettings
 from delian.device.daemon import DeviceSettings, read_status
 from delian.device.inference import ask
+from delian.device.key_secret import key_secret
 from delian.device.limits import WorkerSettings
 from delian.device.state import DevicePolicy
 from delian.edge import daemon as edge_daemon
@@ -239,12 +240,12 @@ class Running:
         await self.task
 
 
-def expected(made) -> np.ndarray:
-    """The update that the device must have made, computed here."""
+def expected(made, device: Path) -> np.ndarray:
+    """The update that the device with this folder must have made, computed here."""
     runtime = Runtime(made, "reference")
     x, y = rows()
     leaves = fit(Rows(x, y), made.manifest.data)
-    key = np.array(device_key(KEY, DEVICE.number), np.uint32)
+    key = np.array(device_key(KEY, DEVICE.number, key_secret(device)), np.uint32)
     return runtime.client_update(made.weights, leaves, key).vector
 
 
@@ -267,7 +268,9 @@ def test_rounds_over_sockets_give_the_sums_that_they_must(made, data, tmp_path):
         for number in (1, 2):
             total = await cloud.round(number)
             assert list(total.devices) == [DEVICE.number] and not total.failures
-            np.testing.assert_array_equal(np.frombuffer(total.sum, "<u4"), expected(made))
+            np.testing.assert_array_equal(
+                np.frombuffer(total.sum, "<u4"), expected(made, tmp_path / "device")
+            )
         judged = await cloud.round(3, EVALUATE)
         plan = metrics.metrics_plan(4)
         said = metrics.decode(np.frombuffer(judged.sum, "<u4").astype(np.uint32), plan)
@@ -389,7 +392,9 @@ def test_an_edge_that_lost_its_cloud_sends_the_sum_when_it_is_back(made, data, t
         assert not cloud.sums
         await cloud.start(port)
         total = await working
-        np.testing.assert_array_equal(np.frombuffer(total.sum, "<u4"), expected(made))
+        np.testing.assert_array_equal(
+            np.frombuffer(total.sum, "<u4"), expected(made, tmp_path / "device")
+        )
         await device.end()
         await edge.end()
         await cloud.close()
@@ -487,7 +492,9 @@ def test_a_device_that_is_killed_while_it_trains_makes_the_same_update_when_star
         flag.touch()
         second = await start()
         total = await round_one
-        np.testing.assert_array_equal(np.frombuffer(total.sum, "<u4"), expected(made))
+        np.testing.assert_array_equal(
+            np.frombuffer(total.sum, "<u4"), expected(made, tmp_path / "device")
+        )
         assert list(total.devices) == [DEVICE.number]
         second.terminate()
         assert await second.wait() == 0
