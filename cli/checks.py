@@ -173,8 +173,8 @@ def check_authority(config: Config) -> Iterator[Finding]:
         left = authority.certificate.not_valid_after_utc.timestamp() - time.time()
         if (folder / KEY).stat().st_mode & 0o077:
             yield wrong("ca", f"others can read {folder / KEY}", f"chmod 600 {folder / KEY}")
-        denied = len(authority.denied().serials)
-        text = f"{authority.federation}, {_days(left)} left, {denied} denied"
+        denied = len(authority.denied().names)
+        text = f"{authority.federation}, {_days(left)} left, {denied} revoked"
         if left <= 0:
             yield wrong("ca", "its certificate has ended", "make a new federation")
         elif left < 90 * DAY_S:

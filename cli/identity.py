@@ -99,7 +99,7 @@ def show(
     denied = authority.denied()
     facts["denied"] = {
         "version": denied.version,
-        "serials": sorted(f"{serial:x}" for serial in denied.serials),
+        "names": sorted(f"{role.value}-{number}" for role, number in denied.names),
     }
     facts["tokens"] = TokenBook(authority.folder, authority.lock).open_tokens()
     lines = [
@@ -107,7 +107,7 @@ def show(
         f"fingerprint  {authority.fingerprint}",
         f"ends         {_day(facts['ends'])}",
         f"issued       {len(facts['issued'])} certificates that have not ended",
-        f"denied       {len(denied.serials)} (version {denied.version})",
+        f"revoked      {len(denied.names)} names (deny list version {denied.version})",
         f"tokens       {len(facts['tokens'])} open",
     ]
     tell(facts, as_json, lambda: lines)
@@ -115,20 +115,36 @@ def show(
 
 @ca.command("revoke")
 def revoke(
-    name: Annotated[str, typer.Argument(help="A node, as device-5 or edge-2, or a serial number.")],
+    name: Annotated[str, typer.Argument(help="A node, as device-5 or edge-2.")],
     folder: AuthorityFolder = None,
     why: Annotated[str, typer.Option("--why", help="For the record.")] = "",
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deny every certificate that a node has. A running coordinator sees it at once, and tells the
-    edges.
+    """Revoke a node for good: its certificates are void, and it gets no other.
+
+    A running coordinator sees it at once and tells the edges. The node's owner joins again with a
+    new token, under a new number. cloud-0, the coordinator, gets a new certificate when it starts.
     """
-    denied, count = _open(folder, config).revoke(name, why)
-    plural = "certificate is" if count == 1 else "certificates are"
-    text = f"{count} {plural} denied" if count else "all its certificates were denied already"
-    facts = {"name": name, "denied": count, "version": denied.version}
+    denied, fresh = _open(folder, config).revoke(name, why)
+    text = "revoked" if fresh else "was revoked already"
+    facts = {"name": name, "revoked": fresh, "version": denied.version}
     tell(facts, as_json, lambda: [f"{name}: {text} (deny list version {denied.version})"])
+
+
+@ca.command("restored")
+def restored(
+    folder: AuthorityFolder = None, config: ConfigFile = None, as_json: AsJson = False
+) -> None:
+    """Run this once after the CA and the coordinator's store were restored from a backup.
+
+    It leaves out the numbers that were given to nodes since the backup, so that no number is given
+    out twice, and raises the deny list's version, so that nodes take the list again. Then revoke
+    again what was revoked since the backup.
+    """
+    last = _open(folder, config).restored()
+    lines = [f"the next number of a {role} is {number + 1}" for role, number in last.items()]
+    tell({"last": last}, as_json, lambda: lines)
 
 
 @ca.command("issue")

@@ -105,13 +105,13 @@ async def ask_coordinator(name: str, address: str, material: TlsMaterial) -> Asy
     from ..core.identity.certificates import channel_credentials, channel_options
     from ..core.identity.denied import TIME_METADATA
     from ..core.ports import CLOUD
-    from ..core.wire import enrolment_pb2, enrolment_pb2_grpc
+    from ..core.wire import enrolment_pb2_grpc, link_pb2
 
     options = channel_options(material.identity().federation, CLOUD)
     credentials = channel_credentials(material)
     async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
         call = enrolment_pb2_grpc.IdentityStub(channel).Denied(
-            enrolment_pb2.DeniedRequest(), timeout=REACH_S
+            link_pb2.DeniedAsk(), timeout=REACH_S
         )
         began, asked = time.monotonic(), time.time()
         try:

@@ -16,16 +16,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..core.backends import Backend
-from ..core.identity.authority import DAY_S, Authority, DenyList
-from ..core.identity.folder import HomeAddress, IdentityFolder
-from ..core.identity.local import coordinator_identity
+from ..core.identity.authority import DAY_S
+from ..core.identity.deny_list import DenyList
+from ..core.identity.folder import HomeAddress
 from ..core.identity.roles import Guard
 from ..core.identity.signing import CertificateIdentity
 from ..core.identity.tokens import TokenBook
@@ -53,6 +52,7 @@ from .audit_log import AuditLog
 from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
 from .errands import IdentityErrands
 from .fleet import Fleet, live
+from .issuing import Issuing
 from .machine import restore
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
 from .operator import Desk, OperatorService, Orders
@@ -63,6 +63,7 @@ from .store.database import Database, StoreError
 from .store.journal import DatabaseJournal
 from .store.packs import FolderPacks, Packs
 from .telemetry import Telemetry
+from .trust import Trust
 from .updates import ServerUpdates
 
 log = logging.getLogger("delian.cloud")
@@ -88,8 +89,6 @@ OBSERVE_S = 30.0
 DENIED_S = 5.0
 #: How often old models are let go of, at most.
 RETIRE_EVERY_S = 2.0
-#: How often its own certificate is looked at.
-RENEW_S = 3600.0
 #: A device's certificate must still be valid for so long when it gives its keys: its neighbours
 #: look at it later, by their own clocks.
 VERIFY_MARGIN_S = 600.0
@@ -178,7 +177,7 @@ class CloudDaemon:
         self.switch = Switch()
         self.intake = Intake()  # one, so that its bounds hold for both links together
         self.serving = False
-        self.trust: _Trust | None = None
+        self.trust: Trust | None = None
         self._factory = gatherer_factory
         self._closers = contextlib.AsyncExitStack()
         self._retiring: asyncio.Queue[int] = asyncio.Queue()
@@ -196,7 +195,7 @@ class CloudDaemon:
             for target in filter(None, (settings.listen, settings.broker)):
                 check_loopback(target, "the address")
         else:
-            self.trust = await asyncio.to_thread(_Trust, settings)
+            self.trust = await asyncio.to_thread(Trust, settings)
         await self._open_store()
         self._make_nodes()
         for name, driver in (("the cloud", self.cloud), ("edge 0", self.gatherer)):
@@ -314,21 +313,14 @@ class CloudDaemon:
             tokens = await asyncio.to_thread(
                 TokenBook, trust.authority.folder, trust.authority.lock
             )
-            identity = IdentityService(
-                trust.authority, self.fleet, life_s=settings.certificate_days * DAY_S
-            )
+            issuing = Issuing(trust.authority, self.fleet, life_s=settings.certificate_days * DAY_S)
+            identity = IdentityService(issuing)
             self.telemetry.sources.refusals["identity"] = lambda: _refused(identity.counts)
             servicers.append(
                 lambda s: enrolment_pb2_grpc.add_IdentityServicer_to_server(identity, s)
             )
-            await self._open_enrolment(trust, tokens)
-            errands = IdentityErrands(
-                self.switch,
-                trust.authority,
-                self.fleet,
-                trust.own.material,
-                life_s=settings.certificate_days * DAY_S,
-            )
+            await self._open_enrolment(trust, issuing, tokens)
+            errands = IdentityErrands(self.switch, issuing, trust.own.material)
             self._closers.push_async_callback(errands.close)
             self.telemetry.sources.refusals["errands"] = lambda: errands.faults.counts
         self.operator = OperatorService(
@@ -389,15 +381,13 @@ class CloudDaemon:
             sources.refusals["mqtt"] = lambda: mqtt.faults.counts
             sources.peers["mqtt"] = lambda: mqtt.peers
 
-    async def _open_enrolment(self, trust: _Trust, tokens: TokenBook) -> None:
+    async def _open_enrolment(self, trust: Trust, issuing: Issuing, tokens: TokenBook) -> None:
         settings = self.settings
         if not settings.enrolment:
             return
         service = EnrolmentService(
-            trust.authority,
+            issuing,
             tokens,
-            self.fleet,
-            life_s=settings.certificate_days * DAY_S,
             limit=RateLimit(per_minute=settings.enrolments_per_minute),
         )
         server, port = await serve_enrolment(settings.enrolment, trust.own.material, service)
@@ -521,62 +511,24 @@ class CloudDaemon:
         await self.database.lost.wait()
         raise StoreError("the store is lost: another coordinator may have taken over")
 
-    async def _watch_denied(self, trust: _Trust) -> None:
+    async def _watch_denied(self, trust: Trust) -> None:
         """Carries out what another process (`delian ca revoke`) has put on the deny list."""
-        known = trust.denied().serials
-        self._tell_denied(trust.denied())
+        known = frozenset(await self.fleet.revoked())
+        await asyncio.to_thread(trust.reconcile, await self.fleet.last_numbers(), known)
         while True:
-            await asyncio.sleep(DENIED_S)
             listed = await asyncio.to_thread(trust.refresh)
             self._tell_denied(listed)
-            fresh, known = listed.serials - known, listed.serials
-            if not fresh:
-                continue
-            for node in await self.fleet.holders(fresh):
+            revoked = frozenset(listed.nodes())
+            fresh, known = revoked - known, revoked
+            for node in sorted(fresh):
                 with contextlib.suppress(NotKnown):
                     await self.fleet.mark(node, "revoked")
                 if node.tier is Tier.DEVICE:
                     self.gatherer.post(Ordered(Forget(device=node.number)))
                 self._send_away(node, "revoked")
-            self.hub.review()
-
-
-class _Trust:
-    """Who the coordinator is and whom it trusts. Made on a thread: it reads files."""
-
-    def __init__(self, settings: CloudSettings) -> None:
-        self._settings = settings
-        self.authority = Authority(settings.authority or settings.folder / "ca")
-        self._folder = settings.identity or settings.folder / "identity"
-        self.own: IdentityFolder = coordinator_identity(
-            self.authority, self._folder, settings.addresses
-        )[0]
-        self._listed = self.authority.denied()
-        self.guard = Guard(self.authority.federation, Tier.CLOUD, self.denied)
-
-    def denied(self) -> DenyList:
-        """The list as it was a moment ago; quick, for it is asked at each call."""
-        return self._listed
-
-    def refresh(self) -> DenyList:
-        """The list as it is. Blocks."""
-        self._listed = self.authority.denied()
-        return self._listed
-
-    async def keep_identity(self, on_renewed: Callable[[], None]) -> None:
-        """Renews the coordinator's own certificate when it is due."""
-        while True:
-            await asyncio.sleep(RENEW_S)
-            _, renewed = await asyncio.to_thread(
-                coordinator_identity,
-                self.authority,
-                self._folder,
-                self._settings.addresses,
-                now_s=time.time(),
-            )
-            if renewed:
-                log.info("the coordinator's certificate was renewed")
-                on_renewed()
+            if fresh:
+                self.hub.review()
+            await asyncio.sleep(DENIED_S)
 
 
 def _needed(state: CoordinatorState) -> Iterator[bytes]:

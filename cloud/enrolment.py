@@ -11,7 +11,11 @@ the same over links.
 The order of things on the way in: the token is used up (by the node's key), then the number is
 handed out, then number and key are written down together, then the certificate is written down,
 then it is given out. A crash between two steps costs a number that nobody has, and never gives two
-nodes one number: the node asks again with the same key and goes on where it was.
+nodes one number: the node asks again with the same key and goes on where it was. A number is above
+all that the registry and the CA's folder know of, so it is new also where one of the two was
+restored from an older copy. Revoking a node voids what a token holds for it: its number is refused.
+
+`issuing.Issuing` makes the certificates and has the limits.
 """
 
 from __future__ import annotations
@@ -24,11 +28,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import grpc
 
-from ..core.identity.authority import LIFE_S, Authority, DenyList, Issued
+from ..core.identity.authority import Authority, Revoked, TooMany
 from ..core.identity.certificates import (
     IdentityError,
     PeerIdentity,
@@ -40,8 +44,8 @@ from ..core.identity.certificates import (
     requested_key,
     server_credentials,
 )
-from ..core.identity.denied import TIME_METADATA, list_message
-from ..core.identity.folder import HomeAddress, home_message
+from ..core.identity.denied import TIME_METADATA, page_of
+from ..core.identity.folder import HomeAddress
 from ..core.identity.joining import check_labels
 from ..core.identity.ledger import Entry, FolderLock, Ledger, private_folder
 from ..core.identity.roles import Guard
@@ -50,6 +54,9 @@ from ..core.net import grpc_core
 from ..core.node.once import Once
 from ..core.ports import Node, Tier
 from ..core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
+
+if TYPE_CHECKING:
+    from .issuing import Issuing
 
 log = logging.getLogger("delian.cloud.enrolment")
 
@@ -62,15 +69,18 @@ _TIERS = {
     link_pb2.NODE_EDGE: Role.EDGE,
     link_pb2.NODE_CLOUD: Role.CLOUD,
 }
-_WIRE_TIERS = {Tier[role.name]: number for number, role in _TIERS.items()}
 _RENEW, _DENIED = "/delian.wire.Identity/Renew", "/delian.wire.Identity/Denied"
 
 
 class NodeRegistry(Protocol):
     """Who is in the federation: hands out numbers, and remembers."""
 
-    async def register(self, tier: Tier, labels: Mapping[str, str], now_ms: int) -> int:
-        """A number that no node of the tier has or had, from 1; durable on return."""
+    async def register(
+        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0
+    ) -> int:
+        """A number that no node of the tier has or had, from 1, and larger than `above`; durable on
+        return.
+        """
 
     async def certified(self, node: Node, serial: int, not_after: int, now_ms: int) -> None:
         """The node has been given a certificate. not_after: Unix time in seconds."""
@@ -93,8 +103,10 @@ class FileRegistry:
         self._last: dict[str, int] = {}
         self.nodes: dict[Node, Entry] = {}
 
-    async def register(self, tier: Tier, labels: Mapping[str, str], now_ms: int) -> int:
-        return await asyncio.to_thread(self._register, tier, dict(labels), now_ms)
+    async def register(
+        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0
+    ) -> int:
+        return await asyncio.to_thread(self._register, tier, dict(labels), now_ms, above)
 
     async def certified(self, node: Node, serial: int, not_after: int, now_ms: int) -> None:
         entry = {"serial": f"{serial:x}", "not_after": not_after, "certified_ms": now_ms}
@@ -103,10 +115,10 @@ class FileRegistry:
     async def homes(self, node: Node) -> Sequence[HomeAddress]:
         return self._homes(node)
 
-    def _register(self, tier: Tier, labels: dict[str, str], now_ms: int) -> int:
+    def _register(self, tier: Tier, labels: dict[str, str], now_ms: int, above: int) -> int:
         with self._lock.held():
             self._ledger.news(self._clear, self._take)
-            number = self._last.get(tier.value, 0) + 1
+            number = max(self._last.get(tier.value, 0), above) + 1
             self._add(Node(tier, number), {"labels": labels, "enrolled_ms": now_ms})
             return number
 
@@ -187,20 +199,15 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
     def __init__(
         self,
-        authority: Authority,
+        issuing: Issuing,
         tokens: TokenBook,
-        registry: NodeRegistry,
         *,
-        life_s: int = LIFE_S,
         limit: RateLimit | None = None,
-        clock: Callable[[], float] = time.time,
         limiter_clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._authority = authority
+        self._issuing = issuing
+        self._authority = issuing.authority
         self._tokens = tokens
-        self._registry = registry
-        self._life_s = life_s
-        self._clock = clock
         self._limiter = RateLimiter(limit or RateLimit(), limiter_clock)
         self._one_at_a_time = asyncio.Lock()
         self._first = Once()
@@ -228,26 +235,24 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             self.counts["malformed"] += 1
             log.warning("malformed enrolment", extra={"peer": peer, "why": error.message})
             await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error.message)
-        now = self._clock()
+        now = self._issuing.clock()
         try:
             admission, number = await self._admit(token, role, key, labels, now)
-        except TokenError as error:
+            reply, fresh = await self._issuing.enrol(
+                request.request, role, number, admission.addresses
+            )
+        except (TokenError, Revoked) as error:
             self.counts["refused"] += 1
             why = {"peer": peer, "token_id": token.id.hex(), "why": error.message}
             log.warning("enrolment refused", extra=why)
             await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, "the token lets nobody in")
-        issued = await asyncio.to_thread(
-            self._authority.issue,
-            request.request,
-            role,
-            number,
-            addresses=admission.addresses,
-            life_s=self._life_s,
-            now_s=now,
-        )
-        self.counts["enrolled"] += 1
-        log.info("enrolled", extra={"peer": peer, "node": issued.identity.common_name})
-        return await reply_of(issued, self._authority, self._registry, now)
+        except TooMany as error:
+            self.counts["limited"] += 1
+            log.warning("enrolment limited", extra={"peer": peer, "why": error.message})
+            await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
+        self.counts["enrolled"] += fresh
+        log.info("enrolled", extra={"peer": peer, "node": f"{role.value}-{number}"})
+        return reply
 
     async def _admit(
         self, token: Token, role: Role, key: bytes, labels: Mapping[str, str], now: float
@@ -259,7 +264,10 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             admission = await asyncio.to_thread(self._tokens.redeem, token, role, key, now_s=now)
             if admission.number is not None:
                 return admission, admission.number
-            number = await self._registry.register(Tier(role.value), labels, int(now * 1000))
+            above = await asyncio.to_thread(self._authority.last_number, role)
+            registry = self._issuing.registry
+            number = await registry.register(Tier(role.value), labels, int(now * 1000), above)
+            await asyncio.to_thread(self._authority.give_number, role, number)
             await asyncio.to_thread(self._tokens.bind, admission.id, key, number)
             return admission, number
 
@@ -267,20 +275,14 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 class IdentityService(enrolment_pb2_grpc.IdentityServicer):
     """Serves `Identity`."""
 
-    def __init__(
-        self,
-        authority: Authority,
-        registry: NodeRegistry,
-        *,
-        life_s: int = LIFE_S,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._authority = authority
-        self._registry = registry
-        self._life_s = life_s
-        self._clock = clock
-        self._guard = Guard(authority.federation, Tier.CLOUD, authority.denied, clock)
-        self.counts = {"renewed": 0, "refused": 0, "denied_asked": 0}
+    def __init__(self, issuing: Issuing) -> None:
+        self._issuing = issuing
+        self._authority: Authority = issuing.authority
+        self._clock = issuing.clock
+        self._guard = Guard(
+            self._authority.federation, Tier.CLOUD, self._authority.denied, self._clock
+        )
+        self.counts = {"renewed": 0, "refused": 0, "limited": 0, "denied_asked": 0}
 
     async def Renew(
         self, request: enrolment_pb2.RenewRequest, context: Any
@@ -288,34 +290,28 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         """A new certificate for the peer's new key, with the names that it has."""
         peer = await self._peer(context, _RENEW)
         shown = next(iter(context.auth_context()["x509_pem_cert"]))
-        now = self._clock()
         try:
-            issued = await asyncio.to_thread(
-                self._authority.renew,
-                request.request,
-                peer,
-                shown,
-                life_s=self._life_s,
-                now_s=now,
-            )
+            reply, fresh = await self._issuing.renew(request.request, peer, shown)
+        except TooMany as error:
+            self.counts["limited"] += 1
+            log.warning("renewal limited", extra={"node": peer.common_name, "why": error.message})
+            await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
         except IdentityError as error:
             self.counts["refused"] += 1
             log.warning("renewal refused", extra={"node": peer.common_name, "why": error.message})
             await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, error.message)
-        self.counts["renewed"] += 1
+        self.counts["renewed"] += fresh
         log.info("renewed", extra={"node": peer.common_name})
-        return await reply_of(issued, self._authority, self._registry, now)
+        return reply
 
-    async def Denied(
-        self, request: enrolment_pb2.DeniedRequest, context: Any
-    ) -> enrolment_pb2.DeniedList:
-        """The deny list, when the peer's is another."""
+    async def Denied(self, request: link_pb2.DeniedAsk, context: Any) -> link_pb2.DeniedPage:
+        """A page of the deny list."""
         await self._peer(context, _DENIED)
         self.counts["denied_asked"] += 1
         # By the way, what time it is here: `delian doctor` compares.
         context.set_trailing_metadata(((TIME_METADATA, str(int(self._clock() * 1000))),))
-        known: DenyList = await asyncio.to_thread(self._authority.denied)
-        return list_message(known, request.version)
+        signed = await asyncio.to_thread(self._authority.signed, now_s=self._clock())
+        return page_of(signed, request)
 
     async def _peer(self, context: Any, call: str) -> PeerIdentity:
         """Who calls. It is asked here too, whoever serves the port: nothing is renewed for a peer
@@ -333,26 +329,6 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
             log.warning("call refused", extra={"node": name, "call": call, "why": refusal})
             await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, refusal or "no certificate")
         return peer
-
-
-async def reply_of(
-    issued: Issued, authority: Authority, registry: NodeRegistry, now_s: float
-) -> enrolment_pb2.EnrolReply:
-    """What a node is told of its new certificate, once the registry has it too."""
-    reply = enrolment_pb2.EnrolReply(
-        federation=issued.identity.federation,
-        certificate=issued.chain,
-        authority=authority.pem,
-        renew_after_s=issued.renew_after_s,
-    )
-    node = issued.identity.node
-    if node is not None:
-        await registry.certified(
-            node, issued.identity.serial, issued.identity.not_after, int(now_s * 1000)
-        )
-        reply.node.CopyFrom(link_pb2.Address(tier=_WIRE_TIERS[node.tier], number=node.number))
-        reply.homes.extend(home_message(home) for home in await registry.homes(node))
-    return reply
 
 
 async def _refuse(context: Any, code: grpc.StatusCode, why: str) -> NoReturn:

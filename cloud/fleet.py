@@ -1,15 +1,16 @@
 """The nodes of a federation: who was let in, who was seen where, and what an operator made of
 them.
 
-Numbers are handed out here, counting from 1 in each tier; a row is never removed, so none is used
-twice. What a node is doing now is read from the coordinator's machine when somebody asks; when it
-was last seen is written down at most every few minutes, for all nodes at once.
+Numbers are handed out here, counting from 1 in each tier; a row is never removed, and the CA's
+folder keeps the last number as well, so none is used twice. What a node is doing now is read from
+the coordinator's machine when somebody asks; when it was last seen is written down at most every
+few minutes, for all nodes at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -104,12 +105,15 @@ class Fleet:
 
     # ------------------------------------------------ enrolment
 
-    async def register(self, tier: Tier, labels: Mapping[str, str], now_ms: int) -> int:
-        """A new number; durable on return."""
+    async def register(
+        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0
+    ) -> int:
+        """A new number, larger than `above`; durable on return."""
 
         async def work(connection: Connection) -> int:
             asked = select(func.max(NodeRow.number)).where(NodeRow.tier == tier.value)
-            number = int((await connection.execute(asked)).scalar() or 0) + 1
+            last = int((await connection.execute(asked)).scalar() or 0)
+            number = max(last, above) + 1
             row = {"tier": tier.value, "number": number, "labels": dict(labels)}
             await connection.execute(insert(NodeRow).values(**row, enrolled_ms=now_ms))
             return number
@@ -184,14 +188,20 @@ class Fleet:
         if not await self._database.transact(work):
             raise NotKnown(f"there is no {node}", "`delian fleet ls` lists the nodes")
 
-    async def holders(self, serials: Collection[int]) -> list[Node]:
-        """The nodes whose newest certificate is one of these."""
-        names = sorted(f"{serial:x}" for serial in serials)
-        found: list[Node] = []
-        for start in range(0, len(names), ROWS_AT_ONCE):
-            some = NodeRow.serial.in_(names[start : start + ROWS_AT_ONCE])
-            rows = await self._database.rows(select(NodeRow).where(some))
-            found += [Node(Tier(row.tier), row.number) for row in rows]
+    async def revoked(self) -> list[Node]:
+        """The nodes that are marked as revoked."""
+        rows = await self._database.rows(select(NodeRow).where(NodeRow.state == "revoked"))
+        return [Node(Tier(row.tier), row.number) for row in rows]
+
+    async def last_numbers(self) -> dict[Tier, int]:
+        """The largest number that was handed out in each tier that has one."""
+        given = NodeRow.enrolled_ms > 0
+        found: dict[Tier, int] = {}
+        for tier in (Tier.DEVICE, Tier.EDGE):
+            asked = select(NodeRow).where(NodeRow.tier == tier.value, given)
+            rows = await self._database.rows(asked.order_by(NodeRow.number.desc()).limit(1))
+            if rows:
+                found[tier] = rows[0].number
         return found
 
     async def observe(self, seen: Mapping[Node, Live]) -> int:

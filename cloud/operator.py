@@ -421,7 +421,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                 )
             await self._fleet.node(node, {})
             name = f"{node.tier.value}-{node.number}"
-            listed, fresh = await asyncio.to_thread(authority.revoke, name, "by an operator")
+            listed, _ = await asyncio.to_thread(authority.revoke, name, "by an operator")
             await self._fleet.mark(node, "revoked")
             if node.tier is Tier.DEVICE:
                 self._gatherer().post(Ordered(Forget(device=node.number)))
@@ -429,7 +429,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                 # Or devices would be selected there until it is found to be silent.
                 self._cloud().post(Ordered(DrainEdge(edge=node.number, draining=True)))
             self._send_away(node, "revoked")
-            facts = {"node": name, "certificates": fresh, "version": listed.version}
+            facts = {"node": name, "version": listed.version}
             log.warning("node revoked", extra=facts)
             return await self._fleet.node(node, self._live())
 

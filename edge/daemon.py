@@ -17,15 +17,14 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DelianError
-from ..core.identity.authority import DenyList
-from ..core.identity.certificates import PeerIdentity
 from ..core.identity.denied import KnownDenied
+from ..core.identity.deny_list import DenyList
 from ..core.identity.folder import HomeAddress
 from ..core.identity.ledger import write_file
 from ..core.identity.roles import Guard
@@ -61,7 +60,6 @@ from ..core.secagg.helper import Helper
 from ..core.secagg.kdf import KEY_BYTES
 from ..core.wire.admission_pb2 import Pace, RejectReason
 from ..core.wire.journal_pb2 import Drain, Forget
-from .holders import Holders
 from .machine import EdgeMachine, restore
 from .masks import MaskSums
 from .outbox import Outbox
@@ -119,40 +117,36 @@ async def serve(
 
 
 class Trust:
-    """Who may speak to this edge: the role table and the deny list, and whose certificate is whose,
-    so that the machine can be told when one is revoked.
+    """Who may speak to this edge: the role table and the deny list. forget: told of each node that
+    is revoked, from another thread.
     """
 
-    def __init__(self, who: Who, folder: Path, forget: Callable[[Node], None]) -> None:
+    def __init__(self, who: Who, forget: Callable[[Node], None]) -> None:
         self._forget = forget
-        self._holders = Holders(None if who.identity is None else folder / "holders")
         self.denied: KnownDenied | None = None
         if who.identity is not None:
-            self.denied = KnownDenied(who.identity.denied_path, self._changed)
+            self.denied = KnownDenied(who.identity, self._changed)
+        self._forgotten: frozenset[Node] = frozenset()
         self._guard = Guard(who.federation, Tier.EDGE, self.denied or DenyList)
+        self.refusal = self._guard.refusal
+        self.distrust = self._guard.distrust
 
-    def refusal(self, peer: PeerIdentity | None, call: str) -> str | None:
-        """Why a peer may not make a call; None: it may. The policy of a GrpcHub."""
-        why = self._guard.refusal(peer, call)
-        if why is None and peer is not None and peer.node is not None:
-            self._holders.remember(peer.serial, peer.node)
-        return why
-
-    def distrust(self, peer: PeerIdentity) -> str | None:
-        """Why a peer is not trusted; None: it is."""
-        why = self._guard.distrust(peer)
-        if why is None and peer.node is not None:
-            self._holders.remember(peer.serial, peer.node)
-        return why
-
-    def review(self) -> None:
-        """Lets go whom a life before this one may have kept though it was told of them."""
+    def review(self, knows: Callable[[Node], bool]) -> None:
+        """Ends what goes on with the nodes that are revoked: a life before this one may have ended
+        between storing the list and acting on it. knows: whether anything goes on with a node.
+        """
         if self.denied is not None:
-            for node in self._holders.without(self.denied().serials):
-                self._forget(node)
+            revoked = frozenset(self.denied().nodes())
+            self._end(filter(knows, revoked))
+            self._forgotten = revoked
 
     def _changed(self, listed: DenyList) -> None:
-        for node in self._holders.forget(listed.serials):
+        revoked = frozenset(listed.nodes())
+        self._end(revoked - self._forgotten)
+        self._forgotten = revoked
+
+    def _end(self, nodes: Iterable[Node]) -> None:
+        for node in sorted(nodes):
             log.warning("a certificate was revoked", extra={"node": str(node)})
             self._forget(node)
 
@@ -209,7 +203,7 @@ class EdgeDaemon:
             on_record=RecordLog(log, _named),
             traces=Traces(node, self._spans),
         )
-        self.trust = Trust(self.who, settings.folder, self._forget_soon)
+        self.trust = Trust(self.who, self._forget_soon)
         servicers: list[Servicer] = []
         if settings.serve:
             from ..core.subgraphs.hosting import host_below
@@ -225,6 +219,8 @@ class EdgeDaemon:
             settings.broker_authority,
             on_connected=self._connected,
             on_renewed=self._renewed,
+            denied=self.trust.denied,
+            distrust=self.trust.distrust,
         )
         self.out = OutboxLink(node, self.uplinks, self.outbox)
         self.hubs = Hubs(
@@ -242,20 +238,19 @@ class EdgeDaemon:
         self.sources.drivers[str(node)] = driver
         self.sources.refusals["switch"] = lambda: self.switch.faults.counts
         self.hubs.tell(self.sources)
-        if (errands := self.uplinks.errands) is not None:
+        own, denied, errands = self.who.identity, self.trust.denied, self.uplinks.errands
+        if errands is not None:
             self.sources.refusals["errands"] = lambda: errands.faults.counts
         self.tasks.start("the edge", driver.run())
         await driver.started()
         await self.hubs.start()
-        self.trust.review()
+        self.trust.review(self._knows)
         self.uplinks.start(add=False)
         self.tasks.start("the outbox", self.out.run())
         self.out.connected()
         self.tasks.start("renewal", self.uplinks.keep_identity())
-        if self.trust.denied is not None and self.who.identity is not None:
-            keeping = keep_denied(
-                self.who.identity, self.trust.denied, self._denied_asked, self.uplinks.errands
-            )
+        if own is not None and denied is not None and errands is not None:
+            keeping = keep_denied(own, denied, self._denied_asked, errands)
             self.tasks.start("the deny list", keeping)
         if settings.health:
             self.health = HealthServer(settings.health, self._why_not_ready, self.metrics)
@@ -305,6 +300,8 @@ class EdgeDaemon:
         own, settings = self.who.identity, self.settings
         if own is None or not settings.helps:
             return None
+        # Without the deny list: a journal that is handled again must open what it opened, or the
+        # ledger would lack it.
         identity = CertificateIdentity(own.material(), clock=lambda: machine.now / 1e9)
         private = _helper_key(settings.folder / "helper.key")
         return Helper(self.who.node.number, private, identity, settings.helps_min)
@@ -351,6 +348,12 @@ class EdgeDaemon:
         machine = self.driver.machine
         assert isinstance(machine, EdgeMachine)
         return machine.limit(sender)
+
+    def _knows(self, node: Node) -> bool:
+        assert self.driver is not None
+        machine = self.driver.machine
+        assert isinstance(machine, EdgeMachine)
+        return node.tier is Tier.DEVICE and machine.knows(node.number)
 
     def _forget_soon(self, node: Node) -> None:
         """From the thread that writes the deny list."""

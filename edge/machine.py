@@ -334,6 +334,16 @@ class EdgeMachine(HelperMachine):
         self.keep_order(order)
         self._hello_soon()
 
+    def knows(self, device: int) -> bool:
+        """Whether a device is in the pool, or on its way there, or waited for."""
+        state = self.state
+        return (
+            device in state.pool
+            or device in state.check_ins
+            or any(device in askers for askers in state.asked.values())
+            or any(device in c.state.waiting for c in self._open.values())
+        )
+
     def forget(self, order: Forget) -> None:
         state, device = self.state, order.device
         state.check_ins.pop(device, None)

@@ -1,5 +1,5 @@
-"""The federation's certificate authority: one key that signs who is who, and the list of those who
-are trusted no more.
+"""The federation's certificate authority: one key that signs who is who, and the list of names that
+are revoked.
 
 Its folder holds
 
@@ -7,24 +7,22 @@ Its folder holds
     ca.pem          its certificate, which every node has
     authority.json  the federation's name
     issued.jsonl    one line a certificate that was given out
-    denied.jsonl    one line a certificate that was revoked before its end
+    denied.jsonl    one line a revocation (`revoked.Revocations`)
+    numbers.jsonl   the last number of each role (`revoked.Numbers`)
     tokens.jsonl    who may still join (`tokens.TokenBook`)
 
 A certificate is written down before it is given out, a revocation before it is answered, both under
-one lock: a certificate that is renewed while its holder is being revoked is either refused or
-revoked with the others. Certificates live 30 days, so the deny list stays short: what has ended
-leaves it. Each change of the list has a version, and the list is always handed out whole. Versions
-are Unix time where that is higher than the one before: a CA that was restored from a backup does
-not give another list the version of one that edges have.
+one lock: nothing is issued to a name that is revoked, whichever way it was asked for, and what was
+issued to it before is void by its name. Certificates that begin an hour before they are made have
+one clock, the CA's. The list is signed again every hour (`deny_list`), so that nodes can tell its
+age.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,6 +36,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ..ports import Node, Tier
 from .certificates import (
     ADDRESSES_MAX,
+    OPERATORS,
     IdentityError,
     PeerIdentity,
     Role,
@@ -58,7 +57,9 @@ from .certificates import (
     requested_key,
     uri_of,
 )
+from .deny_list import FOR_GOOD, DenyList, SignedList, sign_list
 from .ledger import Entry, FolderLock, Ledger, private_folder, write_file
+from .revoked import SKIPPED, Numbers, Revocations, holder_of
 
 DAY_S = 24 * 3600
 LIFE_S = 30 * DAY_S
@@ -66,13 +67,13 @@ LIFE_S_MAX = 398 * DAY_S
 AUTHORITY_LIFE_S = 3650 * DAY_S
 BACKDATE_S = 3600  # a certificate begins before it is made: clocks of small devices are late
 KEPT_S = DAY_S  # how long after a certificate's end it is remembered: other clocks may be late
-DENIED_MAX = 100_000  # 22 bytes each in one message: 2.2 MB of the 4 that gRPC takes
-
-#: Serial numbers have 159 random bits.
-_SERIAL = re.compile(r"[0-9a-f]{24,40}")
+RESIGN_S = 3600  # the deny list is signed again after so long, when nothing has changed
+#: Certificates of one name that have not ended. A node needs two; more are answers that were lost.
+CERTIFICATES_MAX = 32
 
 KEY, CERTIFICATE, FACTS = "ca.key", "ca.pem", "authority.json"
 _FORMAT = 1
+_NUMBERED = (Role.DEVICE, Role.EDGE, *OPERATORS)  # roles of many holders
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,12 @@ class Issued:
     renew_after_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class DenyList:
-    """Serial numbers of certificates that are trusted no more."""
+class Revoked(IdentityError):
+    """The name was revoked: it gets no certificate any more."""
 
-    version: int = 0
-    serials: frozenset[int] = frozenset()
+
+class TooMany(IdentityError):
+    """A name has as many certificates as it may have; some must end first."""
 
 
 class Authority:
@@ -102,13 +103,13 @@ class Authority:
         self._key, self.certificate, self.federation = _load(folder)
         self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
         self._issued_file = Ledger(folder / "issued.jsonl")
-        self._denied_file = Ledger(folder / "denied.jsonl")
+        self._revoked = Revocations(folder)
+        self._numbers = Numbers(folder)
         self._issued: list[Entry] = []
-        self._renewals: Counter[int] = Counter()  # serial number -> certificates that renewed it
-        self._denied: dict[int, Entry] = {}
-        self._version = 0
+        self._ends: dict[str, list[int]] = {}  # name -> the ends of its certificates
         self._list = DenyList()
         self._listed_at: tuple[int, ...] = (-1,)
+        self._signed: tuple[int, int, SignedList] | None = None  # version, when, the list
         with self.lock.held():
             self._compact(time.time())
 
@@ -152,16 +153,15 @@ class Authority:
         *,
         addresses: Iterable[str] = (),
         life_s: int = LIFE_S,
-        renews: int | None = None,
-        renewals_max: int | None = None,
         now_s: float | None = None,
     ) -> Issued:
         """A certificate for the key of a request (PKCS #10, PEM), whose sender must have signed it.
 
-        addresses: where a server is reached, beside the DNS name that is its identity. renews: the
-        serial number of the certificate that the holder has now; refused when it is denied, or when
-        `renewals_max` certificates have renewed it. Raises IdentityError.
+        addresses: where a server is reached, beside the DNS name that is its identity. Raises
+        Revoked when the name was revoked, TooMany when it has CERTIFICATES_MAX certificates that
+        have not ended, and IdentityError.
         """
+        now = time.time() if now_s is None else now_s
         names: list[x509.GeneralName] = []
         if role in (Role.EDGE, Role.CLOUD):
             names = self._server_names(Node(Tier(role.value), number), addresses)
@@ -173,10 +173,10 @@ class Authority:
             f"{role.value}-{number}",
             names,
             extended_usage(role),
-            (life_s, time.time() if now_s is None else now_s),
+            (life_s, now, self._begin(role, number, now)),
         )
         identity = identity_of(certificate)
-        self._write_down(certificate, renews, renewals_max)
+        self._write_down(certificate, identity, now)
         life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
         renew_after = int(life.total_seconds() - BACKDATE_S) * 2 // 3
         return Issued(identity, self._chain(certificate), max(1, renew_after))
@@ -188,26 +188,25 @@ class Authority:
         shown_certificate: bytes,
         *,
         life_s: int = LIFE_S,
-        renewals_max: int | None = None,
         now_s: float | None = None,
     ) -> Issued:
         """A certificate with the names of the one that the peer has shown, for a new key. Raises
-        IdentityError when that one is denied, has ended, is not this CA's, or was renewed
-        `renewals_max` times.
+        what `issue` does, and IdentityError when that certificate is denied, has ended, or is not
+        this CA's.
         """
         certificate = load_certificate(shown_certificate)
         check_issued(certificate, self.certificate)
         check_time(certificate, now_s)
         if identity_of(certificate) != shown or shown.federation != self.federation:
             raise IdentityError("the certificate is not the one that was shown")
+        if self.denied().denies(shown):
+            raise _revoked(shown.common_name)
         return self.issue(
             request,
             shown.tier,
             shown.number,
             addresses=addresses_of(certificate),
             life_s=life_s,
-            renews=shown.serial,
-            renewals_max=renewals_max,
             now_s=now_s,
         )
 
@@ -223,6 +222,7 @@ class Authority:
         """A certificate for a server that is no node, as an MQTT broker: it names addresses and
         nobody, so `identity_of` refuses it. PEM, with the CA's after it.
         """
+        now = time.time() if now_s is None else now_s
         names = self._addresses(addresses)
         if not names:
             raise IdentityError("a server's certificate needs an address")
@@ -231,9 +231,9 @@ class Authority:
             common_name,
             names,
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
-            (life_s, time.time() if now_s is None else now_s),
+            (life_s, now, now - BACKDATE_S),
         )
-        self._write_down(certificate, None)
+        self._write_down(certificate, None, now)
         return self._chain(certificate)
 
     def _server_names(self, node: Node, addresses: Iterable[str]) -> list[x509.GeneralName]:
@@ -258,9 +258,10 @@ class Authority:
         common_name: str,
         names: Sequence[x509.GeneralName],
         usage: x509.ExtendedKeyUsage,
-        times: tuple[int, float],
+        times: tuple[int, float, float],
     ) -> x509.Certificate:
-        life_s, now_s = times
+        """times: how long it lives in seconds, now, and when it begins, in Unix time."""
+        life_s, now_s, begins_s = times
         if not 0 < life_s <= LIFE_S_MAX:
             raise IdentityError(f"a certificate cannot live {life_s} s; at most {LIFE_S_MAX}")
         now = datetime.fromtimestamp(now_s, UTC).replace(microsecond=0)
@@ -274,7 +275,7 @@ class Authority:
             .issuer_name(self.certificate.subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(seconds=BACKDATE_S))
+            .not_valid_before(datetime.fromtimestamp(begins_s, UTC).replace(microsecond=0))
             .not_valid_after(end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(), critical=True)
@@ -288,90 +289,135 @@ class Authority:
     def _chain(self, certificate: x509.Certificate) -> bytes:
         return certificate.public_bytes(serialization.Encoding.PEM) + self.pem
 
+    def check_open(self, role: Role, number: int) -> int:
+        """Raises Revoked when a name gets no certificate any more. Gives the Unix time at which its
+        certificates begin at the earliest.
+        """
+        before = self.denied().names.get((role, number), 0)
+        if before == FOR_GOOD:
+            raise _revoked(f"{role.value}-{number}")
+        return before
+
+    def _begin(self, role: Role, number: int, now_s: float) -> float:
+        """When a certificate of that holder begins: not before those that are void."""
+        before = self.check_open(role, number)
+        if before > now_s:
+            raise IdentityError(
+                "certificates of this holder are void until a time that has not come",
+                "set this machine's clock: it was turned back",
+            )
+        return max(now_s - BACKDATE_S, before)
+
     def _write_down(
-        self,
-        certificate: x509.Certificate,
-        renews: int | None,
-        renewals_max: int | None = None,
+        self, certificate: x509.Certificate, holder: PeerIdentity | None, now_s: float
     ) -> None:
+        """holder: None for a server that is no node."""
         common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        name = str(common)
         entry = {
             "serial": f"{certificate.serial_number:x}",
-            "name": str(common),
+            "name": name,
             "not_after": int(certificate.not_valid_after_utc.timestamp()),
         }
-        if renews is not None:
-            entry["renews"] = f"{renews:x}"
         with self.lock.held():
             self._refresh()
-            if renews is not None and renews in self._denied:
-                raise IdentityError("the certificate was revoked", "join again with a new token")
-            if renewals_max is not None and self._renewals[renews or 0] >= renewals_max:
-                raise IdentityError(f"the certificate was renewed {renewals_max} times already")
+            if holder is not None:
+                if holder.not_before < self._revoked.before((holder.tier, holder.number)):
+                    raise _revoked(name)
+                if holder.tier is not Role.CLOUD:
+                    live = self._ends[name] = [t for t in self._ends.get(name, ()) if t > now_s]
+                    if len(live) >= CERTIFICATES_MAX:
+                        raise TooMany(f"{name} has {len(live)} certificates that have not ended")
+                    self._numbers.note(holder.tier, holder.number)
             self._issued_file.append(entry)
             self._take_issued(entry)
+
+    # ------------------------------------------------------------ numbers
+
+    def last_number(self, role: Role) -> int:
+        """The largest number of a role that this CA knows of; 0: there is none."""
+        with self.lock.held():
+            self._refresh()
+            return self._numbers.last(role)
+
+    def give_number(self, role: Role, number: int) -> None:
+        """Gives a number out; durable on return. Raises IdentityError unless it is above all that
+        were given out before.
+        """
+        with self.lock.held():
+            self._refresh()
+            self._numbers.give(role, number)
+
+    def note_number(self, role: Role, number: int) -> None:
+        """Remembers that a number is in use, whoever gave it out; durable on return."""
+        with self.lock.held():
+            self._refresh()
+            self._numbers.note(role, number)
+
+    def restored(self, *, now_s: float | None = None) -> dict[str, int]:
+        """What must be done when this folder and the registry of nodes were both restored from an
+        older copy: leaves out the numbers that were given out since, and raises the deny list's
+        version above those that nodes have seen. Gives the last number of each role.
+        """
+        now = time.time() if now_s is None else now_s
+        with self.lock.held():
+            self._refresh()
+            self._revoked.raise_version(now)
+            for role in _NUMBERED:
+                self._numbers.note(role, self._numbers.last(role) + SKIPPED)
+            return {role.value: self._numbers.last(role) for role in _NUMBERED}
 
     # ------------------------------------------------------------ denying
 
     def revoke(
         self, name: str, why: str = "", *, now_s: float | None = None
-    ) -> tuple[DenyList, int]:
-        """Denies every certificate of a holder that has not ended. name: its common name, as
-        "device-5", or a serial number in hexadecimal, also of a certificate that is not written
-        down here any more. Gives the list and how many are new in it; raises IdentityError when
-        nothing was ever issued to that name.
+    ) -> tuple[DenyList, bool]:
+        """Voids every certificate of a holder, and gives it no other. name: its common name, as
+        "device-5". The coordinator's ("cloud-0") are void up to now, since it has no other name.
+        Gives the list and whether it has changed; raises IdentityError when the name was never
+        given out.
         """
         now = time.time() if now_s is None else now_s
+        holder = holder_of(name)
         with self.lock.held():
             self._refresh()
-            wanted = name.lower()
-            found = [e for e in self._issued if wanted in (e["name"], e["serial"])]
-            # Those that one of them renewed, and that are not written down here any more: such a
-            # one ends before what renewed it.
-            known = {e["serial"] for e in self._issued}
-            found += [
-                {"serial": e["renews"], "name": e["name"], "not_after": e["not_after"]}
-                for e in found
-                if e.get("renews", e["serial"]) not in known
-            ]
-            if not found and _SERIAL.fullmatch(wanted):
-                # Given out after the backup that this folder was restored from: who knows until
-                # when.
-                ends = int(now) + LIFE_S_MAX
-                found = [{"serial": wanted.lstrip("0"), "name": "unknown", "not_after": ends}]
-            if not found:
+            if holder is None or not self._is_known(*holder):
                 raise IdentityError(
                     f"no certificate of `{name[:80]}` is known here",
-                    "name a node as device-5 or edge-2, or a serial number",
+                    "name a node as device-5 or edge-2; after a restore from a backup, run"
+                    " `delian ca restored` first",
                 )
-            fresh = [
-                e
-                for e in found
-                if e["not_after"] + KEPT_S > now and int(e["serial"], 16) not in self._denied
-            ]
-            if len(self._denied) + len(fresh) > DENIED_MAX:
-                raise IdentityError(f"the deny list is full ({DENIED_MAX} certificates)")
-            for e in fresh:
-                version = self._next_version(now)
-                entry = {**e, "version": version, "why": why[:256], "at": int(now)}
-                self._denied_file.append(entry)
-                self._take_denied(entry)
-            return self.denied(), len(fresh)
+            before = int(now) - BACKDATE_S + 1 if holder[0] is Role.CLOUD else FOR_GOOD
+            fresh = self._revoked.add(holder, before, why, now)
+            return self.denied(), fresh
+
+    def _is_known(self, role: Role, number: int) -> bool:
+        if role is Role.CLOUD:
+            return number == 0
+        return 0 < number <= self._numbers.last(role)
 
     def denied(self) -> DenyList:
         """The newest list, whoever changed it. As quick as looking at a file's date while nobody
         does, so that a server can ask at each call.
         """
-        mark = self._denied_file.mark()
+        mark = self._revoked.mark()
         if mark != self._listed_at:
             with self.lock.held():
                 self._refresh()
-                self._list = DenyList(self._version, frozenset(self._denied))
-                self._listed_at = mark
+                self._list = self._revoked.listed()
+                self._listed_at = self._revoked.mark()
         return self._list
 
-    def is_denied(self, serial: int) -> bool:
-        return serial in self.denied().serials
+    def signed(self, *, now_s: float | None = None) -> SignedList:
+        """The newest list under the CA's signature, at most RESIGN_S old."""
+        now = time.time() if now_s is None else now_s
+        with self.lock.held():
+            listed = self.denied()
+            known = self._signed
+            if known is None or known[0] != listed.version or not 0 <= now - known[1] < RESIGN_S:
+                made = sign_list(self._key, self.federation, listed, int(now))
+                known = self._signed = listed.version, int(now), made
+            return known[2]
 
     def issued(self) -> list[Entry]:
         """What was given out and has not ended: serial, name, not_after."""
@@ -379,47 +425,47 @@ class Authority:
             self._refresh()
             return list(self._issued)
 
-    def _next_version(self, now_s: float) -> int:
-        return max(self._version + 1, int(now_s))
-
     def _refresh(self) -> None:
         self._issued_file.news(self._forget_issued, self._take_issued)
-        self._denied_file.news(self._forget_denied, self._take_denied)
+        self._revoked.refresh()
+        self._numbers.refresh()
 
     def _take_issued(self, entry: Entry) -> None:
         self._issued.append(entry)
-        if "renews" in entry:
-            self._renewals[int(entry["renews"], 16)] += 1
+        self._ends.setdefault(entry["name"], []).append(int(entry["not_after"]))
 
     def _forget_issued(self) -> None:
         self._issued.clear()
-        self._renewals.clear()
-
-    def _take_denied(self, entry: Entry) -> None:
-        self._version = max(self._version, int(entry["version"]))
-        if "serial" in entry:  # else it only keeps the version
-            self._denied[int(entry["serial"], 16)] = entry
-
-    def _forget_denied(self) -> None:
-        self._denied.clear()
+        self._ends.clear()
 
     def _compact(self, now_s: float) -> None:
-        """Rewrites the files without what has ended, when that is at least half."""
+        """Rewrites the files without what has ended, when that is at least half, and brings a
+        folder of before up to date.
+        """
         self._refresh()
+        self._revoked.migrate(BACKDATE_S, now_s)
+        self._note_numbers()
+        self._numbers.compact()
         live = [e for e in self._issued if e["not_after"] + KEPT_S > now_s]
         if len(live) * 2 < len(self._issued):
             self._issued_file.rewrite(live)
             self._forget_issued()
             for entry in live:
                 self._take_issued(entry)
-        kept = {s: e for s, e in self._denied.items() if e["not_after"] + KEPT_S > now_s}
-        if len(kept) < len(self._denied):
-            self._version = self._next_version(now_s)
-            self._denied_file.rewrite([{"version": self._version}, *kept.values()])
-            self._denied = kept
+
+    def _note_numbers(self) -> None:
+        """Notes the numbers that the other files know of: numbers.jsonl may be new, or lost."""
+        used = {holder_of(e["name"]) for e in self._issued}
+        for role in _NUMBERED:
+            mine = [holder[1] for holder in used if holder is not None and holder[0] is role]
+            self._numbers.note(role, max([*mine, self._revoked.last(role)]))
 
 
 # ---------------------------------------------------------------- parts
+
+
+def _revoked(name: str) -> Revoked:
+    return Revoked(f"{name} was revoked", "join again with a new token: it gets a new number")
 
 
 def addresses_of(certificate: x509.Certificate) -> list[str]:
@@ -433,11 +479,6 @@ def fingerprint_of(certificate: x509.Certificate) -> str:
     """SHA-256 of a certificate, in hexadecimal with colons as openssl prints it."""
     digest = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
     return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2)).upper()
-
-
-def serial_bytes(serial: int) -> bytes:
-    """A serial number as DeniedList carries it: big-endian, as short as it goes."""
-    return serial.to_bytes(max(1, (serial.bit_length() + 7) // 8), "big")
 
 
 def issue_to(

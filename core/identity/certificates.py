@@ -109,8 +109,8 @@ ADMINS = frozenset({Role.ADMIN, Role.OPERATOR})
 class PeerIdentity:
     """Whom a certificate names.
 
-    tier: device, edge, cloud or a role of operators. not_after: Unix time in seconds. serial:
-    unique within the federation's CA.
+    tier: device, edge, cloud or a role of operators. not_before, not_after: Unix time in seconds.
+    serial: unique within the federation's CA.
     """
 
     federation: str
@@ -119,6 +119,7 @@ class PeerIdentity:
     serial: int
     not_after: int
     common_name: str
+    not_before: int = 0
 
     @property
     def node(self) -> Node | None:
@@ -287,6 +288,7 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
         serial=certificate.serial_number,
         not_after=int(certificate.not_valid_after_utc.timestamp()),
         common_name=f"{role.value}-{number}",
+        not_before=int(certificate.not_valid_before_utc.timestamp()),
     )
 
 

@@ -1,90 +1,158 @@
-"""The deny list as a node that has no CA keeps it: an edge refuses a revoked device also after a
-restart without its uplink.
+"""The deny list as a node that has no CA keeps it: fetched a page at a time from whoever has it,
+verified, and stored before it counts.
 
-The coordinator hands the list out with a version (`Identity.Denied`); a node asks from time to time
-and when somebody tells it to, and stores what it is told before it acts on it.
+A node refuses a list that is older than the one that it has, also after a restart. What it cannot
+refuse is silence: whoever passes lists on can withhold the newest. `DenyList.issued_s` says how old
+the list is, and devices take no masked task with one that is too old (`DevicePolicy`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
+import asyncio
+from collections.abc import Awaitable, Callable
 
-from ..wire import enrolment_pb2
-from .authority import DENIED_MAX, DenyList, serial_bytes
-from .certificates import IdentityError
+from cryptography import x509
+
+from ..wire.link_pb2 import DeniedAsk, DeniedPage
+from .certificates import IdentityError, identity_of, load_certificate
+from .deny_list import (
+    ENTRY_BYTES,
+    HEAD_BYTES_MAX,
+    NODES_MAX,
+    SIGNATURE_BYTES_MAX,
+    DenyList,
+    DenyListError,
+    Head,
+    SignedList,
+    read_entries,
+    verify_head,
+)
+from .folder import IdentityFolder
 from .ledger import write_file
 
-SERIAL_BYTES_MAX = 20  # RFC 5280, 4.1.2.2
-FILE_BYTES_MAX = DENIED_MAX * 64
+#: Entries in a page, in bytes: fits into an envelope that is no transfer.
+PAGE_BYTES = 48 * 1024 // ENTRY_BYTES * ENTRY_BYTES
+#: How often a list that changes while it is read is begun again.
+TRIES = 3
 ASK_EVERY_S = 300
 TIME_METADATA = "delian-time-ms"  # trailing metadata of the answer: the coordinator's Unix time
 
+_PREFIX = 4  # bytes before head and signature in the file: their lengths
+FILE_BYTES_MAX = _PREFIX + HEAD_BYTES_MAX + SIGNATURE_BYTES_MAX + NODES_MAX * ENTRY_BYTES
+
+#: Asks a node that has the list for a page of it; raises IdentityError.
+Ask = Callable[[DeniedAsk], Awaitable[DeniedPage]]
+
 
 class KnownDenied:
-    """What a node knows of the deny list. Calling it gives the list: `Guard` takes it as it is."""
+    """What a node knows of the deny list. Calling it gives the list: `Guard` takes it as it is.
 
-    def __init__(self, path: Path, changed: Callable[[DenyList], None] | None = None) -> None:
+    signed: as it is passed on; None: nothing was fetched yet.
+    """
+
+    def __init__(
+        self, identity: IdentityFolder, changed: Callable[[DenyList], None] | None = None
+    ) -> None:
         """Reads what was stored; raises IdentityError when it is damaged: without the list a node
-        would trust those whom it must not.
+        would trust those whom it must not. changed: called from another thread with each list that
+        is newer, or signed later.
         """
-        self._path = path
+        material = identity.material()
+        self._authority: x509.Certificate = load_certificate(material.authority)
+        self._federation = identity_of(material.certificate).federation
+        self._path = identity.denied_path
         self._changed = changed
-        self._list = _read(path)
+        self._list = DenyList()
+        self.signed: SignedList | None = None
+        self._load()
 
     def __call__(self) -> DenyList:
         return self._list
 
-    def request(self) -> enrolment_pb2.DeniedRequest:
-        """What to ask the coordinator."""
-        return enrolment_pb2.DeniedRequest(version=self._list.version)
-
-    def update(self, reply: enrolment_pb2.DeniedList) -> bool:
-        """Takes the coordinator's answer; durable on return. Whether it changed anything; raises
-        IdentityError when it is no list. Call it off the event loop: it writes a file.
-
-        A version that is lower than the known one is taken as well: the coordinator's CA was
-        restored from a backup, and its list is the one that counts.
+    async def fetch(self, ask: Ask) -> bool:
+        """Asks for the newest list; durable on return. Whether there are other names in it. Raises
+        IdentityError when it is not the CA's, or older than the one that is known.
         """
-        if reply.version == self._list.version:
-            return False
-        if len(reply.serials) > DENIED_MAX:
-            raise IdentityError(f"a deny list of {len(reply.serials)} entries is too long")
-        if any(not 0 < len(serial) <= SERIAL_BYTES_MAX for serial in reply.serials):
-            raise IdentityError("the deny list has a serial number that cannot be")
-        serials = frozenset(int.from_bytes(serial, "big") for serial in reply.serials)
-        content = {"version": reply.version, "serials": [f"{s:x}" for s in sorted(serials)]}
-        write_file(self._path, json.dumps(content).encode(), 0o600)
-        self._list = DenyList(reply.version, serials)
+        for _ in range(TRIES):
+            page = await ask(DeniedAsk(version=self._list.version))
+            head = await asyncio.to_thread(self._verified, page)
+            if self.signed is not None and head.version == self._list.version:
+                same = SignedList(head.version, page.head, page.signature, self.signed.entries)
+                await asyncio.to_thread(self._take, head, same)
+                return False
+            entries = await _entries(ask, page, head, self._list.version)
+            if entries is not None:
+                made = SignedList(head.version, page.head, page.signature, entries)
+                await asyncio.to_thread(self._take, head, made)
+                return True
+        raise IdentityError("the deny list has changed again and again while it was read")
+
+    def _verified(self, page: DeniedPage) -> Head:
+        head = verify_head(page.head, page.signature, self._authority, self._federation)
+        known = self._list
+        if head.version < known.version:
+            raise DenyListError(
+                f"a deny list of version {head.version} was offered; version {known.version} is"
+                " known here",
+                "if the CA was restored from a backup, run on its machine: delian ca restored",
+            )
+        return head
+
+    def _take(self, head: Head, signed: SignedList) -> None:
+        """Stores a list whose head was verified. Raises DenyListError."""
+        listed = read_entries(head, signed.entries)
+        if (head.version, head.issued_s) <= (self._list.version, self._list.issued_s):
+            return  # signed no later than the one that is known
+        parts = (len(signed.head).to_bytes(2, "big"), len(signed.signature).to_bytes(2, "big"))
+        content = b"".join((*parts, signed.head, signed.signature, signed.entries))
+        write_file(self._path, content, 0o600)
+        self._list, self.signed = listed, signed
         if self._changed is not None:
-            self._changed(self._list)
-        return True
+            self._changed(listed)
+
+    def _load(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise IdentityError(f"cannot read {self._path}: {error.strerror}") from None
+        try:
+            if not _PREFIX <= len(content) <= FILE_BYTES_MAX:
+                raise DenyListError("the file is cut short, or too large")
+            head_at = _PREFIX + int.from_bytes(content[:2], "big")
+            entries_at = head_at + int.from_bytes(content[2:_PREFIX], "big")
+            first, signature = content[_PREFIX:head_at], content[head_at:entries_at]
+            head = verify_head(first, signature, self._authority, self._federation)
+            self._list = read_entries(head, content[entries_at:])
+            self.signed = SignedList(head.version, first, signature, content[entries_at:])
+        except DenyListError as error:
+            raise IdentityError(
+                f"{self._path} is damaged: {error.message}",
+                "delete it while the coordinator can be reached",
+            ) from None
 
 
-def list_message(known: DenyList, version: int) -> enrolment_pb2.DeniedList:
-    """The answer to somebody who has `version`."""
-    message = enrolment_pb2.DeniedList(version=known.version)
-    if version != known.version:
-        message.serials.extend(map(serial_bytes, sorted(known.serials)))
-    return message
+async def _entries(ask: Ask, page: DeniedPage, head: Head, version: int) -> bytes | None:
+    """The entries of a list, whose first page this is. None: the list has changed meanwhile."""
+    found, first = bytearray(), page.head
+    while True:
+        if page.offset != len(found) or len(page.entries) > PAGE_BYTES:
+            raise IdentityError("the deny list's pages do not fit together")
+        found += page.entries
+        if len(found) == head.size:
+            return bytes(found)
+        if not page.entries or len(found) > head.size:
+            raise IdentityError("the deny list's pages do not fit together")
+        page = await ask(DeniedAsk(version=version, offset=len(found)))
+        if page.head != first:
+            return None
 
 
-def _read(path: Path) -> DenyList:
-    try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except FileNotFoundError:
-        return DenyList()
-    except OSError as error:
-        raise IdentityError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        if len(content) > FILE_BYTES_MAX:
-            raise ValueError
-        facts = json.loads(content)
-        serials = frozenset(int(serial, 16) for serial in facts["serials"])
-        return DenyList(int(facts["version"]), serials)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise IdentityError(
-            f"{path} is damaged", "delete it while the coordinator can be reached"
-        ) from None
+def page_of(signed: SignedList, asked: DeniedAsk) -> DeniedPage:
+    """The answer to a node that asks for a page of the list."""
+    page = DeniedPage(head=signed.head, signature=signed.signature, offset=asked.offset)
+    if asked.version != signed.version:
+        page.entries = signed.entries[asked.offset : asked.offset + PAGE_BYTES]
+    return page

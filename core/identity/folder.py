@@ -6,7 +6,7 @@
     g1/ca.pem                  whom the node trusts
     g1/node.json               who it is, when to renew, where to connect
     pending.pem                the key of an enrolment or renewal that is not over
-    denied.json                the deny list as this node knows it (`denied.KnownDenied`)
+    denied.list                the deny list as this node knows it (`denied.KnownDenied`)
 
 Key and certificate belong together, so they change together: a renewal writes a new generation and
 then renames one link. Who reads resolves the link once. The generation before stays until the next
@@ -111,7 +111,7 @@ class IdentityFolder:
 
     @property
     def denied_path(self) -> Path:
-        return self.folder / "denied.json"
+        return self.folder / "denied.list"
 
     def exists(self) -> bool:
         """Whether the node has an identity here."""

@@ -20,6 +20,7 @@ from .certificates import (
     certificate_request,
     check_issued,
     general_name,
+    identity_of,
     key_pem,
     load_certificate,
     new_key,
@@ -55,7 +56,7 @@ def _still_good(
         certificate = load_certificate(own.material().certificate)
         check_issued(certificate, authority.certificate)
         facts = own.facts()
-        denied = authority.is_denied(certificate.serial_number)
+        denied = authority.denied().denies(identity_of(certificate))
         wanted = {general_name(address) for address in addresses}
         there = {general_name(address) for address in addresses_of(certificate)}
     except IdentityError:
@@ -77,7 +78,7 @@ def operator_identity(authority: Authority, folder: Path, role: Role = Role.ADMI
             f"{folder} holds the identity {own.identity().common_name} already",
             "name another folder",
         )
-    key, issued = issue_to(authority, role, _next(authority, role))
+    key, issued = issue_to(authority, role, authority.last_number(role) + 1)
     material = TlsMaterial(key, issued.chain, authority.pem)
     own.store(material, renew_after_s=issued.renew_after_s)
     return issued.identity
@@ -96,9 +97,3 @@ def broker_files(
     write_file(folder / "key.pem", key_pem(key), 0o600)
     write_file(folder / "cert.pem", chain)
     return int(load_certificate(chain).not_valid_after_utc.timestamp())
-
-
-def _next(authority: Authority, role: Role) -> int:
-    prefix = f"{role.value}-"
-    names = [e["name"] for e in authority.issued() if e["name"].startswith(prefix)]
-    return max((int(name.removeprefix(prefix)) for name in names), default=0) + 1

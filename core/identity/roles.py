@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..ports import Node, Tier
-from .authority import DenyList
 from .certificates import ADMINS, OPERATORS, PeerIdentity, Role
+from .deny_list import DenyList
 
 _LINK, _ENROLMENT = "/delian.wire.Link/", "/delian.wire.Enrolment/"
 _IDENTITY, _OPERATOR = "/delian.wire.Identity/", "/delian.wire.Operator/"
@@ -192,11 +192,11 @@ MESSAGES: Mapping[tuple[Tier, Tier], frozenset[str]] = {
     (Tier.DEVICE, Tier.EDGE): _TRANSPORT
     | {"check_in", "fetch_blob", "upload", "failure"}
     | _SESSION_UP
-    | {"renewal_ask"},
+    | {"renewal_ask", "denied_ask"},
     (Tier.EDGE, Tier.DEVICE): _TRANSPORT
     | {"accept", "reject", "task", "blob", "upload_ack", "round_closed"}
     | _SESSION_DOWN
-    | {"renewal_answer"},
+    | {"renewal_answer", "denied_page"},
     (Tier.EDGE, Tier.CLOUD): _TRANSPORT
     | {"edge_hello", "fetch_blob", "edge_progress", "edge_sum", "help_sum"}
     | _SESSION_UP
@@ -265,6 +265,6 @@ class Guard:
             return "other federation"
         if peer.not_after < self._clock():
             return "certificate expired"
-        if peer.serial in self._denied().serials:
+        if self._denied().denies(peer):
             return "revoked"
         return None

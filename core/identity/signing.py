@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ..secagg.identity import CERTIFICATE_BYTES_MAX, is_signed, sign
-from .authority import DenyList
 from .certificates import (
     IdentityError,
     Role,
@@ -29,6 +28,7 @@ from .certificates import (
     load_certificate,
     load_key,
 )
+from .deny_list import DenyList
 
 #: Certificates of peers that are remembered as verified: a coordinator's largest cohort, twice.
 VERIFIED_MAX = 2_048
@@ -40,7 +40,6 @@ class _Verified:
 
     tier: Role
     number: int
-    serial: int
     begins_s: float
     ends_s: float
     key: ec.EllipticCurvePublicKey
@@ -102,7 +101,7 @@ class CertificateIdentity:
             known.number,
         ) != who or not known.begins_s <= now <= known.ends_s - self._margin_s:
             return False
-        if known.serial in self._denied().serials:
+        if self._denied().voids(known.tier, known.number, known.begins_s):
             return False
         return is_signed(known.key, message, signature)
 
@@ -131,7 +130,6 @@ class CertificateIdentity:
         return _Verified(
             tier=identity.tier,
             number=identity.number,
-            serial=identity.serial,
             begins_s=certificate.not_valid_before_utc.timestamp(),
             ends_s=certificate.not_valid_after_utc.timestamp(),
             key=_p256(certificate),

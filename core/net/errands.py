@@ -3,15 +3,16 @@
     device                    edge                        coordinator
       |  -- RenewalAsk ------>  |  -- RenewalAsk ---------->  |   cloud/errands.py
       |  <-- RenewalAnswer ---  |  <-- RenewalAnswer -------  |
-                                |  -- DeniedAsk ----------->  |   a page at a time
-                                |  <-- DeniedPage ----------  |
+      |  -- DeniedAsk ------->  |  -- DeniedAsk ----------->  |   a page at a time
+      |  <-- DeniedPage ------  |  <-- DeniedPage ----------  |
 
 They travel in envelopes, over gRPC and MQTT alike, and are no transfers. No state machine sees them
 and no journal keeps them: who gets no answer in time asks again later.
 
 An edge passes renewals on for its devices, one device's for that device alone, and answers to the
 device that they name; it reads neither. What makes that safe is in `core/identity/relayed.py`: the
-edge is trusted with nothing but to carry, or not to.
+edge is trusted with nothing but to carry, or not to. The deny list is answered by each node from
+the one that it has itself: the CA has signed it.
 """
 
 from __future__ import annotations
@@ -23,23 +24,22 @@ from time import monotonic
 
 from google.protobuf.message import Message
 
-from ..identity.authority import DENIED_MAX
 from ..identity.certificates import IdentityError, TlsMaterial, load_certificate
+from ..identity.denied import PAGE_BYTES, page_of
+from ..identity.deny_list import SignedList
 from ..identity.relayed import claimed, hash_of, make_ask, not_now, read_answer, result_of
 from ..identity.renewal import RenewalRefused
 from ..identity.roles import may_ask_for
 from ..ports import CLOUD, Node, Tier
-from ..wire.enrolment_pb2 import DeniedList, EnrolReply, RenewRequest
+from ..wire.enrolment_pb2 import EnrolReply, RenewRequest
 from ..wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAnswer, RenewalAsk
 from .limits import Buckets, Faults
 from .switch import Switch
 
 #: For the answer to one errand: through an edge and back, and a coordinator that is busy.
 ANSWER_S = 30.0
-#: Serial numbers in a page: at most 22 bytes each, so 44 KiB.
-PAGE_SERIALS_MAX = 2_048
-#: How often a list that changes while it is read is begun anew.
-LIST_TRIES = 3
+#: Pages of the deny list that one node may ask for: 6 MB at once, then one every 2 s.
+PAGES_BURST, PAGES_PER_S = 128, 0.5
 #: What an edge passes on of one device: a node that fails asks again after a minute and more.
 DEVICE_BURST, DEVICE_PER_S = 4, 1 / 30
 #: And of all its devices; a coordinator takes as much of an edge.
@@ -52,7 +52,8 @@ Home = Callable[[], Node | None]
 class Errands:
     """A node's side of it: asks for itself, and on an edge passes on for its devices.
 
-    home: see `Home`. clock: of the rates, in seconds.
+    home: see `Home`. denied: on an edge, the deny list that it hands on; None: it has none yet.
+    clock: of the rates, in seconds.
     """
 
     def __init__(
@@ -61,20 +62,24 @@ class Errands:
         node: Node,
         home: Home,
         *,
+        denied: Callable[[], SignedList | None] = lambda: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.faults = Faults("errands")
         self.counts: Counter[str] = Counter()  # "renewals passed on", "answers passed on"
         self.node = node
         self._switch, self._home, self._clock = switch, home, clock
+        self._denied = denied
         self._asked: dict[bytes, asyncio.Future[RenewalAnswer]] = {}
         self._page: tuple[int, asyncio.Future[DeniedPage]] | None = None
         self._of_device = Buckets(DEVICE_BURST, DEVICE_PER_S)
         self._of_all = Buckets(EDGE_BURST, EDGE_PER_S)
+        self._pages = Buckets(PAGES_BURST, PAGES_PER_S)
         switch.on_errand(RenewalAnswer, self._take_answer)
+        switch.on_errand(DeniedPage, self._take_page)
         if node.tier is Tier.EDGE:
             switch.on_errand(RenewalAsk, self._take_ask)
-            switch.on_errand(DeniedPage, self._take_page)
+            switch.on_errand(DeniedAsk, self._take_denied)
 
     # ------------------------------------------------ for itself
 
@@ -104,45 +109,19 @@ class Errands:
             raise RenewalRefused(f"the coordinator says: {refusal}", "join again with a new token")
         return reply
 
-    async def denied(self, version: int, timeout_s: float = ANSWER_S) -> DeniedList:
-        """The deny list, for an edge that has `version`. timeout_s: for a page. Raises
-        IdentityError.
+    async def denied(self, asked: DeniedAsk, timeout_s: float = ANSWER_S) -> DeniedPage:
+        """A page of the deny list (`identity.denied.Ask`), one at a time. Raises IdentityError
+        where there is no home, or no answer.
         """
-        for _ in range(LIST_TRIES):
-            found = await self._denied(version, timeout_s)
-            if found is not None:
-                return found
-        raise IdentityError("the deny list has changed again and again while it was read")
-
-    async def _denied(self, version: int, timeout_s: float) -> DeniedList | None:
-        """None: it has changed meanwhile."""
-        page = await self._ask_page(version, 0, timeout_s)
-        made = DeniedList(version=page.version)
-        if page.version == version:
-            return made
-        if page.total > DENIED_MAX:
-            raise IdentityError(f"a deny list of {page.total} entries is too long")
-        total = page.total
-        while True:
-            made.serials.extend(page.serials)
-            if len(made.serials) == total:
-                return made
-            if not page.serials or len(made.serials) > total:
-                raise IdentityError("the deny list's pages do not fit together")
-            page = await self._ask_page(version, len(made.serials), timeout_s)
-            if (page.version, page.total) != (made.version, total):
-                return None
-
-    async def _ask_page(self, version: int, offset: int, timeout_s: float) -> DeniedPage:
         home = self._somebody()
         waits: asyncio.Future[DeniedPage] = asyncio.get_running_loop().create_future()
-        self._page = offset, waits
-        self._switch.send(self.node, home, DeniedAsk(version=version, offset=offset))
+        self._page = asked.offset, waits
+        self._switch.send(self.node, home, asked)
         try:
             async with asyncio.timeout(timeout_s):
                 return await waits
         except TimeoutError:
-            raise IdentityError("nobody has said who is denied") from None
+            raise IdentityError(f"{home} did not answer with the deny list") from None
         finally:
             self._page = None
 
@@ -173,7 +152,7 @@ class Errands:
 
     def _take_page(self, sender: Node, to: Node, message: Message) -> None:
         assert isinstance(message, DeniedPage)
-        if len(message.serials) > PAGE_SERIALS_MAX:
+        if len(message.entries) > PAGE_BYTES:
             self.faults.count("malformed", sender)
         elif self._page is None or self._page[0] != message.offset or self._page[1].done():
             self.faults.count("answer that nobody waits for", sender)
@@ -205,3 +184,14 @@ class Errands:
             return
         self.counts["renewals passed on"] += 1
         self._switch.send(self.node, CLOUD, message)
+
+    def _take_denied(self, sender: Node, to: Node, message: Message) -> None:
+        assert isinstance(message, DeniedAsk)
+        signed = self._denied()
+        if to != self.node or not self._pages.take(sender, self._clock()):
+            self.faults.count("too many pages", sender)
+        elif signed is None:
+            self.counts["no deny list yet"] += 1
+        else:
+            self.counts["pages"] += 1
+            self._switch.send(self.node, sender, page_of(signed, message))

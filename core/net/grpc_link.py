@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import Message
@@ -71,11 +71,14 @@ class GrpcUplink:
         self.set_homes(homes)
 
     def set_homes(self, homes: Mapping[Node, str]) -> None:
-        """Another address table; a line to a home that is not in it stays until it breaks."""
+        """Another address table. A line to a home that is not in it ends."""
         if self.credentials is None:
             for target in homes.values():
                 check_loopback(target, "the home")
         self._homes = dict(homes)
+        if self._line is not None and self._line.home not in self._homes:
+            self._end(self._line.close())
+            self._line = None
 
     def start(self) -> None:
         """Dials the first home now, and not with the first message."""
@@ -132,8 +135,11 @@ class GrpcUplink:
             self.faults.count("unreachable", to)
             return None
         if line is not None:
-            task = asyncio.get_running_loop().create_task(line.leave())
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._end(line.leave())
         self._line = Line(self, to, target)
         return self._line
+
+    def _end(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(ending)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)

@@ -508,14 +508,17 @@ class MqttUplink:
             raise DelianError("an uplink needs a home", "name one as mqtts://host:port")
 
     def set_homes(self, homes: Mapping[Node, str]) -> None:
-        """Another address table. A visit at a home that is not in it goes on. Raises
-        DelianError.
-        """
+        """Another address table. A visit at a home that is not in it ends. Raises DelianError."""
         self._homes = {node: BrokerAddress.parse(url) for node, url in homes.items()}
+        visit = self._visit
+        if visit is not None and not any(hosts(visit.upper, node) for node in self._homes):
+            self._leave(visit)
+            self._visit = None
 
     def start(self) -> None:
         """Goes to the first home at once, rather than with the first message."""
-        self._go(next(iter(self._homes)))
+        if self._homes:
+            self._go(next(iter(self._homes)))
 
     def redial(self) -> None:
         """Connects to the broker anew with the certificate of now, and shows it to the home."""
@@ -574,9 +577,7 @@ class MqttUplink:
             self.faults.count("unreachable", to)
             return None
         if visit is not None:
-            task = asyncio.get_running_loop().create_task(visit.close())
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._leave(visit)
         self._visit = _Visit(
             self._switch,
             self._identity,
@@ -589,3 +590,8 @@ class MqttUplink:
         )
         self._visit.start()
         return self._visit
+
+    def _leave(self, visit: _Visit) -> None:
+        task = asyncio.get_running_loop().create_task(visit.close())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)

@@ -25,13 +25,15 @@ from ..identity.certificates import (
     channel_credentials,
     channel_options,
 )
-from ..identity.denied import ASK_EVERY_S, FILE_BYTES_MAX, KnownDenied
+from ..identity.denied import ASK_EVERY_S, PAGE_BYTES, KnownDenied
+from ..identity.deny_list import SignedList
 from ..identity.folder import HomeAddress, IdentityFolder, NodeFacts
 from ..identity.joining import CALL_S
 from ..identity.renewal import RenewalRefused, Renewer, renew_call
 from ..ports import CLOUD, Node
 from ..streams import Streams
 from ..wire import enrolment_pb2
+from ..wire.link_pb2 import DeniedAsk, DeniedPage
 from .hosting import Who, check_loopback
 
 if TYPE_CHECKING:
@@ -152,8 +154,9 @@ class Uplinks:
 
     homes: where the node may go, each once; one that does not offer the transport is left out.
     on_connected: told of a home whenever there is a connection to it anew. on_renewed: told when
-    there is a new certificate. `errands`: None without an identity. Raises DelianError when no home
-    is left, or an insecure node's is not on this machine.
+    there is a new certificate. denied: the deny list that is known here; None: none is kept.
+    distrust: why a home's certificate is not trusted, or None. `errands`: None without an identity.
+    Raises DelianError when no home is left, or an insecure node's is not on this machine.
     """
 
     def __init__(
@@ -165,11 +168,15 @@ class Uplinks:
         broker_authority: Path | None = None,
         on_connected: Callable[[Node], None] | None = None,
         on_renewed: Callable[[], None] | None = None,
+        denied: KnownDenied | None = None,
+        distrust: Distrust = trust_all,
     ) -> None:
         self._switch, self._who, self._transport = switch, who, transport
         self._on_connected, self._on_renewed = on_connected, on_renewed
         self._renewer: Renewer | None = None
+        self._denied = denied
         grpc_homes, mqtt_homes = _chosen(homes, transport)
+        self._grpc_homes, self._mqtt_homes = grpc_homes, mqtt_homes
         self._homes = (*grpc_homes, *mqtt_homes)
         if not grpc_homes and not mqtt_homes:
             raise DelianError(
@@ -201,7 +208,7 @@ class Uplinks:
 
             self.mqtt = MqttUplink(
                 switch,
-                _mqtt_identity(who, trust_all, broker_authority),
+                _mqtt_identity(who, distrust, broker_authority),
                 mqtt_homes,
                 on_connected=self._connected,
             )
@@ -209,12 +216,28 @@ class Uplinks:
         if identity is not None:
             from ..net.errands import Errands
 
-            self.errands = Errands(switch, who.node, self._spoken_to)
+            self.errands = Errands(switch, who.node, self._spoken_to, denied=self._signed)
+
+    def review(self) -> None:
+        """Leaves homes that are revoked. Call it when the deny list has changed."""
+        for link, homes in ((self.grpc, self._grpc_homes), (self.mqtt, self._mqtt_homes)):
+            if link is not None:
+                trusted = {n: at for n, at in homes.items() if not self._is_revoked(n)}
+                for node in homes.keys() - trusted.keys():
+                    log.warning("%s does not go to %s: it is revoked", self._who.node, node)
+                link.set_homes(trusted)
+
+    def _is_revoked(self, home: Node) -> bool:
+        return self._denied is not None and self._denied().revoked(home)
+
+    def _signed(self) -> SignedList | None:
+        return None if self._denied is None else self._denied.signed
 
     def start(self, *, add: bool = True) -> None:
         """Adds the links to the switch; they dial with the first message. add: False: whoever made
         this is the link, and the first homes are dialled now.
         """
+        self.review()
         for link in (self.grpc, self.mqtt):
             if link is None:
                 continue
@@ -352,29 +375,33 @@ def cloud_address(facts: NodeFacts) -> str:
 async def keep_denied(
     identity: IdentityFolder,
     denied: KnownDenied,
-    asked: asyncio.Event | None = None,
-    errands: Errands | None = None,
+    asked: asyncio.Event,
+    errands: Errands,
+    *,
     every_s: float = ASK_EVERY_S,
+    home_first: bool = False,
 ) -> None:
-    """Asks the coordinator who is no longer trusted: again and again until it is cancelled, and at
-    once when `asked` is set. Without an answer it asks again soon, then less and less often.
-    errands: the way through the home, for where the coordinator's gRPC cannot be reached.
+    """Asks for the deny list: again and again until it is cancelled, and at once when `asked` is
+    set. Without an answer it asks again soon, then less and less often. It asks the coordinator's
+    gRPC and the home (`errands`), in this order unless `home_first`; the second where the first
+    fails or has an older list.
     """
     failures = 0
-    asked = asked or asyncio.Event()
+
+    async def by_grpc(ask: DeniedAsk) -> DeniedPage:
+        return await denied_call(identity, ask)
+
+    ways = (errands.denied, by_grpc) if home_first else (by_grpc, errands.denied)
     while True:
         asked.clear()
         try:
             try:
-                reply = await denied_call(identity, denied.request())
+                changed = await denied.fetch(ways[0])
             except (IdentityError, OSError, TimeoutError):
-                if errands is None:
-                    raise
-                reply = await errands.denied(denied.request().version)
-            changed = await asyncio.to_thread(denied.update, reply)
+                changed = await denied.fetch(ways[1])
             failures = 0
             if changed:
-                log.info("deny list changed", extra={"version": reply.version})
+                log.info("deny list changed", extra={"version": denied().version})
         except (DelianError, OSError, TimeoutError) as error:
             failures += 1
             if failures == 1:
@@ -386,9 +413,9 @@ async def keep_denied(
 
 
 async def denied_call(
-    identity: IdentityFolder, request: enrolment_pb2.DeniedRequest, timeout_s: float = CALL_S
-) -> enrolment_pb2.DeniedList:
-    """Asks the coordinator once. Raises IdentityError."""
+    identity: IdentityFolder, asked: DeniedAsk, timeout_s: float = CALL_S
+) -> DeniedPage:
+    """Asks the coordinator for a page. Raises IdentityError."""
     import grpc
 
     from ..net import grpc_core
@@ -399,16 +426,16 @@ async def denied_call(
     material = await asyncio.to_thread(identity.material)
     options = [
         *channel_options(facts.federation, CLOUD),
-        ("grpc.max_receive_message_length", FILE_BYTES_MAX),
+        ("grpc.max_receive_message_length", PAGE_BYTES + 4096),
     ]
     async with grpc.aio.secure_channel(
         cloud_address(facts), channel_credentials(material), options=options
     ) as channel:
         stub = enrolment_pb2_grpc.IdentityStub(channel)
         try:
-            reply: enrolment_pb2.DeniedList = await stub.Denied(request, timeout=timeout_s)
+            reply: DeniedPage = await stub.Denied(asked, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise IdentityError(
-                f"the coordinator did not say who is denied ({error.code().name.lower()})"
+                f"the coordinator did not give the deny list ({error.code().name.lower()})"
             ) from None
     return reply

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from delian.core.wire import link_pb2 as delian_dot_core_dot_wire_dot_link__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n delian/core/wire/enrolment.proto\x12\x0b\x64\x65lian.wire\x1a\x1b\x64\x65lian/core/wire/link.proto\"\xb9\x01\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12#\n\x04tier\x18\x03 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\x35\n\x06labels\x18\x04 \x03(\x0b\x32%.delian.wire.EnrolRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa5\x01\n\nEnrolReply\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\x12\x11\n\tauthority\x18\x04 \x01(\x0c\x12\x15\n\rrenew_after_s\x18\x05 \x01(\r\x12 \n\x05homes\x18\x06 \x03(\x0b\x32\x11.delian.wire.Home\"F\n\x04Home\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0c\n\x04grpc\x18\x02 \x01(\t\x12\x0c\n\x04mqtt\x18\x03 \x01(\t\"\x1f\n\x0cRenewRequest\x12\x0f\n\x07request\x18\x01 \x01(\x0c\" \n\rDeniedRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\".\n\nDeniedList\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0f\n\x07serials\x18\x02 \x03(\x0c\x32H\n\tEnrolment\x12;\n\x05\x45nrol\x12\x19.delian.wire.EnrolRequest\x1a\x17.delian.wire.EnrolReply2\x86\x01\n\x08Identity\x12;\n\x05Renew\x12\x19.delian.wire.RenewRequest\x1a\x17.delian.wire.EnrolReply\x12=\n\x06\x44\x65nied\x12\x1a.delian.wire.DeniedRequest\x1a\x17.delian.wire.DeniedListb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n delian/core/wire/enrolment.proto\x12\x0b\x64\x65lian.wire\x1a\x1b\x64\x65lian/core/wire/link.proto\"\xb9\x01\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12#\n\x04tier\x18\x03 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\x35\n\x06labels\x18\x04 \x03(\x0b\x32%.delian.wire.EnrolRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa5\x01\n\nEnrolReply\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\x12\x11\n\tauthority\x18\x04 \x01(\x0c\x12\x15\n\rrenew_after_s\x18\x05 \x01(\r\x12 \n\x05homes\x18\x06 \x03(\x0b\x32\x11.delian.wire.Home\"F\n\x04Home\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0c\n\x04grpc\x18\x02 \x01(\t\x12\x0c\n\x04mqtt\x18\x03 \x01(\t\"\x1f\n\x0cRenewRequest\x12\x0f\n\x07request\x18\x01 \x01(\x0c\x32H\n\tEnrolment\x12;\n\x05\x45nrol\x12\x19.delian.wire.EnrolRequest\x1a\x17.delian.wire.EnrolReply2\x82\x01\n\x08Identity\x12;\n\x05Renew\x12\x19.delian.wire.RenewRequest\x1a\x17.delian.wire.EnrolReply\x12\x39\n\x06\x44\x65nied\x12\x16.delian.wire.DeniedAsk\x1a\x17.delian.wire.DeniedPageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,12 +44,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOME']._serialized_end=504
   _globals['_RENEWREQUEST']._serialized_start=506
   _globals['_RENEWREQUEST']._serialized_end=537
-  _globals['_DENIEDREQUEST']._serialized_start=539
-  _globals['_DENIEDREQUEST']._serialized_end=571
-  _globals['_DENIEDLIST']._serialized_start=573
-  _globals['_DENIEDLIST']._serialized_end=619
-  _globals['_ENROLMENT']._serialized_start=621
-  _globals['_ENROLMENT']._serialized_end=693
-  _globals['_IDENTITY']._serialized_start=696
-  _globals['_IDENTITY']._serialized_end=830
+  _globals['_ENROLMENT']._serialized_start=539
+  _globals['_ENROLMENT']._serialized_end=611
+  _globals['_IDENTITY']._serialized_start=614
+  _globals['_IDENTITY']._serialized_end=744
 # @@protoc_insertion_point(module_scope)

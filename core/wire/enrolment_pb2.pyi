@@ -57,17 +57,3 @@ class RenewRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     request: bytes
     def __init__(self, request: _Optional[bytes] = ...) -> None: ...
-
-class DeniedRequest(_message.Message):
-    __slots__ = ("version",)
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
-
-class DeniedList(_message.Message):
-    __slots__ = ("version", "serials")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    SERIALS_FIELD_NUMBER: _ClassVar[int]
-    version: int
-    serials: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, version: _Optional[int] = ..., serials: _Optional[_Iterable[bytes]] = ...) -> None: ...

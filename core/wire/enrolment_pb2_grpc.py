@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from delian.core.wire import enrolment_pb2 as delian_dot_core_dot_wire_dot_enrolment__pb2
+from delian.core.wire import link_pb2 as delian_dot_core_dot_wire_dot_link__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -117,8 +118,8 @@ class IdentityStub:
                 _registered_method=True)
         self.Denied = channel.unary_unary(
                 '/delian.wire.Identity/Denied',
-                request_serializer=delian_dot_core_dot_wire_dot_enrolment__pb2.DeniedRequest.SerializeToString,
-                response_deserializer=delian_dot_core_dot_wire_dot_enrolment__pb2.DeniedList.FromString,
+                request_serializer=delian_dot_core_dot_wire_dot_link__pb2.DeniedAsk.SerializeToString,
+                response_deserializer=delian_dot_core_dot_wire_dot_link__pb2.DeniedPage.FromString,
                 _registered_method=True)
 
 
@@ -133,7 +134,8 @@ class IdentityServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Denied(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The deny list, a page at a time.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -148,8 +150,8 @@ def add_IdentityServicer_to_server(servicer, server):
             ),
             'Denied': grpc.unary_unary_rpc_method_handler(
                     servicer.Denied,
-                    request_deserializer=delian_dot_core_dot_wire_dot_enrolment__pb2.DeniedRequest.FromString,
-                    response_serializer=delian_dot_core_dot_wire_dot_enrolment__pb2.DeniedList.SerializeToString,
+                    request_deserializer=delian_dot_core_dot_wire_dot_link__pb2.DeniedAsk.FromString,
+                    response_serializer=delian_dot_core_dot_wire_dot_link__pb2.DeniedPage.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -205,8 +207,8 @@ class Identity:
             request,
             target,
             '/delian.wire.Identity/Denied',
-            delian_dot_core_dot_wire_dot_enrolment__pb2.DeniedRequest.SerializeToString,
-            delian_dot_core_dot_wire_dot_enrolment__pb2.DeniedList.FromString,
+            delian_dot_core_dot_wire_dot_link__pb2.DeniedAsk.SerializeToString,
+            delian_dot_core_dot_wire_dot_link__pb2.DeniedPage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,11 +4,10 @@ from delian.core.wire import helper_pb2 as _helper_pb2
 from delian.core.wire import round_pb2 as _round_pb2
 from delian.core.wire import secure_pb2 as _secure_pb2
 from delian.core.wire import subgraph_pb2 as _subgraph_pb2
-from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from collections.abc import Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -212,16 +211,16 @@ class DeniedAsk(_message.Message):
     def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class DeniedPage(_message.Message):
-    __slots__ = ("version", "offset", "total", "serials")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("head", "signature", "offset", "entries")
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
-    SERIALS_FIELD_NUMBER: _ClassVar[int]
-    version: int
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    head: bytes
+    signature: bytes
     offset: int
-    total: int
-    serials: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., serials: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    entries: bytes
+    def __init__(self, head: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., offset: _Optional[int] = ..., entries: _Optional[bytes] = ...) -> None: ...
 
 class PullRequest(_message.Message):
     __slots__ = ("id", "offset")

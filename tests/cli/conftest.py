@@ -49,6 +49,7 @@ def coordinator():
     """Serves enrolment and identity of a CA's folder from a thread: gives both ports."""
     import grpc
     from delian.cloud import enrolment as e
+    from delian.cloud.issuing import Issuing
     from delian.core.identity.authority import Authority, issue_to
     from delian.core.identity.certificates import Role, TlsMaterial, server_credentials
     from delian.core.identity.folder import HomeAddress
@@ -63,11 +64,12 @@ def coordinator():
         links = grpc.aio.server()
         port = links.add_secure_port("127.0.0.1:0", server_credentials(material))
         registry = e.FileRegistry(folder, lambda _: [HomeAddress(CLOUD, f"127.0.0.1:{port}")])
-        identity = e.IdentityService(authority, registry, clock=clock)
+        issuing = Issuing(authority, registry, clock=clock)
+        identity = e.IdentityService(issuing)
         enrolment_pb2_grpc.add_IdentityServicer_to_server(identity, links)
         await links.start()
         tokens = TokenBook(folder, authority.lock)
-        service = e.EnrolmentService(authority, tokens, registry)
+        service = e.EnrolmentService(issuing, tokens)
         server, enrolment = await e.serve_enrolment("127.0.0.1:0", material, service)
         end = asyncio.Event()
         ready(port, enrolment, asyncio.get_running_loop(), end)

@@ -243,12 +243,15 @@ def test_a_clock_that_differs_is_told(device, coordinator):
     assert found["clock"].state == "wrong" and "3600" in found["clock"].text
 
 
-def test_a_coordinator_that_has_revoked_us_or_is_another_s_is_told(device, coordinator, tmp_path):
+def test_a_coordinator_that_has_revoked_us_is_told(device, coordinator):
     with coordinator(device.authority.folder) as (links, _):
         device.give(home=f"127.0.0.1:{links}")
         device.authority.revoke("device-5")
         found = probed(device.config())
         assert "refuses us: revoked" in found["device to cloud trust"].text
+
+
+def test_a_coordinator_of_another_federation_is_told(device, coordinator, tmp_path):
     other = Authority.create(tmp_path / "other", "farm")
     with coordinator(other.folder) as (links, _):
         device.give(home=f"127.0.0.1:{links}")

@@ -35,11 +35,19 @@ def test_a_federation_is_made_and_a_node_joins_with_nothing_but_a_token(
         assert "hint: ask your operator for a new token" in err
     code, shown, _ = delian("ca", "show", "ca", "--json")
     assert {"cloud-0", "device-1"} == {e["name"] for e in shown["issued"]}
-    assert shown["tokens"] == [] and shown["denied"] == {"version": 0, "serials": []}
+    assert shown["tokens"] == [] and shown["denied"] == {"version": 0, "names": []}
     before = int(time.time())
     code, revoked, _ = delian("ca", "revoke", "device-1", "--ca", "ca", "--json")
-    assert (code, revoked["denied"]) == (0, 1)
+    assert (code, revoked["revoked"]) == (0, True)
     assert before <= revoked["version"] <= time.time()
+    code, shown, _ = delian("ca", "show", "ca", "--json")
+    assert shown["denied"] == {"version": revoked["version"], "names": ["device-1"]}
+    code, _, _ = delian("ca", "revoke", "device-7", "--ca", "ca")
+    assert code == 2
+    code, after, _ = delian("ca", "restored", "--ca", "ca", "--json")
+    assert code == 0 and after["last"]["device"] == 10_001 and after["last"]["edge"] == 10_000
+    code, revoked, _ = delian("ca", "revoke", "device-7", "--ca", "ca", "--json")
+    assert (code, revoked["revoked"]) == (0, True)
 
 
 def test_a_token_among_the_arguments_is_warned_about_and_comes_from_one_place(delian, tmp_path):

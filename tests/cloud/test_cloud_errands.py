@@ -9,6 +9,8 @@ import time
 import pytest
 from delian.cloud import errands as e
 from delian.cloud.enrolment import FileRegistry
+from delian.cloud.issuing import Issuing
+from delian.core.identity import authority
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import (
     IdentityError,
@@ -18,6 +20,7 @@ from delian.core.identity.certificates import (
     new_key,
 )
 from delian.core.identity.denied import KnownDenied
+from delian.core.identity.deny_list import DenyList
 from delian.core.identity.folder import HomeAddress, IdentityFolder
 from delian.core.identity.relayed import make_ask
 from delian.core.identity.renewal import RenewalRefused
@@ -75,17 +78,29 @@ class Wires:
 
 class World:
     def __init__(self, folder, life_s=30 * 86400):
-        self.folder, self.now, self.life_s = folder, time.time(), life_s
+        self.folder, self.now = folder, time.time()
         self.authority = Authority.create(folder / "ca", "farm")
         self.own = self.material(Role.CLOUD, 0)
         self.registry = FileRegistry(folder / "registry", lambda node: [HOME])
+        self.issuing = Issuing(
+            self.authority,
+            self.registry,
+            life_s=life_s,
+            clock=lambda: self.now,
+            rates=lambda: self.now,
+        )
         self.wires = Wires()
         cloud = self.wires.process(CLOUD, EDGE_0)
         self.coordinator = self.new_coordinator(cloud)
         self.up = CLOUD
         self.edge = n.Errands(
-            self.wires.process(EDGE), EDGE, lambda: self.up, clock=lambda: self.now
+            self.wires.process(EDGE),
+            EDGE,
+            lambda: self.up,
+            denied=lambda: self.listed,
+            clock=lambda: self.now,
         )
+        self.listed = None
         self.home = EDGE
         self.devices = {
             node: n.Errands(self.wires.process(node), node, lambda: self.home)
@@ -93,15 +108,7 @@ class World:
         }
 
     def new_coordinator(self, switch):
-        return e.IdentityErrands(
-            switch,
-            self.authority,
-            self.registry,
-            lambda: self.own,
-            life_s=self.life_s,
-            clock=lambda: self.now,
-            rates=lambda: self.now,
-        )
+        return e.IdentityErrands(switch, self.issuing, lambda: self.own, rates=lambda: self.now)
 
     def material(self, role=Role.DEVICE, number=5, now_s=None):
         key, issued = issue_to(self.authority, role, number, now_s=now_s)
@@ -281,20 +288,18 @@ def test_a_renewal_that_is_said_again_gives_no_second_certificate(tmp_path):
 
 
 def test_replays_after_the_coordinator_has_forgotten_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(e, "RENEWALS_MAX", 3)
+    monkeypatch.setattr(authority, "CERTIFICATES_MAX", 4)
 
     async def scenario(world):
         await world.renew(world.material())
         ask = world.wires.of(RenewalAsk)[0]
         for _ in range(9):
-            world.coordinator._known.clear()  # it was started again
+            world.issuing._known.clear()  # it was started again
             world.now += 3600
             world.says(EDGE, CLOUD, ask)
             await world.settled()
         assert world.coordinator.counts["renewed"] == 3
         assert world.coordinator.faults.counts == {"refused": 7}
-        # It was counted on the disk.
-        assert list(Authority(tmp_path / "ca")._renewals.values()) == [3]
 
     within(tmp_path, scenario)
 
@@ -386,11 +391,11 @@ def test_a_coordinator_takes_so_much_of_an_edge_and_no_more(tmp_path):
 def test_a_coordinator_makes_few_certificates_for_one_node(tmp_path):
     async def scenario(world):
         own = world.material()
-        for _ in range(e.DEVICE_BURST + 3):
+        for _ in range(n.DEVICE_BURST + 3):
             ask = make_ask(own, certificate_request(new_key()))
             world.says(EDGE, CLOUD, ask)
             await world.settled()
-        assert world.coordinator.counts == {"renewed": e.DEVICE_BURST}
+        assert world.coordinator.counts == {"renewed": n.DEVICE_BURST}
 
     within(tmp_path, scenario)
 
@@ -451,73 +456,62 @@ def test_a_registry_that_fails_is_no_refusal(tmp_path):
 # ---------------------------------------------------------------- the deny list
 
 
-def deny(world, count):
-    """Puts so many on the list, without making certificates for them."""
-    with world.authority.lock.held():
-        for serial in range(1, count + 1):
-            entry = {"serial": f"{serial:x}", "name": "x", "not_after": 2**40, "version": 7}
-            world.authority._denied_file.append(entry)
-            world.authority._take_denied(entry)
+def known_of(world):
+    """What an edge or device keeps of the list."""
+    folder = IdentityFolder(world.folder / "own")
+    folder.store(world.material(Role.EDGE, 3), renew_after_s=1)
+    return KnownDenied(folder)
 
 
-def test_an_edge_gets_the_deny_list_page_by_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(e, "PAGE_SERIALS_MAX", 4)
-
+def test_an_edge_gets_the_deny_list_and_its_devices_get_it_from_the_edge(tmp_path):
     async def scenario(world):
-        known = KnownDenied(tmp_path / "denied.json")
-        assert not known.update(await world.edge.denied(known.request().version))
-        deny(world, 10)
-        assert known.update(await world.edge.denied(known.request().version))
-        assert known().serials == frozenset(range(1, 11)) and known().version == 7
-        assert world.coordinator.counts["pages"] == 4
-        assert not known.update(await world.edge.denied(7))
-        assert not world.wires.of(DeniedPage)[-1].serials
+        known, world.now = known_of(world), world.now + 1
+        with pytest.raises(IdentityError, match="did not answer with the deny list"):
+            await world.devices[DEVICE].denied(DeniedAsk(), timeout_s=0.1)
+        assert world.edge.counts["no deny list yet"] == 1
+        world.authority.note_number(Role.DEVICE, 9)
+        world.authority.revoke("device-9")
+        assert await known.fetch(world.edge.denied)
+        world.listed = known.signed
+        below = known_of(world)
+        below._list, below.signed = DenyList(), None
+        assert await below.fetch(world.devices[DEVICE].denied)
+        assert below() == known() and known().revoked(Node(Tier.DEVICE, 9))
+        assert world.coordinator.counts["pages"] == world.edge.counts["pages"] == 1
 
     within(tmp_path, scenario)
 
 
-def test_a_list_that_changes_while_it_is_read_is_begun_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(e, "PAGE_SERIALS_MAX", 4)
-
+def test_a_device_at_the_coordinator_itself_gets_the_list_there(tmp_path):
     async def scenario(world):
-        deny(world, 10)
-
-        def change(sender, to, message):
-            if isinstance(message, DeniedPage) and len(world.wires.of(DeniedPage)) == 2:
-                message.version = 8
-            return message
-
-        world.wires.change = change
-        assert len((await world.edge.denied(0)).serials) == 10
-        assert world.coordinator.counts["pages"] == 5
-
-        def always(sender, to, message):
-            if isinstance(message, DeniedPage):
-                message.version = len(world.wires.seen)
-            return message
-
-        world.wires.change = always
-        with pytest.raises(IdentityError, match="again and again"):
-            await world.edge.denied(0)
+        world.home = EDGE_0
+        page = await world.devices[DEVICE].denied(DeniedAsk())
+        assert page.head == world.authority.signed(now_s=world.now).head
 
     within(tmp_path, scenario)
 
 
 @pytest.mark.parametrize(
-    ("page", "told"),
-    [
-        (DeniedPage(version=7, total=100_001), "too long"),
-        (DeniedPage(version=7, total=2), "do not fit"),
-        (DeniedPage(version=7, total=1, serials=[b"1", b"2"]), "do not fit"),
-        (DeniedPage(version=7, total=2, offset=1, serials=[b"1"]), "nobody has said"),
-        (DeniedPage(version=7, total=3000, serials=[b"1"] * 2049), "nobody has said"),
-    ],
+    "page", [DeniedPage(offset=1), DeniedPage(entries=bytes(n.PAGE_BYTES + 1))]
 )
-def test_pages_that_cannot_be_are_refused(tmp_path, page, told):
+def test_pages_that_were_not_asked_for_are_no_answer(tmp_path, page):
     async def scenario(world):
         world.wires.change = lambda s, to, m: page if isinstance(m, DeniedPage) else m
-        with pytest.raises(IdentityError, match=told):
-            await world.edge.denied(0, timeout_s=0.2)
+        with pytest.raises(IdentityError, match="did not answer"):
+            await world.edge.denied(DeniedAsk(), timeout_s=0.2)
+        assert world.edge.faults.counts.total() == 1
+
+    within(tmp_path, scenario)
+
+
+def test_an_edge_hands_out_pages_at_a_rate(tmp_path):
+    async def scenario(world):
+        world.listed = world.authority.signed()
+        for _ in range(e.PAGES_BURST + 3):
+            world.says(DEVICE, EDGE, DeniedAsk())
+        world.says(OTHER, EDGE, DeniedAsk())
+        assert world.edge.counts["pages"] == e.PAGES_BURST + 1
+        assert world.edge.faults.counts == {"too many pages": 3}
 
     within(tmp_path, scenario)
 

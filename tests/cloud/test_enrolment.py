@@ -9,7 +9,8 @@ import time
 import grpc
 import pytest
 from delian.cloud import enrolment as e
-from delian.core.identity.authority import Authority, issue_to
+from delian.cloud.issuing import Issuing
+from delian.core.identity.authority import CERTIFICATES_MAX, Authority, issue_to
 from delian.core.identity.certificates import (
     IdentityError,
     Role,
@@ -20,10 +21,12 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
+from delian.core.identity.denied import KnownDenied
 from delian.core.identity.folder import HomeAddress, IdentityFolder
 from delian.core.identity.joining import join
 from delian.core.identity.renewal import RenewalRefused, renew_call
 from delian.core.identity.tokens import TokenBook, parse
+from delian.core.net.errands import DEVICE_BURST
 from delian.core.ports import CLOUD, Node, Tier
 from delian.core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
 
@@ -35,7 +38,7 @@ class World:
     """A coordinator's two ports, and what stands behind them."""
 
     def __init__(self, folder, *, limit=None, clock=time.time, life_s=30 * DAY):
-        self.folder = folder
+        self.folder, self.rates = folder, 0.0
         try:
             self.authority = Authority(folder / "ca")
         except IdentityError:
@@ -44,16 +47,13 @@ class World:
         self.registry = e.FileRegistry(folder / "registry", lambda node: [HOME])
         key, issued = issue_to(self.authority, Role.CLOUD, 0, ["127.0.0.1"])
         self.material = TlsMaterial(key, issued.chain, self.authority.pem)
-        self.service = e.EnrolmentService(
-            self.authority,
-            self.tokens,
-            self.registry,
-            limit=limit,
-            clock=clock,
-            life_s=life_s,
-            limiter_clock=lambda: 0.0,
+        self.issuing = Issuing(
+            self.authority, self.registry, life_s=life_s, clock=clock, rates=lambda: self.rates
         )
-        self.identity = e.IdentityService(self.authority, self.registry, clock=clock)
+        self.service = e.EnrolmentService(
+            self.issuing, self.tokens, limit=limit, limiter_clock=lambda: 0.0
+        )
+        self.identity = e.IdentityService(self.issuing)
 
     @contextlib.asynccontextmanager
     async def serve(self):
@@ -181,16 +181,74 @@ def test_a_request_that_is_not_as_it_must_be_is_refused_and_counted(tmp_path, ch
     within(tmp_path, scenario)
 
 
-def test_a_lost_answer_costs_neither_the_token_nor_a_second_number(tmp_path):
+def test_a_lost_answer_costs_neither_the_token_nor_a_second_number_or_certificate(tmp_path):
     async def scenario(world):
         request = enrol_request(world.token())
         first = await ask(world, request)
         second = await ask(world, request)
-        assert first.node == second.node and first.certificate != second.certificate
+        assert first.node == second.node and first.certificate == second.certificate
         third, fourth = await asyncio.gather(ask(world, request), ask(world, request))
         assert first.node == third.node == fourth.node and len(world.registry.nodes) == 1
+        assert world.service.counts["enrolled"] == 1
+        world.issuing._known.clear()  # it was started again
+        fifth = await ask(world, request)
+        assert first.node == fifth.node and first.certificate != fifth.certificate
 
     within(tmp_path, scenario)
+
+
+def test_a_revoked_node_is_not_let_in_again_by_its_token_and_key(tmp_path):
+    async def scenario(world):
+        text = world.token(uses=2)
+        request = enrol_request(text)
+        await ask(world, request)
+        Authority(world.authority.folder).revoke("device-1")  # by another process
+        issued = len(world.authority.issued())
+        for _ in range(2):
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await ask(world, request)
+            assert refusal.value.code() is CODE.PERMISSION_DENIED
+            world.issuing._known.clear()  # it was started again
+        assert len(world.authority.issued()) == issued
+        assert (await world.join("two", text)).common_name == "device-2"
+
+    within(tmp_path, scenario)
+
+
+def test_one_token_and_key_get_only_so_many_certificates(tmp_path):
+    async def scenario(world):
+        request = enrol_request(world.token())
+        made = set()
+        for _ in range(CERTIFICATES_MAX + 8):
+            world.issuing._known.clear()  # a coordinator that starts again and again
+            world.rates += 3600
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                made.add((await ask(world, request)).certificate)
+        assert len(made) == CERTIFICATES_MAX
+        assert world.service.counts["limited"] == 8
+
+    within(tmp_path, scenario, limit=e.RateLimit(burst=100))
+
+
+@pytest.mark.parametrize("older", ["registry", "ca"])
+def test_a_number_is_not_given_out_twice_when_one_of_two_places_is_restored(tmp_path, older):
+    async def first(world):
+        text = world.token(uses=2)
+        await world.join("one", text)
+        backup = {p: p.read_bytes() for p in (tmp_path / older).glob("*.jsonl")}
+        await world.join("two", text)
+        return backup
+
+    backup = within(tmp_path, first)
+    for path in (tmp_path / older).glob("*.jsonl"):
+        path.unlink()
+    for path, content in backup.items():
+        path.write_bytes(content)
+
+    async def second(world):
+        assert (await world.join("three", world.token())).common_name == "device-3"
+
+    within(tmp_path, second)
 
 
 def test_the_coordinator_goes_on_with_its_numbers_and_tokens_after_a_restart(tmp_path):
@@ -322,6 +380,27 @@ def test_a_node_renews_for_a_new_key_and_keeps_its_name(tmp_path):
     within(tmp_path, scenario)
 
 
+def test_a_certificate_is_not_renewed_as_often_as_its_holder_likes(tmp_path):
+    async def scenario(world):
+        await world.join("one", world.token())
+        material = world.of("one").material()
+        with pytest.raises(IdentityError, match=r"too many certificates \(resource exhausted\)"):
+            for _ in range(DEVICE_BURST):
+                await world.renew(material)
+        assert world.identity.counts["renewed"] == DEVICE_BURST - 1, "the first was by the token"
+        for _ in range(CERTIFICATES_MAX):
+            world.rates += 30.0
+            with contextlib.suppress(IdentityError):
+                await world.renew(material)
+        assert world.identity.counts["renewed"] == CERTIFICATES_MAX - 1
+        # And it can be revoked.
+        assert world.authority.revoke("device-1")[1]
+        with pytest.raises(RenewalRefused, match="revoked"):
+            await world.renew(material)
+
+    within(tmp_path, scenario)
+
+
 def test_a_revoked_node_cannot_renew_on_a_connection_that_it_still_has(tmp_path):
     async def scenario(world):
         await world.join("one", world.token())
@@ -330,7 +409,7 @@ def test_a_revoked_node_cannot_renew_on_a_connection_that_it_still_has(tmp_path)
         Authority(world.authority.folder).revoke("device-1")  # by another process
         with pytest.raises(RenewalRefused, match="revoked"):
             await world.renew(material)
-        assert world.identity.counts == {"renewed": 1, "refused": 1, "denied_asked": 0}
+        assert world.identity.counts["renewed"] == world.identity.counts["refused"] == 1
 
     within(tmp_path, scenario)
 
@@ -387,17 +466,13 @@ def test_the_deny_list_is_told_to_who_has_another(tmp_path):
         ) as channel:
             stub = enrolment_pb2_grpc.IdentityStub(channel)
 
-            async def denied(version):
-                request = enrolment_pb2.DeniedRequest(version=version)
-                return await stub.Denied(request, timeout=60)
-
-            before = await denied(0)
+            known = KnownDenied(world.of("two"))
+            assert await known.fetch(stub.Denied) and not known().names
             world.authority.revoke("device-1")
-            after = await denied(before.version)
-            same = await denied(after.version)
-        assert not before.serials and after.version > before.version
-        assert [int.from_bytes(s, "big") for s in after.serials] == [victim.serial]
-        assert same.version == after.version and not same.serials
+            assert await known.fetch(stub.Denied)
+            assert known().denies(victim) and len(known().names) == 1
+            assert not await known.fetch(stub.Denied)
+        assert world.identity.counts["denied_asked"] == 3
 
     within(tmp_path, scenario)
 
@@ -417,7 +492,7 @@ def test_identity_is_for_nobody_without_a_certificate_even_on_a_port_that_asks_f
             ) as channel:
                 stub = enrolment_pb2_grpc.IdentityStub(channel)
                 for call, request in (
-                    (stub.Denied, enrolment_pb2.DeniedRequest()),
+                    (stub.Denied, link_pb2.DeniedAsk()),
                     (stub.Renew, enrolment_pb2.RenewRequest()),
                 ):
                     with pytest.raises(grpc.aio.AioRpcError) as refusal:

@@ -20,7 +20,7 @@ import grpc
 from delian.cloud.daemon import CloudDaemon, CloudSettings
 from delian.cloud.fleet import _info
 from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import channel_credentials, channel_options
+from delian.core.identity.certificates import Role, channel_credentials, channel_options
 from delian.core.identity.folder import IdentityFolder
 from delian.core.identity.joining import join
 from delian.core.identity.local import operator_identity
@@ -98,7 +98,8 @@ async def daemon_at(folder, **changes):
 @contextlib.asynccontextmanager
 async def certified(folder):
     """A daemon with certificates, and an operator's stub."""
-    authority = Authority.create(folder / "ca", "farm")
+    ca = folder / "ca"
+    authority = Authority(ca) if ca.exists() else Authority.create(ca, "farm")
     operator_identity(authority, folder / "operator")
     changes = {"insecure": False, "enrolment": "127.0.0.1:0", "addresses": ("127.0.0.1",)}
     changes |= {"authority": folder / "ca", "public_enrolment": "127.0.0.1:1"}
@@ -544,11 +545,34 @@ def test_with_certificates_nodes_join_by_token_and_are_revoked(tmp_path):
             assert found.labels["host"] == "barn" and found.certificate_ends_ms > 0
             await stub.RevokeNode(node)
             assert (await stub.GetNode(node)).state == "revoked"
-            assert Authority(tmp_path / "ca").is_denied(own.identity().serial)
+            assert Authority(tmp_path / "ca").denied().denies(own.identity())
             plain = grpc.aio.insecure_channel(f"127.0.0.1:{daemon.ports['grpc']}")
             code, _ = await refused(OperatorStub(plain).ListRuns(ListRequest(), timeout=60))
             assert code is grpc.StatusCode.UNAVAILABLE
             await plain.close()
+
+    run(main())
+
+
+def test_what_the_ca_or_the_store_lost_in_a_restore_the_other_still_knows(tmp_path):
+    async def main():
+        async with certified(tmp_path) as (daemon, _):
+            for number in (1, 2):
+                await daemon.fleet.register(Tier.DEVICE, {}, 1)
+                daemon.trust.authority.give_number(Role.DEVICE, number)
+            await daemon.fleet.mark(Node(Tier.DEVICE, 1), "revoked")
+        for name in ("numbers.jsonl", "denied.jsonl"):
+            (tmp_path / "ca" / name).unlink(missing_ok=True)
+        Authority(tmp_path / "ca").note_number(Role.DEVICE, 2)
+        Authority(tmp_path / "ca").revoke("device-2")
+        (tmp_path / "ca" / "numbers.jsonl").unlink()
+        (tmp_path / "operator").rename(tmp_path / "before")
+        async with certified(tmp_path) as (daemon, _):
+            both = {Node(Tier.DEVICE, number) for number in (1, 2)}
+            await until(lambda: set(daemon.trust.denied().nodes()) == both)
+            while set(await daemon.fleet.revoked()) != both:
+                await asyncio.sleep(0.01)
+            assert daemon.trust.authority.last_number(Role.DEVICE) == 2
 
     run(main())
 

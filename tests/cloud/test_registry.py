@@ -213,6 +213,21 @@ def test_a_device_is_told_of_edges_that_said_where_they_are_and_then_of_the_coor
     run(main())
 
 
+def test_a_number_is_above_all_that_were_handed_out_here_or_by_the_ca(tmp_path):
+    async def main():
+        database = await Database.open(tmp_path / "s.db")
+        fleet = Fleet(database)
+        assert await fleet.last_numbers() == {}
+        numbers = [await fleet.register(Tier.DEVICE, {}, 1, above) for above in (0, 0, 7, 3)]
+        assert numbers == [1, 2, 8, 9]
+        assert await fleet.last_numbers() == {Tier.DEVICE: 9}
+        await fleet.mark(Node(Tier.DEVICE, 8), "revoked")
+        assert await fleet.revoked() == [Node(Tier.DEVICE, 8)]
+        await database.close()
+
+    run(main())
+
+
 def test_who_was_seen_is_written_down_when_it_is_news(tmp_path):
     device = Node(Tier.DEVICE, 4)
 
@@ -228,7 +243,7 @@ def test_who_was_seen_is_written_down_when_it_is_news(tmp_path):
         assert (shown.home.number, shown.state) == (2, "silent")
         assert (await fleet.node(device, {device: Live("working", at, 2)})).state == "working"
         await fleet.certified(device, 0xABC, 2_000_000_000, at)
-        assert await fleet.holders([0xABC]) == [device]
+        assert (await fleet.node(device, {})).certificate_ends_ms == 2_000_000_000_000
         with pytest.raises(NotKnown):
             await fleet.node(Node(Tier.EDGE, 4), {})
         await database.close()

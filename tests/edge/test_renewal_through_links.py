@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from delian.cloud.enrolment import FileRegistry
 from delian.cloud.errands import IdentityErrands
+from delian.cloud.issuing import Issuing
 from delian.core.data.rows import DataSettings
 from delian.core.identity.authority import LIFE_S, Authority
 from delian.core.identity.certificates import (
@@ -114,9 +115,8 @@ class Farm:
             self.closing.push_async_callback(mqtt.close)
             self.homes[CLOUD, "mqtt"] = HomeAddress(CLOUD, mqtt=self.broker)
         registry = FileRegistry(self.folder / "registry", lambda node: [])
-        self.cloud = IdentityErrands(
-            switch, self.authority, registry, own.material, life_s=self.life_s
-        )
+        issuing = Issuing(self.authority, registry, life_s=self.life_s)
+        self.cloud = IdentityErrands(switch, issuing, own.material)
         self.closing.push_async_callback(self.cloud.close)
 
     async def run_edge(self, way: str) -> EdgeDaemon:
@@ -181,9 +181,9 @@ def test_a_device_renews_by_whatever_links_it_has(tmp_path, below, above):
             if edge is not None:
                 own = edge.who.identity
                 assert (await renew(edge.uplinks, own)).node == EDGE
-                farm.authority.revoke(f"{before.serial:x}")
+                farm.authority.revoke("device-5")
                 edge._denied_asked.set()
-                await until(lambda: before.serial in edge.trust.denied().serials)
+                await until(lambda: edge.trust.denied().denies(before))
 
     within(scenario)
 
@@ -198,12 +198,12 @@ def test_a_device_that_its_edge_no_longer_trusts_is_not_even_passed_on(tmp_path)
             ups = await farm.run_uplinks(DEVICE, home, folder)
             await until(lambda: DEVICE in edge.hubs.grpc.peers)
             # It asks when it is connected too: on a slow machine only now, and it would hear of it.
-            edge.trust.denied.update = lambda reply: False
+            edge.trust.denied.fetch = lambda ask: asyncio.sleep(0, False)
             farm.authority.revoke("device-5")
             # Until the edge hears of it, it is the coordinator who refuses.
             with pytest.raises(RenewalRefused, match="revoked"):
                 await renew(ups, folder)
-            del edge.trust.denied.update
+            del edge.trust.denied.fetch
             edge._denied_asked.set()
             await until(lambda: DEVICE not in edge.hubs.grpc.peers)
             await until(lambda: ups.home is None)
@@ -230,12 +230,12 @@ def test_an_edge_that_starts_again_lets_a_revoked_device_go(tmp_path, told):
                 edge.trust._forget = lambda node: None  # it ends before it comes to that
                 farm.authority.revoke("device-5")
                 edge._denied_asked.set()
-                await until(lambda: edge.trust.denied().serials)
+                await until(lambda: edge.trust.denied().names)
             await edge.close()
             if not told:
                 farm.authority.revoke("device-5")
             again = await farm.run_edge("grpc")
-            await until(lambda: again.trust.denied().serials)
+            await until(lambda: again.trust.denied().names)
             await until(lambda: not again.driver.machine.state.pool)
 
     within(scenario)
@@ -268,8 +268,9 @@ def test_the_coordinator_s_daemon_takes_errands(tmp_path):
                 renewed = await renew(ups, folder)
                 assert renewed.not_after < time.time() + 3 * 86400 + 60
                 await ups.close()
-            listed = await edge.uplinks.errands.denied(0)
-            assert listed.version == daemon.trust.denied().version
+            daemon.trust.authority.revoke("device-5")
+            assert await edge.trust.denied.fetch(edge.uplinks.errands.denied)
+            assert edge.trust.denied().revoked(DEVICE)
 
     within(scenario)
 

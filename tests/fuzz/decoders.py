@@ -9,11 +9,13 @@ The state machines are decoders too: of a sequence of messages from peers that m
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from delian.cloud.state import CoordinatorState
 from delian.core import bundle
 from delian.core.backends.native import artifact
 from delian.core.errors import DelianError
-from delian.core.identity import certificates, manifest, relayed, tokens
+from delian.core.identity import certificates, deny_list, manifest, relayed, tokens
 from delian.core.identity.artifact_keys import Seen
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.ir import DType, TensorType
@@ -360,6 +362,34 @@ def _read_renewed(data: bytes) -> object:
     return relayed.read_answer(link_pb2.RenewalAnswer.FromString(data), ask, _renewal()[0])
 
 
+@cache
+def _deny_list() -> tuple[x509.Certificate, deny_list.SignedList]:
+    """A CA's certificate, and a list that it has signed."""
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority.create(Path(folder) / "ca", "example")
+        authority.note_number(certificates.Role.DEVICE, 3)
+        for number in (1, 3):
+            authority.revoke(f"device-{number}")
+        return authority.certificate, authority.signed()
+
+
+def _read_deny_list(data: bytes) -> object:
+    """A list of which the CA has signed the head, or of a CA that signs anything."""
+    authority, signed = _deny_list()
+    head = deny_list.verify_head(signed.head, signed.signature, authority, "example")
+    count, digest = len(data) // deny_list.ENTRY_BYTES, hashlib.sha256(data).digest()
+    forged = replace(head, entries=count, digest=digest)
+    listed = deny_list.read_entries(forged, data)
+    assert len(listed.names) == count
+    with contextlib.suppress(DelianError):
+        deny_list.read_entries(head, data)
+    with contextlib.suppress(DelianError):
+        deny_list.verify_head(data, signed.signature, authority, "example")
+    with contextlib.suppress(DelianError):
+        deny_list._read_head(data)
+    return listed
+
+
 def _channel() -> seal.Channel:
     return seal.Channel(b"12345678", bytes(32), bytes(32), sealed=True)
 
@@ -497,6 +527,7 @@ DECODERS: Mapping[str, Decoder] = {
     ),
     "renewal": Decoder(_read_renewal, lambda: [_renewal()[2]], (DelianError, DecodeError)),
     "renewed": Decoder(_read_renewed, lambda: [_renewal()[3]], (DelianError, DecodeError)),
+    "deny list": Decoder(_read_deny_list, lambda: [_deny_list()[1].entries]),
     "sealed": Decoder(_open_sealed, lambda: [_channel().seal("a/topic", b"hello")]),
     "presence": Decoder(
         lambda data: seal.Credentials("example", EDGE, None).read(data),

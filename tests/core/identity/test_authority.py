@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import stat
 import time
 
@@ -21,6 +22,9 @@ from delian.core.identity.certificates import (
     new_key,
     requested_key,
 )
+from delian.core.identity.deny_list import ENTRY_BYTES
+from delian.core.identity.revoked import SKIPPED
+from delian.core.ports import Node, Tier
 
 DAY = 86400
 
@@ -167,7 +171,7 @@ def test_neither_a_revoked_nor_an_expired_certificate_can_be_renewed(authority):
     with pytest.raises(IdentityError, match="ended on"):
         authority.renew(request(), expired.identity, expired.chain, now_s=now + 31 * DAY)
     authority.revoke("device-1")
-    with pytest.raises(IdentityError, match="was revoked"):
+    with pytest.raises(a.Revoked, match="was revoked"):
         authority.renew(request(), expired.identity, expired.chain)
 
 
@@ -178,73 +182,129 @@ def test_a_certificate_of_another_ca_cannot_be_renewed(authority, tmp_path):
         authority.renew(request(), foreign.identity, foreign.chain)
 
 
-def test_revoking_a_node_denies_all_its_certificates_and_raises_the_version(authority):
-    serials = {issue_to(authority, Role.DEVICE, 7)[1].identity.serial for _ in range(3)}
-    issue_to(authority, Role.DEVICE, 8)
+def test_revoking_a_node_voids_all_its_certificates_and_no_other_node_s(authority):
+    own = [issue_to(authority, Role.DEVICE, 7)[1] for _ in range(3)]
+    _, other = issue_to(authority, Role.DEVICE, 8)
     before = authority.denied().version
-    denied, count = authority.revoke("device-7", "stolen")
-    assert denied.serials == serials and count == 3 and denied.version > before
-    again, count = authority.revoke("device-7")
-    assert again == denied and count == 0
-    with pytest.raises(IdentityError, match="no certificate of `device-9`"):
-        authority.revoke("device-9")
+    denied, fresh = authority.revoke("device-7", "stolen")
+    assert fresh and denied.version > before and list(denied.nodes()) == [Node(Tier.DEVICE, 7)]
+    assert all(denied.denies(issued.identity) for issued in own)
+    assert not denied.denies(other.identity)
+    again, fresh = authority.revoke("device-7")
+    assert again == denied and not fresh
+    for name in ("device-9", "device-0", "edge-7", "cloud-1", "nobody", "device-07"):
+        with pytest.raises(IdentityError, match=f"no certificate of `{name}`"):
+            authority.revoke(name)
 
 
-def test_a_revocation_by_another_process_is_seen_at_once_and_survives(authority):
+def test_a_revoked_name_gets_no_certificate_whoever_asks(authority):
     _, issued = issue_to(authority, Role.DEVICE, 7)
-    beside = Authority(authority.folder)
-    beside.revoke(f"{issued.identity.serial:x}")
-    assert authority.is_denied(issued.identity.serial)
-    assert Authority(authority.folder).is_denied(issued.identity.serial)
-    with pytest.raises(IdentityError, match="was revoked"):
+    Authority(authority.folder).revoke("device-7")  # by another process
+    with pytest.raises(a.Revoked, match="device-7 was revoked"):
+        authority.issue(request(), Role.DEVICE, 7)
+    with pytest.raises(a.Revoked, match="device-7 was revoked"):
         authority.renew(request(), issued.identity, issued.chain)
+    assert Authority(authority.folder).denied().denies(issued.identity)
+
+
+def test_a_certificate_that_nobody_wrote_down_is_void_as_well(authority):
+    """A renewal that raced with a crash, or was given out after the backup."""
+    _, issued = issue_to(authority, Role.DEVICE, 7)
+    (authority.folder / "issued.jsonl").unlink()
+    denied, _ = Authority(authority.folder).revoke("device-7")
+    assert denied.denies(issued.identity)
+
+
+def test_a_name_has_only_so_many_certificates_and_can_still_be_revoked(authority):
+    now = time.time()
+    issued = authority.issue(request(), Role.DEVICE, 7, now_s=now)
+    for _ in range(a.CERTIFICATES_MAX - 1):
+        issued = authority.renew(request(), issued.identity, issued.chain, now_s=now)
+    for opened in (authority, Authority(authority.folder)):
+        with pytest.raises(a.TooMany, match="device-7 has 32 certificates"):
+            opened.renew(request(), issued.identity, issued.chain, now_s=now)
+        with pytest.raises(a.TooMany):
+            opened.issue(request(), Role.DEVICE, 7, now_s=now)
+    authority.issue(request(), Role.DEVICE, 8, now_s=now)
+    authority.issue(request(), Role.DEVICE, 7, now_s=now + 31 * DAY)  # those have ended
+    assert authority.revoke("device-7")[1]
+    assert len(authority.signed().entries) == ENTRY_BYTES
+
+
+def test_the_coordinator_s_certificates_are_void_up_to_a_time_and_the_next_one_counts(authority):
+    now = time.time()
+    _, old = issue_to(authority, Role.CLOUD, 0, now_s=now)
+    denied, _ = authority.revoke("cloud-0", now_s=now)
+    assert denied.denies(old.identity)
+    _, new = issue_to(authority, Role.CLOUD, 0, now_s=now)
+    assert not authority.denied().denies(new.identity)
+    with pytest.raises(IdentityError, match="set this machine's clock"):
+        issue_to(authority, Role.CLOUD, 0, now_s=now - 2 * a.BACKDATE_S)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def copy_of(authority, *names):
+    return {authority.folder / n: (authority.folder / n).read_bytes() for n in names}
 
 
 def restored(authority, backup):
     """The CA as it was when its files were copied."""
+    for path in authority.folder.glob("*.jsonl"):
+        path.unlink()
     for path, content in backup.items():
-        if content is None:
-            path.unlink(missing_ok=True)
-        else:
-            path.write_bytes(content)
+        path.write_bytes(content)
     return Authority(authority.folder)
 
 
-def backup_of(authority):
-    files = [authority.folder / name for name in ("issued.jsonl", "denied.jsonl")]
-    return {path: path.read_bytes() if path.exists() else None for path in files}
+@pytest.mark.parametrize("lost", ["numbers.jsonl", "issued.jsonl", "denied.jsonl"])
+def test_a_number_stays_taken_when_a_file_is_lost(authority, lost):
+    authority.give_number(Role.DEVICE, 7)
+    issue_to(authority, Role.DEVICE, 7)
+    authority.revoke("device-7")
+    (authority.folder / lost).unlink()
+    again = Authority(authority.folder)
+    assert again.last_number(Role.DEVICE) == 7 and again.last_number(Role.EDGE) == 0
+    with pytest.raises(IdentityError, match="device-7 was given out before"):
+        again.give_number(Role.DEVICE, 7)
 
 
-def test_what_was_given_out_after_the_backup_can_still_be_revoked(authority):
+def test_a_damaged_file_of_numbers_is_told_and_gives_nothing_out(authority):
+    authority.give_number(Role.DEVICE, 7)
+    (authority.folder / "numbers.jsonl").write_text("{}\n")
+    with pytest.raises(IdentityError, match=r"numbers\.jsonl is damaged"):
+        Authority(authority.folder)
+
+
+def test_after_a_restore_the_numbers_since_the_backup_are_left_out(authority):
+    authority.give_number(Role.DEVICE, 1)
     issue_to(authority, Role.DEVICE, 1)
-    backup = backup_of(authority)
-    lost = [issue_to(authority, Role.DEVICE, 7)[1] for _ in range(2)]
+    backup = copy_of(authority, "issued.jsonl", "numbers.jsonl")
+    authority.give_number(Role.DEVICE, 2)
+    _, lost = issue_to(authority, Role.DEVICE, 2)
+    now = time.time() + 60
+    seen, _ = authority.revoke("device-1", now_s=now)
     again = restored(authority, backup)
-    with pytest.raises(IdentityError, match="no certificate of `device-7`"):
-        again.revoke("device-7")
-    serial = lost[0].identity.serial
-    denied, count = again.revoke(f"{serial:X}")
-    assert count == 1 and denied.serials == {serial} and again.revoke(f"{serial:x}")[1] == 0
-    with pytest.raises(IdentityError, match="was revoked"):
-        again.renew(request(), lost[0].identity, lost[0].chain)
-    # One that was renewed since is found by the name, and what it renewed with it.
-    newer = again.renew(request(), lost[1].identity, lost[1].chain)
-    denied, count = again.revoke("device-7")
-    assert count == 2
-    assert denied.serials == {serial, lost[1].identity.serial, newer.identity.serial}
-    with pytest.raises(IdentityError, match="no certificate of `abcdef"):
-        again.revoke("abcdef")
+    with pytest.raises(IdentityError, match="delian ca restored"):
+        again.revoke("device-2")
+    again.restored(now_s=now + 60)
+    assert again.last_number(Role.DEVICE) == 1 + SKIPPED
+    assert again.denied().version > seen.version, "nodes take it though they have seen a newer one"
+    assert again.revoke("device-2")[0].denies(lost.identity)
 
 
-def test_after_a_restore_no_other_list_has_a_version_that_edges_know(authority):
-    then = time.time() - DAY
-    for number in (1, 2, 3):
-        issue_to(authority, Role.DEVICE, number)
-    backup = backup_of(authority)
-    before, _ = authority.revoke("device-1", now_s=then)
-    again = restored(authority, backup)
-    after, _ = again.revoke("device-2", now_s=then + 60)
-    assert after.serials != before.serials and after.version > before.version
+def test_the_file_of_numbers_stays_short(authority):
+    for number in range(1, 40):
+        authority.give_number(Role.DEVICE, number)
+    again = Authority(authority.folder)
+    assert len((authority.folder / "numbers.jsonl").read_bytes().splitlines()) == 2
+    assert authority.last_number(Role.DEVICE) == again.last_number(Role.DEVICE) == 39
+    with pytest.raises(IdentityError, match="has no more"):
+        again.give_number(Role.EDGE, 2**22)
+
+
+# ---------------------------------------------------------------- the list
 
 
 def test_asking_for_the_list_again_reads_no_file(authority, monkeypatch):
@@ -254,23 +314,48 @@ def test_asking_for_the_list_again_reads_no_file(authority, monkeypatch):
     assert authority.denied() is authority.denied() == listed
 
 
-def test_what_has_ended_leaves_the_files_and_the_version_goes_on(authority):
-    then = time.time() - 60 * DAY
-    for number in range(4):
-        authority.issue(request(), Role.DEVICE, number, now_s=then)
-        authority.revoke(f"device-{number}", now_s=then)
-    _, live = issue_to(authority, Role.DEVICE, 9)
-    denied, _ = authority.revoke("device-9")
-    assert len(denied.serials) == 5
-    opened = Authority(authority.folder)
-    assert [e["name"] for e in opened.issued()] == ["device-9"]
-    assert opened.denied().serials == {live.identity.serial}
-    assert opened.denied().version > denied.version
-    assert authority.denied() == opened.denied(), "the other process reads the new file"
+def test_the_list_is_signed_again_when_it_changes_and_every_hour(authority):
+    now = time.time()
+    issue_to(authority, Role.DEVICE, 7)
+    first = authority.signed(now_s=now)
+    assert authority.signed(now_s=now + a.RESIGN_S - 1) is first
+    later = authority.signed(now_s=now + a.RESIGN_S)
+    assert later.head != first.head and later.version == first.version
+    Authority(authority.folder).revoke("device-7")
+    changed = authority.signed(now_s=now + a.RESIGN_S)
+    assert changed.version > later.version and changed.entries
 
 
-def test_a_serial_number_goes_over_the_wire_as_short_as_it_is():
-    assert a.serial_bytes(0x1FF) == b"\x01\xff" and a.serial_bytes(1) == b"\x01"
+def test_a_list_of_serial_numbers_becomes_one_of_names(authority):
+    now = int(time.time())
+    _, bad = issue_to(authority, Role.DEVICE, 7)
+    _, half = issue_to(authority, Role.EDGE, 2)
+    _, good = issue_to(authority, Role.DEVICE, 8)
+    _, cloud = issue_to(authority, Role.CLOUD, 0, now_s=now - 60)
+    _, newer = issue_to(authority, Role.CLOUD, 0, now_s=now + 60)
+    rows = [(bad, "device-7"), (half, "edge-2"), (cloud, "cloud-0")]
+    lines = [
+        {"serial": f"{i.identity.serial:x}", "name": name, "not_after": now + DAY, "version": 9}
+        | {"at": now, "why": "stolen"}
+        for i, name in rows
+    ]
+    lines.append({**lines[0], "serial": "1", "name": "broker"})
+    text = "".join(json.dumps(line) + "\n" for line in [{"version": 9}, *lines])
+    (authority.folder / "denied.jsonl").write_text(text)
+    (authority.folder / "numbers.jsonl").unlink()
+    for _ in range(2):
+        listed = Authority(authority.folder).denied()
+        assert all(listed.denies(i.identity) for i in (bad, half, cloud))
+        assert not any(listed.denies(i.identity) for i in (good, newer))
+        assert listed.version > 9 and len(listed.names) == 3
+    assert "serial" not in (authority.folder / "denied.jsonl").read_text()
+
+
+def test_a_serial_number_without_a_name_is_not_forgotten_in_silence(authority):
+    line = {"serial": "ab", "name": "unknown", "not_after": 2**40, "version": 9, "at": 1}
+    (authority.folder / "denied.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(IdentityError, match="certificate ab, whose holder it does not name"):
+        Authority(authority.folder)
 
 
 def test_the_root_cannot_make_further_cas(authority):

@@ -54,7 +54,8 @@ def der(made):
 
 def test_a_certificate_names_its_holder_in_pem_and_der():
     made = certificate()
-    expected = PeerIdentity("farm", Role.DEVICE, 5, 77, int(NOW.timestamp()) + 86400, "device-5")
+    begins = int(NOW.timestamp())
+    expected = PeerIdentity("farm", Role.DEVICE, 5, 77, begins + 86400, "device-5", begins)
     assert identity_of(der(made)) == expected
     assert identity_of(made.public_bytes(serialization.Encoding.PEM)) == expected
     assert expected.node == Node(Tier.DEVICE, 5) and expected.uri == "delian://farm/device/5"

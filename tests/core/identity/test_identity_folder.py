@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 
 import pytest
-from delian.core.identity.authority import Authority, DenyList, issue_to
+from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import (
     IdentityError,
     Role,
@@ -14,7 +14,6 @@ from delian.core.identity.certificates import (
     key_pem,
     new_key,
 )
-from delian.core.identity.denied import KnownDenied, list_message
 from delian.core.identity.folder import HomeAddress, IdentityFolder, check_reply, home_message
 from delian.core.ports import CLOUD, Node, Tier
 from delian.core.wire import enrolment_pb2, link_pb2
@@ -163,26 +162,3 @@ def test_a_damaged_file_is_told(folder, authority, content):
     (folder.folder / "live" / "node.json").write_bytes(content)
     with pytest.raises(IdentityError, match=r"node\.json is damaged"):
         folder.facts()
-
-
-# ---------------------------------------------------------------- the deny list of an edge
-
-
-def test_an_edge_remembers_who_is_denied(tmp_path):
-    told = []
-    known = KnownDenied(tmp_path / "denied.json", told.append)
-    assert known() == DenyList() and known.request().version == 0
-    newest = DenyList(7, frozenset({1, 2**150}))
-    assert known.update(list_message(newest, known.request().version))
-    assert known() == newest == KnownDenied(tmp_path / "denied.json")() and told == [newest]
-    assert not list_message(newest, 7).serials and not known.update(list_message(newest, 7))
-
-
-def test_a_deny_list_that_cannot_be_is_refused_and_a_damaged_one_told(tmp_path):
-    known = KnownDenied(tmp_path / "denied.json")
-    for serial in (b"", b"x" * 21):
-        with pytest.raises(IdentityError, match="cannot be"):
-            known.update(enrolment_pb2.DeniedList(version=1, serials=[serial]))
-    (tmp_path / "denied.json").write_text("{")
-    with pytest.raises(IdentityError, match="is damaged"):
-        KnownDenied(tmp_path / "denied.json")

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 from delian.core.identity import roles
-from delian.core.identity.authority import DenyList
 from delian.core.identity.certificates import PeerIdentity, Role
+from delian.core.identity.deny_list import DenyList
 from delian.core.identity.roles import Guard, may_call, may_publish, may_read, may_send
 from delian.core.net import topics
 from delian.core.node.codec import MESSAGE_FIELDS, TRANSPORT_FIELDS
@@ -87,7 +87,7 @@ def test_a_call_that_is_not_in_the_contract_is_for_nobody(call):
 
 
 def guard(here=Tier.CLOUD, denied=(), now=1_900_000_000):
-    return Guard("farm", here, lambda: DenyList(1, frozenset(denied)), lambda: now)
+    return Guard("farm", here, lambda: DenyList(1, dict(denied)), lambda: now)
 
 
 CONNECT = "/delian.wire.Link/Connect"
@@ -99,19 +99,23 @@ CONNECT = "/delian.wire.Link/Connect"
         (peer(), None),
         (peer(federation="other"), "other federation"),
         (peer(not_after=1_800_000_000), "certificate expired"),
-        (peer(serial=9), "revoked"),
+        (peer(number=9), "revoked"),
+        (peer(Role.EDGE, 9), None),
         (peer(Role.OPERATOR), "not allowed"),
         (None, "not allowed"),
     ],
 )
 def test_the_guard_says_why_it_refuses(who, why):
-    ours = guard(denied=[9])
+    ours = guard(denied={(Role.DEVICE, 9): 1})
     assert ours.refusal(who, CONNECT) == why and ours(who, CONNECT) == (why is None)
 
 
 def test_a_distrusted_peer_may_not_even_do_what_anybody_may():
     assert guard().refusal(None, "/delian.wire.Enrolment/Enrol") is None
-    assert guard(denied=[1]).refusal(peer(), "/delian.wire.Enrolment/Enrol") == "revoked"
+    assert (
+        guard(denied={(Role.DEVICE, 5): 1}).refusal(peer(), "/delian.wire.Enrolment/Enrol")
+        == "revoked"
+    )
 
 
 # ---------------------------------------------------------------- topics
@@ -210,7 +214,8 @@ def test_messages_go_the_way_that_the_contract_says():
     for sender, to in ((device, device), (device, cloud), (cloud, device), (cloud, cloud)):
         assert not any(may_send(sender, to, f) for f in MESSAGE_FIELDS.values())
     assert may_send(device, edge, "renewal_ask") and may_send(edge, cloud, "denied_ask")
-    assert not may_send(device, edge, "denied_ask") and not may_send(cloud, edge, "renewal_ask")
+    assert may_send(device, edge, "denied_ask") and may_send(edge, device, "denied_page")
+    assert not may_send(edge, device, "denied_ask") and not may_send(cloud, edge, "renewal_ask")
     assert not roles.may_send_blob(device, edge) and roles.may_send_blob(cloud, edge)
 
 

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from delian.core.identity import signing
-from delian.core.identity.authority import DAY_S, LIFE_S, Authority, DenyList, issue_to
+from delian.core.identity.authority import DAY_S, LIFE_S, Authority, issue_to
 from delian.core.identity.certificates import (
     IdentityError,
     Role,
@@ -18,6 +18,7 @@ from delian.core.identity.certificates import (
     key_pem,
     new_key,
 )
+from delian.core.identity.deny_list import DenyList
 from delian.core.identity.signing import CertificateIdentity
 from delian.core.secagg.identity import (
     CERTIFICATE_BYTES_MAX,
@@ -127,8 +128,11 @@ def test_a_denied_certificate_is_believed_no_more(identity, authority):
     assert eight.verify(5, five.certificate, TEXT, signature)
     authority.revoke("device-5")
     assert not eight.verify(5, five.certificate, TEXT, signature)
-    own = DenyList(1, frozenset({identity_of(five.certificate).serial}))
+    begins = identity_of(five.certificate).not_before
+    own = DenyList(1, {(Role.DEVICE, 5): begins + 1})
     assert not identity(8, denied=lambda: own).verify(5, five.certificate, TEXT, signature)
+    later = DenyList(1, {(Role.DEVICE, 5): begins, (Role.EDGE, 5): begins + 1})
+    assert identity(8, denied=lambda: later).verify(5, five.certificate, TEXT, signature)
 
 
 def test_after_a_renewal_both_certificates_are_believed_each_with_its_own_key(identity):

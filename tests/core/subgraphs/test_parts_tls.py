@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from delian.core.identity.authority import Authority, DenyList
+from delian.core.identity.authority import Authority
 from delian.core.identity.certificates import (
     Role,
     TlsMaterial,
@@ -15,6 +15,7 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
+from delian.core.identity.deny_list import FOR_GOOD, DenyList
 from delian.core.identity.roles import Guard
 from delian.core.net.grpc_server import GrpcHub
 from delian.core.net.switch import Switch
@@ -73,7 +74,7 @@ def test_a_device_with_a_certificate_is_served_until_it_is_revoked(tiers, model,
             (line,) = edge.parts.service.lines.values()
             assert line.peer.node == tiers.DEVICE
             assert isinstance(await task, LinkProfile)
-            edge.denied = DenyList(1, frozenset({line.peer.serial}))
+            edge.denied = DenyList(1, {(line.peer.tier, line.peer.number): FOR_GOOD})
             again = Upstream(
                 tiers.DEVICE,
                 [(tiers.EDGE, edge.address)],
@@ -104,7 +105,7 @@ def test_one_that_is_there_already_is_sent_away_when_it_is_revoked(tiers, model,
             upstream.start()
             await tiers.until(lambda: edge.parts.service.lines)
             (line,) = edge.parts.service.lines.values()
-            edge.denied = DenyList(1, frozenset({line.peer.serial}))
+            edge.denied = DenyList(1, {(line.peer.tier, line.peer.number): FOR_GOOD})
             edge.parts.service.review()
             await tiers.until(lambda: not edge.parts.service.lines)
             await upstream.close()

@@ -8,7 +8,7 @@ import time
 
 import grpc
 import pytest
-from delian.core.identity.authority import Authority, DenyList, issue_to
+from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import (
     Role,
     TlsMaterial,
@@ -19,6 +19,7 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
+from delian.core.identity.deny_list import FOR_GOOD, DenyList
 from delian.core.identity.roles import Guard
 from delian.core.net.grpc_ending import Ending
 from delian.core.net.grpc_guard import claim
@@ -185,7 +186,7 @@ def test_who_is_no_longer_trusted_is_sent_away(net, farm, why):
     async def story():
         above, below = net.Station(net.edge()), net.Station(net.device())
         shown = material(farm, below.node)
-        serial = shown.identity().serial
+        name = shown.identity().tier, shown.identity().number
         lists = [DenyList()]
         async with (
             serving(above, farm, denied=lambda: lists[-1]) as (hub, port),
@@ -194,7 +195,7 @@ def test_who_is_no_longer_trusted_is_sent_away(net, farm, why):
             below.send(above.node, CheckIn(device=5))
             await above.gets(1)
             if why == "revoked":
-                lists.append(DenyList(1, frozenset({serial})))
+                lists.append(DenyList(1, {name: FOR_GOOD}))
             else:
                 hub._door._policy._clock = lambda: shown.identity().not_after + 1.0
             hub.review()

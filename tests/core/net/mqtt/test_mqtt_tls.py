@@ -10,8 +10,8 @@ import re
 import aiomqtt
 import pytest
 from delian.core.errors import DelianError
-from delian.core.identity.authority import DenyList
 from delian.core.identity.certificates import Role, client_context
+from delian.core.identity.deny_list import FOR_GOOD, DenyList
 from delian.core.identity.roles import TOPICS, Guard, may_publish, may_read
 from delian.core.net import acl
 from delian.core.net.broker import BrokerSettings
@@ -238,8 +238,8 @@ def test_a_revoked_device_is_refused_while_it_speaks(mqtt, secure, farm):
         async with mqtt.closing(hub, up):
             device.send(EDGE, CHECK_IN)
             await edge.gets(1)
-            serial = files[DEVICE].read().identity().serial
-            denied = DenyList(1, frozenset({serial}))
+            own = files[DEVICE].read().identity()
+            denied = DenyList(1, {(own.tier, own.number): FOR_GOOD})
             device.send(EDGE, CHECK_IN)
             await mqtt.until(lambda: hub.faults.counts["revoked"] == 1)
             assert hub.peers == () and not hub.reaches(DEVICE) and len(edge.received) == 1
