@@ -400,15 +400,19 @@ class CloudDaemon:
     def _make_desk(self, snapshot: bytes | None) -> Desk:
         state = CoordinatorState() if snapshot is None else restore(snapshot)
         desk = Desk(state, policy=self.settings.policy)
-        if self.trust is not None:
-            # By the machine's own time, and no list that changes: a journal that is handled again
-            # takes the keys that it took. Who is revoked is kept out by the doors.
-            desk.identity = CertificateIdentity(
-                self.trust.own.material(),
-                clock=lambda: desk.now / 1e9,
-                margin_s=VERIFY_MARGIN_S,
-            )
+        desk.identity = self._identity_of(desk)
         return desk
+
+    def _identity_of(self, desk: Desk) -> CertificateIdentity | None:
+        """Signs tasks with the newest certificate. By the machine's own time, and no list that
+        changes: a journal that is handled again takes the keys that it took. Doors keep revoked
+        nodes out.
+        """
+        if self.trust is None:
+            return None
+        return CertificateIdentity(
+            self.trust.own.material(), clock=lambda: desk.now / 1e9, margin_s=VERIFY_MARGIN_S
+        )
 
     def _state(self) -> CoordinatorState:
         state: CoordinatorState = self.cloud.machine.state  # type: ignore[attr-defined]
@@ -481,7 +485,9 @@ class CloudDaemon:
             self.mqtt.forget(node)
 
     def _renewed(self) -> None:
-        """gRPC shows the new certificate by itself; MQTT says anew where the home is."""
+        """gRPC shows the new certificate by itself; tasks are signed with it; MQTT redials."""
+        desk: Any = self.cloud.machine
+        desk.identity = self._identity_of(desk)
         if self.mqtt is not None:
             self.mqtt.redial()
 

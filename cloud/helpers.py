@@ -130,17 +130,10 @@ class HelpedMachine(WaveMachine):
         return Batch(state.batches, len(pieces), sum(ages) / len(ages), total, requests)
 
     def _part(self, piece: Attempt, place: int) -> HelpPart:
-        task = self._task(piece)
-        said = Task(
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            bundle=task.bundle,
-            weights=task.weights,
-            ring=task.ring,
-            purpose=task.purpose,
-            secure=task.secure,
-        )
+        said = Task()
+        said.CopyFrom(self.task_of(piece))
+        for name in ("certificate", "signature"):  # what the seals depend on is all else
+            said.ClearField(name)
         devices = [
             MaskSeeds(device=one.device, certificate=one.certificate, seeds=[one.seeds[place]])
             for one in sorted(piece.seeds, key=lambda one: one.device)

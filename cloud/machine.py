@@ -286,6 +286,7 @@ class Coordinator(Machine[CoordinatorState]):
         """The run's machine; made anew when the state was read from a snapshot."""
         known = self._machines.get(run.run)
         if known is not None and known.state is run and known.roster.edges is self.state.edges:
+            known.identity = self.identity  # its certificate is renewed
             return known
         plan = RunPlan.from_message(run.run, run.plan)
         if plan.secure is not None and self.identity is None:

@@ -1,7 +1,7 @@
 """Why devices refused a task, in words for the operator.
 
-A device names a reason (`FailureReason`) and nothing else. Three of the reasons are decisions of
-its owner: no number of further attempts changes them, so an attempt that failed says them.
+A device names a reason (`FailureReason`) and nothing else. Some of the reasons do not change
+with further attempts, so an attempt that failed says them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from ..core.wire.round_pb2 import BELOW_FLOOR, MASKS_REQUIRED, NOT_SIGNED
+from ..core.wire.round_pb2 import BELOW_FLOOR, MASKS_REQUIRED, NOT_SIGNED, TASK_NOT_SIGNED
 
 #: FailureReason -> what the operator reads.
 OWNERS: Final = {
     MASKS_REQUIRED: "device's owner requires masks",
     BELOW_FLOOR: "plan's masks are below the floor of the device's owner",
+    TASK_NOT_SIGNED: "task arrived without the coordinator's signature, changed or expired",
     NOT_SIGNED: "bundle is not signed by a root key that the device knows",
 }
 

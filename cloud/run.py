@@ -18,6 +18,7 @@ from ..core.machine import Backoff, Machine
 from ..core.ports import (
     CLOUD,
     MS,
+    SECOND,
     DropBlob,
     Effect,
     Floats,
@@ -36,6 +37,8 @@ from ..core.privacy.accounting import BudgetError
 from ..core.privacy.clipping import AdaptiveClip
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
+from ..core.secagg.signed_task import sign
+from ..core.tasks import with_left
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.round_pb2 import (
     EVALUATE,
@@ -108,7 +111,8 @@ class RunMachine(Machine[RunState]):
         self.plan = plan
         self.roster = roster
         self.rng = rng
-        self.sessions = Sessions(self, identity)
+        self.identity = identity  # signs tasks, and verifies whose keys are whose
+        self.sessions = Sessions(self)
         self.sums = Sums(self)
         self.backoff = backoff
         self.busy_elsewhere = busy_elsewhere  # devices that work for other runs
@@ -229,7 +233,7 @@ class RunMachine(Machine[RunState]):
         state.open.append(attempt)
         state.stopped_by = ""
         if self.plan.secure is not None and not attempt.helpers:
-            self.sessions.begin(attempt, self._task(attempt))
+            self.sessions.begin(attempt, self.task_of(attempt))
         return attempt
 
     def _helpers(self, evaluates: bool) -> list[HelperKey]:
@@ -237,13 +241,17 @@ class RunMachine(Machine[RunState]):
         return []
 
     def _secure(self, attempt: Attempt) -> SecurePlan | None:
-        """How an attempt's updates are masked: as the plan says, but for who helps in it."""
-        plan = self.plan.secure
-        if plan is None or not plan.helpers:
-            return plan
+        """How an attempt's updates are masked: as the plan says, with the keys of the helpers in it
+        and the number of survivors that the devices' noise was planned for.
+        """
+        plan, promise = self.plan.secure, self.plan.promise
+        if plan is None:
+            return None
         secure = SecurePlan(helpers=attempt.helpers)
         secure.suite, secure.cohort_min = plan.suite, plan.cohort_min
         secure.corrupt, secure.dropout = plan.corrupt, plan.dropout
+        if promise is not None and not promise.central and not attempt.evaluates:
+            secure.noise_survivors = promise.survivors
         return secure
 
     def _ring(self, attempt: Attempt) -> ring.RingPlan:
@@ -284,9 +292,17 @@ class RunMachine(Machine[RunState]):
                 return bool(message.run == self.name_of(attempt))
         return True
 
-    def _task(self, attempt: Attempt) -> Task:
+    def task_of(self, attempt: Attempt) -> Task:
+        """The task of an attempt: made, and signed where the coordinator has an identity, once."""
+        if attempt.task is None:
+            attempt.task = self._make_task(attempt)
+            if self.identity is not None:
+                sign(attempt.task, self.identity, -(-attempt.ends_ns // SECOND))
+        return attempt.task
+
+    def _make_task(self, attempt: Attempt) -> Task:
         plan = self.plan
-        left_ms = max(0, (attempt.ends_ns - self.now) // MS)
+        whole_ms = (attempt.ends_ns - attempt.opened_ns - plan.margin_ns) // MS
         return Task(
             run=self.name_of(attempt),
             round=attempt.round,
@@ -294,7 +310,7 @@ class RunMachine(Machine[RunState]):
             bundle=plan.bundle,
             weights=attempt.weights,
             ring=self._ring(attempt).message(),
-            time_ms=max(0, left_ms - plan.margin_ns // MS),
+            time_ms=max(0, whole_ms),
             rng_key=self._key_bytes(attempt),
             purpose=EVALUATE if attempt.evaluates else TRAIN,
             secure=self._secure(attempt),
@@ -303,13 +319,11 @@ class RunMachine(Machine[RunState]):
 
     def _send_task(self, attempt: Attempt, edge: int) -> None:
         left_ms = max(0, (attempt.ends_ns - self.now) // MS)
-        devices = attempt.shares[edge].devices
-        alone = len(self.state.open) == 1
         message = EdgeTask(
-            task=self._task(attempt),
-            devices=devices,
+            task=with_left(self.task_of(attempt), left_ms - self.plan.margin_ns // MS),
+            devices=attempt.shares[edge].devices,
             time_ms=left_ms,
-            alone=alone,
+            alone=len(self.state.open) == 1,
             apart=attempt.apart,
         )
         self.send(Node(Tier.EDGE, edge), message)

@@ -25,7 +25,6 @@ from google.protobuf.message import Message
 from ..core.ports import SECOND, Node, Tier
 from ..core.secagg.cohort import layout
 from ..core.secagg.errors import SecureError
-from ..core.secagg.identity import Identity
 from ..core.secagg.server import Phase, ServerSession
 from ..core.wire.round_pb2 import RoundClosed, Task
 from ..core.wire.secure_pb2 import Cohort, Consent, KeyBundle, SealedShares, UnmaskShares
@@ -46,14 +45,15 @@ PUSH_BYTES, PUSH_EVERY_NS = 2**20, SECOND // 20
 
 
 class Sessions:
-    """The sessions of one run's attempts. identity: tells whose keys are whose."""
+    """The sessions of one run's attempts."""
 
-    def __init__(self, machine: RunMachine, identity: Identity | None) -> None:
-        self._machine, self._identity = machine, identity
+    def __init__(self, machine: RunMachine) -> None:
+        self._machine = machine
 
     def _of(self, attempt: Attempt) -> ServerSession:
-        assert self._identity is not None, "a coordinator without one refuses the plan"
-        return ServerSession(attempt.book.server, self._identity)
+        identity = self._machine.identity
+        assert identity is not None, "a coordinator without one refuses the plan"
+        return ServerSession(attempt.book.server, identity)
 
     # ------------------------------------------------ steps
 

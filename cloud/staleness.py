@@ -53,6 +53,7 @@ def take(wave: Attempt) -> Attempt:
         helpers=wave.helpers,
         seeds=wave.seeds,
         name=wave.name,
+        task=wave.task,
     )
     drop(wave)
     return piece

@@ -20,7 +20,7 @@ from ..core.wire.admission_pb2 import Pace
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.helper_pb2 import HelpRequest
 from ..core.wire.operator_pb2 import PlanMessage
-from ..core.wire.round_pb2 import EdgeSum
+from ..core.wire.round_pb2 import EdgeSum, Task
 from ..core.wire.secure_pb2 import HelperKey, MaskSeeds
 
 #: Runs side by side. Each holds a few vectors as long as its model.
@@ -126,6 +126,8 @@ class Attempt:
     the total is masked. why: nothing comes of it, in words; the others of its round go on. helpers:
     who unmasks it, where there is no session; seeds: of the masks in the total, for each of
     `unused`. name: its run's on the wire (`core/runs.py`); zero: the run's number.
+
+    task: what its devices were given, once it is made.
     """
 
     round: int
@@ -147,6 +149,7 @@ class Attempt:
     helpers: list[HelperKey] = field(default_factory=list)
     seeds: list[MaskSeeds] = field(default_factory=list)
     name: int = 0
+    task: Task | None = None
 
     @property
     def book(self) -> SessionBook:

@@ -111,8 +111,8 @@ def _read_plain(hint: Any, value: Any) -> Any:
     if issubclass(hint, Message):
         return hint.FromString(base64.b64decode(value, validate=True))
     if hasattr(hint, "__dataclass_fields__"):
-        hints = _hints(hint)
-        return hint(**{name: _read(hints[name], v) for name, v in value.items()})
+        hints, former = _hints(hint), getattr(hint, "FORMER", ())
+        return hint(**{n: _read(hints[n], v) for n, v in value.items() if n not in former})
     if type(value) is not hint:
         raise TypeError(f"{value!r} is no {hint.__name__}")
     return value

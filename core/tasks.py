@@ -36,6 +36,21 @@ def is_sane(task: Task) -> bool:
     )
 
 
+def left_ms(task: Task) -> int:
+    """What was left of a task's time when this copy of it was sent."""
+    return min(task.left_ms, task.time_ms) if task.HasField("left_ms") else task.time_ms
+
+
+def with_left(task: Task, left_ms: int) -> Task:
+    """A task as it is sent with so much of its time left: itself, or a copy."""
+    if left_ms >= task.time_ms:
+        return task
+    copy = Task()
+    copy.CopyFrom(task)
+    copy.left_ms = max(0, left_ms)
+    return copy
+
+
 def _is_sane_ref(ref: BlobRef) -> bool:
     return len(ref.digest) == DIGEST_BYTES and ref.size <= BLOB_BYTES_MAX
 

@@ -41,7 +41,7 @@ class HelpedMachine(SessionMachine):
         except SecureError as fault:
             self._note(fault)
             return refusal_of(fault)
-        state.helped = kdf.session_secret(state.secret, session.digest())
+        state.helped = kdf.session_secret(state.secret, session.task)
         state.secret = kdf.ratchet(state.secret)
         return None
 

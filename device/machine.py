@@ -51,9 +51,10 @@ from ..core.privacy.ring import RingPlan, carried
 from ..core.privacy.sparse import sent
 from ..core.runs import least_useful
 from ..core.secagg import messages
+from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
 from ..core.streams import device_key
-from ..core.tasks import is_sane
+from ..core.tasks import is_sane, left_ms
 from ..core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
@@ -71,7 +72,6 @@ from ..core.wire.round_pb2 import (
     COUNTED,
     DEADLINE,
     EVALUATE,
-    MASKS_REQUIRED,
     NON_FINITE,
     PROGRAM_FAILED,
     FailureReason,
@@ -111,9 +111,9 @@ class DeviceMachine(HelpedMachine):
     homes, facts, eligibility, secret: what a device that has never run begins with; one that has
     finds them in its state and hears of changes by `Ordered`. So a driver stores the snapshot of a
     new machine before its first event. secret: 32 random bytes, of which all its masks are made.
-    identity: signs for it; None: it takes no task whose updates are masked. key_secret: 32 random
-    bytes of which its random keys are made; empty: it is simulated, and they follow from its
-    number.
+    identity: signs for it, and verifies the coordinator's signature on tasks; None: it takes no
+    task whose updates are masked, and cannot tell who made the others. key_secret: 32 random bytes
+    of which its random keys are made; empty: it is simulated, and they follow from its number.
     """
 
     rows = index(TABLE)
@@ -189,7 +189,7 @@ class DeviceMachine(HelpedMachine):
         state = self.state
         kind = type(message)
         if kind is Task:
-            return self._read_task(message), message
+            return self._read_task(message)
         if kind is Blob:
             return (_T.BLOB if message.digest in self.wanted else _T.STALE), message
         works = state.phase in (*WORKING, UNMASKING)
@@ -226,20 +226,21 @@ class DeviceMachine(HelpedMachine):
         masked = state.upload is not None and state.session is not None
         return _T.IN_SUM if masked and message.status == COUNTED else _T.ANSWERED
 
-    def _read_task(self, task: Task) -> Trigger:
+    def _read_task(self, task: Task) -> tuple[Trigger, Any]:
         state = self.state
         if state.phase not in RESTING or not is_sane(task):
-            return _T.STALE
+            return _T.STALE, task
         at, last = (task.round, task.attempt), state.done.get(task.run, (0, 0))
         if at < last:
-            return _T.STALE
+            return _T.STALE, task
         # Whoever sends again what was done still waits for an answer: the last one was lost.
-        wanted = state.eligibility.consented and not self._lacks_masks(task)
-        return _T.TASK if at > last and wanted else _T.UNWANTED
-
-    def _lacks_masks(self, task: Task) -> bool:
-        """Whether the owner requires masks and the task has none, whatever the task is for."""
-        return self.policy.secure_required and not task.HasField("secure")
+        if at == last or not state.eligibility.consented:
+            return _T.UNWANTED, task
+        try:
+            self._check_task(task)
+        except SecureError as fault:
+            return _T.REFUSED, (task, fault.reason)
+        return _T.TASK, task
 
     def _read_timer(self, name: str) -> Trigger:
         """A timer may fire once after it was cancelled, so each is good in its own phases only."""
@@ -397,7 +398,7 @@ class DeviceMachine(HelpedMachine):
         state.done[task.run] = (task.round, task.attempt)
         while len(state.done) > RUNS_REMEMBERED:
             del state.done[least_useful(state.done)]
-        state.ends_ns = self.now + task.time_ms * MS
+        state.ends_ns = self.now + left_ms(task) * MS
         for name in ("repeat", "lease", "retry"):
             self.cancel_timer(name)
         bundle = task.bundle.digest
@@ -415,9 +416,6 @@ class DeviceMachine(HelpedMachine):
 
     def decline(self, task: Task) -> None:
         reason = DEADLINE if self.state.eligibility.consented else PROGRAM_FAILED
-        if self._lacks_masks(task):
-            self.record("session", device=self.state.device, reason="unmasked")
-            reason = MASKS_REQUIRED
         self.send(self.home, self._failure(task, reason))
 
     def restart(self, stored: tuple[bytes, ...]) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from google.protobuf.message import Message
 
 from ..core.machine import Machine
-from ..core.ports import MS, CancelProgram, Node, Tier, Vector
+from ..core.ports import MS, SECOND, CancelProgram, Node, Tier, Vector
 from ..core.privacy import noising
 from ..core.privacy.ring import RingError, RingPlan
 from ..core.secagg import kdf
@@ -25,9 +25,12 @@ from ..core.secagg.client import ClientSession, ClientState
 from ..core.secagg.client import Phase as SessionPhase
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
+from ..core.secagg.signed_task import check
 from ..core.wire.round_pb2 import (
     BELOW_FLOOR,
+    MASKS_REQUIRED,
     NOT_IN_COHORT,
+    TASK_NOT_SIGNED,
     Failure,
     FailureReason,
     Task,
@@ -40,6 +43,8 @@ _T = Trigger
 #: Faults that leave a session as it is: the message is another attempt's, or too early or too late.
 _NOBODYS = ("foreign", "order")
 _CAN_MASK = (SessionPhase.MASKING, SessionPhase.MASKED)
+#: The reason of a refused task that has no masks.
+UNMASKED = "unmasked"
 #: What a fresh device's master secret is as long as.
 SECRET_BYTES = 32
 
@@ -99,6 +104,28 @@ class SessionMachine(Machine[DeviceState]):
             status=int(message.status),
             update=self.state.upload is not None,
         )
+
+    # ------------------------------------------------ which tasks
+
+    def _check_task(self, task: Task) -> None:
+        """Raises SecureError for a task that the owner does not want, or that the coordinator has
+        not signed as it is. A device without an identity cannot tell the latter.
+        """
+        if self._lacks_masks(task):
+            raise SecureError(UNMASKED, "the owner wants masks, and the task has none")
+        if self.identity is not None:
+            check(task, self.identity, self.now // SECOND)
+
+    def _lacks_masks(self, task: Task) -> bool:
+        """Whether the owner requires masks and the task has none, whatever the task is for."""
+        return self.policy.secure_required and not task.HasField("secure")
+
+    def refuse_task(self, subject: tuple[Task, str]) -> None:
+        """Records why, in a fixed word. The task is not taken, so the true one still may be."""
+        task, reason = subject
+        self.record("session", device=self.state.device, reason=reason)
+        refusal = MASKS_REQUIRED if reason == UNMASKED else TASK_NOT_SIGNED
+        self.send(self.home, self._failure(task, refusal))
 
     # ------------------------------------------------ what the device asks
 

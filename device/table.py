@@ -20,6 +20,7 @@ class Trigger(StrEnum):
     SENT_AWAY = "Reject: another home may take it"
     TASK = "Task"
     UNWANTED = "Task that it will not do"
+    REFUSED = "Task that is not signed, or breaks the owner's rules"
     BLOB = "Blob that is missing"
     STORED = "blob stored"
     CORRUPT = "blob does not hash to its digest"
@@ -71,6 +72,7 @@ TABLE = (
     row(OFFERED, _T.CONNECTED, "check_in", CHECKING_IN, "a task may have come and gone unheard"),
     row(RESTING, _T.TASK, "take", FETCHING, "also when the Accept was lost"),
     row(RESTING, _T.UNWANTED, "decline", None, "it is over already, or not allowed"),
+    row(RESTING, _T.REFUSED, "refuse_task", None, "record why; the true task may still come"),
     row(FETCHING, _T.BLOB, "keep", FETCHING, "store it"),
     row(FETCHING, _T.STORED, "note", FETCHING, "one less is missing"),
     row(FETCHING, _T.CORRUPT, IGNORE, FETCHING, "the next repetition asks again"),

@@ -35,6 +35,7 @@ from ..core.ports import (
 from ..core.privacy import ring, sparse
 from ..core.secagg.helper import SEEDS_BYTES_MAX, are_seeds
 from ..core.tasks import is_sane as is_sane_task
+from ..core.tasks import left_ms, with_left
 from ..core.wire.admission_pb2 import CheckIn
 from ..core.wire.journal_pb2 import Forget
 from ..core.wire.round_pb2 import (
@@ -152,7 +153,7 @@ class Collection(Machine[CollectionState]):
 
     def left_ms(self, now: int) -> int:
         """What is left of the devices' time."""
-        return self.task.time_ms - (now - self.state.opened_ns) // MS
+        return left_ms(self.task) - (now - self.state.opened_ns) // MS
 
     def hear(self, device: int) -> bool:
         """Notes a sign of life; whether it is the first."""
@@ -222,7 +223,8 @@ class Collection(Machine[CollectionState]):
     def open(self, message: EdgeTask) -> None:
         state, task = self.state, message.task
         # Half of the margin is for the devices' last uploads, half for the sum's way up.
-        patience_ms = (task.time_ms + max(message.time_ms, task.time_ms)) // 2
+        devices_ms = left_ms(task)
+        patience_ms = (devices_ms + max(message.time_ms, devices_ms)) // 2
         state.opened_ns = self.now
         state.ends_ns = self.now + patience_ms * MS
         self._set("round", state.ends_ns)
@@ -256,12 +258,10 @@ class Collection(Machine[CollectionState]):
 
     def _send_task(self, devices: list[int]) -> None:
         """Repeats the task, with what is left of its time."""
-        left_ms = self.left_ms(self.now)
-        if left_ms <= 0:
+        left = self.left_ms(self.now)
+        if left <= 0:
             return
-        task = Task()
-        task.CopyFrom(self.task)
-        task.time_ms = left_ms
+        task = with_left(self.task, left)
         for device in devices:
             self.send(Node(Tier.DEVICE, device), task)
 

@@ -290,13 +290,15 @@ class EdgeDaemon:
                 "give each edge a folder of its own",
             )
         machine = EdgeMachine(state, policy)
-        machine.helper = self._helper_of(machine)
+        own = self.who.identity
+        if own is not None:
+            # Certificates are verified by the machine's time, as on devices.
+            machine.identity = CertificateIdentity(own.material(), clock=lambda: machine.now / 1e9)
+            machine.helper = self._helper_of(machine)
         return machine
 
     def _helper_of(self, machine: EdgeMachine) -> Helper | None:
-        """Its part as a helper; None: it does not help. Looks at certificates by the machine's
-        time, as devices do. Blocks.
-        """
+        """Its part as a helper; None: it does not help. Blocks."""
         own, settings = self.who.identity, self.settings
         if own is None or not settings.helps:
             return None

@@ -27,6 +27,7 @@ from ..core.machine import index
 from ..core.ports import (
     CLOUD,
     PROTOCOL,
+    SECOND,
     BlobStored,
     DropBlob,
     Event,
@@ -43,7 +44,10 @@ from ..core.ports import (
 )
 from ..core.runs import least_useful
 from ..core.secagg import messages
+from ..core.secagg.errors import SecureError
 from ..core.secagg.helper import Helper
+from ..core.secagg.identity import Identity
+from ..core.secagg.signed_task import check
 from ..core.wire.admission_pb2 import DRAINING as SENT_ON
 from ..core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject
 from ..core.wire.blob_pb2 import Blob, FetchBlob
@@ -106,15 +110,20 @@ class EdgeMachine(HelperMachine):
     """One edge. Number 0 is the coordinator's own, for devices that speak to the cloud directly.
 
     helper: holds what unmasks for runs that name this edge; None: it does not help.
+    identity: verifies the coordinator's signature on tasks; None: it passes them on unseen.
     """
 
     rows = index(TABLE)
 
     def __init__(
-        self, state: EdgeState, policy: EdgePolicy | None = None, helper: Helper | None = None
+        self,
+        state: EdgeState,
+        policy: EdgePolicy | None = None,
+        helper: Helper | None = None,
+        identity: Identity | None = None,
     ) -> None:
         super().__init__(state)
-        self.helper = helper
+        self.helper, self.identity = helper, identity
         self.node = Node(Tier.EDGE, state.edge)
         self.policy = policy or EdgePolicy()
         self._tasked: dict[int, Collection] = {}
@@ -223,6 +232,11 @@ class EdgeMachine(HelperMachine):
             return _T.NO_ROOM, message  # the empty sum was lost, or the task came twice
         if kind is not EdgeTask or known or old or not is_sane(message):
             return _T.STALE, message
+        try:
+            if self.identity is not None:
+                check(message.task, self.identity, self.now // SECOND)
+        except SecureError as fault:
+            return _T.REFUSED, (message, fault.reason)
         count = len(self._open) - len(self._superseded(message))
         fits = count < COLLECTIONS_MAX and self._has_room(needed_bytes(message), message)
         return (_T.TASK if fits else _T.NO_ROOM), message
@@ -450,6 +464,11 @@ class EdgeMachine(HelperMachine):
         self._sweep()
         self._fetch_missing()
         self._hello_soon()
+
+    def refuse_task(self, subject: tuple[EdgeTask, str]) -> None:
+        """Records why, in a fixed word. Devices would refuse the task too."""
+        message, reason = subject
+        self.record("task_refused", attempt=name_of(message.task), reason=reason)
 
     def turn_down(self, message: EdgeTask) -> None:
         task = message.task

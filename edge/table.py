@@ -22,6 +22,7 @@ class Trigger(StrEnum):
     FETCH_DUE = "blob still missing"
     TASK = "EdgeTask, new"
     NO_ROOM = "EdgeTask, new, beyond the limits"
+    REFUSED = "EdgeTask, new, that is not signed"
     ATTEMPT = "of an open attempt"
     ANSWER_AGAIN = "answer of a closed attempt again"
     LATE_ANSWER = "answer to no attempt that it knows"
@@ -56,6 +57,7 @@ TABLE = (
     row(_ON, _T.FETCH_DUE, "fetch_again", None, "request or blob was lost"),
     row(_ON, _T.TASK, "open", None, "a collection of its own, beside the others"),
     row(_ON, _T.NO_ROOM, "turn_down", None, "an empty sum, so that nobody waits"),
+    row(_ON, _T.REFUSED, "refuse_task", None, "record why; devices would refuse it too"),
     row(_ON, _T.ATTEMPT, "pass_on", None, "its collection knows what to do"),
     row(_ON, _T.ANSWER_AGAIN, "ack_again", None, "the UploadAck was lost"),
     row(_ON, _T.LATE_ANSWER, "ack_late", None, "it is in no sum"),

@@ -55,7 +55,7 @@ from ..core.ports import (
 from ..core.privacy.ring import RingPlan
 from ..core.secagg import native
 from ..core.secagg.helper import masks_of
-from ..core.secagg.identity import Identity, SimulatedIdentity
+from ..core.secagg.identity import Identity, simulated_coordinator
 from ..core.streams import Streams
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeTask
@@ -296,8 +296,8 @@ class Federation:
         self._lay(host.node.number, wakes_ns)
 
     def _coordinator_identity(self) -> Identity | None:
-        """It signs nothing, and can tell whose keys are whose."""
-        return SimulatedIdentity(0, self.seed) if self.plan.secure is not None else None
+        """It signs the tasks of a plan with masks, and can tell whose keys are whose."""
+        return simulated_coordinator(self.seed) if self.plan.secure is not None else None
 
     def _plan_faults(self) -> None:
         for silence in self.plan.faults.silences:

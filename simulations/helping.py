@@ -33,13 +33,17 @@ def trust_in(plan: SecurePlan | None) -> Trust:
 def edge_of(
     state: EdgeState, policy: EdgePolicy, plan: SecurePlan | None, seed: int
 ) -> EdgeMachine:
-    """An edge's machine. One that has lost its disk has lost its key with it."""
-    if state.edge not in helpers_of(plan):
+    """An edge's machine. One that has lost its disk has lost its key with it. plan: of the masks;
+    where there are some, tasks are signed.
+    """
+    if plan is None:
         return EdgeMachine(state, policy)
+    identity = SimulatedIdentity(state.edge, seed, "edge")
+    if state.edge not in helpers_of(plan):
+        return EdgeMachine(state, policy, identity=identity)
     named = f"delian simulated helper {seed} {state.edge} {state.incarnation}"
     private = hashlib.sha256(named.encode()).digest()
-    identity = SimulatedIdentity(state.edge, seed, "edge")
-    return EdgeMachine(state, policy, Helper(state.edge, private, identity))
+    return EdgeMachine(state, policy, Helper(state.edge, private, identity), identity)
 
 
 def unmasked(effect: RunProgram, streams: Streams) -> Vector:

@@ -1,9 +1,10 @@
-"""A device's signatures on messages that reach others by way of a coordinator they do not trust.
+"""A node's signatures on messages that reach others by way of nodes they do not trust.
 
-In secure aggregation a device signs its session's keys with the key of its certificate, and its
-neighbours verify certificate and signature themselves: then the coordinator cannot put keys of its
-own in their place, as long as it does not run the CA too. The signature is ECDSA on P-256 with
-SHA-256 and a nonce by RFC 6979. What the bytes mean is `core.secagg.transcript`'s.
+The coordinator signs its tasks, which edges pass on to devices. In secure aggregation, a device
+signs its session's keys with the key of its certificate, and its neighbours verify certificate and
+signature themselves: then the coordinator cannot put keys of its own in their place, as long as it
+does not run the CA too. The signature is ECDSA on P-256 with SHA-256 and a nonce by RFC 6979. What
+the bytes mean is `core.secagg.transcript`'s.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ..secagg.identity import CERTIFICATE_BYTES_MAX, is_signed, sign
+from ..secagg.identity import CERTIFICATE_BYTES_MAX, COORDINATOR_BYTES_MAX, is_signed, sign
 from .certificates import (
     IdentityError,
     Role,
@@ -88,9 +89,20 @@ class CertificateIdentity:
         """The same of an edge."""
         return self._verify((Role.EDGE, edge), certificate, message, signature)
 
+    def verify_coordinator(self, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        """The same of the coordinator."""
+        return self._verify((Role.CLOUD, 0), certificate, message, signature, COORDINATOR_BYTES_MAX)
+
     def _verify(
-        self, who: tuple[Role, int], certificate: bytes, message: bytes, signature: bytes
+        self,
+        who: tuple[Role, int],
+        certificate: bytes,
+        message: bytes,
+        signature: bytes,
+        size_max: int = CERTIFICATE_BYTES_MAX,
     ) -> bool:
+        if len(certificate) > size_max:
+            return False
         try:
             known = self._known(certificate)
         except IdentityError:
@@ -106,11 +118,9 @@ class CertificateIdentity:
         return is_signed(known.key, message, signature)
 
     def _known(self, der: bytes) -> _Verified:
-        """Reads and remembers a certificate; raises IdentityError unless it is a device's or edge's
-        of this federation, signed by its CA.
+        """Reads and remembers a certificate; raises IdentityError unless it is a node's of this
+        federation, signed by its CA.
         """
-        if len(der) > CERTIFICATE_BYTES_MAX:
-            raise IdentityError(f"a certificate of {len(der)} bytes is too large")
         name = hashlib.sha256(der).digest()
         if (known := self._verified.get(name)) is None:
             known = self._read(der)
@@ -125,8 +135,8 @@ class CertificateIdentity:
         check_issued(certificate, self._authority)
         identity = identity_of(certificate)
         ours = identity.federation == self._federation
-        if not ours or identity.tier not in (Role.DEVICE, Role.EDGE):
-            raise IdentityError(f"the certificate is {identity.uri}'s, no device's of ours")
+        if not ours or identity.tier not in (Role.DEVICE, Role.EDGE, Role.CLOUD):
+            raise IdentityError(f"the certificate is {identity.uri}'s, no node's of ours")
         return _Verified(
             tier=identity.tier,
             number=identity.number,

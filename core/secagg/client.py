@@ -157,7 +157,7 @@ class ClientSession:
             return state.bundle
         self._check_policy(session)
         assert len(master) == SECRET_BYTES, "a master secret has 32 bytes"
-        secret = kdf.session_secret(master, session.digest())
+        secret = kdf.session_secret(master, session.task)
         sealing = kdf.public_key(kdf.sealing_secret(secret))
         mask = kdf.public_key(kdf.mask_secret(secret))
         signed = transcript.signed_bundle(session, state.device, sealing, mask)

@@ -65,8 +65,6 @@ def is_of(message: Named, session: Session) -> bool:
 def check_plan(session: Session) -> None:
     """Raises SecureError where a task's numbers are none that a session can have."""
     shares = (session.corrupt, session.dropout)
-    if session.purpose < 0:  # the one field that protobuf takes negative numbers in
-        raise SecureError("plan", f"a task's purpose cannot be {session.purpose}")
     if session.suite not in SUITES:
         raise SecureError("plan", f"suite {session.suite} is not spoken here")
     if not COHORT_MIN <= session.cohort_min <= MEMBERS_MAX:
@@ -101,6 +99,8 @@ class Layout:
     """
 
     def __init__(self, session: Session, leaves: bytes) -> None:
+        if not session.task:
+            raise SecureError("version", "the session was begun by an earlier version")
         self.leaves = split_leaves(leaves)
         self.members = len(self.leaves)
         self.graph: Graph = parameters(self.members, session.corrupt, session.dropout)

@@ -116,7 +116,7 @@ class Helpers:
             struct.pack("<Q", edge) + key for edge, key in zip(self.edges, self.keys, strict=True)
         )
         count = struct.pack("<I", len(self.keys))
-        said = b"delian/helpers/v1" + self.session.canonical() + count + named
+        said = b"delian/helpers/v2" + self.session.task + count + named
         return hashlib.sha256(said).digest()
 
     def about(self, what: bytes, number: int, device: int) -> bytes:

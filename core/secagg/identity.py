@@ -1,9 +1,9 @@
 """Who signs: the seam between the protocol and the certificates of a federation.
 
-Every member signs its keys, and what it knows of the survivors, with the key of its certificate:
-ECDSA on P-256 with SHA-256 and RFC 6979's nonces, so that a machine that handles its events again
-says the same bytes. `core.identity.signing` has the certificates of daemons; here is what stands in
-for them where a federation is simulated.
+The coordinator signs its tasks. Every member signs its keys, and what it knows of the survivors,
+with the key of its certificate: ECDSA on P-256 with SHA-256 and RFC 6979's nonces, so that a
+machine that handles its events again says the same bytes. `core.identity.signing` has the
+certificates of daemons; here is what stands in for them where a federation is simulated.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ if TYPE_CHECKING:  # imported where it is used, as in `kdf`
     from cryptography.hazmat.primitives.asymmetric import ec
 
 CERTIFICATE_BYTES_MAX = 2 * 1024  # KeyBundle.certificate, DER
+#: Task.certificate, DER: a coordinator's certificate has the addresses that it serves at.
+COORDINATOR_BYTES_MAX = 8 * 1024
 SIGNATURE_BYTES_MAX = 80  # DER of two numbers below 2^256 has at most 72
 #: Pairs of keys whose secret is remembered while a federation is simulated: those of two sessions
 #: of a thousand, some tens of MiB.
 AGREED_MAX = 2**18
+#: The tier in the name of a simulated coordinator's key.
+COORDINATOR = "coordinator"
 _agreed: dict[bytes, bytes] = {}
 #: The order of P-256's group (FIPS 186-5, SP 800-186 section 3.2.1.3).
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -45,6 +49,9 @@ class Identity(Protocol):
 
     def verify_edge(self, edge: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
         """The same of an edge."""
+
+    def verify_coordinator(self, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        """The same of the federation's coordinator."""
 
 
 @runtime_checkable
@@ -89,8 +96,7 @@ def _algorithm() -> ec.ECDSA:
 
 
 class SimulatedIdentity:
-    """The identity of a simulated device or edge: everybody's key follows from the federation's
-    seed.
+    """The identity of a simulated node: everybody's key follows from the federation's seed.
 
     So it proves nothing to anybody who has the seed, and there are no certificates. All devices of
     a simulation are one process, and in a session of a thousand each signature is verified by some
@@ -102,7 +108,7 @@ class SimulatedIdentity:
     certificate = b""
 
     def __init__(self, device: int, seed: int, tier: str = "") -> None:
-        """device: the node's number. tier: "edge" of an edge."""
+        """device: the node's number. tier: "edge" of an edge, COORDINATOR of the coordinator."""
         self._seed = seed
         self._key = _private_key(device, seed, tier)
 
@@ -112,7 +118,7 @@ class SimulatedIdentity:
     def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
         if certificate or len(signature) > SIGNATURE_BYTES_MAX:
             return False
-        return _is_signed_by(device, self._seed, message, signature)
+        return _is_signed_by(device, self._seed, "", message, signature)
 
     def agree(self, secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
         own = kdf.public_key(secret)
@@ -132,6 +138,16 @@ class SimulatedIdentity:
             return False
         return is_signed(_public_key(edge, self._seed, "edge"), message, signature)
 
+    def verify_coordinator(self, certificate: bytes, message: bytes, signature: bytes) -> bool:
+        if certificate or len(signature) > SIGNATURE_BYTES_MAX:
+            return False
+        return _is_signed_by(0, self._seed, COORDINATOR, message, signature)
+
+
+def simulated_coordinator(seed: int) -> SimulatedIdentity:
+    """The identity with which a simulated coordinator signs."""
+    return SimulatedIdentity(0, seed, COORDINATOR)
+
 
 def _private_key(device: int, seed: int, tier: str = "") -> ec.EllipticCurvePrivateKey:
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -142,8 +158,8 @@ def _private_key(device: int, seed: int, tier: str = "") -> ec.EllipticCurvePriv
 
 
 @lru_cache(maxsize=8_192)  # keys and consents of a few thousand: some MiB
-def _is_signed_by(device: int, seed: int, message: bytes, signature: bytes) -> bool:
-    return is_signed(_public_key(device, seed), message, signature)
+def _is_signed_by(device: int, seed: int, tier: str, message: bytes, signature: bytes) -> bool:
+    return is_signed(_public_key(device, seed, tier), message, signature)
 
 
 @lru_cache(maxsize=16_384)

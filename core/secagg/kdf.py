@@ -60,7 +60,7 @@ def ratchet(master: bytes) -> bytes:
 
 
 def session_secret(master: bytes, session: bytes) -> bytes:
-    """The secret of one attempt. `session` is `transcript.Session.digest()`."""
+    """The secret of one attempt. `session` is `transcript.Session.task`."""
     return hkdf(master, b"delian/session/v1" + session)
 
 

@@ -18,9 +18,10 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from ..wire.round_pb2 import Task
-from ..wire.secure_pb2 import KeyBundle
+from ..wire.secure_pb2 import KeyBundle, SecurePlan
 from .errors import SecureError
 
 DIGEST_BYTES = 32
@@ -29,36 +30,89 @@ ROUND_KEY_BYTES = 8
 MEMBERS_MAX = 1_000
 
 
+def task_bytes(task: Task) -> bytes:
+    """All of a task that its devices must agree on, as the coordinator signs it: every field but
+    left_ms, certificate and signature. The manifest is in it by its SHA-256.
+
+    Raises SecureError where a digest or the round's key has a wrong size, or purpose is negative.
+    """
+    refs = (task.weights, task.bundle)
+    if any(len(ref.digest) != DIGEST_BYTES for ref in refs):
+        raise SecureError("task", "a task's blob is not named by a SHA-256")
+    if len(task.rng_key) != ROUND_KEY_BYTES:
+        raise SecureError("task", "a round's key has not 8 bytes")
+    if task.purpose < 0:  # the one field that protobuf takes negative numbers in
+        raise SecureError("task", f"a task's purpose cannot be {task.purpose}")
+    ring = task.ring
+    return b"".join(
+        (
+            struct.pack("<QIII", task.run, task.round, task.attempt, task.purpose),
+            *(ref.digest + struct.pack("<Q", ref.size) for ref in refs),
+            struct.pack("<dIIQ", ring.clip, ring.clients_max, ring.bits, ring.dimension),
+            struct.pack("<d??", ring.noise, ring.central, ring.rotated),
+            struct.pack("<QdQ", ring.kept, ring.within, ring.top),
+            task.rng_key,
+            struct.pack("<IQ", task.time_ms, task.expires_s),
+            hashlib.sha256(task.manifest).digest(),
+            _secure_bytes(task.secure) if task.HasField("secure") else b"\0",
+        )
+    )
+
+
+def _secure_bytes(plan: SecurePlan) -> bytes:
+    """A SecurePlan that is there."""
+    numbers = (plan.suite, plan.cohort_min, plan.corrupt, plan.dropout, plan.noise_survivors)
+    helpers = (
+        struct.pack("<Q", card.edge)
+        + _var(card.key)
+        + _var(card.certificate)
+        + _var(card.signature)
+        for card in plan.helpers
+    )
+    head = b"\1" + struct.pack("<IIddI", *numbers)
+    return head + struct.pack("<I", len(plan.helpers)) + b"".join(helpers)
+
+
+def task_digest(task: Task) -> bytes:
+    """The SHA-256 that names a task as a whole, 32 bytes. Raises SecureError as `task_bytes`."""
+    return hashlib.sha256(b"delian/task/v2" + task_bytes(task)).digest()
+
+
+def signed_task(task: Task) -> bytes:
+    """What the coordinator signs of a task. Raises SecureError as `task_bytes`."""
+    return b"delian/signed-task/v1" + task_digest(task)
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """What an attempt's task says of its session: everything but who takes part.
 
-    purpose: of the task. weights, bundle: SHA-256 of its blobs. clip to within: of its RingPlan.
-    suite to dropout: of its SecurePlan. round_key: of the task, where it chooses which coordinates
-    travel: who told one device other coordinates than all the rest, and the rest such as nobody
-    changes, would read the update of the one in the sum.
+    run, round, attempt: which.
+    clients_max, bits, dimension, kept, noise: of its RingPlan.
+    suite, cohort_min, corrupt, dropout: of its SecurePlan.
+    task: SHA-256 of the whole task (`task_digest`). Keys, seals and masks depend on it. So devices
+    that were given tasks that differ in any field, the round's key too, get masks that do not
+    cancel. Empty: of a version whose sessions cannot go on.
     """
+
+    #: Fields of sessions that earlier versions stored.
+    FORMER: ClassVar = frozenset(
+        ("purpose", "weights", "bundle", "clip", "central", "rotated", "within", "round_key")
+    )
 
     run: int
     round: int
     attempt: int
-    purpose: int
-    weights: bytes
-    bundle: bytes
-    clip: float
     clients_max: int
     bits: int
     dimension: int
-    noise: float
-    central: bool
-    rotated: bool
     kept: int
-    within: float
+    noise: float
     suite: int
     cohort_min: int
     corrupt: float
     dropout: float
-    round_key: bytes = b""
+    task: bytes = b""
 
     @staticmethod
     def of(task: Task) -> Session:
@@ -67,48 +121,21 @@ class Session:
         """
         if task.ring.top:
             raise SecureError("task", "masks cancel only where devices send the same coordinates")
-        session = Session(
+        return Session(
             run=task.run,
             round=task.round,
             attempt=task.attempt,
-            purpose=int(task.purpose),
-            weights=task.weights.digest,
-            bundle=task.bundle.digest,
-            clip=task.ring.clip,
             clients_max=task.ring.clients_max,
             bits=task.ring.bits,
             dimension=task.ring.dimension,
-            noise=task.ring.noise,
-            central=task.ring.central,
-            rotated=task.ring.rotated,
             kept=task.ring.kept,
-            within=task.ring.within,
+            noise=task.ring.noise,
             suite=task.secure.suite,
             cohort_min=task.secure.cohort_min,
             corrupt=task.secure.corrupt,
             dropout=task.secure.dropout,
-            round_key=task.rng_key if task.ring.kept else b"",
+            task=task_digest(task),
         )
-        if task.ring.kept and len(session.round_key) != ROUND_KEY_BYTES:
-            raise SecureError("task", "the key that chooses coordinates has not 8 bytes")
-        if len(session.weights) != DIGEST_BYTES or len(session.bundle) != DIGEST_BYTES:
-            raise SecureError("task", "a task's blob is not named by a SHA-256")
-        return session
-
-    def canonical(self) -> bytes:
-        """All fields in order: 142 bytes, or 158 where the ring plan has `kept` or `within`, and
-        8 more with `kept`.
-        """
-        head = struct.pack("<QIII", self.run, self.round, self.attempt, self.purpose)
-        ring = struct.pack("<dIIQ", self.clip, self.clients_max, self.bits, self.dimension)
-        ring += struct.pack("<d??", self.noise, self.central, self.rotated)
-        plan = struct.pack("<IIdd", self.suite, self.cohort_min, self.corrupt, self.dropout)
-        more = struct.pack("<Qd", self.kept, self.within) if self.kept or self.within else b""
-        return head + self.weights + self.bundle + ring + plan + more + self.round_key
-
-    def digest(self) -> bytes:
-        """What names the session before its members are known: 32 bytes."""
-        return hashlib.sha256(b"delian/task/v1" + self.canonical()).digest()
 
 
 def _attempt(run: int, round: int, attempt: int) -> bytes:
@@ -122,7 +149,7 @@ def _var(value: bytes) -> bytes:
 def signed_bundle(session: Session, device: int, sealing_key: bytes, mask_key: bytes) -> bytes:
     """What a device signs when it gives its keys."""
     keys = _var(sealing_key) + _var(mask_key)
-    return b"delian/bundle/v1" + session.digest() + struct.pack("<Q", device) + keys
+    return b"delian/bundle/v2" + session.task + struct.pack("<Q", device) + keys
 
 
 def leaf(bundle: KeyBundle) -> bytes:
@@ -144,8 +171,8 @@ def roster(leaves: Sequence[bytes]) -> bytes:
 
 
 def binding(session: Session, roster: bytes) -> bytes:
-    """The digest of the session and its members, 32 bytes: what all must agree on."""
-    return hashlib.sha256(b"delian/binding/v1" + session.canonical() + roster).digest()
+    """The digest of the task and its members, 32 bytes: what all must agree on."""
+    return hashlib.sha256(b"delian/binding/v2" + session.task + roster).digest()
 
 
 def graph_seed(session: Session, roster: bytes) -> bytes:

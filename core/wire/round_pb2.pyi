@@ -27,6 +27,7 @@ class FailureReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MASKS_REQUIRED: _ClassVar[FailureReason]
     BELOW_FLOOR: _ClassVar[FailureReason]
     NOT_SIGNED: _ClassVar[FailureReason]
+    TASK_NOT_SIGNED: _ClassVar[FailureReason]
 
 class UploadStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -47,6 +48,7 @@ NOT_IN_COHORT: FailureReason
 MASKS_REQUIRED: FailureReason
 BELOW_FLOOR: FailureReason
 NOT_SIGNED: FailureReason
+TASK_NOT_SIGNED: FailureReason
 UPLOAD_UNSPECIFIED: UploadStatus
 COUNTED: UploadStatus
 LATE: UploadStatus
@@ -77,7 +79,7 @@ class RingPlan(_message.Message):
     def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ..., kept: _Optional[int] = ..., within: _Optional[float] = ..., top: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest")
+    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest", "left_ms", "expires_s", "certificate", "signature")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +91,10 @@ class Task(_message.Message):
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     SECURE_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -100,7 +106,11 @@ class Task(_message.Message):
     purpose: Purpose
     secure: _secure_pb2.SecurePlan
     manifest: bytes
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ...) -> None: ...
+    left_ms: int
+    expires_s: int
+    certificate: bytes
+    signature: bytes
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., left_ms: _Optional[int] = ..., expires_s: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Upload(_message.Message):
     __slots__ = ("run", "round", "attempt", "device", "vector", "seeds")

@@ -23,7 +23,7 @@ from ...core.node.disk import Disk
 from ...core.node.segments import Segments
 from ...core.ports import CLOUD, MS, SECOND, Event, Node, Ordered, Tier
 from ...core.secagg.client import Policy
-from ...core.secagg.identity import SimulatedIdentity
+from ...core.secagg.identity import SimulatedIdentity, simulated_coordinator
 from ...core.streams import Streams
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ...core.wire.blob_pb2 import BlobRef
@@ -199,7 +199,7 @@ class World:
             backoff=_EDGE_BACKOFF,
         )
         state = CoordinatorState() if snapshot is None else restore_cloud(snapshot)
-        identity = self._identity(0)
+        identity = simulated_coordinator(self.seed) if self.shape.secure else None
         if identity is not None and self.plotter_at(CLOUD) is not None:
             return Coordinator(state, Credulous(identity), policy)
         return Coordinator(state, identity, policy)
@@ -213,7 +213,8 @@ class World:
         return SimulatedIdentity(device, self.seed) if self.shape.secure else None
 
     def _edge_maker(self, edge: int) -> Callable[[bytes | None], EdgeMachine]:
-        shape, helping = self.shape, self._masks(True)
+        shape = self.shape
+        helping = self._masks(True) if shape.secure else None
         lives = 0
         policy = EdgePolicy(
             backoff=_EDGE_BACKOFF,

@@ -193,7 +193,7 @@ class TestARound:
     def test_sessions_have_nothing_in_common(self):
         bench = Bench().collecting()
         rosters = {c.session.server.leaves for c in bench.cohorts}
-        digests = {c.session.server.session.digest() for c in bench.cohorts}
+        digests = {c.session.server.session.task for c in bench.cohorts}
         assert len(rosters) == len(digests) == 3
 
     def test_the_next_round_begins_when_the_model_is_there(self):

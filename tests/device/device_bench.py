@@ -18,8 +18,9 @@ from delian.core.ports import (
 from delian.core.secagg import masks
 from delian.core.secagg.client import ClientSession, ClientState
 from delian.core.secagg.client import Phase as SessionPhase
-from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.identity import SimulatedIdentity, simulated_coordinator
 from delian.core.secagg.server import ServerSession, ServerState
+from delian.core.secagg.signed_task import sign
 from delian.core.streams import Streams
 from delian.core.wire.admission_pb2 import (
     Accept,
@@ -44,6 +45,7 @@ EDGE = Node(Tier.EDGE, 2)
 BUNDLE, WEIGHTS = b"b" * 32, b"w" * 32
 VECTOR = np.arange(4, dtype=np.uint32)
 IDENTITY = SimulatedIdentity(7, 1)
+COORDINATOR = simulated_coordinator(1)
 #: An owner who allows plain tasks.
 PLAIN = DevicePolicy(secure_required=False)
 
@@ -60,8 +62,10 @@ def make_task(
     bundle=BUNDLE,
     purpose=TRAIN,
     secure=None,
+    signer=COORDINATOR,
+    ends_s=60,
 ):
-    return Task(
+    task = Task(
         run=run,
         round=round,
         attempt=attempt,
@@ -73,6 +77,8 @@ def make_task(
         purpose=purpose,
         secure=secure,
     )
+    sign(task, signer, ends_s)
+    return task
 
 
 class Neighbours:

@@ -18,7 +18,8 @@ from delian.core.ports import (
     TimerFired,
 )
 from delian.core.secagg.helper import Helper, Helpers, mask
-from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.identity import SimulatedIdentity, simulated_coordinator
+from delian.core.secagg.signed_task import sign
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility, Pace
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.helper_pb2 import HelpPart, HelpRequest
@@ -38,6 +39,7 @@ from delian.core.wire.secure_pb2 import MaskSeeds
 from delian.edge.machine import EdgeMachine
 from delian.edge.state import EdgePolicy, EdgeState, Stage
 
+COORDINATOR = simulated_coordinator(1)
 BUNDLE, WEIGHTS = b"b" * 32, b"w" * 32
 ROUND = {"run": 1, "round": 1, "attempt": 1}
 
@@ -69,6 +71,7 @@ def edge_task(
     alone=False,
     purpose=TRAIN,
     apart=False,
+    signed=True,
 ):
     task = Task(
         run=run,
@@ -81,6 +84,8 @@ def edge_task(
         rng_key=b"roundkey",
         purpose=purpose,
     )
+    if signed:
+        sign(task, COORDINATOR, ends_s=10**6)
     return EdgeTask(task=task, devices=devices, time_ms=edge_ms, alone=alone, apart=apart)
 
 
@@ -133,7 +138,8 @@ class Bench:
 
     def __init__(self, state=None, helper=None, **policy):
         state = state or EdgeState(4, incarnation=1)
-        self.machine = EdgeMachine(state, EdgePolicy(**policy), helper)
+        identity = SimulatedIdentity(state.edge, 1, "edge")
+        self.machine = EdgeMachine(state, EdgePolicy(**policy), helper, identity)
         self.now = 0
         self.effects = []
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from delian.core.machine import IGNORE
 from delian.core.ports import CLOUD, MS, SECOND, Ordered, Record, Send, SetTimer, Started
+from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.signed_task import sign
 from delian.core.wire.admission_pb2 import Accept
 from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.journal_pb2 import Forget
@@ -46,6 +48,22 @@ vector = _bench.vector
 
 def test_every_action_in_the_table_is_one_of_the_collection():
     assert all(r.action == IGNORE or callable(getattr(Collection, r.action)) for r in TABLE)
+
+
+def test_a_task_that_the_coordinator_has_not_signed_goes_to_no_device():
+    for change, reason in (
+        (lambda t: t.ClearField("signature"), "unsigned task"),
+        (lambda t: setattr(t, "rng_key", b"otherkey"), "task signature"),
+        (lambda t: sign(t, SimulatedIdentity(4, 1, "edge"), ends_s=60), "task signature"),
+    ):
+        bench, message = Bench().gathering((1, 2)), edge_task([1, 2])
+        change(message.task)
+        bench.cloud(message)
+        assert not bench.said(device(1)) and not bench.state.collections
+        refused = [e.fields["reason"] for e in bench.effects if isinstance(e, Record)]
+        assert refused == [reason]
+        bench.cloud(edge_task([1, 2]))
+        assert bench.said(device(1)), "the true task is taken"
 
 
 class TestOneSum:
@@ -137,12 +155,12 @@ class TestOneSum:
         bench.hears(device(1), FetchBlob(digest=BUNDLE))
         bench.fires("repeat", after=4 * SECOND)
         assert not bench.said(device(1))
-        assert [m.time_ms for m in bench.said(device(2))] == [6_000]
+        assert [m.left_ms for m in bench.said(device(2))] == [6_000]
         assert bench.one().task.task.time_ms == 10_000, "what was sent is never changed"
 
     def test_a_tasked_device_that_checks_in_gets_the_task_again(self):
         bench = Bench().collecting().hears(device(2), check_in(2, sequence=2), after=SECOND)
-        assert [m.time_ms for m in bench.said(device(2))] == [9_000]
+        assert [m.left_ms for m in bench.said(device(2))] == [9_000]
         assert 2 not in bench.state.pool
 
     def test_a_device_whose_time_is_over_may_come_back_before_the_attempt_ends(self):
@@ -374,6 +392,7 @@ class TestApart:
         bench = Bench().gathering()
         task = edge_task([1, 2, 3], apart=True)
         task.task.secure.suite, task.task.secure.cohort_min = 1, 3
+        sign(task.task, _bench.COORDINATOR, ends_s=60)
         bench.cloud(task)
         for number in (1, 2, 3):
             bench.hears(device(number), upload(number))

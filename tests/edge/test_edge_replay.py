@@ -85,6 +85,7 @@ def _task(machine, pick):
         bundle=pick([BUNDLE, b"c" * 32]),
         purpose=pick([TRAIN, EVALUATE]),
         alone=pick([True, False, False]),
+        signed=pick([True] * 7 + [False]),
     )
     return Received(CLOUD, message)
 
@@ -185,7 +186,7 @@ MOVES = (
 
 
 def new(state=None):
-    return EdgeMachine(state or EdgeState(4, incarnation=1), POLICY, HELPER)
+    return EdgeMachine(state or EdgeState(4, incarnation=1), POLICY, HELPER, HELPER.identity)
 
 
 def live(machine, pick, length, seen=None):

@@ -74,7 +74,7 @@ def x25519(secret, public):
     return X25519PrivateKey.from_private_bytes(secret).exchange(peer)
 
 
-def sign(scalar, message):
+def sign_with(scalar, message):
     key = ec.derive_private_key(int(scalar, 16), ec.SECP256R1())
     return key.sign(message, ec.ECDSA(SHA256(), deterministic_signing=True))
 
@@ -167,24 +167,34 @@ def combine(shares):
 # ---------------------------------------------------------------- a transcript
 
 
-def fields_of(t):
-    """The session's canonical bytes."""
-    return (
+def task_digest(t, helpers=()):
+    """What names a task; helpers: the cards in it."""
+
+    def of(name):
+        return bytes.fromhex(t[name])
+
+    card = ("key", "certificate", "signature")
+    cards = b"".join(
+        u64(h["edge"]) + b"".join(var(bytes.fromhex(h[name])) for name in card) for h in helpers
+    )
+    fields = (
         u64(t["run"]) + u32(t["round"]) + u32(t["attempt"]) + u32(t["purpose"])
-        + bytes.fromhex(t["weights"]) + bytes.fromhex(t["bundle"])
+        + of("weights") + u64(t["weights_size"]) + of("bundle") + u64(t["bundle_size"])
         + f64(t["clip"]) + u32(t["clients_max"]) + u32(t["bits"]) + u64(t["dimension"])
         + f64(t["noise"]) + bytes([t["central"], t["rotated"]])
-        + u32(t["suite"]) + u32(t["cohort_min"]) + f64(t["corrupt"]) + f64(t["dropout"])
-        + (u64(t["kept"]) + f64(t["within"]) if t.get("kept") or t.get("within") else b"")
-        + bytes.fromhex(t.get("round_key", ""))
+        + u64(t["kept"]) + f64(t["within"]) + u64(t["top"])
+        + of("rng_key") + u32(t["time_ms"]) + u64(t["expires_s"]) + sha(of("manifest"))
+        + b"\x01" + u32(t["suite"]) + u32(t["cohort_min"]) + f64(t["corrupt"]) + f64(t["dropout"])
+        + u32(t["noise_survivors"]) + u32(len(helpers)) + cards
     )  # fmt: skip
+    found = sha(b"delian/task/v2" + fields)
+    same("task digest", found, t["digest"])
+    return found
 
 
 def keys_of(member, task):
     """A member's keys, bundle and leaf."""
-    fields, device = fields_of(task), member["device"]
-    session = sha(b"delian/task/v1" + fields)
-    same("session digest", session, task["digest"])
+    session, device = task_digest(task), member["device"]
     secret = hkdf(bytes.fromhex(member["master"]), b"delian/session/v1" + session)
     made = {
         "sealing_secret": hkdf(secret, b"delian/sealing-key/v1"),
@@ -195,8 +205,8 @@ def keys_of(member, task):
     made["sealing_key"] = x25519_public(made["sealing_secret"])
     made["mask_key"] = x25519_public(made["mask_secret"])
     keys = var(made["sealing_key"]) + var(made["mask_key"])
-    message = b"delian/bundle/v1" + session + u64(device) + keys
-    made["signature"] = sign(member["signing_key"], message)
+    message = b"delian/bundle/v2" + session + u64(device) + keys
+    made["signature"] = sign_with(member["signing_key"], message)
     proof = var(bytes.fromhex(member["certificate"])) + var(made["signature"])
     names = u64(task["run"]) + u32(task["round"]) + u32(task["attempt"]) + u64(device)
     made["leaf"] = sha(b"delian/leaf/v1" + names + keys + proof)
@@ -215,7 +225,10 @@ def check(transcript):
     secrets, made = zip(*(keys_of(member, task) for member in members), strict=True)
     same("order of members", sorted(m["device"] for m in members), [m["device"] for m in members])
     roster = sha(b"delian/roster/v1" + u32(n) + b"".join(m["leaf"] for m in made))
-    binding = sha(b"delian/binding/v1" + fields_of(task) + roster)
+    binding = sha(b"delian/binding/v2" + task_digest(task) + roster)
+    message = b"delian/signed-task/v1" + task_digest(task)
+    by_coordinator = sign_with(transcript["coordinator_key"], message)
+    same("task signature", by_coordinator, transcript["task_signature"])
     attempt = u64(task["run"]) + u32(task["round"]) + u32(task["attempt"])
     seed = sha(b"delian/graph/v1" + roster + attempt)
     k, t, complete = parameters(n, task["corrupt"], task["dropout"])
@@ -322,18 +335,16 @@ def hpke_seal(private, receiver, info, plain):
 
 def check_helpers(batch):
     task, members, helpers = batch["task"], batch["members"], batch["helpers"]
-    fields, length = fields_of(task), task["dimension"] + 1
-    session = sha(b"delian/task/v1" + fields)
-    same("session", session, task["digest"])
+    session, length = task_digest(task, helpers), task["dimension"] + 1
     named, keys = b"", []
     for helper in helpers:
         keys.append(x25519_public(bytes.fromhex(helper["private"])))
         same("a helper's key", keys[-1], helper["key"])
         card = u64(helper["edge"]) + keys[-1]
-        signature = sign(helper["signing_key"], b"delian/helper-key/v1" + card)
+        signature = sign_with(helper["signing_key"], b"delian/helper-key/v1" + card)
         same("a helper's signature", signature, helper["signature"])
         named += card
-    binding = sha(b"delian/helpers/v1" + fields + u32(len(helpers)) + named)
+    binding = sha(b"delian/helpers/v2" + session + u32(len(helpers)) + named)
     same("binding", binding, batch["binding"])
     sums, shown = [[0] * length for _ in helpers], [b"" for _ in helpers]
     total = [0] * length
@@ -349,7 +360,7 @@ def check_helpers(batch):
             seed = hkdf(secret, about(b"seed"))
             box = hpke_seal(hkdf(secret, about(b"sender")), key, about(b"seal"), seed)
             same(f"box {j} of {device}", box, member["boxes"][j])
-            signature = sign(member["signing_key"], about(b"share") + box)
+            signature = sign_with(member["signing_key"], about(b"share") + box)
             same(f"signature {j} of {device}", signature, member["signatures"][j])
             data = stream(hkdf(seed, about(b"mask")), task["suite"], 4 * length)
             mask = struct.unpack(f"<{length}I", data)
@@ -371,7 +382,7 @@ def check_helpers(batch):
 
 
 def sign_of(member, message):
-    return sign(member["signing_key"], message)
+    return sign_with(member["signing_key"], message)
 
 
 def check_graphs(cases):

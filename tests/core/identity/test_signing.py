@@ -171,6 +171,8 @@ def test_a_coordinator_verifies_however_many_addresses_its_own_certificate_has(a
     assert len(coordinator.certificate) > CERTIFICATE_BYTES_MAX
     five = identity(5)
     assert coordinator.verify(5, five.certificate, TEXT, five.sign(TEXT))
+    signature = coordinator.sign(TEXT)
+    assert five.verify_coordinator(coordinator.certificate, TEXT, signature)
 
 
 def test_malformed_material_is_refused(material, authority):
@@ -210,3 +212,33 @@ def test_a_simulated_identity_proves_its_number_to_those_with_the_same_seed():
     assert not eight.verify(5, b"certificate", TEXT, signature)
     assert not SimulatedIdentity(8, 2).verify(5, b"", TEXT, signature)
     assert not eight.verify(5, b"", TEXT, b"x" * 81)
+
+
+def test_a_coordinator_s_signature_is_believed_with_its_certificate_alone(identity, material):
+    coordinator = CertificateIdentity(material(Role.CLOUD, 0))
+    device, edge = identity(5), CertificateIdentity(material(Role.EDGE, 5))
+    signature = coordinator.sign(TEXT)
+    assert device.verify_coordinator(coordinator.certificate, TEXT, signature)
+    assert not device.verify_coordinator(coordinator.certificate, b"another", signature)
+    assert not device.verify(0, coordinator.certificate, TEXT, signature)
+    assert not device.verify_edge(0, coordinator.certificate, TEXT, signature)
+    for other in (device, edge):
+        assert not device.verify_coordinator(other.certificate, TEXT, other.sign(TEXT))
+
+
+def test_a_denied_expired_or_foreign_coordinator_is_not_believed(material, tmp_path):
+    own = material(Role.CLOUD, 0)
+    coordinator = CertificateIdentity(own)
+    signature, der = coordinator.sign(TEXT), coordinator.certificate
+    begins = int(x509.load_der_x509_certificate(der).not_valid_before_utc.timestamp())
+    device, listed = material(Role.DEVICE, 5), DenyList(1, {(Role.CLOUD, 0): begins + 1})
+    denied = CertificateIdentity(device, denied=lambda: listed)
+    late = CertificateIdentity(device, clock=lambda: time.time() + LIFE_S + DAY_S)
+    assert not denied.verify_coordinator(der, TEXT, signature)
+    assert not late.verify_coordinator(der, TEXT, signature)
+    other = Authority.create(tmp_path / "other", "farm")
+    key, issued = issue_to(other, Role.CLOUD, 0)
+    foreign = CertificateIdentity(TlsMaterial(key, issued.chain, other.pem))
+    assert not CertificateIdentity(device).verify_coordinator(
+        foreign.certificate, TEXT, foreign.sign(TEXT)
+    )

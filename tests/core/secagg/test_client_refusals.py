@@ -73,7 +73,6 @@ def leaves_alone(client: ClientSession, call, reason: str) -> None:
         {"corrupt": float("nan")},
         {"dropout": float("inf")},
         {"bits": 7},
-        {"purpose": -1},
         {"dimension": 0},
         {"dimension": 2**28 + 1},
     ],

@@ -47,7 +47,7 @@ def task_of(count: int = 2, **changes) -> Task:
 
 def masked(device: int, task: Task) -> tuple[np.ndarray, MaskSeeds]:
     helpers = Helpers.of(task)
-    secret = kdf.session_secret(master_of(device), helpers.session.digest())
+    secret = kdf.session_secret(master_of(device), helpers.session.task)
     identity = SimulatedIdentity(device, SEED)
     return helper.mask(update_of(device, LENGTH), helpers, device, secret, identity)
 

@@ -61,7 +61,7 @@ def test_a_signature_is_remembered_as_what_it_is():
 
 
 def test_the_coordinator_makes_a_step_s_messages_as_they_are_read():
-    task = Task(run=1, round=1, attempt=1)
+    task = Task(run=1, round=1, attempt=1, rng_key=bytes(8))
     task.weights.digest = task.bundle.digest = bytes(32)
     task.ring.clip, task.ring.clients_max, task.ring.bits, task.ring.dimension = 1.0, 9, 32, 3
     task.secure.suite, task.secure.cohort_min = 1, 3

@@ -19,12 +19,13 @@ from delian.core.secagg import graph, helper, kdf, masks, transcript
 from delian.core.secagg.client import ClientSession, ClientState
 from delian.core.secagg.cohort import layout
 from delian.core.secagg.helper import Helper, Helpers, Ledger
-from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.identity import SimulatedIdentity, simulated_coordinator
 from delian.core.secagg.params import parameters
 from delian.core.secagg.server import ServerSession, ServerState
+from delian.core.secagg.signed_task import sign
 from delian.core.secagg.transcript import Session
 from delian.core.wire.helper_pb2 import HelpPart, HelpRequest
-from delian.core.wire.round_pb2 import Task
+from delian.core.wire.round_pb2 import RingPlan, Task
 from delian.core.wire.secure_pb2 import MaskSeeds
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -35,8 +36,16 @@ SEED = 5
 RULE = {"device": 2_654_435_761, "place": 40_503}
 
 
+#: What a transcript shows of a task, a ring plan and a secure plan as it is.
+TASK_FIELDS = ("run", "round", "attempt", "purpose", "time_ms", "expires_s")
+RING_FIELDS = tuple(field.name for field in RingPlan.DESCRIPTOR.fields)
+SECURE_FIELDS = ("suite", "cohort_min", "corrupt", "dropout", "noise_survivors")
+
+
 def task_of(suite: int) -> Task:
-    task = Task(run=2**40 + 1, round=3, attempt=2, time_ms=1_000, rng_key=bytes(8))
+    task = Task(run=2**40 + 1, round=3, attempt=2, time_ms=1_000, rng_key=b"roundkey")
+    task.manifest = b"a signed artifact"
+    task.weights.size, task.bundle.size = 20_000, 2_000
     task.weights.digest = hashlib.sha256(b"weights").digest()
     task.bundle.digest = hashlib.sha256(b"bundle").digest()
     task.ring.clip, task.ring.clients_max, task.ring.bits = 1.5, 100, 32
@@ -44,7 +53,13 @@ def task_of(suite: int) -> Task:
     task.ring.central, task.ring.rotated = False, True
     task.secure.suite, task.secure.cohort_min = suite, 3
     task.secure.corrupt, task.secure.dropout = 0.2, 0.1
+    task.secure.noise_survivors = 3
+    sign(task, simulated_coordinator(SEED), ends_s=1_800_000_000)
     return task
+
+
+def signing_key(identity: SimulatedIdentity) -> str:
+    return hex(identity._key.private_numbers().private_value)
 
 
 def master(device: int) -> bytes:
@@ -118,7 +133,9 @@ def round_of(suite: int) -> dict[str, Any]:
         "about": "A round of secure aggregation from fixed secrets; see docs/secure_aggregation.md"
         " and check.py. Bytes are hexadecimal. Whoever has no masked_sha256 fell silent after its"
         " shares. A word of an update is device * updates.device + place * updates.place mod 2^32.",
-        "task": shown_task(session),
+        "task": shown_task(task),
+        "task_signature": task.signature.hex(),
+        "coordinator_key": signing_key(simulated_coordinator(SEED)),
         "updates": RULE,
         "cohort": {
             "roster": roster.hex(),
@@ -134,7 +151,7 @@ def round_of(suite: int) -> dict[str, Any]:
                 "device": device,
                 "master": master(device).hex(),
                 "next_master": kdf.ratchet(master(device)).hex(),
-                "signing_key": hex(identities[device]._key.private_numbers().private_value),
+                "signing_key": signing_key(identities[device]),
                 "certificate": "",
                 "sealing_secret": kdf.sealing_secret(secrets[device]).hex(),
                 "sealing_key": bundles[device].sealing_key.hex(),
@@ -159,14 +176,15 @@ def round_of(suite: int) -> dict[str, Any]:
     }
 
 
-def shown_task(session: Session) -> dict[str, Any]:
-    shown = {
-        name: value.hex() if isinstance(value, bytes) else value
-        for name in Session.__slots__
-        for value in [getattr(session, name)]
-        if value or name not in ("kept", "within", "round_key")  # absent from the bytes too
-    }
-    return {**shown, "digest": session.digest().hex()}
+def shown_task(task: Task) -> dict[str, Any]:
+    """Everything that the coordinator signs; helpers' cards stand elsewhere."""
+    parts = ((task, TASK_FIELDS), (task.ring, RING_FIELDS), (task.secure, SECURE_FIELDS))
+    shown: dict[str, Any] = {name: getattr(part, name) for part, names in parts for name in names}
+    for name in ("weights", "bundle"):
+        ref = getattr(task, name)
+        shown |= {name: ref.digest.hex(), f"{name}_size": ref.size}
+    shown |= {name: getattr(task, name).hex() for name in ("rng_key", "manifest")}
+    return {**shown, "digest": transcript.task_digest(task).hex()}
 
 
 def transcript_leaves(leaves: bytes) -> list[bytes]:
@@ -207,6 +225,7 @@ def batch() -> dict[str, Any]:
     """Helper mode: what devices say to two helpers, and what is left of their sum."""
     task = task_of(1)
     task.ring.noise, task.ring.rotated = 0.0, False
+    task.secure.noise_survivors = 0
     private = {edge: hashlib.sha256(f"helper {edge}".encode()).digest() for edge in (4, 9)}
     at = {e: Helper(e, key, SimulatedIdentity(e, SEED, "edge")) for e, key in private.items()}
     task.secure.helpers.extend(one.card() for one in at.values())
@@ -214,7 +233,7 @@ def batch() -> dict[str, Any]:
     members, said, total = [], [], np.zeros(length, np.uint32)
     for device in DEVICES:
         identity = SimulatedIdentity(device, SEED)
-        secret = kdf.session_secret(master(device), named.session.digest())
+        secret = kdf.session_secret(master(device), named.session.task)
         vector, seeds = helper.mask(update(device, length), named, device, secret, identity)
         total += vector
         said.append(seeds)
@@ -222,7 +241,7 @@ def batch() -> dict[str, Any]:
             {
                 "device": device,
                 "master": master(device).hex(),
-                "signing_key": hex(identity._key.private_numbers().private_value),
+                "signing_key": signing_key(identity),
                 "boxes": [one.sealed.hex() for one in seeds.seeds],
                 "signatures": [one.signature.hex() for one in seeds.seeds],
                 "masked_sha256": hashlib.sha256(vector.tobytes()).hexdigest(),
@@ -246,14 +265,15 @@ def batch() -> dict[str, Any]:
     return {
         "about": "A batch of helper mode from fixed secrets; see docs/secure_aggregation.md and"
         " check.py. Bytes are hexadecimal. A word of an update is as in the rounds' transcripts.",
-        "task": shown_task(named.session),
+        "task": shown_task(task),
         "updates": RULE,
         "helpers": [
             {
                 "edge": edge,
                 "private": key.hex(),
-                "signing_key": hex(at[edge].identity._key.private_numbers().private_value),
+                "signing_key": signing_key(at[edge].identity),
                 "key": at[edge].card().key.hex(),
+                "certificate": "",
                 "signature": at[edge].card().signature.hex(),
                 **found,
             }
