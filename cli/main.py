@@ -24,6 +24,7 @@ with unsearched():
         audit,
         broker,
         build,
+        bundle,
         cache,
         cascade,
         cloud,
@@ -79,6 +80,7 @@ app.add_typer(cloud.app, name="cloud")
 app.add_typer(run.app, name="run")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(model.app, name="model")
+app.add_typer(bundle.app, name="bundle")
 app.add_typer(broker.app, name="broker")
 device.app.command("cascade", help=_paragraphs(device_cascade.cascade))(device_cascade.cascade)
 app.add_typer(device.app, name="device")

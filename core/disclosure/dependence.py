@@ -48,7 +48,7 @@ its results as they are.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -140,12 +140,54 @@ class Misuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """An operation that chooses, or compares, by inputs or by what is drawn.
+
+    Attributes:
+        op: its name.
+        inputs: places of the inputs that it chooses by.
+        random: whether it chooses by what the generator draws from the key.
+        locs: where it came from, outermost call first.
+    """
+
+    op: str
+    inputs: frozenset[int]
+    random: bool
+    locs: tuple[Loc, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """A loop, and what decides the number of its trips.
+
+    Attributes:
+        op: "for", whose trips are counted before the first, or "while".
+        inputs: places of the inputs that the number of trips depends on.
+        random: whether it depends on what the generator draws.
+        locs: where it came from, outermost call first.
+    """
+
+    op: str
+    inputs: frozenset[int]
+    random: bool
+    locs: tuple[Loc, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
-    """The dependences of each output, in order, and the misuses of the key in the order of the
-    program."""
+    """What is known of a program.
+
+    Attributes:
+        outputs: the dependences of each output, in order.
+        misuses: of the key, in the order of the program.
+        choices: of operations that choose by an input or by what is drawn, in that order too.
+        loops: all loops, in that order too.
+    """
 
     outputs: tuple[Dependence, ...]
     misuses: tuple[Misuse, ...]
+    choices: tuple[Choice, ...]
+    loops: tuple[Repetition, ...]
 
 
 def analyse(block: Block, key: int | None = None) -> Analysis:
@@ -153,7 +195,8 @@ def analyse(block: Block, key: int | None = None) -> Analysis:
     u32[2]; None: there is none, and every parameter is an input like all others."""
     graph = _Graph(unshared(block), key)
     graph.solve()
-    return Analysis(graph.dependences(), graph.misuses())
+    choices, loops = graph.choices()
+    return Analysis(graph.dependences(), graph.misuses(), choices, loops)
 
 
 _CARRY, _MIX, _COMPARE, _PICK, _GENERATE, _DRAW = range(6)
@@ -301,22 +344,32 @@ class _Graph:
     def _places(self, mask: int) -> frozenset[int]:
         return frozenset(i for i in range(len(self.block.params)) if mask >> i & 1)
 
+    def choices(self) -> tuple[tuple[Choice, ...], tuple[Repetition, ...]]:
+        """The operations that choose by anything but constants, and all loops."""
+        made: list[Choice] = []
+        loops: list[Repetition] = []
+        for op in _walk(self.block):
+            mask = 0
+            for value in _choosing(op):
+                fact = self.facts[value]
+                mask |= fact.values | fact.selects
+            inputs, random = self._places(mask), bool(mask & self.random)
+            if op.name in ("for", "while"):
+                loops.append(Repetition(op.name, inputs, random, op.locs))
+            if inputs or random:
+                made.append(Choice(op.name, inputs, random, op.locs))
+        return tuple(made), tuple(loops)
+
     def misuses(self) -> tuple[Misuse, ...]:
         """What is done to keys that may not be."""
         found: list[Misuse] = []
         if self.key is not None:
-            self._search(self.block, found)
+            for op in _walk(self.block):
+                if what := self._misuse(op):
+                    found.append(Misuse(f"{what} a random key", op.name, op.locs))
             if any(self.facts[r].form & _KEY for r in self.block.results):
                 found.append(Misuse("gives a random key as a result", "", ()))
         return tuple(found)
-
-    def _search(self, block: Block, found: list[Misuse]) -> None:
-        for op in block.ops:
-            what = self._misuse(op)
-            if what:
-                found.append(Misuse(f"{what} a random key", op.name, op.locs))
-            for region in _run(op):
-                self._search(region, found)
 
     def _misuse(self, op: Op) -> str:
         """What an operation does to a key; empty where it may."""
@@ -357,6 +410,23 @@ _SAID = {
 def _run(op: Op) -> Sequence[Block]:
     """The regions of an operation that run: of a `custom_vjp` that is left, the first."""
     return op.regions[:1] if op.name == "custom_vjp" else op.regions
+
+
+def _walk(block: Block) -> Iterator[Op]:
+    """Every operation that may run, those of regions after the one that holds them."""
+    for op in block.ops:
+        yield op
+        for region in _run(op):
+            yield from _walk(region)
+
+
+def _choosing(op: Op) -> list[Value]:
+    """The values that an operation chooses or compares by."""
+    if op.regions:
+        conds = [region.results[0] for region in op.regions[:1]] if op.name == "while" else []
+        return [*op.operands[: _leading(op)], *conds]
+    roles = (_COMPARE, _PICK)
+    return [v for place, v in enumerate(op.operands) if _role(op, place) in roles]
 
 
 def _leading(op: Op) -> int:

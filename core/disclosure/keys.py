@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from ..bundle import Bundle
 from ..errors import DelianError, Loc, innermost, line_of
+from ..printable import escaped
 from .dependence import Misuse, analyse
 from .interface import ports_of
 
 #: The programs that run on devices and take their key.
 KEYED = ("client_update", "evaluate", "personalise")
+#: Of a name in a bundle, which is its author's choice.
+NAME_CHARS_MAX = 200
 
 
 class KeyMisuseError(DelianError):
@@ -27,7 +30,7 @@ class KeyMisuseError(DelianError):
     """
 
     def __init__(self, program: str, misuse: Misuse, excerpt: bool) -> None:
-        at = f" ({shown(line_of(misuse.locs))})" if misuse.locs else ""
+        at = f" ({escaped(line_of(misuse.locs)[:NAME_CHARS_MAX])})" if misuse.locs else ""
         op = f" by `{misuse.op}`" if misuse.op else ""
         loc = innermost(misuse.locs)
         lines = _excerpt(loc) if excerpt and loc is not None else ""
@@ -54,11 +57,6 @@ def check_keys(bundle: Bundle, excerpt: bool = False) -> Bundle:
         for misuse in analyse(bundle.programs[program].body, key).misuses[:1]:
             raise KeyMisuseError(program, misuse, excerpt)
     return bundle
-
-
-def shown(text: str) -> str:
-    """Text of a bundle as it may be shown: one printable line."""
-    return "".join(c if c.isprintable() else "?" for c in text)[:200]
 
 
 def _excerpt(loc: Loc) -> str:
