@@ -12,12 +12,14 @@ import typer
 from ..core.errors import DelianError
 from .coordinator import Address, Identity, Insecure, connected
 from .options import AsJson, ConfigFile
-from .output import echo_copy, tell
+from .output import echo, echo_copy, table, tell, when
 
 if TYPE_CHECKING:
     from cryptography import x509
 
-app = typer.Typer(help="The record of what was aggregated.", no_args_is_help=True)
+app = typer.Typer(
+    help="The record of what was aggregated, and of what operators asked for.", no_args_is_help=True
+)
 
 BROKEN = 1
 
@@ -80,6 +82,7 @@ def verify(
     facts: dict[str, Any] = {
         "good": report.good,
         "entries": report.entries,
+        "calls": report.calls,
         "signatures": report.checkpoints,
         "signed": report.signed,
         "head": str(report.head),
@@ -90,7 +93,9 @@ def verify(
     }
 
     def text() -> Iterator[str]:
-        yield f"entries      {report.entries}, of {len(report.runs)} runs"
+        yield (
+            f"entries      {report.entries}, of {len(report.runs)} runs and {report.calls} calls"
+        )
         unsigned = report.entries - report.signed
         tail = f"; the last {unsigned} are not signed" if unsigned and broken is None else ""
         yield f"signatures   {report.checkpoints}{tail}"
@@ -101,6 +106,63 @@ def verify(
     tell(facts, as_json, lambda: list(text()))
     if broken is not None:
         raise typer.Exit(BROKEN)
+
+
+@app.command("calls")
+def calls(
+    file: Annotated[Path, typer.Argument(help="What `export` wrote, from the first entry on.")],
+    ca: Annotated[
+        Path | None, typer.Option("--ca", help="The CA's certificate, ca.pem, or its folder.")
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", help="Only of this operator: admin-1.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what operators asked for, and what came of it. The record is verified on the way; exits
+    with 1, after what held, when it does not hold.
+    """
+    from ..cloud.audit import CALL, OUTCOME
+    from ..cloud.audit import verify as check
+
+    found: dict[int, dict[str, Any]] = {}
+
+    def take(facts: dict[str, Any]) -> None:
+        if facts["kind"] == CALL and by in (None, facts.get("by")):
+            found[facts["sequence"]] = {**facts, "outcome": None}
+        elif facts["kind"] == OUTCOME and facts["call"] in found:
+            found[facts["call"]]["outcome"] = facts
+
+    report = check(_lines(file), _authority(ca), on_entry=take)
+    broken = report.broken
+    rows = [_row(call) for call in found.values()]
+    head = ("ENTRY", "TIME (UTC)", "BY", "CERTIFICATE", "CALL", "ABOUT", "OUTCOME")
+    facts = {"good": report.good, "calls": list(found.values())}
+    tell(facts, as_json, lambda: table(head, rows))
+    if broken is not None:
+        echo(f"BROKEN at entry {broken.sequence} (line {broken.line}): {broken.why}", err=True)
+        raise typer.Exit(BROKEN)
+
+
+def _row(call: dict[str, Any]) -> tuple[object, ...]:
+    outcome = call["outcome"]
+    if outcome is None:
+        end = "not known: the coordinator ended"
+    elif outcome.get("ok") is True:
+        end = " ".join(["ok", *_pairs(outcome)])
+    else:
+        end = f"refused: {outcome.get('why')}"
+    about = " ".join(_pairs(call))
+    serial, method = str(call.get("serial"))[:16], call.get("method")
+    return call["sequence"], when(_time(call)), call.get("by"), serial, method, about, end
+
+
+def _pairs(entry: dict[str, Any]) -> list[str]:
+    facts = entry.get("facts")
+    return [f"{k}={v}" for k, v in facts.items()] if isinstance(facts, dict) else []
+
+
+def _time(entry: dict[str, Any]) -> int:
+    time_ms = entry.get("time_ms")
+    return time_ms if isinstance(time_ms, int) and 0 <= time_ms < 2**47 else 0
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -130,6 +130,7 @@ def cloud_settings(config: CloudConfig) -> CloudSettings:
         broker_authority=config.broker.authority,
         certificate_days=config.certificate_days,
         enrolments_per_minute=config.enrolments_per_minute,
+        token_uses=config.token_uses,
         backend=config.backend,
         serve=tuple(Path(b).expanduser().absolute() for b in config.serve),
         insecure=config.insecure,

@@ -1,12 +1,11 @@
-"""`delian ca`, `delian token` and `delian join`: who belongs to a federation.
+"""`delian ca` and `delian join`: who belongs to a federation.
 
-`ca` works on the CA's folder, on the coordinator's machine or wherever the key is kept; `token`
-asks the folder, or a running coordinator as its operator; `join` needs a token and nothing else.
+`ca` works on the CA's folder, on the coordinator's machine or wherever the key is kept; `join`
+needs a token and nothing else.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -21,7 +20,6 @@ from .options import ConfigFile
 from .output import echo, tell
 
 if TYPE_CHECKING:
-    from ..core.identity.tokens import Token
     from .settings import Config
 
 ca = typer.Typer(help="The federation's certificate authority.", no_args_is_help=True)
@@ -93,7 +91,7 @@ def show(
     """Show a CA: its name, its end, what it has issued and denied, which tokens are open."""
     from ..core.identity.tokens import TokenBook
 
-    authority = _open(folder, config)
+    authority = open_authority(folder, config)
     facts = _facts(authority)
     facts["issued"] = authority.issued()
     denied = authority.denied()
@@ -126,7 +124,7 @@ def revoke(
     A running coordinator sees it at once and tells the edges. The node's owner joins again with a
     new token, under a new number. cloud-0, the coordinator, gets a new certificate when it starts.
     """
-    denied, fresh = _open(folder, config).revoke(name, why)
+    denied, fresh = open_authority(folder, config).revoke(name, why)
     text = "revoked" if fresh else "was revoked already"
     facts = {"name": name, "revoked": fresh, "version": denied.version}
     tell(facts, as_json, lambda: [f"{name}: {text} (deny list version {denied.version})"])
@@ -142,7 +140,7 @@ def restored(
     out twice, and raises the deny list's version, so that nodes take the list again. Then revoke
     again what was revoked since the backup.
     """
-    last = _open(folder, config).restored()
+    last = open_authority(folder, config).restored()
     lines = [f"the next number of a {role} is {number + 1}" for role, number in last.items()]
     tell({"last": last}, as_json, lambda: lines)
 
@@ -176,7 +174,7 @@ def issue(
     from ..core.identity import local
     from ..core.identity.certificates import Role
 
-    authority = _open(folder, config)
+    authority = open_authority(folder, config)
     names = address or []
     if holder is Holder.OPERATOR and names:
         raise DelianError("an operator has no address", "leave --address out")
@@ -195,91 +193,6 @@ def issue(
     name = facts.get("name", "the broker")
     text = f"{out} holds the identity of {name}, until {_day(facts['ends'])}"
     tell(facts, as_json, lambda: [text])
-
-
-def token(
-    tier: Annotated[Tier, typer.Option("--tier", help="What may join by it.")] = Tier.DEVICE,
-    uses: Annotated[int, typer.Option("--uses", min=1, help="How many nodes may join by it.")] = 1,
-    valid: Annotated[
-        str, typer.Option("--valid", help="How long it is good: 90m, 24h, 7d.")
-    ] = "24h",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address",
-            help="HOST:PORT of the enrolment as nodes reach it. [default: of the configuration]",
-        ),
-    ] = None,
-    node_address: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--node-address",
-            help="For an edge: host name or IP address for its certificate. May be repeated.",
-        ),
-    ] = None,
-    folder: AuthorityFolder = None,
-    coordinator: Annotated[
-        str | None,
-        typer.Option("--coordinator", help="Ask a running coordinator at HOST:PORT instead."),
-    ] = None,
-    identity: Annotated[
-        Path | None,
-        typer.Option("--identity", help="The operator's identity. [default: of the configuration]"),
-    ] = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a token that lets a new node in: `delian join -` on the node reads it.
-
-    The token is shown once; the CA keeps a hash. It names the CA's key, so the node trusts no other
-    server.
-    """
-    from ..core.errors import DelianError
-    from ..core.identity.certificates import Role
-    from ..core.identity.tokens import TokenBook, parse
-
-    valid_s = seconds_of(valid)
-    settings = _settings(
-        config, {"operator.coordinator": coordinator, "operator.identity": identity}
-    )
-    if coordinator is not None:
-        if folder is not None or node_address:
-            raise DelianError(
-                "a coordinator knows neither --ca nor --node-address", "leave them out"
-            )
-        text, expires_s = _ask_coordinator(settings, tier, uses, valid_s)
-        made = parse(text)
-    else:
-        authority = _open(folder, config)
-        target = address or settings.cloud.public_enrolment or settings.cloud.enrolment
-        made, expires_s = TokenBook(authority.folder, authority.lock).create(
-            Role(tier.value),
-            authority.federation,
-            target,
-            authority.public,
-            valid_s=valid_s,
-            uses=uses,
-            addresses=node_address or (),
-        )
-    _tell_token(made, expires_s, uses, as_json)
-
-
-def _tell_token(made: Token, expires_s: int, uses: int, as_json: bool) -> None:
-    facts = {
-        "token": made.text(),
-        "tier": made.role.value,
-        "federation": made.federation,
-        "address": made.address,
-        "expires": expires_s,
-        "uses": uses,
-    }
-    if as_json:
-        echo(json.dumps(facts))
-        return
-    echo(made.text())
-    nodes = f"one {made.role.value}" if uses == 1 else f"{uses} {made.role.value}s"
-    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(expires_s))
-    echo(f"lets {nodes} in through {made.address} until {until}", err=True)
 
 
 def join(
@@ -327,7 +240,7 @@ def join(
 
     text = _token_text(token, token_file)
     role = parse(text).role
-    section = getattr(_settings(config, {}), role.value)
+    section = getattr(settings_of(config, {}), role.value)
     folder = identity or section.identity or section.state / "identity"
     labels = machine_labels() | _labels(label or ())
     if role.value == Tier.EDGE:
@@ -394,56 +307,19 @@ def seconds_of(text: str) -> int:
     return int(parts[1]) * _UNITS[parts[2]]
 
 
-def _settings(file: Path | None, flags: dict[str, Any]) -> Config:
+def settings_of(file: Path | None, flags: dict[str, Any]) -> Config:
     from .config import load
 
     return load(file, flags).config
 
 
-def _open(folder: Path | None, file: Path | None) -> Any:
+def open_authority(folder: Path | None, file: Path | None) -> Any:
     from ..core.identity.authority import Authority
 
     if folder is None:
-        cloud = _settings(file, {}).cloud
+        cloud = settings_of(file, {}).cloud
         folder = cloud.authority or cloud.state / "ca"
     return Authority(folder)
-
-
-def _ask_coordinator(settings: Config, tier: Tier, uses: int, valid_s: int) -> tuple[str, int]:
-    """A token from a running coordinator, and its end in Unix time."""
-    import asyncio
-
-    from ..core.identity.folder import IdentityFolder
-    from ..core.wire import link_pb2, operator_pb2
-
-    wire = {Tier.DEVICE: link_pb2.NODE_DEVICE, Tier.EDGE: link_pb2.NODE_EDGE}[tier]
-    request = operator_pb2.TokenRequest(tier=wire, valid_s=valid_s, uses=uses)
-
-    async def ask() -> operator_pb2.TokenReply:
-        import grpc
-
-        from ..core.identity.certificates import channel_credentials, channel_options
-        from ..core.identity.joining import CALL_S, refused
-        from ..core.ports import CLOUD
-        from ..core.wire import operator_pb2_grpc
-
-        target = settings.operator.coordinator
-        if settings.operator.insecure:
-            channel = grpc.aio.insecure_channel(target)
-        else:
-            shown = IdentityFolder(settings.operator.identity).material()
-            options = channel_options(shown.identity().federation, CLOUD)
-            channel = grpc.aio.secure_channel(target, channel_credentials(shown), options=options)
-        async with channel:
-            stub = operator_pb2_grpc.OperatorStub(channel)
-            try:
-                reply: operator_pb2.TokenReply = await stub.CreateToken(request, timeout=CALL_S)
-            except grpc.aio.AioRpcError as error:
-                raise refused(error, "get a token") from None
-        return reply
-
-    reply = asyncio.run(ask())
-    return reply.token, reply.expires_ms // 1000
 
 
 def _artifact_root(path: Path | None, role: str) -> Callable[[Path], None]:

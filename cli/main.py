@@ -47,6 +47,7 @@ with unsearched():
         scenario,
         simulate,
         study,
+        token,
         tune,
     )
 
@@ -88,7 +89,8 @@ app.add_typer(edge.app, name="edge")
 app.add_typer(identity.ca, name="ca")
 app.add_typer(artifact.app, name="artifact")
 app.add_typer(audit.app, name="audit")
-app.command("token", help=_paragraphs(identity.token))(identity.token)
+app.command("token", help=_paragraphs(token.token))(token.token)
+app.command("approve", help=_paragraphs(token.approve))(token.approve)
 app.command("join", help=_paragraphs(identity.join))(identity.join)
 app.add_typer(config_show.app, name="config")
 app.add_typer(ir.app, name="ir")

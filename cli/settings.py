@@ -150,6 +150,12 @@ class CloudConfig(Section):
     enrolments_per_minute: float = Field(
         default=60.0, gt=0.0, le=1e6, description="From one address, after a burst of 20."
     )
+    token_uses: int = Field(
+        default=20,
+        ge=0,
+        le=100_000,
+        description="Devices that admins may let in by tokens in a day without an approval.",
+    )
     backend: str = Field(
         default="native",
         description="What computes server updates: native, reference, torch:cpu, torch:cuda...",

@@ -1,7 +1,9 @@
-"""The record of what was aggregated: an append-only chain of hashes, signed from time to time.
+"""The record of what was aggregated, and of what operators asked for: an append-only chain of
+hashes, signed from time to time.
 
 Every attempt at a round, and every evaluation, is an entry: which model went in and came out, how
-many devices were in the sum and the digest of which, the digest of the sum. An entry is a line of
+many devices were in the sum and the digest of which, the digest of the sum. So is every call of an
+operator that may change something, and its outcome (`cloud.calls`). An entry is a line of
 JSON in one form only (keys sorted, no spaces, ASCII), and names the hash of the entry before it:
 
     hash(entry)  = SHA-256("delian/audit/v1" || line)          hash before the first: 32 zero bytes
@@ -23,7 +25,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +52,8 @@ LINE_BYTES_MAX = 64 * 1024
 #: Of `why`, which may be anything.
 WHY_CHARS_MAX = 200
 START = bytes(32)
+#: Kinds of entries about operators; the others are about runs.
+CALL, OUTCOME = "call", "outcome"
 
 _ENTRY, _DEVICES = b"delian/audit/v1", b"delian/audit-devices/v1"
 _CHECKPOINT = b"delian/audit-checkpoint/v1"
@@ -90,10 +94,7 @@ def entry(
     added: what the accountant said.
     """
     facts: dict[str, Any] = {
-        "sequence": sequence,
-        "previous": previous.hex(),
-        "time_ms": now_ms,
-        "kind": kind,
+        **_place(kind, sequence, previous, now_ms),
         "run": int(fields["run"]),
         "round": int(fields["round"]),
         "bundle": bundle.hex(),
@@ -117,6 +118,30 @@ def entry(
     if fields.get("privacy"):
         facts["privacy"] = {str(k): float(v) for k, v in fields["privacy"].items()}
     return line_of(facts)
+
+
+def call_entry(told: Mapping[str, Any], sequence: int, previous: bytes, now_ms: int) -> bytes:
+    """The line of a call. told: `by`, common name of the caller, with `role` and `serial` of its
+    certificate (hexadecimal); `method`; `request`, the SHA-256 of the request; `facts` about it.
+    """
+    return line_of({**_place(CALL, sequence, previous, now_ms), **told})
+
+
+def outcome_entry(told: Mapping[str, Any], sequence: int, previous: bytes, now_ms: int) -> bytes:
+    """The line of a call's outcome. told: `call`, the call's sequence; `ok`; `why`, if it was
+    refused; `facts` about the answer.
+    """
+    told = {**told, "why": str(told["why"])[:WHY_CHARS_MAX]}
+    return line_of({**_place(OUTCOME, sequence, previous, now_ms), **told})
+
+
+def _place(kind: str, sequence: int, previous: bytes, now_ms: int) -> dict[str, Any]:
+    return {
+        "sequence": sequence,
+        "previous": previous.hex(),
+        "time_ms": now_ms,
+        "kind": kind,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +236,11 @@ class Broken:
 @dataclass(slots=True)
 class Report:
     """What `verify` found. signed: the last entry that a signature covers. runs: the runs that
-    entries were found of.
+    entries were found of. calls: how many of operators.
     """
 
     entries: int = 0
+    calls: int = 0
     checkpoints: int = 0
     signed: int = 0
     head: Head = field(default_factory=lambda: Head(0, START))
@@ -234,9 +260,11 @@ def verify(
     lines: Iterable[bytes],
     authority: x509.Certificate | None = None,
     known: Head | None = None,
+    on_entry: Callable[[dict[str, Any]], None] = lambda facts: None,
 ) -> Report:
     """Checks a chain from its first entry on: form, order, links, signatures; and that it holds the
-    entry `known`. Stops at the first line that does not hold, and says which and why.
+    entry `known`. Stops at the first line that does not hold, and says which and why. on_entry:
+    called with each entry that holds so far.
     """
     report, number = Report(), 0
     try:
@@ -247,6 +275,7 @@ def verify(
                 _checkpoint(facts, report, authority)
             else:
                 _entry(facts, line, report, known)
+                on_entry(facts)
         number += 1  # the line that is not there
         if known is not None and known.sequence > report.entries:
             raise _Break(f"entry {known.sequence} is known, and the chain ends before it")
@@ -278,10 +307,18 @@ def _entry(facts: dict[str, Any], line: bytes, report: Report, known: Head | Non
         raise _Break(
             f"entry {expected} does not follow from the one before it: one of the two was changed"
         )
-    if not isinstance(facts.get("run"), int):
+    kind = facts.get("kind")
+    if kind == CALL:
+        report.calls += 1
+    elif kind == OUTCOME:
+        call = facts.get("call")
+        if not isinstance(call, int) or not 0 < call < expected:
+            raise _Break(f"entry {expected} is the outcome of no call")
+    elif isinstance(facts.get("run"), int):
+        report.runs.add(facts["run"])
+    else:
         raise _Break(f"entry {expected} says of no run")
     report.entries += 1
-    report.runs.add(facts["run"])
     report.head = Head(expected, hash_of(line))
     if known is not None and known.sequence == expected and known.hash != report.head.hash:
         raise _Break(f"entry {expected} is not the one that is known: the history is another")

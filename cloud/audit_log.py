@@ -18,6 +18,7 @@ from .audit import Checkpoint
 from .store.database import Database
 from .store.engines import Connection
 from .store.models import AuditCheckpointRow, AuditEntryRow
+from .store.records import append_entry
 
 log = logging.getLogger("delian.cloud.audit")
 
@@ -40,6 +41,14 @@ class AuditLog:
     def grown(self) -> None:
         """There is a new entry."""
         self._grown.set()
+
+    async def append(self, make: Callable[[tuple[int, bytes]], bytes]) -> int:
+        """Adds an entry; durable on return. make: gives its line for its sequence and the hash of
+        the entry before. Gives the sequence. Raises StoreError.
+        """
+        sequence = await self._database.transact(lambda c: append_entry(c, make))
+        self.grown()
+        return sequence
 
     async def run(self) -> None:
         """Signs as entries come, until it is cancelled. Raises StoreError."""

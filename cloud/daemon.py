@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..core.backends import Backend
+from ..core.identity.approvals import TokenLimits
 from ..core.identity.authority import DAY_S
 from ..core.identity.deny_list import DenyList
 from ..core.identity.folder import HomeAddress
@@ -55,7 +56,8 @@ from .fleet import Fleet, live
 from .issuing import Issuing
 from .machine import restore
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
-from .operator import Desk, OperatorService, Orders
+from .operator import OperatorService
+from .orders import Desk, Orders
 from .registry import MODELS_KEPT, NotKnown, Registry
 from .state import CoordinatorPolicy, CoordinatorState
 from .store import records
@@ -126,6 +128,7 @@ class CloudSettings:
     public_broker: str = ""
     certificate_days: int = 30
     enrolments_per_minute: float = 60.0
+    token_uses: int = 20
     models_kept: int = MODELS_KEPT
     serve: tuple[Path, ...] = ()
     backend: Backend = "native"
@@ -308,11 +311,12 @@ class CloudDaemon:
         home = HomeAddress(CLOUD, settings.public or settings.listen, broker)
         self.fleet = Fleet(self.database, home, lambda: self._state().draining, bool(trust))
         servicers: list[Callable[[Any], None]] = []
-        tokens = None
+        tokens = limits = None
         if trust is not None:
             tokens = await asyncio.to_thread(
                 TokenBook, trust.authority.folder, trust.authority.lock
             )
+            limits = TokenLimits(trust.authority.folder, trust.authority.lock, settings.token_uses)
             issuing = Issuing(trust.authority, self.fleet, life_s=settings.certificate_days * DAY_S)
             identity = IdentityService(issuing)
             self.telemetry.sources.refusals["identity"] = lambda: _refused(identity.counts)
@@ -334,6 +338,7 @@ class CloudDaemon:
             policy=settings.policy,
             authority=trust.authority if trust else None,
             tokens=tokens,
+            limits=limits,
             enrolment=settings.public_enrolment or settings.enrolment,
             audit=self.audit,
         )

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 
@@ -26,14 +26,14 @@ from ..core.bundle import BYTES_MAX as BUNDLE_BYTES_MAX
 from ..core.bundle import parse
 from ..core.disclosure.keys import check_keys
 from ..core.errors import DelianError
+from ..core.identity.approvals import TokenLimits, allow
 from ..core.identity.authority import Authority
-from ..core.identity.certificates import IdentityError, Role, identity_of_context
-from ..core.identity.tokens import VALID_S, TokenBook
-from ..core.net.grpc_guard import CLAIM
+from ..core.identity.certificates import Role
+from ..core.identity.tokens import VALID_S, Token, TokenBook
 from ..core.net.limits import PART_BYTES
 from ..core.node.blobs import BlobError, BlobsFull, BlobStore
 from ..core.node.codec import node_of
-from ..core.ports import BLOB_BYTES_MAX, Event, Node, Ordered, ProtocolError, Record, Tier
+from ..core.ports import BLOB_BYTES_MAX, Node, Ordered, ProtocolError, Tier
 from ..core.wire import link_pb2, operator_pb2, operator_pb2_grpc
 from ..core.wire.blob_pb2 import BlobRef
 from ..core.wire.journal_pb2 import DrainEdge, Forget
@@ -41,8 +41,9 @@ from ..core.wire.link_pb2 import Part
 from ..core.wire.operator_pb2 import PlanMessage, PrivacySpent, RunOrder
 from ..core.wire.operator_pb2 import RunInfo as RunMessage
 from .audit_log import AuditLog
+from .calls import CallRecord, caller_of
 from .fleet import Fleet, Live, live
-from .machine import Coordinator
+from .orders import ORDER_S, CloudNode, Node0, Orders
 from .plan import RunPlan, change
 from .registry import EVENTS_AT_ONCE, NEW, NotKnown, Registry
 from .state import CoordinatorPolicy
@@ -52,8 +53,6 @@ log = logging.getLogger("delian.cloud.operator")
 
 T = TypeVar("T")
 
-#: How long an order may wait for the machine and its journal.
-ORDER_S = 30.0
 #: For one part of a blob, in either direction.
 PART_S = 60.0
 PUT_PART_BYTES_MAX = 2**20
@@ -67,84 +66,12 @@ TRANSFERS_MAX = 32
 _ACTIONS = ("pause", "resume", "cancel")
 
 
-class Node0(Protocol):
-    """A node of this process: a Driver."""
-
-    def post(self, event: Event) -> None: ...
-
-
-class CloudNode(Node0, Protocol):
-    """The coordinator's driver."""
-
-    @property
-    def machine(self) -> Any: ...
-
-    @property
-    def now(self) -> int: ...
-
-
-class Desk(Coordinator):
-    """The coordinator's machine; it records each order that it has handled, which is how `Orders`
-    learns that the order is durable.
-    """
-
-    def handle(self, event: Event, now: int) -> list[Any]:
-        effects = super().handle(event, now)
-        if isinstance(event, Ordered) and isinstance(event.order, RunOrder | DrainEdge):
-            about, kind = _key(event.order)
-            effects.append(Record("ordered", {"about": about, "order": kind}))
-        return effects
-
-
-def _key(order: RunOrder | DrainEdge) -> tuple[str, str]:
-    """What an order is about, and what it wants."""
-    if isinstance(order, DrainEdge):
-        return f"edge {order.edge}", "drain" if order.draining else "serve"
-    return f"run {order.run}", order.WhichOneof("order") or ""
-
-
-class Orders:
-    """Gives orders to the coordinator's machine and waits until they are durable."""
-
-    def __init__(self, cloud: Callable[[], CloudNode]) -> None:
-        self._cloud = cloud
-        self._waiting: dict[tuple[str, str], list[asyncio.Future[None]]] = {}
-
-    async def give(self, order: RunOrder | DrainEdge) -> None:
-        """Raises DelianError when the order would be refused, TimeoutError when the coordinator is
-        too busy; then the order may still be followed.
-        """
-        cloud = self._cloud()
-        cloud.machine.check(order)
-        key = _key(order)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(key, []).append(done)
-        try:
-            cloud.post(Ordered(order))
-            async with asyncio.timeout(ORDER_S):
-                await done
-        finally:
-            left = [other for other in self._waiting.get(key, []) if other is not done]
-            if left:
-                self._waiting[key] = left
-            else:
-                self._waiting.pop(key, None)
-
-    def recorded(self, record: Record) -> None:
-        """Tell it of each record of the machine."""
-        if record.kind == "ordered":
-            key = (str(record.fields["about"]), str(record.fields["order"]))
-            for done in self._waiting.get(key, []):
-                if not done.done():
-                    done.set_result(None)
-
-
 class OperatorService(operator_pb2_grpc.OperatorServicer):
     """Serves `Operator`.
 
     cloud, gatherer: the drivers of the coordinator and of its own edge 0. send_away: ends the links
-    of a node. authority, tokens: the CA, where there is one. enrolment: "host:port" that tokens
-    name. audit: the chain of aggregates.
+    of a node. authority, tokens, limits: the CA, where there is one. enrolment: "host:port" that
+    tokens name. audit: the chain of aggregates and calls.
     """
 
     def __init__(
@@ -160,6 +87,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         policy: CoordinatorPolicy | None = None,
         authority: Authority | None = None,
         tokens: TokenBook | None = None,
+        limits: TokenLimits | None = None,
         enrolment: str = "",
         audit: AuditLog | None = None,
     ) -> None:
@@ -167,9 +95,10 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         self._cloud, self._gatherer, self._send_away = cloud, gatherer, send_away
         self._policy = policy or CoordinatorPolicy()
         self._authority, self._tokens, self._enrolment = authority, tokens, enrolment
-        self._audit = audit
+        self._limits = limits
+        self._audit, self._record = audit, CallRecord(audit)
         self._submitting = asyncio.Lock()  # numbers go up in the order of the machine's events
-        self._begun: set[asyncio.Task[RunMessage]] = set()
+        self._begun: set[asyncio.Task[Any]] = set()
         self._transfers = asyncio.Semaphore(TRANSFERS_MAX)
         self._watchers = 0
         self.counts = {"orders": 0, "refused": 0, "blobs in": 0, "blobs out": 0}
@@ -185,21 +114,33 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     # ------------------------------------------------ runs
 
     async def Submit(self, request: operator_pb2.SubmitRequest, context: Any) -> RunMessage:
-        work = self._once(request.request_id, lambda: self._submit(request))
-        return await self._answer(context, self._to_its_end(work))
+        async def work() -> RunMessage:
+            return await self._once(request.request_id, lambda: self._submit(request))
+
+        return await self._change(context, "Submit", request, work)
 
     async def CloneRun(self, request: operator_pb2.CloneRequest, context: Any) -> RunMessage:
-        work = self._once(request.request_id, lambda: self._clone(request))
-        return await self._answer(context, self._to_its_end(work))
+        async def work() -> RunMessage:
+            return await self._once(request.request_id, lambda: self._clone(request))
 
-    async def _to_its_end(self, work: Coroutine[Any, Any, RunMessage]) -> RunMessage:
-        """What `work` gives. It goes on when its caller is gone, and is still found by its id."""
+        return await self._change(context, "CloneRun", request, work)
+
+    async def _change(
+        self, context: Any, method: str, request: Any, work: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Answers a call that may change something, and records it. It goes on when its caller is
+        gone: the record then still has its outcome, and a run is found by its id.
+        """
+        recorded = self._record.during(caller_of(context), method, request, work)
+        return await self._answer(context, self._to_its_end(recorded))
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.create_task(work)
         self._begun.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
-    def _ended(self, task: asyncio.Task[RunMessage]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._begun.discard(task)
         if not task.cancelled():
             task.exception()  # told to its caller, or there is none
@@ -309,7 +250,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             log.info("run ordered", extra={"run": request.run, "action": request.action})
             return await self._info(request.run)
 
-        return await self._answer(context, work())
+        return await self._change(context, "ControlRun", request, work)
 
     async def WatchRun(
         self, request: operator_pb2.WatchRequest, context: Any
@@ -407,7 +348,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             log.info("edge ordered", extra={"edge": node.number, "draining": order.draining})
             return await self._fleet.node(node, self._live())
 
-        return await self._answer(context, work())
+        return await self._change(context, "DrainNode", request, work)
 
     async def RevokeNode(
         self, request: operator_pb2.NodeRequest, context: Any
@@ -433,32 +374,32 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             log.warning("node revoked", extra=facts)
             return await self._fleet.node(node, self._live())
 
-        return await self._answer(context, work())
+        return await self._change(context, "RevokeNode", request, work)
 
     async def CreateToken(
         self, request: operator_pb2.TokenRequest, context: Any
     ) -> operator_pb2.TokenReply:
+        caller = caller_of(context).identity
+
         async def work() -> operator_pb2.TokenReply:
-            authority, tokens = self._authority, self._tokens
-            if authority is None or tokens is None or not self._enrolment:
+            authority, tokens, limits = self._authority, self._tokens, self._limits
+            if authority is None or tokens is None or limits is None or not self._enrolment:
                 raise DelianError(
                     "nobody can be let in here",
                     "this coordinator has no CA, or serves no enrolment",
                 )
-            tier = node_of(link_pb2.Address(tier=request.tier)).tier
-            token, expires = await asyncio.to_thread(
-                lambda: tokens.create(
-                    Role(tier.value),
-                    authority.federation,
-                    self._enrolment,
-                    authority.public,
-                    valid_s=request.valid_s or VALID_S,
-                    uses=request.uses or 1,
-                )
-            )
+            role = Role(node_of(link_pb2.Address(tier=request.tier)).tier.value)
+            valid_s, uses = request.valid_s or VALID_S, request.uses or 1
+
+            def make() -> tuple[Token, int]:
+                allow(limits, authority, caller, (role, uses, valid_s), request.approval)
+                where = (authority.federation, self._enrolment, authority.public)
+                return tokens.create(role, *where, valid_s=valid_s, uses=uses)
+
+            token, expires = await asyncio.to_thread(make)
             return operator_pb2.TokenReply(token=token.text(), expires_ms=expires * 1000)
 
-        return await self._answer(context, work())
+        return await self._change(context, "CreateToken", request, work)
 
     # ------------------------------------------------ models
 
@@ -476,14 +417,22 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     async def Promote(
         self, request: operator_pb2.PromoteRequest, context: Any
     ) -> operator_pb2.ModelInfo:
-        work = self._registry.promote(request.model, request.alias, caller_of(context))
-        return await self._answer(context, work)
+        by = caller_of(context).name
+
+        async def work() -> operator_pb2.ModelInfo:
+            return await self._registry.promote(request.model, request.alias, by)
+
+        return await self._change(context, "Promote", request, work)
 
     async def Rollback(
         self, request: operator_pb2.PromoteRequest, context: Any
     ) -> operator_pb2.ModelInfo:
-        work = self._registry.rollback(request.alias, caller_of(context))
-        return await self._answer(context, work)
+        by = caller_of(context).name
+
+        async def work() -> operator_pb2.ModelInfo:
+            return await self._registry.rollback(request.alias, by)
+
+        return await self._change(context, "Rollback", request, work)
 
     # ------------------------------------------------ blobs
 
@@ -577,17 +526,6 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         self.counts["refused"] += 1
         await context.abort(code, text)
         raise AssertionError("abort returns to nobody")
-
-
-def caller_of(context: Any) -> str:
-    """The name of whoever calls, for the record."""
-    try:
-        identity = identity_of_context(context.auth_context())
-    except IdentityError:
-        return ""
-    if identity is not None:
-        return identity.common_name
-    return next((str(v) for k, v in context.invocation_metadata() or () if k == CLAIM), "")
 
 
 def _words(fault: DelianError) -> str:

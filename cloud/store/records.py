@@ -161,13 +161,22 @@ async def keep(connection: Connection, records: Sequence[Record], now_ms: int) -
 async def _keep_audited(
     connection: Connection, record: Record, plan: PlanMessage, now_ms: int
 ) -> None:
-    """Appends to the chain: whoever calls is the store's one writer."""
-    last = await connection.rows_of(_NEWEST_ENTRY)
-    sequence, previous = (last[0][0] + 1, last[0][1]) if last else (1, audit.START)
     digest = plan.bundle.digest
-    line = audit.entry(record.kind, record.fields, digest, sequence, previous, now_ms)
+    await append_entry(
+        connection, lambda at: audit.entry(record.kind, record.fields, digest, *at, now_ms)
+    )
+
+
+async def append_entry(connection: Connection, make: Callable[[tuple[int, bytes]], bytes]) -> int:
+    """Appends to the chain, of which the store has one writer; gives the entry's sequence. make:
+    gives the line for its sequence and the hash of the entry before.
+    """
+    last = await connection.rows_of(_NEWEST_ENTRY)
+    sequence, previous = (last[0][0] + 1, bytes(last[0][1])) if last else (1, audit.START)
+    line = make((sequence, previous))
     made = {"sequence": sequence, "body": line, "hash": audit.hash_of(line)}
     await connection.put(_ADD_ENTRY, [made])
+    return int(sequence)
 
 
 async def _keep_round(

@@ -378,14 +378,16 @@ class PutPart(_message.Message):
     def __init__(self, blob: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class TokenRequest(_message.Message):
-    __slots__ = ("tier", "valid_s", "uses")
+    __slots__ = ("tier", "valid_s", "uses", "approval")
     TIER_FIELD_NUMBER: _ClassVar[int]
     VALID_S_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
+    APPROVAL_FIELD_NUMBER: _ClassVar[int]
     tier: _link_pb2.NodeTier
     valid_s: int
     uses: int
-    def __init__(self, tier: _Optional[_Union[_link_pb2.NodeTier, str]] = ..., valid_s: _Optional[int] = ..., uses: _Optional[int] = ...) -> None: ...
+    approval: bytes
+    def __init__(self, tier: _Optional[_Union[_link_pb2.NodeTier, str]] = ..., valid_s: _Optional[int] = ..., uses: _Optional[int] = ..., approval: _Optional[bytes] = ...) -> None: ...
 
 class TokenReply(_message.Message):
     __slots__ = ("token", "expires_ms")

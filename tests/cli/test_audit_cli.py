@@ -62,3 +62,41 @@ def test_what_is_no_record_no_head_and_no_ca(delian, record, tmp_path):
     ):
         code, _, err = delian("audit", "verify", *arguments)
         assert code == 2 and words in err
+
+
+def test_calls_of_operators_are_shown_with_their_outcome(delian, tmp_path):
+    lines, head = [], audit.START
+
+    def add(make, told):
+        nonlocal head
+        lines.append(make(told, len(lines) + 1, head, 1_700_000_000_000))
+        head = audit.hash_of(lines[-1])
+
+    for by in ("admin-1", "admin-2", "admin-1"):
+        about = {"node": "edge-3\x1b[2K"} if by == "admin-2" else {"uses": "1"}
+        told = {"by": by, "role": "admin", "serial": "4a", "method": "CreateToken"}
+        add(audit.call_entry, {**told, "request": "00", "facts": about})
+        if len(lines) < 5:  # the coordinator ended during the last one
+            ok = by == "admin-1"
+            done = {"call": len(lines), "ok": ok, "why": "" if ok else "no\nroom", "facts": {}}
+            add(audit.outcome_entry, done)
+    (tmp_path / "record").write_bytes(b"".join(line + b"\n" for line in lines))
+    code, told, _ = delian("audit", "verify", "record", "--json")
+    assert code == 0 and (told["entries"], told["calls"], told["runs"]) == (5, 3, [])
+    code, out, _ = delian("audit", "calls", "record")
+    rows = out.splitlines()
+    assert code == 0 and len(rows) == 4 and "\x1b" not in out
+    assert rows[1].endswith("ok") and rows[2].endswith("refused: no\\u000aroom")
+    assert rows[3].endswith("not known: the coordinator ended")
+    code, told, _ = delian("audit", "calls", "record", "--by", "admin-2", "--json")
+    assert [call["by"] for call in told["calls"]] == ["admin-2"]
+    lines[1] = lines[1].replace(b"true", b"false")  # an outcome is rewritten
+    (tmp_path / "changed").write_bytes(b"".join(line + b"\n" for line in lines))
+    code, _, err = delian("audit", "calls", "changed")
+    assert code == 1 and "BROKEN at entry 3" in err
+
+
+def test_an_outcome_belongs_to_an_earlier_call():
+    told = {"call": 1, "ok": True, "why": "", "facts": {}}
+    report = audit.verify([audit.outcome_entry(told, 1, audit.START, 0)])
+    assert not report.good and "the outcome of no call" in report.broken.why
