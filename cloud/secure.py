@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import Message
 
 from ..core.ports import SECOND, Node, Tier
+from ..core.secagg import transcript
 from ..core.secagg.cohort import layout
 from ..core.secagg.errors import SecureError
 from ..core.secagg.server import Phase, ServerSession
@@ -284,7 +285,7 @@ class Sessions:
         server = book.server
         if server.session is None or server.phase is not Phase.MASKS:
             return len(server.asked) + 1  # nobody can have masked yet
-        place = layout(server.session, server.leaves)
+        place = layout(server.session, server.leaves, transcript.numbers(server.members))
         sharers = _count(server.sharers)
         if place.graph.complete:
             spare = sharers - 1 - place.threshold

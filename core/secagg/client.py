@@ -218,25 +218,24 @@ class ClientSession:
 
     def _check_cohort(self, cohort: Cohort) -> None:
         state, session = self.state, self._session
-        place = layout(session, cohort.leaves)
+        place = layout(session, cohort.leaves, cohort.devices)
         if place.members < max(session.cohort_min, self._policy.cohort_min):
             raise SecureError("small", f"a cohort of {place.members} members is too small")
         assert state.bundle is not None
         own = transcript.leaf(state.bundle)
-        if cohort.index >= place.members or place.leaves[cohort.index] != own:
+        here = cohort.index < place.members and place.devices[cohort.index] == state.device
+        if not here or place.leaves[cohort.index] != own:
             raise SecureError("roster", "this device's keys are not where the cohort says")
         near = place.neighbours(cohort.index)
         if list(cohort.indices) != near or len(cohort.neighbours) != len(near):
             raise SecureError("graph", "the neighbours are not those of this cohort")
-        devices = {i: bundle.device for i, bundle in zip(near, cohort.neighbours, strict=True)}
-        devices[cohort.index] = state.device
-        if not is_increasing([devices[index] for index in sorted(devices)]):
-            raise SecureError("roster", "the members are not in order of their numbers")
         for index, bundle in zip(near, cohort.neighbours, strict=True):
-            self._check_neighbour(bundle, place.leaves[index])
+            self._check_neighbour(bundle, place.devices[index], place.leaves[index])
 
-    def _check_neighbour(self, bundle: KeyBundle, leaf: bytes) -> None:
+    def _check_neighbour(self, bundle: KeyBundle, device: int, leaf: bytes) -> None:
         session = self._session
+        if bundle.device != device:
+            raise SecureError("roster", "a neighbour's number is not the one in the cohort")
         if not is_of(bundle, session) or not is_well_formed(bundle):
             raise SecureError("bundle", "a neighbour's keys are not for this session")
         if transcript.leaf(bundle) != leaf:
@@ -467,7 +466,7 @@ class ClientSession:
 
     @property
     def _layout(self) -> Layout:
-        return layout(self._session, self._cohort.leaves)
+        return layout(self._session, self._cohort.leaves, self._cohort.devices)
 
     def _neighbours(self) -> Iterator[tuple[int, KeyBundle]]:
         """Index and keys of each neighbour, in increasing order."""

@@ -93,18 +93,22 @@ def sign_towards(owner: int, other: int) -> int:
 
 
 class Layout:
-    """A cohort as its members' leaves determine it: digest, parameters, and who masks with whom.
+    """A cohort as its members' leaves and numbers determine it: digest, parameters, and who masks
+    with whom.
 
-    members: how many. binding: 32 bytes, see `transcript.binding`.
+    members: how many.
+    devices: the number of each, in order of index, strictly increasing.
+    binding: 32 bytes, see `transcript.binding`.
     """
 
-    def __init__(self, session: Session, leaves: bytes) -> None:
+    def __init__(self, session: Session, leaves: bytes, devices: bytes) -> None:
         if not session.task:
             raise SecureError("version", "the session was begun by an earlier version")
         self.leaves = split_leaves(leaves)
         self.members = len(self.leaves)
         self.graph: Graph = parameters(self.members, session.corrupt, session.dropout)
-        roster = transcript.roster(self.leaves)
+        self.devices = transcript.devices_of(devices)
+        roster = transcript.roster(self.leaves, self.devices)
         self.binding = transcript.binding(session, roster)
         self._order = graph.permutation(self.members, transcript.graph_seed(session, roster))
         self._neighbours: dict[int, list[int]] = {}
@@ -127,12 +131,12 @@ class Layout:
 
 
 @lru_cache(maxsize=16)
-def layout(session: Session, leaves: bytes) -> Layout:
+def layout(session: Session, leaves: bytes, devices: bytes) -> Layout:
     """The layout of a cohort; the last few are remembered. Raises SecureError when there is none.
 
-    leaves: 32 bytes a member, in order of index.
+    leaves: 32 bytes a member, in order of index. devices: their numbers, 8 bytes each.
     """
-    return Layout(session, leaves)
+    return Layout(session, leaves, devices)
 
 
 def split_leaves(leaves: bytes) -> list[bytes]:

@@ -5,10 +5,10 @@ silent, the smallest even degree k is taken for which (Bell et al. 2020, ePrint 
 graphs that are "good" with high probability; the conditions of `graph_parameter_finder.cc` in
 Google's federated-compute for its semi-malicious server):
 
-    connected     the graph of honest members who stay is connected, but for 2^-41. A Harary graph
+    connected     the graph of honest members who stay is connected, but for 2^-81. A Harary graph
                   falls apart only where two gaps of k/2 places in a row are bad, so
                   P <= n (n-k-1)/2 * prod_{i<k} (b-i)/(n-i),  b = floor(g n) + floor(d n)
-    corrupt       t1: a member has more than t1 corrupt neighbours with probability <= 2^-41 / n
+    corrupt       t1: a member has more than t1 corrupt neighbours with probability <= 2^-81 / n
     staying       t2: a member has fewer than t2 neighbours who stay with probability < 2^-20 / n
     threshold     t = floor((t1 + k) / 2) + 1, accepted when t <= t2
 
@@ -37,8 +37,9 @@ from .errors import SecureError
 MEMBERS_MIN = 3
 #: Smaller cohorts are complete.
 SPARSE_MIN = 32
-#: Bits of the chance that the graph gives an update away, and of the chance that a sum is lost.
-SECURITY_BITS = 40
+#: Bits of the chance that the graph gives an update away, and of the chance that a sum is lost. A
+#: coordinator can try graphs, by choosing when keys close: 80 leaves 40 bits for 2^40 tries.
+SECURITY_BITS = 80
 CORRECTNESS_BITS = 20
 #: g + 2d above.
 BURDEN_MAX = 0.9
@@ -61,8 +62,11 @@ class Graph:
 
 
 @cache
-def parameters(members: int, corrupt: float, dropout: float) -> Graph:
+def parameters(
+    members: int, corrupt: float, dropout: float, security: int = SECURITY_BITS
+) -> Graph:
     """The graph for `members` of whom a share `corrupt` is not honest and a share `dropout` leaves.
+    security: bits; all members of a session have the default.
 
     Raises SecureError when no graph fits: shares outside [0, 1), g + 2d above 0.9, fewer than three
     members, or so small a cohort that the promised dropouts would leave too few shares.
@@ -80,7 +84,7 @@ def parameters(members: int, corrupt: float, dropout: float) -> Graph:
     staying = ceil((1 - dropout - _SMALL) * members)
     if members >= SPARSE_MIN:
         for degree in range(2, min(members - 1, DEGREE_MAX + 1), 2):
-            sparse = _threshold(members, degree, bad, gone, staying)
+            sparse = _threshold(members, degree, bad, gone, staying, security)
             if sparse is not None:
                 return Graph(degree, sparse, complete=False)
     degree = members - 1
@@ -94,16 +98,18 @@ def parameters(members: int, corrupt: float, dropout: float) -> Graph:
     return Graph(degree, threshold, complete=True)
 
 
-def _threshold(members: int, degree: int, bad: int, gone: int, staying: int) -> int | None:
+def _threshold(
+    members: int, degree: int, bad: int, gone: int, staying: int, security: int
+) -> int | None:
     """The threshold for a Harary graph of this degree, or None when it is not good enough."""
     broken = bad + gone
     if degree <= broken:
-        # P < 2^-41, where the product of (b-i)/(n-i) is C(b, k) / C(n, k).
+        # P < 2^-81, where the product of (b-i)/(n-i) is C(b, k) / C(n, k).
         pairs = members * (members - degree - 1)  # twice the number of pairs of gaps
-        chance = pairs * comb(broken, degree) << SECURITY_BITS
+        chance = pairs * comb(broken, degree) << security
         if chance >= comb(members, degree):
             return None
-    t1 = _upper(members, bad, degree, SECURITY_BITS + 1)
+    t1 = _upper(members, bad, degree, security + 1)
     t2 = _lower(members, staying, degree, CORRECTNESS_BITS)
     threshold = (t1 + degree) // 2 + 1
     return threshold if threshold <= t2 else None

@@ -175,7 +175,8 @@ class ServerSession:
         members = sorted(state.bundles)
         self._require(len(members), "gave keys")
         leaves = b"".join(transcript.leaf(state.bundles[device]) for device in members)
-        layout(self._session, leaves)  # raises where there are no parameters for so many
+        # Raises where there are no parameters for so many.
+        layout(self._session, leaves, transcript.numbers(members))
         state.members, state.leaves = members, leaves
         state.phase = Phase.SHARES
         return Told(members, lambda device: self._cohort(self._index(device)))
@@ -185,6 +186,7 @@ class ServerSession:
         message = Cohort(
             **names(self._session, state.members[index]),
             leaves=state.leaves,
+            devices=transcript.numbers(state.members),
             index=index,
             indices=near,
         )
@@ -517,7 +519,7 @@ class ServerSession:
 
     @property
     def _layout(self) -> Layout:
-        return layout(self._session, self.state.leaves)
+        return layout(self._session, self.state.leaves, transcript.numbers(self.state.members))
 
 
 def _is_usable(bundle: KeyBundle) -> bool:

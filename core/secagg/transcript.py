@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import ClassVar
 
 from ..wire.round_pb2 import Task
@@ -26,6 +27,7 @@ from .errors import SecureError
 
 DIGEST_BYTES = 32
 ROUND_KEY_BYTES = 8
+NUMBER_BYTES = 8
 #: Members of a cohort.
 MEMBERS_MAX = 1_000
 
@@ -160,14 +162,34 @@ def leaf(bundle: KeyBundle) -> bytes:
     return hashlib.sha256(b"delian/leaf/v1" + names + keys + proof).digest()
 
 
-def roster(leaves: Sequence[bytes]) -> bytes:
-    """The digest of all members' leaves in order of index. Raises SecureError for a bad list."""
-    if not 0 < len(leaves) <= MEMBERS_MAX:
+def roster(leaves: Sequence[bytes], devices: Sequence[int]) -> bytes:
+    """The digest of all members' numbers and leaves in order of index. Raises SecureError for a bad
+    list, and for numbers that do not increase: a device has one place.
+    """
+    if not 0 < len(leaves) <= MEMBERS_MAX or len(devices) != len(leaves):
         raise SecureError("roster", f"a cohort of {len(leaves)} members, of 1 to {MEMBERS_MAX}")
     if any(len(one) != DIGEST_BYTES for one in leaves):
         raise SecureError("roster", "a member's leaf is not a SHA-256")
+    if any(one >= other for one, other in pairwise(devices)):
+        raise SecureError("roster", "the members' numbers do not increase")
+    members = (struct.pack("<Q", d) + leaf for d, leaf in zip(devices, leaves, strict=True))
     count = struct.pack("<I", len(leaves))
-    return hashlib.sha256(b"delian/roster/v1" + count + b"".join(leaves)).digest()
+    return hashlib.sha256(b"delian/roster/v2" + count + b"".join(members)).digest()
+
+
+def numbers(devices: Sequence[int]) -> bytes:
+    """Cohort.devices of these numbers."""
+    return struct.pack(f"<{len(devices)}Q", *devices)
+
+
+def devices_of(numbers: bytes) -> tuple[int, ...]:
+    """The numbers in Cohort.devices. Raises SecureError for more than a cohort has, and for bytes
+    that are no whole numbers.
+    """
+    count, rest = divmod(len(numbers), NUMBER_BYTES)
+    if rest or count > MEMBERS_MAX:
+        raise SecureError("roster", f"members' numbers of {len(numbers)} bytes")
+    return struct.unpack(f"<{count}Q", numbers)
 
 
 def binding(session: Session, roster: bytes) -> bytes:

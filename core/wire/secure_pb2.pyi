@@ -73,7 +73,7 @@ class KeyBundle(_message.Message):
     def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., sealing_key: _Optional[bytes] = ..., mask_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Cohort(_message.Message):
-    __slots__ = ("run", "round", "attempt", "device", "leaves", "index", "indices", "neighbours")
+    __slots__ = ("run", "round", "attempt", "device", "leaves", "index", "indices", "neighbours", "devices")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class Cohort(_message.Message):
     INDEX_FIELD_NUMBER: _ClassVar[int]
     INDICES_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -90,7 +91,8 @@ class Cohort(_message.Message):
     index: int
     indices: _containers.RepeatedScalarFieldContainer[int]
     neighbours: _containers.RepeatedCompositeFieldContainer[KeyBundle]
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., leaves: _Optional[bytes] = ..., index: _Optional[int] = ..., indices: _Optional[_Iterable[int]] = ..., neighbours: _Optional[_Iterable[_Union[KeyBundle, _Mapping]]] = ...) -> None: ...
+    devices: bytes
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., leaves: _Optional[bytes] = ..., index: _Optional[int] = ..., indices: _Optional[_Iterable[int]] = ..., neighbours: _Optional[_Iterable[_Union[KeyBundle, _Mapping]]] = ..., devices: _Optional[bytes] = ...) -> None: ...
 
 class SealedShare(_message.Message):
     __slots__ = ("index", "sealed")

@@ -49,7 +49,9 @@ class Ledger:
                 continue
             at = (name_of(message), message.device)
             if session.cohort is not None:  # gone when its shares are given
-                self._bindings[at] = layout(session.session, session.cohort.leaves).binding
+                self._bindings[at] = layout(
+                    session.session, session.cohort.leaves, session.cohort.devices
+                ).binding
             self._members[id(message)] = (message, session.members, self._bindings[at])
 
     def sent(self, message: Any) -> None:

@@ -109,7 +109,7 @@ class _Talk:
     heard: dict[int, Node] = field(default_factory=dict)
 
     def layout(self, device: int) -> Layout:
-        return layout(self.session, self.cohorts[device].leaves)
+        return layout(self.session, self.cohorts[device].leaves, self.cohorts[device].devices)
 
 
 class Plotter:
@@ -216,7 +216,8 @@ class Plotter:
             return [message]
         index = order.index(message.device)
         try:
-            near = layout(talk.session, leaves).neighbours(index)
+            devices = transcript.numbers(order)
+            near = layout(talk.session, leaves, devices).neighbours(index)
         except SecureError:
             return [message]  # of so few no cohort can be made
         forged = Cohort(
@@ -225,6 +226,7 @@ class Plotter:
             attempt=message.attempt,
             device=message.device,
             leaves=leaves,
+            devices=devices,
             index=index,
             indices=near,
         )

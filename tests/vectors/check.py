@@ -92,12 +92,12 @@ def parameters(n, g, d):
 
     for k in range(2, n - 1, 2) if n >= 32 else ():
         apart = Fraction(n * (n - k - 1), 2) * Fraction(comb(bad + gone, k), comb(n, k))
-        if apart >= Fraction(1, 2**41):
+        if apart >= Fraction(1, 2**81):
             continue
         t1 = next(
             t
             for t in range(k + 1)
-            if sum(chance(bad, k, x) for x in range(t + 1, k + 1)) <= Fraction(1, n * 2**41)
+            if sum(chance(bad, k, x) for x in range(t + 1, k + 1)) <= Fraction(1, n * 2**81)
         )
         t2 = next(
             t
@@ -224,7 +224,8 @@ def check(transcript):
     suite, n, length = task["suite"], len(members), task["dimension"] + 1
     secrets, made = zip(*(keys_of(member, task) for member in members), strict=True)
     same("order of members", sorted(m["device"] for m in members), [m["device"] for m in members])
-    roster = sha(b"delian/roster/v1" + u32(n) + b"".join(m["leaf"] for m in made))
+    seats = (u64(m["device"]) + own["leaf"] for m, own in zip(members, made, strict=True))
+    roster = sha(b"delian/roster/v2" + u32(n) + b"".join(seats))
     binding = sha(b"delian/binding/v2" + task_digest(task) + roster)
     message = b"delian/signed-task/v1" + task_digest(task)
     by_coordinator = sign_with(transcript["coordinator_key"], message)

@@ -272,14 +272,24 @@ class Shuffled:
 # ---------------------------------------------------------------- what a bad coordinator says
 
 
-def cohort_of(task: Task, bundles: Iterable[KeyBundle], device: int) -> Cohort:
-    """The Cohort that tells `device` of these members, in this order; all else is as it must be."""
+def cohort_of(
+    task: Task, bundles: Iterable[KeyBundle], device: int, devices: Iterable[int] | None = None
+) -> Cohort:
+    """The Cohort that tells `device` of these members, in this order; all else is as it must be.
+
+    devices: the members' numbers as it states them; None: those in the bundles.
+    """
     session, members = Session.of(task), list(bundles)
     leaves = b"".join(map(transcript.leaf, members))
+    said = [b.device for b in members] if devices is None else list(devices)
+    numbers = transcript.numbers(said)
     index = next(i for i, bundle in enumerate(members) if bundle.device == device)
-    near = layout(session, leaves).neighbours(index)
+    try:
+        near = layout(session, leaves, numbers).neighbours(index)
+    except SecureError:  # no cohort at all: as in a complete graph
+        near = [other for other in range(len(members)) if other != index]
     message = Cohort(run=task.run, round=task.round, attempt=task.attempt, device=device)
-    message.leaves, message.index = leaves, index
+    message.leaves, message.devices, message.index = leaves, numbers, index
     message.indices.extend(near)
     message.neighbours.extend(members[other] for other in near)
     return message

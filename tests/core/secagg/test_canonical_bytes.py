@@ -124,13 +124,37 @@ def test_bytes_cannot_move_from_one_field_to_the_next():
     assert transcript.leaf(one) != transcript.leaf(two)
 
 
-def test_rosters_differ_in_order_and_number():
+def test_rosters_differ_in_leaves_and_numbers():
     a, b = b"a" * 32, b"b" * 32
-    found = {transcript.roster(x) for x in ([a], [b], [a, b], [b, a], [a, a])}
-    assert len(found) == 5
-    for wrong in ([], [b"short"], [a] * (transcript.MEMBERS_MAX + 1)):
+    one = [([a], [1]), ([a], [2]), ([b], [1])]
+    lists = [*one, ([a, b], [1, 2]), ([b, a], [1, 2]), ([a, a], [1, 3])]
+    assert len({transcript.roster(*one) for one in lists}) == len(lists)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "devices"),
+    [
+        ([], []),
+        ([b"short"], [1]),
+        ([b"a" * 32] * (transcript.MEMBERS_MAX + 1), range(transcript.MEMBERS_MAX + 1)),
+        ([b"a" * 32, b"b" * 32], [1]),
+        ([b"a" * 32], [1, 2]),
+        ([b"a" * 32, b"b" * 32], [2, 1]),
+        ([b"a" * 32, b"b" * 32], [7, 7]),  # one device in two places
+    ],
+    ids=lambda value: str(len(value)),
+)
+def test_a_list_of_members_that_is_none_is_refused(leaves, devices):
+    with pytest.raises(SecureError):
+        transcript.roster(leaves, devices)
+
+
+def test_numbers_are_what_they_were_made_of_within_a_limit():
+    numbers = (1, 2**32, 2**64 - 1)
+    assert transcript.devices_of(transcript.numbers(numbers)) == numbers
+    for wrong in (bytes(7), bytes(9), bytes(8 * transcript.MEMBERS_MAX + 8)):
         with pytest.raises(SecureError):
-            transcript.roster(wrong)
+            transcript.devices_of(wrong)
 
 
 def test_signed_strings_begin_with_names_of_their_own():

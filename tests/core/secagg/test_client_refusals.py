@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from delian.core.secagg import transcript
 from delian.core.secagg.client import ClientSession, ClientState, Phase, Policy
+from delian.core.secagg.cohort import layout
 from delian.core.secagg.errors import SecureError
 from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.transcript import Session
 from delian.core.wire.secure_pb2 import Delivery, SealedShare, Signed, UnmaskRequest
 from secure_federation import (
     SEED,
@@ -163,6 +165,55 @@ def test_members_out_of_order_or_twice_are_refused():
         client = begun()
         cohort = cohort_of(make_task(), members, ME)
         refuses(client, lambda c=client, m=cohort: c.take_cohort(m), "roster")
+
+
+@pytest.mark.parametrize("devices", [b"x" * 7, b"x" * 8 * 1001, bytes(8 * 4), bytes(8 * 5)])
+def test_members_numbers_that_are_none_are_refused(devices):
+    client = begun()
+    cohort = changed(cohort_of(make_task(), bundles(), ME), devices=devices)
+    refuses(client, lambda: client.take_cohort(cohort), "roster")
+
+
+def test_a_member_s_number_is_that_of_its_keys():
+    for numbers in ((5, 8, 12, 14, 17), (5, 8, 11, 14, 18), (4, 8, 11, 14, 17)):
+        client = begun()
+        cohort = cohort_of(make_task(), bundles(), ME, numbers)
+        refuses(client, lambda c=client, m=cohort: c.take_cohort(m), "roster")
+
+
+class TestOneCertificateInTwoPlacesOfASparseCohort:
+    """The device need not be a neighbour of either place to see it, or a neighbour does."""
+
+    task = make_task(cohort_min=40)
+
+    def members(self):
+        """Forty keys of thirty-nine devices: places 30 and 31 are of device 30."""
+        numbers = [*range(31), *range(30, 39)]
+        twin = bundle_of(30, self.task, mask_key=b"\x09" * 32)
+        return [twin if i == 31 else bundle_of(d, self.task) for i, d in enumerate(numbers)]
+
+    def took(self, device, numbers):
+        client = ClientSession(ClientState(device), SimulatedIdentity(device, SEED))
+        client.begin(self.task, master_of(device))
+        try:
+            client.take_cohort(cohort_of(self.task, self.members(), device, numbers))
+        except SecureError as fault:
+            return fault.reason
+        return "taken"
+
+    def test_under_one_number_nobody_takes_it(self):
+        assert {self.took(device, None) for device in range(0, 29, 4)} == {"roster"}
+
+    def test_under_another_number_no_neighbour_of_that_place_takes_it(self):
+        numbers = [*range(40)]
+        place = layout(
+            Session.of(self.task),
+            b"".join(map(transcript.leaf, self.members())),
+            transcript.numbers(numbers),
+        )
+        near = [i for i in place.neighbours(31) if i < 30]
+        assert not place.graph.complete and near
+        assert {self.took(device, numbers) for device in near} == {"roster"}
 
 
 def test_neighbours_that_are_not_the_computed_ones_are_refused():

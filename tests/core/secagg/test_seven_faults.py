@@ -174,8 +174,9 @@ def test_fault_7_nor_do_devices_that_are_told_other_coordinates():
 )
 def test_fault_7_and_if_they_did_their_masks_would_not_cancel(changes):
     leaves = b"".join(transcript.leaf(bundle_of(d)) for d in DEVICES)
-    ours = cohort.layout(Session.of(make_task()), leaves).binding
-    theirs = cohort.layout(Session.of(make_task(**changes)), leaves).binding
+    numbers = transcript.numbers(DEVICES)
+    ours = cohort.layout(Session.of(make_task()), leaves, numbers).binding
+    theirs = cohort.layout(Session.of(make_task(**changes)), leaves, numbers).binding
     keys = [kdf.pair_mask_key(b"s" * 32, binding, 0, 1) for binding in (ours, theirs)]
     assert keys[0] != keys[1]
     assert keys[0] == kdf.pair_mask_key(b"s" * 32, ours, 1, 0)

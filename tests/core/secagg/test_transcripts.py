@@ -108,7 +108,8 @@ def round_of(suite: int) -> dict[str, Any]:
     np.testing.assert_array_equal(total, sum(update(d, length) for d in alive))
 
     leaves = b"".join(transcript.leaf(bundles[d]) for d in DEVICES)
-    place, roster = layout(session, leaves), transcript.roster(transcript_leaves(leaves))
+    place = layout(session, leaves, transcript.numbers(DEVICES))
+    roster = transcript.roster(transcript_leaves(leaves), DEVICES)
     seed = transcript.graph_seed(session, roster)
 
     def mask_keys(i: int, device: int) -> dict[str, str]:
