@@ -149,7 +149,10 @@ def _sending(facts: dict[str, Any]) -> Iterator[str]:
         "Whether it answers: a device says so where an update is not finite, or training failed or"
         " took too long. Masks do not hide that."
     )
-    yield from _text("In an evaluation: sums over the device's rows, as the metrics below.")
+    yield from _text(
+        f"In an evaluation: {facts['evaluation']} numbers, which are means over the device's rows:"
+        " loss and accuracy of the shared model and of the device's own, and how many rows."
+    )
     kept = facts["client_state"]
     yield from _text(
         f"It keeps {kept:,} numbers from round to round; they stay on the device."
@@ -175,7 +178,10 @@ def _depending(facts: dict[str, Any]) -> Iterator[str]:
             )
     head = ("PROGRAM", "GIVES", "NUMBERS", "", "COMPUTED FROM", "CHOSEN BY")
     yield from _indented(table(head, rows))
-    yield from _text("What is not named has no influence on it, whatever the other inputs are.")
+    yield from _text(
+        "What is not named has no influence on it, whatever the other inputs are. An evaluation is"
+        " made twice: with the shared model, and with the one that personalise gives."
+    )
 
 
 def _choosing(facts: dict[str, Any], every: bool) -> Iterator[str]:

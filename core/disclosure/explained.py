@@ -24,8 +24,14 @@ COORDINATOR = ("init", "server_update")
 LEAVES = {
     ("client_update", Kind.UPDATE): "sent, as numbers of the ring",
     ("client_update", Kind.FINITE): "one bit: an update that is not finite is not sent",
-    ("evaluate", Kind.METRICS): "sent, as sums over the device's rows",
+    ("evaluate", Kind.METRICS): "sent, as means over the device's rows",
 }
+#: An evaluation judges two models, the shared one and the device's own: so what is sent of it
+#: depends on all that the device's own depends on.
+JUDGED = ("personalise", Kind.MODEL)
+#: Numbers of an evaluation: loss and accuracy of both models and a weight; of each metric of the
+#: task's own two numbers for each model.
+EVALUATION, EVALUATION_OWN = 5, 4
 STAYS = "stays on the device"
 #: Places that are named of a program.
 LINES_MAX = 1_000
@@ -60,6 +66,7 @@ def explained(bundle: Bundle) -> dict[str, Any]:
             "central": manifest.central,
             "rows": _rows(bundle),
         }
+        facts["evaluation"] = EVALUATION + EVALUATION_OWN * len(manifest.metrics)
         facts["client_state"] = sum(leaf.size for leaf in manifest.client_state)
         facts["sent"] = _sent(programs)
     return facts
@@ -196,8 +203,13 @@ def _rows(bundle: Bundle) -> int:
 
 def _sent(programs: dict[str, Any]) -> dict[str, bool]:
     """What all that leaves the device depends on, and can be chosen by."""
-    outputs = [o for name in DEVICE if name in programs for o in programs[name]["outputs"]]
-    leaving = [o for o in outputs if o["leaves"]]
+    leaving = [
+        output
+        for name in DEVICE
+        if name in programs
+        for output in programs[name]["outputs"]
+        if output["leaves"] or (name, output["kind"]) == JUDGED
+    ]
     data = {Kind.DATA.value, Kind.KEPT.value}
     return {
         "number": False,

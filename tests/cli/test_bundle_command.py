@@ -16,7 +16,7 @@ from delian.cli.main import app
 from delian.core.bundle import Bundle
 from delian.core.identity import manifest as m
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Ditto, FedAvg, Samples, SampleSet
+from delian.core.learn import Classification, Ditto, FedAvg, Samples, SampleSet, metrics
 from delian.core.learn.build import build
 from delian.core.wire.artifact_pb2 import ArtifactManifest, OnlineKey, OnlineKeys
 from delian.core.wire.blob_pb2 import BlobRef
@@ -70,6 +70,7 @@ def test_facts_say_what_goes_in_and_out_and_what_chooses(tmp_path, made) -> None
     numbers = 5 * 4 + 4 + 4 * 3 + 3
     assert facts["update"]["numbers"] == numbers and facts["update"]["rows"] == numbers // 5
     assert facts["update"]["bytes"] == made.manifest.ring.nbytes
+    assert facts["evaluation"] == metrics.metrics_plan(4).length
     update = output(facts, "client_update", "update")
     assert update["leaves"] and update["values"] == ["weights", "data"] and update["random"]
     assert not output(facts, "client_update", "loss")["leaves"]
