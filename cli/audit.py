@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,8 @@ from .output import echo, echo_copy, table, tell, when
 
 if TYPE_CHECKING:
     from cryptography import x509
+
+    from ..cloud.audit import Report
 
 app = typer.Typer(
     help="The record of what was aggregated, and of what operators asked for.", no_args_is_help=True
@@ -63,10 +65,15 @@ def verify(
         str | None,
         typer.Option("--head", metavar="SEQUENCE:HASH", help="An entry that you know of before."),
     ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", help="A .bundle that must be that of a run on record."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a copy of the record: every entry, every link, every signature. Exits with 1 when it
-    does not hold, and says which entry is the first that does not; with 2 when it is empty.
+    does not hold, and says which entry is the first that does not, or when --bundle is that of no
+    run of which a signature tells; with 2 when it is empty.
 
     Without --ca anybody's signature counts. Without --head nobody can tell whether the end was cut
     off, or the whole record was written anew by whoever has the coordinator's key.
@@ -87,10 +94,19 @@ def verify(
         "signed": report.signed,
         "head": str(report.head),
         "runs": sorted(report.runs),
+        "bundles": {
+            run: {name: told[name] for name in ("bundle", "manifest", "secure", "sequence")}
+            for run, told in sorted(report.bundles.items())
+        },
+        "unpublished": sorted(report.unpublished),
         "broken": None
         if broken is None
         else {"line": broken.line, "sequence": broken.sequence, "why": broken.why},
     }
+
+    found = None if bundle is None else _runs_of(bundle, report)
+    if found is not None:
+        facts["of_bundle"] = found
 
     def text() -> Iterator[str]:
         yield (
@@ -100,11 +116,15 @@ def verify(
         tail = f"; the last {unsigned} are not signed" if unsigned and broken is None else ""
         yield f"signatures   {report.checkpoints}{tail}"
         yield f"head         {report.head}"
+        if report.unpublished:
+            yield f"no bundle    on record before they began: runs {_numbers(report.unpublished)}"
+        if found is not None:
+            yield f"bundle       {f'of runs {_numbers(found)}' if found else 'of NO RUN on record'}"
         if broken is not None:
             yield f"BROKEN       at entry {broken.sequence} (line {broken.line}): {broken.why}"
 
     tell(facts, as_json, lambda: list(text()))
-    if broken is not None:
+    if broken is not None or found == []:
         raise typer.Exit(BROKEN)
 
 
@@ -163,6 +183,24 @@ def _pairs(entry: dict[str, Any]) -> list[str]:
 def _time(entry: dict[str, Any]) -> int:
     time_ms = entry.get("time_ms")
     return time_ms if isinstance(time_ms, int) and 0 <= time_ms < 2**47 else 0
+
+
+def _runs_of(path: Path, report: Report) -> list[int]:
+    """The runs of which a signed entry says that this is their bundle, weights or not."""
+    import hashlib
+
+    from ..core.bundle import load
+
+    digest = hashlib.sha256(load(path).bare().to_bytes()).hexdigest()
+    return [
+        run
+        for run, told in sorted(report.bundles.items())
+        if told["bundle"] == digest and told["sequence"] <= report.signed
+    ]
+
+
+def _numbers(runs: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(runs)))
 
 
 def _lines(path: Path) -> Iterator[bytes]:

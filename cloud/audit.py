@@ -3,8 +3,9 @@ hashes, signed from time to time.
 
 Every attempt at a round, and every evaluation, is an entry: which model went in and came out, how
 many devices were in the sum and the digest of which, the digest of the sum. So is every call of an
-operator that may change something, and its outcome (`cloud.calls`). An entry is a line of
-JSON in one form only (keys sorted, no spaces, ASCII), and names the hash of the entry before it:
+operator that may change something, and its outcome (`cloud.calls`), and every run before its first
+task: which bundle its devices get, and under which signed manifest. An entry is a line of JSON in
+one form only (keys sorted, no spaces, ASCII), and names the hash of the entry before it:
 
     hash(entry)  = SHA-256("delian/audit/v1" || line)          hash before the first: 32 zero bytes
     devices      = SHA-256("delian/audit-devices/v1" || each number, increasing, u64 little-endian)
@@ -47,6 +48,7 @@ from ..core.identity.certificates import (
     load_certificate,
     load_key,
 )
+from ..core.wire.operator_pb2 import PlanMessage
 
 LINE_BYTES_MAX = 64 * 1024
 #: Of `why`, which may be anything.
@@ -54,6 +56,8 @@ WHY_CHARS_MAX = 200
 START = bytes(32)
 #: Kinds of entries about operators; the others are about runs.
 CALL, OUTCOME = "call", "outcome"
+#: The kind of the entry that says which bundle a run is of.
+RUN = "run"
 
 _ENTRY, _DEVICES = b"delian/audit/v1", b"delian/audit-devices/v1"
 _CHECKPOINT = b"delian/audit-checkpoint/v1"
@@ -133,6 +137,22 @@ def outcome_entry(told: Mapping[str, Any], sequence: int, previous: bytes, now_m
     """
     told = {**told, "why": str(told["why"])[:WHY_CHARS_MAX]}
     return line_of({**_place(OUTCOME, sequence, previous, now_ms), **told})
+
+
+def run_entry(run: int, plan: PlanMessage, sequence: int, previous: bytes, now_ms: int) -> bytes:
+    """The line of a run that is about to begin. `manifest`: SHA-256 of the signed manifest as it
+    travels, empty without one; `secure`: whether its updates are masked.
+    """
+    manifest = hashlib.sha256(plan.manifest).hexdigest() if plan.manifest else ""
+    return line_of(
+        {
+            **_place(RUN, sequence, previous, now_ms),
+            "run": run,
+            "bundle": plan.bundle.digest.hex(),
+            "manifest": manifest,
+            "secure": plan.HasField("secure"),
+        }
+    )
 
 
 def _place(kind: str, sequence: int, previous: bytes, now_ms: int) -> dict[str, Any]:
@@ -236,7 +256,8 @@ class Broken:
 @dataclass(slots=True)
 class Report:
     """What `verify` found. signed: the last entry that a signature covers. runs: the runs that
-    entries were found of. calls: how many of operators.
+    entries were found of. calls: how many of operators. bundles: the run entries' facts, by run.
+    unpublished: runs with rounds or evaluations and without such an entry before them.
     """
 
     entries: int = 0
@@ -245,6 +266,8 @@ class Report:
     signed: int = 0
     head: Head = field(default_factory=lambda: Head(0, START))
     runs: set[int] = field(default_factory=set)
+    bundles: dict[int, dict[str, Any]] = field(default_factory=dict)
+    unpublished: set[int] = field(default_factory=set)
     broken: Broken | None = None
 
     @property
@@ -316,12 +339,28 @@ def _entry(facts: dict[str, Any], line: bytes, report: Report, known: Head | Non
             raise _Break(f"entry {expected} is the outcome of no call")
     elif isinstance(facts.get("run"), int):
         report.runs.add(facts["run"])
+        _of_run(facts, report)
     else:
         raise _Break(f"entry {expected} says of no run")
     report.entries += 1
     report.head = Head(expected, hash_of(line))
     if known is not None and known.sequence == expected and known.hash != report.head.hash:
         raise _Break(f"entry {expected} is not the one that is known: the history is another")
+
+
+def _of_run(facts: dict[str, Any], report: Report) -> None:
+    """A run has one bundle: that of its first entry."""
+    run, sequence, bundle = facts["run"], facts["sequence"], facts.get("bundle")
+    published = report.bundles.get(run)
+    if published is not None and published["bundle"] != bundle:
+        raise _Break(
+            f"entry {sequence} is of another bundle than entry {published['sequence']} says of run"
+            f" {run}"
+        )
+    if facts.get("kind") == RUN:
+        report.bundles.setdefault(run, facts)
+    elif published is None:
+        report.unpublished.add(run)
 
 
 def _checkpoint(facts: dict[str, Any], report: Report, authority: x509.Certificate | None) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from sqlalchemy import func, insert, select
 
 from ..core.identity.certificates import TlsMaterial
-from .audit import Checkpoint
+from ..core.wire.operator_pb2 import PlanMessage
+from .audit import Checkpoint, run_entry
 from .store.database import Database
 from .store.engines import Connection
 from .store.models import AuditCheckpointRow, AuditEntryRow
@@ -49,6 +50,14 @@ class AuditLog:
         sequence = await self._database.transact(lambda c: append_entry(c, make))
         self.grown()
         return sequence
+
+    async def publish(self, run: int, plan: PlanMessage) -> None:
+        """Adds the entry of a run that is about to begin, and signs the chain: both are durable on
+        return. Raises StoreError, IdentityError.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        await self.append(lambda at: run_entry(run, plan, *at, now_ms))
+        await self.sign()
 
     async def run(self) -> None:
         """Signs as entries come, until it is cancelled. Raises StoreError."""

@@ -206,6 +206,7 @@ class CloudDaemon:
         for driver in (self.cloud, self.gatherer):
             await driver.started()
         for run, plan in await self.registry.unbegun(self._state().newest):
+            await self.audit.publish(run, plan)
             self.cloud.post(Ordered(RunOrder(run=run, submit=plan)))
         await self._open_doors()
         self.tasks.start("the fleet's book", self._observe())

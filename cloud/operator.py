@@ -185,6 +185,8 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         run = await self._registry.add_run(plan, cloned_from, request)
         self.counts["orders"] += 1
         log.info("run submitted", extra={"run": run, "run_name": plan.name})
+        if self._audit is not None:
+            await self._audit.publish(run, plan)
         await self._orders.give(RunOrder(run=run, submit=plan))
         return run
 

@@ -100,3 +100,49 @@ def test_an_outcome_belongs_to_an_earlier_call():
     told = {"call": 1, "ok": True, "why": "", "facts": {}}
     report = audit.verify([audit.outcome_entry(told, 1, audit.START, 0)])
     assert not report.good and "the outcome of no call" in report.broken.why
+
+
+def test_a_bundle_is_that_of_a_run_on_the_signed_record_or_not(delian, tmp_path):
+    import hashlib
+    import time
+
+    import numpy as np
+    from delian.core.ir import DType, TensorType
+    from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+    from delian.core.learn.build import build
+    from delian.core.nn import Mlp
+    from delian.core.wire.blob_pb2 import BlobRef
+    from delian.core.wire.operator_pb2 import PlanMessage
+
+    rows = SampleSet(np.zeros((6, 4), np.float32), np.zeros(6, np.int32), np.array(4), np.array(2))
+    made = build(
+        Classification("small", lambda key: Mlp.init(key, 4, (3,), 2), Samples(2, 1.0)),
+        FedAvg(),
+        rows,
+        example=TensorType(DType.F32, (2, 4)),
+        clip=1.0,
+        clients_max=8,
+        weight_max=6.0,
+        seed=1,
+    )
+    made.save(tmp_path / "its.bundle")
+    digests = [hashlib.sha256(made.bare().to_bytes()).digest(), bytes(32)]
+    key, issued = issue_to(Authority.create(tmp_path / "ca", "farm"), Role.CLOUD, 0, ["127.0.0.1"])
+    for name, order in (("on", digests), ("unsigned", digests[::-1]), ("off", digests[1:])):
+        lines, head = [], audit.START
+        for run, digest in enumerate(order, 1):
+            plan = PlanMessage(bundle=BlobRef(digest=digest))
+            lines.append(audit.run_entry(run, plan, run, head, 0))
+            head = audit.hash_of(lines[-1])
+            if run == 1:
+                material = TlsMaterial(key, issued.chain, b"")
+                now_ms = time.time_ns() // 1_000_000
+                lines.append(audit.Checkpoint.sign(material, 1, head, now_ms).line())
+        (tmp_path / name).write_bytes(b"".join(line + b"\n" for line in lines))
+    code, told, _ = delian(
+        *("audit", "verify", "on", "--ca", "ca", "--bundle", "its.bundle", "--json")
+    )
+    assert code == 0 and told["of_bundle"] == [1] and told["bundles"]["1"]["sequence"] == 1
+    for name in ("unsigned", "off"):
+        code, out, _ = delian("audit", "verify", name, "--ca", "ca", "--bundle", "its.bundle")
+        assert code == 1 and "of NO RUN on record" in out

@@ -76,6 +76,25 @@ def chain(material: TlsMaterial | None, entries: int = 5, every: int = 2) -> lis
     return lines
 
 
+def linked(*makers) -> list[bytes]:
+    """Lines of entries, each made for its place by `maker(sequence, previous)`."""
+    lines, head = [], audit.START
+    for maker in makers:
+        lines.append(maker(len(lines) + 1, head))
+        head = audit.hash_of(lines[-1])
+    return lines
+
+
+def begins(run: int, bundle: str, manifest: bytes = b""):
+    plan = PlanMessage(bundle=BlobRef(digest=digest(bundle)), manifest=manifest)
+    return lambda *at: audit.run_entry(run, plan, *at, NOW_MS)
+
+
+def aggregates(run: int, bundle: str):
+    fields = round_fields(1, run=run)
+    return lambda *at: audit.entry("round", fields, digest(bundle), *at, NOW_MS)
+
+
 # ---------------------------------------------------------------- the form
 
 
@@ -105,6 +124,34 @@ def test_an_entry_says_what_was_aggregated_and_can_be_made_again_by_hand():
         "why": "",
     }
     assert audit.hash_of(line) == hashlib.sha256(b"delian/audit/v1" + line).digest()
+
+
+def test_the_entry_of_a_run_says_which_bundle_and_manifest_its_devices_get():
+    (line,) = linked(begins(7, "b", b"signed"))
+    assert json.loads(line) == {
+        "bundle": digest("b").hex(),
+        "kind": "run",
+        "manifest": digest("signed").hex(),
+        "previous": "00" * 32,
+        "run": 7,
+        "secure": False,
+        "sequence": 1,
+        "time_ms": NOW_MS,
+    }
+
+
+def test_rounds_of_another_bundle_than_was_published_break_the_record():
+    good = audit.verify(linked(begins(1, "b"), aggregates(1, "b"), begins(1, "b")))
+    assert good.good and good.bundles[1]["sequence"] == 1 and not good.unpublished
+    for other in (aggregates, begins):
+        report = audit.verify(linked(begins(1, "b"), begins(2, "c"), other(1, "c")))
+        assert report.broken is not None and report.broken.sequence == 3
+        assert "another bundle than entry 1 says of run 1" in report.broken.why
+
+
+def test_a_run_that_was_not_published_before_its_rounds_is_named():
+    report = audit.verify(linked(begins(1, "b"), aggregates(2, "c"), begins(2, "c")))
+    assert report.good and report.unpublished == {2}
 
 
 def test_no_device_is_named():

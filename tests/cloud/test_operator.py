@@ -17,7 +17,7 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.cloud.audit import verify
+from delian.cloud.audit import Report, verify
 from delian.cloud.daemon import CloudDaemon, CloudSettings
 from delian.cloud.fleet import _info
 from delian.cloud.store.database import StoreError
@@ -267,6 +267,48 @@ def test_a_bundle_that_compares_a_devices_key_is_refused(tmp_path, bundle, peeki
             assert code is grpc.StatusCode.INVALID_ARGUMENT
             assert "client_update compares a random key by `eq`" in text
             assert not (await call("ListRuns", ListRequest())).runs
+
+    run(main())
+
+
+async def on_record(daemon) -> Report:
+    ca = daemon.trust and daemon.trust.authority.certificate
+    return verify((await daemon.audit.page(0))[0], ca)
+
+
+def test_the_bundle_of_a_run_is_on_the_signed_record_before_the_run_begins(tmp_path, bundle):
+    async def main():
+        async with certified(tmp_path) as (daemon, stub):
+            give, seen = daemon.orders.give, []
+
+            async def watched(order):
+                seen.append(await on_record(daemon))
+                await give(order)
+
+            daemon.orders.give = watched
+
+            def call(name, request):
+                return getattr(stub, name)(request)
+
+            plan = await plan_of(call, bundle, manifest=b"signed")
+            await call("Submit", SubmitRequest(plan=plan))
+            (report,) = seen
+            assert report.good and report.signed == report.entries
+            told = report.bundles[1]
+            assert told["bundle"] == plan.bundle.digest.hex() and not told["secure"]
+            assert told["manifest"] == hashlib.sha256(b"signed").hexdigest()
+
+    run(main())
+
+
+def test_a_run_whose_order_was_lost_is_on_record_when_it_begins(tmp_path, bundle):
+    async def main():
+        async with daemon_at(tmp_path) as daemon, calling(daemon) as call:
+            plan = await plan_of(call, bundle)
+            await daemon.registry.add_run(plan)  # and then the process died
+        async with daemon_at(tmp_path) as daemon:
+            report = await on_record(daemon)
+            assert report.bundles[1]["bundle"] == plan.bundle.digest.hex()
 
     run(main())
 
