@@ -15,6 +15,7 @@ what is pages of files, which the agent's process for the most part has in memor
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -34,8 +35,9 @@ from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
 from delian.core.nn import sgd
 from delian.core.nn.zoo import OmniglotNet
-from delian.core.runtime import Runtime
-from delian.device import frames
+from delian.core.sandbox import frames
+from delian.core.sandbox.compiling import compiled
+from delian.core.sandbox.process import environment
 from delian.device.limits import WorkerSettings
 
 BATCH, STEPS, WAYS = 10, 2, 5
@@ -68,6 +70,13 @@ def omniglot() -> Bundle:
     )
 
 
+async def warm(bundle: Path) -> None:
+    """Compiles the bundle into the cache of workers, as an agent has it done."""
+    limits = WorkerSettings().limits
+    seen = environment(limits.memory_mib)
+    await compiled(bundle, DEVICE_PROGRAMS, limits, seen, wall_s=limits.wall_s)
+
+
 def measure(folder: Path, bundle: Bundle, artifacts: tuple[str, ...]) -> dict[str, float]:
     """One process from its start to its answer: processor seconds, seconds, and memory."""
     ring = bundle.manifest.ring
@@ -89,10 +98,11 @@ def measure(folder: Path, bundle: Bundle, artifacts: tuple[str, ...]) -> dict[st
         [sys.executable, "-P", "-m", "delian.device.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPYCACHEPREFIX": str(folder / "pycache")},
+        env={**environment(settings.memory_mib), "PYTHONPYCACHEPREFIX": str(folder / "pycache")},
     )
     assert process.stdin is not None and process.stdout is not None
-    frames.write(process.stdin, {"parent": os.getpid(), "settings": settings.to_json()})
+    given = {"worker": settings.to_json(), "read": [str(folder)]}
+    frames.write(process.stdin, {"parent": os.getpid(), "settings": given})
     frames.write(process.stdin, job)
     answer = frames.read(process.stdout, 4 * (ring.length + 1))
     wall = time.perf_counter() - began
@@ -140,7 +150,7 @@ def main() -> None:
         np.savez(folder / "rows.npz", x=x, y=np.arange(ROWS, dtype=np.int32) % WAYS)
         artifact = folder / "omniglot.dlo"
         artifact.write_bytes(build_for(bundle, find_target("native")).content)
-        Runtime(bundle, programs=DEVICE_PROGRAMS)  # warms the cache
+        asyncio.run(warm(folder / "omniglot.bundle"))
         ways = {"artifact": (str(artifact),), "warm cache": ()}
         runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
         for artifacts in ways.values():

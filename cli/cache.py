@@ -19,10 +19,10 @@ def list_programs(as_json: AsJson = False) -> None:
     """List compiled programs, the last used first; above DELIAN_CACHE_BYTES_MAX those go that were
     not used for longest.
     """
-    from ..core.backends.native import artifact, cache
+    from ..core.backends.native import artifact, cache, toolchain
 
     rows: list[dict[str, Any]] = []
-    for kept in cache.kept():
+    for kept in cache.kept(workers=True):
         try:
             names = [e.name for e in artifact.read(kept.path).entries]
         except artifact.ArtifactError:
@@ -31,7 +31,7 @@ def list_programs(as_json: AsJson = False) -> None:
             {"key": kept.key, "bytes": kept.bytes, "used_s": kept.used_s, "programs": names}
         )
     facts: dict[str, Any] = {
-        "folder": str(cache.folder()),
+        "folder": str(toolchain.cache_folder()),
         "bytes": sum(row["bytes"] for row in rows),
         "bytes_max": cache.bytes_max(),
         "programs": rows,
@@ -59,12 +59,12 @@ def list_programs(as_json: AsJson = False) -> None:
 @app.command("clear")
 def clear(as_json: AsJson = False) -> None:
     """Remove every compiled program, what compilers left, and tunings; they are made again."""
-    from ..core.backends.native import cache
+    from ..core.backends.native import cache, toolchain
 
-    before = cache.kept()
+    before = cache.kept(workers=True)
     removed = cache.clear()
     facts = {
-        "folder": str(cache.folder()),
+        "folder": str(toolchain.cache_folder()),
         "programs": len(removed),
         "bytes": sum(k.bytes for k in removed),
     }

@@ -342,3 +342,31 @@ def any_wrong(findings: list[Finding]) -> bool:
 
 def as_json(findings: list[Finding]) -> dict[str, Any]:
     return {"ok": not any_wrong(findings), "findings": [f.to_json() for f in findings]}
+
+
+# ---------------------------------------------------------------- running programs
+
+
+def check_sandbox() -> Finding:
+    """What the kernel has to confine processes that run programs."""
+    from ..core.sandbox import landlock, seccomp, walls
+
+    if absent := walls.lacking():
+        text = f"no {' and no '.join(absent)}: programs run in processes with limits only"
+        todo = "a Linux kernel of 5.13 or newer, with landlock in its list of security modules"
+        return warning("sandbox", text, todo)
+    return ok("sandbox", f"landlock ABI {landlock.abi()}, seccomp for {seccomp.machine()}")
+
+
+def check_cache() -> Iterator[Finding]:
+    """Whether others than this user can change what is loaded as code."""
+    from ..core.backends.native import cache, toolchain
+
+    workers = toolchain.cache_folder() / cache.WORKERS
+    for folder in (toolchain.cache_folder(), cache.folder(), workers, workers / "native"):
+        try:
+            cache.check_owner(folder)
+        except cache.UnsafeError as error:
+            yield of_error("cache", error)
+        except OSError:
+            pass  # it is not there yet

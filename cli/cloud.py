@@ -11,7 +11,8 @@ import typer
 from .options import ConfigFile, Settings
 
 if TYPE_CHECKING:
-    from ..cloud.daemon import CloudSettings, Gatherer
+    from ..cloud.daemon import Gatherer
+    from ..cloud.settings import CloudSettings
     from ..core.node.traces import Spans
     from .settings import CloudConfig, Config
 
@@ -112,7 +113,8 @@ def gatherer(snapshot: bytes | None) -> Gatherer:
 
 def cloud_settings(config: CloudConfig) -> CloudSettings:
     """The daemon's settings of the configuration's section."""
-    from ..cloud.daemon import CloudSettings
+    from ..cloud.settings import CloudSettings
+    from ..core.sandbox.limits import WorkerLimits
 
     return CloudSettings(
         folder=config.state.absolute(),
@@ -132,6 +134,7 @@ def cloud_settings(config: CloudConfig) -> CloudSettings:
         enrolments_per_minute=config.enrolments_per_minute,
         token_uses=config.token_uses,
         backend=config.backend,
+        worker=WorkerLimits(**dict(config.worker)),
         serve=tuple(Path(b).expanduser().absolute() for b in config.serve),
         insecure=config.insecure,
     )

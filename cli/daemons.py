@@ -36,6 +36,9 @@ def run(
     settings: the layers of its configuration, as `config.load` takes them. Raises DelianError for
     what its operator can mend.
     """
+    from ..core.sandbox.limits import hide_memory
+
+    hide_memory()
     loaded = load(config, flags, settings or ())
     setup(loaded.config.log)
     spans = open_spans(loaded.config.trace, service)

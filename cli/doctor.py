@@ -136,9 +136,11 @@ def _compiler() -> Iterator[Finding]:
     else:
         todo = "pip install 'delian[compile]'"
         yield checks.warning("compiler", "none: programs run on NumPy, slowly", todo)
-    programs = cache.kept()
+    programs = cache.kept(workers=True)
     size_mib = sum(program.bytes for program in programs) / 2**20
     yield checks.ok("cache", f"{cache.folder()}, {len(programs)} programs, {size_mib:.1f} MiB")
+    yield from checks.check_cache()
+    yield checks.check_sandbox()
 
 
 def _say(finding: Finding) -> None:

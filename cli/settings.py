@@ -18,6 +18,9 @@ SECRET: dict[str, JsonValue] = {"secret": True}  # never shown
 URL: dict[str, JsonValue] = {"secret": "password"}  # shown without its password
 
 GRPC_PORT, ENROLMENT_PORT, EDGE_PORT, HEALTH_PORT = 7443, 7444, 7451, 7790
+_SANDBOX = (
+    "require: run no program where the kernel lacks landlock or seccomp. prefer: use what it has."
+)
 _BROKER_AUTHORITY = "PEM of whoever signed the broker's certificate. Absent: the federation."
 
 
@@ -99,6 +102,18 @@ class BrokerConfig(Section):
     authority: Folder | None = Field(default=None, description=_BROKER_AUTHORITY)
 
 
+class UpdateConfig(Section):
+    """What the coordinator gives to one server update: its programs come from who submitted."""
+
+    memory_mib: int = Field(default=8192, ge=1, description="Memory of an updating process.")
+    compile_memory_mib: int = Field(default=2048, ge=1, description="Memory of a compiler process.")
+    cpu_s: int = Field(default=600, ge=1, description="Processor seconds of one update.")
+    wall_s: int = Field(default=600, ge=1, description="Seconds of one update by the clock.")
+    files: int = Field(default=128, ge=32, description="Open files.")
+    nice: int = Field(default=0, ge=0, le=19, description="Added to the niceness.")
+    sandbox: Literal["prefer", "require"] = Field(default="prefer", description=_SANDBOX)
+
+
 class CloudConfig(Section):
     """The coordinator: `delian cloud run`."""
 
@@ -160,6 +175,7 @@ class CloudConfig(Section):
         default="native",
         description="What computes server updates: native, reference, torch:cpu, torch:cuda...",
     )
+    worker: UpdateConfig = Field(default_factory=UpdateConfig)
     serve: Texts = Field(
         default=(),
         description="Bundles with weights of which it runs parts for edges and devices.",
@@ -291,6 +307,7 @@ class WorkerConfig(Section):
     wall_s: int = Field(default=3600, ge=1, description="Seconds of one job by the clock.")
     files: int = Field(default=128, ge=32, description="Open files.")
     nice: int = Field(default=10, ge=0, le=19, description="Added to the niceness.")
+    sandbox: Literal["prefer", "require"] = Field(default="prefer", description=_SANDBOX)
     backend: Literal["native", "reference"] = Field(
         default="native", description="What runs programs."
     )

@@ -71,6 +71,7 @@ from .refusals import explained
 from .roster import Offer
 from .run import EdgeRestarted
 from .state import Attempt
+from .update_failures import why_stopped
 from .waves import can_flush, heard
 
 #: Open waves of a run. An edge keeps a running sum for each.
@@ -212,7 +213,7 @@ class BufferedMachine(HelpedMachine):
 
     def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
         if not isinstance(outcome, NewModel):
-            return _T.UPDATE_STOPPED, "the server update failed"
+            return _T.UPDATE_STOPPED, why_stopped(outcome)
         if self.state.round < self.plan.rounds:
             return _T.UPDATED, outcome
         return (_T.LAST_TO_JUDGE if self.plan.evaluate_every else _T.LAST_UPDATED), outcome

@@ -17,11 +17,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..core.backends import Backend
 from ..core.identity.approvals import TokenLimits
 from ..core.identity.authority import DAY_S
 from ..core.identity.deny_list import DenyList
@@ -42,6 +40,7 @@ from ..core.node.once import RecordLog
 from ..core.node.traces import At, Opened, Spans, Traces
 from ..core.ports import CLOUD, Event, Node, Ordered, Received, Record, Tier
 from ..core.runs import number_of
+from ..core.sandbox import walls
 from ..core.subgraphs.hosting import host_top
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.admission_pb2 import CheckIn
@@ -58,8 +57,9 @@ from .machine import restore
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
 from .operator import OperatorService
 from .orders import Desk, Orders
-from .registry import MODELS_KEPT, NotKnown, Registry
-from .state import CoordinatorPolicy, CoordinatorState
+from .registry import NotKnown, Registry
+from .settings import CloudSettings
+from .state import CoordinatorState
 from .store import records
 from .store.database import Database, StoreError
 from .store.journal import DatabaseJournal
@@ -96,45 +96,6 @@ RETIRE_EVERY_S = 2.0
 VERIFY_MARGIN_S = 600.0
 #: When those who were connected are told to come back after an orderly end.
 RETRY_MS = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class CloudSettings:
-    """What a coordinator's operator sets. Addresses are "host:port"; port 0: any.
-
-    folder: for all that it keeps. store: a file or URL of the database; empty: in the folder.
-    objects: a folder or URL for blobs; empty: in the folder. With an object store the journal's
-    packs are kept there too, and the folder is a cache of cache_bytes_max. authority, identity:
-    folders; None: in the folder. public, public_enrolment, public_broker: where nodes reach
-    `listen`, `enrolment` and `broker`. addresses: for its certificate. broker: "mqtts://host:port";
-    empty: no MQTT. health: empty: none. models_kept: of each run, the newest. serve: bundles of
-    which it runs parts for others. insecure: no certificates, on loopback only.
-    """
-
-    folder: Path
-    store: str = ""
-    objects: str = ""
-    cache_bytes_max: int = 16 * 2**30
-    authority: Path | None = None
-    identity: Path | None = None
-    listen: str = "127.0.0.1:7443"
-    enrolment: str = "127.0.0.1:7444"
-    health: str = "127.0.0.1:7790"
-    public: str = ""
-    public_enrolment: str = ""
-    addresses: tuple[str, ...] = ()
-    broker: str = ""
-    broker_authority: Path | None = None
-    public_broker: str = ""
-    certificate_days: int = 30
-    enrolments_per_minute: float = 60.0
-    token_uses: int = 20
-    models_kept: int = MODELS_KEPT
-    serve: tuple[Path, ...] = ()
-    backend: Backend = "native"
-    policy: CoordinatorPolicy = field(default_factory=CoordinatorPolicy)
-    insecure: bool = False
-    federation: str = ""
 
 
 class Gatherer(StateMachine, Protocol):
@@ -193,6 +154,7 @@ class CloudDaemon:
         settings = self.settings
         keep_freed_memory()
         collect_seldom()
+        walls.tell_lacking()
         settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if settings.insecure:
             for target in filter(None, (settings.listen, settings.broker)):
@@ -258,7 +220,9 @@ class CloudDaemon:
         trust = self.trust
         own = None if trust is None else (lambda: trust.own.material())
         self.audit = AuditLog(self.database, own)
-        self.updates = ServerUpdates(self.blobs, settings.backend, on_update=self.telemetry.updated)
+        self.updates = ServerUpdates(
+            self.blobs, settings.backend, settings.worker, on_update=self.telemetry.updated
+        )
         closers.push_async_callback(self.updates.close)
 
     def _make_nodes(self) -> None:

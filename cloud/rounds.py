@@ -48,6 +48,7 @@ from .rounds_table import TABLE as TABLE
 from .rounds_table import Trigger as Trigger
 from .run import EdgeRestarted, Fetched, RunMachine
 from .state import Attempt
+from .update_failures import why_stopped
 
 _T = Trigger
 
@@ -137,7 +138,7 @@ class RoundsMachine(RunMachine):
 
     def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
         if not isinstance(outcome, NewModel):
-            return _T.UPDATE_STOPPED, "the server update failed"
+            return _T.UPDATE_STOPPED, why_stopped(outcome)
         last = self.state.round >= self.plan.rounds and not self.plan.evaluate_every
         return (_T.LAST_UPDATED if last else _T.UPDATED), outcome
 

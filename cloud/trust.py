@@ -17,7 +17,7 @@ from ..core.identity.roles import Guard
 from ..core.ports import Node, Tier
 
 if TYPE_CHECKING:
-    from .daemon import CloudSettings
+    from .settings import CloudSettings
 
 log = logging.getLogger("delian.cloud")
 

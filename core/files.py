@@ -54,6 +54,16 @@ def write_whole(
         sync_folder(path.parent)
 
 
+def make_private(folder: Path) -> None:
+    """Makes a folder, and those above it that are missing, for this user alone (0700). Raises
+    OSError.
+    """
+    if not folder.is_dir():
+        if folder.parent != folder:
+            make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def read_at_most(path: Path, limit: int) -> bytes:
     """A file's bytes. Raises OSError, with EFBIG for what is longer than `limit`, as a device or a
     pipe may be that says nothing of its length.

@@ -7,6 +7,7 @@ copied on the way in or out. Every method may be called from many threads at onc
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,8 @@ class Score:
 
 class Runtime:
     """A compiled bundle. artifacts: files of `delian build`; a program that one of them has is not
-    compiled. programs: which of the bundle's are made ready; None: all.
+    compiled. programs: which of the bundle's are made ready; None: all. made: programs that are
+    ready; then nothing is compiled.
 
     Raises DelianError when a program does not compile, or an artifact does not fit this machine.
     """
@@ -83,6 +85,8 @@ class Runtime:
         backend: Backend = "native",
         artifacts: Sequence[Path] = (),
         programs: Sequence[str] | None = None,
+        *,
+        made: Mapping[str, Executable] | None = None,
     ) -> None:
         self.bundle = bundle
         self.manifest = bundle.manifest
@@ -91,7 +95,7 @@ class Runtime:
             if programs is None
             else {n: bundle.programs[n] for n in programs if n in bundle.programs}
         )
-        self.programs = ready(wanted, backend, artifacts)
+        self.programs = ready(wanted, backend, artifacts) if made is None else dict(made)
         self.ring = self.manifest.ring
         self._state = self.manifest.state
         self._model = tuple(self._state[i] for i in self.manifest.model)
@@ -181,12 +185,31 @@ class Runtime:
     def _kept_views(self, state: Array, kept: Array | None) -> list[Array]:
         return self.views(self.client_state(state) if kept is None else kept, self._kept)
 
+    def memory_views(self, content: Array) -> list[Array] | None:
+        """The server's memory as views of its bytes, u8; None where its leaves do not lie as the
+        machine needs them, or the machine is big-endian.
+        """
+        views, offset = [], 0
+        for leaf in self.memory():
+            part = content[offset : offset + leaf.nbytes]
+            if sys.byteorder != "little" or part.ctypes.data % leaf.itemsize:
+                return None
+            views.append(part.view(leaf.dtype).reshape(leaf.shape))
+            offset += leaf.nbytes
+        return views
+
     def server_update(
-        self, state: Array, memory: Sequence[Array], mean: Array
+        self,
+        state: Array,
+        memory: Sequence[Array],
+        mean: Array,
+        out: tuple[Array, Sequence[Array]] | None = None,
     ) -> tuple[Array, list[Array]]:
-        """The next state and memory from the weighted mean update f32[D]."""
-        after = np.empty_like(state)
-        remembered = [np.empty_like(m) for m in memory]
+        """The next state and memory from the weighted mean update f32[D]. out: where they are
+        written; it overlaps none of the arguments.
+        """
+        after = np.empty_like(state) if out is None else out[0]
+        remembered = [np.empty_like(m) for m in memory] if out is None else [*out[1]]
         self.programs["server_update"](
             *self.views(state, self._state),
             *memory,

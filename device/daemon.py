@@ -42,6 +42,7 @@ from ..core.node.traces import Spans, Traces
 from ..core.node.uplinks import Transport, Uplinks
 from ..core.ports import Node, Ordered, Record, Tier
 from ..core.runs import number_of, shown
+from ..core.sandbox import walls
 from ..core.secagg import messages, native
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Connected, Homes
@@ -143,6 +144,8 @@ class _Agent:
             native.library()  # on a new machine it compiles: not when the first update is masked
         else:
             log.warning("without a certificate it takes no task whose updates are masked")
+        walls.check(settings.worker.sandbox)
+        walls.tell_lacking()
         self.tasks = Tasks()
         self.key_secret = key_secret(folder)
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)

@@ -49,8 +49,8 @@ from ..core.data.fit import as_rows
 from ..core.errors import DelianError
 from ..core.ir import TensorType
 from ..core.runtime import ready
-from . import frames
-from .limits import die_with
+from ..core.sandbox import frames
+from ..core.sandbox.limits import die_with
 from .personal import NoModelError, PersonalStore, Slot, stamp
 
 log = logging.getLogger("delian.device.inference")

@@ -17,11 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import DelianError
-from ..core.files import write_whole
+from ..core.files import read_at_most, write_whole
 from ..core.ir import Array
 
 MAGIC = b"dlkept1\0"
 DIGEST_BYTES = 32
+#: Of a record, whatever the program.
+BYTES_MAX = 1 << 30
+#: Client states that are kept: one a bundle, and the last trained ones.
+STATES_KEPT = 8
 
 
 def record_bytes(size: int) -> int:
@@ -73,18 +77,29 @@ class Kept:
         return Kept(body[len(MAGIC) : start], both[:size], both[size:])
 
 
-def read(path: Path, size: int) -> Kept | None:
-    """The record in a file, None where there is none. Raises DelianError for a damaged one."""
-    try:
-        with path.open("rb") as file:
-            # A byte more than it may have tells whether it is too long.
-            return Kept.parse(file.read(record_bytes(size) + 1), size)
-    except FileNotFoundError:
-        return None
+class KeptStates:
+    """The client states of a device: a folder with one file a bundle. Its agent alone opens it."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-def write(path: Path, kept: Kept) -> None:
-    """Puts a record in place of the one before, durably: after a crash one of them is there whole.
-    For the owner's eyes alone: it tells of the data.
-    """
-    write_whole(path, kept.to_bytes(), 0o600, durable=True)
+    def read(self, bundle: str) -> bytes:
+        """The record of a bundle, by its file's name; empty where there is none. Raises OSError."""
+        try:
+            return read_at_most(self._file(bundle), BYTES_MAX)
+        except FileNotFoundError:
+            return b""
+
+    def write(self, bundle: str, record: bytes) -> None:
+        """Puts a record in place of the one before, durably: after a crash one of them is there
+        whole. For the owner's eyes alone: it tells of the data. Drops those of bundles that were
+        not trained for longest. Raises OSError.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(self._file(bundle), record, 0o600, durable=True)
+        others = sorted(self._folder.glob("*.kept"), key=lambda f: f.stat().st_mtime_ns)
+        for old in others[:-STATES_KEPT]:
+            old.unlink()
+
+    def _file(self, bundle: str) -> Path:
+        return self._folder / f"{bundle}.kept"

@@ -1,80 +1,51 @@
 """Runs a device's programs in a process of their own (`worker`), and survives whatever they do.
 
-The process is started with the first job and kept, compiled programs and all, until a job is
-cancelled, goes beyond its limits or breaks it; then it is killed and the next job starts another.
-What ended it says what the task is answered: beyond its time, out of memory, or failed.
+The process is started with the first job and kept, loaded programs and all, until a job is
+cancelled, goes beyond its limits or breaks it, or another bundle's turn comes: then it is killed
+and the next job starts another. Where the device's data comes from its owner's own code, a process
+does one job: the code runs first, and then the process is confined. What ended a job says what the
+task is answered: beyond its time, out of memory, or failed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import json
 import logging
-import os
-import signal
-import sys
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..core.bundle import DEVICE_PROGRAMS
 from ..core.errors import DelianError
 from ..core.files import write_whole
 from ..core.identity.manifest import ArtifactError
 from ..core.ports import Outcome, ProgramStopped, RunProgram
 from ..core.privacy.ring import RingPlan
+from ..core.sandbox import frames, walls
+from ..core.sandbox.compiling import compiled
+from ..core.sandbox.process import Jobs, Stopped, WorkerProcess, command, environment
 from ..core.wire.artifact_pb2 import ArtifactLimits
-from ..core.wire.round_pb2 import (
-    DEADLINE,
-    NO_DATA,
-    NOT_SIGNED,
-    OUT_OF_MEMORY,
-    PROGRAM_FAILED,
-    FailureReason,
-)
-from . import frames
+from ..core.wire.round_pb2 import NO_DATA, NOT_SIGNED, PROGRAM_FAILED, FailureReason
 from .artifacts import Gate
+from .kept import KeptStates
 from .limits import WorkerSettings
 from .personal import Judgement, PersonalStore
 
 log = logging.getLogger("delian.device.runner")
 
-COMMAND = (sys.executable, "-P", "-m", "delian.device.worker")
-#: What the training process sees of the agent's environment: nothing that may be a secret.
-ENVIRONMENT = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-    "VIRTUAL_ENV",
-    "XDG_CACHE_HOME",
-    "DELIAN_CACHE",
-    "DELIAN_CC",
-    "DELIAN_DATA",
-)
-#: How long a killed process may take to be gone before we stop waiting for it.
-_KILL_S = 10.0
-
-
-class _Ended(Exception):
-    """The process is gone. code: as `Process.returncode`."""
-
-    def __init__(self, code: int | None) -> None:
-        super().__init__(f"the training process ended with {code}")
-        self.code = code
-
-
-@dataclass(slots=True)
-class _Running:
-    process: asyncio.subprocess.Process
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+COMMAND = command("delian.device.worker")
+#: A client state is so many times as large as the weights, at most, or this, if that is more.
+KEPT_PER_WEIGHTS, KEPT_BYTES_MIN = 16, 1 << 20
+#: Bundles whose compiled programs are remembered.
+OBJECTS_MAX = 8
+#: How often one job may ask for a process that can read its data, and for what it needs compiled.
+STARTS_PER_JOB = 2
 
 
 class WorkerRunner:
@@ -98,10 +69,12 @@ class WorkerRunner:
     ) -> None:
         self._settings, self._path_of, self._personal = settings, path_of, personal
         self._memory, self._command, self._gate = memory, tuple(command), gate
-        self._kept = kept
+        self._kept = None if kept is None else KeptStates(kept)
         self._turn = asyncio.Lock()
-        self._running: _Running | None = None
-        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._running: WorkerProcess | None = None
+        self._bundle = b""  # that `_running` has
+        self._objects: OrderedDict[bytes, dict[str, str | None]] = OrderedDict()
+        self._jobs = Jobs()
         self._allowed, self._closed = True, False
         self.trained_version = self._remembered()
         self.starts = 0
@@ -110,45 +83,28 @@ class WorkerRunner:
 
     async def run(self, program: RunProgram) -> Outcome | ProgramStopped:
         """Runs it within the limits; see the protocol. Never raises for what the program did."""
-        work = asyncio.current_task()
-        assert work is not None
-        job = asyncio.ensure_future(self._run(program))
-        self._tasks[program.ticket] = job
-        try:
-            return await job
-        except asyncio.CancelledError:
-            if work.cancelling():
-                job.cancel()
-                await asyncio.gather(job, return_exceptions=True)
-                raise
-            return ProgramStopped(PROGRAM_FAILED)  # our own cancel()
-        finally:
-            self._tasks.pop(program.ticket, None)
+        outcome = await self._jobs.run(program.ticket, self._run(program))
+        return ProgramStopped(PROGRAM_FAILED) if outcome is None else outcome
 
     async def cancel(self, ticket: int) -> None:
         """Kills the process that works on it."""
-        job = self._tasks.get(ticket)
-        if job is not None:
-            job.cancel()
-            await asyncio.gather(job, return_exceptions=True)
+        await self._jobs.cancel(ticket)
 
     def allow(self, allowed: bool) -> None:
         """The owner's consent. Without it nothing is run, and what runs is stopped at once."""
         if self._allowed and not allowed:
-            for job in self._tasks.values():
-                job.cancel()
+            self._jobs.cancel_soon()
         self._allowed = allowed
 
     @property
     def pid(self) -> int | None:
         """The training process, where there is one."""
-        return None if self._running is None else self._running.process.pid
+        return None if self._running is None else self._running.pid
 
     async def close(self) -> None:
         """Stops everything. May be called twice."""
         self._closed = True
-        for ticket in list(self._tasks):
-            await self.cancel(ticket)
+        await self._jobs.close()
         await self._kill()
 
     # ------------------------------------------------ one job
@@ -157,24 +113,16 @@ class WorkerRunner:
         async with self._turn:
             if not self._allowed or self._closed:
                 return ProgramStopped(NO_DATA)
-            why, wall_s = "", self._settings.wall_s
             try:
                 limits = ArtifactLimits()
                 if self._gate is not None:
                     limits = await asyncio.to_thread(self._gate.admit, program)
-                wall_s = min(wall_s, limits.wall_s or wall_s)
-                async with asyncio.timeout(wall_s):
-                    return await self._ask(program, limits)
+                return await self._ask(program, limits)
             except ArtifactError:
                 return ProgramStopped(NOT_SIGNED)  # the gate has logged why
-            except TimeoutError:
-                reason: FailureReason = DEADLINE
-                why = f"not done within {wall_s} s"
-                await self._kill()
-            except _Ended as end:
-                reason, why = _reason(end.code), str(end)
-                await self._kill()
-            except (DelianError, OSError) as error:  # a blob is gone, a frame is none
+            except Stopped as stop:
+                reason, why = stop.reason, stop.why
+            except (DelianError, OSError) as error:  # a blob is gone, an answer makes no sense
                 reason, why = PROGRAM_FAILED, str(error)
                 await self._kill()
             except asyncio.CancelledError:
@@ -188,121 +136,144 @@ class WorkerRunner:
             )
             return ProgramStopped(reason)
 
-    async def _ask(self, program: RunProgram, limits: ArtifactLimits) -> Outcome | ProgramStopped:
-        running = self._running or await self._start()
-        job, vector_bytes = self._job(program, limits)
-        try:
-            await frames.send(running.writer, job)
-            frame = await frames.receive(running.reader, vector_bytes)
-        except (BrokenPipeError, ConnectionResetError):
-            frame = None
-        except frames.FrameError:
-            if running.process.returncode is None and not running.reader.at_eof():
+    async def _ask(self, program: RunProgram, limits: ArtifactLimits) -> Outcome:
+        """Raises Stopped, DelianError and OSError."""
+        wall_s = min(self._settings.wall_s, limits.wall_s or self._settings.wall_s)
+        ends = asyncio.get_running_loop().time() + wall_s
+        job, record, most = await asyncio.to_thread(self._job, program, limits)
+        starts, compilations = 0, 0
+        while True:
+            left_s = ends - asyncio.get_running_loop().time()
+            running = await self._process(program)
+            sent = {**job, **self._objects.get(program.blobs[0], {})}
+            try:
+                frame = await running.ask(sent, record, answer_bytes_max=most, wall_s=left_s)
+                outcome = await asyncio.to_thread(self._outcome, program, frame)
+            except Stopped as stop:
+                if running.ended:
+                    self._running = None
+                if stop.head.get("compile") in ("rest", "all") and not compilations:
+                    compilations += 1
+                    await self._compile(program, str(stop.head["compile"]), ends)
+                    continue
+                if stop.head.get("again") is True and starts < STARTS_PER_JOB:
+                    starts += 1
+                    await self._kill()
+                    continue
                 raise
-            frame = None
-        if frame is None:
-            raise _Ended(await self._end_of(running))
-        return self._outcome(program, frame)
+            if self._settings.runs_owners_code:
+                await self._kill()  # a program has run where the owner's code would run next
+            return outcome
 
-    def _job(self, program: RunProgram, limits: ArtifactLimits) -> tuple[dict[str, Any], int]:
-        """The job as it is sent, and the longest vector that may come back."""
+    async def _compile(self, program: RunProgram, which: str, ends: float) -> None:
+        """Has the bundle's programs compiled, all of them or those that no artifact has."""
+        settings = self._settings
+        made = await compiled(
+            self._path_of(program.blobs[0]),
+            DEVICE_PROGRAMS,
+            settings.limits,
+            self._environment,
+            artifacts=settings.artifacts if which == "rest" else (),
+            wall_s=ends - asyncio.get_running_loop().time(),
+        )
+        self._objects[program.blobs[0]] = {"compiled": which, "object": made}
+        while len(self._objects) > OBJECTS_MAX:
+            self._objects.popitem(last=False)
+
+    def _job(
+        self, program: RunProgram, limits: ArtifactLimits
+    ) -> tuple[dict[str, Any], bytes, int]:
+        """The job as it is sent, with the record of its client state; and the bytes that may come
+        back. Blocks.
+        """
         key, message = program.arguments
         ring = RingPlan.of(message).base
-        bundle, weights = (str(self._path_of(digest)) for digest in program.blobs[:2])
+        bundle, weights = (self._path_of(digest) for digest in program.blobs[:2])
         job: dict[str, Any] = {
             "ticket": program.ticket,
             "program": program.program,
-            "bundle": bundle,
-            "weights": weights,
+            "bundle": str(bundle),
+            "weights": str(weights),
             "key": [int(k) for k in key],
             "ring": list(astuple(ring)),
             "limits": [limits.memory_mib, limits.cpu_s],
         }
+        size, record, most = weights.stat().st_size, b"", ring.nbytes
         if self._kept is not None:
-            job["kept"] = str(self._kept)
+            job["keeps"] = True
+            record = self._kept.read(bundle.name)
+            if program.program == "client_update":
+                most += max(KEPT_PER_WEIGHTS * size, KEPT_BYTES_MIN)
         if program.program == "evaluate" and self._personal is not None:
             self._personal.prepare()
             present = self._personal.current()
-            job["personal"] = {"draft": str(self._personal.draft)}
+            job["personal"] = {}
+            most += size  # a model is a part of the weights
             if present is not None and present.bundle == program.blobs[0].hex():
                 job["personal"]["present"] = str(present.model)
-        return job, ring.nbytes
+        return job, record, most
 
-    def _outcome(self, program: RunProgram, frame: frames.Frame) -> Outcome | ProgramStopped:
+    def _outcome(self, program: RunProgram, frame: frames.Frame) -> Outcome:
+        """What the worker gave: it may have been taken over by the program that it ran. Blocks.
+        Raises DelianError and OSError.
+        """
         head = frame.head
-        if head.get("ticket") != program.ticket:
-            raise frames.FrameError("the training process answered another job")
-        if not head.get("done"):
-            reason = int(head.get("reason", PROGRAM_FAILED))
-            known = reason if reason in FailureReason.values() else PROGRAM_FAILED
-            log.warning(
-                "%s gave nothing: %s",
-                program.program,
-                head.get("why", ""),
-                extra={"ticket": program.ticket, "reason": known},
-            )
-            return ProgramStopped(known)  # type: ignore[arg-type]
+        try:
+            split = int(head["vector"])
+            examples, loss, finite = int(head["examples"]), float(head["loss"]), head["finite"]
+            body = memoryview(frame.body)
+            extra = bytes(body[split:])
+            vector = np.frombuffer(body[:split], "<u4").astype(np.uint32, copy=False)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise frames.FrameError(f"an answer that makes no sense: {error}") from None
         if program.program == "client_update":
+            if head.get("extra") == "kept" and self._kept is not None:
+                self._kept.write(self._path_of(program.blobs[0]).name, extra)
             self._remember(head.get("version"))
-        if "judgement" in head and self._personal is not None:
-            self._offer(program, head["judgement"])
+        elif head.get("extra") == "personal" and self._personal is not None:
+            self._offer(program, head.get("judgement"), extra)
         log.info(
             "%s done",
             program.program,
             extra={n: head[n] for n in ("ticket", "load_s", "run_s") if n in head},
         )
-        return Outcome(
-            vector=np.frombuffer(frame.body, "<u4").astype(np.uint32, copy=False),
-            examples=int(head["examples"]),
-            loss=float(head["loss"]),
-            finite=bool(head["finite"]),
-        )
+        return Outcome(vector=vector, examples=examples, loss=loss, finite=finite is True)
 
-    def _offer(self, program: RunProgram, said: Mapping[str, Any]) -> None:
+    def _offer(self, program: RunProgram, said: Any, model: bytes) -> None:
         """The personal model is a by-product: a full disk must not cost the evaluation."""
         assert self._personal is not None
         try:
+            self._personal.draft.write_bytes(model)
             digest = program.blobs[0]
             self._personal.offer(self._path_of(digest), digest, Judgement(**said))
-        except (DelianError, OSError) as error:
+        except (DelianError, OSError, TypeError) as error:
             log.warning("the personal model was not kept: %s", error)
 
     # ------------------------------------------------ the process
 
-    async def _start(self) -> _Running:
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=_environment(self._settings),
-            start_new_session=True,  # Ctrl-C in a terminal is for the agent
-        )
-        assert process.stdin is not None and process.stdout is not None
-        self._running = running = _Running(process, process.stdout, process.stdin)
-        self.starts += 1
-        hello = {"parent": os.getpid(), "settings": self._settings.to_json()}
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            await frames.send(process.stdin, hello)
-        log.info("training process started", extra={"pid": process.pid})
-        return running
+    @functools.cached_property
+    def _environment(self) -> Mapping[str, str]:
+        return environment(self._settings.memory_mib)
 
-    async def _end_of(self, running: _Running) -> int | None:
-        """Its exit code, once it has closed its output."""
-        try:
-            async with asyncio.timeout(_KILL_S):
-                return await running.process.wait()
-        except TimeoutError:
-            return None
+    async def _process(self, program: RunProgram) -> WorkerProcess:
+        """A process that has run no other bundle's programs."""
+        if self._running is not None and self._bundle != program.blobs[0]:
+            await self._kill()
+        if self._running is None:
+            places = {self._path_of(digest).parent for digest in program.blobs[:2]}
+            if self._personal is not None:
+                places.add(self._personal.folder)
+            given = {"worker": self._settings.to_json(), "read": [*map(str, sorted(places))]}
+            walls.check(self._settings.sandbox)
+            self._running = await WorkerProcess.start(self._command, self._environment, given)
+            self._bundle = program.blobs[0]
+            self.starts += 1
+        return self._running
 
     async def _kill(self) -> None:
         running, self._running = self._running, None
-        if running is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.process.pid, signal.SIGKILL)
-        running.writer.close()
-        code = await self._end_of(running)
-        log.info("training process ended", extra={"pid": running.process.pid, "code": code})
+        if running is not None:
+            await running.kill()
 
     # ------------------------------------------------ what was trained on
 
@@ -325,25 +296,3 @@ class WorkerRunner:
             write_whole(self._memory, json.dumps({"version": version}))
         except OSError as error:
             log.warning("what was trained on is not remembered: %s", error)
-
-
-def _reason(code: int | None) -> FailureReason:
-    """What a task is answered when the process has ended by itself."""
-    if code == -signal.SIGXCPU:
-        return DEADLINE
-    if code == -signal.SIGKILL:  # not by us: the system was out of memory
-        return OUT_OF_MEMORY
-    return PROGRAM_FAILED
-
-
-def _environment(settings: WorkerSettings) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    return {
-        **kept,
-        # Address space is what is limited: no reserves for threads that do not train.
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "MALLOC_ARENA_MAX": "1",
-        "DELIAN_LIST_BYTES_MAX": str(settings.memory_mib << 20),
-        "PYTHONUNBUFFERED": "1",
-    }

@@ -1,17 +1,25 @@
 """The training process: `python -m delian.device.worker`, started by the agent (`runner`).
 
-It reads jobs as frames on its standard input, and answers each by one frame. A job names a program,
-the files of a bundle and of weights, and a key; the data it takes from the device's own source.
-What it has compiled it keeps for the next job. An algorithm's client state it keeps in the folder
-`kept`, a file a bundle, and writes before it answers. It is expendable: the agent kills it to
-cancel a job, and a program that takes too much of anything takes only this process with it.
+It runs the programs of one bundle. A job names a program, the files of the bundle and of weights,
+and a key; the data it takes from the device's own source. What it has loaded it keeps for the next
+job. Before a program runs for the first time the process gives up all that a program has no use for
+(`core.sandbox.walls`): it can then read its blobs and its data and nothing else of the device, and
+write nothing. What was to be stored it gives to the agent.
 
-    first frame   {"parent": pid, "settings": WorkerSettings}
+    first frame   {"parent": pid, "settings": {"worker": WorkerSettings, "read": [paths]}}
     job           {"ticket", "program", "bundle", "weights", "key": [u32, u32],
                    "ring": [clip, clients_max, dimension], "limits": [memory MiB, seconds],
-                   "kept"?, "personal"?: {"draft", "present"?}}
-    answer        {"ticket", "done": true, "examples", "loss", "finite", "version", ...} + vector
-                  {"ticket", "done": false, "reason": FailureReason, "why": text}
+                   "compiled"?: "rest" or "all", "object"?: path or null, "keeps"?: true,
+                   "personal"?: {"present"?: path}} + the record of the client state
+    answer        {"ticket", "done": true, "examples", "loss", "finite", "version", "vector": bytes,
+                   "extra"?: "kept" or "personal", ...} + vector + that record, or that model
+                  {"ticket", "done": false, "reason": FailureReason, "why": text,
+                   "compile"?: "rest" or "all", "again"?: true}
+
+compile: the bundle has to be compiled first, by another process, all of it or what no artifact has;
+then the job is asked again with the object, null where there is no C compiler. keeps: client states
+are kept, and the job's body is the last one's record. again: this process cannot read its data, or
+the bundle, any more; another one can.
 """
 
 from __future__ import annotations
@@ -24,14 +32,11 @@ if __name__ == "__main__":
     for module in ("_hashlib", "_bz2", "_lzma"):
         sys.modules[module] = None  # type: ignore[assignment]
 
-import os
-import queue
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..core.collector import unsearched
 
@@ -41,80 +46,76 @@ with unsearched():
 
     from ..core import bundle as bundles
     from ..core import random
+    from ..core.backends import Executable
     from ..core.backends.native.artifact import ArtifactError
-    from ..core.backends.native.toolchain import find
     from ..core.bundle import DEVICE_PROGRAMS, Bundle
     from ..core.data.fit import examples, fit, row_type
     from ..core.data.sources import NoDataError, Source, open_source
     from ..core.disclosure.keys import check_keys
     from ..core.errors import DelianError
-    from ..core.ir import TensorType
+    from ..core.ir import Function, TensorType
     from ..core.ports import DIMENSION_MAX, Vector
     from ..core.privacy.ring import RingPlan
     from ..core.runtime import Runtime
-    from ..core.wire.round_pb2 import (
-        BAD_BUNDLE,
-        NO_DATA,
-        OUT_OF_MEMORY,
-        PROGRAM_FAILED,
-        FailureReason,
-    )
-    from . import frames, kept
-    from .limits import Limits, WorkerSettings, die_with
+    from ..core.sandbox import frames, programs
+    from ..core.sandbox.limits import Limits
+    from ..core.sandbox.serving import Content, JobStopped, Work, say, serve
+    from ..core.sandbox.walls import confine_run
+    from ..core.wire.round_pb2 import BAD_BUNDLE, NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED
+    from . import kept
+    from .kept import BYTES_MAX as KEPT_BYTES_MAX
+    from .limits import WorkerSettings
 
 if __name__ == "__main__":
     for module in ("_hashlib", "_bz2", "_lzma"):  # the owner's own code may want them
         del sys.modules[module]
 
-#: Compiled bundles that are kept. A device works on few runs at a time.
-RUNTIMES_KEPT = 2
-#: Client states that are kept: one a bundle, and the last trained ones.
-STATES_KEPT = 8
-#: Characters of an explanation that goes to the agent's log.
-WHY_CHARS_MAX = 500
 Array = NDArray[Any]
-
-
-class Stopped(Exception):
-    """A job gives nothing."""
-
-    def __init__(self, reason: FailureReason, why: str) -> None:
-        super().__init__(why)
-        self.reason, self.why = reason, why
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a job gave: facts for the agent, and the ring vector."""
+    """What a job gave: facts for the agent, the ring vector, and what the agent is to store."""
 
     head: Mapping[str, Any]
     vector: Vector
+    extra: bytes = b""
 
 
 class Worker:
-    """Runs jobs, one at a time."""
+    """Runs jobs of one bundle, one at a time. read: what it may read once programs run."""
 
-    def __init__(self, settings: WorkerSettings, limits: Limits) -> None:
-        self._settings, self._limits = settings, limits
-        self._runtimes: dict[str, Runtime] = {}
+    def __init__(self, settings: WorkerSettings, limits: Limits, read: tuple[str, ...]) -> None:
+        self._settings, self._limits, self._read = settings, limits, read
+        self._bundle = ""
+        self._ready: Runtime | None = None
         self._source: Source | None = None
-        self._data: tuple[str, int, list[Array]] | None = None
+        self._data: tuple[int, list[Array]] | None = None
+        self._confined = False
 
-    def run(self, job: Mapping[str, Any]) -> Answer:
-        """Raises Stopped."""
+    def __call__(self, frame: frames.Frame) -> tuple[Mapping[str, Any], Content]:
+        """A job and its answer. Raises JobStopped."""
+        answer = self.run(frame.head, bytes(frame.body))
+        vector = np.ascontiguousarray(answer.vector, "<u4")
+        assert vector.size <= DIMENSION_MAX + 1
+        head = {**answer.head, "vector": vector.nbytes}
+        body = vector.view(np.uint8).data
+        return head, b"".join((body, answer.extra)) if answer.extra else body
+
+    def run(self, job: Mapping[str, Any], record: bytes = b"") -> Answer:
+        """Raises JobStopped."""
         began = time.monotonic()
         self._limits.of_job(*job["limits"])
         try:
-            runtime = self._runtime(Path(job["bundle"]))
+            runtime = self._runtime(job)
             state = self._weights(Path(job["weights"]), runtime)
-            version, data = self._leaves(str(job["bundle"]), runtime)
+            version, data = self._leaves(runtime)
             ready = time.monotonic()
-            self._limits.running()
-            answer = self._call(runtime, state, data, job)
+            self._confine()
+            answer = self._call(runtime, state, data, job, record)
         except MemoryError as error:
-            self._runtimes.clear()
             self._data = None
-            raise Stopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
+            raise JobStopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
         head = {
             **answer.head,
             "version": version,
@@ -122,52 +123,83 @@ class Worker:
             "load_s": round(ready - began, 3),
             "run_s": round(time.monotonic() - ready, 3),
         }
-        return Answer(head, answer.vector)
+        return Answer(head, answer.vector, answer.extra)
+
+    def _confine(self) -> None:
+        """From here on a program has run in this process. Raises JobStopped."""
+        self._limits.running()
+        if self._confined:
+            return
+        read = [*self._read, *_data_paths(self._settings)]
+        try:
+            confine_run(read, self._settings.sandbox)
+        except (DelianError, OSError) as error:
+            raise JobStopped(PROGRAM_FAILED, f"no sandbox: {error}") from error
+        self._confined = True
 
     # ------------------------------------------------ what a job needs
 
-    def _runtime(self, path: Path) -> Runtime:
-        """The compiled bundle; blobs are named by their content, so a name is a bundle."""
-        name = str(path)
-        runtime = self._runtimes.pop(name, None)
-        if runtime is None:
-            self._limits.compiling()
-            while len(self._runtimes) >= RUNTIMES_KEPT:
-                del self._runtimes[next(iter(self._runtimes))]
-            try:
-                runtime = self._compiled(check_keys(bundles.load(path).bare()))
-            except DelianError as error:
-                raise Stopped(BAD_BUNDLE, str(error)) from error
-        self._runtimes[name] = runtime
-        return runtime
-
-    def _compiled(self, bundle: Bundle) -> Runtime:
-        """From an artifact where one has the programs and fits, else compiled here."""
-        backend = self._settings.backend
-        files = [Path(a) for a in self._settings.artifacts]
+    def _runtime(self, job: Mapping[str, Any]) -> Runtime:
+        """The bundle's programs. A process has one bundle: blobs are named by their content."""
+        if self._ready is not None and job["bundle"] == self._bundle:
+            return self._ready
+        if self._confined:
+            raise JobStopped(PROGRAM_FAILED, "another bundle's programs ran here", again=True)
         try:
-            return Runtime(bundle, backend, files, DEVICE_PROGRAMS)
+            bundle = check_keys(bundles.load(Path(job["bundle"])).bare())
+            self._ready = Runtime(bundle, made=self._programs(bundle, job))
+        except DelianError as error:
+            raise JobStopped(BAD_BUNDLE, str(error)) from error
+        self._bundle = job["bundle"]
+        return self._ready
+
+    def _programs(self, bundle: Bundle, job: Mapping[str, Any]) -> dict[str, Executable]:
+        """From artifacts where they have the programs and fit, else as they were compiled. Raises
+        JobStopped where they are not compiled yet.
+        """
+        functions = programs.functions_of(bundle, DEVICE_PROGRAMS)
+        compiled = job.get("compiled")
+        if self._settings.backend == "reference" or (compiled and job.get("object") is None):
+            _warm()
+            return programs.interpreted(functions)
+        files = [] if compiled == "all" else [Path(a) for a in self._settings.artifacts]
+        try:
+            return self._loaded(functions, files, job.get("object"))
         except ArtifactError as error:
-            _say(f"an artifact is left out: {error}")
-            return Runtime(bundle, backend, programs=DEVICE_PROGRAMS)
+            if not files:
+                raise
+            say(f"an artifact is left out: {error}")
+            return self._loaded(functions, [], None)
+
+    def _loaded(
+        self, functions: Mapping[str, Function], artifacts: list[Path], made: str | None
+    ) -> dict[str, Executable]:
+        path = Path(made) if made else None
+        rest = programs.uncompiled(functions, artifacts)
+        if rest and (path is None or not path.exists()):
+            path = programs.stored(rest)
+            if path is None:
+                which = "rest" if artifacts else "all"
+                raise JobStopped(PROGRAM_FAILED, "it is not compiled yet", compile=which)
+        return programs.load(functions, artifacts, path)
 
     def _weights(self, path: Path, runtime: Runtime) -> Array:
         wanted = runtime.manifest.dimension
         try:
             if path.stat().st_size != 4 * wanted:
-                raise Stopped(BAD_BUNDLE, f"weights of {path.stat().st_size} bytes for {wanted}")
+                raise JobStopped(BAD_BUNDLE, f"weights of {path.stat().st_size} bytes for {wanted}")
             return np.fromfile(path, "<f4").astype(np.float32, copy=False)
         except OSError as error:
-            raise Stopped(PROGRAM_FAILED, f"the weights cannot be read: {error}") from error
+            raise JobStopped(PROGRAM_FAILED, f"the weights cannot be read: {error}") from error
 
-    def _leaves(self, name: str, runtime: Runtime) -> tuple[int | None, list[Array]]:
-        """The data as this bundle takes it, read again when it has changed."""
+    def _leaves(self, runtime: Runtime) -> tuple[int | None, list[Array]]:
+        """The data as this bundle takes it, read again when it has changed. Raises JobStopped."""
         wanted = runtime.manifest.data
         try:
             self._source = self._source or open_source(self._settings.data)
             version = self._source.version()
-            if self._data is not None and version is not None and self._data[:2] == (name, version):
-                return version, self._data[2]
+            if self._data is not None and version is not None and self._data[0] == version:
+                return version, self._data[1]
             self._data = None
             given = self._source.read(row_type(wanted))
             made = fit(
@@ -176,33 +208,40 @@ class Worker:
                 classes=_classes(runtime),
                 query_fraction=self._settings.data.query_fraction,
             )
-        except NoDataError as error:
-            raise Stopped(NO_DATA, str(error)) from error
-        except DelianError as error:
-            raise Stopped(BAD_BUNDLE, str(error)) from error
+        except (DelianError, OSError) as error:
+            reason = NO_DATA if isinstance(error, NoDataError) else BAD_BUNDLE
+            # A process that was confined may not read what has taken the place of its file.
+            again = {"again": True} if self._confined else {}
+            raise JobStopped(reason, str(error), **again) from error
         if version is not None:
-            self._data = (name, version, made)
+            self._data = (version, made)
         return version, made
 
     # ------------------------------------------------ the programs
 
     def _call(
-        self, runtime: Runtime, state: Array, data: list[Array], job: Mapping[str, Any]
+        self,
+        runtime: Runtime,
+        state: Array,
+        data: list[Array],
+        job: Mapping[str, Any],
+        record: bytes,
     ) -> Answer:
         key = np.array(job["key"], np.uint32)
         try:
             plan = RingPlan(*job["ring"])
+            before = _kept(job, record, runtime)
             if job["program"] == "evaluate":
-                return self._evaluate(runtime, state, data, key, plan, job)
+                return self._evaluate(runtime, state, data, key, plan, job, before)
             if job["program"] != "client_update":
-                raise Stopped(PROGRAM_FAILED, f"a device runs no {job['program']}")
+                raise JobStopped(PROGRAM_FAILED, f"a device runs no {job['program']}")
             if plan != runtime.ring:
-                raise Stopped(BAD_BUNDLE, f"the task's ring {plan} is not the bundle's")
-            return self._train(runtime, state, data, key, job)
+                raise JobStopped(BAD_BUNDLE, f"the task's ring {plan} is not the bundle's")
+            return self._train(runtime, state, data, key, before)
         except DelianError as error:
             # The arguments were checked: what a program can still say is that its lists outgrew
             # the memory that they may have.
-            raise Stopped(OUT_OF_MEMORY, str(error)) from error
+            raise JobStopped(OUT_OF_MEMORY, str(error)) from error
 
     def _train(
         self,
@@ -210,21 +249,24 @@ class Worker:
         state: Array,
         data: list[Array],
         key: Array,
-        job: Mapping[str, Any],
+        before: kept.Kept | None,
     ) -> Answer:
-        """The update; and the client state, where the algorithm has one, begun at the one before
-        and put in its place before the update leaves.
+        """The update; and the client state, where the algorithm has one, begun at the one before:
+        the agent stores it before the update leaves.
         """
+        extra = b""
         if not runtime.kept_size:
             update = runtime.client_update(state, data, key)
         else:
-            file, on = _kept_file(job), kept.digest_of(state)
-            before = _kept(file, runtime)
+            on = kept.digest_of(state)
             own = runtime.client_state(state) if before is None else before.base(on)
             update = runtime.client_update(state, data, key, own)
             if update.finite:
-                _keep(file, kept.Kept(on, own, update.kept))
-        return Answer({"loss": update.loss, "finite": update.finite}, update.vector)
+                extra = kept.Kept(on, own, update.kept).to_bytes()
+        head: dict[str, Any] = {"loss": update.loss, "finite": update.finite}
+        if extra:
+            head["extra"] = "kept"
+        return Answer(head, update.vector, extra)
 
     def _evaluate(
         self,
@@ -234,53 +276,47 @@ class Worker:
         key: Array,
         plan: RingPlan,
         job: Mapping[str, Any],
+        before: kept.Kept | None,
     ) -> Answer:
         """The metrics for the sum; and the personal model, judged against the one in use."""
         from ..core.learn import metrics  # with all algorithms: a process that trains has no use
 
-        before = _kept(_kept_file(job), runtime) if runtime.kept_size else None
         after = before.after if before is not None else None
         own, outcome = metrics.judge(runtime, state, data, key, plan, after)
         head: dict[str, Any] = {"loss": outcome.loss, "finite": outcome.finite}
         if outcome.vector is None and outcome.finite:
-            raise Stopped(NO_DATA, "there are no rows to judge by")
-        if outcome.vector is not None and (wanted := job.get("personal")):
-            with Path(wanted["draft"]).open("wb") as draft:
-                draft.write(np.ascontiguousarray(own, "<f4").tobytes())
-                os.fsync(draft.fileno())
+            raise JobStopped(NO_DATA, "there are no rows to judge by")
+        extra = b""
+        if outcome.vector is not None and (wanted := job.get("personal")) is not None:
+            extra = np.ascontiguousarray(own, "<f4").tobytes()
+            head["extra"] = "personal"
             head["judgement"] = _judgement(runtime, state, own, data, key, wanted.get("present"))
         vector = outcome.vector if outcome.vector is not None else np.empty(0, np.uint32)
-        return Answer(head, vector)
+        return Answer(head, vector, extra)
 
 
-def _kept_file(job: Mapping[str, Any]) -> Path:
-    """Blobs are named by their content, so a bundle's name names its state too."""
-    if "kept" not in job:
-        raise Stopped(BAD_BUNDLE, "its algorithm keeps a client state, and this device keeps none")
-    return Path(job["kept"]) / f"{Path(job['bundle']).name}.kept"
-
-
-def _kept(file: Path, runtime: Runtime) -> kept.Kept | None:
-    """What was kept; a damaged file is lost, and the device begins anew, as after a new join."""
-    try:
-        return kept.read(file, runtime.kept_size)
-    except DelianError as error:
-        _say(f"{file.name}: {error}")
+def _kept(job: Mapping[str, Any], record: bytes, runtime: Runtime) -> kept.Kept | None:
+    """What was kept; a damaged record is lost, and the device begins anew, as after a new join."""
+    if not runtime.kept_size:
         return None
-    except OSError as error:
-        raise Stopped(PROGRAM_FAILED, f"the client state cannot be read: {error}") from error
-
-
-def _keep(file: Path, state: kept.Kept) -> None:
-    """Writes it, and drops those of bundles that were not trained for longest."""
+    if not job.get("keeps"):
+        why = "its algorithm keeps a client state, and this device keeps none"
+        raise JobStopped(BAD_BUNDLE, why)
+    if not record:
+        return None
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept.write(file, state)
-        others = sorted(file.parent.glob("*.kept"), key=lambda f: f.stat().st_mtime_ns)
-        for old in others[:-STATES_KEPT]:
-            old.unlink()
-    except OSError as error:
-        raise Stopped(PROGRAM_FAILED, f"the client state cannot be kept: {error}") from error
+        return kept.Kept.parse(record, runtime.kept_size)
+    except DelianError as error:
+        say(f"the client state is lost: {error}")
+        return None
+
+
+def _data_paths(settings: WorkerSettings) -> tuple[str, ...]:
+    """The files that the data is in; none where the owner's code gives it."""
+    source = settings.data.source
+    if not source or settings.runs_owners_code:
+        return ()
+    return (source.removeprefix("sensor:"),)
 
 
 def _judgement(
@@ -315,68 +351,20 @@ def _classes(runtime: Runtime) -> int | None:
 
 
 def main() -> int:
-    """Serves jobs until the input ends, with which the process ends at once."""
-    jobs, answers = _private_streams()
-    hello = frames.read(jobs, 0)
-    if hello is None:
-        return 0
-    die_with(int(hello.head["parent"]))
-    settings = WorkerSettings.from_json(dict(hello.head["settings"]))
-    waiting: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_read_jobs, args=(jobs, waiting), daemon=True).start()
-    if settings.backend == "reference" or (not settings.artifacts and find() is None):
-        _warm()
-    worker = Worker(settings, Limits(settings))
-    while True:
-        job = waiting.get()
-        head, vector = _answer(worker, job)
-        frames.write(answers, {"ticket": job["ticket"], **head}, vector)
+    """Serves jobs until the input ends."""
+    return serve(_begin, KEPT_BYTES_MAX)
+
+
+def _begin(settings: dict[str, Any]) -> Work:
+    given = WorkerSettings.from_json(dict(settings["worker"]))
+    return Worker(given, Limits(given.limits), tuple(settings["read"]))
 
 
 def _warm() -> None:
-    """Lets NumPy's linear algebra take its memory now: it ends the process when it cannot, and what
-    is taken before the limits are set is not counted.
-    """
+    """Lets NumPy's linear algebra take its memory now: it ends the process when it cannot."""
     for kind in (np.float32, np.float64):
         square = np.ones((256, 256), kind)
         np.dot(square, square)
-
-
-def _answer(worker: Worker, job: Mapping[str, Any]) -> tuple[dict[str, Any], bytes | memoryview]:
-    try:
-        answer = worker.run(job)
-    except Stopped as stop:
-        return {"done": False, "reason": int(stop.reason), "why": stop.why[:WHY_CHARS_MAX]}, b""
-    vector = np.ascontiguousarray(answer.vector, "<u4")
-    assert vector.size <= DIMENSION_MAX + 1
-    return {"done": True, **answer.head}, vector.view(np.uint8).data
-
-
-def _say(text: str) -> None:
-    """To the agent's stderr; `logging` alone would take half a megabyte."""
-    print(f"{__package__}.worker: {text}", file=sys.stderr, flush=True)
-
-
-def _private_streams() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes to the agent, out of reach of what prints: 0 becomes empty, 1 becomes stderr."""
-    jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    os.close(nothing)
-    return jobs, answers
-
-
-def _read_jobs(jobs: BinaryIO, waiting: queue.SimpleQueue[Mapping[str, Any]]) -> None:
-    """Waits for jobs beside the one that runs. When the agent goes, so does this process."""
-    while True:
-        try:
-            frame = frames.read(jobs, 0)
-        except (OSError, DelianError):
-            frame = None
-        if frame is None:
-            os._exit(0)
-        waiting.put(frame.head)
 
 
 if __name__ == "__main__":

@@ -257,7 +257,7 @@ def main() -> int:
     the process that it works for, with which it ends where the system is Linux: a study may be
     killed.
     """
-    from ..device.limits import die_with
+    from ..core.sandbox.limits import die_with
 
     die_with(int(sys.argv[1]))
     said = json.load(sys.stdin)

@@ -26,7 +26,7 @@ from ..core import tree
 from ..core.backends.native.toolchain import cache_folder
 from ..core.bundle import Bundle, load
 from ..core.errors import DelianError
-from ..core.files import write_whole
+from ..core.files import make_private, write_whole
 from .scenario import Scenario
 
 #: Bundles that are kept; of more, those that were not used for longest go.
@@ -102,7 +102,7 @@ def _keep(path: Path, bundle: Bundle) -> None:
     if len(content) > BYTES_MAX:
         return
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         write_whole(path, content)
         kept = sorted(path.parent.glob("*.bundle"), key=lambda p: p.stat().st_mtime_ns)
         for old in kept[:-KEPT_MAX]:

@@ -32,7 +32,9 @@ class Library:
     def __init__(self, path: str) -> None:
         loaded = ctypes.CDLL(path)
         for name, (arguments, result) in _SIGNATURES.items():
-            function = getattr(loaded, name)
+            function = getattr(loaded, name, None)
+            if function is None:
+                raise DelianError(f"{path} has no {name}", "delete it: it is made again")
             function.argtypes, function.restype = arguments, result
         self.mask = loaded.dl_mask
         self.split = loaded.dl_split

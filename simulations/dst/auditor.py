@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from .host import Host
     from .world import World
 
-#: Why an attempt of an honest federation may give nothing.
+#: Why an attempt of an honest federation may give nothing: how these texts begin.
 _HONEST = (
     "too few devices reported",
     "too few devices are ready",
@@ -475,7 +475,7 @@ class Auditor:
     def _fell_short(self, run: RunBook, fields: Any) -> None:
         why = fields["why"]
         few = " cohorts gave a sum" in why
-        if why not in _HONEST and why not in self._whys and not (few or is_honest(why)):
+        if not why.startswith(_HONEST) and why not in self._whys and not (few or is_honest(why)):
             # Sums that cannot be decoded: only those who lie can make some.
             name = (fields["run"], fields["round"], fields["attempt"])
             liars = self.world.weather.liars.intersection(fields["reported"])

@@ -31,8 +31,10 @@ from delian.core.ports import (
 from delian.core.wire.admission_pb2 import CheckIn, EdgeHello, Pace
 from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.round_pb2 import (
+    DEADLINE,
     EVALUATE,
     NON_FINITE,
+    OUT_OF_MEMORY,
     PROGRAM_FAILED,
     DeviceFailure,
     EdgeSumAck,
@@ -293,6 +295,19 @@ class TestClosing:
         bench = Bench().aggregating().does(ProgramFinished((1 << 32) + 1, outcome))
         assert bench.phase is Phase.WAITING and bench.state.attempt == 2
         assert bench.state.weights == WEIGHTS
+
+    @pytest.mark.parametrize(
+        ("reason", "why"),
+        [
+            (DEADLINE, "the server update failed: it exceeded its time limit"),
+            (OUT_OF_MEMORY, "the server update failed: it is out of memory"),
+            (PROGRAM_FAILED, "the server update failed"),
+        ],
+    )
+    def test_updates_that_fail_again_and_again_end_the_run_and_say_why(self, reason, why):
+        bench = Bench(attempts_max=1).aggregating()
+        bench.does(ProgramFinished(bench.state.ticket, ProgramStopped(reason)))
+        assert bench.phase is Phase.FAILED and bench.ended.why == why
 
     def test_a_sum_that_cannot_be_decoded_fails_the_attempt(self):
         bench = Bench().collecting()

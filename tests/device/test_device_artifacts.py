@@ -49,7 +49,7 @@ def test_a_device_with_an_artifact_compiles_nothing(blobs, npz_file, built, tmp_
     here = trained(blobs, npz_file, [built])
     assert not cache.exists()
     compiled = trained(blobs, npz_file, [])
-    assert list(cache.glob("native/*.so"))
+    assert list(cache.glob("workers/native/*.so"))
     np.testing.assert_array_equal(here.vector, compiled.vector)
 
 

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from delian.core.errors import DelianError
 from delian.core.runtime import Runtime
-from delian.device import frames, inference
+from delian.core.sandbox import frames
+from delian.device import inference
 from delian.device.inference import InferenceServer, PersonalModel, ask
 from delian.device.personal import Judgement, NoModelError, PersonalStore
 

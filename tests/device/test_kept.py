@@ -22,10 +22,10 @@ def test_another_attempt_from_the_same_weights_begins_where_the_first_did():
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
-    path = tmp_path / "bundle.kept"
-    assert kept.read(path, 2) is None
-    kept.write(path, RECORD)
-    back = kept.read(path, 2)
+    path, states = tmp_path / "bundle.kept", kept.KeptStates(tmp_path)
+    assert states.read("bundle") == b""
+    states.write("bundle", RECORD.to_bytes())
+    back = Kept.parse(states.read("bundle"), 2)
     assert back.on == A
     np.testing.assert_array_equal(back.before, ONE)
     np.testing.assert_array_equal(back.after, TWO)
@@ -34,19 +34,17 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("at", [0, 8, 45, -1])
-def test_a_damaged_record_is_told(tmp_path, at):
+def test_a_damaged_record_is_told(at):
     content = bytearray(RECORD.to_bytes())
     content[at] ^= 1
-    (tmp_path / "x.kept").write_bytes(content)
     with pytest.raises(DelianError, match="damaged"):
-        kept.read(tmp_path / "x.kept", 2)
+        Kept.parse(bytes(content), 2)
 
 
 @pytest.mark.parametrize("content", [b"", RECORD.to_bytes()[:-1], RECORD.to_bytes() + b"\0"])
-def test_a_record_of_another_length_is_told(tmp_path, content):
-    (tmp_path / "x.kept").write_bytes(content)
+def test_a_record_of_another_length_is_told(content):
     with pytest.raises(DelianError, match="damaged"):
-        kept.read(tmp_path / "x.kept", 2)
+        Kept.parse(bytes(content), 2)
 
 
 def test_another_models_state_is_not_taken_for_this_ones():

@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 from delian.core.data.sources import DataSettings
 from delian.core.errors import DelianError
+from delian.core.learn import FedAvg
+from delian.core.nn import sgd
 from delian.core.ports import Outcome, ProgramStopped
 from delian.core.privacy import ring
 from delian.core.runtime import Runtime
+from delian.core.sandbox import landlock
 from delian.core.wire.round_pb2 import (
     BAD_BUNDLE,
     DEADLINE,
@@ -92,6 +95,66 @@ def test_the_process_keeps_what_it_compiled_and_sees_new_data(blobs, npz_file, t
         )
 
     run(twice())
+
+
+def test_a_data_file_that_was_replaced_is_read_by_another_process(blobs, npz_file):
+    """The one that trained may read no file but the one that was there."""
+
+    async def twice():
+        runner = WorkerRunner(settings(npz_file), blobs.path)
+        first = await runner.run(blobs.program(ticket=1))
+        x = np.random.default_rng(3).normal(size=(9, 4)).astype(np.float32)
+        other = npz_file.with_name("other.npz")
+        np.savez(other, x=x, y=np.arange(9, dtype=np.int32) % 3)
+        other.replace(npz_file)
+        second = await runner.run(blobs.program(ticket=2))
+        starts = runner.starts
+        await runner.close()
+        return first, second, starts
+
+    first, second, starts = run(twice())
+    assert isinstance(second, Outcome) and second.examples != first.examples
+    assert starts == (2 if landlock.abi() else 1)
+
+
+def test_each_bundle_has_a_process_of_its_own(blobs, make_small_bundle, npz_file):
+    made = make_small_bundle(FedAvg(local=sgd(0.2), server=sgd(1.0), personal_steps=1, epochs=1))
+    other = dataclasses.replace(blobs, bundle=blobs.keep(made.bare().to_bytes()), made=made)
+
+    async def scene():
+        runner, pids = WorkerRunner(settings(npz_file), blobs.path), []
+        for ticket, each in enumerate((blobs, blobs, other), 1):
+            assert isinstance(await runner.run(each.program(ticket=ticket)), Outcome)
+            pids.append(runner.pid)
+        await runner.close()
+        return pids
+
+    first, again, another = run(scene())
+    assert first == again != another
+
+
+def test_the_owners_code_runs_where_no_program_has_run(blobs, tmp_path, monkeypatch):
+    """It may do what no program may: so each job gets another process."""
+    source = owners_code(
+        tmp_path,
+        monkeypatch,
+        f"""
+        import socket
+        socket.socket().close()
+        with open({str(tmp_path / "pids")!r}, "a") as file:
+            file.write(f"{{os.getpid()}} ")
+        return np.eye(8, 4, dtype=np.float32), np.arange(8) % 3
+        """,
+    )
+
+    async def twice():
+        runner = WorkerRunner(settings(source), blobs.path)
+        for ticket in (1, 2):
+            assert isinstance(await runner.run(blobs.program(ticket=ticket)), Outcome)
+        await runner.close()
+
+    run(twice())
+    assert len(set((tmp_path / "pids").read_text().split())) == 2
 
 
 def test_what_the_owners_code_prints_does_not_mix_with_the_answers(blobs, tmp_path, monkeypatch):
@@ -306,6 +369,9 @@ def test_the_process_lives_within_its_limits(blobs, npz_file, tmp_path, monkeypa
 
     async def scene():
         runner = WorkerRunner(settings(source, files=50, nice=7), blobs.path)
+        assert isinstance(await runner.run(blobs.program()), Outcome)
+        await runner.close()
+        runner = WorkerRunner(settings(npz_file), blobs.path)
         assert isinstance(await runner.run(blobs.program()), Outcome)
         running = Path(f"/proc/{runner.pid}/limits").read_text()
         await runner.close()

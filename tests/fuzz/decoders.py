@@ -57,6 +57,7 @@ from delian.core.ports import (
 )
 from delian.core.privacy import sparse
 from delian.core.privacy.ring import RingPlan
+from delian.core.sandbox import frames
 from delian.core.streams import Streams
 from delian.core.verify import verify
 from delian.core.wire import (
@@ -68,7 +69,6 @@ from delian.core.wire import (
     operator_pb2,
     round_pb2,
 )
-from delian.device import frames
 from delian.device.machine import DeviceMachine, DeviceState
 from delian.device.machine import restore as restore_device
 from delian.device.state import DevicePolicy

@@ -6,7 +6,10 @@ and one that does not match is built again.
 
 - Two processes that want one program: the second waits for the first, at a lock that the system
   frees when its holder dies. What is built appears under its name whole, or not at all.
-- Where the folder cannot be written, or its disk is full, programs are built in a folder that goes
+- What lies here is loaded as code. So folders are made for their owner alone (0700), and a folder
+  or an object that another user owns, or that its group or others can write, is not used: as sshd's
+  StrictModes. Worker processes have a folder of their own (`toolchain.own_folder`).
+- Where the folder cannot be used, or its disk is full, programs are built in a folder that goes
   with the process, and a line on stderr says so once.
 - Above $DELIAN_CACHE_BYTES_MAX bytes the programs that were not used for longest are removed.
 """
@@ -26,9 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import DelianError
+from ...files import make_private
 from . import artifact
 from .artifact import ArtifactError, Facts
-from .toolchain import ANSWERS, NoSpaceError, Toolchain, cache_folder
+from .toolchain import ANSWERS, NoSpaceError, Toolchain, cache_folder, own_folder
 
 #: What compiled programs may take together, unless $DELIAN_CACHE_BYTES_MAX says otherwise.
 CACHE_BYTES_MAX = 512 << 20
@@ -41,6 +45,10 @@ _COMPILING_S = 600.0
 #: Locks: programs share them by the first digit of their keys.
 _LOCKS = 16
 _SCRATCH = "building-"
+#: The part of worker processes ($DELIAN_CACHE_PART).
+WORKERS = "workers"
+#: Write permission for the group and for others.
+_OTHERS_WRITE = 0o022
 
 #: Gives the C of some programs, and the facts of the object that it becomes.
 Source = Callable[[], tuple[str, Facts]]
@@ -69,8 +77,48 @@ def key_of(toolchain: Toolchain, programs: Iterable[tuple[str, str]]) -> str:
 
 
 def folder() -> Path:
-    """Where compiled programs lie."""
-    return cache_folder() / "native"
+    """Where this process keeps compiled programs."""
+    return own_folder() / "native"
+
+
+class UnsafeError(DelianError):
+    """Others than this user can change what lies there."""
+
+
+def check_owner(path: Path) -> None:
+    """Raises UnsafeError for a file or a folder that another user than this one and root owns, or
+    that its group or others can write; OSError where there is none.
+    """
+    found = path.stat()
+    if not hasattr(os, "geteuid"):
+        return  # Windows: rights are lists, and a user's folders are his alone
+    if found.st_uid not in (0, os.geteuid()):
+        raise UnsafeError(
+            f"{path} belongs to user {found.st_uid}, and what lies there is loaded as code",
+            "set DELIAN_CACHE to a folder that is this user's alone",
+        )
+    if found.st_mode & _OTHERS_WRITE:
+        raise UnsafeError(
+            f"{path} can be written by its group or by others, and is loaded as code",
+            f"delete it, or if only this user has written there: chmod -R go-w {path}",
+        )
+
+
+def _open_folder() -> Path:
+    """The folder, made where it is not there, and safe. Raises UnsafeError and OSError."""
+    make_private(folder())
+    for place in dict.fromkeys((cache_folder(), own_folder(), folder())):
+        check_owner(place)
+    return folder()
+
+
+def stored_object(key: str) -> Path | None:
+    """The object with this key where it is in the cache, whole and safe."""
+    path = folder() / f"{key}.so"
+    try:
+        return path if _sound(path) is not None and _open_folder() else None
+    except (OSError, UnsafeError):
+        return None
 
 
 def shared_object(key: str, toolchain: Toolchain, source: Source) -> tuple[Path, Facts]:
@@ -80,24 +128,25 @@ def shared_object(key: str, toolchain: Toolchain, source: Source) -> tuple[Path,
     Raises DelianError when the compiler refuses it, or nothing can be written anywhere.
     """
     path = folder() / f"{key}.so"
-    if (facts := _sound(path)) is not None:
-        return path, facts
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _open_folder()
+        if (facts := _sound(path)) is not None:
+            return path, facts
         with _lock(path.parent, key):
             if (facts := _sound(path)) is None:
                 facts = _build(path, toolchain, source)
                 evict(keep=path)
         return path, facts
-    except (OSError, NoSpaceError) as error:
+    except (OSError, NoSpaceError, UnsafeError) as error:
         return _elsewhere(path, toolchain, source, error)
 
 
 def _sound(path: Path) -> Facts | None:
-    """The facts of a program that is there and whole; it counts as used."""
+    """The facts of a program that is there, whole and safe; it counts as used."""
     try:
+        check_owner(path)
         facts = artifact.read(path)
-    except ArtifactError:
+    except (OSError, UnsafeError, ArtifactError):
         return None
     with contextlib.suppress(OSError):  # a folder that is only read has no order of use
         os.utime(path)
@@ -110,7 +159,7 @@ def _elsewhere(
     """Builds in a folder that goes with the process."""
     why = getattr(error, "message", None) or error
     try:
-        place = _temporary() / path.name
+        place = temporary() / path.name
         if (facts := _sound(place)) is not None:
             return place, facts
         facts = _build(place, toolchain, source)
@@ -127,7 +176,8 @@ def _elsewhere(
 
 
 @functools.cache
-def _temporary() -> Path:
+def temporary() -> Path:
+    """A folder that goes with this process, for this user alone."""
     from tempfile import mkdtemp
 
     made = Path(mkdtemp(prefix="delian-"))
@@ -172,14 +222,15 @@ def _build(path: Path, toolchain: Toolchain, source: Source) -> Facts:
         c, output = Path(scratch) / "program.c", Path(scratch) / "program.so"
         c.write_text(text, encoding="utf-8")
         toolchain.compile(c, output)
-        with output.open("rb+") as file:
-            content = artifact.sealed(file.read(), facts)
-            file.seek(0)
-            file.write(content)
+        whole = Path(scratch) / "program.dlo"
+        # For this user alone, whatever the umask and the linker say.
+        made = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(made, "wb") as file:
+            file.write(artifact.sealed(output.read_bytes(), facts))
             file.flush()
             os.fsync(file.fileno())
         c.replace(path.with_suffix(".c"))
-        output.replace(path)
+        whole.replace(path)
     return facts
 
 
@@ -196,16 +247,20 @@ class Kept:
     path: Path
 
 
-def kept() -> list[Kept]:
-    """What is in the cache, the last used first."""
+def kept(*, workers: bool = False) -> list[Kept]:
+    """What is in the cache, the last used first. workers: theirs too."""
     found = []
-    for path in folder().glob("*.so"):
+    for path in (p for place in _folders(workers) for p in place.glob("*.so")):
         with contextlib.suppress(OSError):  # another process may remove it
             stat, size = path.stat(), 0
             with contextlib.suppress(OSError):
                 size = path.with_suffix(".c").stat().st_size
             found.append(Kept(path.stem, stat.st_size + size, stat.st_mtime, path))
     return sorted(found, key=lambda k: -k.used_s)
+
+
+def _folders(workers: bool) -> list[Path]:
+    return [folder(), *([cache_folder() / WORKERS / "native"] if workers else ())]
 
 
 def bytes_max() -> int:
@@ -238,15 +293,17 @@ def evict(limit: int | None = None, keep: Path | None = None) -> list[Kept]:
 
 
 def clear() -> list[Kept]:
-    """Removes every program, tunings, the libraries that zig built, and what compilers said; gives
-    the programs that are gone.
+    """Removes every program, the workers' too, tunings, the libraries that zig built, and what
+    compilers said; gives the programs that are gone.
     """
-    removed = [program for program in kept() if _is_removed(program.path)]
-    for path in [*folder().glob("*.c"), *folder().glob("lock-*")]:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    removed = [program for program in kept(workers=True) if _is_removed(program.path)]
+    for place in _folders(workers=True):
+        for path in [*place.glob("*.c"), *place.glob("lock-*")]:
+            with contextlib.suppress(OSError):
+                path.unlink()
     _remove_abandoned(_COMPILING_S)
-    for other in ("zig", "tuned", ANSWERS):
+    others = ("zig", "tuned", ANSWERS)
+    for other in (*others, *(f"{WORKERS}/{name}" for name in others)):
         shutil.rmtree(cache_folder() / other, ignore_errors=True)
     return removed
 
@@ -260,7 +317,7 @@ def _is_removed(path: Path) -> bool:
 
 
 def _remove_abandoned(older_s: float) -> None:
-    for scratch in folder().glob(f"{_SCRATCH}*"):
+    for scratch in (s for p in _folders(workers=True) for s in p.glob(f"{_SCRATCH}*")):
         with contextlib.suppress(OSError):
             if time.time() - scratch.stat().st_mtime > older_s:
                 shutil.rmtree(scratch, ignore_errors=True)

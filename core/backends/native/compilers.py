@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...files import read_at_most, write_whole
+from ...files import make_private, read_at_most, write_whole
 
 #: What the files of GCC and clang are called, once symlinks are followed.
 _COMPILER = re.compile(r"([\w.]+-)*(gcc|clang)(-[\d.]+)?")
@@ -47,7 +47,7 @@ def said_by(
     content = json.dumps({"file": before, "said": said})
     if said and len(content) <= _BYTES_MAX:
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
             write_whole(path, content)
     return said
 

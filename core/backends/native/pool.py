@@ -101,7 +101,12 @@ def _make() -> Pool | None:
         return None
     key = cache.key_of(toolchain, [("pool", "")])
     path, _ = cache.shared_object(key, toolchain, functools.partial(_source, toolchain))
-    return Pool(ctypes.CDLL(str(path)))
+    try:
+        return Pool(ctypes.CDLL(str(path)))
+    except (OSError, AttributeError) as error:
+        raise DelianError(
+            f"the threads of programs do not load: {error}", f"delete {path}: it is made again"
+        ) from error
 
 
 def _source(toolchain: Toolchain) -> tuple[str, Facts]:

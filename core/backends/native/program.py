@@ -88,7 +88,10 @@ class NativeProgram:
     def __init__(self, function: Function, library: ctypes.CDLL, path: Path, entry: Entry) -> None:
         self.function = function
         self._library = library
-        self._entry = getattr(library, entry.symbol)
+        try:
+            self._entry = getattr(library, entry.symbol)
+        except AttributeError:
+            raise DelianError(f"{path} has no {entry.symbol}: it is damaged", _NOT_LOADED) from None
         self._entry.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64]
         self._entry.restype = ctypes.c_int
         self.report = Report(entry.arena_bytes, entry.tensor_bytes, entry.groups, entry.calls, path)
@@ -243,30 +246,51 @@ def compile_native(
     threads: as in `NativeProgram`.
     Raises DelianError when a function takes or gives a list, or the compiler fails.
     """
-    _refuse_lists(functions)
     if threads is not None:
         pool.checked(threads)
-    hashes = [content_hash(f) for f in functions.values()]
-    toolchain = tuning.applied(toolchain, hashes)
-    key = cache.key_of(toolchain, _key_rows(hashes, strict))
-
-    def source() -> tuple[str, Facts]:
-        from .assemble import assembled
-
-        return assembled(functions, toolchain, strict)
-
-    path, facts = cache.shared_object(key, toolchain, source)
+    path, facts = compiled_object(functions, toolchain, strict)
     try:
         programs = load_object(functions, path, facts)
     except DelianError:
         if path.exists():
             raise
         # Somebody cleared the cache between the two.
-        programs = load_object(functions, *cache.shared_object(key, toolchain, source))
+        programs = load_object(functions, *compiled_object(functions, toolchain, strict))
     if threads is not None:
         for program in programs.values():
             program.threads = threads
     return programs
+
+
+def compiled_object(
+    functions: Mapping[str, Function], toolchain: Toolchain, strict: bool = False
+) -> tuple[Path, Facts]:
+    """The shared object of functions, compiled or found in the cache, and what it says of itself;
+    it is not loaded. Raises DelianError as `compile_native`.
+    """
+    _refuse_lists(functions)
+    toolchain, key = _keyed(functions, toolchain, strict)
+
+    def source() -> tuple[str, Facts]:
+        from .assemble import assembled
+
+        return assembled(functions, toolchain, strict)
+
+    return cache.shared_object(key, toolchain, source)
+
+
+def stored_object(functions: Mapping[str, Function], toolchain: Toolchain) -> Path | None:
+    """The shared object of functions where it is in the cache; nothing is compiled."""
+    return cache.stored_object(_keyed(functions, toolchain, False)[1])
+
+
+def _keyed(
+    functions: Mapping[str, Function], toolchain: Toolchain, strict: bool
+) -> tuple[Toolchain, str]:
+    """The compiler with what was found to be fastest, and the object's key."""
+    hashes = [content_hash(f) for f in functions.values()]
+    toolchain = tuning.applied(toolchain, hashes)
+    return toolchain, cache.key_of(toolchain, _key_rows(hashes, strict))
 
 
 def load_object(
@@ -305,11 +329,9 @@ def load_artifacts(
             for name in here:
                 entry = entries[hashes[name]]
                 found[name] = NativeProgram(functions[name], library, path, entry)
-        except (DelianError, AttributeError) as error:  # AttributeError: a symbol is not there
-            why = getattr(error, "message", None) or error
-            raise artifact.ArtifactError(
-                str(why), f"build {path} again, and keep it where files may be run (not noexec)"
-            ) from None
+        except DelianError as error:
+            todo = f"build {path} again, and keep it where files may be run (not noexec)"
+            raise artifact.ArtifactError(error.message, todo) from None
     return found
 
 

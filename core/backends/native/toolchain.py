@@ -22,11 +22,13 @@ import platform
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import DelianError
+from ...files import make_private
 from ...processors import cores
 from . import compilers, parts, targets
 from .targets import Target
@@ -174,14 +176,15 @@ class Toolchain:
         try:
             for arguments in orders:
                 # In a session of its own, so that Ctrl-C in a terminal reaches us and not the
-                # compiler, which would end with half a program.
+                # compiler, which would end with half a program. A worker process has such a session
+                # itself, and its agent ends all that is in it.
                 process = subprocess.Popen(
                     [*self.command, *arguments],
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
                     env=env,
-                    start_new_session=True,
+                    start_new_session=not os.environ.get(PART),
                 )
                 running.append(process)
             return [
@@ -223,16 +226,19 @@ def _end(process: subprocess.Popen[str]) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if process.poll() is None:
                 with contextlib.suppress(OSError):  # it has just ended
-                    os.killpg(process.pid, number)
+                    if os.getpgid(process.pid) == process.pid:
+                        os.killpg(process.pid, number)
+                    else:
+                        process.send_signal(number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_ENDING_S)
 
 
 def _zig_folder(scratch: Path) -> Path:
     """Where zig keeps the libraries that it builds."""
-    folder = cache_folder() / "zig"
+    folder = own_folder() / "zig"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
     except OSError:
         return scratch / "zig"
     return folder if os.access(folder, os.W_OK) else scratch / "zig"
@@ -245,6 +251,8 @@ _HINT = (
 )
 
 
+#: Names the part of the cache that is this process's own; unset: the cache itself.
+PART = "DELIAN_CACHE_PART"
 #: Where in the cache answers of compilers lie.
 ANSWERS = "compilers"
 
@@ -265,9 +273,26 @@ def cache_folder() -> Path:
         ) from None
 
 
+def own_folder() -> Path:
+    """Where this process keeps what it builds: the cache folder, or a part of it that
+    $DELIAN_CACHE_PART names. Workers have a part of their own, so that what runs as a worker never
+    writes what an agent loads.
+    """
+    part = os.environ.get(PART, "")
+    return cache_folder() / part if part else cache_folder()
+
+
 def find() -> Toolchain | None:
     """The compiler to use, or None. It is looked for once for each $DELIAN_CC and PATH."""
     return _find(os.environ.get("DELIAN_CC", ""), os.environ.get("PATH", ""))
+
+
+def known() -> Toolchain | None:
+    """The compiler that `find` gives, where that is known without starting a process; else None."""
+    try:
+        return _search(os.environ.get("DELIAN_CC", ""), _never)
+    except _NotKnownError:
+        return None
 
 
 def find_for(target: Target) -> Toolchain:
@@ -300,31 +325,45 @@ def _zig_triple(target: Target) -> str:
     return f"{target.machine}-linux-musl" if target.is_native else target.zig
 
 
+class _NotKnownError(DelianError):
+    """Only the compiler itself can say which one it is."""
+
+
+def _never(command: tuple[str, ...]) -> str | None:
+    raise _NotKnownError(f"{command[0]} has not been asked yet")
+
+
 @functools.cache
 def _find(wanted: str, path: str) -> Toolchain | None:
+    return _search(wanted, _ask)
+
+
+def _search(wanted: str, ask: Callable[[tuple[str, ...]], str | None]) -> Toolchain | None:
     if wanted:
         command = tuple(shlex.split(wanted))
         if not command or shutil.which(command[0]) is None:
             raise DelianError(
                 f"DELIAN_CC names {wanted!r}, which is not there", "unset it, or give a C compiler"
             )
-        return _describe(command)
+        return _describe(command, ask)
     for name in ("cc", "gcc", "clang"):
-        if (found := shutil.which(name)) and (toolchain := _describe((found,))):
+        if (found := shutil.which(name)) and (toolchain := _describe((found,), ask)):
             return toolchain
     if importlib.util.find_spec("ziglang") is not None:
-        return _describe((sys.executable, "-m", "ziglang", "cc"))
+        return _describe((sys.executable, "-m", "ziglang", "cc"), ask)
     return None
 
 
-def _describe(command: tuple[str, ...]) -> Toolchain | None:
+def _describe(
+    command: tuple[str, ...], ask: Callable[[tuple[str, ...]], str | None]
+) -> Toolchain | None:
     """Asks a compiler who it is; None when it does not answer."""
     if "ziglang" in command:
         # Asking would start a 150 MB program: its package's version says as much.
         said = version = f"ziglang {_distribution_version('ziglang')}"
         is_clang, name = True, "zig cc"
     else:
-        answer = _version_of(command, whole=True)
+        answer = _version_of(command, True, ask)
         if answer is None:
             return None
         said, version, name = answer, answer.split("\n", 1)[0], command[0]
@@ -339,15 +378,22 @@ def _describe(command: tuple[str, ...]) -> Toolchain | None:
     return Toolchain(name, command, flags, identity, version)
 
 
-def _version_of(command: tuple[str, ...], whole: bool = False) -> str | None:
+def _version_of(
+    command: tuple[str, ...],
+    whole: bool = False,
+    ask: Callable[[tuple[str, ...]], str | None] | None = None,
+) -> str | None:
     """What a compiler says of itself, its first line or the whole of it; None: nothing."""
+    ask = ask or _ask
     file = shutil.which(command[0])
     if file is None:
         return None
     try:
-        said = compilers.said_by(command, file, cache_folder() / ANSWERS, lambda: _ask(command))
+        folder = own_folder() / ANSWERS
     except DelianError:  # there is no such folder
-        said = _ask(command)
+        said = ask(command)
+    else:
+        said = compilers.said_by(command, file, folder, lambda: ask(command))
     return said if whole or said is None else said.split("\n", 1)[0]
 
 

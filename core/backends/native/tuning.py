@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ...files import write_whole
+from ...files import make_private, write_whole
 from .cache import emitter_version
 from .toolchain import Toolchain, cache_folder
 
@@ -88,7 +88,7 @@ def read(toolchain: Toolchain, program: str) -> Tuning | None:
 def write(toolchain: Toolchain, program: str, tuning: Tuning) -> Path:
     """Keeps a tuning. Raises OSError where it cannot be written."""
     path = file_of(toolchain, program)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     write_whole(path, json.dumps(asdict(tuning)))
     return path
 

@@ -1,9 +1,9 @@
-"""Frames: how the agent talks to its training process, and programs to the inference server.
+"""Frames: how an agent talks to its worker processes, and programs to the inference server.
 
     length of head u32 | length of body u64 | head, JSON | body, bytes       (little-endian)
 
-The head says what is meant, the body holds an array's bytes or nothing. A reader states the longest
-body that it takes before anything is allocated. The training process imports no asyncio: it would
+The head says what is meant, the body holds bytes or nothing. A reader states the longest
+body that it takes before anything is allocated. A worker imports no asyncio: it would
 take memory that a small device has not.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core.errors import DelianError
+from ..errors import DelianError
 
 if TYPE_CHECKING:
     import asyncio
