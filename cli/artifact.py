@@ -3,8 +3,10 @@
 offline$   delian artifact root-init ROOT
 operator$  delian artifact key-init                           # the key that signs runs
 offline$   delian artifact root-sign ROOT --federation farm --key alice=key.pub
-operator$  cp keys ~/.local/state/delian/artifacts/keys       # from now on `run submit` signs
-device$    delian join - --artifact-root root.pub
+operator$  cp keys ~/.local/state/delian/operator/artifacts/  # from now on `run submit` signs
+coordinator$ delian ca terms --artifact-root root.pub         # devices that join get the root key
+
+`delian ca init` and `delian ca issue operator` do all this for a new federation.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ import typer
 from ..core.errors import DelianError
 from .identity import seconds_of
 from .options import AsJson, ConfigFile
-from .output import tell
+from .output import echo, tell
 
 if TYPE_CHECKING:
     from ..core.wire.artifact_pb2 import ArtifactManifest
+    from ..core.wire.enrolment_pb2 import FederationTerms
     from ..core.wire.operator_pb2 import PlanMessage
+    from .settings import OperatorConfig
 
 app = typer.Typer(help="Sign bundles, and say who may.", no_args_is_help=True)
 
@@ -81,6 +85,9 @@ def root_sign(
         "keys"
     ),
     valid: Valid = "365d",
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the keys of the last list, and add these.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Sign the list of the online keys that count. Those that are left out count no more, on each
@@ -89,7 +96,9 @@ def root_sign(
     from ..core.identity.artifact_keys import RootFolder
     from ..core.identity.ledger import write_file
 
-    keys = RootFolder(folder).sign(federation, _online(key), valid_s=seconds_of(valid))
+    root = RootFolder(folder)
+    online = (root.online() if keep else {}) | _online(key)
+    keys = root.sign(federation, online, valid_s=seconds_of(valid))
     write_file(out, (folder / "keys").read_bytes())
     facts = {
         "version": keys.version,
@@ -198,13 +207,41 @@ def verify(
 # ---------------------------------------------------------------- for `delian run submit`
 
 
+def check_can_sign(folder: Path | None, terms: FederationTerms | None) -> None:
+    """Raises DelianError where there is no key to sign with; warns where devices of these terms do
+    not know its root key.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    from ..core.identity.artifact_keys import OnlineFolder
+    from ..core.identity.manifest import verify_keys
+
+    root = terms.artifact_root if terms is not None else b""
+    federation = terms.federation if terms is not None else "NAME"
+    where = folder or Path("KEYS")
+    sign = f"delian artifact root-sign ROOT --federation {federation} --keep"
+    if not (where / "key.pem").exists():
+        raise DelianError(
+            f"there is no key in {where} to sign the bundle with, and devices refuse unsigned ones",
+            f"make a key with: delian artifact key-init {where}\nthen, where the root key is:"
+            f" {sign} --key alice={where / 'key.pub'} --out {where / 'keys'}",
+        )
+    signed, _ = OnlineFolder(where).keys()
+    if root:
+        try:
+            verify_keys(signed, Ed25519PublicKey.from_public_bytes(root), time.time())
+        except DelianError as error:
+            # The terms beside the identity may be older than the devices'.
+            echo(f"warning: devices may refuse the bundle: {error.message}", err=True)
+
+
 def signed_plan(
     plan: PlanMessage, folder: Path | None, given: Path | None, line: str | None
 ) -> bytes:
     """What goes into a plan's `manifest`, its bundle and ring being set: the file that was given,
     or what the key in the folder signs; empty where there is neither. Raises DelianError.
     """
-    from ..core.identity.artifact_keys import OnlineFolder
+    from ..core.identity.artifact_keys import OnlineFolder, sign_plan
     from ..core.identity.manifest import check_bundle
 
     if given is not None:
@@ -219,16 +256,7 @@ def signed_plan(
                 "make one with: delian artifact key-init",
             )
         return b""
-    return OnlineFolder(folder).sign(
-        line or plan.name or plan.labels["task"],
-        plan.bundle,
-        clip=plan.ring.clip,
-        dimension=plan.ring.dimension,
-        cohort_min=plan.secure.cohort_min,
-        corrupt=plan.secure.corrupt,
-        noise=plan.ring.noise,
-        central=plan.ring.central,
-    )
+    return sign_plan(OnlineFolder(folder), plan, line)
 
 
 # ---------------------------------------------------------------- parts
@@ -237,7 +265,12 @@ def signed_plan(
 def _folder(given: Path | None, config: Path | None) -> Path:
     from .config import load
 
-    return given or load(config).config.operator.artifacts
+    return given or signing_folder(load(config).config.operator)
+
+
+def signing_folder(operator: OperatorConfig) -> Path:
+    """Where the key is that signs bundles: as configured, or with the operator's identity."""
+    return operator.artifacts or operator.identity / "artifacts"
 
 
 def _online(given: Sequence[str]) -> dict[str, Any]:

@@ -304,35 +304,52 @@ def check_data(device: DeviceConfig) -> Iterator[Finding]:
 def check_artifacts(device: DeviceConfig) -> Iterator[Finding]:
     """Whether the device runs signed bundles alone."""
     from ..core.identity.manifest import fingerprint
-    from ..device.artifacts import read_root
-    from .device import artifact_root
+    from ..device.artifacts import root_of
+    from .device import artifact_root, terms_of
 
-    path = artifact_root(device)
-    if path is None:
+    try:
+        terms = terms_of(device)
+        root = root_of(artifact_root(device), terms)
+    except DelianError as error:
+        yield of_error("device bundles", error)
+        return
+    if not device.signed:
+        yield warning(
+            "device bundles",
+            "unsigned ones run too: whoever submits a run can read single updates",
+            "remove device.signed = false, unless you trust everybody who submits runs",
+        )
+    elif root is not None:
+        yield ok("device bundles", f"signed ones only; root key {fingerprint(root)}")
+    elif terms is not None:
+        yield warning(
+            "device bundles",
+            "no root key is known: it refuses masked tasks",
+            "ask the operator for terms with a root key (delian ca terms)",
+        )
+    else:
         yield warning(
             "device bundles",
             "no root key: it runs whatever bundle the coordinator sends, signed or not",
-            "set device.artifact_root to the federation's root.pub",
+            "the federation's terms bring one, or set device.artifact_root",
         )
-        return
-    try:
-        yield ok("device bundles", f"signed ones only; root key {fingerprint(read_root(path))}")
-    except DelianError as error:
-        yield of_error("device bundles", error)
 
 
 def check_masks(device: DeviceConfig) -> Finding:
     """Whether the device keeps its updates from edges and coordinator."""
-    from .device import masks_required
+    from .device import floor_of, masks_required
 
-    masks = device.masks
+    try:
+        floor = floor_of(device)
+    except DelianError as error:
+        return of_error("device masks", error)
     if not masks_required(device):
         return warning(
             "device masks",
             "not required: it takes plain tasks, whose updates edges and the coordinator can read",
             "remove device.masks.required = false, unless you trust both",
         )
-    text = f"required, among {masks.cohort_min} or more, against {masks.corrupt:.0%} of them"
+    text = f"required, among {floor.cohort_min} or more, against {floor.corrupt:.0%} of them"
     return ok("device masks", text)
 
 

@@ -16,6 +16,7 @@ from ..core.printable import escaped
 
 if TYPE_CHECKING:
     from ..core.wire.blob_pb2 import BlobRef
+    from ..core.wire.enrolment_pb2 import FederationTerms
 
 #: For a call without a blob.
 CALL_S = 60.0
@@ -45,7 +46,7 @@ class Unreachable(DelianError):
 
 class Client:
     """A coordinator, as its operator. Made by `connected`. artifacts: the folder of the key that
-    signs bundles, where there is one.
+    signs bundles, where there is one. terms: the federation's, where the operator has them.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class Client:
         stub: Any,
         metadata: Sequence[tuple[str, str]],
         artifacts: Path | None = None,
+        terms: FederationTerms | None = None,
     ) -> None:
-        self.target, self.artifacts = target, artifacts
+        self.target, self.artifacts, self.terms = target, artifacts, terms
         self._stub, self._metadata = stub, metadata
 
     def call(self, name: str, request: Any) -> Any:
@@ -125,6 +127,7 @@ def connected(
     import grpc
 
     from ..core.wire.operator_pb2_grpc import OperatorStub
+    from .artifact import signing_folder
     from .config import load
 
     flags = {
@@ -140,15 +143,16 @@ def connected(
 
         check_loopback(target, "the coordinator")
         channel = grpc.insecure_channel(target)
-        metadata = claim("operator-0")
+        metadata, terms = claim("operator-0"), None
     else:
         from ..core.identity.certificates import channel_credentials, channel_options
         from ..core.identity.folder import IdentityFolder
         from ..core.ports import CLOUD
 
-        shown = IdentityFolder(operator.identity).material()
+        own = IdentityFolder(operator.identity)
+        shown, terms = own.material(), own.terms()
         options = channel_options(shown.identity().federation, CLOUD)
         channel = grpc.secure_channel(target, channel_credentials(shown), options=list(options))
         metadata = ()
     with channel:
-        yield Client(target, OperatorStub(channel), metadata, operator.artifacts)
+        yield Client(target, OperatorStub(channel), metadata, signing_folder(operator), terms)

@@ -21,12 +21,15 @@ from .options import (
     ResultsFile,
     Settings,
 )
-from .output import echo, when
+from .output import echo, tell, when
 from .quantise import write_rows
+from .terms import terms_facts, terms_text
 
 if TYPE_CHECKING:
     from ..core.ir import Array
+    from ..core.secagg.client import Policy
     from ..core.secagg.helper import Trust
+    from ..core.wire.enrolment_pb2 import FederationTerms
     from ..device.daemon import DeviceSettings
     from .settings import DeviceConfig, MasksConfig
 
@@ -107,7 +110,6 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
     """The daemon's settings of the configuration's section. Raises DelianError."""
     from ..core.data.sources import DataSettings
     from ..core.node.hosting import parse_home
-    from ..core.secagg.client import Policy
     from ..device.conditions import ConditionSettings
     from ..device.daemon import DeviceSettings
     from ..device.limits import WorkerSettings
@@ -125,7 +127,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         conditions=ConditionSettings(**dict(config.conditions)),
         policy=DevicePolicy(
             secure_required=masks_required(config),
-            floor=Policy(cohort_min=config.masks.cohort_min, corrupt=config.masks.corrupt),
+            floor=floor_of(config),
             helpers=trust_of(config.masks),
         ),
         transport=config.transport,
@@ -134,6 +136,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         personal_margin=config.personal_margin,
         inference=_socket(config),
         artifact_root=artifact_root(config),
+        signed=config.signed,
         insecure=config.insecure,
         number=config.number,
         federation=config.federation,
@@ -158,6 +161,32 @@ def masks_required(config: DeviceConfig) -> bool:
     """
     required = config.masks.required
     return not config.insecure if required is None else required
+
+
+def terms_of(config: DeviceConfig) -> FederationTerms | None:
+    """The federation's terms that the device holds; None: it has not joined, or joined before there
+    were any. Raises DelianError.
+    """
+    from ..core.identity.folder import IdentityFolder
+
+    own = IdentityFolder(config.identity or config.state / "identity")
+    return own.terms() if not config.insecure and own.exists() else None
+
+
+def floor_of(config: DeviceConfig) -> Policy:
+    """What masked sums must keep to: the owner's word, else the federation's, else the protocol's.
+    Raises DelianError.
+    """
+    from ..core.secagg.client import CORRUPT_MIN, Policy
+    from ..core.secagg.cohort import COHORT_MIN
+
+    terms, masks = terms_of(config), config.masks
+    cohort_min = terms.cohort_min if terms is not None else COHORT_MIN
+    corrupt = terms.corrupt if terms is not None else CORRUPT_MIN
+    return Policy(
+        cohort_min=cohort_min if masks.cohort_min is None else masks.cohort_min,
+        corrupt=corrupt if masks.corrupt is None else masks.corrupt,
+    )
 
 
 def trust_of(masks: MasksConfig) -> Trust:
@@ -257,6 +286,36 @@ def _folder(config: Path | None, settings: list[str] | None, state: Path | None)
     from .config import load
 
     return load(config, {"device.state": state}, settings or ()).config.device.state.absolute()
+
+
+@app.command("terms")
+def terms(
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Take the looser terms that a renewal brought.")
+    ] = False,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the federation asks of its runs, and what waits for the owner.
+
+    Newer terms of the federation are taken when the certificate is renewed, unless they are looser:
+    a smaller sum, another root key. Those wait until the owner accepts them. `[device.masks]` and
+    device.artifact_root go before the terms. Changes count from the device's next start.
+    """
+    from ..core.identity.folder import IdentityFolder
+    from ..core.identity.terms import OFFERED_FILE
+    from .config import load
+
+    chosen = load(config, {"device.state": state}, settings or ()).config.device
+    own = IdentityFolder(chosen.identity or chosen.state / "identity")
+    if accept:
+        own.accept_terms()
+    held = {"terms": own.terms(), "offered": own.terms(OFFERED_FILE)}
+    facts = {name: None if each is None else terms_facts(each) for name, each in held.items()}
+    lines = [f"{n:<9} {'-' if each is None else terms_text(each)}" for n, each in held.items()]
+    tell(facts, as_json, lambda: lines)
 
 
 @app.command("consent")

@@ -18,8 +18,10 @@ import typer
 
 from .options import ConfigFile
 from .output import echo, tell
+from .terms import terms_facts, terms_text
 
 if TYPE_CHECKING:
+    from ..core.identity.authority import Authority
     from .settings import Config
 
 ca = typer.Typer(help="The federation's certificate authority.", no_args_is_help=True)
@@ -33,6 +35,37 @@ AuthorityFolder = Annotated[
     typer.Option("--ca", help="The CA's folder. [default: cloud.authority of the configuration]"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+CohortMin = Annotated[
+    int | None,
+    typer.Option(
+        "--cohort-min", min=3, max=1000, help="The smallest masked sum, in devices. [default: 10]"
+    ),
+]
+Corrupt = Annotated[
+    float | None,
+    typer.Option(
+        "--corrupt",
+        min=0.0,
+        max=0.5,
+        help="The share of corrupt devices that masks withstand. [default: 0.05]",
+    ),
+]
+Masks = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-masks/--allow-plain",
+        help="Whether the coordinator refuses runs without masks. Devices refuse them in any case"
+        " until their owners allow them. [default: it refuses]",
+    ),
+]
+RootPub = Annotated[
+    Path | None,
+    typer.Option(
+        "--artifact-root", help="root.pub of an existing root key. [default: one is made here]"
+    ),
+]
 
 
 class Tier(StrEnum):
@@ -62,24 +95,79 @@ class Holder(StrEnum):
 def init(
     folder: Folder,
     federation: Annotated[str, typer.Option("--federation", help="The federation's name.")],
+    cohort_min: CohortMin = None,
+    corrupt: Corrupt = None,
+    masks: Masks = None,
+    artifact_root: RootPub = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a federation's CA: a key, which stays in this folder, and its certificate.
+    """Make a federation's CA: a key, which stays in this folder, its certificate, and the
+    federation's terms, which each device gets when it joins.
 
     Whoever has the key can let anybody in. Back the folder up: without it nobody joins or renews.
+    artifact-root in it is the key that decides who may sign runs: move it offline when the
+    operators have their identities. A fleet of less than 10 devices needs a smaller --cohort-min;
+    3 is the least.
     """
     from ..core.identity.authority import Authority
+    from ..core.identity.founding import publish
 
     made = Authority.create(folder, federation)
+    held = publish(
+        made,
+        cohort_min=cohort_min,
+        corrupt=corrupt,
+        masks_required=masks,
+        artifact_root=artifact_root,
+        fresh=True,
+    )
     tell(
-        _facts(made),
+        {**_facts(made), "terms": terms_facts(held)},
         as_json,
         lambda: [
             f"{folder} holds the CA of the federation {made.federation}",
             f"fingerprint  {made.fingerprint}",
+            f"terms        {terms_text(held)}",
             f"next         delian ca issue operator OPERATOR --ca {folder}",
         ],
     )
+
+
+@ca.command("terms")
+def set_terms(
+    folder: Annotated[Path | None, typer.Argument(help="The CA's folder.")] = None,
+    cohort_min: CohortMin = None,
+    corrupt: Corrupt = None,
+    masks: Masks = None,
+    artifact_root: RootPub = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the federation asks of its runs, or change it.
+
+    On a CA that is older than terms, any option makes them, and a root key of artifacts. Devices
+    get terms when they join and when they renew. A device keeps what it has against looser terms:
+    a smaller sum, another root key; its owner accepts them by `delian device terms --accept`.
+    """
+    from ..core.errors import DelianError
+    from ..core.identity.founding import publish, terms_of
+
+    authority = open_authority(folder, config)
+    if cohort_min is None and corrupt is None and masks is None and artifact_root is None:
+        held = terms_of(authority)
+        if held is None:
+            raise DelianError(
+                f"{authority.folder} has no terms", "make them with: delian ca terms --cohort-min N"
+            )
+    else:
+        held = publish(
+            authority,
+            cohort_min=cohort_min,
+            corrupt=corrupt,
+            masks_required=masks,
+            artifact_root=artifact_root,
+        )
+    tell(terms_facts(held), as_json, lambda: [terms_text(held)])
 
 
 @ca.command("show")
@@ -190,6 +278,9 @@ def issue(
         rights = Role((role or Rights.ADMIN).value)
         identity = local.operator_identity(authority, out, rights)
         facts["name"], facts["ends"] = identity.common_name, identity.not_after
+        signs = rights is not Role.VIEWER  # who only reads submits no runs
+        if signs and not _sign_online(authority, out, identity.common_name):
+            echo(_unsigned_key(out, identity.common_name), err=True)
     name = facts.get("name", "the broker")
     text = f"{out} holds the identity of {name}, until {_day(facts['ends'])}"
     tell(facts, as_json, lambda: [text])
@@ -336,6 +427,22 @@ def _artifact_root(path: Path | None, role: str) -> Callable[[Path], None]:
 
     root = read_root(path)
     return lambda folder: write_file(folder / ROOT_FILE, public_pem(root))
+
+
+def _sign_online(authority: Authority, out: Path, name: str) -> bool:
+    """Gives an operator a key that signs runs. Whether the root key has signed it."""
+    from ..core.identity.founding import ONLINE_FOLDER, add_online_key, root_folder
+
+    return add_online_key(out / ONLINE_FOLDER, authority.federation, name, root_folder(authority))
+
+
+def _unsigned_key(out: Path, name: str) -> str:
+    return (
+        f"{out / 'artifacts'} holds a key that signs runs, which the root key has not signed."
+        " Where the root key is:\n"
+        f"  delian artifact root-sign ROOT --federation NAME --keep --key {name}=key.pub\n"
+        f"and put the file `keys` that it writes into {out / 'artifacts'}"
+    )
 
 
 def _labels(given: Sequence[str]) -> dict[str, str]:

@@ -12,13 +12,14 @@ import typer
 
 from ..core.errors import DelianError
 from ..core.printable import escaped
-from .artifact import signed_plan
+from .artifact import check_can_sign, signed_plan
 from .coordinator import Address, Client, Identity, Insecure, connected
 from .options import AsJson, ConfigFile
 from .output import echo, table, tell, to_json, when
 
 if TYPE_CHECKING:
     from ..core.bundle import Bundle
+    from ..core.wire.enrolment_pb2 import FederationTerms
     from ..core.wire.operator_pb2 import PlanMessage
 
 app = typer.Typer(help="Submit runs and look after them.", no_args_is_help=True)
@@ -68,6 +69,10 @@ def submit(
         bool,
         typer.Option("--plain", help="Do not mask updates: edges and coordinator can read them."),
     ] = False,
+    unsigned: Annotated[
+        bool,
+        typer.Option("--unsigned", help="Do not sign the bundle: most devices refuse it then."),
+    ] = False,
     helper: Annotated[
         list[int] | None,
         typer.Option(
@@ -88,24 +93,24 @@ def submit(
     cohort and whatever else proto/operator.proto has.
 
     Updates are masked (secure aggregation) unless --plain is given: edges and the coordinator then
-    read sums alone. The scenario's `privacy` table, or --plan secure.cohort_min=20, says how.
+    read sums alone. The scenario's `privacy` table, or --plan secure.cohort_min=20, says how; it is
+    raised to the federation's terms. The bundle is signed by the key in the operator's identity
+    (`delian ca issue operator`).
     """
     message, built = _prepare(scenario, bundle, model, settings or [], data, plain)
     _mask(message, plain, helper or [])
-    _change(message, plan or [])
-    if built.manifest.learns_numbers and message.rollback_accuracy:
-        raise DelianError(
-            "rollback_accuracy: the model learns numbers, whose errors fall as it gets better",
-            "--plan rollback_worse=0.2 goes by the squared error",
-        )
-    if name is not None:
-        message.name = name
     from ..core.wire.operator_pb2 import SubmitRequest
 
     with connected(config, coordinator, identity, insecure) as client:
+        signs = _keep_to_terms(message, plan or [], client.terms)
+        _check_rollback(message, built)
+        message.name = name or message.name
+        if signs and not unsigned and manifest is None:
+            check_can_sign(client.artifacts, client.terms)
         message.bundle.CopyFrom(client.put(built.bare().to_bytes()))
         message.weights.CopyFrom(client.put(built.weights.astype("<f4").tobytes()))
-        message.manifest = signed_plan(message, client.artifacts, manifest, line)
+        if not unsigned:
+            message.manifest = signed_plan(message, client.artifacts, manifest, line)
         request = SubmitRequest(plan=message, request_id=secrets.token_bytes(REQUEST_ID_BYTES))
         facts = _shown(client.call_again("Submit", request))
         if not (watch_it and as_json):
@@ -392,6 +397,32 @@ def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
         message.secure.corrupt, message.secure.dropout = CORRUPT, DROPOUT
     for edge in helpers:
         message.secure.helpers.add(edge=edge)
+
+
+def _check_rollback(message: PlanMessage, built: Bundle) -> None:
+    if built.manifest.learns_numbers and message.rollback_accuracy:
+        raise DelianError(
+            "rollback_accuracy: the model learns numbers, whose errors fall as it gets better",
+            "--plan rollback_worse=0.2 goes by the squared error",
+        )
+
+
+def _keep_to_terms(
+    message: PlanMessage, settings: Sequence[str], terms: FederationTerms | None
+) -> bool:
+    """Raises the floors of a masked plan to the federation's terms, and sets the fields that the
+    user gives; the coordinator checks the result. Whether devices want the bundle signed. Raises
+    DelianError.
+    """
+    if terms is not None and message.HasField("secure"):
+        secure = message.secure
+        if secure.cohort_min < terms.cohort_min:
+            secure.cohort_min = terms.cohort_min
+            text = f"sums of {terms.cohort_min} or more devices, as the federation's terms ask"
+            echo(text, err=True)
+        secure.corrupt = max(secure.corrupt, terms.corrupt)
+    _change(message, settings)
+    return terms is not None and (message.HasField("secure") or bool(terms.artifact_root))
 
 
 def _of_scenario(

@@ -325,15 +325,19 @@ class MasksConfig(Section):
         description="Take no task whose updates edges or the coordinator could read. Absent: yes "
         "for a device with a certificate. false: take plain tasks too, and show them every update.",
     )
-    cohort_min: int = Field(
-        default=3, ge=3, le=1000, description="Be in no sum of fewer devices than this."
+    cohort_min: int | None = Field(
+        default=None,
+        ge=3,
+        le=1000,
+        description="Be in no sum of fewer devices than this. Absent: as the federation's terms "
+        "say; without terms 3.",
     )
-    corrupt: float = Field(
-        default=0.05,
+    corrupt: float | None = Field(
+        default=None,
         ge=0.0,
         lt=1.0,
         description="Ask for masks that hold when this share of the devices works with the "
-        "coordinator.",
+        "coordinator. Absent: as the federation's terms say; without terms 0.05.",
     )
     helpers: Texts = Field(
         default=(),
@@ -380,7 +384,12 @@ class DeviceConfig(Section):
     artifact_root: Folder | None = Field(
         default=None,
         description="root.pub of whoever signs bundles: it runs no others. Absent: what `delian "
-        "join --artifact-root` left; without that, any bundle.",
+        "join --artifact-root` left; without that, the root key of the federation's terms.",
+    )
+    signed: bool = Field(
+        default=True,
+        description="Run only signed bundles, where a root key or the federation's terms are "
+        "known. false: also run unsigned ones, whose author can read single updates.",
     )
     transport: Transport = Field(
         default="auto", description="What it speaks where a home offers both: gRPC, unless told."
@@ -402,9 +411,10 @@ class OperatorConfig(Section):
         default_factory=lambda: state_home() / "operator",
         description="Folder of the operator's key and certificate.",
     )
-    artifacts: Folder = Field(
-        default_factory=lambda: state_home() / "artifacts",
-        description="Folder of the key that signs bundles. Without one they are not signed.",
+    artifacts: Folder | None = Field(
+        default=None,
+        description="Folder of the key that signs bundles. Absent: `artifacts` in the identity, "
+        "where `delian ca issue operator` puts one.",
     )
     insecure: bool = Field(default=False, description="No TLS. On loopback only.")
 

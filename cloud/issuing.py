@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ..core.identity.authority import LIFE_S, Authority, Issued, TooMany
 from ..core.identity.certificates import PeerIdentity, Role, public_bytes, requested_key
 from ..core.identity.folder import home_message
+from ..core.identity.terms import published
 from ..core.net.errands import DEVICE_BURST, DEVICE_PER_S
 from ..core.net.limits import Buckets
 from ..core.ports import Tier
@@ -92,6 +93,7 @@ class Issuing:
         async with self._turn:
             await asyncio.to_thread(self.authority.check_open, role, number)
             if (known := self._remembered(key)) is not None:
+                known.terms = await self._terms()
                 return known, False
             if not self._of_name.take(name, self._rates()):
                 raise TooMany(f"{name} has asked for too many certificates", "wait a minute")
@@ -102,6 +104,10 @@ class Issuing:
             if len(self._known) > KNOWN_MAX:
                 self._known.popitem(last=False)
             return reply, True
+
+    async def _terms(self) -> bytes:
+        """The federation's signed terms, as they are now."""
+        return await asyncio.to_thread(published, self.authority.folder)
 
     def _remembered(self, key: tuple[str, bytes]) -> EnrolReply | None:
         """What this very key was given, unless it is due for renewal already."""
@@ -124,6 +130,7 @@ class Issuing:
             certificate=issued.chain,
             authority=self.authority.pem,
             renew_after_s=issued.renew_after_s,
+            terms=await self._terms(),
         )
         node = issued.identity.node
         if node is not None:

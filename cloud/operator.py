@@ -48,6 +48,7 @@ from .plan import RunPlan, change
 from .registry import EVENTS_AT_ONCE, NEW, NotKnown, Registry
 from .state import CoordinatorPolicy
 from .store.database import StoreError
+from .trust import check_terms
 
 log = logging.getLogger("delian.cloud.operator")
 
@@ -104,9 +105,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         self.counts = {"orders": 0, "refused": 0, "blobs in": 0, "blobs out": 0}
 
     async def close(self) -> None:
-        """Ends what was begun and has no caller any more: a run that has its row begins at the next
-        start.
-        """
+        """Ends what has no caller any more: a run that has its row begins at the next start."""
         for task in self._begun:
             task.cancel()
         await asyncio.gather(*self._begun, return_exceptions=True)
@@ -181,6 +180,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         machine = self._cloud().machine
         # As it will be numbered, or a little lower: the machine knows of no higher one.
         machine.check(RunOrder(run=machine.state.newest + 1, submit=plan))
+        await asyncio.to_thread(check_terms, self._authority, plan)
         await self._check_blobs(plan)
         run = await self._registry.add_run(plan, cloned_from, request)
         self.counts["orders"] += 1

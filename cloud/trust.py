@@ -1,4 +1,4 @@
-"""The coordinator's own identity, and the deny list that it goes by."""
+"""The coordinator's own identity, the deny list that it goes by, and the federation's terms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ..core.identity import terms
 from ..core.identity.authority import Authority
 from ..core.identity.certificates import IdentityError, Role
 from ..core.identity.deny_list import DenyList
@@ -15,6 +16,7 @@ from ..core.identity.folder import IdentityFolder
 from ..core.identity.local import coordinator_identity
 from ..core.identity.roles import Guard
 from ..core.ports import Node, Tier
+from ..core.wire.operator_pb2 import PlanMessage
 
 if TYPE_CHECKING:
     from .settings import CloudSettings
@@ -76,3 +78,14 @@ class Trust:
             if renewed:
                 log.info("the coordinator's certificate was renewed")
                 on_renewed()
+
+
+def check_terms(authority: Authority | None, plan: PlanMessage) -> None:
+    """Whether a plan keeps to the terms that its devices hold. authority: None without
+    certificates. Blocks. Raises TermsError.
+    """
+    content = terms.published(authority.folder) if authority is not None else b""
+    if authority is not None and content:
+        held = terms.verify(content, authority.key, authority.federation)
+        masks = plan.secure
+        terms.check_run(held, plan.HasField("secure"), masks.cohort_min, masks.corrupt)

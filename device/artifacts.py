@@ -2,8 +2,10 @@
 
 With a root key the device runs what a manifest lets it run (`core.identity.manifest`) and nothing
 else. What it has taken is durable before the bundle is opened, so that no restart lets an older one
-in. Without a root key there is no gate: whatever the coordinator sends is verified as a program,
-compiled and run.
+in. The root key comes from the owner, or from the federation's terms (`core.identity.terms`). A
+device whose federation has terms without a root key refuses masked tasks: a bundle of unknown
+origin can take single updates out of a masked sum. There is no gate where the owner allows unsigned
+bundles, and on a device that joined before its federation had terms, until a renewal brings them.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from ..core.identity.manifest import (
 )
 from ..core.ports import RunProgram
 from ..core.wire.artifact_pb2 import ArtifactLimits
+from ..core.wire.enrolment_pb2 import FederationTerms
 
 log = logging.getLogger("delian.device.artifacts")
 
@@ -46,17 +49,20 @@ class Gate:
 
     def __init__(
         self,
-        root: Ed25519PublicKey,
+        root: Ed25519PublicKey | None,
         federation: str,
         seen: Path,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Blocks. Raises IdentityError when what was seen cannot be read."""
+        """root: None: no masked task is taken. Blocks. Raises IdentityError when what was seen
+        cannot be read.
+        """
         self._root, self._federation, self._path = root, federation, seen
         self._clock = clock
         self._seen = Seen.load(seen)
         self.counts: Counter[str] = Counter()
-        log.info("only signed bundles run", extra={"root": fingerprint(root)})
+        if root is not None:
+            log.info("only signed bundles run", extra={"root": fingerprint(root)})
 
     def admit(self, program: RunProgram) -> ArtifactLimits:
         """What the job may take at most (zero: as much as the owner gives). Blocks: it may write a
@@ -73,6 +79,14 @@ class Gate:
         task = program.task
         if task is None or program.blobs[0] != task.bundle.digest:
             raise ArtifactError("unsigned", "a program without the task that it is for")
+        if self._root is None:
+            if not task.HasField("secure"):
+                return ArtifactLimits()
+            raise ArtifactError(
+                "no root",
+                "no root key is known here, by which the bundle of a masked run could be checked",
+                "set device.artifact_root, or allow unsigned bundles by device.signed = false",
+            )
         found = verify(task.manifest, self._root, self._federation, self._clock())
         check_bundle(found.manifest, task.bundle)
         check_task(found.manifest, task)
@@ -81,6 +95,44 @@ class Gate:
             seen.store(self._path)
             self._seen = seen
         return found.manifest.limits
+
+
+def gate_of(
+    federation: str,
+    seen: Path,
+    *,
+    joined: bool,
+    terms: FederationTerms | None,
+    root: Path | None,
+    signed: bool = True,
+) -> Gate | None:
+    """A device's gate; None: unsigned bundles run too.
+
+    joined: whether it has a certificate. terms: the federation's, as it holds them. root: the
+    owner's root.pub. signed: the owner's word. Blocks. Raises DelianError.
+    """
+    key = root_of(root, terms)
+    if not signed:
+        log.warning("the owner allows unsigned bundles (device.signed = false)")
+        return None
+    if key is None and terms is None:
+        if joined:
+            log.warning("it joined before its federation had terms: unsigned bundles run")
+        return None
+    if key is None:
+        log.warning("no root key is known: masked tasks are refused")
+    return Gate(key, federation, seen)
+
+
+def root_of(file: Path | None, terms: FederationTerms | None) -> Ed25519PublicKey | None:
+    """The root key that a device goes by: the owner's, or the federation's; None: there is none.
+    Raises DelianError.
+    """
+    if file is not None:
+        return read_root(file)
+    if terms is None or not terms.artifact_root:
+        return None
+    return Ed25519PublicKey.from_public_bytes(terms.artifact_root)
 
 
 def read_root(path: Path) -> Ed25519PublicKey:

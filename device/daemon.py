@@ -46,7 +46,7 @@ from ..core.sandbox import walls
 from ..core.secagg import messages, native
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Connected, Homes
-from .artifacts import SEEN_FILE, Gate, read_root
+from .artifacts import SEEN_FILE, gate_of
 from .conditions import ConditionSettings, Watch
 from .key_secret import key_secret
 from .limits import WorkerSettings
@@ -88,8 +88,9 @@ class DeviceSettings:
     home offers both. broker_authority: PEM of whom to trust for a broker, where that is not the
     federation's CA. blobs_bytes_max: for bundles and weights. inference: a Unix socket to serve
     the personal model on; None: it is not served. artifact_root: the public key that says which
-    bundles may run; None: all. insecure, number, federation: without an identity, on loopback
-    alone.
+    bundles may run; None: that of the federation's terms. signed: whether only signed bundles run,
+    where a root key or the federation's terms are known. insecure, number, federation: without an
+    identity, on loopback alone.
     """
 
     folder: Path
@@ -104,6 +105,7 @@ class DeviceSettings:
     personal_margin: float = 0.05
     inference: Path | None = None
     artifact_root: Path | None = None
+    signed: bool = True
     insecure: bool = False
     number: int | None = None
     federation: str = ""
@@ -151,10 +153,15 @@ class _Agent:
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
         self.personal.prepare()
         self.blobs = FolderBlobs(folder / "blobs", settings.blobs_bytes_max)
-        self.gate: Gate | None = None
-        if settings.artifact_root is not None:
-            root = read_root(settings.artifact_root)
-            self.gate = Gate(root, self.who.federation, folder / SEEN_FILE)
+        own = self.who.identity
+        self.gate = gate_of(
+            self.who.federation,
+            folder / SEEN_FILE,
+            joined=own is not None,
+            terms=own.terms() if own is not None else None,
+            root=settings.artifact_root,
+            signed=settings.signed,
+        )
         self.runner = WorkerRunner(
             settings.worker,
             self.blobs.path,
@@ -302,6 +309,10 @@ class _Agent:
             self.has_model.set()
         self.status.changed()
 
+    def _floor(self) -> dict[str, Any]:
+        floor = self.settings.policy.floor
+        return {"cohort_min": floor.cohort_min, "corrupt": floor.corrupt}
+
     def _session_failed(self, reason: str) -> None:
         self.sessions_failed[reason] += 1
         if reason in OWNER_REFUSES and self.sessions_failed[reason] == 1:
@@ -350,6 +361,7 @@ class _Agent:
             "storage_mib": self.seen.facts.storage_mib,
             "training_pid": self.runner.pid,
             "plain_tasks": "refused" if self.settings.policy.secure_required else "allowed",
+            "masks_floor": self._floor(),
             "signed_only": self.gate is not None,
             "bundles_refused": 0 if self.gate is None else self.gate.counts.total(),
             "personal_model": None if slot is None else slot.digest,

@@ -26,6 +26,9 @@ from ..core.identity.certificates import (
     new_key,
 )
 from ..core.identity.folder import IdentityFolder
+from ..core.identity.founding import ONLINE_FOLDER, add_online_key, publish, root_folder
+from ..core.identity.terms import published
+from ..core.secagg.cohort import COHORT_MIN
 from ..device import key_secret
 
 FEDERATION = "processes"
@@ -36,7 +39,7 @@ LOOPBACK = "127.0.0.1"
 class Layout:
     """Who there is, and where. Edges are numbered from 1; device i goes to edge 1 + i % edges, and
     speaks MQTT where its number is in `by_mqtt`. helpers: further edges, which gather no devices
-    and hold what unmasks.
+    and hold what unmasks. plain: the scenario has no masks, and the devices' owners allow that.
     """
 
     folder: Path
@@ -45,6 +48,7 @@ class Layout:
     by_mqtt: frozenset[int]
     store: str = ""
     helpers: int = 0
+    plain: bool = False
 
     @property
     def all_edges(self) -> range:
@@ -81,14 +85,23 @@ class FleetFiles:
     def broker(self) -> str:
         return f"mqtts://{self.address('broker')}" if self.layout.uses_broker else ""
 
+    @property
+    def signing(self) -> Path:
+        """The folder of the key that signs runs."""
+        return self.folder / "operator" / "identity" / ONLINE_FOLDER
+
     def config(self, name: str) -> Path:
         return self.folder / name / "delian.toml"
 
     # ------------------------------------------------ identities
 
     def make_identities(self) -> None:
-        """The CA, and a certificate for every node, the operator and the broker."""
+        """The CA with the federation's terms, a certificate for every node, the operator and the
+        broker, and the operator's key that signs runs: what `delian ca init` and `ca issue` make.
+        """
         authority = Authority.create(self.folder / "ca", FEDERATION)
+        # The floors of sums are the plan's: a fleet of processes is small.
+        publish(authority, cohort_min=COHORT_MIN, masks_required=not self.layout.plain, fresh=True)
         self._issue(authority, "cloud", Role.CLOUD, 0, [LOOPBACK])
         self._issue(authority, "operator", Role.OPERATOR, 1)
         for edge in self.layout.all_edges:
@@ -106,7 +119,11 @@ class FleetFiles:
         material = TlsMaterial(key_pem(key), issued.chain, authority.pem)
         folder = self.folder / name
         folder.mkdir(mode=0o700, exist_ok=True)
-        IdentityFolder(folder / "identity").store(material, renew_after_s=issued.renew_after_s)
+        own = IdentityFolder(folder / "identity")
+        own.store(material, renew_after_s=issued.renew_after_s)
+        own.take_terms(published(authority.folder), authority.pem, FEDERATION)
+        if role is Role.OPERATOR:
+            add_online_key(self.signing, FEDERATION, f"operator-{number}", root_folder(authority))
 
     def _issue_broker(self, authority: Authority) -> None:
         key, folder = new_key(), self.folder / "broker"
@@ -151,12 +168,8 @@ class FleetFiles:
             section["helps"] = True
         self._write(name, {"edge": section})
 
-    def write_device(
-        self, device: int, arrays: Mapping[str, Any], backend: str, plain: bool = False
-    ) -> None:
-        """arrays: the device's data as its programs take them, by their names in the manifest.
-        plain: whether its owner allows plain tasks, as a scenario without masks needs.
-        """
+    def write_device(self, device: int, arrays: Mapping[str, Any], backend: str) -> None:
+        """arrays: the device's data as its programs take them, by their names in the manifest."""
         name, edge = f"device-{device}", self.layout.edge_of(device)
         # Its keys are those of the virtual simulation, so that models are the same bit for bit.
         (self.folder / name / key_secret.FILE).write_bytes(key_secret.SIMULATED)
@@ -175,7 +188,7 @@ class FleetFiles:
             "conditions": have,
             "worker": {"nice": 0, "backend": backend},
         }
-        masks: dict[str, Any] = {"required": False} if plain else {}
+        masks: dict[str, Any] = {"required": False} if self.layout.plain else {}
         if self.layout.helpers:
             masks["helpers"] = [str(edge) for edge in self.layout.helping]
         if masks:

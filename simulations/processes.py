@@ -27,6 +27,7 @@ import numpy as np
 from ..core import tree
 from ..core.backends import Backend
 from ..core.errors import DelianError
+from ..core.identity.artifact_keys import OnlineFolder, sign_plan
 from ..core.identity.certificates import channel_credentials, channel_options
 from ..core.identity.folder import IdentityFolder
 from ..core.net.broker import choose as choose_broker
@@ -41,6 +42,7 @@ from ..core.wire.round_pb2 import FailureReason
 from ..device.daemon import read_status
 from .fleet_files import FEDERATION, FleetFiles, Layout
 from .launcher import Children
+from .plan import FederationPlan
 from .records import LATE, Evaluation
 from .result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
 from .scenario import MASKED_MIN, Scenario
@@ -173,7 +175,6 @@ class _Processes:
         self.rounds_of = [0] * len(self.stage.data.devices)
         self.weights = self.stage.first
         self.why, self.failed, self.stopped = "", False, False
-        self.plain = True  # until the plan says that updates are masked
 
     def run(self, threads: int) -> SimulationResult:
         stage = self.stage
@@ -225,6 +226,7 @@ class _Processes:
             frozenset(odd_first[:by_mqtt]),
             self.shape.store,
             helpers=self.scenario.privacy.helpers,
+            plain=self._plan().secure is None,
         )
 
     # ------------------------------------------------ starting
@@ -257,7 +259,7 @@ class _Processes:
         for number, name in enumerate(devices):
             arrays = self.stage.arrays[self.stage.data.training[number]]
             by_name = dict(zip(names, map(np.asarray, tree.leaves(arrays)), strict=True))
-            files.write_device(number, by_name, self.backend, self.plain)
+            files.write_device(number, by_name, self.backend)
             children.add(name, ["device", "run", "--config", str(files.config(name))])
         children.wait_ready(devices)
         self.say(Phase("round 1"))
@@ -270,15 +272,18 @@ class _Processes:
         bundle = operator.put(stage.bundle.to_bytes())
         weights = operator.put(stage.first.astype("<f4").tobytes())
         # All devices are there and wait for one another: selection is that of the virtual mode.
-        masked = self.scenario.round.devices >= MASKED_MIN
-        plan = replace(stage.plan(stage.runtime.ring, masked), rest_s=0.0, pool_share=1.0)
+        plan = replace(self._plan(), rest_s=0.0, pool_share=1.0)
         message = plan.message(bundle, weights, self.scenario.seed)
         for card in message.secure.helpers:
             card.edge += 1  # edges are numbered from 1 here
         message.name = self.scenario.name
-        self.plain = not message.HasField("secure")
+        message.manifest = operator.sign(message)
         message.after_task.min_ms, message.after_task.max_ms = 20, 100
         return operator.submit(message)
+
+    def _plan(self) -> FederationPlan:
+        masked = self.scenario.round.devices >= MASKED_MIN
+        return self.stage.plan(self.stage.runtime.ring, masked)
 
     def _follow(
         self,
@@ -389,6 +394,7 @@ class _Operator:
             ],
         )
         self._stub = OperatorStub(self._channel)
+        self._signing = OnlineFolder(files.signing)
 
     def __enter__(self) -> _Operator:
         return self
@@ -413,6 +419,10 @@ class _Operator:
     def submit(self, plan: operator_pb2.PlanMessage) -> int:
         request = operator_pb2.SubmitRequest(plan=plan)
         return int(self._stub.Submit(request, timeout=CALL_S).run)
+
+    def sign(self, plan: operator_pb2.PlanMessage) -> bytes:
+        """The signed manifest of a plan's bundle, as `delian run submit` makes it."""
+        return sign_plan(self._signing, plan)
 
     def cancel(self, run: int) -> None:
         control = operator_pb2.RunControl(run=run, action="cancel")

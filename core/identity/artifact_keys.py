@@ -31,6 +31,7 @@ from ..wire.artifact_pb2 import (
     SignedArtifact,
 )
 from ..wire.blob_pb2 import BlobRef
+from ..wire.operator_pb2 import PlanMessage
 from . import manifest as m
 from .certificates import KEY_BYTES_MAX, IdentityError, check_federation, key_pem, read_file
 from .ledger import private_folder, write_file
@@ -92,6 +93,13 @@ class RootFolder:
         signed = m.sign_keys(self._key, keys)
         write_file(self.folder / "keys", signed.SerializeToString(deterministic=True))
         return keys
+
+    def online(self) -> dict[str, Ed25519PublicKey]:
+        """The keys of the last list, by name. Raises IdentityError."""
+        last = self._last()
+        if last is None:
+            return {}
+        return {k.name: Ed25519PublicKey.from_public_bytes(k.key) for k in last.keys}
 
     def _last(self) -> OnlineKeys | None:
         path = self.folder / "keys"
@@ -195,6 +203,22 @@ class OnlineFolder:
         if not text.isdigit() or int(text) >= _HALF:
             raise IdentityError(f"{path} is damaged", "delete it: the time is a sequence as well")
         return int(text)
+
+
+def sign_plan(online: OnlineFolder, plan: PlanMessage, line: str | None = None) -> bytes:
+    """Signs the manifest of a plan, its bundle and ring being set. line: what the bundle is a
+    version of; None: the run's name. Raises IdentityError.
+    """
+    return online.sign(
+        line or plan.name or plan.labels["task"],
+        plan.bundle,
+        clip=plan.ring.clip,
+        dimension=plan.ring.dimension,
+        cohort_min=plan.secure.cohort_min,
+        corrupt=plan.secure.corrupt,
+        noise=plan.ring.noise,
+        central=plan.ring.central,
+    )
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ Its folder holds
     issued.jsonl    one line a certificate that was given out
     denied.jsonl    one line a revocation (`revoked.Revocations`)
     numbers.jsonl   the last number of each role (`revoked.Numbers`)
+    terms           what the federation asks of its runs, signed (`terms`)
     tokens.jsonl    who may still join (`tokens.TokenBook`)
 
 A certificate is written down before it is given out, a revocation before it is answered, both under
@@ -34,6 +35,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..ports import Node, Tier
+from ..secagg.cohort import COHORT_MIN
+from . import terms
 from .certificates import (
     ADDRESSES_MAX,
     OPERATORS,
@@ -131,7 +134,13 @@ class Authority:
             write_file(folder / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
             facts = {"format": _FORMAT, "federation": federation}
             write_file(folder / FACTS, json.dumps(facts).encode() + b"\n")
-        return cls(folder)
+        made = cls(folder)
+        # No more than the protocol itself asks for; `delian ca init` publishes stricter ones.
+        least = terms.made(
+            federation, now_s=0, masks_required=False, cohort_min=COHORT_MIN, corrupt=0.0
+        )
+        terms.publish(folder, made.sign, least)
+        return made
 
     @property
     def fingerprint(self) -> str:
@@ -142,6 +151,17 @@ class Authority:
     def public(self) -> bytes:
         """The CA's public key in 33 bytes, which tokens carry."""
         return public_bytes(_p256(self.certificate))
+
+    @property
+    def key(self) -> ec.EllipticCurvePublicKey:
+        """The CA's public key."""
+        return _p256(self.certificate)
+
+    def sign(self, message: bytes) -> bytes:
+        """The CA's signature of a statement that is no certificate: ECDSA P-256, SHA-256, DER. The
+        message begins with a domain of its own.
+        """
+        return self._key.sign(message, ec.ECDSA(hashes.SHA256()))
 
     # ------------------------------------------------------------ issuing
 

@@ -7,6 +7,8 @@
     g1/node.json               who it is, when to renew, where to connect
     pending.pem                the key of an enrolment or renewal that is not over
     denied.list                the deny list as this node knows it (`denied.KnownDenied`)
+    terms                      what the federation asks of its runs, signed by the CA (`terms`)
+    terms.offered              looser terms, which wait for the owner
 
 Key and certificate belong together, so they change together: a renewal writes a new generation and
 then renames one link. Who reads resolves the link once. The generation before stays until the next
@@ -33,10 +35,13 @@ from ..files import sync_folder
 from ..ports import Node, Tier
 from ..printable import escaped
 from ..wire import enrolment_pb2, link_pb2
+from ..wire.enrolment_pb2 import FederationTerms
+from . import terms
 from .certificates import (
     CERTIFICATE_BYTES_MAX,
     IdentityError,
     PeerIdentity,
+    Role,
     TlsFiles,
     TlsMaterial,
     check_issued,
@@ -174,12 +179,48 @@ class IdentityFolder:
             known = load_certificate(self.material().authority)
             if known != load_certificate(reply.authority):
                 raise IdentityError("the coordinator answered for another CA")
+        if reply.terms:
+            owned = identity.tier is Role.DEVICE
+            self.take_terms(reply.terms, reply.authority, identity.federation, owned)
         self.store(
             TlsMaterial(key_pem(key), reply.certificate, reply.authority),
             renew_after_s=reply.renew_after_s,
             homes=homes_of(reply.homes),
         )
         return identity
+
+    def terms(self, name: str = terms.FILE) -> FederationTerms | None:
+        """The federation's terms; None where the node joined before there were any. Raises
+        IdentityError.
+        """
+        own = self.material()
+        return terms.held(self.folder, _key_of(own.authority), own.identity().federation, name)
+
+    def take_terms(
+        self, content: bytes, authority: bytes, federation: str, owned: bool = True
+    ) -> None:
+        """Takes signed terms; on a device (`owned`), looser ones than those held wait for the
+        owner. authority: the CA's certificate, PEM. Raises IdentityError, and changes nothing, for
+        terms that do not hold.
+        """
+        private_folder(self.folder)
+        change = terms.take(self.folder, content, _key_of(authority), federation, owned)
+        if change is terms.Change.LOOSER:
+            log.warning(
+                "the federation's newer terms are looser than those held here, which still count;"
+                " the owner takes them with: delian device terms --accept"
+            )
+        elif change is terms.Change.TAKEN:
+            log.info("the federation's terms are taken; they count from the next start")
+
+    def accept_terms(self) -> FederationTerms:
+        """Takes the looser terms that wait for the owner. Raises IdentityError."""
+        offered = self.terms(terms.OFFERED_FILE)
+        if offered is None:
+            raise IdentityError("no other terms wait for the owner")
+        (self.folder / terms.OFFERED_FILE).replace(self.folder / terms.FILE)
+        sync_folder(self.folder)
+        return offered
 
     def store(
         self,
@@ -284,6 +325,13 @@ def home_message(home: HomeAddress) -> enrolment_pb2.Home:
     tier = next(number for number, tier in _TIERS.items() if tier is home.node.tier)
     address = link_pb2.Address(tier=tier, number=home.node.number)
     return enrolment_pb2.Home(node=address, grpc=home.grpc, mqtt=home.mqtt)
+
+
+def _key_of(authority: bytes) -> ec.EllipticCurvePublicKey:
+    key = load_certificate(authority).public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise IdentityError("the CA's key is not a P-256 key")
+    return key
 
 
 def _node(address: link_pb2.Address) -> Node | None:

@@ -6,7 +6,8 @@ The token names the coordinator's address and the CA's public key. The node
 2. checks it: signed by the token's key, valid now, and it names the token's federation's cloud;
 3. connects with gRPC, with that one certificate as all that it trusts, asking TLS for the name of
    the cloud; only then does it send the token's secret;
-4. checks the reply: the CA's key is the token's, the certificate is for the node's own key.
+4. checks the reply: the CA's key is the token's, the certificate is for the node's own key, and the
+   CA has signed the federation's terms (`terms`).
 
 So nobody is trusted for having answered. Nothing that an attacker on the way can do gives him the
 token, or makes the node part of another federation.
@@ -92,6 +93,11 @@ async def join(
     identity = check_reply(key, reply, token.authority_key())
     if identity.tier is not token.role or identity.federation != token.federation:
         raise IdentityError("the coordinator gave us another role than the token's")
+    if not reply.terms:
+        raise IdentityError(
+            "the coordinator gave no terms of the federation",
+            "its operator makes them with `delian ca terms CA --cohort-min N`; try again then",
+        )
     await asyncio.to_thread(own.accept, key, reply)
     log.info("joined", extra={"node": identity.common_name, "federation": identity.federation})
     return identity

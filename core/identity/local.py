@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from . import terms
 from .authority import LIFE_S, Authority, addresses_of, issue_to
 from .certificates import (
     OPERATORS,
@@ -81,6 +82,8 @@ def operator_identity(authority: Authority, folder: Path, role: Role = Role.ADMI
     key, issued = issue_to(authority, role, authority.last_number(role) + 1)
     material = TlsMaterial(key, issued.chain, authority.pem)
     own.store(material, renew_after_s=issued.renew_after_s)
+    if content := terms.published(authority.folder):
+        own.take_terms(content, authority.pem, authority.federation, owned=False)
     return issued.identity
 
 

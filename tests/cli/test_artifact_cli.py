@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.cli.artifact import signed_plan
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from delian.cli.artifact import check_can_sign, signed_plan
+from delian.cli.run import _keep_to_terms
 from delian.core.bundle import Bundle
 from delian.core.errors import DelianError
 from delian.core.identity import manifest as m
+from delian.core.identity.folder import IdentityFolder
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.build import build
@@ -37,7 +40,7 @@ def ready(delian, tmp_path, small):
     """A root, an online key that it has signed, and a bundle."""
     assert delian("artifact", "root-init", "root", "--json")[0] == 0
     assert delian("artifact", "key-init", "--json")[0] == 0
-    online = tmp_path / "state" / "delian" / "artifacts"
+    online = tmp_path / "state" / "delian" / "operator" / "artifacts"
     code, listed, _ = delian(
         "artifact", "root-sign", "root", "--federation", "farm",
         "--key", f"alice={online / 'key.pub'}", "--out", online / "keys", "--json",
@@ -140,6 +143,88 @@ def test_doctor_tells_whether_updates_must_be_masked(delian, tmp_path):
         _, found, _ = delian("doctor", "device", "--offline", "--json", *settings)
         return next(f for f in found["findings"] if f["name"] == "device masks")
 
-    assert told()["state"] == "warning" and "could read" in told()["text"]
+    allowed = told("--set", "device.masks.required=false")
+    assert allowed["state"] == "warning" and "can read" in allowed["text"]
+    assert told()["state"] == "ok" and "among 3 or more" in told()["text"]
     asked = ("--set", "device.masks.required=true", "--set", "device.masks.cohort_min=20")
     assert told(*asked)["state"] == "ok" and "among 20 or more" in told(*asked)["text"]
+
+
+class TestANewFederation:
+    @pytest.fixture
+    def made(self, delian, tmp_path):
+        asked = ("ca", "init", "ca", "--federation", "farm", "--cohort-min", 12, "--json")
+        code, facts, _ = delian(*asked)
+        assert code == 0 and facts["terms"]["cohort_min"] == 12
+        assert delian("ca", "issue", "operator", "op", "--ca", "ca")[0] == 0
+        return facts["terms"]
+
+    def terms(self, tmp_path):
+        return IdentityFolder(tmp_path / "op").terms()
+
+    def test_its_operator_s_key_is_signed_by_the_root_key_of_the_terms(
+        self, delian, made, tmp_path, small
+    ):
+        """The chain that a device checks: terms, list of online keys, manifest, bundle."""
+        terms = self.terms(tmp_path)
+        assert made["artifact_root"] and terms.cohort_min == 12 and terms.masks_required
+        check_can_sign(tmp_path / "op" / "artifacts", terms)
+        message = plan(small)
+        content = signed_plan(message, tmp_path / "op" / "artifacts", None, None)
+        root = Ed25519PublicKey.from_public_bytes(terms.artifact_root)
+        found = m.verify(content, root, "farm", m_now(content))
+        assert [key.name for key in found.keys.keys] == ["admin-1"]
+
+    def test_a_run_is_raised_to_the_terms(self, made, tmp_path, capsys):
+        message = PlanMessage(name="small")
+        message.secure.cohort_min, message.secure.corrupt = 3, 0.2
+        assert _keep_to_terms(message, ["rounds=5"], self.terms(tmp_path))
+        assert (message.secure.cohort_min, message.secure.corrupt) == (12, 0.2)
+        assert message.rounds == 5 and "12 or more" in capsys.readouterr().err
+
+    def test_without_a_key_submit_says_how_to_get_one(self, made, tmp_path):
+        with pytest.raises(DelianError, match="no key in") as caught:
+            check_can_sign(tmp_path / "nothing", self.terms(tmp_path))
+        assert "delian artifact key-init" in str(caught.value)
+        assert "delian artifact root-sign ROOT --federation farm --keep" in str(caught.value)
+
+    def test_another_root_key_s_list_is_told(self, made, ready, tmp_path, capsys):
+        check_can_sign(ready, self.terms(tmp_path))
+        assert "not signed by the root key" in capsys.readouterr().err
+
+    def test_with_the_root_key_moved_an_operator_s_key_is_signed_offline(
+        self, delian, made, tmp_path
+    ):
+        (tmp_path / "ca" / "artifact-root").rename(tmp_path / "usb")
+        code, _, err = delian("ca", "issue", "operator", "bob", "--ca", "ca")
+        assert code == 0 and "root-sign" in err and "admin-2" in err
+        key = tmp_path / "bob" / "artifacts" / "key.pub"
+        asked = ("artifact", "root-sign", "usb", "--federation", "farm", "--keep")
+        out = tmp_path / "bob" / "artifacts" / "keys"
+        code, listed, _ = delian(*asked, "--key", f"admin-2={key}", "--out", out, "--json")
+        assert code == 0 and listed["keys"] == ["admin-1", "admin-2"]
+        check_can_sign(tmp_path / "bob" / "artifacts", self.terms(tmp_path))
+
+    def test_its_terms_are_shown_and_changed(self, delian, made):
+        code, shown, _ = delian("ca", "terms", "ca", "--json")
+        assert code == 0 and shown == made
+        code, changed, _ = delian("ca", "terms", "ca", "--allow-plain", "--json")
+        assert code == 0 and not changed["masks_required"] and changed["cohort_min"] == 12
+        assert changed["version"] > made["version"]
+        assert changed["artifact_root"] == made["artifact_root"]
+
+    def test_a_device_shows_its_terms_and_runs_signed_bundles_only(
+        self, delian, coordinator, made, tmp_path
+    ):
+        with coordinator(tmp_path / "ca") as (_, enrolment):
+            where = ["--ca", "ca", "--address", f"127.0.0.1:{enrolment}", "--json"]
+            token = delian("token", *where)[1]["token"]
+            assert delian("join", token)[0] == 0
+        code, shown, _ = delian("device", "terms", "--json")
+        assert code == 0 and shown == {"terms": made, "offered": None}
+        code, _, err = delian("device", "terms", "--accept")
+        assert code == 2 and "no other terms" in err
+        _, found, _ = delian("doctor", "device", "--offline", "--json")
+        told = {f["name"]: f for f in found["findings"]}
+        assert "signed ones only" in told["device bundles"]["text"]
+        assert "among 12 or more" in told["device masks"]["text"]

@@ -13,6 +13,9 @@ from delian.cli.config import load
 from delian.cli.device import device_settings
 from delian.cli.main import app
 from delian.core.errors import DelianError
+from delian.core.identity.authority import Authority
+from delian.core.identity.founding import publish
+from delian.core.identity.local import operator_identity
 from delian.device.conditions import read_consent
 from delian.device.personal import Judgement, PersonalStore
 from typer.testing import CliRunner
@@ -177,3 +180,27 @@ def test_an_owner_may_ask_for_masks_and_large_cohorts(tmp_path):
     policy = device_settings(load(None, asked, (), {}, tmp_path).config.device).policy
     assert policy.secure_required
     assert (policy.floor.cohort_min, policy.floor.corrupt) == (50, 0.25)
+
+
+class TestTheFloorOfADevice:
+    @pytest.fixture
+    def identity(self, tmp_path):
+        authority = Authority.create(tmp_path / "ca", "farm")
+        publish(authority, cohort_min=12, corrupt=0.1, fresh=True)
+        operator_identity(authority, tmp_path / "identity")  # any identity has the terms
+        return tmp_path / "identity"
+
+    def floor(self, tmp_path, **asked):
+        named = {"device.state": tmp_path, **{f"device.masks.{n}": v for n, v in asked.items()}}
+        floor = device_settings(load(None, named, (), {}, tmp_path).config.device).policy.floor
+        return floor.cohort_min, floor.corrupt
+
+    def test_is_that_of_the_federation_s_terms(self, identity, tmp_path):
+        assert self.floor(tmp_path) == (12, 0.1)
+
+    def test_is_the_owner_s_word_in_both_directions(self, identity, tmp_path):
+        assert self.floor(tmp_path, cohort_min=3) == (3, 0.1)
+        assert self.floor(tmp_path, cohort_min=40, corrupt=0.2) == (40, 0.2)
+
+    def test_is_the_protocol_s_where_the_device_has_no_terms(self, tmp_path):
+        assert self.floor(tmp_path) == (3, 0.05)

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import time
 
 import pytest
 from delian.core.data.sources import DataSettings
 from delian.core.errors import DelianError
 from delian.core.identity import artifact_keys as keys
+from delian.core.identity.manifest import ArtifactError, raw
+from delian.core.identity.terms import made
 from delian.core.ports import Outcome, ProgramStopped
 from delian.core.wire.artifact_pb2 import ArtifactLimits
 from delian.core.wire.blob_pb2 import BlobRef
+from delian.core.wire.enrolment_pb2 import FederationTerms
 from delian.core.wire.round_pb2 import NOT_SIGNED, OUT_OF_MEMORY, Task
-from delian.device.artifacts import Gate, read_root
+from delian.core.wire.secure_pb2 import SecurePlan
+from delian.device.artifacts import Gate, gate_of, read_root
 from delian.device.limits import WorkerSettings
 from delian.device.runner import WorkerRunner
 
 NOW = 1_800_000_000
+SECURE = SecurePlan(suite=1, cohort_min=10, corrupt=0.1, dropout=0.1)
 
 
 @pytest.fixture
@@ -121,6 +127,77 @@ def test_what_is_not_signed_for_it_is_refused_before_any_process_is_there(
     wanted = {"unsigned": 2, "malformed": 1, "root": 1, "bundle": 1, "ring": 1}
     assert gate.counts == wanted
     assert sum("a bundle was refused" in r.message for r in caplog.records) == 6
+
+
+def test_a_masked_task_needs_a_bundle_that_was_signed_for_its_floors(signer, blobs, npz_file):
+    """Whoever writes the bundle of a masked run can read single updates out of the sum."""
+    jobs = [
+        program(blobs, b""),
+        program(blobs, signer.sign(blobs, cohort_min=20, corrupt=0.1)),
+        program(blobs, signer.sign(blobs, cohort_min=10, corrupt=0.2)),
+        program(blobs, signer.sign(blobs, cohort_min=10, corrupt=0.1)),
+    ]
+    for job in jobs:
+        job.task.secure.CopyFrom(SECURE)
+    gate = signer.gate()
+    said, _ = outcomes(npz_file, blobs, gate, *jobs)
+    assert said[:3] == [ProgramStopped(NOT_SIGNED)] * 3 and isinstance(said[3], Outcome)
+    assert gate.counts == {"unsigned": 1, "masks": 2}
+
+
+class TestWhichBundlesADeviceChecks:
+    """By the root key of the federation's terms, unless the owner says otherwise."""
+
+    def gate(self, tmp_path, terms, **given):
+        return gate_of(
+            "farm", tmp_path / "seen", **{"joined": True, "root": None, **given}, terms=terms
+        )
+
+    def terms(self, root: bytes = b"") -> FederationTerms:
+        return made("farm", now_s=NOW, artifact_root=root)
+
+    def masked(self, blobs, manifest: bytes):
+        job = program(blobs, manifest)
+        job.task.secure.CopyFrom(SECURE)
+        return job
+
+    def test_those_that_the_root_key_of_the_terms_vouches_for(self, signer, blobs, tmp_path):
+        gate = self.gate(tmp_path, self.terms(raw(signer.root.public)))
+        good = signer.online.sign(
+            "small",
+            program(blobs, b"").task.bundle,
+            clip=blobs.made.manifest.clip,
+            dimension=blobs.made.manifest.dimension,
+            cohort_min=10,
+            corrupt=0.1,
+            now_s=int(time.time()),
+        )
+        with pytest.raises(ArtifactError) as caught:
+            gate.admit(self.masked(blobs, b""))
+        assert caught.value.reason == "unsigned"
+        gate.admit(self.masked(blobs, good))
+
+    def test_without_a_root_key_in_the_terms_masked_tasks_are_refused(self, blobs, tmp_path):
+        gate = self.gate(tmp_path, self.terms())
+        with pytest.raises(ArtifactError) as caught:
+            gate.admit(self.masked(blobs, b""))
+        assert caught.value.reason == "no root"
+        assert gate.admit(program(blobs, b"")) == ArtifactLimits()
+
+    def test_the_owner_s_root_key_goes_before_the_federation_s(self, signer, blobs, tmp_path):
+        own = keys.RootFolder.create(tmp_path / "own")
+        terms = self.terms(raw(signer.root.public))
+        gate = self.gate(tmp_path, terms, root=own.folder / "root.pub")
+        with pytest.raises(ArtifactError) as caught:
+            gate.admit(self.masked(blobs, signer.sign(blobs)))
+        assert caught.value.reason == "root"
+
+    def test_the_owner_may_allow_unsigned_ones(self, signer, tmp_path):
+        assert self.gate(tmp_path, self.terms(raw(signer.root.public)), signed=False) is None
+
+    def test_a_device_that_joined_before_there_were_terms_goes_on(self, tmp_path, caplog):
+        assert self.gate(tmp_path, None) is None
+        assert "joined before its federation had terms" in caplog.text
 
 
 def test_no_restart_lets_an_older_bundle_in_again(signer, blobs, npz_file):

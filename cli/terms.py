@@ -1,0 +1,39 @@
+"""The federation's terms as commands show them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..core.wire.enrolment_pb2 import FederationTerms
+
+
+def terms_facts(terms: FederationTerms) -> dict[str, Any]:
+    """Terms as JSON."""
+    return {
+        "federation": terms.federation,
+        "version": terms.version,
+        "masks_required": terms.masks_required,
+        "cohort_min": terms.cohort_min,
+        "corrupt": terms.corrupt,
+        "artifact_root": root_name(terms.artifact_root),
+    }
+
+
+def terms_text(terms: FederationTerms) -> str:
+    """Terms in a line."""
+    masks = "masks are required" if terms.masks_required else "runs without masks are allowed"
+    root = root_name(terms.artifact_root)
+    return (
+        f"sums of {terms.cohort_min} or more devices, against {terms.corrupt:.0%} corrupt ones;"
+        f" {masks}; {f'root key {root}' if root else 'no root key'} (version {terms.version})"
+    )
+
+
+def root_name(key: bytes) -> str:
+    """A root key's fingerprint; empty where there is no key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    from ..core.identity.manifest import fingerprint
+
+    return fingerprint(Ed25519PublicKey.from_public_bytes(key)) if key else ""

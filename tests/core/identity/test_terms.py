@@ -1,0 +1,211 @@
+"""The federation's terms: whose signature they need, and when newer ones replace a device's."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from delian.core.identity import terms as t
+from delian.core.identity.artifact_keys import OnlineFolder, RootFolder
+from delian.core.identity.authority import Authority
+from delian.core.identity.certificates import IdentityError, Role
+from delian.core.identity.folder import IdentityFolder
+from delian.core.identity.founding import add_online_key, publish, root_folder, terms_of
+from delian.core.identity.local import operator_identity
+from delian.core.identity.manifest import raw, verify_keys
+from delian.core.wire.enrolment_pb2 import FederationTerms, SignedTerms
+
+
+@pytest.fixture
+def authority(tmp_path):
+    made = Authority.create(tmp_path / "ca", "farm")
+    publish(made, fresh=True)
+    return made
+
+
+def signed_by(authority, **changes):
+    """Terms of the farm, a version above those published."""
+    before = terms_of(authority)
+    following = t.made("farm", before, now_s=before.version + 1, **changes)
+    return t.signed(authority.sign, following)
+
+
+class TestASignature:
+    def test_the_published_terms_hold(self, authority):
+        held = t.verify(t.published(authority.folder), authority.key, "farm")
+        assert held.cohort_min == t.COHORT_MIN_DEFAULT and held.masks_required
+        assert held.artifact_root == raw(RootFolder(root_folder(authority)).public)
+
+    def test_terms_of_another_ca_are_refused(self, authority, tmp_path):
+        other = Authority.create(tmp_path / "other", "farm")
+        with pytest.raises(t.TermsError, match="not signed by its CA"):
+            t.verify(t.published(other.folder), authority.key, "farm")
+
+    @pytest.mark.parametrize("field", ["cohort_min", "artifact_root", "masks_required"])
+    def test_changed_terms_are_refused(self, authority, field):
+        message = SignedTerms.FromString(t.published(authority.folder))
+        inner = FederationTerms.FromString(message.terms)
+        changes = {"cohort_min": 3, "artifact_root": bytes(32), "masks_required": False}
+        setattr(inner, field, changes[field])
+        message.terms = inner.SerializeToString(deterministic=True)
+        with pytest.raises(t.TermsError, match="not signed by its CA"):
+            t.verify(message.SerializeToString(), authority.key, "farm")
+
+    def test_a_certificate_s_signature_is_none_of_terms(self, authority):
+        """The domain keeps the CA's statements apart."""
+        content = terms_of(authority).SerializeToString(deterministic=True)
+        message = SignedTerms(terms=content, signature=authority.sign(content))
+        with pytest.raises(t.TermsError, match="not signed by its CA"):
+            t.verify(message.SerializeToString(), authority.key, "farm")
+
+    def test_terms_of_another_federation_are_refused(self, authority):
+        with pytest.raises(t.TermsError, match="of the federation farm"):
+            t.verify(t.published(authority.folder), authority.key, "garden")
+
+    @pytest.mark.parametrize("content", [b"", b"\xff" * 40, bytes(t.TERMS_BYTES_MAX + 1)])
+    def test_what_is_no_terms_is_refused(self, authority, content):
+        with pytest.raises(t.TermsError):
+            t.verify(content, authority.key, "farm")
+
+    def test_bytes_with_unknown_fields_are_refused_also_when_signed(self, authority):
+        content = terms_of(authority).SerializeToString(deterministic=True) + b"\xf8\x07\x01"
+        signature = authority.sign(b"delian/federation-terms/v1" + content)
+        with pytest.raises(t.TermsError, match="not encoded"):
+            t.verify(
+                SignedTerms(terms=content, signature=signature).SerializeToString(),
+                authority.key,
+                "farm",
+            )
+
+    @pytest.mark.parametrize(
+        "changes", [{"cohort_min": 2}, {"cohort_min": 1001}, {"corrupt": 1.0}, {"corrupt": -0.1}]
+    )
+    def test_a_ca_signs_no_terms_that_no_device_takes(self, authority, changes):
+        with pytest.raises(t.TermsError):
+            publish(authority, **changes)
+
+
+class TestADevicesCopy:
+    def take(self, folder, authority, content):
+        return t.take(folder, content, authority.key, "farm")
+
+    @pytest.fixture
+    def folder(self, authority, tmp_path):
+        own = tmp_path / "identity"
+        own.mkdir()
+        assert self.take(own, authority, t.published(authority.folder)) is t.Change.TAKEN
+        return own
+
+    def held(self, folder, authority):
+        return t.held(folder, authority.key, "farm")
+
+    @pytest.mark.parametrize("changes", [{"cohort_min": 20}, {"corrupt": 0.2}])
+    def test_tighter_ones_replace_it(self, folder, authority, changes):
+        assert self.take(folder, authority, signed_by(authority, **changes)) is t.Change.TAKEN
+        ((name, value),) = changes.items()
+        assert getattr(self.held(folder, authority), name) == value
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"cohort_min": 3},
+            {"corrupt": 0.0},
+            {"masks_required": False},
+            {"artifact_root": bytes(32)},
+            {"artifact_root": b""},
+            {"cohort_min": 20, "artifact_root": bytes(32)},
+        ],
+    )
+    def test_looser_ones_wait_for_the_owner(self, folder, authority, changes):
+        before = self.held(folder, authority)
+        assert self.take(folder, authority, signed_by(authority, **changes)) is t.Change.LOOSER
+        assert self.held(folder, authority) == before
+        assert t.held(folder, authority.key, "farm", t.OFFERED_FILE) is not None
+
+    def test_looser_ones_are_taken_where_no_owner_decides(self, folder, authority):
+        content = signed_by(authority, cohort_min=3)
+        change = t.take(folder, content, authority.key, "farm", owned=False)
+        assert change is t.Change.TAKEN and self.held(folder, authority).cohort_min == 3
+
+    def test_older_ones_change_nothing(self, folder, authority):
+        older = t.published(authority.folder)
+        assert self.take(folder, authority, signed_by(authority, cohort_min=20)) is t.Change.TAKEN
+        assert self.take(folder, authority, older) is t.Change.NOTHING
+        assert self.held(folder, authority).cohort_min == 20
+
+    def test_forged_ones_change_nothing(self, folder, authority, tmp_path):
+        other = Authority.create(tmp_path / "other", "farm")
+        before = self.held(folder, authority)
+        with pytest.raises(t.TermsError):
+            self.take(folder, authority, signed_by_other(other, before))
+        assert self.held(folder, authority) == before
+
+    def test_a_changed_file_is_an_error_and_not_the_absence_of_terms(self, folder, authority):
+        (folder / t.FILE).write_bytes(b"nothing")
+        with pytest.raises(IdentityError):
+            self.held(folder, authority)
+
+    def test_the_owner_accepts_what_waits(self, authority, tmp_path):
+        operator_identity(authority, tmp_path / "own")
+        own = IdentityFolder(tmp_path / "own")
+        content = signed_by(authority, cohort_min=3)
+        own.take_terms(content, authority.pem, "farm")
+        assert own.terms().cohort_min == t.COHORT_MIN_DEFAULT
+        assert own.accept_terms().cohort_min == own.terms().cohort_min == 3
+        with pytest.raises(IdentityError, match="no other terms"):
+            own.accept_terms()
+
+
+def signed_by_other(other, before):
+    following = t.made("farm", before, now_s=before.version + 1, cohort_min=30)
+    return t.signed(other.sign, following)
+
+
+class TestARun:
+    def held(self, **changes):
+        return t.made("farm", now_s=time.time(), **changes)
+
+    @pytest.mark.parametrize("plan", [(False, 0, 0.0), (True, 9, 0.05), (True, 10, 0.04)])
+    def test_below_the_terms_it_is_refused(self, plan):
+        with pytest.raises(t.TermsError):
+            t.check_run(self.held(), *plan)
+
+    def test_that_keeps_to_the_terms_is_taken(self):
+        t.check_run(self.held(), True, 10, 0.05)
+        t.check_run(self.held(masks_required=False), False, 0, 0.0)
+
+
+class TestANewFederation:
+    def test_the_root_key_signs_each_operator_s_key_and_keeps_the_others(self, authority, tmp_path):
+        root = root_folder(authority)
+        for number in (1, 2):
+            assert add_online_key(tmp_path / f"op{number}", "farm", f"operator-{number}", root)
+        signed, _ = OnlineFolder(tmp_path / "op2").keys()
+        keys = verify_keys(signed, RootFolder(root).public, time.time())
+        assert [key.name for key in keys.keys] == ["operator-1", "operator-2"]
+        assert keys.version == 2
+
+    def test_without_the_root_key_a_key_is_made_that_waits_for_it(self, authority, tmp_path):
+        assert not add_online_key(tmp_path / "op", "farm", "operator-1", tmp_path / "moved")
+        with pytest.raises(IdentityError, match="no list of online keys"):
+            OnlineFolder(tmp_path / "op").keys()
+
+    def test_a_ca_older_than_terms_gets_them_with_a_root_key(self, tmp_path):
+        old = Authority.create(tmp_path / "ca", "farm")
+        (old.folder / t.FILE).unlink()
+        assert terms_of(old) is None and not t.published(old.folder)
+        held = publish(old, cohort_min=5)
+        assert held == terms_of(old) and held.cohort_min == 5 and held.masks_required
+        assert held.artifact_root == raw(RootFolder(root_folder(old)).public)
+
+    def test_a_change_keeps_the_root_key_also_when_it_was_moved(self, authority):
+        before = terms_of(authority)
+        root_folder(authority).rename(authority.folder / "usb")
+        held = publish(authority, cohort_min=12)
+        assert held.artifact_root == before.artifact_root and held.version > before.version
+
+
+def test_roles_get_the_terms_with_their_certificate(authority, tmp_path):
+    who = operator_identity(authority, tmp_path / "own")
+    assert who.tier is Role.ADMIN
+    assert IdentityFolder(tmp_path / "own").terms() == terms_of(authority)
