@@ -1,8 +1,10 @@
 """What lies under deploy/ fits the commands and the configuration as they are."""
 
 import re
+import runpy
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from delian.cli import config
 from delian.cli.main import app
 from typer.main import get_command
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
 
@@ -39,3 +42,73 @@ def test_systemd_takes_every_unit(path, tmp_path):
     unit.write_text(path.read_text().replace("/opt/delian/bin/delian", "/bin/true"))
     result = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0 and not result.stderr, result.stderr
+
+
+# ---------------------------------------------------------------- what is installed
+
+#: A package, its version, and the SHA-256 of each of its files.
+PIN = re.compile(
+    r"^([a-z0-9-]+)==([^ ;]+)(?: ; .*)? \\$((?:\n    --hash=sha256:[0-9a-f]{64}(?: \\)?)+)$",
+    re.MULTILINE,
+)
+
+
+def pins(name):
+    """name -> versions, of a lock file in which every entry has a version and hashes."""
+    text = (ROOT / "deploy" / name).read_text()
+    found, starts = {}, re.findall(r"^\S.*$", text, re.MULTILINE)
+    for entry in PIN.finditer(text):
+        found.setdefault(entry[1], []).append(entry[2])
+    assert sum(map(len, found.values())) == len(starts), "an entry without a version or a hash"
+    return found
+
+
+def test_the_lock_file_pins_every_dependency_of_the_image_within_its_bounds():
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    image = (ROOT / "deploy" / "Dockerfile").read_text()
+    extras = re.findall(r"--extra ([a-z0-9]+)", (ROOT / "deploy" / "lock").read_text())
+    assert extras and image.count("--require-hashes") == 2 and "--no-build-isolation" in image
+    wanted = [*project["dependencies"]]
+    for extra in extras:
+        wanted += project["optional-dependencies"][extra]
+    locked = pins("requirements.txt")
+    for requirement in map(Requirement, wanted):
+        versions = locked.get(canonicalize_name(requirement.name), [])
+        assert versions, f"{requirement.name} is not pinned: run deploy/lock"
+        inside = all(requirement.specifier.contains(version) for version in versions)
+        assert inside, f"{requirement} is pinned elsewhere: run deploy/lock"
+    assert set(pins("requirements-build.txt")) == {"setuptools"}
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt"])
+def test_lock_files_name_no_host(name):
+    text = (ROOT / "deploy" / name).read_text()
+    assert "://" not in text and "--index-url" not in text and "--find-links" not in text
+
+
+@pytest.mark.parametrize(
+    ("report", "complaint", "code", "words"),
+    [
+        ("", "requests.exceptions.ConnectionError: ...", 3, "not checked: service unreachable"),
+        ("", "Traceback: something else", 2, "pip-audit failed"),
+        ('{"dependencies": []}', "", 3, "not checked: 0 of 0"),
+        ('{"dependencies": [{"name": "a", "skip_reason": "?"}]}', "", 3, "not checked: 1 of 1"),
+        ('{"dependencies": [{"name": "a", "version": "1", "vulns": []}]}', "", 0, "1 packages"),
+        (
+            '{"dependencies": [{"name": "a", "version": "1", "vulns": [{"id": "CVE-1",'
+            ' "fix_versions": ["2"]}]}, {"name": "b", "skip_reason": "?"}]}',
+            "",
+            1,
+            "a 1: CVE-1, fixed in 2",
+        ),
+    ],
+)
+def test_what_was_not_asked_about_is_not_called_free_of_vulnerabilities(
+    report, complaint, code, words
+):
+    names = runpy.run_path(str(ROOT / ".ci" / "vulnerabilities"))
+    found, lines = names["judge"](report, complaint)
+    assert found == code and words in "\n".join(lines)
