@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,9 +114,10 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
     from ..device.conditions import ConditionSettings
     from ..device.daemon import DeviceSettings
     from ..device.limits import WorkerSettings
+    from ..device.releases import Cap
     from ..device.state import DevicePolicy
 
-    identity = config.identity or config.state / "identity"
+    identity, budget = config.identity or config.state / "identity", config.budget
     return DeviceSettings(
         folder=config.state.absolute(),
         identity=None if config.insecure else identity,
@@ -129,6 +131,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
             secure_required=masks_required(config),
             floor=floor_of(config),
             helpers=trust_of(config.masks),
+            cap=Cap(math.inf if budget.epsilon is None else budget.epsilon, budget.delta),
         ),
         transport=config.transport,
         broker_authority=config.broker_authority,

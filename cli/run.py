@@ -393,7 +393,10 @@ def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
         message.ClearField("secure")
         echo("warning: --plain: edges and the coordinator can read every update", err=True)
     elif not message.HasField("secure"):
-        message.secure.suite, message.secure.cohort_min = SUITE, COHORT_MIN
+        # Devices refuse sums of fewer devices than their noise is planned for.
+        noised = message.HasField("privacy") and not message.ring.central
+        least = max(COHORT_MIN, message.reports_min if noised else 0)
+        message.secure.suite, message.secure.cohort_min = SUITE, least
         message.secure.corrupt, message.secure.dropout = CORRUPT, DROPOUT
     for edge in helpers:
         message.secure.helpers.add(edge=edge)

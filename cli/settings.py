@@ -317,6 +317,18 @@ class WorkerConfig(Section):
     )
 
 
+class BudgetConfig(Section):
+    """What a device's updates may tell in all its life, over all runs."""
+
+    epsilon: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="Refuse tasks whose update would bring the device's own account above this "
+        "epsilon, and all tasks without noise of the devices. Absent: count only.",
+    )
+    delta: float = Field(default=1e-6, gt=0.0, lt=1.0, description="The delta of that epsilon.")
+
+
 class MasksConfig(Section):
     """What a device's owner asks of secure aggregation."""
 
@@ -368,6 +380,7 @@ class DeviceConfig(Section):
     conditions: ConditionsConfig = Field(default_factory=ConditionsConfig)
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     masks: MasksConfig = Field(default_factory=MasksConfig)
+    budget: BudgetConfig = Field(default_factory=BudgetConfig)
     inference: Folder | None = Field(
         default=None,
         description="Unix socket that serves the personal model. Absent: in the state.",

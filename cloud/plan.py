@@ -317,6 +317,12 @@ class RunPlan:
                 f" rounds of {self.reports_min} updates",
                 "build the bundle for these numbers",
             )
+        if self.secure and not promise.central and self.cohort_min < promise.survivors:
+            raise PlanError(
+                "secure.cohort_min",
+                f"{self.cohort_min}, where the devices' noise is planned for {promise.survivors}",
+                f"set it to {promise.survivors}: devices refuse smaller sums than that",
+            )
 
     def _check_evaluation(self) -> None:
         _between("evaluate_every", self.evaluate_every, 0, ROUNDS_MAX)

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -52,6 +53,7 @@ from .key_secret import key_secret
 from .limits import WorkerSettings
 from .machine import DeviceMachine, restore
 from .personal import PersonalStore, Slot, stamp
+from .releases import Releases
 from .runner import WorkerRunner
 from .secure import SECRET_BYTES
 from .state import DevicePolicy, DeviceState
@@ -337,6 +339,20 @@ class _Agent:
             self._slot_at = now, self.personal.current()
         return self._slot_at[1]
 
+    def _released(self, state: DeviceState | None) -> dict[str, Any]:
+        """The device's own account: epsilon at delta of the updates with noise, and how many left
+        with noise of the devices and without.
+        """
+        cap = self.settings.policy.cap
+        spent = Releases() if state is None or state.releases is None else state.releases
+        return {
+            "epsilon": round(spent.epsilon(cap.delta), 4),
+            "delta": cap.delta,
+            "epsilon_max": None if math.isinf(cap.epsilon) else cap.epsilon,
+            "with_noise": spent.bounded,
+            "without_noise": spent.unbounded,
+        }
+
     def _status(self) -> dict[str, Any]:
         told, state = self.seen.eligibility, None
         with contextlib.suppress(AssertionError, AttributeError):
@@ -362,6 +378,7 @@ class _Agent:
             "training_pid": self.runner.pid,
             "plain_tasks": "refused" if self.settings.policy.secure_required else "allowed",
             "masks_floor": self._floor(),
+            "released": self._released(state),
             "signed_only": self.gate is not None,
             "bundles_refused": 0 if self.gate is None else self.gate.counts.total(),
             "personal_model": None if slot is None else slot.digest,

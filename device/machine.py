@@ -470,6 +470,7 @@ class DeviceMachine(HelpedMachine):
         if masked is None:
             self.post(_T.SESSION_FAILED)
             return
+        self._charge()
         state = self.state
         if self.carries_beside:
             state.beside = sent(masked, plan) if plan.top else carried(masked, plan)

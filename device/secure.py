@@ -36,6 +36,7 @@ from ..core.wire.round_pb2 import (
     Task,
     UploadAck,
 )
+from . import releases
 from .state import DevicePolicy, DeviceState, Phase
 from .table import Trigger
 
@@ -45,6 +46,12 @@ _NOBODYS = ("foreign", "order")
 _CAN_MASK = (SessionPhase.MASKING, SessionPhase.MASKED)
 #: The reason of a refused task that has no masks.
 UNMASKED = "unmasked"
+#: What the coordinator is told of a refused task, by the reason.
+_REFUSALS = {
+    UNMASKED: MASKS_REQUIRED,
+    releases.NOISE: BELOW_FLOOR,
+    releases.BUDGET: BELOW_FLOOR,
+}
 #: What a fresh device's master secret is as long as.
 SECRET_BYTES = 32
 
@@ -115,6 +122,7 @@ class SessionMachine(Machine[DeviceState]):
             raise SecureError(UNMASKED, "the owner wants masks, and the task has none")
         if self.identity is not None:
             check(task, self.identity, self.now // SECOND)
+        releases.check(task, self.policy.floor, self.policy.cap, self.state.releases)
 
     def _lacks_masks(self, task: Task) -> bool:
         """Whether the owner requires masks and the task has none, whatever the task is for."""
@@ -124,7 +132,7 @@ class SessionMachine(Machine[DeviceState]):
         """Records why, in a fixed word. The task is not taken, so the true one still may be."""
         task, reason = subject
         self.record("session", device=self.state.device, reason=reason)
-        refusal = MASKS_REQUIRED if reason == UNMASKED else TASK_NOT_SIGNED
+        refusal = _REFUSALS.get(reason, TASK_NOT_SIGNED)
         self.send(self.home, self._failure(task, refusal))
 
     # ------------------------------------------------ what the device asks
@@ -160,6 +168,13 @@ class SessionMachine(Machine[DeviceState]):
         state.secret = kdf.ratchet(state.secret)
         self._say()
         return None
+
+    def _charge(self) -> None:
+        """Charges the update at hand to the device's own account, once an attempt."""
+        task, state = self._task(), self.state
+        if state.releases is None:
+            state.releases = releases.Releases()
+        state.releases.charge(task, releases.cost_of(task, self.policy.floor))
 
     def _masked(self, vector: Vector) -> Vector | None:
         """The update as it leaves the device; None: its session has failed."""

@@ -11,6 +11,7 @@ from ..core.secagg.client import ClientState, Policy
 from ..core.secagg.helper import Trust
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.round_pb2 import Failure, Task, Upload
+from .releases import Cap, Releases
 
 #: Of how many runs a device remembers its last task. A fleet runs a handful side by side.
 RUNS_REMEMBERED = 16
@@ -49,7 +50,7 @@ class DeviceState:
     the next session's keys are made. session: the task's, where its updates are masked. trained:
     the update that waits to be masked. polls: sendings of what the session waits for now; unheard:
     sendings since its home was last heard of it. helped: of which the masks of the task at hand are
-    made, where helpers unmask it.
+    made, where helpers unmask it. releases: what updates told of the device so far; None: nothing.
     """
 
     device: int
@@ -80,6 +81,7 @@ class DeviceState:
     polls: int = 0
     unheard: int = 0
     helped: bytes = field(default=b"", repr=False)
+    releases: Releases | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class DevicePolicy:
     floor: Policy = field(default_factory=Policy)
     helpers: Trust = field(default_factory=Trust)
     unmask_ns: int = 600 * SECOND
+    cap: Cap = field(default_factory=Cap)
 
     def __post_init__(self) -> None:
         assert self.rehome_tries >= 1

@@ -109,8 +109,10 @@ def fitted(scenario: Scenario, shape: Shape) -> Scenario:
     ]
     if scenario.privacy.aggregation == "secure" or scenario.privacy.helpers:
         half = cohort // scenario.cohorts // 2
-        least = scenario.privacy.cohort_min or half
-        changes.append(f"privacy.cohort_min={max(MASKED_MIN, min(least, half))}")
+        least = min(scenario.privacy.cohort_min or half, half)
+        if scenario.privacy.noise == "distributed":
+            least = min(scenario.round.min_reports, cohort)  # what the noise is planned for
+        changes.append(f"privacy.cohort_min={max(MASKED_MIN, least)}")
     if cohort == shape.devices:
         changes.append("round.over_selection=1.0")
     if getattr(scenario.data, "held_out_devices", 0):

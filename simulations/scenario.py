@@ -224,7 +224,7 @@ class Privacy(Table):
     """
     cohort_min: int | None = Field(default=None, ge=3, le=1_000)
     """Secure: no sum of fewer devices is ever read. Absent: half of a round's devices, and 3 at
-    least.
+    least; with distributed noise `round.min_reports`, which it may not be below.
     """
     corrupt: float = Field(default=0.2, ge=0.0, lt=1.0)
     """Secure: the share of devices that may work together with the coordinator and all edges."""
@@ -501,6 +501,13 @@ class Scenario(Table):
                     "privacy.cohorts", "only masked rounds are cut (privacy.aggregation = secure)"
                 )
             return
+        planned = round.min_reports if privacy.noise == "distributed" else 0
+        if privacy.cohort_min is not None and privacy.cohort_min < planned:
+            raise conflict(
+                "privacy.cohort_min",
+                f"sums of {privacy.cohort_min} devices, where the noise is planned for {planned}"
+                " (round.min_reports)",
+            )
         smallest = self.smallest_sum
         if smallest < (privacy.cohort_min or MASKED_MIN):
             raise conflict(

@@ -188,6 +188,8 @@ class Stage:
     def cohort_min(self) -> int:
         """The fewest devices in a masked sum that anybody reads."""
         asked = self.scenario.privacy.cohort_min
+        if asked is None and self.scenario.privacy.noise == "distributed":
+            return max(MASKED_MIN, self.scenario.round.min_reports)
         return asked or max(MASKED_MIN, self.scenario.smallest_sum // 2)
 
     def masks(self, chain: Chain) -> SecurePlan | None:

@@ -21,6 +21,7 @@ from delian.core.secagg import masks
 from delian.core.tasks import is_sane
 from delian.core.wire.operator_pb2 import BUFFERED, PrivacyPlan
 from delian.core.wire.round_pb2 import PROGRAM_FAILED
+from delian.core.wire.secure_pb2 import SecurePlan
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("secure_bench.py"))))
 _run = _bench._bench
@@ -30,6 +31,9 @@ PROMISE = Promise(epsilon=4.0, delta=1e-6, releases=2, survivors=8, corrupt=0.1)
 RING = noising.planned(PLAIN, PROMISE)
 CENTRAL = noising.planned(PLAIN, replace(PROMISE, central=True))
 ASKED = PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.1)
+#: Devices let no sum be read of fewer than their noise is planned for.
+SECURE = SecurePlan(suite=1, cohort_min=8, corrupt=0.1, dropout=0.1)
+LOW = SecurePlan(suite=1, cohort_min=7, corrupt=0.1, dropout=0.1)
 #: All eight that are tasked must report.
 WANTED = {
     "cohort": 8,
@@ -38,7 +42,7 @@ WANTED = {
     "rounds": 2,
     "attempts_max": 5,
     "privacy": ASKED,
-    "secure": _bench.SECURE,
+    "secure": SECURE,
 }
 
 
@@ -83,6 +87,10 @@ def test_a_plan_says_what_is_promised():
     assert read(ring=PLAIN.message(), privacy=None).promise is None
 
 
+def test_central_noise_may_be_read_of_fewer():
+    assert read(ring=CENTRAL.message(), secure=LOW).promise.central
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -90,7 +98,7 @@ def test_a_plan_says_what_is_promised():
         ({"ring": PLAIN.message()}, "privacy"),
         ({"ring": replace(RING, noise=RING.noise * 0.99).message()}, "privacy"),
         ({"rounds": 3}, "privacy"),
-        ({"reports_min": 7}, "privacy"),
+        ({"reports_min": 7, "secure": LOW}, "privacy"),
         ({"privacy": PrivacyPlan(epsilon=3.9, delta=1e-6, corrupt=0.1)}, "privacy"),
         ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-7, corrupt=0.1)}, "privacy"),
         ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.2)}, "privacy"),
@@ -99,6 +107,7 @@ def test_a_plan_says_what_is_promised():
         ({"privacy": PrivacyPlan(delta=1e-6)}, "privacy"),
         ({"privacy": PrivacyPlan(epsilon=4.0)}, "privacy"),
         ({"secure": None}, "secure"),
+        ({"secure": LOW}, "secure.cohort_min"),
         ({"mode": BUFFERED, "buffer": 8, "concurrency": 8}, "mode"),
         ({"evaluate_every": 1, "evaluate_cohort": 8}, "evaluate_every"),
     ],
@@ -140,10 +149,11 @@ def test_a_run_that_ends_before_its_paid_sum_is_open_says_what_was_paid():
 
 def test_more_devices_than_were_counted_on_make_a_sum_cheaper():
     costs = []
+    six = SecurePlan(suite=1, cohort_min=6, corrupt=0.1, dropout=0.1)
     for survivors in (6, 8):
         promise = replace(PROMISE, survivors=6)
         ring = noising.planned(PLAIN, promise)
-        bench = Bench(ring=ring, reports_min=6).collecting()
+        bench = Bench(ring=ring, reports_min=6, secure=six).collecting()
         bench.sums(without=[*bench.one, *bench.two][survivors:]).speak().opened()
         costs.append(bench.state.budget.epsilon_spent)
     assert costs[1] < costs[0]
@@ -178,6 +188,7 @@ def test_tasks_ask_for_the_noise():
     bench = Bench().waiting().hello(2, [20, 21, 22, 23])
     (task,) = bench.said(1, _bench.EdgeTask)
     assert RingPlan.of(task.task.ring) == RING
+    assert task.task.secure.noise_survivors == PROMISE.survivors
 
 
 def test_nobody_takes_a_task_with_noise_and_without_masks():

@@ -18,7 +18,7 @@ from delian.simulations.stub import StubTraining
 ROUNDS, COHORT = 3, 12
 PROMISE = Promise(epsilon=8.0, delta=1e-6, releases=ROUNDS, survivors=COHORT - 2)
 PLAIN = RingPlan(clip=1.0, clients_max=COHORT, dimension=400)
-SECURE = SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.1)
+SECURE = SecurePlan(suite=1, cohort_min=10, corrupt=0.1, dropout=0.1)
 
 
 class Training(StubTraining):

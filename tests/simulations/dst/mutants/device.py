@@ -17,8 +17,9 @@ def trains_what_is_done(patch: Patch) -> None:
     read = DeviceMachine._read_task
 
     def read_any(self: Any, task: Any) -> Any:
-        trigger = read(self, task)
-        return DeviceTrigger.TASK if trigger is DeviceTrigger.UNWANTED else trigger
+        trigger, subject = read(self, task)
+        again = trigger is DeviceTrigger.UNWANTED
+        return (DeviceTrigger.TASK if again else trigger), subject
 
     patch.setattr(DeviceMachine, "_read_task", read_any)
 
