@@ -19,8 +19,10 @@ from typing import Any, TypeVar
 
 from ..backends.native import cache, toolchain
 from ..errors import DelianError
+from ..printable import escaped
 from ..wire.round_pb2 import DEADLINE, OUT_OF_MEMORY, PROGRAM_FAILED, FailureReason
 from . import frames
+from .serving import WHY_CHARS_MAX
 
 log = logging.getLogger("delian.sandbox")
 
@@ -176,7 +178,8 @@ class WorkerProcess:
         if not frame.head.get("done"):
             reason = frame.head.get("reason")
             known = reason if reason in FailureReason.values() else PROGRAM_FAILED
-            why = str(frame.head.get("why", ""))
+            # A program may have taken the worker over: its text goes to logs and terminals.
+            why = escaped(str(frame.head.get("why", ""))[:WHY_CHARS_MAX])
             raise Stopped(known, why, frame.head)
         return frame
 

@@ -309,6 +309,13 @@ class TestClosing:
         bench.does(ProgramFinished(bench.state.ticket, ProgramStopped(reason)))
         assert bench.phase is Phase.FAILED and bench.ended.why == why
 
+    def test_an_update_that_does_not_end_is_not_tried_for_ever_after_restarts(self):
+        bench = Bench(attempts_max=1).aggregating().again().again()
+        (program,) = bench.of(RunProgram)
+        bench.does(ProgramFinished(program.ticket, ProgramStopped(DEADLINE)))
+        assert bench.phase is Phase.FAILED
+        assert bench.again().of(RunProgram) == []
+
     def test_a_sum_that_cannot_be_decoded_fails_the_attempt(self):
         bench = Bench().collecting()
         nothing = np.zeros(4, np.uint32)
