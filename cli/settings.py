@@ -112,6 +112,9 @@ class UpdateConfig(Section):
     files: int = Field(default=128, ge=32, description="Open files.")
     nice: int = Field(default=0, ge=0, le=19, description="Added to the niceness.")
     sandbox: Literal["prefer", "require"] = Field(default="prefer", description=_SANDBOX)
+    operations_max: int = Field(
+        default=2**50, ge=1, description="Arithmetic operations of one call of a program."
+    )
 
 
 class CloudConfig(Section):
@@ -301,13 +304,20 @@ class ConditionsConfig(Section):
 class WorkerConfig(Section):
     """What the owner gives to training."""
 
-    memory_mib: int = Field(default=2048, ge=1, description="Memory of a training process.")
+    memory_mib: int = Field(
+        default=2048,
+        ge=1,
+        description="Memory of a training process; a program that would need more is refused.",
+    )
     compile_memory_mib: int = Field(default=2048, ge=1, description="Memory of a compiler process.")
     cpu_s: int = Field(default=3600, ge=1, description="Processor seconds of one job.")
     wall_s: int = Field(default=3600, ge=1, description="Seconds of one job by the clock.")
     files: int = Field(default=128, ge=32, description="Open files.")
     nice: int = Field(default=10, ge=0, le=19, description="Added to the niceness.")
     sandbox: Literal["prefer", "require"] = Field(default="prefer", description=_SANDBOX)
+    operations_max: int = Field(
+        default=2**50, ge=1, description="Arithmetic operations of one call of a program."
+    )
     backend: Literal["native", "reference"] = Field(
         default="native", description="What runs programs."
     )

@@ -37,9 +37,9 @@ with unsearched():
     from ..core.runtime import Runtime
     from ..core.sandbox import frames, programs
     from ..core.sandbox.limits import Limits, WorkerLimits
-    from ..core.sandbox.serving import Content, JobStopped, Work, serve
+    from ..core.sandbox.serving import Content, JobStopped, Work, refused, serve
     from ..core.sandbox.walls import confine_run
-    from ..core.wire.round_pb2 import BAD_BUNDLE, OUT_OF_MEMORY, PROGRAM_FAILED
+    from ..core.wire.round_pb2 import OUT_OF_MEMORY, PROGRAM_FAILED
 
 PROGRAM = "server_update"
 _ALIGNMENT = 64
@@ -75,6 +75,7 @@ class Worker:
 
     def __init__(self, limits: Limits, given: WorkerLimits, backend: str, file: int) -> None:
         self._limits, self._given = limits, given
+        self._allowed = given.of_programs()
         self._backend, self._file = backend, file
         self._runtime: Runtime | None = None
         self._confined = False
@@ -94,24 +95,25 @@ class Worker:
         if self._runtime is not None:
             raise JobStopped(PROGRAM_FAILED, "another bundle is loaded")
         try:
-            bundle = bundles.parse(bytes(job.body), "the bundle").bare()
+            bundle = bundles.parse(bytes(job.body), "the bundle", limits=self._allowed).bare()
             functions = programs.functions_of(bundle, (PROGRAM,))
             self._runtime = self._made(bundle, functions, job.head)
         except DelianError as error:
-            raise JobStopped(BAD_BUNDLE, str(error)) from error
+            raise refused(error) from error
         memory = sum(m.nbytes for m in self._runtime.memory())
         return {"dimension": self._runtime.manifest.dimension, "memory": memory}
 
     def _made(self, bundle: bundles.Bundle, functions: Any, head: Mapping[str, Any]) -> Runtime:
         if self._backend not in ("native", "reference"):
-            return Runtime(bundle, self._backend, programs=(PROGRAM,))
+            return Runtime(bundle, self._backend, programs=(PROGRAM,), limits=self._allowed)
         asked = "object" in head
         if self._backend == "reference" or (asked and head["object"] is None):
             return Runtime(bundle, made=programs.interpreted(functions))
         path = Path(head["object"]) if asked else programs.stored(functions)
         if path is None:
             raise JobStopped(PROGRAM_FAILED, "it is not compiled yet", compile="all")
-        return Runtime(bundle, made=programs.load(functions, (), path))
+        made = programs.load(functions, (), path)
+        return Runtime(bundle, made=made, limits=self._allowed)
 
     def _update(self, remembered: bool) -> Mapping[str, Any]:
         runtime = self._runtime

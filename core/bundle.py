@@ -239,11 +239,11 @@ def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def load(path: Path, own: bool = False) -> Bundle:
+def load(path: Path, own: bool = False, limits: Limits | None = None) -> Bundle:
     """Reads a bundle from a file. Raises DelianError, naming the file, for one that is missing or
-    broken. own: as in `parse`.
+    broken. own, limits: as in `parse`.
     """
-    return parse(read(Path(path)), str(path), own)
+    return parse(read(Path(path)), str(path), own, limits)
 
 
 def read(path: Path) -> bytes:
@@ -276,9 +276,12 @@ def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
         ) from e
 
 
-def parse(data: bytes, where: str = "bundle", own: bool = False) -> Bundle:
+def parse(
+    data: bytes, where: str = "bundle", own: bool = False, limits: Limits | None = None
+) -> Bundle:
     """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest
-    one. own: this very version of Delian has written them, and would write them so again.
+    one. own: this very version of Delian has written them, and would write them so again. limits:
+    what its programs may ask for; None: the defaults.
     """
     body, parts = unpack(data, where)
     manifest = _manifest_from(body, where)
@@ -287,7 +290,7 @@ def parse(data: bytes, where: str = "bundle", own: bool = False) -> Bundle:
     if missing:
         raise DelianError(f"{where}: the bundle lacks {', '.join(missing)}")
     encoded = {n: parts[f"programs/{n}.ir"] for n in manifest.programs}
-    programs = {n: decode_function(content, Limits()) for n, content in encoded.items()}
+    programs = {n: decode_function(content, limits) for n, content in encoded.items()}
     gives = len(programs["evaluate"].result_types) if "evaluate" in programs else 0
     if manifest.metrics and gives != len(JUDGED) + 2 * len(manifest.metrics):
         raise DelianError(

@@ -139,3 +139,7 @@ class ProgramError(DelianError):
 
 class VerifyError(DelianError):
     """A program breaks a rule of the IR."""
+
+
+class MemoryLimitError(VerifyError):
+    """A program that would need more memory than this machine gives to one."""

@@ -20,6 +20,7 @@ from .backends import Backend, Executable, compile_function, compile_module
 from .bundle import Bundle, Leaf
 from .errors import DelianError
 from .ir import Array, Function
+from .verify import Limits, verify_arena
 
 
 def ready(
@@ -33,6 +34,16 @@ def ready(
         found.update(load_artifacts(functions, artifacts))
     rest = {n: f for n, f in functions.items() if n not in found}
     return {**found, **compile_module(rest, backend)} if rest else found
+
+
+def verify_programs(programs: Mapping[str, Executable], limits: Limits) -> None:
+    """Raises MemoryLimitError for a compiled program whose arena is larger than the limits allow.
+    No memory is taken before a program is called.
+    """
+    for program in programs.values():
+        report = getattr(program, "report", None)
+        if report is not None:
+            verify_arena(program.function, report.arena_bytes, limits)
 
 
 def run_once(function: Function, args: Sequence[Any]) -> tuple[Array, ...]:
@@ -74,9 +85,11 @@ class Score:
 class Runtime:
     """A compiled bundle. artifacts: files of `delian build`; a program that one of them has is not
     compiled. programs: which of the bundle's are made ready; None: all. made: programs that are
-    ready; then nothing is compiled.
+    ready; then nothing is compiled. limits: what a program may take, which is checked before it
+    takes it.
 
-    Raises DelianError when a program does not compile, or an artifact does not fit this machine.
+    Raises DelianError when a program does not compile or takes too much, or an artifact does not
+    fit this machine.
     """
 
     def __init__(
@@ -87,6 +100,7 @@ class Runtime:
         programs: Sequence[str] | None = None,
         *,
         made: Mapping[str, Executable] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.bundle = bundle
         self.manifest = bundle.manifest
@@ -96,6 +110,8 @@ class Runtime:
             else {n: bundle.programs[n] for n in programs if n in bundle.programs}
         )
         self.programs = ready(wanted, backend, artifacts) if made is None else dict(made)
+        if limits is not None:
+            verify_programs(self.programs, limits)
         self.ring = self.manifest.ring
         self._state = self.manifest.state
         self._model = tuple(self._state[i] for i in self.manifest.model)

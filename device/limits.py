@@ -20,8 +20,8 @@ class WorkerSettings:
     Attributes:
         data: where the rows come from.
         memory_mib: as in `WorkerLimits`; also what the device tells a run that it has.
-        compile_memory_mib: as in `WorkerLimits`; so are `cpu_s`, `wall_s`, `files`, `nice` and
-            `sandbox`.
+        compile_memory_mib: as in `WorkerLimits`; so are `cpu_s`, `wall_s`, `files`, `nice`,
+            `sandbox` and `operations_max`.
         backend: "native" or "reference".
         artifacts: files of `delian build`, whose programs are not compiled here.
     """
@@ -34,6 +34,7 @@ class WorkerSettings:
     files: int = 128
     nice: int = 10
     sandbox: Sandbox = "prefer"
+    operations_max: int = 2**50
     backend: Literal["native", "reference"] = "native"
     artifacts: tuple[str, ...] = ()
 

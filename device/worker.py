@@ -59,7 +59,7 @@ with unsearched():
     from ..core.runtime import Runtime
     from ..core.sandbox import frames, programs
     from ..core.sandbox.limits import Limits
-    from ..core.sandbox.serving import Content, JobStopped, Work, say, serve
+    from ..core.sandbox.serving import Content, JobStopped, Work, refused, say, serve
     from ..core.sandbox.walls import confine_run
     from ..core.wire.round_pb2 import BAD_BUNDLE, NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED
     from . import kept
@@ -87,6 +87,7 @@ class Worker:
 
     def __init__(self, settings: WorkerSettings, limits: Limits, read: tuple[str, ...]) -> None:
         self._settings, self._limits, self._read = settings, limits, read
+        self._allowed = settings.limits.of_programs()
         self._bundle = ""
         self._ready: Runtime | None = None
         self._source: Source | None = None
@@ -146,10 +147,11 @@ class Worker:
         if self._confined:
             raise JobStopped(PROGRAM_FAILED, "another bundle's programs ran here", again=True)
         try:
-            bundle = check_keys(bundles.load(Path(job["bundle"])).bare())
-            self._ready = Runtime(bundle, made=self._programs(bundle, job))
+            bundle = bundles.load(Path(job["bundle"]), limits=self._allowed).bare()
+            made = self._programs(check_keys(bundle), job)
+            self._ready = Runtime(bundle, made=made, limits=self._allowed)
         except DelianError as error:
-            raise JobStopped(BAD_BUNDLE, str(error)) from error
+            raise refused(error) from error
         self._bundle = job["bundle"]
         return self._ready
 

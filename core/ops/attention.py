@@ -362,6 +362,17 @@ def _work(op: Op, products: tuple[int, int]) -> int:
     return pairs * (2 * products[0] * d + 2 * products[1] * e + FUNCTION_COST + 4)
 
 
+def _workspace(op: Op) -> int:
+    """Keys and values of one head in panels; of f64 the scores of all, a few times over."""
+    (n, t, h, d), (_, s, _, e) = op.operands[0].shape, op.operands[2].shape
+    if op.operands[0].dtype is DType.F64:
+        return 3 * 8 * n * h * t * s
+    return 4 * ((s + _PADDED) * (d + e + 2 * _PADDED) + _BLOCK)
+
+
+#: Numbers that a panel is padded to, and those of a block of scores.
+_PADDED, _BLOCK = 32, 1 << 16
+
 ROWS = (
     Primitive(
         "attention",
@@ -372,6 +383,7 @@ ROWS = (
         lambda op: _work(op, (1, 1)),
         attrs=("causal",),
         batch=_batch,
+        workspace=_workspace,
     ),
     Primitive(
         "attention_grad",
@@ -382,5 +394,6 @@ ROWS = (
         lambda op: _work(op, (3, 2)),
         attrs=("causal",),
         batch=_batch,
+        workspace=_workspace,
     ),
 )

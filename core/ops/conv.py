@@ -136,6 +136,34 @@ def multiply_adds(y: Sequence[int], k: Sequence[int]) -> int:
     return 2 * math.prod(y) * math.prod(k[:3])
 
 
+#: Numbers that a row of a packed matrix is padded to, and lanes of the widest vector.
+_PANEL, _LANES_MAX = 32, 16
+_FLOAT, _DOUBLE = 4, 8
+
+
+def workspace(op: Op) -> int:
+    """The images with their padding, in f64; or one image's frames and the packed kernel, in f32.
+
+    A gradient by the input works in a frame of the cotangent that has a row for each row of x and
+    of the kernel.
+    """
+    inner = op.name.endswith("_input_grad")
+    weights = op.name.endswith("_weight_grad")
+    x = op.result.shape if inner else op.operands[0].shape
+    y = op.operands[0].shape if inner else op.operands[1].shape if weights else op.result.shape
+    k = op.result.shape if weights else op.operands[1].shape
+    (top, bottom), (left, right) = op.attrs["padding"]
+    images = max(x[0], 1)
+    taken: int = images * (x[1] + top + bottom) * (x[2] + left + right) * x[3] * _DOUBLE
+    if op.name.startswith("grouped") and y[3] < _LANES_MAX:  # with the lanes of a vector
+        taken += images * _FLOAT * _LANES_MAX * (x[1] * x[2] + y[1] * y[2])
+    if inner:
+        taken += _FLOAT * (x[1] + k[0]) * (x[2] + k[1]) * y[3]
+    if weights:
+        taken += _FLOAT * y[1] * y[2] * (y[3] + _PANEL)
+    return taken + 2 * _FLOAT * k[0] * k[1] * (k[2] + _PANEL) * (k[3] + _PANEL)
+
+
 def family(
     name: str,
     shared: tuple[str, ...],
@@ -194,6 +222,7 @@ def family(
             operands=2,
             # Lanes with one kernel are more images; not where the kernel is what is summed.
             batch=None if which == "_weight_grad" else batching.images(1),
+            workspace=workspace,
         )
         for (which, more), type_, reference, rule, cost in zip(
             own, types, references, rules, costs, strict=True

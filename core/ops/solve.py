@@ -234,6 +234,12 @@ def _solve_cost(op: Op) -> int:
     return math.prod(batch) * 2 * n * n * k + _factor_cost(op)
 
 
+def _workspace(op: Op) -> int:
+    """A matrix and its right side, in f64."""
+    *_, n, k = op.operands[-1].shape
+    return 8 * (n * n + n * k)
+
+
 _SOLVE = (_solve_back, _solve_forward)
 
 ROWS = (
@@ -247,6 +253,7 @@ ROWS = (
         _factor_cost,
         operands=1,
         batch=same_attrs(),
+        workspace=_workspace,
     ),
     Primitive(
         "solve",
@@ -256,6 +263,7 @@ ROWS = (
         _solve_cost,
         operands=2,
         batch=same_attrs(),
+        workspace=_workspace,
     ),
     # Of the matrix one triangle is read.
     Primitive(
@@ -267,6 +275,7 @@ ROWS = (
         attrs=("lower",),
         operands=2,
         batch=same_attrs(),
+        workspace=_workspace,
     ),
     # The determinant's sign, and the logarithm of its magnitude.
     Primitive(
@@ -278,5 +287,6 @@ ROWS = (
         _factor_cost,
         operands=1,
         batch=same_attrs(),
+        workspace=_workspace,
     ),
 )

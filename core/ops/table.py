@@ -49,10 +49,14 @@ class Primitive:
             bits) and for operations with regions, which `transforms` differentiates.
         jvp: its forward rule, likewise.
         cost: operations done, from the types alone.
+        workspace: bytes of working memory besides operands and results, from the types and the
+            attributes: an upper bound for every back end. None for one whose working memory is a
+            few times its operands and results, or fixed.
         c: for an elementwise primitive, the C expression of one element, with {0}, {1}... for the
             operands, {t} for the C type of the result, {s} for the suffix of its helper functions
             (`f32`, `i64`, `bool`...) and {s0} for the first operand's suffix. Operands are names,
-            so an expression may use one twice; signed integers wrap (-fwrapv).
+            so an expression may use one twice. {w} stands before an operand of arithmetic that
+            wraps: a cast to the unsigned type of that width for a signed integer, else nothing.
         attrs: names of the attributes that it must carry, no more and no fewer.
         operands: how many operands it takes; None when that varies.
         regions: how many regions it takes; None when that varies.
@@ -75,3 +79,4 @@ class Primitive:
     regions: int | None = 0
     version: int = 1
     batch: BatchRule | None = None
+    workspace: CostRule | None = None

@@ -23,10 +23,11 @@ from .. import bundle as bundles
 from ..backends.native import cache, program, toolchain
 from ..errors import DelianError
 from ..files import make_private
-from ..wire.round_pb2 import BAD_BUNDLE, OUT_OF_MEMORY
+from ..verify import Limits as ProgramLimits
+from ..wire.round_pb2 import OUT_OF_MEMORY
 from . import frames, programs
 from .limits import Limits, WorkerLimits
-from .serving import JobStopped, Work, serve
+from .serving import JobStopped, Work, refused, serve
 from .walls import confine_compile
 
 #: What a compiler left behind that was killed is removed when it is older.
@@ -46,7 +47,8 @@ def _begin(given: dict[str, Any]) -> Work:
     limits.compiling()
     read = [*given["read"], str(toolchain.cache_folder())]
     confine_compile(read, [str(toolchain.own_folder())], worker.sandbox)
-    return lambda job: (_compile(job), b"")
+    allowed = worker.of_programs()
+    return lambda job: (_compile(job, allowed), b"")
 
 
 def _scratch() -> Path:
@@ -60,13 +62,13 @@ def _scratch() -> Path:
     return folder
 
 
-def _compile(job: frames.Frame) -> Mapping[str, Any]:
+def _compile(job: frames.Frame, limits: ProgramLimits) -> Mapping[str, Any]:
     head = job.head
     try:
         if path := head.get("bundle"):
-            found = bundles.load(Path(path))
+            found = bundles.load(Path(path), limits=limits)
         else:
-            found = bundles.parse(bytes(job.body), "the bundle")
+            found = bundles.parse(bytes(job.body), "the bundle", limits=limits)
         functions = programs.functions_of(found, head["programs"])
         rest = programs.uncompiled(functions, [Path(a) for a in head["artifacts"]])
         compiler = toolchain.find()
@@ -80,7 +82,7 @@ def _compile(job: frames.Frame) -> Mapping[str, Any]:
             )
         return {"object": str(made)}
     except DelianError as error:
-        raise JobStopped(BAD_BUNDLE, str(error)) from error
+        raise refused(error) from error
     except MemoryError as error:
         raise JobStopped(OUT_OF_MEMORY, "the compiler is out of memory") from error
 

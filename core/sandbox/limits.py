@@ -16,9 +16,13 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import DelianError
 from .walls import Sandbox
+
+if TYPE_CHECKING:
+    from ..verify import Limits as ProgramLimits
 
 #: prctl(2).
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -32,13 +36,15 @@ class WorkerLimits:
     """What the owner of a machine gives to a worker process.
 
     Attributes:
-        memory_mib: on top of what the interpreter takes.
+        memory_mib: on top of what the interpreter takes; a program that would need more is refused.
         compile_memory_mib: for compiling, likewise, for each process.
         cpu_s: processor seconds of one job.
         wall_s: seconds of one job by the clock, compiling included.
         files: open files.
         nice: added to the niceness.
         sandbox: whether a kernel without landlock or seccomp runs programs at all.
+        operations_max: arithmetic operations of one call of a program, as far as they can be told
+            from it.
     """
 
     memory_mib: int = 2048
@@ -48,15 +54,22 @@ class WorkerLimits:
     files: int = 128
     nice: int = 10
     sandbox: Sandbox = "prefer"
+    operations_max: int = 2**50
 
     def __post_init__(self) -> None:
-        for name in ("memory_mib", "compile_memory_mib", "cpu_s", "wall_s"):
+        for name in ("memory_mib", "compile_memory_mib", "cpu_s", "wall_s", "operations_max"):
             if getattr(self, name) < 1:
                 raise DelianError(f"worker.{name} is {getattr(self, name)}", "at least 1")
         if self.files < 32 or not 0 <= self.nice <= 19:
             raise DelianError("worker.files is at least 32 and worker.nice from 0 to 19")
         if self.sandbox not in ("prefer", "require"):
             raise DelianError(f"worker.sandbox is {self.sandbox!r}", "prefer or require")
+
+    def of_programs(self) -> ProgramLimits:
+        """What a program may ask for before it is compiled, and take before it is called."""
+        from ..verify import Limits as ProgramLimits  # with all primitives: an agent has no use
+
+        return ProgramLimits.of_memory(self.memory_mib * _MIB, self.operations_max)
 
     def to_json(self) -> dict[str, int | str]:
         return {name: getattr(self, name) for name in self.__slots__}

@@ -18,7 +18,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from ..errors import DelianError
+from ..errors import DelianError, MemoryLimitError
+from ..wire.round_pb2 import BAD_BUNDLE, OUT_OF_MEMORY
 from . import frames
 from .limits import die_with
 
@@ -28,6 +29,12 @@ WHY_CHARS_MAX = 500
 Content = bytes | memoryview
 #: Does a job: gives the fields of its answer, and the body. Raises JobStopped.
 Work = Callable[[frames.Frame], tuple[Mapping[str, Any], Content]]
+
+
+def refused(error: DelianError) -> JobStopped:
+    """A bundle that cannot be used: it is bad, or needs more memory than there is for it."""
+    too_large = isinstance(error, MemoryLimitError)
+    return JobStopped(OUT_OF_MEMORY if too_large else BAD_BUNDLE, str(error))
 
 
 class JobStopped(Exception):
