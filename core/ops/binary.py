@@ -144,9 +144,9 @@ _IN_WIDTH = "(uint64_t){1} < 8 * sizeof({t})"
 _COUNT = "({1} & (8 * sizeof({t}) - 1))"
 
 ROWS = (
-    _smooth("add", NUMERIC, each(np.add), _add, "({t})({0} + {1})"),
-    _smooth("sub", NUMERIC, each(np.subtract), _sub, "({t})({0} - {1})"),
-    _smooth("mul", NUMERIC, each(np.multiply), _mul, "({t})({0} * {1})"),
+    _smooth("add", NUMERIC, each(np.add), _add, "({t})({w}{0} + {w}{1})"),
+    _smooth("sub", NUMERIC, each(np.subtract), _sub, "({t})({w}{0} - {w}{1})"),
+    _smooth("mul", NUMERIC, each(np.multiply), _mul, "({t})({w}{0} * {w}{1})"),
     _smooth("div", FLOATS, each(np.divide), _div, "({0} / {1})"),
     # The first operand where it is larger or NaN, else the second, which may be NaN.
     _smooth(
@@ -176,7 +176,10 @@ ROWS = (
     _flat("or", BITS, each(np.bitwise_or), "({t})({0} | {1})"),
     _flat("xor", BITS, each(np.bitwise_xor), "({t})({0} ^ {1})"),
     _flat(
-        "shl", INTS, each(np.left_shift), f"({_IN_WIDTH} ? ({{t}})({{0}} << {_COUNT}) : ({{t}})0)"
+        "shl",
+        INTS,
+        each(np.left_shift),
+        f"({_IN_WIDTH} ? ({{t}})({{w}}{{0}} << {_COUNT}) : ({{t}})0)",
     ),
     _flat(
         "shr",

@@ -117,7 +117,7 @@ ROWS = (
         NUMERIC,
         each(np.negative),
         lambda b, x, y, g: b("neg", g),
-        "({t})(-{0})",
+        "({t})(-{w}{0})",
         _CHEAP,
     ),
     _smooth(

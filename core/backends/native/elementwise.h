@@ -203,15 +203,15 @@ DL_INLINE double dl_pow_f64(double x, double y) { return pow(x, y); }
 DL_FLOAT(float, f32, fmodf, __builtin_copysignf, __builtin_floorf)
 DL_FLOAT(double, f64, fmod, __builtin_copysign, __builtin_floor)
 
-/* Integers wrap (-fwrapv); dividing by zero gives zero. */
-#define DL_INT(T, S, IS_SIGNED)                                                                       \
+/* Integers wrap, as U, which is unsigned; dividing by zero gives zero. */
+#define DL_INT(T, U, S, IS_SIGNED)                                                                    \
   DL_INLINE T dl_max_##S(T a, T b) { return a > b ? a : b; }                                          \
   DL_INLINE T dl_min_##S(T a, T b) { return a < b ? a : b; }                                          \
-  DL_INLINE T dl_abs_##S(T a) { return IS_SIGNED && a < 0 ? (T)(0 - a) : a; }                         \
+  DL_INLINE T dl_abs_##S(T a) { return IS_SIGNED && a < 0 ? (T)(0 - (U)a) : a; }                      \
   DL_INLINE T dl_not_##S(T a) { return (T)~a; }                                                       \
   DL_INLINE T dl_floordiv_##S(T a, T b) {                                                             \
     if (b == 0) return 0;                                                                             \
-    if (IS_SIGNED && b == (T)-1) return (T)(0 - a); /* the least number has no quotient by -1 */      \
+    if (IS_SIGNED && b == (T)-1) return (T)(0 - (U)a); /* the least number has no quotient by -1 */   \
     return (T)(a / b - ((a % b != 0) & ((a < 0) != (b < 0))));                                        \
   }                                                                                                   \
   DL_INLINE T dl_mod_##S(T a, T b) {                                                                  \
@@ -219,10 +219,10 @@ DL_FLOAT(double, f64, fmod, __builtin_copysign, __builtin_floor)
     const T m = a % b;                                                                                \
     return (T)(((m != 0) & ((m < 0) != (b < 0))) ? m + b : m);                                        \
   }
-DL_INT(int64_t, i64, 1)
-DL_INT(int32_t, i32, 1)
-DL_INT(uint32_t, u32, 0)
-DL_INT(uint8_t, u8, 0)
+DL_INT(int64_t, uint64_t, i64, 1)
+DL_INT(int32_t, uint32_t, i32, 1)
+DL_INT(uint32_t, uint32_t, u32, 0)
+DL_INT(uint8_t, uint8_t, u8, 0)
 
 DL_INLINE _Bool dl_max_bool(_Bool a, _Bool b) { return a | b; }
 DL_INLINE _Bool dl_min_bool(_Bool a, _Bool b) { return a & b; }
@@ -232,10 +232,22 @@ DL_INLINE _Bool dl_not_bool(_Bool a) { return !a; }
 #define dl_to_f32(x) ((float)(x))
 #define dl_to_i64(x) ((int64_t)(x))
 #define dl_to_i32(x) ((int32_t)(x))
-/* Through a signed type: a negative float wraps, as it does in NumPy on most machines. */
-#define dl_to_u32(x) ((uint32_t)(int64_t)(x))
-#define dl_to_u8(x) ((uint8_t)(int32_t)(x))
+#define dl_to_u32(x) ((uint32_t)(x))
+#define dl_to_u8(x) ((uint8_t)(x))
 #define dl_to_bool(x) ((_Bool)((x) != 0))
+/* Of a float that the integer type cannot hold C says nothing. Here it is the least number, which is what the
+ * instructions of most processors give. u32 and u8 go through a signed type: a negative float wraps, as in NumPy. */
+#define DL_INT_OF(T, S)                                                                               \
+  DL_INLINE int64_t dl_i64_of_##S(T x) {                                                              \
+    return x >= (T)-0x1p63 && x < (T)0x1p63 ? (int64_t)x : INT64_MIN;                                 \
+  }                                                                                                   \
+  DL_INLINE int32_t dl_i32_of_##S(T x) {                                                              \
+    return x > (T)-2147483649.0 && x < (T)0x1p31 ? (int32_t)x : INT32_MIN;                            \
+  }                                                                                                   \
+  DL_INLINE uint32_t dl_u32_of_##S(T x) { return (uint32_t)dl_i64_of_##S(x); }                        \
+  DL_INLINE uint8_t dl_u8_of_##S(T x) { return (uint8_t)dl_i32_of_##S(x); }
+DL_INT_OF(float, f32)
+DL_INT_OF(double, f64)
 
 #define DL_BITCAST(T, S, U, R)                                                                        \
   DL_INLINE U dl_bitcast_##S##_##R(T x) {                                                             \

@@ -34,7 +34,7 @@ from .descent import both_gradients, product_added
 from .epilogues import after_of, part_of, then_of
 from .kernels import KERNELS, conv, product_into, scratch_bytes
 from .loops import LoopWriter
-from .names import expression, from_memory, literal, local_type, memory_type
+from .names import expression, from_memory, literal, local_type, memory_type, unsigned_type
 from .parts import in_parts
 from .runs import Entry, Runs, entry_text
 from .sharing import shared_functions
@@ -150,10 +150,9 @@ class Unit:
             if header in self.headers:
                 parts.append(folder.joinpath(f"{header}.h").read_text(encoding="utf-8"))
         for dtype in sorted(self.plain_types, key=lambda d: d.value):
-            kind = memory_type(dtype)
-            parts.append(
-                f"DL_PLAIN_DOT({kind}, {dtype.value})\nDL_PLAIN_CONV({kind}, {dtype.value})"
-            )
+            kind, name = memory_type(dtype), dtype.value
+            parts.append(f"DL_PLAIN_DOT({kind}, {unsigned_type(dtype)}, {name})")
+            parts += [f"DL_PLAIN_CONV({kind}, {name})"] if dtype.is_float else []
         parts += self.tables
         if self.all_sizes:
             parts += ["static const dl_conv dl_sizes[] = {"]

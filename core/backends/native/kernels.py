@@ -16,7 +16,7 @@ from ...passes.steps import Call, Schedule
 from . import attention, copies, depthwise, packing, quantised, solving, winograd
 from .copies import Lines, at, copy, copy_whole, function_text, nested, place
 from .epilogues import strip_floats
-from .names import from_memory, literal, local_type, memory_type
+from .names import from_memory, literal, local_type, memory_type, wrapping
 
 if TYPE_CHECKING:
     from .emit import FunctionWriter
@@ -297,7 +297,7 @@ def take(w: FunctionWriter, call: Call) -> Lines:
 def put_add(w: FunctionWriter, call: Call) -> Lines:
     x, indices, updates = call.operands
     result = call.op.result
-    kind = memory_type(x.dtype)
+    kind, wrap = memory_type(x.dtype), wrapping(x.dtype)
     outer, size, inner = _split(x.shape, call.op.attrs["axis"])
     parameter, argument, index = _indices(w, indices)
     count = indices.tensor.size
@@ -309,7 +309,7 @@ def put_add(w: FunctionWriter, call: Call) -> Lines:
         f"  const int64_t row = dl_clamp((int64_t){index.format('k')}, {size});",
         f"  {kind} *restrict t = to + (i0 * {size} + row) * {inner};",
         f"  const {kind} *restrict u = from + (i0 * {count} + k) * {inner};",
-        f"  for (int64_t j = 0; j < {inner}; j++) t[j] = ({kind})(t[j] + u[j]);",
+        f"  for (int64_t j = 0; j < {inner}; j++) t[j] = ({kind})({wrap}t[j] + {wrap}u[j]);",
         "}",
     ]
     text = function_text(
@@ -342,7 +342,7 @@ def put_along_add(w: FunctionWriter, call: Call) -> Lines:
     x, indices, updates = call.operands
     result, axis = call.op.result, call.op.attrs["axis"]
     outer, size, inner = _split(x.shape, axis)
-    count = indices.shape[axis]
+    count, wrap = indices.shape[axis], wrapping(x.dtype)
     kind, index_kind = memory_type(x.dtype), memory_type(indices.dtype)
     lines = copy_whole(w, x, result)
     if not updates.tensor.size:
@@ -351,7 +351,7 @@ def put_along_add(w: FunctionWriter, call: Call) -> Lines:
         f"const int64_t i = (i0 * {count} + i1) * {inner} + i2;",
         f"const int64_t row = dl_clamp((int64_t)at[i], {size});",
         f"{kind} *t = to + (i0 * {size} + row) * {inner} + i2;",
-        f"*t = ({kind})(*t + from[i]);",
+        f"*t = ({kind})({wrap}*t + {wrap}from[i]);",
     ]
     text = function_text(
         f"{kind} *restrict to, const {kind} *restrict from, const {index_kind} *restrict at",
@@ -410,12 +410,12 @@ def argsort(w: FunctionWriter, call: Call) -> Lines:
 def cumsum(w: FunctionWriter, call: Call) -> Lines:
     (x,) = call.operands
     outer, size, inner = _split(x.shape, call.op.attrs["axis"])
-    kind = memory_type(x.dtype)
+    kind, wrap = memory_type(x.dtype), wrapping(x.dtype)
     body = [
         f"{kind} sum = 0;",
         f"for (int64_t k = 0; k < {size}; k++) {{",
         f"  const int64_t i = (i0 * {size} + k) * {inner} + i1;",
-        f"  sum = ({kind})(sum + from[i]);",
+        f"  sum = ({kind})({wrap}sum + {wrap}from[i]);",
         "  to[i] = sum;",
         "}",
     ]

@@ -97,33 +97,33 @@ DL_INLINE const dl_node *dl_push(dl_heap *h, const dl_node *list, const void *x,
   dl_node *n = dl_take_memory(h, sizeof(dl_node) + bytes);
   if (!n) return 0;
   n->below = list;
-  memcpy(n->payload, x, bytes);
+  if (bytes) memcpy(n->payload, x, bytes);
   return n;
 }
 
 /* The list without its top, which is copied to x: zeros when the list is empty. */
 DL_INLINE const dl_node *dl_pop(const dl_node *list, void *x, size_t bytes) {
   if (!list) {
-    memset(x, 0, bytes);
+    if (bytes) memset(x, 0, bytes);
     return 0;
   }
-  memcpy(x, list->payload, bytes);
+  if (bytes) memcpy(x, list->payload, bytes);
   return list->below;
 }
 
 typedef void dl_adder(void *, const void *, const void *, size_t);
-#define DL_ADDER(T, S)                                                                                \
+#define DL_ADDER(T, U, S)                                                                             \
   DL_FUNCTION void dl_add_##S(void *to, const void *a, const void *b, size_t n) {                     \
     T *restrict t = to;                                                                               \
     const T *x = a, *y = b;                                                                           \
-    for (size_t i = 0; i < n; i++) t[i] = (T)(x[i] + y[i]);                                           \
+    for (size_t i = 0; i < n; i++) t[i] = (T)((U)x[i] + (U)y[i]);                                     \
   }
-DL_ADDER(double, f64)
-DL_ADDER(float, f32)
-DL_ADDER(int64_t, i64)
-DL_ADDER(int32_t, i32)
-DL_ADDER(uint32_t, u32)
-DL_ADDER(uint8_t, u8)
+DL_ADDER(double, double, f64)
+DL_ADDER(float, float, f32)
+DL_ADDER(int64_t, uint64_t, i64)
+DL_ADDER(int32_t, uint32_t, i32)
+DL_ADDER(uint32_t, uint32_t, u32)
+DL_ADDER(uint8_t, uint8_t, u8)
 
 /* The sum, element by element from the top; where one list ends, the other goes on. The elements are themselves lists,
  * `depth` deep, of tensors of `count` numbers and `bytes` bytes. */

@@ -28,7 +28,7 @@ from ...passes.views import (
     strides_in,
     tile_strides,
 )
-from .names import expression, from_memory, local_type, memory_type
+from .names import expression, from_memory, local_type, memory_type, wrapping
 
 #: The numbers of a chunk, as in reduce.h.
 _CHUNK = 256
@@ -482,9 +482,11 @@ class LoopWriter:
             )
             lines = (f"const int64_t {row} = first + {u};", *element, *values)
             body += ["{", *("  " + line for line in lines), "}"]
-        for k, (_, t) in enumerate(reductions):
-            pairs = [f"w{k}_{u} + w{k}_{u + 1}" for u in range(0, together, 2)]
-            body.append(f"{t} += {' + '.join(f'({p})' for p in pairs)};")
+        for k, (r, t) in enumerate(reductions):
+            w, kind = wrapping(r.result.dtype), local_type(r.result.dtype)
+            pairs = [f"{w}w{k}_{u} + {w}w{k}_{u + 1}" for u in range(0, together, 2)]
+            total = " + ".join(f"({p})" for p in pairs)
+            body.append(f"{t} = ({kind})({w}{t} + ({total}));" if w else f"{t} += {total};")
         return body
 
     def _rows(self, axes: list[Axis]) -> list[str]:
@@ -584,5 +586,5 @@ def _combine(op: Op, a: str, b: str) -> str:
     dtype = op.result.dtype
     if op.name in ("reduce_max", "reduce_min"):
         return f"dl_{op.name[7:]}_{dtype.value}({a}, {b})"
-    sign = "+" if op.name == "reduce_sum" else "*"
-    return f"({local_type(dtype)})({a} {sign} {b})"
+    sign, w = "+" if op.name == "reduce_sum" else "*", wrapping(dtype)
+    return f"({local_type(dtype)})({w}{a} {sign} {w}{b})"

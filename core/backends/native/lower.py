@@ -1,11 +1,12 @@
 """What a program becomes before it is fused: the same, in operations that the back end is good at.
 
-The passes run in this order: custom derivatives go, halves are widened, attention on f64 becomes
-products and sums, convolutions in groups become dense or depthwise ones, those of single pixels
-products, lists of known length tensors, and products of all trips of a loop one product; then the
-whole is simplified once more. Last, derivatives of elementwise functions become one factor each,
-sums that follow from others go, short innermost axes become parts of longer ones, windows of pools
-are written out, and masks are made again where they are read.
+The passes run in this order: custom derivatives go, sums without terms become zeros, halves are
+widened, attention on f64 becomes products and sums, convolutions in groups become dense or
+depthwise ones, those of single pixels products, lists of known length tensors, and products of all
+trips of a loop one product; then the whole is simplified once more. Last, derivatives of
+elementwise functions become one factor each, sums that follow from others go, short innermost axes
+become parts of longer ones, windows of pools are written out, and masks are made again where they
+are read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from ...ir import DType, Function
 from ...passes.attention import compose_attention
 from ...passes.centred import centred_sums
+from ...passes.empty import empty_sums
 from ...passes.gather import gather_products
 from ...passes.groups import split_groups
 from ...passes.halves import widen_halves
@@ -31,7 +33,7 @@ _GATHERED = frozenset([DType.F32])
 
 def lowered(function: Function) -> Function:
     """The function as it is fused and emitted. The same function gives the same every time."""
-    function = compose_attention(widen_halves(expanded(function)), DType.F32)
+    function = compose_attention(widen_halves(empty_sums(expanded(function))), DType.F32)
     function = pixels_to_products(split_groups(function))
     body = gather_products(lists_to_tensors(function.body), _GATHERED)
     if body is not function.body:

@@ -33,6 +33,16 @@ def memory_type(dtype: DType) -> str:
     return "uint8_t" if dtype is DType.BOOL else _LOCAL[dtype]
 
 
+def unsigned_type(dtype: DType) -> str:
+    """The C type in which sums and products of numbers of a type wrap; of a float, its own."""
+    return {DType.I64: "uint64_t", DType.I32: "uint32_t"}.get(dtype, local_type(dtype))
+
+
+def wrapping(dtype: DType) -> str:
+    """What stands before an operand of arithmetic: a cast where overflow would be undefined."""
+    return f"({unsigned_type(dtype)})" if dtype in (DType.I64, DType.I32) else ""
+
+
 def from_memory(dtype: DType, expression: str) -> str:
     """What is read from memory, as a number: a byte of a bool need not be 0 or 1."""
     return f"{expression} != 0" if dtype is DType.BOOL else expression
@@ -71,8 +81,11 @@ def expression(op: Op, operands: list[str]) -> str:
         return f"dl_{op.result.dtype.value}_of_f32({operands[0]})"
     if op.name == "convert" and op.operands[0].dtype.is_half:
         return f"dl_f32_of_{op.operands[0].dtype.value}({operands[0]})"
+    dtype, first = op.result.dtype, op.operands[0].dtype
+    if op.name == "convert" and first.is_float and dtype.is_int:
+        return f"dl_{dtype.value}_of_{first.value}({operands[0]})"
     template = PRIMITIVES[op.name].c
     assert template is not None, op.name
-    dtype = op.result.dtype
-    first = op.operands[0].dtype.value
-    return template.format(*operands, t=local_type(dtype), s=dtype.value, s0=first)
+    return template.format(
+        *operands, t=local_type(dtype), s=dtype.value, s0=first.value, w=wrapping(dtype)
+    )

@@ -5,18 +5,20 @@ typedef struct {
   int64_t n, h, w, c, kh, kw, o, oh, ow, sh, sw, top, left;
 } dl_conv;
 
-#define DL_PLAIN_DOT(T, S)                                                                                   \
+/* U: the type in which sums and products of T wrap. */
+#define DL_PLAIN_DOT(T, U, S)                                                                                \
   DL_FUNCTION void dl_gemm_##S(int64_t m, int64_t n, int64_t k, const T *a, int64_t am, int64_t ak,          \
                                const T *b, int64_t bk, int64_t bn, T *restrict c) {                          \
     for (int64_t i = 0; i < m; i++) {                                                                        \
       T *restrict row = c + i * n;                                                                           \
       for (int64_t j = 0; j < n; j++) row[j] = 0;                                                            \
       for (int64_t l = 0; l < k; l++) {                                                                      \
-        const T x = a[i * am + l * ak], *restrict p = b + l * bk;                                            \
+        const U x = (U)a[i * am + l * ak];                                                                   \
+        const T *restrict p = b + l * bk;                                                                    \
         if (bn == 1)                                                                                         \
-          DL_INDEPENDENT for (int64_t j = 0; j < n; j++) row[j] += x * p[j];                                 \
+          DL_INDEPENDENT for (int64_t j = 0; j < n; j++) row[j] = (T)((U)row[j] + x * (U)p[j]);              \
         else                                                                                                 \
-          DL_INDEPENDENT for (int64_t j = 0; j < n; j++) row[j] += x * p[j * bn];                            \
+          DL_INDEPENDENT for (int64_t j = 0; j < n; j++) row[j] = (T)((U)row[j] + x * (U)p[j * bn]);         \
       }                                                                                                      \
     }                                                                                                        \
   }

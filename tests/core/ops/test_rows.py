@@ -65,7 +65,7 @@ def test_c_expression_uses_its_operands_and_known_helpers(name: str) -> None:
     row = PRIMITIVES[name]
     assert row.c is not None and row.operands is not None
     names = ["a", "b", "c"][: row.operands]
-    text = row.c.format(*names, t="float", s="f32", s0="i32")
+    text = row.c.format(*names, t="float", s="f32", s0="i32", w="")
     assert "{" not in text and "}" not in text
     assert text.count("(") == text.count(")")
     words = set(re.findall(r"\b[a-z_]\w*", text))
