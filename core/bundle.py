@@ -369,5 +369,5 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             client_state=leaves(CLIENT_STATE),
             metrics=tuple(str(name) for name in body.get("metrics", ())),
         )
-    except (KeyError, TypeError, ValueError) as e:
+    except (KeyError, TypeError, ValueError, OverflowError) as e:
         raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

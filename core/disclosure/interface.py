@@ -95,8 +95,11 @@ def _named(
     made: list[Port] = []
     for kind in kinds:
         if kind in _LEAVES:
-            leaves = _LEAVES[kind](manifest)
-            names = [(leaf.name, TensorType(DType(leaf.dtype), leaf.shape)) for leaf in leaves]
+            try:
+                leaves = _LEAVES[kind](manifest)
+                names = [(leaf.name, TensorType(DType(leaf.dtype), leaf.shape)) for leaf in leaves]
+            except (ValueError, IndexError):  # an element type or a place that there is not
+                raise _unfit(program, f"{kind.value} that its manifest does not name") from None
         else:
             rest = known[len(made) :] if kind is kinds[-1] else known[len(made) : len(made) + 1]
             names = [(str(i) if len(rest) > 1 else "", t) for i, t in enumerate(rest)]

@@ -265,3 +265,10 @@ def test_a_diverged_update_is_marked() -> None:
 def test_weights_of_another_bundle_are_refused(made: Bundle) -> None:
     with pytest.raises(dl.DelianError, match=r"f32\[103\] is needed"):
         Runtime(made, "reference").client_update(np.zeros(7, np.float32), ROWS, KEY)
+
+
+@pytest.mark.parametrize("changes", [{"clip": 10**400}, {"clients_max": float("inf")}])
+def test_a_number_beyond_all_bounds_is_refused(made: Bundle, changes: dict[str, Any]) -> None:
+    body = {**made._body(), **changes}
+    with pytest.raises(dl.DelianError, match="the manifest is incomplete"):
+        bundles.parse(bundles.pack(body, made.parts()))

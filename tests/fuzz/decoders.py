@@ -30,6 +30,7 @@ from delian.cloud.plan import RunPlan
 from delian.cloud.state import CoordinatorState
 from delian.core import bundle
 from delian.core.backends.native import artifact
+from delian.core.disclosure.interface import ports_of
 from delian.core.errors import DelianError
 from delian.core.identity import certificates, deny_list, manifest, relayed, tokens
 from delian.core.identity.artifact_keys import Seen
@@ -331,6 +332,23 @@ def _bundle() -> bytes:
 
 
 @cache
+def _parsed() -> bundle.Bundle:
+    return bundle.parse(_bundle())
+
+
+def _ports(data: bytes) -> object:
+    """The programs of a good bundle under a manifest that says something else of them."""
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise DelianError("no JSON") from None
+    if not isinstance(body, dict):
+        raise DelianError("no manifest")
+    made = replace(_parsed(), manifest=bundle._manifest_from(body, "fuzz"))
+    return [ports_of(made, name) for name in made.programs]
+
+
+@cache
 def _renewal() -> tuple[x509.Certificate, relayed.Asked, bytes, bytes]:
     """A CA's certificate, a renewal as it was read, the ask and its answer."""
     with tempfile.TemporaryDirectory() as folder:
@@ -503,6 +521,7 @@ DECODERS: Mapping[str, Decoder] = {
     ),
     "text": Decoder(_read_text, lambda: [PROGRAM.encode()]),
     "bundle": Decoder(bundle.parse, lambda: [_bundle()]),
+    "bundle's manifest": Decoder(_ports, lambda: [bundle.manifest_bytes(_parsed()._body(), {})]),
     "artifact": Decoder(
         lambda data: artifact.parse(data, "x"), lambda: [artifact.sealed(b"object", FACTS)]
     ),

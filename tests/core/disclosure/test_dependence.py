@@ -237,3 +237,23 @@ def test_a_loop_of_ten_thousand_carries_is_analysed_in_a_moment() -> None:
     graph.solve()
     assert graph.dependences()[-1] == only([2], [0, 1])
     assert steps < 20 * count
+
+
+# ---------------------------------------------------------------- what chooses, and where
+
+
+def test_choices_and_loops_say_by_what_and_leave_out_what_is_known() -> None:
+    body = Builder([I64, F32])
+    block = body.finish([body("add", body.params[1], body.params[1])])
+    b = Builder([I64, F32, F32])
+    two = b.constant(np.int64(2))
+    (fixed,) = b.emit("for", (two, two, b.params[1]), {"consts": 0}, (block,))
+    (counted,) = b.emit("for", (two, b.params[0], fixed), {"consts": 0}, (block,))
+    chosen = b("select", b("lt", b.params[2], counted), counted, counted)
+    found = analyse(b.finish([chosen]))
+    assert [(c.op, sorted(c.inputs)) for c in found.choices] == [
+        ("for", [0]),
+        ("lt", [0, 1, 2]),
+        ("select", [0, 1, 2]),
+    ]
+    assert [(loop.op, sorted(loop.inputs)) for loop in found.loops] == [("for", []), ("for", [0])]

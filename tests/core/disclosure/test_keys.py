@@ -146,6 +146,23 @@ def test_rotated_updates_are_built() -> None:
     make(FedAvg(), clip=0.0, chain=chain(clip(1.0), rotate(), quantise(16), mask(), mean()))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": ()},
+        {"state": (bundles.Leaf("w", "f128", (3,)),)},
+        {"data": (bundles.Leaf("x", "f32", (8, 4, 4)),)},
+        {"model": (0, 99)},
+        {"model": (0,)},
+    ],
+)
+def test_programs_that_do_not_fit_their_manifest_are_refused(changes: dict[str, Any]) -> None:
+    made = make(FedAvg())
+    manifest = dataclasses.replace(made.manifest, **changes)
+    with pytest.raises(dl.DelianError, match=r"the bundle's (client_update|evaluate) has"):
+        check_keys(dataclasses.replace(made, manifest=manifest))
+
+
 # ---------------------------------------------------------------- one use at a time
 
 
