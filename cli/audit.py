@@ -146,9 +146,10 @@ def calls(
     found: dict[int, dict[str, Any]] = {}
 
     def take(facts: dict[str, Any]) -> None:
-        if facts["kind"] == CALL and by in (None, facts.get("by")):
+        kind = facts.get("kind")
+        if kind == CALL and by in (None, facts.get("by")):
             found[facts["sequence"]] = {**facts, "outcome": None}
-        elif facts["kind"] == OUTCOME and facts["call"] in found:
+        elif kind == OUTCOME and facts["call"] in found:
             found[facts["call"]]["outcome"] = facts
 
     report = check(_lines(file), _authority(ca), on_entry=take)

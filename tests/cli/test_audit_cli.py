@@ -146,3 +146,13 @@ def test_a_bundle_is_that_of_a_run_on_the_signed_record_or_not(delian, tmp_path)
     for name in ("unsigned", "off"):
         code, out, _ = delian("audit", "verify", name, "--ca", "ca", "--bundle", "its.bundle")
         assert code == 1 and "of NO RUN on record" in out
+
+
+def test_entries_of_another_form_are_no_calls_and_no_traceback(delian, tmp_path):
+    place = {"sequence": 1, "previous": audit.START.hex(), "run": 1}
+    first = audit.line_of(place)  # without a kind
+    odd = {"kind": "call", "by": 5, "facts": [1], "time_ms": "now", "serial": None}
+    second = audit.line_of({**odd, "sequence": 2, "previous": audit.hash_of(first).hex()})
+    (tmp_path / "record").write_bytes(first + b"\n" + second + b"\n")
+    code, out, err = delian("audit", "calls", "record")
+    assert code == 0 and len(out.splitlines()) == 2 and not err

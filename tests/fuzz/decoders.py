@@ -32,7 +32,7 @@ from delian.core import bundle
 from delian.core.backends.native import artifact
 from delian.core.disclosure.interface import ports_of
 from delian.core.errors import DelianError
-from delian.core.identity import certificates, deny_list, manifest, relayed, tokens
+from delian.core.identity import approvals, certificates, deny_list, manifest, relayed, tokens
 from delian.core.identity.artifact_keys import Seen
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.ir import DType, TensorType
@@ -484,8 +484,18 @@ def _record() -> bytes:
     fields = {"run": 1, "round": 1, "model": DIGEST, "devices": 3}
     first = audit.entry("evaluation", fields, DIGEST, 1, audit.START, 0)
     second = audit.entry("evaluation", fields, DIGEST, 2, audit.hash_of(first), 0)
-    signed = audit.Checkpoint(2, audit.hash_of(second), 0, _authority()[0], bytes(70))
-    return b"\n".join((first, second, signed.line()))
+    asked = {"by": "admin-1", "role": "admin", "serial": "4a", "method": "Rollback"}
+    asked |= {"request": DIGEST.hex(), "facts": {"alias": "serving"}}
+    call = audit.call_entry(asked, 3, audit.hash_of(second), 0)
+    done = {"call": 3, "ok": False, "why": "no room", "facts": {}}
+    outcome = audit.outcome_entry(done, 4, audit.hash_of(call), 0)
+    signed = audit.Checkpoint(4, audit.hash_of(outcome), 0, _authority()[0], bytes(70))
+    return b"\n".join((first, second, call, outcome, signed.line()))
+
+
+def _token_request() -> bytes:
+    wanted = approvals.Wanted("farm", "admin-1", "device", 500, 3600, "00" * 16, 2**31)
+    return approvals.Approval(wanted, _authority()[0], bytes(70)).content()
 
 
 DECODERS: Mapping[str, Decoder] = {
@@ -496,6 +506,7 @@ DECODERS: Mapping[str, Decoder] = {
         _read_whatever_is_signed, lambda: [_manifest().SerializeToString(deterministic=True)]
     ),
     "seen manifests": Decoder(_read_seen, lambda: [_seen()]),
+    "token request": Decoder(approvals.Approval.parse, lambda: [_token_request()]),
     "record": Decoder(lambda data: audit.verify(data.split(b"\n")), lambda: [_record()], ()),
     "envelope": Decoder(
         _read_envelope,
