@@ -136,6 +136,7 @@ def gathering(devices=(1, 2, 3)):
     bench = Bench().gathering(devices)
     message = _bench.edge_task(list(devices))
     message.task.CopyFrom(helped_task())
+    _bench.sign(message.task, _bench.COORDINATOR, ends_s=10**6)
     return bench.cloud(message)
 
 
