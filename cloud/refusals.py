@@ -13,7 +13,7 @@ from typing import Final
 from ..core.wire.round_pb2 import BELOW_FLOOR, MASKS_REQUIRED, NOT_SIGNED, TASK_NOT_SIGNED
 
 #: FailureReason -> what the operator reads.
-OWNERS: Final = {
+REFUSALS: Final = {
     MASKS_REQUIRED: "device's owner requires masks",
     BELOW_FLOOR: "plan's masks are below the floor of the device's owner",
     TASK_NOT_SIGNED: "task arrived without the coordinator's signature, changed or expired",
@@ -23,10 +23,10 @@ OWNERS: Final = {
 
 def explained(why: str, reasons: Iterable[int]) -> str:
     """Why an attempt failed, with the owners' refusals. reasons: of each device that refused."""
-    counts = Counter(reason for reason in reasons if reason in OWNERS)
+    counts = Counter(reason for reason in reasons if reason in REFUSALS)
     found = [
         f"{text} ({counts[reason]} {'device' if counts[reason] == 1 else 'devices'})"
-        for reason, text in OWNERS.items()
+        for reason, text in REFUSALS.items()
         if counts[reason]
     ]
     return f"{why}: {'; '.join(found)}" if found else why

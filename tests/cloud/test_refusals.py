@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from delian.cloud.refusals import OWNERS, explained
-from delian.core.wire.round_pb2 import BELOW_FLOOR, DEADLINE, MASKS_REQUIRED, NOT_SIGNED
+from delian.cloud.refusals import REFUSALS, explained
+from delian.core.wire.round_pb2 import (
+    BELOW_FLOOR,
+    DEADLINE,
+    MASKS_REQUIRED,
+    NOT_SIGNED,
+    TASK_NOT_SIGNED,
+)
 
 
 def test_owners_refusals_are_said_with_their_numbers():
@@ -15,5 +21,5 @@ def test_other_reasons_add_nothing():
     assert explained("too few devices reported", [DEADLINE, 99]) == "too few devices reported"
 
 
-def test_each_decision_of_an_owner_has_words():
-    assert set(OWNERS) == {MASKS_REQUIRED, BELOW_FLOOR, NOT_SIGNED}
+def test_each_lasting_refusal_has_words():
+    assert set(REFUSALS) == {MASKS_REQUIRED, BELOW_FLOOR, NOT_SIGNED, TASK_NOT_SIGNED}
