@@ -17,6 +17,7 @@ ledger    No key serves two attempts, no device signs two sets of survivors, of 
           of both its secrets out, and of no session shares for two sets. No masked sum is read of
           fewer devices than its plan says, and no update leaves without masks.
 refused   No honest node sends what another refuses.
+plot      No device takes a message that was changed so that it can see it (`found_out`).
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ from ...core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
+from . import found_out
 from .books import AttemptBook, RunBook, cohorts
 from .edge_book import EdgeBook, Name, OracleFailure
 from .edge_book import name_of as _name
@@ -123,6 +125,10 @@ class Auditor:
             self._look_for_steps(host, effects)
         elif tier is Tier.DEVICE:
             self._ledger.handled(host, effects)
+            plotter, scheme = self.world.plotter, self.world.weather.scheme
+            if plotter is not None and scheme is not None and plotter.changed:
+                found = found_out.check(host, scheme.plot, plotter.changed, event, effects)
+                plotter.found += found
             for effect in effects:
                 if type(effect) is RunProgram:
                     key = (host.node.number, _name(host.machine.state.task))

@@ -49,11 +49,14 @@ class Plot(StrEnum):
 
     NO_MASKS = "the plan without masks"
     SMALL_PLAN = "a plan for smaller sums than the owner allows"
+    LARGE_NOISE_PLAN = "noise that was planned for more devices than a sum may have"
     OTHER_MODEL = "another model for some"
     OTHER_PLAN = "another plan for some"
+    OTHER_KEY = "another round key for some"
     UNSIGNED_KEYS = "keys that nobody has signed"
     FOREIGN_KEYS = "a conspirator's keys under another device's number"
     OLD_KEYS = "keys of an earlier attempt"
+    TWO_SEATS = "a conspirator's certificate in two places"
     SMALL_COHORT = "a cohort of three"
     SECOND_ROSTER = "another list of members after the first"
     TWO_ROSTERS = "another list of members for some"
@@ -121,6 +124,8 @@ class Plotter:
         self._before: dict[int, list[Any]] = {}
         self._old_bundles: dict[int, KeyBundle] = {}
         self.plotted: set[Name] = set()
+        self.changed: set[bytes] = set()  # messages that a device can see to be bad
+        self.found = 0  # of those, how many devices found out
         plot = scheme.plot
         self._ways: dict[type, Callable[[_Talk, Any], list[Any]]] = {
             Cohort: getattr(self, f"_cohort_{plot.name.lower()}", _as_it_is),
@@ -157,7 +162,24 @@ class Plotter:
             said = self._ways.get(kind, _as_it_is)(talk, message)
             if kind is not Cohort and self._scheme.plot is Plot.WITHHELD_SHARES:
                 said = _few_shares(message)
+            if self._scheme.plot in _BY_MESSAGE or self._is_mixed(talk, message):
+                self._note(message, said)
         return self._replayed(message.device, said)
+
+    def _note(self, message: Any, said: list[Any]) -> None:
+        """Notes what a device can see to be bad."""
+        mixed = self._scheme.plot in _MIXED and type(message) is Cohort
+        self.changed.update(fingerprint(one) for one in said if mixed or one != message)
+
+    def _is_mixed(self, talk: _Talk, message: Any) -> bool:
+        """Whether a cohort has neighbours that were given another task than its receiver."""
+        if type(message) is not Cohort or self._scheme.plot not in _MIXED:
+            return False
+        if self._scheme.where != CLOUD or message.device not in talk.heard:
+            return False
+        own = talk.heard[message.device].number % 2
+        near = [b.device for b in message.neighbours]
+        return any(d in talk.heard and talk.heard[d].number % 2 != own for d in near)
 
     def _task_for_edge(self, to: Node, message: EdgeTask) -> list[Any]:
         changed = EdgeTask()
@@ -194,21 +216,34 @@ class Plotter:
                 said.ClearField("secure")
             case Plot.SMALL_PLAN:
                 said.secure.cohort_min = 3
+            case Plot.LARGE_NOISE_PLAN:
+                said.ring.noise = 1.0
+                said.secure.noise_survivors = task.secure.cohort_min + 1
             case Plot.OTHER_MODEL if other:
                 said.weights.CopyFrom(task.bundle)  # something that every store has
             case Plot.OTHER_PLAN if other:
                 said.secure.dropout = task.secure.dropout / 2
+            case Plot.OTHER_KEY if other:
+                said.rng_key = bytes(reversed(task.rng_key))
         if self._scheme.where == CLOUD and said != task:
             # A coordinator signs what it likes; an edge has no key for that.
             signed = transcript.signed_task(said)
             said.signature = simulated_coordinator(self._world.seed).sign(signed)
+        if said != task and (self._scheme.where != CLOUD or self._scheme.plot in _BY_MESSAGE):
+            self.changed.add(fingerprint(said))
         return [said]
 
     # ------------------------------------------------ cohorts
 
-    def _forged(self, talk: _Talk, message: Cohort, bundles: list[KeyBundle]) -> list[Any]:
+    def _forged(
+        self,
+        talk: _Talk,
+        message: Cohort,
+        bundles: list[KeyBundle],
+        numbers: tuple[int, ...] | None = None,
+    ) -> list[Any]:
         """The cohort that these bundles make, in order, as the receiver is told; as it is where
-        that cannot be.
+        that cannot be. numbers: the members' as it states them; None: those of the bundles.
         """
         leaves = b"".join(transcript.leaf(b) for b in bundles)
         order = [b.device for b in bundles]
@@ -216,7 +251,7 @@ class Plotter:
             return [message]
         index = order.index(message.device)
         try:
-            devices = transcript.numbers(order)
+            devices = transcript.numbers(numbers or order)
             near = layout(talk.session, leaves, devices).neighbours(index)
         except SecureError:
             return [message]  # of so few no cohort can be made
@@ -243,7 +278,11 @@ class Plotter:
         return [rest[index] for index in sorted(rest)]
 
     def _with_victim(
-        self, talk: _Talk, message: Cohort, change: Callable[[KeyBundle], KeyBundle]
+        self,
+        talk: _Talk,
+        message: Cohort,
+        change: Callable[[KeyBundle], KeyBundle],
+        numbers: tuple[int, ...] | None = None,
     ) -> list[Any]:
         """With the keys of the first honest member but the receiver changed."""
         bundles = self._members(talk, message)
@@ -251,7 +290,7 @@ class Plotter:
         for place, bundle in enumerate(bundles):
             if bundle.device != message.device and bundle.device not in corrupt:
                 bundles[place] = change(bundle)
-                return self._forged(talk, message, bundles)
+                return self._forged(talk, message, bundles, numbers)
         return [message]
 
     def _cohort_unsigned_keys(self, talk: _Talk, message: Cohort) -> list[Any]:
@@ -291,6 +330,25 @@ class Plotter:
         for bundle in message.neighbours:
             self._old_bundles.setdefault(bundle.device, bundle)
         return said
+
+    def _cohort_two_seats(self, talk: _Talk, message: Cohort) -> list[Any]:
+        """With a conspirator's second keys in the place of an honest device, under its number."""
+        seats = {b.device: b for b in self._members(talk, message)}
+        mine = [d for d in sorted(seats) if d in self._scheme.conspirators]
+        if not mine:
+            return [message]
+        number = mine[0]
+        second = copy.deepcopy(seats[number])
+        second.sealing_key, second.mask_key = second.mask_key, second.sealing_key
+        signed = transcript.signed_bundle(talk.session, number, second.sealing_key, second.mask_key)
+        second.signature = SimulatedIdentity(number, self._world.seed).sign(signed)
+
+        def change(bundle: KeyBundle) -> KeyBundle:
+            return second
+
+        # The list names the honest device still: twice the same number would be no list.
+        numbers = transcript.devices_of(message.devices)
+        return self._with_victim(talk, message, change, numbers)
 
     def _cohort_small_cohort(self, talk: _Talk, message: Cohort) -> list[Any]:
         bundles = self._members(talk, message)
@@ -388,6 +446,36 @@ class Plotter:
             text = transcript.signed_consent(binding, one, members)
             identity = SimulatedIdentity(one, self._world.seed)
             signed.setdefault(talk.cohorts[one].index, identity.sign(text))
+
+
+#: One message of these is enough to see it.
+_BY_MESSAGE = frozenset(
+    (
+        Plot.NO_MASKS,
+        Plot.SMALL_PLAN,
+        Plot.LARGE_NOISE_PLAN,
+        Plot.UNSIGNED_KEYS,
+        Plot.FOREIGN_KEYS,
+        Plot.OLD_KEYS,
+        Plot.TWO_SEATS,
+        Plot.SMALL_COHORT,
+        Plot.WITHHELD_SHARES,
+        Plot.SMALL_SUM,
+        Plot.FORGED_CONSENTS,
+    )
+)
+#: A coordinator signs both tasks of these; a cohort of devices that have different ones shows it.
+_MIXED = frozenset((Plot.OTHER_MODEL, Plot.OTHER_PLAN, Plot.OTHER_KEY))
+
+
+def fingerprint(message: Any) -> bytes:
+    """What a message says, without what is left of a task's time."""
+    if type(message) is Task and message.HasField("left_ms"):
+        whole = Task()
+        whole.CopyFrom(message)
+        whole.ClearField("left_ms")
+        message = whole
+    return type(message).__name__.encode() + bytes(message.SerializeToString(deterministic=True))
 
 
 def _as_it_is(talk: _Talk, message: Any) -> list[Any]:

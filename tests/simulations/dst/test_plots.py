@@ -15,8 +15,10 @@ from delian.core.ports import CLOUD, Node, Tier
 from delian.core.secagg.client import ClientSession
 from delian.device.machine import DeviceMachine
 from delian.device.secure import SessionMachine
+from delian.simulations.dst import found_out
 from delian.simulations.dst.dice import Dice
 from delian.simulations.dst.edge_book import OracleFailure
+from delian.simulations.dst.found_out import ANSWERS, ELSEWHERE
 from delian.simulations.dst.plots import Plot, Scheme
 from delian.simulations.dst.swarm import PLOT_AT, PLOT_EVERY, Weather, conspirators, draw, plotted
 from delian.simulations.dst.world import World
@@ -27,11 +29,14 @@ EDGE = Node(Tier.EDGE, 1)
 REASONS = {
     Plot.NO_MASKS: {"unmasked"},
     Plot.SMALL_PLAN: {"policy"},
+    Plot.LARGE_NOISE_PLAN: {"noise"},
     Plot.OTHER_MODEL: {"signature"},
     Plot.OTHER_PLAN: {"signature"},
+    Plot.OTHER_KEY: {"signature"},
     Plot.UNSIGNED_KEYS: {"signature"},
     Plot.FOREIGN_KEYS: {"signature"},
     Plot.OLD_KEYS: {"bundle"},
+    Plot.TWO_SEATS: {"roster"},
     Plot.SMALL_COHORT: {"small"},
     Plot.SECOND_ROSTER: {"equivocation"},
     Plot.WITHHELD_SHARES: {"few"},
@@ -78,6 +83,9 @@ def models(one: World) -> int:
 
 def test_every_plot_has_an_answer():
     assert REASONS.keys() | UNNOTICED == set(Plot)
+    assert ANSWERS.keys() | ELSEWHERE.keys() == set(Plot)
+    assert not ANSWERS.keys() & ELSEWHERE.keys()
+    assert all(REASONS[plot] <= reasons for plot, reasons in ANSWERS.items())
 
 
 @pytest.mark.parametrize("plot", list(Plot), ids=lambda p: p.name.lower())
@@ -87,19 +95,28 @@ def test_a_coordinator_that_plots_is_found_out_and_the_next_round_goes_on(plot):
     assert reasons(one) == REASONS.get(plot, set())
     assert models(one) == ROUNDS
     assert one.plotter.plotted
+    assert bool(one.plotter.found) == (plot in ANSWERS), "the oracle has seen it found out"
     whole = one.counts["round"] == ROUNDS
     assert whole == (plot in NOTHING_LOST), "an attempt more where one has failed"
 
 
 @pytest.mark.parametrize(
     "plot",
-    [Plot.NO_MASKS, Plot.OTHER_MODEL, Plot.UNSIGNED_KEYS, Plot.TWO_SURVIVORS, Plot.SECOND_ROSTER],
+    [
+        Plot.NO_MASKS,
+        Plot.OTHER_MODEL,
+        Plot.OTHER_KEY,
+        Plot.UNSIGNED_KEYS,
+        Plot.TWO_SURVIVORS,
+        Plot.SECOND_ROSTER,
+    ],
     ids=lambda p: p.name.lower(),
 )
 def test_an_edge_that_plots_gets_no_further(plot):
     one = world(plot, EDGE, sessions=2)
     one.run()
     assert models(one) == ROUNDS and one.plotter.plotted
+    assert bool(one.plotter.found) == (plot in ANSWERS)
 
 
 def test_without_a_plot_nobody_complains():
@@ -117,6 +134,7 @@ class TestWithoutTheCheckTheAuditorSeesIt:
 
     def test_masks_that_the_owner_wants(self, monkeypatch):
         monkeypatch.setattr(DeviceMachine, "_lacks_masks", lambda self, task: False)
+        monkeypatch.setattr(found_out, "check", lambda *told: False)
         assert "shows its update" in self.broken(Plot.NO_MASKS)
 
     def test_consents_of_the_same_set(self, monkeypatch):
@@ -134,6 +152,47 @@ class TestWithoutTheCheckTheAuditorSeesIt:
 
         monkeypatch.setattr(SessionMachine, "attend", forgetful)
         assert "signs two sets" in self.broken(Plot.SECOND_SURVIVORS)
+
+
+#: A check that is missing on devices, and the plots that show it.
+MISSING = {
+    "the coordinator's signature": (
+        SessionMachine,
+        "_check_task",
+        [(Plot.OTHER_MODEL, EDGE), (Plot.OTHER_KEY, EDGE), (Plot.LARGE_NOISE_PLAN, CLOUD)],
+    ),
+    "neighbours' keys": (
+        ClientSession,
+        "_check_neighbour",
+        [
+            (Plot.UNSIGNED_KEYS, CLOUD),
+            (Plot.FOREIGN_KEYS, CLOUD),
+            (Plot.OLD_KEYS, CLOUD),
+            (Plot.TWO_SEATS, CLOUD),
+            (Plot.OTHER_MODEL, CLOUD),
+            (Plot.OTHER_KEY, CLOUD),
+        ],
+    ),
+    "neighbours' consents": (ClientSession, "_check_consents", [(Plot.FORGED_CONSENTS, CLOUD)]),
+    "masks that the owner wants": (SessionMachine, "_check_task", [(Plot.NO_MASKS, EDGE)]),
+    "the survivors": (ClientSession, "_check_survivors", [(Plot.SMALL_SUM, CLOUD)]),
+    "the plan": (ClientSession, "_check_policy", [(Plot.SMALL_PLAN, CLOUD)]),
+}
+
+
+@pytest.mark.parametrize(
+    ("missing", "plot", "where"),
+    [(name, *one) for name, (_, _, plots) in MISSING.items() for one in plots],
+    ids=str,
+)
+def test_a_device_without_a_check_takes_a_changed_message_and_the_oracle_sees_it(
+    monkeypatch, missing, plot, where
+):
+    owner, check, _ = MISSING[missing]
+    monkeypatch.setattr(owner, check, lambda self, *rest: None)
+    with pytest.raises(OracleFailure) as caught:
+        world(plot, where, sessions=2).run()
+    assert caught.value.oracle == "plot", caught.value
 
 
 def test_every_eighth_seed_plots_each_thing_in_time():

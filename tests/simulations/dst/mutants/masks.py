@@ -13,6 +13,7 @@ from delian.core.secagg.client import ClientSession
 from delian.core.secagg.client import Phase as ClientPhase
 from delian.core.secagg.server import ServerSession
 from delian.core.wire.secure_pb2 import Survivors
+from delian.device.secure import SessionMachine
 
 from .planting import Patch, mutant
 
@@ -167,3 +168,15 @@ def opens_seeds_twice(patch: Patch) -> None:
 
     patch.setattr(helper, "_note", lambda *what: True)
     patch.setattr(staleness, "take", keep)
+
+
+@mutant("plot", seed=148)
+def verifies_no_neighbour(patch: Patch) -> None:
+    """A device takes its neighbours' keys without looking at who signed them."""
+    patch.setattr(ClientSession, "_check_neighbour", lambda self, *what: None)
+
+
+@mutant("plot", seed=316)
+def verifies_no_task(patch: Patch) -> None:
+    """A device begins tasks without looking at who signed them."""
+    patch.setattr(SessionMachine, "_check_task", lambda self, task: None)
