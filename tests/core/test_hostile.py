@@ -88,3 +88,10 @@ def test_a_planted_error_is_found(mutant: Any, compiler: str) -> None:
                 break
             assert found.units < FILES, "not found"
     assert found.findings
+
+
+def test_every_header_says_what_bounds_its_indices() -> None:
+    for path in Path(native.__file__).parent.glob("*.h"):
+        head = path.read_text(encoding="utf-8").split("*/", 1)[0]
+        says = ("Bounds: ", "No memory is touched", "reads and writes nothing")
+        assert any(text in head for text in says), path.name

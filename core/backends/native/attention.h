@@ -3,6 +3,11 @@
  *
  * q [n][t][h][d], k [n][s][h][d], v [n][s][h][e]; see ops/attention.py. What is larger than a block is k and v of one
  * head in panels, and what is computed.
+ *
+ * Bounds: chunk < n h. Blocks have rows <= queries and columns <= keys, so scores (queries * keys), tops, sums and panels fit
+ * the scratch of attention.py. `keys` is a multiple of NR, so dl_full(count) <= keys: what is beyond `count` in a row of
+ * scores is the row's own. A mask is read at i mt + j0 + j, j < columns, and 0 for axes of size 1. All sizes are >= 1 (type
+ * rule); offsets are those of elements of q, k, v and the results.
  */
 
 #define DL_UNSEEN 1e30f

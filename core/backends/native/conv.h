@@ -2,6 +2,13 @@
  *
  * Each image is copied once into a frame with its padding; row m of A is the window of output pixel m, kh segments of kw * c numbers, and so no
  * matrix of windows is ever built. Layouts: x [n][h][w][c], k [kh][kw][c][o], y [n][oh][ow][o].
+ *
+ * Bounds: with rows = (oh - 1) sh + kh <= h + top + bottom and columns alike, window p < oh, q < ow covers p sh..p sh+kh-1
+ * and q sw..q sw+kw-1 of the frame, which has rows * columns * c floats (dl_frame_size, kernels.py's _conv_scratch). An
+ * image is read in place only where top = left = 0 and rows <= h, columns <= w. dl_frame_f32 copies x columns from..end-1,
+ * 0 <= from, end <= w, and none where i < 0 or i >= h. Gradient by the input: for kind < min(window, stride), first < stride,
+ * places >= 1, and from + count - 1 + places - 1 < height; each kind's packed kernel is of its own places, which add up to
+ * kh * kw. Sizes <= 2^40, strides <= 2^16, padding <= 2^24: no product of the verified scratch leaves 2^56.
  */
 
 /* Numbers to another place, or zeros. Rows of a few hundred do not pay a call of memcpy. */

@@ -7,6 +7,12 @@
  *
  * Each number of C is one chain of multiply-adds in the order of k, whichever tile it falls into: so results do not
  * depend on how the work is cut.
+ *
+ * Bounds: A is read at m am + k ak for m < g->m, k < g->k, B at k bk + n bn, C written at m c_step + n: places of views of
+ * tensors. Tiles have rows <= what is left (dl_even_rows) and whole panels; what is left of columns goes through `made`,
+ * MR * NR floats, of which rows * NR are written, and dl_take_tile stores `columns` of them. scratch: kernels.py's
+ * _product_scratch has, for each way, k rows of panels or the steps at a time. A, B and C have <= 2^40
+ * elements, so (m n k)^2 = (m k)(k n)(m n) <= 2^120 and work = m n k <= 2^60.
  */
 
 #define DL_GROUPS ((DL_MR + 2) / 3)

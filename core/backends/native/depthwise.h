@@ -5,6 +5,11 @@
  * them from the first cache. Rows and columns outside the image are left out, never read: the taps that a pixel meets
  * are a range in each direction. The last block of channels reaches back over the one before where the channels do not
  * fill it, and writes the same numbers again; fewer channels than LANES go through a buffer.
+ *
+ * Bounds: dl_taps gives taps whose rows r + u (columns s + v) lie in 0..h-1 (0..w-1), or none; the whole window is taken
+ * without it only for in0 <= q < in1, where 0 <= q sw - left and q sw - left + kw <= w, and u is whole. |p sh - top| < 2^42.
+ * Channel blocks begin at c0 <= c - LANES where c >= LANES; else images are widened to LANES channels in scratch (depthwise.py
+ * has 16 lanes for each pixel of x and y and two kernels). `at` may point outside of x but is read at taps alone.
  */
 
 typedef struct {

@@ -9,6 +9,11 @@
  *
  * Elsewhere rows of W are read for C by the tiles of one product and changed by those of the other while they are still
  * in the second cache. These are the tiles of two products one after the other, or split as evenly.
+ *
+ * Bounds: W has n rows of k floats, `step` apart. A tile goes over `vectors` = k / LANES whole vectors, then `rest` < LANES
+ * columns in a vector that ends at the row's end (k >= LANES), so it begins in the row. x, one and sums have STEP_MAX (or
+ * BOTH_MAX) rows of FEW_ROWS numbers, m <= that. dl_few_pack writes m floats for each of k columns, rounded up to whole
+ * vectors, into the scratch of the product (k * m <= DL_OUTER). Stripes cover rows n0..end-1, the last up to n.
  */
 
 /* Rows of a batch that are unrolled: with more, sums of C would leave registers, or code grow. As in descent.py. */

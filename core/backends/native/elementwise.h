@@ -3,6 +3,9 @@
  * The f32 functions are branch-free scalar code that compilers turn into vector loops; they are within 4 ulp, and right
  * for NaN, infinities, zeros and overflow. Coefficients are minimax fits (Lawson iteration, 40 digits, rounded to f32).
  * The f64 functions are those of libm.
+ *
+ * No memory is touched but operands and results. Integers wrap as unsigned ones; no division is by zero, nor of the least
+ * number by -1; shifts are below the width; a float is only made an integer that holds it.
  */
 double exp(double), log(double), log1p(double), expm1(double), sin(double), cos(double), tanh(double), erf(double);
 double pow(double, double), fmod(double, double), atan2(double, double);

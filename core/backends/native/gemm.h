@@ -5,6 +5,13 @@
  * number from each row of A. So A is read through row pointers with any stride, and along k in segments (the rows of an
  * image under a kernel window): no matrix is ever laid out anew for A. B is packed, NR columns at a time, into panels
  * [k][NR]; what is beyond the edge there is never looked at.
+ *
+ * Bounds: row m < m0 + m of A lies within A because m / row_split and m % row_split count rows and places in one; along k,
+ * s < segments and l < length give (segments - 1) jump + (length - 1) step at most. A panel of B holds k * width floats,
+ * width = LANES or NR >= columns; of a B that is not packed the caller says that NR columns (or LANES) can be read. Rows
+ * are stored `columns` wide. A division is by length * width only where length > 0; row_split, MR, NR >= 1. Every product
+ * is at most the elements of A, B, C or scratch: tensors have <= 2^40, scratch is below the limit that the verifier and
+ * `verify_arena` set.
  */
 
 #if defined(DL_MR) /* as it was tuned: 4, 6 or 12 */

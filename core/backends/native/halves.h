@@ -1,4 +1,7 @@
-/* 16-bit floats as their bits: conversions to and from f32, to nearest, ties to even. */
+/* 16-bit floats as their bits: conversions to and from f32, to nearest, ties to even.
+ *
+ * No memory is touched but operands and results. Shifts are of uint32_t by less than 32; sums of uint32_t wrap.
+ */
 DL_INLINE float dl_f32_of_bits(uint32_t u) {
   float f;
   memcpy(&f, &u, sizeof f);

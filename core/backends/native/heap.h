@@ -1,5 +1,8 @@
 /* Memory for lists where no system gives any (portable.py): blocks side by side in a static array, the first that fits.
  * A block begins with its size; neighbours that are free become one when they are passed.
+ *
+ * Bounds: blocks are multiples of the head's size and lie side by side from 0 to `end`: at + b->size <= end always. A block is
+ * split where what is left has a head. `wanted` <= size + 2 heads, and size <= the array.
  */
 typedef struct {
   size_t size; /* of the block with its head */

@@ -4,6 +4,10 @@
  * changed, so lists share their tails. A loop that carries no list out gives back, after each round, what the round took
  * (a mark and a release); the rest is freed when the call ends. The heap has a limit: past it, `full` is set and the
  * call ends with an error.
+ *
+ * Bounds: a payload has `bytes` bytes, which is what its type says at push and pop. lanes >= 1 and an index of dl_take_lanes is
+ * brought into 0..lanes-1. dl_take_memory rounds up by less than GRAIN: sizes are below 2^40. used <= size in every chunk,
+ * taken <= limit. Depth of recursion: at most list_nesting_max.
  */
 typedef struct dl_node {
   const struct dl_node *below;

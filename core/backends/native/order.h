@@ -1,4 +1,8 @@
-/* Order: a stable sort of indices by key, NaN last, as bottom-up merges of sorted runs. */
+/* Order: a stable sort of indices by key, NaN last, as bottom-up merges of sorted runs.
+ *
+ * Bounds: keys and places hold 2 n each: k and k2 are the halves, indices from..end-1 <= n - 1, and a < middle or b < end is
+ * what is taken. run <= 2 n < 2^42. NaN, being last, keeps the order total.
+ */
 #define DL_RUN 16
 
 /* `step` numbers lie between neighbours; keys and places hold 2 n each. */

@@ -1,4 +1,8 @@
-/* Products whose B was packed beforehand by dl_pack_all: what a loop multiplies with in every trip. */
+/* Products whose B was packed beforehand by dl_pack_all: what a loop multiplies with in every trip.
+ *
+ * Bounds: panels hold k * dl_width(columns) floats each, as dl_pack_all wrote them (packing.py's scratch_bytes); steps k0 to
+ * k0 + length stay below k, columns below n.
+ */
 
 /* Parts of a panel that the first cache holds are gone through by all rows, unless the rows are few: then each panel is
  * read just once. */

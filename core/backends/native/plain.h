@@ -1,4 +1,9 @@
-/* Products and convolutions of every other element type, as plain loops whose inner one runs along contiguous numbers. */
+/* Products and convolutions of every other element type, as plain loops whose inner one runs along contiguous numbers.
+ *
+ * Bounds: dot reads a at i am + l ak, b at l bk + j bn, places of their views, and writes i n + j. Of a window, r and s are
+ * compared with 0..h-1 and 0..w-1 before they are used: |p sh + u - top| < 2^42 by the bounds on strides, sizes and padding
+ * (ops/attributes.py), so nothing overflows. ow * o > 0 in dl_strip_rows: empty results have no calls.
+ */
 
 /* The sizes of a convolution, here and in conv.h: strides sh and sw, `top` and `left` rows and columns of padding. */
 typedef struct {

@@ -3,6 +3,9 @@
  * A program knows nothing of threads. Where its process has a pool (pool.c) and gave it to the object by `dl_use`, the
  * pool runs the chunks; elsewhere they are run here, one after the other. Each number of a result is computed by one
  * chunk, from the same terms in the same order however the work is cut: results do not depend on the threads.
+ *
+ * Bounds: chunks are 0..count-1, each given once. dl_span: unit >= 1 and chunks >= 1, so the sums stay below size + unit +
+ * chunks < 2^41, and span >= unit: no caller divides by zero.
  */
 
 /* Runs one chunk; `scratch` is working memory that no other chunk uses meanwhile. */

@@ -6,6 +6,10 @@
  * (AVX512-VNNI's vpdpbusd); AVX2 spreads bytes to 16 bits, the even ones and the odd ones, and multiplies and adds pairs
  * (vpmaddwd; its product of bytes would saturate); elsewhere each byte is spread to 32 bits. Blocks of channels go
  * outside, so that a block of the kernel is read from memory once and stays in the second cache.
+ *
+ * Bounds: p < oh and q < ow give t sh + u <= h - 1 and q sw + v <= w - 1, as there is no padding. The last register of
+ * outputs loads and stores `last` of them; a tile repeats its last pixel and stores `rows` of them. c is a multiple of 4. A
+ * sum has at most TERMS_MAX = (2^31 - 1) / (255 * 128) terms (type rule), so no i32 overflows.
  */
 
 typedef struct {

@@ -1,6 +1,9 @@
 /* Reductions along contiguous numbers, in a fixed order whatever the compiler: lanes side by side, then the lanes.
  *
  * Loops hand over chunks of at most DL_CHUNK numbers, so that a long sum is a sum of short ones, and rounds little.
+ *
+ * Bounds: a loop of vectors goes on while i + 2 LANES <= n, or i + LANES <= n, and each load covers i..i+LANES-1; the
+ * rest goes one by one while i < n. n <= DL_CHUNK.
  */
 #define DL_CHUNK 256
 

@@ -1,4 +1,8 @@
-/* Linear systems, a matrix at a time and row by row. All work is in f64, whatever the numbers in memory are. */
+/* Linear systems, a matrix at a time and row by row. All work is in f64, whatever the numbers in memory are.
+ *
+ * Bounds: n >= 1; a has n n numbers and b n k; work n n + n k (solving.py). Indices are i n + j with i, j < n, and i k + j
+ * with j < k. A pivot of zero or NaN ends the loop before it divides.
+ */
 
 /* a, of which the lower triangle is read, becomes its Cholesky factor; 0 when it has none. */
 DL_FUNCTION int dl_cholesky(int64_t n, double *restrict a) {

@@ -1,4 +1,8 @@
-/* Matrices of 4-byte numbers, rows to columns, in blocks that fit in registers. */
+/* Matrices of 4-byte numbers, rows to columns, in blocks that fit in registers.
+ *
+ * Bounds: reads rows 0..rows-1 and columns 0..columns-1 of `from`, writes the same turned. Blocks of 8 are used where both
+ * sizes are >= 8: r = min(i, rows - 8) and c = min(j, columns - 8) are >= 0, and r + 7 < rows, c + 7 < columns.
+ */
 #if DL_LANES >= 8
 typedef float dl_v8 __attribute__((vector_size(32)));
 typedef float dl_v8u __attribute__((vector_size(32), aligned(4), may_alias));

@@ -6,6 +6,9 @@
  *
  * With DL_PORTABLE defined (portable.py) it is plain C11: one lane, which is a float, and no vectors. So a header that
  * has code for DL_LANES == 1 reads a lane by DL_LANE, and casts no vector of numbers to one of bits.
+ *
+ * Bounds: dl_load and dl_store touch DL_LANES floats from p on, and ask for the alignment of one float. dl_clamp gives
+ * 0..size-1 for any i where size >= 1; type rules refuse indices into an axis of size 0.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -19,6 +19,12 @@
  * some ten times, most of it from rounding the sums over channels.
  * Channels are multiples of LANES. All tiles of some strips (rows of tiles of an image) make a block: the products of a
  * block stay in the second cache. Blocks depend on sizes alone, so results do not depend on threads.
+ *
+ * Bounds: kernels are 3x3 or 5x5, strides 1, channels multiples of 16 >= LANES, and no size is 0 (winograd.py's fits). A
+ * block has at most `tiles` tiles, so a place's matrices have tiles * c + PAD and tiles * o + PAD floats, points^2 of them
+ * each; kinds count the same tiles, so next.at[kind] stays below the next kind's begin. Frames have (4 rows + r - 1) *
+ * (4 across + r - 1) pixels and pixels are stored for rows < oh, columns < ow (dl_pass.most, .lines). half[] has 8 lines of
+ * 8 points of LANES floats: PLACES_MAX * LANES.
  */
 #define DL_SIDE 4              /* output pixels of a tile's side */
 #define DL_BLOCK_FLOATS 147456 /* of both sides of a block's products */
