@@ -164,6 +164,7 @@ def _judge(config: Config, role: str, own: IdentityFolder) -> Iterator[Finding]:
 def check_authority(config: Config) -> Iterator[Finding]:
     """The CA's folder, where there is one."""
     from ..core.identity.authority import KEY, Authority
+    from ..core.identity.founding import root_folder, terms_of
 
     folder = authority_folder(config.cloud)
     if not (folder / KEY).exists():
@@ -173,6 +174,14 @@ def check_authority(config: Config) -> Iterator[Finding]:
         left = authority.certificate.not_valid_after_utc.timestamp() - time.time()
         if (folder / KEY).stat().st_mode & 0o077:
             yield wrong("ca", f"others can read {folder / KEY}", f"chmod 600 {folder / KEY}")
+        if (root := root_folder(authority) / "root.pem").exists():
+            yield warning(
+                "artifact root",
+                f"{root} is on the coordinator's machine: whoever breaks in can sign any bundle",
+                f"move {root.parent} offline; it is needed when an operator joins or leaves",
+            )
+        if terms_of(authority) is None:
+            yield warning("terms", "the federation has none", "delian ca terms --cohort-min N")
         denied = len(authority.denied().names)
         text = f"{authority.federation}, {_days(left)} left, {denied} revoked"
         if left <= 0:

@@ -17,7 +17,10 @@ REFUSALS: Final = {
     MASKS_REQUIRED: "device's owner requires masks",
     BELOW_FLOOR: "plan's masks are below the floor of the device's owner",
     TASK_NOT_SIGNED: "task arrived without the coordinator's signature, changed or expired",
-    NOT_SIGNED: "bundle is not signed by a root key that the device knows",
+    NOT_SIGNED: (
+        "bundle's signature does not hold on the device: unsigned, of another root key, or older"
+        " than one of its line that ran"
+    ),
 }
 
 

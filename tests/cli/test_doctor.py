@@ -16,6 +16,7 @@ from delian.cli.settings import Config, is_loopback
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import Role, TlsMaterial
 from delian.core.identity.folder import HomeAddress, IdentityFolder
+from delian.core.identity.founding import publish
 from delian.core.ports import CLOUD
 
 DAY = 86400
@@ -134,6 +135,23 @@ def test_the_ca_is_looked_at_where_there_is_one(device, tmp_path):
     (tmp_path / "ca" / "ca.key").chmod(0o644)
     assert next(iter(checks.check_authority(config))).state == "wrong"
     assert not list(checks.check_authority(Config()))
+
+
+def test_a_root_key_on_the_coordinator_s_machine_is_told(tmp_path):
+    publish(Authority.create(tmp_path / "ca", "farm"), fresh=True)
+    config = Config.model_validate({"cloud": {"authority": tmp_path / "ca"}})
+    told = {f.name: f for f in checks.check_authority(config)}
+    assert told["artifact root"].state == "warning" and "offline" in told["artifact root"].todo
+    (tmp_path / "ca" / "artifact-root").rename(tmp_path / "usb")
+    assert {f.name for f in checks.check_authority(config)} == {"ca"}
+
+
+def test_a_ca_without_terms_is_told(tmp_path):
+    made = Authority.create(tmp_path / "ca", "farm")
+    (made.folder / "terms").unlink()
+    config = Config.model_validate({"cloud": {"authority": tmp_path / "ca"}})
+    told = {f.name: f for f in checks.check_authority(config)}
+    assert told["terms"].state == "warning" and "delian ca terms" in told["terms"].todo
 
 
 JOINED = {"enrolment": "0.0.0.0:7444", "public_enrolment": "c.example:7444"}

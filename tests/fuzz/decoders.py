@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 import parts_decoders
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from delian.cloud import audit
 from delian.cloud.machine import Coordinator
@@ -32,7 +34,15 @@ from delian.core import bundle
 from delian.core.backends.native import artifact
 from delian.core.disclosure.interface import ports_of
 from delian.core.errors import DelianError
-from delian.core.identity import approvals, certificates, deny_list, manifest, relayed, tokens
+from delian.core.identity import (
+    approvals,
+    certificates,
+    deny_list,
+    manifest,
+    relayed,
+    terms,
+    tokens,
+)
 from delian.core.identity.artifact_keys import Seen
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.ir import DType, TensorType
@@ -65,6 +75,7 @@ from delian.core.wire import (
     admission_pb2,
     artifact_pb2,
     blob_pb2,
+    enrolment_pb2,
     ir_codec,
     link_pb2,
     operator_pb2,
@@ -439,6 +450,20 @@ def _manifest() -> artifact_pb2.ArtifactManifest:
     )
 
 
+_CA = certificates.new_key()
+
+
+def _read_terms(data: bytes) -> object:
+    """The CA's signature holds, whatever is signed."""
+    signature = _CA.sign(b"delian/federation-terms/v1" + data, ec.ECDSA(hashes.SHA256()))
+    signed = enrolment_pb2.SignedTerms(terms=data, signature=signature).SerializeToString()
+    return terms.verify(signed, _CA.public_key(), "example")
+
+
+def _terms() -> enrolment_pb2.FederationTerms:
+    return terms.made("example", now_s=9, artifact_root=manifest.raw(_ROOT.public_key()))
+
+
 def _read_signed(data: bytes) -> object:
     found = manifest.verify(data, _ROOT.public_key(), "example", 0)
     manifest.check_task(found.manifest, task())
@@ -505,6 +530,7 @@ DECODERS: Mapping[str, Decoder] = {
     "manifest": Decoder(
         _read_whatever_is_signed, lambda: [_manifest().SerializeToString(deterministic=True)]
     ),
+    "terms": Decoder(_read_terms, lambda: [_terms().SerializeToString(deterministic=True)]),
     "seen manifests": Decoder(_read_seen, lambda: [_seen()]),
     "token request": Decoder(approvals.Approval.parse, lambda: [_token_request()]),
     "record": Decoder(lambda data: audit.verify(data.split(b"\n")), lambda: [_record()], ()),
