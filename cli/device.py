@@ -110,7 +110,9 @@ def run(
 def device_settings(config: DeviceConfig) -> DeviceSettings:
     """The daemon's settings of the configuration's section. Raises DelianError."""
     from ..core.data.sources import DataSettings
+    from ..core.identity.authority import DAY_S
     from ..core.node.hosting import parse_home
+    from ..core.ports import SECOND
     from ..device.conditions import ConditionSettings
     from ..device.daemon import DeviceSettings
     from ..device.limits import WorkerSettings
@@ -132,6 +134,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
             floor=floor_of(config),
             helpers=trust_of(config.masks),
             cap=Cap(math.inf if budget.epsilon is None else budget.epsilon, budget.delta),
+            denied_age_ns=config.masks.deny_list_days * DAY_S * SECOND,
         ),
         transport=config.transport,
         broker_authority=config.broker_authority,

@@ -361,6 +361,13 @@ class MasksConfig(Section):
         description="Ask for masks that hold when this share of the devices works with the "
         "coordinator. Absent: as the federation's terms say; without terms 0.05.",
     )
+    deny_list_days: int = Field(
+        default=7,
+        ge=1,
+        le=365,
+        description="Take no masked task when the CA has signed the newest deny list that the "
+        "device could get longer ago than this.",
+    )
     helpers: Texts = Field(
         default=(),
         description="Edges that may hold what unmasks, in runs that have helpers: 4, or 4:KEY with "

@@ -31,7 +31,10 @@ from typing import Any, Literal
 from ..core.data.sources import version_of
 from ..core.errors import DelianError
 from ..core.files import write_whole
+from ..core.identity.denied import DEVICE_ASKS_EVERY_S, KnownDenied
+from ..core.identity.deny_list import DenyList
 from ..core.identity.folder import HomeAddress
+from ..core.identity.roles import Guard
 from ..core.identity.signing import CertificateIdentity
 from ..core.net.switch import Switch
 from ..core.node.blobs import FolderBlobs
@@ -40,13 +43,13 @@ from ..core.node.driver import Driver
 from ..core.node.hosting import Tasks, Who, merge_homes, run_daemon, who_is
 from ..core.node.journal import FileJournal
 from ..core.node.traces import Spans, Traces
-from ..core.node.uplinks import Transport, Uplinks
+from ..core.node.uplinks import Distrust, Transport, Uplinks, keep_denied, trust_all
 from ..core.ports import Node, Ordered, Record, Tier
 from ..core.runs import number_of, shown
 from ..core.sandbox import walls
 from ..core.secagg import messages, native
 from ..core.streams import Streams
-from ..core.wire.journal_pb2 import Conditions, Connected, Homes
+from ..core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
 from .artifacts import SEEN_FILE, gate_of
 from .conditions import ConditionSettings, Watch
 from .key_secret import key_secret
@@ -73,6 +76,10 @@ OWNER_REFUSES = {
     "unmasked": (
         "a plain task was refused: edges and the coordinator could read its update;"
         " the owner allows plain tasks by `required = false` in [device.masks]"
+    ),
+    "deny list": (
+        "a masked task was refused: the deny list is too old; neither the home nor the coordinator"
+        " has given a newer one (`deny_list_days` in [device.masks])"
     ),
     "policy": (
         "a masked task was refused: it is below the floor, which the owner sets by"
@@ -152,6 +159,10 @@ class _Agent:
         walls.tell_lacking()
         self.tasks = Tasks()
         self.key_secret = key_secret(folder)
+        self.denied: KnownDenied | None = None
+        if self.who.identity is not None:
+            self.denied = KnownDenied(self.who.identity, self._denied_changed)
+        self._denied_asked = asyncio.Event()
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
         self.personal.prepare()
         self.blobs = FolderBlobs(folder / "blobs", settings.blobs_bytes_max)
@@ -205,17 +216,34 @@ class _Agent:
             settings.transport,
             settings.broker_authority,
             on_connected=self._connected,
+            denied=self.denied,
+            distrust=self._distrust(),
         )
+        self._loop = asyncio.get_running_loop()
         self.uplinks.start()
         self.runner.allow(self.seen.eligibility.consented)
         # Before what the journal brings back is acted upon.
         self.driver.post(Ordered(self.seen))
-        self.driver.post(Ordered(Homes(homes=[address(h.node) for h in self.homes])))
+        self._tell_homes()
+        listed = DenyList() if self.denied is None else self.denied()
+        issued_s = listed.issued_s if listed.version else int(time.time())
+        self.driver.post(Ordered(DeniedVersion(version=listed.version, issued_s=issued_s)))
         self.tasks.start("the device", self.driver.run())
         await self.driver.started()
         self.tasks.start("the watch", self.watch.run(self._conditions_changed))
         self.tasks.start("renewal", self.uplinks.keep_identity())
         self.tasks.start("signing", self._keep_signing())
+        own, errands = self.who.identity, self.uplinks.errands
+        if own is not None and self.denied is not None and errands is not None:
+            keeping = keep_denied(
+                own,
+                self.denied,
+                self._denied_asked,
+                errands,
+                every_s=DEVICE_ASKS_EVERY_S,
+                home_first=True,
+            )
+            self.tasks.start("the deny list", keeping)
         self.tasks.start("status", self.status.run())
         if settings.inference is not None:
             self.tasks.start("inference", self._serve_model(settings.inference))
@@ -267,11 +295,15 @@ class _Agent:
         """Signs for the device, and looks at certificates by the machine's time: a journal that is
         handled again finds them as valid as they were. None: it has no certificate, and takes no
         part where updates are masked. Blocks.
+
+        The deny list is the newest, also for a journal that is handled again: a session that was
+        refused then is refused now, and one in which a neighbour has been revoked meanwhile ends.
         """
         own = self.who.identity
         if own is None:
             return None
-        return CertificateIdentity(own.material(), clock=lambda: machine.now / 1e9)
+        listed = self.denied or DenyList
+        return CertificateIdentity(own.material(), lambda: machine.now / 1e9, listed)
 
     async def _keep_signing(self) -> None:
         """Signs with the newest certificate, from one task to the next."""
@@ -285,7 +317,32 @@ class _Agent:
 
     # ------------------------------------------------ what happens
 
+    def _distrust(self) -> Distrust:
+        """Why a home's certificate is not trusted, or None."""
+        if self.denied is None:
+            return trust_all
+        return Guard(self.who.federation, Tier.DEVICE, self.denied).distrust
+
+    def _denied_changed(self, listed: DenyList) -> None:
+        """From the thread that stores the deny list."""
+        self._loop.call_soon_threadsafe(self._take_denied, listed)
+
+    def _take_denied(self, listed: DenyList) -> None:
+        order = DeniedVersion(version=listed.version, issued_s=listed.issued_s)
+        self.driver.post(Ordered(order))
+        self.uplinks.review()
+        self._tell_homes()
+        self.status.changed()
+
+    def _tell_homes(self) -> None:
+        """Has the device go to homes that are not revoked, where there are any."""
+        listed = DenyList() if self.denied is None else self.denied()
+        trusted = [h for h in self.homes if not listed.revoked(h.node)]
+        homes = [address(h.node) for h in trusted or self.homes]
+        self.driver.post(Ordered(Homes(homes=homes)))
+
     def _connected(self, home: Node) -> None:
+        self._denied_asked.set()
         self.driver.post(Ordered(Connected(home=address(home))))
 
     def _conditions_changed(self, seen: Conditions) -> None:
@@ -379,6 +436,8 @@ class _Agent:
             "plain_tasks": "refused" if self.settings.policy.secure_required else "allowed",
             "masks_floor": self._floor(),
             "released": self._released(state),
+            "deny_list": 0 if self.denied is None else self.denied().version,
+            "deny_list_issued_ms": 0 if self.denied is None else self.denied().issued_s * 1000,
             "signed_only": self.gate is not None,
             "bundles_refused": 0 if self.gate is None else self.gate.counts.total(),
             "personal_model": None if slot is None else slot.digest,

@@ -66,7 +66,7 @@ from ..core.wire.admission_pb2 import (
     Reject,
 )
 from ..core.wire.blob_pb2 import Blob, FetchBlob
-from ..core.wire.journal_pb2 import Conditions, Connected, Homes
+from ..core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
 from ..core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE, Address
 from ..core.wire.round_pb2 import (
     COUNTED,
@@ -282,8 +282,7 @@ class DeviceMachine(HelpedMachine):
         if isinstance(order, Conditions):
             if (order.facts, order.eligibility) == (state.facts, state.eligibility):
                 return _T.STALE, order
-            works = phase in (*WORKING, UNMASKING)
-            if works and not order.eligibility.consented:
+            if phase in (*WORKING, UNMASKING) and not order.eligibility.consented:
                 return _T.CONSENT_LOST, order
             return _T.CONDITIONS, order
         if isinstance(order, Homes):
@@ -294,9 +293,11 @@ class DeviceMachine(HelpedMachine):
                 return _T.STALE, order
             gone = phase in OFFERED and state.home not in homes
             return (_T.HOME_GONE if gone else _T.HOMES), homes
+        if isinstance(order, DeniedVersion):
+            return (_T.DENIED if self._is_newer(order) else _T.STALE), order
         if isinstance(order, Connected):
-            offered = phase in OFFERED and _edge(order.home) == state.home
-            return (_T.CONNECTED if offered else _T.STALE), order
+            at_home = _edge(order.home) == state.home
+            return (_T.CONNECTED if at_home and phase in OFFERED else _T.STALE), order
         raise ProtocolError(f"{self.node}: a device takes no {type(order).__name__} as an order")
 
     # ------------------------------------------------ checking in

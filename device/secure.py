@@ -26,6 +26,7 @@ from ..core.secagg.client import Phase as SessionPhase
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
 from ..core.secagg.signed_task import check
+from ..core.wire.journal_pb2 import DeniedVersion
 from ..core.wire.round_pb2 import (
     BELOW_FLOOR,
     MASKS_REQUIRED,
@@ -46,9 +47,12 @@ _NOBODYS = ("foreign", "order")
 _CAN_MASK = (SessionPhase.MASKING, SessionPhase.MASKED)
 #: The reason of a refused task that has no masks.
 UNMASKED = "unmasked"
+#: And of one that has masks, where the deny list is too old.
+DENY_LIST = "deny list"
 #: What the coordinator is told of a refused task, by the reason.
 _REFUSALS = {
     UNMASKED: MASKS_REQUIRED,
+    DENY_LIST: NOT_IN_COHORT,
     releases.NOISE: BELOW_FLOOR,
     releases.BUDGET: BELOW_FLOOR,
 }
@@ -120,6 +124,8 @@ class SessionMachine(Machine[DeviceState]):
         """
         if self._lacks_masks(task):
             raise SecureError(UNMASKED, "the owner wants masks, and the task has none")
+        if task.HasField("secure") and self._knows_too_little():
+            raise SecureError(DENY_LIST, "the deny list is too old to take a masked task")
         if self.identity is not None:
             check(task, self.identity, self.now // SECOND)
         releases.check(task, self.policy.floor, self.policy.cap, self.state.releases)
@@ -134,6 +140,23 @@ class SessionMachine(Machine[DeviceState]):
         self.record("session", device=self.state.device, reason=reason)
         refusal = _REFUSALS.get(reason, TASK_NOT_SIGNED)
         self.send(self.home, self._failure(task, refusal))
+
+    def _knows_too_little(self) -> bool:
+        """Whether the deny list is too old to tell which devices may be among a task's neighbours.
+        A coordinator that withholds the list gets no masked updates by it.
+        """
+        age_ns = self.now - self.state.denied_issued_s * SECOND
+        return 0 < self.policy.denied_age_ns < age_ns
+
+    def _is_newer(self, order: DeniedVersion) -> bool:
+        """Whether the deny list is another one than the state knows of. Without a list its age
+        counts from the device's first start on.
+        """
+        known = self.state.denied_version, self.state.denied_issued_s
+        return (order.version, order.issued_s) > known if order.version else known == (0, 0)
+
+    def keep_denied(self, order: DeniedVersion) -> None:
+        self.state.denied_version, self.state.denied_issued_s = order.version, order.issued_s
 
     # ------------------------------------------------ what the device asks
 

@@ -51,6 +51,8 @@ class DeviceState:
     the update that waits to be masked. polls: sendings of what the session waits for now; unheard:
     sendings since its home was last heard of it. helped: of which the masks of the task at hand are
     made, where helpers unmask it. releases: what updates told of the device so far; None: nothing.
+    denied_version: of its copy of the deny list; 0: it has none. denied_issued_s: Unix time at which
+    the CA signed it; without a copy, of its first start.
     """
 
     device: int
@@ -82,6 +84,8 @@ class DeviceState:
     unheard: int = 0
     helped: bytes = field(default=b"", repr=False)
     releases: Releases | None = None
+    denied_version: int = 0
+    denied_issued_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ class DevicePolicy:
     secure_required: whether a task whose updates are not masked is declined; yes, unless the owner
     allows plain tasks. floor: what its sessions may not go below. helpers: who may hold what
     unmasks it; nobody, unless it says so. unmask_ns: how long it waits to be asked for its shares,
-    when as much time again as its task had is over.
+    when as much time again as its task had is over. denied_age_ns: how old the deny list may be
+    where a masked task is taken; 0: of any age.
     """
 
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 16 * 1024))
@@ -105,6 +110,7 @@ class DevicePolicy:
     helpers: Trust = field(default_factory=Trust)
     unmask_ns: int = 600 * SECOND
     cap: Cap = field(default_factory=Cap)
+    denied_age_ns: int = 0
 
     def __post_init__(self) -> None:
         assert self.rehome_tries >= 1

@@ -42,6 +42,7 @@ class Trigger(StrEnum):
     HOMES = "other homes"
     HOME_GONE = "other homes, without the present one"
     CONNECTED = "connected to its home again"
+    DENIED = "another deny list"
     STALE = "late, repeated or of no use"
 
 
@@ -101,5 +102,6 @@ TABLE = (
     row(UNMASKING, _T.CONSENT_LOST, "withhold", IDLE, "its neighbours do without its shares"),
     row((*_NOT_OFFERED, *OFFERED), _T.HOMES, "keep_homes", None, "for the next move"),
     row(OFFERED, _T.HOME_GONE, "leave_home", CHECKING_IN, "offer itself to the first of them"),
+    row(tuple(Phase), _T.DENIED, "keep_denied", None, "how old it is decides about masked tasks"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )

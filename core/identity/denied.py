@@ -35,6 +35,8 @@ PAGE_BYTES = 48 * 1024 // ENTRY_BYTES * ENTRY_BYTES
 #: How often a list that changes while it is read is begun again.
 TRIES = 3
 ASK_EVERY_S = 300
+#: A device asks less often than an edge: there are many, and what it needs the list for is rarer.
+DEVICE_ASKS_EVERY_S = 1800
 TIME_METADATA = "delian-time-ms"  # trailing metadata of the answer: the coordinator's Unix time
 
 _PREFIX = 4  # bytes before head and signature in the file: their lengths

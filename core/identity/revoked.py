@@ -38,7 +38,7 @@ class Revocations:
     def __init__(self, folder: Path) -> None:
         self._ledger = Ledger(folder / "denied.jsonl")
         self._names: dict[Name, int] = {}
-        self._version = 0
+        self._version = 1  # 0 is what a node has that has no list
         self._serials: list[Entry] = []  # of the format before this one
 
     def mark(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("delian.node")
 
+#: A deny list whose signature is older than this is behind: the CA signs it again every hour, and
+#: edges ask every five minutes.
+LIST_FRESH_S = 2 * 3600.0
 #: Until the deny list is asked for again when no answer came; twice as long each time.
 ASK_AGAIN_S = 0.5
 
@@ -384,7 +388,8 @@ async def keep_denied(
     """Asks for the deny list: again and again until it is cancelled, and at once when `asked` is
     set. Without an answer it asks again soon, then less and less often. It asks the coordinator's
     gRPC and the home (`errands`), in this order unless `home_first`; the second where the first
-    fails or has an older list.
+    fails, or has a list that the CA should have signed again by now: an edge may keep the newest
+    one to itself, above all one that is revoked.
     """
     failures = 0
 
@@ -399,6 +404,10 @@ async def keep_denied(
                 changed = await denied.fetch(ways[0])
             except (IdentityError, OSError, TimeoutError):
                 changed = await denied.fetch(ways[1])
+            else:
+                if time.time() - denied().issued_s > LIST_FRESH_S:
+                    with contextlib.suppress(IdentityError, OSError, TimeoutError):
+                        changed = await denied.fetch(ways[1]) or changed
             failures = 0
             if changed:
                 log.info("deny list changed", extra={"version": denied().version})

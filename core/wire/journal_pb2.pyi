@@ -138,7 +138,9 @@ class DrainEdge(_message.Message):
     def __init__(self, edge: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class DeniedVersion(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "issued_s")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_S_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    issued_s: int
+    def __init__(self, version: _Optional[int] = ..., issued_s: _Optional[int] = ...) -> None: ...

@@ -35,7 +35,7 @@ def test_a_federation_is_made_and_a_node_joins_with_nothing_but_a_token(
         assert "hint: ask your operator for a new token" in err
     code, shown, _ = delian("ca", "show", "ca", "--json")
     assert {"cloud-0", "device-1"} == {e["name"] for e in shown["issued"]}
-    assert shown["tokens"] == [] and shown["denied"] == {"version": 0, "names": []}
+    assert shown["tokens"] == [] and shown["denied"] == {"version": 1, "names": []}
     before = int(time.time())
     code, revoked, _ = delian("ca", "revoke", "device-1", "--ca", "ca", "--json")
     assert (code, revoked["revoked"]) == (0, True)

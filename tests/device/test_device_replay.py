@@ -35,7 +35,7 @@ from delian.core.wire.admission_pb2 import (
     RetryWindow,
 )
 from delian.core.wire.blob_pb2 import Blob
-from delian.core.wire.journal_pb2 import Conditions, Connected, Homes
+from delian.core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
 from delian.core.wire.link_pb2 import NODE_EDGE, Address
 from delian.core.wire.round_pb2 import COUNTED, EVALUATE, LATE, TRAIN, RoundClosed, UploadAck
 from delian.core.wire.secure_pb2 import Cohort, Survivors
@@ -133,6 +133,10 @@ def _order(machine, pick):
     if pick([True] + [False] * 9):
         home = Address(tier=NODE_EDGE, number=pick([2, 5, 9]))
         return Ordered(Connected(home=home))
+    if pick([True] + [False] * 4):
+        known = machine.state.denied_version, machine.state.denied_issued_s
+        later = pick([0, 1, 1])
+        return Ordered(DeniedVersion(version=known[0] + later, issued_s=known[1] + later))
     if pick([True, False]):
         some = pick([(2, 5), (5,), (2,), (9, 2), (5, 2), ()])
         return Ordered(Homes(homes=[Address(tier=NODE_EDGE, number=n) for n in some]))

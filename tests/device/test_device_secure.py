@@ -29,7 +29,7 @@ from delian.core.ports import (
 )
 from delian.core.secagg.client import Policy
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility
-from delian.core.wire.journal_pb2 import Conditions
+from delian.core.wire.journal_pb2 import Conditions, DeniedVersion
 from delian.core.wire.round_pb2 import (
     BELOW_FLOOR,
     COUNTED,
@@ -245,6 +245,58 @@ class TestExclusion:
         bench.does(BlobStored(BUNDLE, True)).does(BlobStored(WEIGHTS, True))
         bench.does(ProgramFinished(1, Outcome(VECTOR, finite=False)))
         assert failure(bench) == NON_FINITE and bench.session is None
+
+
+DAY = 24 * 3600
+
+
+def masked_task(secure=SECURE, **more):
+    return _bench.make_task(secure=secure, ends_s=20 * DAY, **more)
+
+
+class TestDenyList:
+    """What a device does whose deny list is old, at 10 days of Unix time."""
+
+    def aged(self, *lists, allows_plain=False):
+        policy = DevicePolicy(secure_required=not allows_plain, denied_age_ns=7 * DAY * SECOND)
+        bench = Bench(policy=policy).ready()
+        bench.now = 10 * DAY * SECOND
+        for version, issued_s in lists:
+            bench.does(Ordered(DeniedVersion(version=version, issued_s=issued_s)))
+        return bench
+
+    @pytest.mark.parametrize("age_days", [1, 7])
+    def test_a_masked_task_is_taken_with_a_list_that_is_young_enough(self, age_days):
+        bench = self.aged((4, (10 - age_days) * DAY)).gets(masked_task())
+        assert bench.phase is Phase.FETCHING
+
+    @pytest.mark.parametrize("lists", [[(4, 3 * DAY - 1)], [(0, 3 * DAY - 1)], []])
+    def test_a_masked_task_is_refused_with_a_list_that_is_too_old(self, lists):
+        bench = self.aged(*lists).gets(masked_task())
+        assert bench.phase is Phase.READY and failure(bench) == NOT_IN_COHORT
+        assert Record("session", {"device": 7, "reason": "deny list"}) in bench.effects
+
+    def test_the_age_does_not_matter_where_nothing_is_masked_or_no_limit_is_set(self):
+        bench = self.aged(allows_plain=True).gets(masked_task(secure=None))
+        assert bench.phase is Phase.FETCHING
+        bench = Bench().ready()
+        bench.now = 10 * DAY * SECOND
+        assert bench.gets(masked_task()).phase is Phase.FETCHING
+
+    def test_a_newer_list_lets_it_take_tasks_again_and_an_older_one_changes_nothing(self):
+        bench = self.aged((4, DAY)).gets(masked_task())
+        assert failure(bench) == NOT_IN_COHORT
+        assert not bench.does(Ordered(DeniedVersion(version=4, issued_s=9 * DAY))).ignored()
+        for older in ((4, 8 * DAY), (3, 10 * DAY), (0, 10 * DAY)):
+            assert bench.does(Ordered(DeniedVersion(version=older[0], issued_s=older[1]))).ignored()
+        bench.gets(masked_task(attempt=2))
+        assert bench.phase is Phase.FETCHING
+        assert restore(bench.machine.snapshot()).denied_issued_s == 9 * DAY
+
+    def test_without_a_list_its_age_counts_from_the_first_start(self):
+        bench = self.aged((0, DAY))
+        assert bench.does(Ordered(DeniedVersion(version=0, issued_s=10 * DAY))).ignored()
+        assert failure(bench.gets(masked_task())) == NOT_IN_COHORT
 
 
 class TestUnmasking:

@@ -14,7 +14,7 @@ from delian.cloud.enrolment import FileRegistry
 from delian.cloud.errands import IdentityErrands
 from delian.cloud.issuing import Issuing
 from delian.core.data.rows import DataSettings
-from delian.core.identity.authority import LIFE_S, Authority
+from delian.core.identity.authority import LIFE_S, Authority, issue_to
 from delian.core.identity.certificates import (
     Role,
     TlsFiles,
@@ -24,6 +24,7 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
+from delian.core.identity.denied import KnownDenied, page_of
 from delian.core.identity.folder import HomeAddress, IdentityFolder
 from delian.core.identity.renewal import RenewalRefused
 from delian.core.identity.roles import Guard
@@ -32,9 +33,10 @@ from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path
 from delian.core.net.grpc_server import GrpcHub
 from delian.core.net.mqtt_link import MqttHub, MqttIdentity
 from delian.core.net.switch import Switch
+from delian.core.node import uplinks
 from delian.core.node.hosting import Who
 from delian.core.node.memory import MemoryBlobs
-from delian.core.node.uplinks import Uplinks
+from delian.core.node.uplinks import LIST_FRESH_S, Uplinks
 from delian.core.ports import CLOUD, Node, Tier
 from delian.core.wire.admission_pb2 import CheckIn, Eligibility
 from delian.core.wire.enrolment_pb2 import RenewRequest
@@ -275,6 +277,92 @@ def test_the_coordinator_s_daemon_takes_errands(tmp_path):
     within(scenario)
 
 
+def agent_settings(folder: Path, identity: IdentityFolder, *homes: HomeAddress) -> DeviceSettings:
+    return DeviceSettings(
+        folder=folder / "device",
+        identity=identity.folder,
+        homes=homes,
+        worker=WorkerSettings(data=DataSettings(str(folder / "data.npz"))),
+        conditions=ConditionSettings(
+            powered=True, unmetered=True, idle=True, consented=True, poll_s=1.0
+        ),
+    )
+
+
+def test_a_device_gets_the_deny_list_from_its_edge_and_leaves_one_that_is_revoked(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((4, 2), np.float32), y=np.zeros(4, np.int32))
+
+    async def scenario() -> None:
+        async with Farm(tmp_path) as farm:
+            await farm.run_cloud()
+            edge = await farm.run_edge("grpc")
+            home, other = farm.homes[EDGE, "grpc"], HomeAddress(EDGE_0, grpc="127.0.0.1:1")
+            settings = agent_settings(tmp_path, farm.identity(DEVICE, home, other), home, other)
+            agent = await asyncio.to_thread(device_daemon._Agent, settings)
+            farm.closing.push_async_callback(agent.close)
+            await agent.start()
+            await until(lambda: edge.trust.denied.signed is not None)
+            agent._denied_asked.set()
+            await until(lambda: agent.denied().version == farm.authority.denied().version)
+            assert edge.uplinks.errands.counts["pages"] >= 1
+            state = agent.driver.machine.state
+            await until(lambda: state.denied_issued_s == agent.denied().issued_s)
+            await until(lambda: DEVICE in edge.hubs.grpc.peers and state.homes == [3, 0])
+            # The edge would not pass on the list that revokes it; the device gets it otherwise.
+            farm.authority.revoke("edge-3")
+
+            async def otherwise(asked):
+                return page_of(farm.authority.signed(), asked)
+
+            assert await agent.denied.fetch(otherwise)
+            await until(lambda: DEVICE not in edge.hubs.grpc.peers and state.homes == [0])
+            assert not agent.uplinks.reaches(EDGE)
+            agent.uplinks.send(DEVICE, EDGE, CheckIn(device=5))
+            await until(lambda: state.home == 0)
+            assert DEVICE not in edge.hubs.grpc.peers
+            # Nor after a restart.
+            await agent.close()
+            again = await asyncio.to_thread(device_daemon._Agent, settings)
+            farm.closing.push_async_callback(again.close)
+            await again.start()
+            assert not again.uplinks.reaches(EDGE)
+            assert again.driver.machine.state.denied_version == agent.denied().version
+
+    within(scenario)
+
+
+def test_a_device_whose_edge_keeps_the_newest_list_to_itself_asks_the_coordinator(tmp_path):
+    async def scenario() -> None:
+        authority = Authority.create(tmp_path / "ca", "farm")
+        key, issued = issue_to(authority, Role.DEVICE, 5)
+        folder = IdentityFolder(tmp_path / "own")
+        folder.store(TlsMaterial(key, issued.chain, authority.pem), renew_after_s=60)
+        old = authority.signed(now_s=time.time() - LIST_FRESH_S - 60)
+        issue_to(authority, Role.EDGE, 3)
+        authority.revoke("edge-3")
+        known, asked = KnownDenied(folder), []
+
+        class Home:
+            async def denied(self, ask):
+                asked.append("home")
+                return page_of(old, ask)
+
+        async def coordinator(identity, ask):
+            asked.append("coordinator")
+            return page_of(authority.signed(), ask)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(uplinks, "denied_call", coordinator)
+            keeping = uplinks.keep_denied(folder, known, asyncio.Event(), Home(), home_first=True)
+            task = asyncio.create_task(keeping)
+            await until(lambda: known().revoked(EDGE))
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert asked[:2] == ["home", "coordinator"]
+
+    within(scenario)
+
+
 #: A third of it is left for a renewal.
 LIFE_SHORT_S = 9
 
@@ -296,15 +384,7 @@ def test_a_device_with_seconds_to_live_renews_by_itself_and_stays_connected(tmp_
             # then gets do not.
             folder = farm.identity(DEVICE, home, nowhere, due=True)
             lasting = folder.identity()
-            settings = DeviceSettings(
-                folder=tmp_path / "device",
-                identity=folder.folder,
-                homes=(home,),
-                worker=WorkerSettings(data=DataSettings(str(tmp_path / "data.npz"))),
-                conditions=ConditionSettings(
-                    powered=True, unmetered=True, idle=True, consented=True, poll_s=1.0
-                ),
-            )
+            settings = agent_settings(tmp_path, folder, home)
             stop = asyncio.Event()
             device = asyncio.create_task(device_daemon.serve(settings, stop))
             hub = edge.hubs.grpc if way == "grpc" else edge.hubs.mqtt

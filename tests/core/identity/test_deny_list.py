@@ -178,7 +178,7 @@ def test_an_older_list_is_refused_also_after_a_restart(authority, folder):
     known = KnownDenied(folder)
     fetched(known, Source(authority.signed))
     for node in (known, KnownDenied(folder)):
-        with pytest.raises(DenyListError, match=r"version 0 was offered; version \d+ is known"):
+        with pytest.raises(DenyListError, match=r"version 1 was offered; version \d+ is known"):
             fetched(node, Source(lambda: old))
         assert node().revoked(Node(Tier.DEVICE, 1))
 

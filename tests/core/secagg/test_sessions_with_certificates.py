@@ -80,6 +80,33 @@ def test_no_certificate_but_a_device_s_own_puts_keys_in_its_place(federation, ro
     assert not federation.server.add_bundle(bundles[1])
 
 
+def test_a_device_ends_a_session_with_a_neighbour_that_it_knows_to_be_revoked(federation):
+    """A coordinator that seats it all the same gets no shares from its neighbours."""
+    for identity in federation.identities.values():
+        identity._denied = federation.authority.denied
+    cohorts = federation.give_keys()
+    federation.authority.revoke("device-8")
+    for number in (5, 11, 14, 17):
+        with pytest.raises(SecureError, match="device 8 has not signed") as caught:
+            federation.clients[number].take_cohort(cohorts[number])
+        state = federation.clients[number].state
+        assert caught.value.reason == "signature" and state.secret == b"" and state.shares is None
+
+
+def test_a_neighbour_that_is_revoked_before_consents_adds_none(federation):
+    """Only what comes to a device by certificate counts: its consent is void with its name."""
+    for identity in federation.identities.values():
+        identity._denied = federation.authority.denied
+    deliveries = federation.give_shares(federation.give_keys())
+    survivors = federation.give_updates(deliveries)
+    federation.authority.revoke("device-8")
+    consents = federation.give_consents(survivors)
+    request = consents[5]
+    with pytest.raises(SecureError):
+        federation.clients[5].take_unmask(request)
+    assert federation.clients[5].state.unmask is None
+
+
 def test_a_revoked_device_is_left_out(federation):
     identity = federation.server._identity
     identity._denied = federation.authority.denied
