@@ -18,6 +18,7 @@ from delian.core.identity.certificates import Role, TlsMaterial
 from delian.core.identity.folder import HomeAddress, IdentityFolder
 from delian.core.identity.founding import publish
 from delian.core.ports import CLOUD
+from delian.core.sandbox import landlock, seccomp
 
 DAY = 86400
 
@@ -331,3 +332,23 @@ def test_the_command_looks_at_what_the_machine_is_set_up_for(delian, device, coo
     assert not any(name.startswith(("cloud", "edge")) for name in names)
     code, found, _ = delian("doctor", "edge", "--offline", "--json")
     assert code == 1 and named(found)["edge identity"]["state"] == "wrong"
+
+
+def test_it_says_which_parts_of_the_sandbox_the_kernel_has(monkeypatch):
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    finding = checks.check_sandbox()
+    assert finding.state == "warning" and "no landlock" in finding.text
+    monkeypatch.setattr(landlock, "abi", lambda: 3)
+    monkeypatch.setattr(seccomp, "is_here", lambda: True)
+    finding = checks.check_sandbox()
+    assert finding.state == "ok" and "landlock ABI 3" in finding.text
+
+
+def test_a_cache_that_others_can_write_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
+    tmp_path.chmod(0o700)
+    assert list(checks.check_cache()) == []
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers").chmod(0o770)
+    finding = only(checks.check_cache())
+    assert finding.state == "wrong" and "chmod -R go-w" in finding.todo
