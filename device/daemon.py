@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ..core.backends.native import cache, toolchain
 from ..core.data.sources import version_of
 from ..core.errors import DelianError
 from ..core.files import write_whole
@@ -527,6 +528,8 @@ async def _keep_serving(folder: Path, path: Path, worker: WorkerSettings) -> Non
             *(part for artifact in worker.artifacts for part in ("--artifact", artifact)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
+            # What it compiles is not what the agent loads.
+            env={**os.environ, toolchain.PART: cache.WORKERS},
             start_new_session=True,
         )
         try:
@@ -539,6 +542,7 @@ async def _keep_serving(folder: Path, path: Path, worker: WorkerSettings) -> Non
             except TimeoutError:
                 process.kill()
                 await process.wait()
+            path.unlink(missing_ok=True)  # the server itself may remove nothing
             raise
         lived = time.monotonic() - began
         pause = SERVER_AGAIN_S if lived > SERVER_AGAIN_S_MAX else min(2 * pause, SERVER_AGAIN_S_MAX)

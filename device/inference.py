@@ -30,6 +30,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,9 +48,10 @@ from ..core.backends.native.artifact import ArtifactError
 from ..core.bundle import Manifest
 from ..core.data.fit import as_rows
 from ..core.errors import DelianError
+from ..core.files import make_private
 from ..core.ir import TensorType
 from ..core.runtime import ready
-from ..core.sandbox import frames
+from ..core.sandbox import frames, walls
 from ..core.sandbox.limits import die_with
 from .personal import NoModelError, PersonalStore, Slot, stamp
 
@@ -247,7 +249,7 @@ class InferenceServer:
 
     async def start(self) -> None:
         """Listens. Raises DelianError when the socket cannot be made, or another server has it."""
-        await asyncio.to_thread(_clear, self._path)
+        _clear(self._path)  # here: a thread that is started now would not be confined later
         before = os.umask(0o177)
         try:
             self._server = await asyncio.start_unix_server(self._accept, self._path)
@@ -263,7 +265,8 @@ class InferenceServer:
         server, self._server = self._server, None
         if server is not None:
             server.close()
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(PermissionError):  # confined: the next start clears it away
+                self._path.unlink(missing_ok=True)
         tasks = list(self._connections)
         for task in tasks:
             task.cancel()
@@ -403,9 +406,27 @@ def ask(
     return answer, _array(frame) if "shape" in answer else np.empty(0, np.float32)
 
 
+def _confine(folder: Path, artifacts: Sequence[Path]) -> None:
+    """The bundle's program has somebody else's author: it gets at none of the device's files but
+    the personal models, and at no cache but the workers'.
+    """
+    from ..core.backends.native import toolchain
+
+    try:
+        own = toolchain.own_folder()
+        make_private(own)
+        os.environ["TMPDIR"] = str(own)  # the compiler's, too
+        tempfile.tempdir = None
+        read = [str(folder), *map(str, artifacts), str(toolchain.cache_folder())]
+        walls.confine_files(read, [str(own)])
+    except (DelianError, OSError) as error:
+        log.warning("the inference server is not confined: %s", error)
+
+
 async def _main(folder: Path, path: Path, backend: Backend, artifacts: Sequence[Path]) -> None:
     server = InferenceServer(folder, path, backend, artifacts=artifacts)
     await server.start()
+    _confine(folder, artifacts)
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)

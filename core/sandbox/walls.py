@@ -103,6 +103,16 @@ def confine_compile(
     return absent
 
 
+def confine_files(read: Iterable[str], write: Iterable[str]) -> None:
+    """Confines this process to files, for good: what the system has installed it may run, `read` it
+    may read, `write` it may change. For a server, which needs sockets and threads. Call it before
+    threads are started.
+    """
+    if landlock.abi():
+        programs = (*_interpreter(), *_INSTALLED, *_compiler())
+        landlock.restrict([*_SYSTEM, *read], write, programs, _DEVICES)
+
+
 def _interpreter() -> list[str]:
     """Python, its packages, and of Delian what workers import."""
     package = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from delian.core.errors import DelianError
 from delian.core.runtime import Runtime
-from delian.core.sandbox import frames
+from delian.core.sandbox import frames, landlock
 from delian.device import inference
 from delian.device.inference import InferenceServer, PersonalModel, ask
 from delian.device.personal import Judgement, NoModelError, PersonalStore
@@ -235,15 +235,52 @@ def test_a_server_that_closes_without_listening_is_still_heard(tmp_path):
         refusing.join()
 
 
-def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path):
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path, backend, monkeypatch):
+    """It compiles behind its walls, into the workers' part of the cache."""
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DELIAN_CACHE_PART", "workers")
     serve_model(store, blobs, 1.0)
     path = tmp_path / "s"
     command = [sys.executable, "-m", "delian.device.inference", str(store.folder), str(path)]
-    with subprocess.Popen([*command, "--backend", "reference"]) as process:
+    with subprocess.Popen([*command, "--backend", backend]) as process:
         deadline = time.monotonic() + 120
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         assert ask(path, {"op": "predict"}, X)[1].shape == (5, 3)
         process.terminate()
         assert process.wait(120) == 0
-    assert not path.exists()
+    made = list((tmp_path / "cache").rglob("*.so"))
+    assert [p.parent.parent.name for p in made] == ["workers"] * (backend == "native")
+
+
+def test_the_server_reads_no_file_of_the_device_but_its_models(tmp_path, monkeypatch):
+    if not landlock.abi():
+        pytest.skip("this kernel has no landlock")
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DELIAN_CACHE_PART", "workers")
+    for name in ("personal", "identity"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    code = """
+import sys
+from pathlib import Path
+from delian.device.inference import _confine
+root = Path(sys.argv[1])
+_confine(root / "personal", ())
+print((root / "personal" / "file").read_text())
+for attempt in (
+    (root / "identity" / "file").read_text,
+    (root / "personal" / "file").unlink,
+    (root / "cache" / "x.so").touch,
+    (root / "cache" / "workers" / "x").touch,
+):
+    try:
+        attempt()
+        print("possible")
+    except PermissionError:
+        print("refused")
+"""
+    command = [sys.executable, "-P", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split() == ["personal", "refused", "refused", "refused", "possible"]
