@@ -51,8 +51,8 @@ class DeviceState:
     the update that waits to be masked. polls: sendings of what the session waits for now; unheard:
     sendings since its home was last heard of it. helped: of which the masks of the task at hand are
     made, where helpers unmask it. releases: what updates told of the device so far; None: nothing.
-    denied_version: of its copy of the deny list; 0: it has none. denied_issued_s: Unix time when the
-    CA signed it; without a copy, of its first start.
+    denied_version: of its copy of the deny list; 0: it has none. denied_issued_s: Unix time when
+    the CA signed it; without a copy, of its first start.
     """
 
     device: int
