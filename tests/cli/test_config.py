@@ -207,8 +207,9 @@ def test_the_defaults_are_valid(tmp_path):
     assert Config.model_validate(Config().model_dump()) == Config()
 
 
-def test_what_an_owner_asks_of_masks_is_what_the_protocol_asks_where_nobody_does():
+def test_a_device_without_terms_or_settings_has_the_floor_of_the_protocol(tmp_path):
+    from delian.cli.device import floor_of
     from delian.core.secagg.client import Policy
 
-    floor, asked = Policy(), Config().device.masks
-    assert (asked.cohort_min, asked.corrupt) == (floor.cohort_min, floor.corrupt)
+    config = Config().device.model_copy(update={"state": tmp_path})
+    assert floor_of(config) == Policy()

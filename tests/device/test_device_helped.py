@@ -170,6 +170,7 @@ def test_a_task_with_a_key_that_its_edge_has_not_signed_is_refused():
 def test_noise_is_for_sessions():
     task = _bench.make_task(secure=plan())
     task.ring.noise, task.ring.clients_max, task.ring.clip = 0.01, 10, 1.0
+    task.secure.noise_survivors = task.secure.cohort_min
     _bench.sign(task, _bench.COORDINATOR, ends_s=60)
     one = bench()
     one.ready()
