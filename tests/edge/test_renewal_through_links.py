@@ -316,7 +316,7 @@ def test_a_device_gets_the_deny_list_from_its_edge_and_leaves_one_that_is_revoke
 
             assert await agent.denied.fetch(otherwise)
             await until(lambda: DEVICE not in edge.hubs.grpc.peers and state.homes == [0])
-            assert not agent.uplinks.reaches(EDGE)
+            assert not agent.uplinks.grpc.reaches(EDGE)
             agent.uplinks.send(DEVICE, EDGE, CheckIn(device=5))
             await until(lambda: state.home == 0)
             assert DEVICE not in edge.hubs.grpc.peers
@@ -325,7 +325,7 @@ def test_a_device_gets_the_deny_list_from_its_edge_and_leaves_one_that_is_revoke
             again = await asyncio.to_thread(device_daemon._Agent, settings)
             farm.closing.push_async_callback(again.close)
             await again.start()
-            assert not again.uplinks.reaches(EDGE)
+            assert not again.uplinks.grpc.reaches(EDGE)
             assert again.driver.machine.state.denied_version == agent.denied().version
 
     within(scenario)
