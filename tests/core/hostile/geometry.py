@@ -366,7 +366,7 @@ def _axis(d: Draw, window: int) -> tuple[int, int, tuple[int, int]]:
     if kind == 3 and d.r.random() < 0.2:
         low, high = d.r.choice([PADDING_MAX, 2**20, 4097]), d.r.choice([PADDING_MAX, 0])
         stride = d.r.choice([STRIDE_MAX, STRIDE_MAX - 1])
-    return size, stride, (low, high)
+    return size, max(stride, 1), (low, high)
 
 
 def _image(d: Draw) -> tuple[list[int], list[int], list[int], dict[str, Any]]:

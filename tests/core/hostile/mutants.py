@@ -99,10 +99,10 @@ MUTANTS = (
         "{ return i; }",
     ),
     Mutant(
-        "the tail of a vector loop begins a vector late",
-        ("reduce_sum",),
-        "for (; i + 2 * DL_LANES <= n; i += 2 * DL_LANES) {\n    a += dl_load(p + i);",
-        "for (; i + DL_LANES <= n; i += 2 * DL_LANES) {\n    a += dl_load(p + i);",
+        "the tail of a vector loop is copied as a whole vector",
+        ("conv",),
+        "for (; i + DL_LANES <= count; i += DL_LANES) dl_store(to + i, dl_load(from + i));",
+        "for (; i < count; i += DL_LANES) dl_store(to + i, dl_load(from + i));",
     ),
     Mutant(
         "products ask for working memory without the last panel",
