@@ -17,12 +17,16 @@ from collections.abc import Mapping, Sequence
 from . import syscalls
 
 _PR_SET_NO_NEW_PRIVS, _PR_GET_SECCOMP, _PR_SET_SECCOMP, _MODE_FILTER = 38, 21, 22, 2
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, BPF_RET
+#: BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, BPF_JMP|BPF_JGE|BPF_K, BPF_RET.
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 #: Offsets in struct seccomp_data (linux/seccomp.h): the number, the architecture, arguments. These
 #: are 64 bits each, little-endian on all machines of the table: the low half comes first.
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
+#: From here on, x86-64 has the calls of its x32 ABI (__X32_SYSCALL_BIT): the same calls under other
+#: numbers, which a list of refused numbers would miss.
+_X32 = 0x40000000
 #: What Python asks of a file: TCGETS, FIONREAD, FIONCLEX, FIOCLEX (asm-generic/ioctls.h).
 _IOCTLS = (0x5401, 0x541B, 0x5450, 0x5451)
 #: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC. Not F_SETOWN, which has the kernel
@@ -103,12 +107,14 @@ def install(instructions: Sequence[Instruction]) -> None:
 
 
 def _of(machine: str) -> list[Instruction]:
-    """Ends the process at a call of another machine's; then loads the call's number."""
+    """Ends the process at a call of another machine's, or of x32; leaves the number loaded."""
+    x32 = [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)] if machine == "x86_64" else []
     return [
         (_LOAD, 0, 0, _MACHINE),
         (_EQUAL, 1, 0, syscalls.MACHINES[machine][1]),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
+        *x32,
     ]
 
 

@@ -28,8 +28,16 @@ def answer(filter_, arch, number, *arguments):
             (held,) = struct.unpack_from("<I", data, value)
         elif code == 0x15:
             at += right if held == value else wrong
+        elif code == 0x35:
+            at += right if held >= value else wrong
         else:
             return value
+
+
+def test_calls_under_the_numbers_of_x32_end_the_process():
+    x32_socket = 0x40000000 + 41
+    for made in (seccomp.compute("x86_64", 77), seccomp.compiling("x86_64")):
+        assert answer(made, syscalls.MACHINES["x86_64"][1], x32_socket) == KILL
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "armv7l"])
