@@ -201,7 +201,7 @@ def test_a_run_that_promises_something_is_told_with_what_is_spent(tmp_path, bund
             plan = await plan_of(call, noisy, cohort=8, reports_min=8)
             plan.ring.CopyFrom(ring.message())
             plan.privacy.epsilon, plan.privacy.delta, plan.privacy.corrupt = 4.0, 1e-6, 0.1
-            plan.secure.suite, plan.secure.cohort_min = 1, 3
+            plan.secure.suite, plan.secure.cohort_min = 1, 8
             plan.secure.corrupt = plan.secure.dropout = 0.1
             await call("Submit", SubmitRequest(plan=plan))
             spent = (await call("GetRun", RunRequest(run=1))).privacy_spent
