@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from ..core.collector import end_unsearched, unsearched
 from ..core.errors import DelianError
-from .output import echo
 
 with unsearched():
     import typer
@@ -50,6 +49,7 @@ with unsearched():
         token,
         tune,
     )
+    from .output import echo
 
 INPUT_ERROR, INTERRUPTED = 2, 130
 
