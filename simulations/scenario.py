@@ -224,7 +224,7 @@ class Privacy(Table):
     """
     cohort_min: int | None = Field(default=None, ge=3, le=1_000)
     """Secure: no sum of fewer devices is ever read. Absent: half of a round's devices, and 3 at
-    least; with distributed noise `round.min_reports`, which it may not be below.
+    least; with distributed noise also `round.min_reports` at least, which it may not be below.
     """
     corrupt: float = Field(default=0.2, ge=0.0, lt=1.0)
     """Secure: the share of devices that may work together with the coordinator and all edges."""

@@ -187,10 +187,12 @@ class Stage:
     @property
     def cohort_min(self) -> int:
         """The fewest devices in a masked sum that anybody reads."""
-        asked = self.scenario.privacy.cohort_min
-        if asked is None and self.scenario.privacy.noise == "distributed":
-            return max(MASKED_MIN, self.scenario.round.min_reports)
-        return asked or max(MASKED_MIN, self.scenario.smallest_sum // 2)
+        scenario = self.scenario
+        half = max(MASKED_MIN, scenario.smallest_sum // 2)
+        # Devices refuse sums with fewer devices than their noise is planned for.
+        distributed = scenario.privacy.noise == "distributed"
+        least = max(half, scenario.round.min_reports) if distributed else half
+        return scenario.privacy.cohort_min or least
 
     def masks(self, chain: Chain) -> SecurePlan | None:
         """How updates are masked; None: they are not."""

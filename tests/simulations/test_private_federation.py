@@ -13,6 +13,8 @@ from delian.core.wire.secure_pb2 import SecurePlan
 from delian.simulations.federation import Federation
 from delian.simulations.fleet import Fleet
 from delian.simulations.plan import FederationPlan
+from delian.simulations.scenario_file import load, override
+from delian.simulations.stage import Stage
 from delian.simulations.stub import StubTraining
 
 ROUNDS, COHORT = 3, 12
@@ -53,6 +55,14 @@ def federation(promise, training=Training, **changes):
         **changes,
     }
     return Federation(FederationPlan(**settings), training(ring), seed=1)
+
+
+@pytest.mark.parametrize(("min_reports", "least"), [(1, 6), (11, 11)])
+def test_devices_accept_the_floor_of_a_scenario_that_asks_for_noise_alone(min_reports, least):
+    noise = ["privacy.noise=distributed", "privacy.epsilon=8"]
+    changes = [f"round.min_reports={min_reports}", *noise]
+    stage = Stage(override(load("digits"), changes), None, None, "reference", lambda _: None)
+    assert stage.cohort_min == stage.survivors == least
 
 
 @pytest.mark.parametrize("central", [False, True])
