@@ -45,10 +45,12 @@ typedef struct {
 
 /* Keeps one multiply-add that waits for the last from becoming two operations, which is what GCC makes of a tile of one
  * row and one vector: it would be rounded otherwise than in larger tiles. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(DL_PORTABLE)
-#define DL_CHAINED(t) __asm__("" : "+x"(t))
-#else
+#if !defined(__GNUC__) || defined(__clang__) || !defined(__x86_64__) || defined(DL_PORTABLE)
 #define DL_CHAINED(t) ((void)0)
+#elif (DL_LANES > 8 && !defined(__AVX512F__)) || (DL_LANES > 4 && !defined(__AVX__))
+#define DL_CHAINED(t) __asm__("" : "+m"(t)) /* tuned to more lanes than a register has */
+#else
+#define DL_CHAINED(t) __asm__("" : "+x"(t))
 #endif
 
 /* The micro-kernel; `rows`, `vectors` and `near` are constants wherever it is expanded. `near`: the rows of A begin one
