@@ -22,7 +22,7 @@ from delian.simulations.stub import StubTraining
 
 COHORT, QUANTILE = 20, 0.6
 PLAIN = RingPlan(clip=8.0, clients_max=COHORT, dimension=60)
-SECURE = SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.1)
+SECURE = SecurePlan(suite=1, cohort_min=COHORT - 2, corrupt=0.1, dropout=0.1)
 #: Lengths of devices' updates: a sixth of the clip is the middle.
 NORMS = np.exp(np.random.default_rng(3).normal(np.log(8 / 6), 0.5, COHORT))
 
