@@ -7,7 +7,7 @@ for many only with an approval: a statement of what is asked for, signed offline
     admin-2$ delian approve wanted.json                       shows it, adds a signature
     admin-1$ delian token --approval wanted.json              the coordinator checks it, once
 
-    {"request": {"federation", "requester", "tier", "uses", "valid_s", "nonce", "expires"},
+    {"request": {"federation", "requester", "tier", "site", "uses", "valid_s", "nonce", "expires"},
      "certificate": base64 of DER, "signature": hexadecimal}
 
 The signature is ECDSA P-256 with SHA-256, with the key of the approver's certificate, over
@@ -16,8 +16,9 @@ coordinator takes an approval when the certificate is an admin's, is valid and n
 approver is not the requester, the caller is, the approval has not expired, and its nonce was never
 used. Nonces are durable before the token is made: a crash in between costs the approval.
 
-Tokens of few uses need no approval, but their sum in a day is limited too (`TokenLimits`). Whoever
-has the CA's key needs neither: `delian token --ca` asks no coordinator.
+Tokens of few uses need no approval, but their sum in a day is limited too (`TokenLimits`), for each
+site. An owner of a site asks for tokens of that site alone, and needs an admin's approval for many.
+The holder of the CA's key needs neither: `delian token --ca` asks no coordinator.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from .certificates import (
     Role,
     TlsMaterial,
     check_federation,
+    check_site,
     load_certificate,
     load_key,
     verified,
@@ -75,8 +77,8 @@ _TIERS = (Role.DEVICE.value, Role.EDGE.value)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A token that is asked for. requester: common name of the admin who asks. nonce: hexadecimal.
-    expires: Unix time in seconds, of the request.
+    """A token that is asked for. requester: common name of the admin or owner who asks. nonce:
+    hexadecimal. expires: Unix time in seconds, of the request. site: of the nodes; empty: none.
     """
 
     federation: str
@@ -86,19 +88,29 @@ class Wanted:
     valid_s: int
     nonce: str
     expires: int
+    site: str = ""
 
     @classmethod
     def new(
-        cls, requester: PeerIdentity, tier: Role, uses: int, valid_s: int, now_s: float
+        cls,
+        requester: PeerIdentity,
+        tier: Role,
+        uses: int,
+        valid_s: int,
+        now_s: float,
+        site: str = "",
     ) -> Wanted:
-        """Raises IdentityError for what no token can be."""
+        """Raises IdentityError for what no token can be. site: an owner asks for the own one."""
         nonce = os.urandom(_NONCE).hex()
         who = (requester.federation, requester.common_name)
-        made = cls(*who, tier.value, uses, valid_s, nonce, int(now_s) + LIFE_S)
+        site = site_for(requester, site)
+        made = cls(*who, tier.value, uses, valid_s, nonce, int(now_s) + LIFE_S, site)
         return made._checked()
 
     def _checked(self) -> Wanted:
         check_federation(self.federation)
+        if self.site:
+            check_site(self.site)
         numbers = (self.uses, self.valid_s, self.expires)
         good = (
             all(type(number) is int for number in numbers)
@@ -210,6 +222,19 @@ class Approval:
         return approver
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A token that was made without an approval. at: Unix time in seconds."""
+
+    at: int
+    tier: str
+    uses: int
+    site: str
+
+    def entry(self) -> Entry:
+        return {**asdict(self)}
+
+
 class TokenLimits:
     """How many nodes operators let in, in a CA's folder: used approvals, and uses without one.
 
@@ -221,12 +246,12 @@ class TokenLimits:
         self._lock, self._device_uses = lock, device_uses
         self._ledger = Ledger(folder / "approvals.jsonl")
         self._nonces: dict[str, int] = {}
-        self._given: list[tuple[int, str, int]] = []  # time, tier, uses
+        self._given: list[_Given] = []
         self._entries = 0  # of the file
 
-    def take(self, tier: Role, uses: int, now_s: float) -> None:
-        """Counts a token without approval; durable on return. Raises IdentityError beyond the
-        limits.
+    def take(self, tier: Role, uses: int, now_s: float, site: str = "") -> None:
+        """Counts a token without approval; durable on return. Sites are counted apart, so that no
+        owner uses up what others may give out. Raises IdentityError beyond the limits.
         """
         now = int(now_s)
         most, a_day = (
@@ -234,7 +259,7 @@ class TokenLimits:
         )
         with self._lock.held():
             self._refresh(now)
-            given = sum(n for _, of, n in self._given if of == tier.value)
+            given = sum(g.uses for g in self._given if (g.tier, g.site) == (tier.value, site))
             if uses > most or given + uses > a_day:
                 raise IdentityError(
                     f"a token of {uses} uses for a node of the role {tier.value} needs an approval:"
@@ -242,7 +267,7 @@ class TokenLimits:
                     "delian token --request FILE; another admin: delian approve FILE;"
                     " delian token --approval FILE",
                 )
-            self._append({"at": now, "tier": tier.value, "uses": uses})
+            self._append(_Given(now, tier.value, uses, site).entry())
 
     def spend(self, wanted: Wanted, now_s: float) -> None:
         """Uses an approval up; durable on return. Raises IdentityError if it was used before."""
@@ -262,11 +287,11 @@ class TokenLimits:
         """
         self._ledger.news(self._clear, self._take)
         self._nonces = {nonce: end for nonce, end in self._nonces.items() if end > now - DAY_S}
-        self._given = [one for one in self._given if now - DAY_S < one[0]]
+        self._given = [one for one in self._given if now - DAY_S < one.at]
         left = len(self._nonces) + len(self._given)
         if self._entries > ENTRIES_KEPT and left * 2 < self._entries:
             entries: list[Entry] = [{"nonce": n, "expires": end} for n, end in self._nonces.items()]
-            entries += [{"at": at, "tier": tier, "uses": uses} for at, tier, uses in self._given]
+            entries += [one.entry() for one in self._given]
             self._ledger.rewrite(entries)
             self._entries = left
 
@@ -280,26 +305,28 @@ class TokenLimits:
         if "nonce" in entry:
             self._nonces[str(entry["nonce"])] = int(entry["expires"])
         else:
-            self._given.append((int(entry["at"]), str(entry["tier"]), int(entry["uses"])))
+            site = str(entry.get("site", ""))
+            given = _Given(int(entry["at"]), str(entry["tier"]), int(entry["uses"]), site)
+            self._given.append(given)
 
 
 def allow(
     limits: TokenLimits,
     authority: Authority,
     caller: PeerIdentity | None,
-    asked: tuple[Role, int, int],
+    asked: tuple[Role, int, int, str],
     approval: bytes,
     now_s: float | None = None,
 ) -> None:
     """Whether an operator may have a token: within the limits, or with an approval, which is used
-    up. asked: tier, uses, seconds that it is good. Raises IdentityError.
+    up. asked: tier, uses, seconds that it is good, site (`site_for`). Raises IdentityError.
     """
     now = time.time() if now_s is None else now_s
-    role, uses, valid_s = asked
+    role, uses, valid_s, site = asked
     if not 0 < uses <= USES_MAX or not 0 < valid_s <= VALID_S_MAX:
         raise IdentityError("this asks for a token that cannot be", _limits())
     if not approval:
-        limits.take(role, uses, now)
+        limits.take(role, uses, now, site)
         return
     if caller is None:
         raise IdentityError("an approval needs certificates", "this coordinator has none")
@@ -307,10 +334,24 @@ def allow(
     guard = Guard(authority.federation, Tier.CLOUD, authority.denied, lambda: now)
     approver = signed.check(authority.certificate, guard.distrust, caller, now)
     wanted = signed.wanted
-    if (wanted.tier, wanted.uses, wanted.valid_s) != (role.value, uses, valid_s):
+    if (wanted.tier, wanted.uses, wanted.valid_s, wanted.site) != (role.value, uses, valid_s, site):
         raise IdentityError("the approval is for another token")
     limits.spend(wanted, now)
     log.info("token approved", extra={"by": approver.common_name, "for": caller.common_name})
+
+
+def site_for(caller: PeerIdentity | None, site: str) -> str:
+    """The site of a token that an operator asks for: an owner's own, else the one that is named.
+    Raises IdentityError where an owner asks for another.
+    """
+    if caller is None or caller.tier is not Role.OWNER:
+        return check_site(site) if site else ""
+    if site not in ("", caller.site):
+        raise IdentityError(
+            f"{caller.common_name} is an owner of the site {caller.site}, not of {site[:80]}",
+            "an admin makes tokens for other sites",
+        )
+    return caller.site
 
 
 def _limits() -> str:

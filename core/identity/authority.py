@@ -3,10 +3,11 @@ are revoked.
 
 Its folder holds
 
-    ca.key          the key, mode 0600
+    ca.key          the key, mode 0600; ca.token instead: where the key is (`hsm`)
     ca.pem          its certificate, which every node has
     authority.json  the federation's name
     issued.jsonl    one line a certificate that was given out
+    log             an entry for each certificate, for good (`certificate_log`)
     denied.jsonl    one line a revocation (`revoked.Revocations`)
     numbers.jsonl   the last number of each role (`revoked.Numbers`)
     terms           what the federation asks of its runs, signed (`terms`)
@@ -21,7 +22,6 @@ age.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -37,17 +37,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ..ports import Node, Tier
 from ..secagg.cohort import COHORT_MIN
 from . import terms
+from .certificate_log import CertificateLog
 from .certificates import (
     ADDRESSES_MAX,
     OPERATORS,
     IdentityError,
     PeerIdentity,
     Role,
+    addresses_of,
+    authority_name,
     certificate_request,
     check_federation,
     check_issued,
     check_time,
     extended_usage,
+    fingerprint_of,
     general_name,
     identity_of,
     is_reserved,
@@ -61,22 +65,27 @@ from .certificates import (
     uri_of,
 )
 from .deny_list import FOR_GOOD, DenyList, SignedList, sign_list
+from .hsm import FILE as TOKEN
+from .hsm import KeyPlace, TokenKey
 from .ledger import Entry, FolderLock, Ledger, private_folder, write_file
+from .log import entry_of
 from .revoked import SKIPPED, Numbers, Revocations, holder_of
+from .root import BACKDATE_S, key_usage, root_certificate, subject_of
 
 DAY_S = 24 * 3600
 LIFE_S = 30 * DAY_S
 LIFE_S_MAX = 398 * DAY_S
 AUTHORITY_LIFE_S = 3650 * DAY_S
-BACKDATE_S = 3600  # a certificate begins before it is made: clocks of small devices are late
 KEPT_S = DAY_S  # how long after a certificate's end it is remembered: other clocks may be late
 RESIGN_S = 3600  # the deny list is signed again after so long, when nothing has changed
 #: Certificates of one name that have not ended. A node needs two; more are answers that were lost.
 CERTIFICATES_MAX = 32
 
 KEY, CERTIFICATE, FACTS = "ca.key", "ca.pem", "authority.json"
+MOVING = "moving"  # says where the CA is moved to: the folder is shut
 _FORMAT = 1
 _NUMBERED = (Role.DEVICE, Role.EDGE, *OPERATORS)  # roles of many holders
+_SINGLE = (Role.CLOUD, Role.AUTHORITY)  # roles of one holder, whose number is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,9 @@ class Authority:
         self._issued_file = Ledger(folder / "issued.jsonl")
         self._revoked = Revocations(folder)
         self._numbers = Numbers(folder)
+        self.log = CertificateLog(folder, self.lock, self.federation, self.sign, self.key)
         self._issued: list[Entry] = []
+        self._logged = 0  # entries that the log has at least
         self._ends: dict[str, list[int]] = {}  # name -> the ends of its certificates
         self._list = DenyList()
         self._listed_at: tuple[int, ...] = (-1,)
@@ -117,27 +128,44 @@ class Authority:
             self._compact(time.time())
 
     @classmethod
-    def create(cls, folder: Path, federation: str, *, life_s: int = AUTHORITY_LIFE_S) -> Authority:
-        """Makes a key and a root certificate; raises IdentityError where there is one already."""
+    def create(
+        cls,
+        folder: Path,
+        federation: str,
+        *,
+        life_s: int = AUTHORITY_LIFE_S,
+        token: KeyPlace | None = None,
+    ) -> Authority:
+        """Makes a key and a root certificate; raises IdentityError where there is one already.
+        token: where the key is made; None: in the folder.
+        """
         check_federation(federation)
         private_folder(folder)
         with FolderLock(folder).held():
-            for name in (KEY, CERTIFICATE, FACTS):
+            for name in (KEY, TOKEN, CERTIFICATE, FACTS):
                 if (folder / name).exists():
                     raise IdentityError(
                         f"{folder} holds a CA already",
                         "name another folder; a new CA in its place would shut every node out",
                     )
-            key = new_key()
-            certificate = _root(key, federation, life_s)
-            write_file(folder / KEY, key_pem(key), 0o600)
+            key = new_key() if token is None else TokenKey.generate(token)
+            certificate = root_certificate(key, federation, life_s)
+            if token is None:
+                write_file(folder / KEY, key_pem(key), 0o600)
+            else:
+                token.store(folder)
             write_file(folder / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
             facts = {"format": _FORMAT, "federation": federation}
             write_file(folder / FACTS, json.dumps(facts).encode() + b"\n")
         made = cls(folder)
         # No more than the protocol itself asks for; `delian ca init` publishes stricter ones.
         least = terms.made(
-            federation, now_s=0, masks_required=False, cohort_min=COHORT_MIN, corrupt=0.0
+            federation,
+            now_s=0,
+            masks_required=False,
+            cohort_min=COHORT_MIN,
+            corrupt=0.0,
+            log_required=False,
         )
         terms.publish(folder, made.sign, least)
         return made
@@ -172,12 +200,14 @@ class Authority:
         number: int,
         *,
         addresses: Iterable[str] = (),
+        site: str = "",
         life_s: int = LIFE_S,
         now_s: float | None = None,
     ) -> Issued:
         """A certificate for the key of a request (PKCS #10, PEM), whose sender must have signed it.
 
-        addresses: where a server is reached, beside the DNS name that is its identity. Raises
+        addresses: where a server is reached, beside the DNS name that is its identity. site: of a
+        node or an owner. Raises
         Revoked when the name was revoked, TooMany when it has CERTIFICATES_MAX certificates that
         have not ended, and IdentityError.
         """
@@ -185,12 +215,14 @@ class Authority:
         names: list[x509.GeneralName] = []
         if role in (Role.EDGE, Role.CLOUD):
             names = self._server_names(Node(Tier(role.value), number), addresses)
+        elif role is Role.AUTHORITY:
+            names = [x509.DNSName(authority_name(self.federation)), *self._addresses(addresses)]
         elif tuple(addresses):
             raise IdentityError(f"a certificate of a {role} carries no addresses")
         names.insert(0, x509.UniformResourceIdentifier(uri_of(self.federation, role, number)))
         certificate = self._sign(
             requested_key(request),
-            f"{role.value}-{number}",
+            subject_of(self.federation, f"{role.value}-{number}", site),
             names,
             extended_usage(role),
             (life_s, now, self._begin(role, number, now)),
@@ -226,6 +258,7 @@ class Authority:
             shown.tier,
             shown.number,
             addresses=addresses_of(certificate),
+            site=shown.site,
             life_s=life_s,
             now_s=now_s,
         )
@@ -248,7 +281,7 @@ class Authority:
             raise IdentityError("a server's certificate needs an address")
         certificate = self._sign(
             requested_key(request),
-            common_name,
+            subject_of(self.federation, common_name),
             names,
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
             (life_s, now, now - BACKDATE_S),
@@ -275,7 +308,7 @@ class Authority:
     def _sign(
         self,
         key: ec.EllipticCurvePublicKey,
-        common_name: str,
+        subject: x509.Name,
         names: Sequence[x509.GeneralName],
         usage: x509.ExtendedKeyUsage,
         times: tuple[int, float, float],
@@ -291,14 +324,14 @@ class Authority:
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(_p256(self.certificate))
         return (
             x509.CertificateBuilder()
-            .subject_name(_subject(self.federation, common_name))
+            .subject_name(subject)
             .issuer_name(self.certificate.subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(datetime.fromtimestamp(begins_s, UTC).replace(microsecond=0))
             .not_valid_after(end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(), critical=True)
+            .add_extension(key_usage(), critical=True)
             .add_extension(usage, critical=False)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
@@ -344,11 +377,12 @@ class Authority:
             if holder is not None:
                 if holder.not_before < self._revoked.before((holder.tier, holder.number)):
                     raise _revoked(name)
-                if holder.tier is not Role.CLOUD:
+                if holder.tier not in _SINGLE:
                     live = self._ends[name] = [t for t in self._ends.get(name, ()) if t > now_s]
                     if len(live) >= CERTIFICATES_MAX:
                         raise TooMany(f"{name} has {len(live)} certificates that have not ended")
                     self._numbers.note(holder.tier, holder.number)
+            entry["log"] = self.log.append(entry_of(certificate), self._logged)
             self._issued_file.append(entry)
             self._take_issued(entry)
 
@@ -387,13 +421,27 @@ class Authority:
                 self._numbers.note(role, self._numbers.last(role) + SKIPPED)
             return {role.value: self._numbers.last(role) for role in _NUMBERED}
 
+    def recall(self, listed: DenyList, *, now_s: float | None = None) -> None:
+        """Revokes what a list of this CA's revokes that is newer than its own: the folder was
+        restored from an older copy. listed: verified. Durable on return.
+        """
+        now = time.time() if now_s is None else now_s
+        with self.lock.held():
+            self._refresh()
+            for (role, number), before in listed.names.items():
+                if role not in _SINGLE:
+                    self._numbers.note(role, number)
+                self._revoked.add((role, number), before, "recalled", now)
+            self._revoked.raise_version(max(now, listed.version + 1))
+
     # ------------------------------------------------------------ denying
 
     def revoke(
         self, name: str, why: str = "", *, now_s: float | None = None
     ) -> tuple[DenyList, bool]:
         """Voids every certificate of a holder, and gives it no other. name: its common name, as
-        "device-5". The coordinator's ("cloud-0") are void up to now, since it has no other name.
+        "device-5". The coordinator's ("cloud-0") and the authority's are void up to now, since they
+        have no other name.
         Gives the list and whether it has changed; raises IdentityError when the name was never
         given out.
         """
@@ -407,12 +455,12 @@ class Authority:
                     "name a node as device-5 or edge-2; after a restore from a backup, run"
                     " `delian ca restored` first",
                 )
-            before = int(now) - BACKDATE_S + 1 if holder[0] is Role.CLOUD else FOR_GOOD
+            before = int(now) - BACKDATE_S + 1 if holder[0] in _SINGLE else FOR_GOOD
             fresh = self._revoked.add(holder, before, why, now)
             return self.denied(), fresh
 
     def _is_known(self, role: Role, number: int) -> bool:
-        if role is Role.CLOUD:
+        if role in _SINGLE:
             return number == 0
         return 0 < number <= self._numbers.last(role)
 
@@ -452,6 +500,7 @@ class Authority:
 
     def _take_issued(self, entry: Entry) -> None:
         self._issued.append(entry)
+        self._logged = max(self._logged, int(entry.get("log", -1)) + 1)
         self._ends.setdefault(entry["name"], []).append(int(entry["not_after"]))
 
     def _forget_issued(self) -> None:
@@ -488,39 +537,37 @@ def _revoked(name: str) -> Revoked:
     return Revoked(f"{name} was revoked", "join again with a new token: it gets a new number")
 
 
-def addresses_of(certificate: x509.Certificate) -> list[str]:
-    """The addresses in a server's certificate, without the names that are identities."""
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    hosts = [n for n in names.get_values_for_type(x509.DNSName) if not is_reserved(n)]
-    return [*hosts, *map(str, names.get_values_for_type(x509.IPAddress))]
-
-
-def fingerprint_of(certificate: x509.Certificate) -> str:
-    """SHA-256 of a certificate, in hexadecimal with colons as openssl prints it."""
-    digest = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
-    return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2)).upper()
-
-
 def issue_to(
     authority: Authority,
     role: Role,
     number: int,
     addresses: Iterable[str] = (),
     *,
+    site: str = "",
     now_s: float | None = None,
 ) -> tuple[bytes, Issued]:
     """Key (PEM) and certificate for a holder on the CA's own machine: the coordinator, an
-    operator.
+    operator. site: of an owner.
     """
     key = new_key()
     request = certificate_request(key)
-    issued = authority.issue(request, role, number, addresses=addresses, now_s=now_s)
+    issued = authority.issue(request, role, number, addresses=addresses, site=site, now_s=now_s)
     return key_pem(key), issued
 
 
+def _check_stays(folder: Path) -> None:
+    path = folder / MOVING
+    if path.exists():
+        raise IdentityError(
+            f"the CA of {folder} is moved to another folder: {path} says where",
+            "go on with: delian authority migrate COORDINATOR_STATE AUTHORITY_STATE",
+        )
+
+
 def _load(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate, str]:
+    _check_stays(folder)
     try:
-        key = load_key((folder / KEY).read_bytes())
+        key = _load_key(folder)
         certificate = load_certificate((folder / CERTIFICATE).read_bytes())
         facts = json.loads((folder / FACTS).read_bytes())
     except FileNotFoundError as error:
@@ -536,8 +583,14 @@ def _load(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate, s
     if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
         raise IdentityError(f"{folder / FACTS} is of another version of delian")
     if public_bytes(key.public_key()) != public_bytes(_p256(certificate)):
-        raise IdentityError(f"{folder / KEY} is not the key of {folder / CERTIFICATE}")
+        raise IdentityError(f"the CA's key is not the key of {folder / CERTIFICATE}")
     return key, certificate, check_federation(str(facts.get("federation", "")))
+
+
+def _load_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    if (folder / TOKEN).exists():
+        return TokenKey(KeyPlace.load(folder))
+    return load_key((folder / KEY).read_bytes())
 
 
 def _p256(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
@@ -545,45 +598,3 @@ def _p256(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IdentityError("the CA's key is not a P-256 key")
     return key
-
-
-def _subject(federation: str, common_name: str) -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
-            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
-        ]
-    )
-
-
-def _root(key: ec.EllipticCurvePrivateKey, federation: str, life_s: int) -> x509.Certificate:
-    now = datetime.now(UTC).replace(microsecond=0)
-    name = _subject(federation, "delian CA")
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(seconds=BACKDATE_S))
-        .not_valid_after(now + timedelta(seconds=life_s))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs=True), critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-
-
-def _key_usage(signs: bool = False) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )

@@ -25,6 +25,7 @@ have come over TLS 1.3.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 import re
@@ -61,7 +62,8 @@ _SUFFIX = "delian.internal"  # .internal is reserved for private use: never in t
 _FEDERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
 _URI = re.compile(
-    r"delian://([^/]{1,63})/(device|edge|cloud|operator|viewer|runner|admin)/(0|[1-9][0-9]{0,18})"
+    r"delian://([^/]{1,63})"
+    r"/(device|edge|cloud|operator|viewer|runner|owner|admin|authority)/(0|[1-9][0-9]{0,18})"
 )
 
 #: What reading X.509 may raise, depending on how it is malformed.
@@ -90,27 +92,36 @@ class Role(StrEnum):
     VIEWER = "viewer"
     #: A viewer who also starts and controls runs.
     RUNNER = "runner"
+    #: A viewer who also decides about the nodes of one site, and lets nodes in there.
+    OWNER = "owner"
     #: A runner who also decides about nodes, tokens and aliases of models.
     ADMIN = "admin"
     #: An admin with a certificate from before there were roles. It is renewed as it is; no new one
     #: is issued.
     OPERATOR = "operator"
+    #: The server that has the CA's key: it enrols, renews and revokes. It is no node.
+    AUTHORITY = "authority"
     #: Without a certificate.
     NOBODY = "nobody"
 
 
-#: People: their certificates name no node. From the least rights to the most.
-OPERATORS = (Role.VIEWER, Role.RUNNER, Role.ADMIN, Role.OPERATOR)
-#: Those of them with all rights.
+#: People: their certificates name no node.
+OPERATORS = (Role.VIEWER, Role.RUNNER, Role.OWNER, Role.ADMIN, Role.OPERATOR)
+#: Roles whose certificates name a node.
+NODES = (Role.DEVICE, Role.EDGE, Role.CLOUD)
+#: Those of OPERATORS with all rights.
 ADMINS = frozenset({Role.ADMIN, Role.OPERATOR})
+#: Roles whose certificates may name a site.
+OF_SITES = frozenset({Role.DEVICE, Role.EDGE, Role.OWNER})
 
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
     """Whom a certificate names.
 
-    tier: device, edge, cloud or a role of operators. not_before, not_after: Unix time in seconds.
-    serial: unique within the federation's CA.
+    tier: device, edge, cloud, authority or a role of operators. not_before, not_after: Unix time in
+    seconds. serial: unique within the federation's CA. site: the organisation or place that a node
+    or an owner belongs to; empty: none.
     """
 
     federation: str
@@ -120,11 +131,12 @@ class PeerIdentity:
     not_after: int
     common_name: str
     not_before: int = 0
+    site: str = ""
 
     @property
     def node(self) -> Node | None:
-        """The node that speaks with this certificate. An operator is none."""
-        return None if self.tier in OPERATORS else Node(Tier(self.tier.value), self.number)
+        """The node that speaks with this certificate. Operators and the authority are none."""
+        return Node(Tier(self.tier.value), self.number) if self.tier in NODES else None
 
     @property
     def uri(self) -> str:
@@ -138,9 +150,18 @@ def uri_of(federation: str, role: Role, number: int) -> str:
 
 def check_federation(name: str) -> str:
     """The name itself, when it may name a federation; raises IdentityError."""
+    return _checked(name, "federation")
+
+
+def check_site(name: str) -> str:
+    """The name itself, when it may name a site of a federation; raises IdentityError."""
+    return _checked(name, "site")
+
+
+def _checked(name: str, what: str) -> str:
     if not _FEDERATION.fullmatch(name):
         raise IdentityError(
-            f"`{name[:80]}` cannot name a federation",
+            f"`{name[:80]}` cannot name a {what}",
             "use 1 to 63 characters of a-z, 0-9 and -, as in a host name",
         )
     return name
@@ -149,6 +170,11 @@ def check_federation(name: str) -> str:
 def node_name(federation: str, node: Node) -> str:
     """The DNS name that stands in the certificate of a node that others dial."""
     return f"{node.tier.value}-{node.number}.{federation}.{_SUFFIX}"
+
+
+def authority_name(federation: str) -> str:
+    """The DNS name that stands in the certificate of the server that has the CA's key."""
+    return f"{Role.AUTHORITY.value}-0.{federation}.{_SUFFIX}"
 
 
 def is_reserved(name: str) -> bool:
@@ -278,6 +304,7 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
     role, number = Role(parts[2]), int(parts[3])
     if number > NUMBER_MAX:
         raise IdentityError("the certificate's number is too large")
+    site = _site(certificate, role)
     common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if [c.value for c in common] != [f"{role.value}-{number}"]:
         raise IdentityError("the certificate's common name is not its holder's")
@@ -289,7 +316,30 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
         not_after=int(certificate.not_valid_after_utc.timestamp()),
         common_name=f"{role.value}-{number}",
         not_before=int(certificate.not_valid_before_utc.timestamp()),
+        site=site,
     )
+
+
+def _site(certificate: x509.Certificate, role: Role) -> str:
+    """The site that the CA has written into a certificate; empty: none. An owner has one."""
+    units = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    names = [str(unit.value) for unit in units]
+    if len(names) > 1 or (names and role not in OF_SITES) or (not names and role is Role.OWNER):
+        raise IdentityError(f"a certificate of the role {role.value} names {len(names)} sites")
+    return check_site(names[0]) if names else ""
+
+
+def fingerprint_of(certificate: x509.Certificate) -> str:
+    """SHA-256 of a certificate, in hexadecimal with colons as openssl prints it."""
+    digest = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
+    return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2)).upper()
+
+
+def addresses_of(certificate: x509.Certificate) -> list[str]:
+    """The addresses in a server's certificate, without the names that are identities."""
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    hosts = [n for n in names.get_values_for_type(x509.DNSName) if not is_reserved(n)]
+    return [*hosts, *map(str, names.get_values_for_type(x509.IPAddress))]
 
 
 def verified(
@@ -332,9 +382,11 @@ def check_time(certificate: x509.Certificate, now_s: float | None = None) -> Non
 
 
 def extended_usage(role: Role) -> x509.ExtendedKeyUsage:
-    """What a certificate of a role is good for: everybody dials, edges and the cloud serve too."""
+    """What a certificate of a role is good for: everybody dials, edges, the cloud and the
+    authority serve too.
+    """
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if role in (Role.EDGE, Role.CLOUD):
+    if role in (Role.EDGE, Role.CLOUD, Role.AUTHORITY):
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
     return x509.ExtendedKeyUsage(usages)
 
@@ -450,7 +502,15 @@ def channel_options(federation: str, node: Node) -> Sequence[tuple[str, str]]:
     """With these, gRPC connects only to `node`: the name that the server's certificate must carry
     is the node's own, whatever address was dialled.
     """
-    name = node_name(federation, node)
+    return _target_options(node_name(federation, node))
+
+
+def authority_options(federation: str) -> Sequence[tuple[str, str]]:
+    """The same for the server that has the CA's key."""
+    return _target_options(authority_name(federation))
+
+
+def _target_options(name: str) -> Sequence[tuple[str, str]]:
     return (("grpc.ssl_target_name_override", name), ("grpc.default_authority", name))
 
 

@@ -1,5 +1,6 @@
 """The deny list as a node that has no CA keeps it: fetched a page at a time from whoever has it,
-verified, and stored before it counts.
+verified, and stored before it counts. With the first page the coordinator sends the newest head of
+the certificate log.
 
 A node refuses a list that is older than the one that it has, also after a restart. What it cannot
 refuse is silence: whoever passes lists on can withhold the newest. `DenyList.issued_s` says how old
@@ -9,11 +10,14 @@ the list is, and devices take no masked task with one that is too old (`DevicePo
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from cryptography import x509
 
 from ..wire.link_pb2 import DeniedAsk, DeniedPage
+from ..wire.log_pb2 import LogUpdate
 from .certificates import IdentityError, identity_of, load_certificate
 from .deny_list import (
     ENTRY_BYTES,
@@ -39,11 +43,25 @@ ASK_EVERY_S = 300
 DEVICE_ASKS_EVERY_S = 1800
 TIME_METADATA = "delian-time-ms"  # trailing metadata of the answer: the coordinator's Unix time
 
+log = logging.getLogger("delian.identity")
+
 _PREFIX = 4  # bytes before head and signature in the file: their lengths
 FILE_BYTES_MAX = _PREFIX + HEAD_BYTES_MAX + SIGNATURE_BYTES_MAX + NODES_MAX * ENTRY_BYTES
 
 #: Asks a node that has the list for a page of it; raises IdentityError.
 Ask = Callable[[DeniedAsk], Awaitable[DeniedPage]]
+
+
+class LogSink(Protocol):
+    """Where a node keeps the newest head of the certificate log that it has accepted."""
+
+    def size(self) -> int:
+        """Entries of the accepted head; 0: none."""
+
+    def take(self, update: LogUpdate) -> None:
+        """Verifies a head that came with the deny list, and keeps it where it counts. Does not
+        raise: the deny list counts whatever the log's head is. Called from another thread.
+        """
 
 
 class KnownDenied:
@@ -53,17 +71,20 @@ class KnownDenied:
     """
 
     def __init__(
-        self, identity: IdentityFolder, changed: Callable[[DenyList], None] | None = None
+        self,
+        identity: IdentityFolder,
+        changed: Callable[[DenyList], None] | None = None,
+        log: LogSink | None = None,
     ) -> None:
         """Reads what was stored; raises IdentityError when it is damaged: without the list a node
         would trust those whom it must not. changed: called from another thread with each list that
-        is newer, or signed later.
+        is newer, or signed later. log: takes the heads of the certificate log that come with it.
         """
         material = identity.material()
         self._authority: x509.Certificate = load_certificate(material.authority)
         self._federation = identity_of(material.certificate).federation
         self._path = identity.denied_path
-        self._changed = changed
+        self._changed, self._log = changed, log
         self._list = DenyList()
         self.signed: SignedList | None = None
         self._load()
@@ -76,7 +97,10 @@ class KnownDenied:
         IdentityError when it is not the CA's, or older than the one that is known.
         """
         for _ in range(TRIES):
-            page = await ask(DeniedAsk(version=self._list.version))
+            log_size = 0 if self._log is None else self._log.size()
+            page = await ask(DeniedAsk(version=self._list.version, log_size=log_size))
+            if self._log is not None and page.HasField("log"):
+                await asyncio.to_thread(self._log.take, page.log)
             head = await asyncio.to_thread(self._verified, page)
             if self.signed is not None and head.version == self._list.version:
                 same = SignedList(head.version, page.head, page.signature, self.signed.entries)
@@ -152,9 +176,19 @@ async def _entries(ask: Ask, page: DeniedPage, head: Head, version: int) -> byte
             return None
 
 
-def page_of(signed: SignedList, asked: DeniedAsk) -> DeniedPage:
-    """The answer to a node that asks for a page of the list."""
+def page_of(
+    signed: SignedList, asked: DeniedAsk, update: Callable[[int], LogUpdate] | None = None
+) -> DeniedPage:
+    """The answer to a node that asks for a page of the list. update: gives the newest head of the
+    certificate log for a node that knows so many entries; may raise IdentityError, which leaves the
+    head out.
+    """
     page = DeniedPage(head=signed.head, signature=signed.signature, offset=asked.offset)
+    if update is not None and asked.offset == 0:
+        try:
+            page.log.CopyFrom(update(asked.log_size))
+        except IdentityError as error:
+            log.warning("no head of the certificate log: %s", error.message)
     if asked.version != signed.version:
         page.entries = signed.entries[asked.offset : asked.offset + PAGE_BYTES]
     return page

@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ..ports import Node, Tier
-from .certificates import NUMBER_MAX, OPERATORS, IdentityError, PeerIdentity, Role, check_federation
+from .certificates import NODES, NUMBER_MAX, IdentityError, PeerIdentity, Role, check_federation
 
 #: Names that a CA gives out in all; every one of them may be revoked, and the list still fits.
 NODES_MAX = 1 << 22
@@ -49,8 +49,8 @@ _ENTRY = struct.Struct(">BQQ")  # role, number, before
 ENTRY_BYTES = _ENTRY.size
 HEAD_BYTES_MAX = len(_DOMAIN) + 1 + 63 + _FIXED.size
 
-#: In the order of the role's byte.
-_ROLES = (
+#: In the order of the role's byte: in the deny list and in the certificate log.
+ROLES = (
     Role.DEVICE,
     Role.EDGE,
     Role.CLOUD,
@@ -58,8 +58,10 @@ _ROLES = (
     Role.VIEWER,
     Role.RUNNER,
     Role.ADMIN,
+    Role.OWNER,
+    Role.AUTHORITY,
 )
-_CODES = {role: code for code, role in enumerate(_ROLES)}
+ROLE_CODES = {role: code for code, role in enumerate(ROLES)}
 
 Name = tuple[Role, int]
 
@@ -93,7 +95,7 @@ class DenyList:
     def nodes(self) -> Iterator[Node]:
         """The nodes that are revoked for good."""
         for (role, number), before in self.names.items():
-            if before == FOR_GOOD and role not in OPERATORS:
+            if before == FOR_GOOD and role in NODES:
                 yield Node(Tier(role.value), number)
 
 
@@ -131,7 +133,7 @@ def sign_list(
     """
     if len(listed.names) > NODES_MAX:
         raise DenyListError(f"a deny list of {len(listed.names)} names cannot be signed")
-    ordered = sorted((_CODES[role], number, t) for (role, number), t in listed.names.items())
+    ordered = sorted((ROLE_CODES[role], number, t) for (role, number), t in listed.names.items())
     entries = b"".join(_ENTRY.pack(*entry) for entry in ordered)
     name = check_federation(federation).encode()
     digest = hashlib.sha256(entries).digest()
@@ -168,10 +170,10 @@ def read_entries(head: Head, entries: bytes) -> DenyList:
     names: dict[Name, int] = {}
     last = (-1, -1)
     for code, number, before in _ENTRY.iter_unpack(entries):
-        if not last < (code, number) or code >= len(_ROLES) or number > NUMBER_MAX:
+        if not last < (code, number) or code >= len(ROLES) or number > NUMBER_MAX:
             raise DenyListError("the deny list's entries are malformed")
         last = code, number
-        names[_ROLES[code], number] = before
+        names[ROLES[code], number] = before
     return DenyList(head.version, names, head.issued_s)
 
 

@@ -11,6 +11,7 @@ operator joins or leaves, and once a year.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,18 +45,21 @@ def publish(
     corrupt: float | None = None,
     masks_required: bool | None = None,
     artifact_root: Path | None = None,
+    log_required: bool | None = None,
+    witnesses: Sequence[Path] | None = None,
+    quorum: int | None = None,
     fresh: bool = False,
 ) -> FederationTerms:
     """Signs and publishes the federation's next terms: those before, with what is given changed.
 
     artifact_root: a root.pub; None: the root key stays, and where there is none yet one is made in
-    the CA's folder. fresh: go by the defaults, not by the terms before. Raises IdentityError.
+    the CA's folder. witnesses: files of the keys of all witnesses (`witness.pub`); None: they stay.
+    fresh: go by the defaults, not by the terms before. Raises IdentityError.
     """
     before = None if fresh else terms_of(authority)
     public = None
     if artifact_root is not None:
-        content = read_file(artifact_root, KEY_BYTES_MAX)
-        public = raw(load_public(content, str(artifact_root)))
+        public = public_of(artifact_root)
     elif before is None or not before.artifact_root:
         folder = root_folder(authority)
         there = (folder / "root.pem").exists()
@@ -68,9 +72,17 @@ def publish(
         corrupt=corrupt,
         masks_required=masks_required,
         artifact_root=public,
+        log_required=log_required,
+        witnesses=None if witnesses is None else [public_of(path) for path in witnesses],
+        quorum=quorum,
     )
     terms.publish(authority.folder, authority.sign, following)
     return following
+
+
+def public_of(path: Path) -> bytes:
+    """The Ed25519 public key in a PEM file, 32 bytes. Raises IdentityError."""
+    return raw(load_public(read_file(path, KEY_BYTES_MAX), str(path)))
 
 
 def add_online_key(folder: Path, federation: str, name: str, root: Path) -> bool:

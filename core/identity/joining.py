@@ -29,15 +29,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ..ports import CLOUD
 from ..printable import escaped, is_plain
 from ..wire import enrolment_pb2, link_pb2
 from .certificates import (
     IdentityError,
     PeerIdentity,
     Role,
+    authority_options,
     certificate_request,
-    channel_options,
     check_time,
     enrolment_credentials,
     identity_of,
@@ -56,7 +55,11 @@ REPLY_BYTES_MAX = 256 * 1024
 LABELS_MAX = 16
 LABEL_BYTES_MAX = 256
 
-_TIERS = {Role.DEVICE: link_pb2.NODE_DEVICE, Role.EDGE: link_pb2.NODE_EDGE}
+_TIERS = {
+    Role.DEVICE: link_pb2.NODE_DEVICE,
+    Role.EDGE: link_pb2.NODE_EDGE,
+    Role.CLOUD: link_pb2.NODE_CLOUD,
+}
 
 
 async def join(
@@ -92,10 +95,10 @@ async def join(
     reply = await _enrol(target, shown, token, request, timeout_s)
     identity = check_reply(key, reply, token.authority_key())
     if identity.tier is not token.role or identity.federation != token.federation:
-        raise IdentityError("the coordinator gave us another role than the token's")
+        raise IdentityError("the authority gave us another role than the token's")
     if not reply.terms:
         raise IdentityError(
-            "the coordinator gave no terms of the federation",
+            "the authority gave no terms of the federation",
             "its operator makes them with `delian ca terms CA --cohort-min N`; try again then",
         )
     await asyncio.to_thread(own.accept, key, reply)
@@ -105,7 +108,7 @@ async def join(
 
 def check_server(shown: x509.Certificate, token: Token) -> None:
     """Raises IdentityError unless the token's CA signed this certificate for the federation's
-    cloud.
+    authority. A coordinator's is refused: a reader of the token could use it.
     """
     algorithm = shown.signature_hash_algorithm
     try:
@@ -121,8 +124,11 @@ def check_server(shown: x509.Certificate, token: Token) -> None:
         ) from None
     check_time(shown)
     identity = identity_of(shown)
-    if identity.node != CLOUD or identity.federation != token.federation:
-        raise IdentityError(f"{identity.common_name} answered, not the coordinator")
+    if identity.tier is not Role.AUTHORITY or identity.federation != token.federation:
+        raise IdentityError(
+            f"{identity.common_name} answered, not the authority",
+            "is this the enrolment port of `delian authority run`?",
+        )
 
 
 def machine_labels() -> dict[str, str]:
@@ -138,7 +144,7 @@ def machine_labels() -> dict[str, str]:
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels, if there are at most LABELS_MAX and each is one printable line of at most
     LABEL_BYTES_MAX bytes. `grpc` and `mqtt` become other nodes' home address, so they must be
-    addresses. Raises IdentityError.
+    addresses. `site` is for the token to say. Raises IdentityError.
     """
     if len(labels) > LABELS_MAX:
         raise IdentityError(f"{len(labels)} labels; at most {LABELS_MAX}")
@@ -153,6 +159,10 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
                 f"the label `{shown}` is too long or has no name",
                 f"at most {LABEL_BYTES_MAX} bytes in a name and in a value",
             )
+    if "site" in labels:
+        raise IdentityError(
+            "a node does not name its site", "the token says it: delian token --site"
+        )
     check_addresses(labels.get("grpc", ""), labels.get("mqtt", ""))
     return dict(labels)
 
@@ -172,11 +182,11 @@ async def shown_certificate(address: str, timeout_s: float) -> x509.Certificate:
     except ssl.SSLError as error:
         raise IdentityError(
             f"{address} does not speak TLS 1.3: {error.reason}",
-            "is this the coordinator's enrolment port?",
+            "is this the authority's enrolment port?",
         ) from None
     except (OSError, TimeoutError) as error:
         raise IdentityError(
-            f"cannot reach the coordinator at {address}: {error or 'no answer in time'}",
+            f"cannot reach the authority at {address}: {error or 'no answer in time'}",
             "is it running, and does a firewall let this machine through?",
         ) from None
     try:
@@ -201,7 +211,7 @@ async def _enrol(
 
     trusted = shown.public_bytes(serialization.Encoding.PEM)
     options = [
-        *channel_options(token.federation, CLOUD),
+        *authority_options(token.federation),
         ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
     ]
     async with grpc.aio.secure_channel(
@@ -216,7 +226,7 @@ async def _enrol(
 
 
 def refused(error: grpc.aio.AioRpcError, what: str) -> IdentityError:
-    """What a coordinator's refusal means for people."""
+    """What a server's refusal means for people."""
     import grpc
 
     detail = escaped((error.details() or "no reason given")[:200])
@@ -224,8 +234,8 @@ def refused(error: grpc.aio.AioRpcError, what: str) -> IdentityError:
         grpc.StatusCode.PERMISSION_DENIED: "ask your operator for a new token",
         grpc.StatusCode.UNAUTHENTICATED: "ask your operator for a new token",
         grpc.StatusCode.RESOURCE_EXHAUSTED: "wait a minute and try again",
-        grpc.StatusCode.UNAVAILABLE: "is the coordinator running? try again",
-        grpc.StatusCode.DEADLINE_EXCEEDED: "the coordinator did not answer in time; try again",
+        grpc.StatusCode.UNAVAILABLE: "is the server running? try again",
+        grpc.StatusCode.DEADLINE_EXCEEDED: "the server did not answer in time; try again",
     }
     name = error.code().name.lower().replace("_", " ")
     return IdentityError(f"cannot {what}: {detail} ({name})", hints.get(error.code(), ""))

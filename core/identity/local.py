@@ -1,7 +1,7 @@
 """Identities that are made beside the CA, without a token: who can read its key needs none.
 
-The coordinator's own, which it makes for itself when it starts and renews as it runs; an
-operator's; and a broker's, which names addresses and no node.
+The coordinator's where it has the CA's folder, and the authority's, which are made at the start
+and renewed as the process runs; an operator's; and a broker's, which names addresses and no node.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from . import terms
-from .authority import LIFE_S, Authority, addresses_of, issue_to
+from .authority import LIFE_S, Authority, issue_to
 from .certificates import (
     OPERATORS,
     IdentityError,
     PeerIdentity,
     Role,
     TlsMaterial,
+    addresses_of,
     certificate_request,
     check_issued,
     general_name,
@@ -28,6 +30,9 @@ from .certificates import (
 )
 from .folder import IdentityFolder
 from .ledger import private_folder, write_file
+
+#: In the CA's folder.
+AUTHORITY_IDENTITY: Final = "identity"
 
 
 def coordinator_identity(
@@ -40,18 +45,37 @@ def coordinator_identity(
     """The coordinator's identity, made or renewed where it is absent, due, of another CA, or
     without one of `addresses`. Also gives whether it is new. Raises IdentityError.
     """
+    return _server_identity(authority, folder, Role.CLOUD, addresses, now_s)
+
+
+def authority_identity(
+    authority: Authority,
+    addresses: Sequence[str] = (),
+    *,
+    now_s: float | None = None,
+) -> tuple[IdentityFolder, bool]:
+    """The same for the server that has the CA's key, in the CA's folder: it shows it to new nodes
+    and signs answers to renewals with its key.
+    """
+    folder = authority.folder / AUTHORITY_IDENTITY
+    return _server_identity(authority, folder, Role.AUTHORITY, addresses, now_s)
+
+
+def _server_identity(
+    authority: Authority, folder: Path, role: Role, addresses: Sequence[str], now_s: float | None
+) -> tuple[IdentityFolder, bool]:
     own = IdentityFolder(folder)
     now = time.time() if now_s is None else now_s
-    if own.exists() and _still_good(own, authority, addresses, now):
+    if own.exists() and _still_good(own, authority, role, addresses, now):
         return own, False
-    key, issued = issue_to(authority, Role.CLOUD, 0, addresses, now_s=now)
+    key, issued = issue_to(authority, role, 0, addresses, now_s=now)
     material = TlsMaterial(key, issued.chain, authority.pem)
     own.store(material, renew_after_s=issued.renew_after_s, now_s=now)
     return own, True
 
 
 def _still_good(
-    own: IdentityFolder, authority: Authority, addresses: Sequence[str], now_s: float
+    own: IdentityFolder, authority: Authority, role: Role, addresses: Sequence[str], now_s: float
 ) -> bool:
     try:
         certificate = load_certificate(own.material().certificate)
@@ -62,24 +86,28 @@ def _still_good(
         there = {general_name(address) for address in addresses_of(certificate)}
     except IdentityError:
         return False
-    return facts.role == Role.CLOUD and now_s < facts.renew_at and not denied and wanted == there
+    return facts.role == role and now_s < facts.renew_at and not denied and wanted == there
 
 
-def operator_identity(authority: Authority, folder: Path, role: Role = Role.ADMIN) -> PeerIdentity:
-    """A new operator's identity. Raises IdentityError where the folder holds one, and for a role
-    that is no operator's.
+def operator_identity(
+    authority: Authority, folder: Path, role: Role = Role.ADMIN, site: str = ""
+) -> PeerIdentity:
+    """A new operator's identity. site: of an owner. Raises IdentityError where the folder holds
+    one, for a role that is no operator's, and for an owner without a site.
     """
     if role not in OPERATORS or role is Role.OPERATOR:
         raise IdentityError(
-            f"an operator cannot have the role {role.value}", "viewer, runner, admin"
+            f"an operator cannot have the role {role.value}", "viewer, runner, owner, admin"
         )
+    if (role is Role.OWNER) != bool(site):
+        raise IdentityError("an owner has a site, and no other operator has one", "--site NAME")
     own = IdentityFolder(folder)
     if own.exists():
         raise IdentityError(
             f"{folder} holds the identity {own.identity().common_name} already",
             "name another folder",
         )
-    key, issued = issue_to(authority, role, authority.last_number(role) + 1)
+    key, issued = issue_to(authority, role, authority.last_number(role) + 1, site=site)
     material = TlsMaterial(key, issued.chain, authority.pem)
     own.store(material, renew_after_s=issued.renew_after_s)
     if content := terms.published(authority.folder):

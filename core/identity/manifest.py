@@ -257,9 +257,8 @@ def check_task(manifest: ArtifactManifest, task: Task) -> None:
 
 
 def _is_strong(noise: float, task: Task) -> bool:
-    """Whether a task's noise hides about what it would with the largest clip: a device's elements
-    are rounded by a key that the coordinator knows, and the smaller a round's clip is the more of
-    them is rounding.
+    """Whether a task's noise hides about what it would with the largest clip: elements are rounded
+    at random, and the smaller a round's clip is, the larger the rounding is beside it.
     """
     try:
         plan = RingPlan.of(task.ring)

@@ -1,24 +1,26 @@
-"""Renewals that pass through others: what a node signs, what the coordinator signs, and how each
-checks the other, whoever carries it (proto/link.proto, RenewalAsk).
+"""Renewals: what a node signs, what the authority signs, and how each checks the other, whoever
+carries it (proto/link.proto, RenewalAsk). Every renewal is one of these, over gRPC too: the
+coordinator has no CA key and passes them on.
 
     claim   = the node, a PKCS #10 request for its new key, the certificate that it has now
     ask     = claim, signed by the present certificate's key over "delian renewal claim v1" || claim
     result  = the node, SHA-256 of the claim, and a reply or a refusal
-    answer  = result, signed by the coordinator's certificate's key over
+    answer  = result, signed by the authority's certificate's key over
               "delian renewal result v1" || result
 
-The present key's signature binds the new key to the node: whoever passes the ask on, an edge or a
-broker, has that key neither for this node nor for another, so it can have no certificate made in
-anybody's name, nor put a key of its own in the place of the node's. The request is signed by the
-new key (RFC 2986), so nobody gets a certificate for a key that it does not hold.
+The present key's signature binds the new key to the node: whoever passes the ask on, an edge, a
+broker or the coordinator, has that key neither for this node nor for another, so it can have no
+certificate made in anybody's name, nor put a key of its own in the place of the node's. The request
+is signed by the new key (RFC 2986), so nobody gets a certificate for a key that it does not hold.
 
 The answer names the claim that it answers, so that an old one is not taken for it, and it is signed
 because of what a certificate does not protect: where the node goes next (`EnrolReply.homes`), when
 it renews again, and a refusal, which ends the node. An answer without a signature decides nothing.
 
 Said again, by the node or by somebody who kept it, an ask brings the same answer and no other
-certificate as long as the coordinator remembers (`cloud/errands.py`), and at worst a few more
-certificates for the same name and key: they are of use to nobody else, and revoked with the others.
+certificate as long as the authority remembers (`cloud/authority/issuing.py`), and at worst a few
+more certificates for the same name and key: they are of use to nobody else, and revoked with the
+others.
 
 Keys are P-256 with SHA-256 (FIPS 186-5), certificates travel as DER.
 """
@@ -86,7 +88,10 @@ def make_ask(material: TlsMaterial, request: bytes) -> RenewalAsk:
     """
     node = material.identity().node
     if node is None:
-        raise IdentityError("an operator's certificate is renewed by `delian ca issue`")
+        raise IdentityError(
+            "only a device, an edge or the coordinator renews its certificate",
+            "an operator gets a new one by: delian ca issue operator",
+        )
     claim = RenewalClaim(
         node=address(node), request=request, certificate=_der(material)
     ).SerializeToString()
@@ -133,13 +138,13 @@ def _claim(ask: RenewalAsk) -> tuple[Node, RenewalClaim]:
     return node, claim
 
 
-# ---------------------------------------------------------------- the coordinator answers
+# ---------------------------------------------------------------- the authority answers
 
 
 def make_answer(
     material: TlsMaterial, asked: Asked, reply: EnrolReply | None, refusal: str = ""
 ) -> RenewalAnswer:
-    """A reply, or a refusal that is final. material: the coordinator's. Raises IdentityError where
+    """A reply, or a refusal that is final. material: the authority's. Raises IdentityError where
     the reply is too large for a link.
     """
     result = RenewalResult(
@@ -186,11 +191,11 @@ def read_answer(
     authority: x509.Certificate,
     now_s: float | None = None,
 ) -> tuple[EnrolReply | None, str]:
-    """The coordinator's reply, or None and its refusal, which is final.
+    """The authority's reply, or None and its refusal, which is final.
 
     authority: the CA's certificate. now_s: Unix time; None: now. Raises IdentityError where the
-    answer proves nothing: not signed, by another than a coordinator of the same federation, or for
-    another claim.
+    answer proves nothing: not signed, by another than the authority of the same federation, or
+    for another claim.
     """
     _, result = result_of(answer)
     if result.claim_hash != hash_of(ask):
@@ -201,11 +206,11 @@ def read_answer(
     certificate = load_certificate(answer.certificate)
     signer = verified(certificate, authority, now_s)
     own = identity_of(_claim(ask)[1].certificate)
-    if signer.tier is not Role.CLOUD or signer.federation != own.federation:
-        raise IdentityError("the answer is signed by somebody else than the coordinator")
+    if signer.tier is not Role.AUTHORITY or signer.federation != own.federation:
+        raise IdentityError("the answer is not signed by the authority")
     _check(certificate, answer.signature, _RESULT + answer.result, "the answer")
     if not result.reply:
-        return None, result.refusal or "the coordinator refused"
+        return None, result.refusal or "the authority refused"
     try:
         return EnrolReply.FromString(result.reply), ""
     except DecodeError:

@@ -19,17 +19,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ports import Rng
-from ..wire import enrolment_pb2
+from ..wire.enrolment_pb2 import EnrolReply
+from ..wire.link_pb2 import RenewalAnswer, RenewalAsk
 from .certificates import (
     IdentityError,
     PeerIdentity,
     TlsMaterial,
+    authority_options,
     certificate_request,
     channel_credentials,
     channel_options,
+    load_certificate,
 )
 from .folder import IdentityFolder, NodeFacts
 from .joining import CALL_S, REPLY_BYTES_MAX, refused
+from .relayed import make_ask, read_answer
 
 if TYPE_CHECKING:
     from ..ports import Node
@@ -40,11 +44,12 @@ RETRY_S, RETRY_S_MAX = 60, 3600
 SPREAD = 10  # renewals are spread over one part in so many of what is left
 LOOK_AGAIN_S = 6 * 3600  # timers do not count the time that a machine sleeps
 
-Renew = Callable[[enrolment_pb2.RenewRequest], Awaitable[enrolment_pb2.EnrolReply]]
+#: Asks for a certificate, with a PKCS #10 request (PEM) for the new key.
+Renew = Callable[[bytes], Awaitable[EnrolReply]]
 
 
 class RenewalRefused(IdentityError):
-    """The coordinator will not renew this certificate: it was revoked, or has ended."""
+    """The authority does not renew this certificate: it was revoked, or has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +124,7 @@ class Renewer:
             if facts.not_after < self._clock():
                 raise RenewalRefused("the certificate has ended", "join again with a new token")
             key = await asyncio.to_thread(self._folder.pending_key)
-            request = enrolment_pb2.RenewRequest(request=certificate_request(key))
-            reply = await self._renew(request)
+            reply = await self._renew(certificate_request(key))
             identity = await asyncio.to_thread(self._folder.accept, key, reply)
         except RenewalRefused as refusal:
             log.error("renewal refused", extra={"why": refusal.message})
@@ -146,28 +150,31 @@ class Renewer:
 
 async def renew_call(
     address: str,
-    node: Node,
+    node: Node | None,
     material: TlsMaterial,
-    request: enrolment_pb2.RenewRequest,
+    request: bytes,
     timeout_s: float = CALL_S,
-) -> enrolment_pb2.EnrolReply:
-    """Asks the coordinator at "host:port" for a new certificate, showing the one in `material`.
-    node: the cloud. Raises RenewalRefused and IdentityError.
+) -> EnrolReply:
+    """Asks the server at "host:port" for a new certificate. node: the cloud, which passes the ask
+    on; None: the authority itself. material: what the node has now. request: PKCS #10, PEM. Raises
+    RenewalRefused and IdentityError.
     """
     import grpc
 
     from ..wire import enrolment_pb2_grpc
 
+    federation = material.identity().federation
     options = [
-        *channel_options(material.identity().federation, node),
+        *(authority_options(federation) if node is None else channel_options(federation, node)),
         ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
     ]
+    ask = await asyncio.to_thread(make_ask, material, request)
     async with grpc.aio.secure_channel(
         address, channel_credentials(material), options=options
     ) as channel:
         stub = enrolment_pb2_grpc.IdentityStub(channel)
         try:
-            reply: enrolment_pb2.EnrolReply = await stub.Renew(request, timeout=timeout_s)
+            answer = await stub.Renew(ask, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             told = refused(error, "renew the certificate")
             if error.code() in (
@@ -176,4 +183,14 @@ async def renew_call(
             ):
                 raise RenewalRefused(told.message, "join again with a new token") from None
             raise told from None
+    return await asyncio.to_thread(reply_of, answer, ask, material)
+
+
+def reply_of(answer: RenewalAnswer, ask: RenewalAsk, material: TlsMaterial) -> EnrolReply:
+    """The reply that an answer carries. Raises RenewalRefused where the authority has refused under
+    its signature, and IdentityError where the answer proves nothing.
+    """
+    reply, refusal = read_answer(answer, ask, load_certificate(material.authority))
+    if reply is None:
+        raise RenewalRefused(f"the authority says: {refusal}", "join again with a new token")
     return reply

@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..ports import Node, Tier
 from .certificates import ADMINS, OPERATORS, PeerIdentity, Role
@@ -27,18 +28,23 @@ from .deny_list import DenyList
 
 _LINK, _ENROLMENT = "/delian.wire.Link/", "/delian.wire.Enrolment/"
 _IDENTITY, _OPERATOR = "/delian.wire.Identity/", "/delian.wire.Operator/"
-_SUBGRAPHS = "/delian.wire.Subgraphs/"
+_SUBGRAPHS, _AUTHORITY = "/delian.wire.Subgraphs/", "/delian.wire.Authority/"
 
 DEVICE, EDGE, CLOUD = Role.DEVICE, Role.EDGE, Role.CLOUD
 _NODES_BELOW = frozenset({DEVICE, EDGE})
 _ENROLLED = frozenset({DEVICE, EDGE, CLOUD, *OPERATORS})
-_RENEWING = frozenset({DEVICE, EDGE, *OPERATORS})  # the cloud's own is made beside its CA
-_VIEWERS, _RUNNERS = frozenset(OPERATORS), frozenset(OPERATORS) - {Role.VIEWER}
+_VIEWERS, _RUNNERS = frozenset(OPERATORS), ADMINS | {Role.RUNNER}
+#: An owner, for the nodes of the own site; the service looks at the site.
+_OWNERS = ADMINS | {Role.OWNER}
 _ANYBODY = frozenset(Role)
 _DEVICES = frozenset({DEVICE})
+_COORDINATOR = frozenset({CLOUD})
 
-#: (the tier that serves, the call) -> the roles that may make it.
-CALLS: Mapping[tuple[Tier, str], frozenset[Role]] = {
+#: Who serves: a tier, or `Role.AUTHORITY`.
+Here: TypeAlias = Tier | Role
+
+#: (who serves, the call) -> the roles that may make it.
+CALLS: Mapping[tuple[Here, str], frozenset[Role]] = {
     # An edge serves devices, and nothing else.
     (Tier.EDGE, _LINK + "Connect"): _DEVICES,
     (Tier.EDGE, _LINK + "Push"): _DEVICES,
@@ -50,10 +56,9 @@ CALLS: Mapping[tuple[Tier, str], frozenset[Role]] = {
     # Parts of programs run for the tier below; the coordinator is a home to devices as well.
     (Tier.EDGE, _SUBGRAPHS + "Run"): _DEVICES,
     (Tier.CLOUD, _SUBGRAPHS + "Run"): _NODES_BELOW,
-    # On a port of its own, where nobody shows a certificate: the token decides.
-    (Tier.CLOUD, _ENROLMENT + "Enrol"): _ANYBODY,
-    (Tier.CLOUD, _IDENTITY + "Renew"): _RENEWING,
+    (Tier.CLOUD, _IDENTITY + "Renew"): _NODES_BELOW,
     (Tier.CLOUD, _IDENTITY + "Denied"): _ENROLLED,
+    (Tier.CLOUD, _IDENTITY + "Log"): _ENROLLED,
     # What a viewer sees: no weights of models.
     (Tier.CLOUD, _OPERATOR + "ListRuns"): _VIEWERS,
     (Tier.CLOUD, _OPERATOR + "GetRun"): _VIEWERS,
@@ -68,11 +73,23 @@ CALLS: Mapping[tuple[Tier, str], frozenset[Role]] = {
     (Tier.CLOUD, _OPERATOR + "CloneRun"): _RUNNERS,
     (Tier.CLOUD, _OPERATOR + "PutBlob"): _RUNNERS,
     (Tier.CLOUD, _OPERATOR + "GetBlob"): _RUNNERS,
-    (Tier.CLOUD, _OPERATOR + "DrainNode"): ADMINS,
-    (Tier.CLOUD, _OPERATOR + "RevokeNode"): ADMINS,
-    (Tier.CLOUD, _OPERATOR + "CreateToken"): ADMINS,
+    (Tier.CLOUD, _OPERATOR + "DrainNode"): _OWNERS,
+    (Tier.CLOUD, _OPERATOR + "RevokeNode"): _OWNERS,
+    (Tier.CLOUD, _OPERATOR + "CreateToken"): _OWNERS,
     (Tier.CLOUD, _OPERATOR + "Promote"): ADMINS,
     (Tier.CLOUD, _OPERATOR + "Rollback"): ADMINS,
+    # The authority. On a port of its own, where nobody shows a certificate: the token decides.
+    (Role.AUTHORITY, _ENROLMENT + "Enrol"): _ANYBODY,
+    # The coordinator brings the nodes' renewals, and its own.
+    (Role.AUTHORITY, _IDENTITY + "Renew"): _COORDINATOR,
+    (Role.AUTHORITY, _IDENTITY + "Denied"): frozenset({CLOUD, *OPERATORS}),
+    (Role.AUTHORITY, _IDENTITY + "Log"): frozenset({CLOUD, *OPERATORS}),
+    (Role.AUTHORITY, _AUTHORITY + "Announce"): _COORDINATOR,
+    (Role.AUTHORITY, _AUTHORITY + "Recall"): _COORDINATOR,
+    (Role.AUTHORITY, _AUTHORITY + "Nodes"): _COORDINATOR,
+    (Role.AUTHORITY, _AUTHORITY + "CreateToken"): _OWNERS,
+    (Role.AUTHORITY, _AUTHORITY + "Revoke"): _OWNERS,
+    (Role.AUTHORITY, _AUTHORITY + "Audit"): _VIEWERS,
 }
 
 #: Calls of operators that change nothing by themselves. The coordinator records all others, with
@@ -94,8 +111,8 @@ READS = frozenset(
 )
 
 
-def may_call(role: Role, here: Tier, call: str) -> bool:
-    """Whether a role may make a call ("/delian.wire.Link/Connect") at a server of tier `here`."""
+def may_call(role: Role, here: Here, call: str) -> bool:
+    """Whether a role may make a call ("/delian.wire.Link/Connect") at a server, `here`."""
     return role in CALLS.get((here, call), ())
 
 
@@ -209,7 +226,10 @@ MESSAGES: Mapping[tuple[Tier, Tier], frozenset[str]] = {
 
 #: A tier that asks for a renewal -> the tiers for whose nodes it may pass one on. For itself every
 #: node may ask; that the named node has asked at all is proved by its own key (`relayed.py`).
-PASSES_ON: Mapping[Tier, frozenset[Tier]] = {Tier.EDGE: frozenset({Tier.DEVICE})}
+PASSES_ON: Mapping[Tier, frozenset[Tier]] = {
+    Tier.EDGE: frozenset({Tier.DEVICE}),
+    Tier.CLOUD: frozenset({Tier.DEVICE, Tier.EDGE}),
+}
 
 
 def may_send(sender: Tier, to: Tier, field: str) -> bool:
@@ -239,7 +259,7 @@ class Guard:
     def __init__(
         self,
         federation: str,
-        here: Tier,
+        here: Here,
         denied: Callable[[], DenyList] = DenyList,
         clock: Callable[[], float] = time.time,
     ) -> None:

@@ -19,7 +19,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from ..secagg.errors import SecureError
 from ..secagg.identity import CERTIFICATE_BYTES_MAX, COORDINATOR_BYTES_MAX, is_signed, sign
+from ..secagg.logged import LOG, WITNESSES, LogHead, LogRules
+from ..wire.log_pb2 import Checkpoint
 from .certificates import (
     IdentityError,
     Role,
@@ -30,6 +33,7 @@ from .certificates import (
     load_key,
 )
 from .deny_list import DenyList
+from .log import WitnessError, leaf_of, verify_head
 
 #: Certificates of peers that are remembered as verified: a coordinator's largest cohort, twice.
 VERIFIED_MAX = 2_048
@@ -44,6 +48,7 @@ class _Verified:
     begins_s: float
     ends_s: float
     key: ec.EllipticCurvePublicKey
+    leaf: bytes
 
 
 class CertificateIdentity:
@@ -74,6 +79,7 @@ class CertificateIdentity:
         self._denied = denied
         self._margin_s = margin_s
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        self._head: tuple[tuple[bytes, LogRules], LogHead] | None = None  # the last one
 
     def sign(self, message: bytes) -> bytes:
         """DER, at most 72 bytes; the same for the same message and key."""
@@ -92,6 +98,28 @@ class CertificateIdentity:
     def verify_coordinator(self, certificate: bytes, message: bytes, signature: bytes) -> bool:
         """The same of the coordinator."""
         return self._verify((Role.CLOUD, 0), certificate, message, signature, COORDINATOR_BYTES_MAX)
+
+    def log_leaf(self, device: int, certificate: bytes) -> bytes:
+        """The hash of the leaf of a certificate (DER) that `verify` has found good."""
+        try:
+            return self._known(certificate).leaf
+        except IdentityError as error:
+            raise SecureError(LOG, error.message) from None
+
+    def log_head(self, checkpoint: Checkpoint, rules: LogRules) -> LogHead:
+        """The head that the federation's CA has signed, and `rules.quorum` of the witnesses."""
+        asked = checkpoint.SerializeToString(deterministic=True), rules
+        if self._head is None or self._head[0] != asked:
+            try:
+                head = verify_head(
+                    checkpoint, self._authority, self._federation, rules.witnesses, rules.quorum
+                )
+            except WitnessError as error:
+                raise SecureError(WITNESSES, error.message) from None
+            except IdentityError as error:
+                raise SecureError(LOG, error.message) from None
+            self._head = asked, LogHead(head.size, head.root, checkpoint)
+        return self._head[1]
 
     def _verify(
         self,
@@ -143,6 +171,7 @@ class CertificateIdentity:
             begins_s=certificate.not_valid_before_utc.timestamp(),
             ends_s=certificate.not_valid_after_utc.timestamp(),
             key=_p256(certificate),
+            leaf=leaf_of(certificate),
         )
 
 

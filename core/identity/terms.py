@@ -14,7 +14,7 @@ The bytes that are signed are laid down in proto/enrolment.proto. Nothing here r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,9 @@ FILE: Final = "terms"
 OFFERED_FILE: Final = "terms.offered"
 TERMS_BYTES_MAX: Final = 1024
 ROOT_BYTES: Final = 32
+#: Witnesses of the certificate log, and the bytes of their Ed25519 keys.
+WITNESSES_MAX: Final = 16
+WITNESS_KEY_BYTES: Final = 32
 #: A sum of ten hides each device among nine others; two colluding devices still face eight.
 COHORT_MIN_DEFAULT: Final = 10
 COHORT_MIN_MAX: Final = 1000
@@ -67,12 +70,24 @@ def made(
     corrupt: float | None = None,
     masks_required: bool | None = None,
     artifact_root: bytes | None = None,
+    log_required: bool | None = None,
+    witnesses: Collection[bytes] | None = None,
+    quorum: int | None = None,
 ) -> FederationTerms:
-    """The next terms: those before, or the defaults, with what is given changed. artifact_root: an
-    Ed25519 public key, 32 bytes. Raises TermsError.
+    """The next terms: those before, or the defaults, with what is given changed.
+
+    artifact_root: an Ed25519 public key, 32 bytes.
+    log_required: whether neighbours' certificates must be in the certificate log.
+    witnesses: Ed25519 public keys, 32 bytes each.
+    quorum: of so many witnesses a head of the log needs cosignatures.
+
+    Raises TermsError.
     """
     start = before or FederationTerms(
-        masks_required=True, cohort_min=COHORT_MIN_DEFAULT, corrupt=CORRUPT_DEFAULT
+        masks_required=True,
+        cohort_min=COHORT_MIN_DEFAULT,
+        corrupt=CORRUPT_DEFAULT,
+        log_required=True,
     )
     terms = FederationTerms(
         federation=federation,
@@ -83,6 +98,9 @@ def made(
         masks_required=start.masks_required if masks_required is None else masks_required,
         cohort_min=start.cohort_min if cohort_min is None else cohort_min,
         corrupt=start.corrupt if corrupt is None else corrupt,
+        log_required=start.log_required if log_required is None else log_required,
+        witnesses=sorted(start.witnesses if witnesses is None else set(witnesses)),
+        quorum=start.quorum if quorum is None else quorum,
     )
     _check(terms)
     return terms
@@ -144,10 +162,16 @@ def verify(
 
 
 def is_looser(now: FederationTerms, before: FederationTerms) -> bool:
-    """Whether terms ask for less than others, or trust another root key."""
+    """Whether terms ask for less than others, or trust another root key, or need the word of fewer
+    witnesses that were named before.
+    """
     replaced = bool(before.artifact_root) and now.artifact_root != before.artifact_root
+    # A head that these terms accept may have been signed by all witnesses that are new.
+    of_known = max(0, now.quorum - len(set(now.witnesses) - set(before.witnesses)))
     return (
         replaced
+        or now.log_required < before.log_required
+        or of_known < before.quorum
         or now.cohort_min < before.cohort_min
         or now.corrupt < before.corrupt
         or now.masks_required < before.masks_required
@@ -232,10 +256,15 @@ def _check(terms: FederationTerms) -> None:
         and len(terms.artifact_root) in (0, ROOT_BYTES)
         and COHORT_MIN <= terms.cohort_min <= COHORT_MIN_MAX
         and 0.0 <= terms.corrupt < 1.0
+        and len(terms.witnesses) <= WITNESSES_MAX
+        and all(len(key) == WITNESS_KEY_BYTES for key in terms.witnesses)
+        and list(terms.witnesses) == sorted(set(terms.witnesses))
+        and terms.quorum <= len(terms.witnesses)
     )
     if not good:
         raise TermsError(
             "these are no terms of a federation",
             f"a smallest sum of {COHORT_MIN} to {COHORT_MIN_MAX} devices, a share of corrupt"
-            " devices below 1, and an Ed25519 root key",
+            f" devices below 1, an Ed25519 root key, at most {WITNESSES_MAX} witnesses, and a"
+            " quorum of no more than there are",
         )

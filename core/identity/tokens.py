@@ -37,6 +37,7 @@ from .certificates import (
     IdentityError,
     Role,
     check_federation,
+    check_site,
     general_name,
 )
 from .ledger import Entry, FolderLock, Ledger, private_folder
@@ -50,7 +51,11 @@ TEXT_MAX = 1024  # characters of a token's text
 
 _PREFIX = "delian1."
 _VERSION = 1
-_ROLES = (Role.DEVICE, Role.EDGE)  # who may join by a token, in the order of the role's byte
+_ROLES = (
+    Role.DEVICE,
+    Role.EDGE,
+    Role.CLOUD,
+)  # who may join by a token, in the order of the role's byte
 _ID, _SECRET, _KEY, _CHECK = 8, 32, 33, 4
 _HEAD = 2 + _ID + _SECRET + _KEY
 _PORT = re.compile("[0-9]{1,5}")
@@ -141,11 +146,14 @@ def split_address(address: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A token let this key in. number: what the key was given before, None the first time."""
+    """A token let this key in. number: what the key was given before, None the first time. site:
+    that the node belongs to; empty: none.
+    """
 
     id: bytes
     addresses: tuple[str, ...]
     number: int | None
+    site: str = ""
 
 
 @dataclass(slots=True)
@@ -157,10 +165,13 @@ class _Known:
     expires: int
     uses: int
     addresses: tuple[str, ...]
+    site: str = ""
     keys: dict[str, int | None] = field(default_factory=dict)
 
     def entry(self, id: bytes) -> Entry:
+        site = {"site": self.site} if self.site else {}
         return {
+            **site,
             "id": id.hex(),
             "role": self.role.value,
             "hash": self.hash.hex(),
@@ -193,28 +204,32 @@ class TokenBook:
         valid_s: int = VALID_S,
         uses: int = 1,
         addresses: Iterable[str] = (),
+        site: str = "",
         now_s: float | None = None,
     ) -> tuple[Token, int]:
         """A new token and when it expires (Unix time in seconds); durable on return.
 
-        address: of the enrolment, as nodes reach it. addresses: for edges, where the one that joins
-        is reached; they go into its certificate. Raises IdentityError.
+        address: of the enrolment, as nodes reach it. addresses: for an edge or the coordinator,
+        where the one that joins is reached. site: that the nodes belong to. Both go into
+        certificates. Raises IdentityError.
         """
         if role not in _ROLES:
             raise IdentityError(
-                f"no token lets in a node of the role {role.value}", "use device or edge"
+                f"no token lets in a node of the role {role.value}", "use device, edge or cloud"
             )
         if not 0 < valid_s <= VALID_S_MAX:
             raise IdentityError(f"a token cannot be good for {valid_s} s; at most {VALID_S_MAX}")
         if not 0 < uses <= USES_MAX:
             raise IdentityError(f"a token cannot have {uses} uses; at most {USES_MAX}")
         names = tuple(addresses)
-        if names and role is not Role.EDGE:
-            raise IdentityError("only an edge's certificate carries addresses")
+        if names and role is Role.DEVICE:
+            raise IdentityError("a device's certificate carries no addresses")
         if len(names) > ADDRESSES_MAX:
             raise IdentityError(f"{len(names)} addresses; at most {ADDRESSES_MAX}")
         for name in names:
             general_name(name)
+        if site:
+            check_site(site)
         split_address(address)
         expires = int((time.time() if now_s is None else now_s) + valid_s)
         token = Token(
@@ -225,7 +240,7 @@ class TokenBook:
             id=os.urandom(_ID),
             secret=os.urandom(_SECRET),
         )
-        known = _Known(role, hashlib.sha256(token.secret).digest(), expires, uses, names)
+        known = _Known(role, hashlib.sha256(token.secret).digest(), expires, uses, names, site)
         with self.lock.held():
             self._refresh()
             self._compact(time.time() if now_s is None else now_s)
@@ -257,12 +272,12 @@ class TokenBook:
             if role is not known.role:
                 raise TokenError(f"the token is for a node of the role {known.role.value}")
             if mark in known.keys:
-                return Admission(token.id, known.addresses, known.keys[mark])
+                return Admission(token.id, known.addresses, known.keys[mark], known.site)
             if len(known.keys) >= known.uses:
                 raise TokenError("the token was used before")
             self._ledger.append({"id": token.id.hex(), "key": mark})
             known.keys[mark] = None
-            return Admission(token.id, known.addresses, None)
+            return Admission(token.id, known.addresses, None, known.site)
 
     def bind(self, id: bytes, key: bytes, number: int) -> None:
         """Remembers which number the key was given; durable on return."""
@@ -277,7 +292,7 @@ class TokenBook:
                 known.keys[mark] = number
 
     def open_tokens(self, now_s: float | None = None) -> list[dict[str, object]]:
-        """The tokens that still let somebody in: id, role, expires, uses left. No secrets."""
+        """The tokens that still let somebody in: id, role, expires, site, uses left. No secrets."""
         now = time.time() if now_s is None else now_s
         with self.lock.held():
             self._refresh()
@@ -286,6 +301,7 @@ class TokenBook:
                     "id": id.hex(),
                     "role": known.role.value,
                     "expires": known.expires,
+                    "site": known.site,
                     "uses_left": known.uses - len(known.keys),
                 }
                 for id, known in self._known.items()
@@ -304,6 +320,7 @@ class TokenBook:
                 int(entry["expires"]),
                 int(entry["uses"]),
                 tuple(entry["addresses"]),
+                str(entry.get("site", "")),
             )
         elif id in self._known:
             self._known[id].keys[entry["key"]] = entry.get("number")

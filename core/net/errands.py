@@ -24,14 +24,14 @@ from time import monotonic
 
 from google.protobuf.message import Message
 
-from ..identity.certificates import IdentityError, TlsMaterial, load_certificate
+from ..identity.certificates import IdentityError, TlsMaterial
 from ..identity.denied import PAGE_BYTES, page_of
 from ..identity.deny_list import SignedList
-from ..identity.relayed import claimed, hash_of, make_ask, not_now, read_answer, result_of
-from ..identity.renewal import RenewalRefused
+from ..identity.relayed import claimed, hash_of, make_ask, not_now, result_of
+from ..identity.renewal import reply_of
 from ..identity.roles import may_ask_for
 from ..ports import CLOUD, Node, Tier
-from ..wire.enrolment_pb2 import EnrolReply, RenewRequest
+from ..wire.enrolment_pb2 import EnrolReply
 from ..wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAnswer, RenewalAsk
 from .limits import Buckets, Faults
 from .switch import Switch
@@ -84,15 +84,15 @@ class Errands:
     # ------------------------------------------------ for itself
 
     async def renew(
-        self, material: TlsMaterial, request: RenewRequest, timeout_s: float = ANSWER_S
+        self, material: TlsMaterial, request: bytes, timeout_s: float = ANSWER_S
     ) -> EnrolReply:
-        """A certificate for the key of a request. material: what the node has now.
+        """A certificate for the key of a request (PKCS #10, PEM). material: what the node has now.
 
-        Raises RenewalRefused where the coordinator has refused under its signature, and
+        Raises RenewalRefused where the authority has refused under its signature, and
         IdentityError where there is no home, no answer, or none that proves anything.
         """
         home = self._somebody()
-        ask = await asyncio.to_thread(make_ask, material, request.request)
+        ask = await asyncio.to_thread(make_ask, material, request)
         name = hash_of(ask)
         waits = self._asked[name] = asyncio.get_running_loop().create_future()
         try:
@@ -103,11 +103,7 @@ class Errands:
             raise IdentityError("nobody has answered the renewal") from None
         finally:
             del self._asked[name]
-        authority = load_certificate(material.authority)
-        reply, refusal = await asyncio.to_thread(read_answer, answer, ask, authority)
-        if reply is None:
-            raise RenewalRefused(f"the coordinator says: {refusal}", "join again with a new token")
-        return reply
+        return await asyncio.to_thread(reply_of, answer, ask, material)
 
     async def denied(self, asked: DeniedAsk, timeout_s: float = ANSWER_S) -> DeniedPage:
         """A page of the deny list (`identity.denied.Ask`), one at a time. Raises IdentityError

@@ -40,6 +40,7 @@ from ..wire import (
     helper_pb2,
     journal_pb2,
     link_pb2,
+    log_pb2,
     operator_pb2,
     round_pb2,
     secure_pb2,
@@ -106,6 +107,8 @@ ORDER_FIELDS: Mapping[type[Message], str] = {
     journal_pb2.DrainEdge: "drain_edge",
     journal_pb2.DeniedVersion: "denied",
     journal_pb2.Connected: "connected",
+    log_pb2.Checkpoint: "log_head",
+    log_pb2.LogUpdate: "log_update",
 }
 
 _ENVELOPE_FIELDS = {**MESSAGE_FIELDS, **TRANSPORT_FIELDS}

@@ -33,7 +33,7 @@ from ..identity.joining import CALL_S
 from ..identity.renewal import RenewalRefused, Renewer, renew_call
 from ..ports import CLOUD, Node
 from ..streams import Streams
-from ..wire import enrolment_pb2
+from ..wire.enrolment_pb2 import EnrolReply
 from ..wire.link_pb2 import DeniedAsk, DeniedPage
 from .hosting import Who, check_loopback
 
@@ -302,23 +302,23 @@ class Uplinks:
         finally:
             self._renewer = None
 
-    async def _renew(self, request: enrolment_pb2.RenewRequest) -> enrolment_pb2.EnrolReply:
+    async def _renew(self, request: bytes) -> EnrolReply:
         """By the coordinator's gRPC, and where that fails through the home; the other way round for
-        a node that is to speak MQTT. A refusal is final, whoever brought it: TLS or a signature
-        says that it is the coordinator's.
+        a node that is to speak MQTT. A refusal is final: TLS says that it is the coordinator's,
+        or a signature that it is the authority's.
         """
         identity, errands = self._who.identity, self.errands
         assert identity is not None and errands is not None
         material = await asyncio.to_thread(identity.material)
 
-        async def by_grpc() -> enrolment_pb2.EnrolReply:
+        async def by_grpc() -> EnrolReply:
             from ..net import grpc_core
 
             grpc_core.hold()
             facts = await asyncio.to_thread(identity.facts)
             return await renew_call(cloud_address(facts), CLOUD, material, request)
 
-        async def by_home() -> enrolment_pb2.EnrolReply:
+        async def by_home() -> EnrolReply:
             return await errands.renew(material, request)
 
         ways = (by_home, by_grpc) if self._transport == "mqtt" else (by_grpc, by_home)

@@ -1,8 +1,8 @@
 """Filters of system calls: seccomp in its filter mode (Linux 3.17; seccomp(2)).
 
 A filter is a program of the classic Berkeley Packet Filter that the kernel runs at each system
-call. `compute` lists what is allowed and refuses the rest with EPERM; `compiling` lists what is
-refused. A call of another architecture's table (as of 32-bit x86) ends the process.
+call. `compute` lists what is allowed and refuses the rest with EPERM; `compiling` and `serving`
+list what is refused. A call of another architecture's table (as of 32-bit x86) ends the process.
 """
 
 from __future__ import annotations
@@ -86,7 +86,15 @@ def compute(machine: str, pid: int) -> list[Instruction]:
 
 def compiling(machine: str) -> list[Instruction]:
     """The filter of a process that starts a compiler, and of all that it starts."""
-    refused = syscalls.not_compiling(machine)
+    return _all_but(syscalls.not_compiling(machine), machine)
+
+
+def serving(machine: str) -> list[Instruction]:
+    """The filter of a server that compiles and runs programs. Its sockets listen before it."""
+    return _all_but(syscalls.not_serving(machine), machine)
+
+
+def _all_but(refused: Mapping[str, int], machine: str) -> list[Instruction]:
     return [*_of(machine), *_each(refused, _ERRNO | _EPERM), (_RETURN, 0, 0, _ALLOW)]
 
 

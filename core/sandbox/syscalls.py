@@ -241,6 +241,14 @@ def absent(machine: str) -> dict[str, int]:
     return _numbers(_ABSENT, machine)
 
 
+def not_serving(machine: str) -> dict[str, int]:
+    """The calls that are refused to a server that compiles and runs programs: as while a compiler
+    may be started, but connections to the sockets that it has are accepted.
+    """
+    refused = not_compiling(machine)
+    return {name: refused[name] for name in refused if name not in ("accept", "accept4")}
+
+
 def not_compiling(machine: str) -> dict[str, int]:
     """The calls that are refused while a compiler may be started."""
     return _numbers(_NOT_COMPILING, machine)

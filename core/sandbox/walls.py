@@ -103,14 +103,16 @@ def confine_compile(
     return absent
 
 
-def confine_files(read: Iterable[str], write: Iterable[str]) -> None:
-    """Confines this process to files, for good: what the system has installed it may run, `read` it
-    may read, `write` it may change. For a server, which needs sockets and threads. Call it before
-    threads are started.
+def confine_server(read: Iterable[str], write: Iterable[str]) -> None:
+    """Confines this process to serving, for good: what the system has installed it may run, `read`
+    it may read, `write` it may change, and it opens no sockets besides those that listen already.
+    Call it before threads are started.
     """
     if landlock.abi():
         programs = (*_interpreter(), *_INSTALLED, *_compiler())
         landlock.restrict([*_SYSTEM, *read], write, programs, _DEVICES)
+    if (machine := seccomp.machine()) is not None and seccomp.is_here():
+        seccomp.install(seccomp.serving(machine))
 
 
 def _interpreter() -> list[str]:

@@ -59,6 +59,7 @@ from .cohort import (
 )
 from .errors import SecureError
 from .identity import Identity, agree
+from .logged import LOG, LogHead, LogRules, accept, check_leaves
 from .transcript import Session
 
 #: With a plan that counts on no corrupt device, a large cohort's devices would have two neighbours.
@@ -85,7 +86,7 @@ class ClientState:
     secret: all its keys follow from it; empty before and after. bundle, shares, consent, unmask:
     what it has said. cohort, delivery: what it was told. members: the bitmap of survivors that it
     has signed. masked: SHA-256 of its masked update. heard: SHA-256 of what it was told, by kind.
-    reason: why it has failed.
+    reason: why it has failed. log: the newest head of the certificate log that it has accepted.
     """
 
     device: int
@@ -102,6 +103,7 @@ class ClientState:
     unmask: UnmaskShares | None = field(default=None, repr=False)
     heard: dict[str, bytes] = field(default_factory=dict)
     reason: str = ""
+    log: LogHead = field(default_factory=LogHead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,13 @@ class Policy:
     """What the device's owner does not go below, whatever a plan says.
 
     cohort_min: devices in a sum. corrupt: share of devices that may work together with the
-    coordinator. suites: algorithms.
+    coordinator. suites: algorithms. log: what is asked of the certificate log.
     """
 
     cohort_min: int = COHORT_MIN
     corrupt: float = CORRUPT_MIN
     suites: tuple[int, ...] = SUITES
+    log: LogRules = field(default_factory=LogRules)
 
 
 class ClientSession:
@@ -167,6 +170,7 @@ class ClientSession:
             mask_key=mask,
             certificate=self._identity.certificate,
             signature=self._identity.sign(signed),
+            log_size=state.log.size,
         )
         state.session, state.secret, state.bundle = session, secret, bundle
         state.phase = Phase.KEYS
@@ -203,7 +207,8 @@ class ClientSession:
         with self._hearing(cohort, Phase.KEYS) as heard:
             if not heard:
                 self._check_cohort(cohort)
-                self.state.cohort = cohort
+                self.state.log = self._check_log(cohort)
+                self.state.cohort = _without_log(cohort)
                 self.state.shares = self._seal(cohort)
                 self.state.phase = Phase.SHARES
         assert self.state.shares is not None
@@ -245,6 +250,18 @@ class ClientSession:
         )
         if not self._identity.verify(bundle.device, bundle.certificate, signed, bundle.signature):
             raise SecureError("signature", f"device {bundle.device} has not signed its keys")
+
+    def _check_log(self, cohort: Cohort) -> LogHead:
+        """The head of the log under which all neighbours' certificates are proved to be in it."""
+        rules, known, identity = self._policy.log, self.state.log, self._identity
+        if not rules.required:
+            return known
+        if not cohort.HasField("log"):
+            raise SecureError(LOG, "nothing proves that the neighbours' certificates are logged")
+        head = accept(known, cohort.log.update, identity, rules)
+        leaves = [identity.log_leaf(b.device, b.certificate) for b in cohort.neighbours]
+        check_leaves(cohort.log, leaves, head)
+        return head
 
     def _seal(self, cohort: Cohort) -> SealedShares:
         place, secret = self._layout, self.state.secret
@@ -476,3 +493,13 @@ class ClientSession:
         """The neighbours whose shares have come, in increasing order."""
         assert self.state.delivery is not None
         return {share.index: None for share in self.state.delivery.shares}
+
+
+def _without_log(cohort: Cohort) -> Cohort:
+    """What a device keeps of a cohort: the proofs were verified, and may be as long as the rest."""
+    if not cohort.HasField("log"):
+        return cohort
+    kept = Cohort()
+    kept.CopyFrom(cohort)
+    kept.ClearField("log")
+    return kept

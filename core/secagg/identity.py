@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from . import kdf
+from ..wire.log_pb2 import Checkpoint
+from . import kdf, simulated_log
+from .logged import LogHead, LogRules
 
 if TYPE_CHECKING:  # imported where it is used, as in `kdf`
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -52,6 +54,16 @@ class Identity(Protocol):
 
     def verify_coordinator(self, certificate: bytes, message: bytes, signature: bytes) -> bool:
         """The same of the federation's coordinator."""
+
+    def log_leaf(self, device: int, certificate: bytes) -> bytes:
+        """The hash of the leaf that the certificate log has for a device's certificate, which was
+        verified: 32 bytes.
+        """
+
+    def log_head(self, checkpoint: Checkpoint, rules: LogRules) -> LogHead:
+        """The head of the log in a checkpoint. Raises SecureError (`logged.REASONS`) unless the
+        federation's CA has signed it, and a quorum of the witnesses too.
+        """
 
 
 @runtime_checkable
@@ -142,6 +154,12 @@ class SimulatedIdentity:
         if certificate or len(signature) > SIGNATURE_BYTES_MAX:
             return False
         return _is_signed_by(0, self._seed, COORDINATOR, message, signature)
+
+    def log_leaf(self, device: int, certificate: bytes) -> bytes:
+        return simulated_log.leaf_of(device, self._seed)
+
+    def log_head(self, checkpoint: Checkpoint, rules: LogRules) -> LogHead:
+        return simulated_log.verify_head(self._seed, checkpoint, rules)
 
 
 def simulated_coordinator(seed: int) -> SimulatedIdentity:

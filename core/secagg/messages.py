@@ -21,6 +21,7 @@ from ..wire.secure_pb2 import (
 UP: tuple[type[Message], ...] = (KeyBundle, SealedShares, Consent, UnmaskShares)
 DOWN: tuple[type[Message], ...] = (Cohort, Delivery, Survivors, UnmaskRequest)
 
-#: The largest message down is a Cohort: 32 KiB of leaves, and the bundles of 255 neighbours with
-#: certificates of 2 KiB. The largest up are SealedShares for as many, 23 KiB: less than links take.
-DOWN_BYTES_MAX = 768 * 1024
+#: The largest message down is a Cohort: 40 KiB of leaves and numbers, the bundles of 255 neighbours
+#: with certificates of 2 KiB, and their proofs of up to 200 KiB in a log of 2^32 certificates. The
+#: largest up are SealedShares for as many, 23 KiB: less than links take.
+DOWN_BYTES_MAX = 1024 * 1024

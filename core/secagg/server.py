@@ -53,6 +53,7 @@ from .cohort import (
 )
 from .errors import SecureError
 from .identity import Identity
+from .logged import INDEX_BYTES, LOG, LogHead, ServedLog, prove
 from .recovery import recover
 from .transcript import MEMBERS_MAX, Session
 
@@ -78,7 +79,9 @@ class ServerState:
     survivors: bitmaps over the members; those who sent shares, those in the sum. consents:
     signatures by index, in order of arrival. consenting: of each member, how many neighbours have
     consented. unmasks: answers by index. owed: shares that are still missing of each member whose
-    secret is needed. refused: messages that were not taken, by reason.
+    secret is needed. refused: messages that were not taken, by reason. log: the head of the
+    certificate log that its proofs are under; None: it gives no proofs. places: where each member's
+    certificate is in the log, u64 little-endian each.
     """
 
     phase: Phase = Phase.NEW
@@ -95,6 +98,8 @@ class ServerState:
     unmasks: dict[int, UnmaskShares] = field(default_factory=dict, repr=False)
     owed: dict[int, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
+    log: LogHead | None = None
+    places: bytes = b""
 
 
 M = TypeVar("M", bound=Message)
@@ -123,9 +128,15 @@ class Told(Mapping[int, M]):
 class ServerSession:
     """Runs a session over a ServerState, which it changes in place. Making one costs nothing."""
 
-    def __init__(self, state: ServerState, identity: Identity) -> None:
+    def __init__(
+        self, state: ServerState, identity: Identity, log: ServedLog | None = None
+    ) -> None:
+        """log: where devices' certificates must be, and what proves it; None: nothing is proved,
+        and devices whose federation requires the log take no part.
+        """
         self.state = state
         self._identity = identity
+        self._log = log
 
     def begin(self, task: Task, devices: Iterable[int]) -> None:
         """Opens the session of an attempt with the devices that are given its task. Raises
@@ -167,12 +178,14 @@ class ServerSession:
         return True
 
     def close_keys(self) -> Told[Cohort]:
-        """Goes on with those who have given keys: what each is told, by device. Raises SecureError
-        when they are too few.
+        """Goes on with those who have given keys and whose certificates are in the log: what each
+        is told, by device. Raises SecureError when they are too few.
         """
         state = self.state
         assert state.phase is Phase.KEYS
         members = sorted(state.bundles)
+        if self._log is not None:
+            members = self._logged(members, self._log)
         self._require(len(members), "gave keys")
         leaves = b"".join(transcript.leaf(state.bundles[device]) for device in members)
         # Raises where there are no parameters for so many.
@@ -180,6 +193,24 @@ class ServerSession:
         state.members, state.leaves = members, leaves
         state.phase = Phase.SHARES
         return Told(members, lambda device: self._cohort(self._index(device)))
+
+    def _logged(self, devices: Sequence[int], log: ServedLog) -> list[int]:
+        """The devices to which the others can be proved, and that can be proved to the others.
+        Left out is a device whose certificate is not in the log, or not yet, or that has accepted a
+        larger tree than the coordinator has a head of.
+        """
+        state = self.state
+        members, places = [], []
+        for device in devices:
+            bundle = state.bundles[device]
+            at = log.place(self._identity.log_leaf(device, bundle.certificate))
+            if at is None or bundle.log_size > log.head.size:
+                self._refuse(LOG)
+                continue
+            members.append(device)
+            places.append(at.to_bytes(INDEX_BYTES, "little"))
+        state.log, state.places = log.head, b"".join(places)
+        return members
 
     def _cohort(self, index: int) -> Cohort:
         state, near = self.state, self._layout.neighbours(index)
@@ -191,6 +222,10 @@ class ServerSession:
             indices=near,
         )
         message.neighbours.extend(state.bundles[state.members[other]] for other in near)
+        if state.log is not None and self._log is not None:
+            known = state.bundles[state.members[index]].log_size
+            tree = self._log.copy.tree()
+            message.log.CopyFrom(prove(tree, state.log, known, state.places, near))
         return message
 
     # ------------------------------------------------------------ shares

@@ -1,4 +1,5 @@
 from delian.core.wire import link_pb2 as _link_pb2
+from delian.core.wire import log_pb2 as _log_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -45,7 +46,7 @@ class EnrolReply(_message.Message):
     def __init__(self, node: _Optional[_Union[_link_pb2.Address, _Mapping]] = ..., federation: _Optional[str] = ..., certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ..., renew_after_s: _Optional[int] = ..., homes: _Optional[_Iterable[_Union[Home, _Mapping]]] = ..., terms: _Optional[bytes] = ...) -> None: ...
 
 class FederationTerms(_message.Message):
-    __slots__ = ("federation", "version", "issued_s", "artifact_root", "masks_required", "cohort_min", "corrupt")
+    __slots__ = ("federation", "version", "issued_s", "artifact_root", "masks_required", "cohort_min", "corrupt", "log_required", "witnesses", "quorum")
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ISSUED_S_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +54,9 @@ class FederationTerms(_message.Message):
     MASKS_REQUIRED_FIELD_NUMBER: _ClassVar[int]
     COHORT_MIN_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    LOG_REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
     federation: str
     version: int
     issued_s: int
@@ -60,7 +64,10 @@ class FederationTerms(_message.Message):
     masks_required: bool
     cohort_min: int
     corrupt: float
-    def __init__(self, federation: _Optional[str] = ..., version: _Optional[int] = ..., issued_s: _Optional[int] = ..., artifact_root: _Optional[bytes] = ..., masks_required: _Optional[bool] = ..., cohort_min: _Optional[int] = ..., corrupt: _Optional[float] = ...) -> None: ...
+    log_required: bool
+    witnesses: _containers.RepeatedScalarFieldContainer[bytes]
+    quorum: int
+    def __init__(self, federation: _Optional[str] = ..., version: _Optional[int] = ..., issued_s: _Optional[int] = ..., artifact_root: _Optional[bytes] = ..., masks_required: _Optional[bool] = ..., cohort_min: _Optional[int] = ..., corrupt: _Optional[float] = ..., log_required: _Optional[bool] = ..., witnesses: _Optional[_Iterable[bytes]] = ..., quorum: _Optional[int] = ...) -> None: ...
 
 class SignedTerms(_message.Message):
     __slots__ = ("terms", "signature")
@@ -79,9 +86,3 @@ class Home(_message.Message):
     grpc: str
     mqtt: str
     def __init__(self, node: _Optional[_Union[_link_pb2.Address, _Mapping]] = ..., grpc: _Optional[str] = ..., mqtt: _Optional[str] = ...) -> None: ...
-
-class RenewRequest(_message.Message):
-    __slots__ = ("request",)
-    REQUEST_FIELD_NUMBER: _ClassVar[int]
-    request: bytes
-    def __init__(self, request: _Optional[bytes] = ...) -> None: ...

@@ -5,6 +5,7 @@ import warnings
 
 from delian.core.wire import enrolment_pb2 as delian_dot_core_dot_wire_dot_enrolment__pb2
 from delian.core.wire import link_pb2 as delian_dot_core_dot_wire_dot_link__pb2
+from delian.core.wire import log_pb2 as delian_dot_core_dot_wire_dot_log__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -102,7 +103,7 @@ class Enrolment:
 
 
 class IdentityStub:
-    """Served beside the link.
+    """Served by the coordinator beside the link, and by the authority to the coordinator.
     """
 
     def __init__(self, channel):
@@ -113,22 +114,29 @@ class IdentityStub:
         """
         self.Renew = channel.unary_unary(
                 '/delian.wire.Identity/Renew',
-                request_serializer=delian_dot_core_dot_wire_dot_enrolment__pb2.RenewRequest.SerializeToString,
-                response_deserializer=delian_dot_core_dot_wire_dot_enrolment__pb2.EnrolReply.FromString,
+                request_serializer=delian_dot_core_dot_wire_dot_link__pb2.RenewalAsk.SerializeToString,
+                response_deserializer=delian_dot_core_dot_wire_dot_link__pb2.RenewalAnswer.FromString,
                 _registered_method=True)
         self.Denied = channel.unary_unary(
                 '/delian.wire.Identity/Denied',
                 request_serializer=delian_dot_core_dot_wire_dot_link__pb2.DeniedAsk.SerializeToString,
                 response_deserializer=delian_dot_core_dot_wire_dot_link__pb2.DeniedPage.FromString,
                 _registered_method=True)
+        self.Log = channel.unary_unary(
+                '/delian.wire.Identity/Log',
+                request_serializer=delian_dot_core_dot_wire_dot_log__pb2.LogAsk.SerializeToString,
+                response_deserializer=delian_dot_core_dot_wire_dot_log__pb2.LogPage.FromString,
+                _registered_method=True)
 
 
 class IdentityServicer:
-    """Served beside the link.
+    """Served by the coordinator beside the link, and by the authority to the coordinator.
     """
 
     def Renew(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A node renews its certificate. The coordinator passes the ask on to the authority, which verifies it and signs the
+        answer; so does an edge, by the same messages, over its link.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -140,18 +148,30 @@ class IdentityServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Log(self, request, context):
+        """The certificate log, a page at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_IdentityServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Renew': grpc.unary_unary_rpc_method_handler(
                     servicer.Renew,
-                    request_deserializer=delian_dot_core_dot_wire_dot_enrolment__pb2.RenewRequest.FromString,
-                    response_serializer=delian_dot_core_dot_wire_dot_enrolment__pb2.EnrolReply.SerializeToString,
+                    request_deserializer=delian_dot_core_dot_wire_dot_link__pb2.RenewalAsk.FromString,
+                    response_serializer=delian_dot_core_dot_wire_dot_link__pb2.RenewalAnswer.SerializeToString,
             ),
             'Denied': grpc.unary_unary_rpc_method_handler(
                     servicer.Denied,
                     request_deserializer=delian_dot_core_dot_wire_dot_link__pb2.DeniedAsk.FromString,
                     response_serializer=delian_dot_core_dot_wire_dot_link__pb2.DeniedPage.SerializeToString,
+            ),
+            'Log': grpc.unary_unary_rpc_method_handler(
+                    servicer.Log,
+                    request_deserializer=delian_dot_core_dot_wire_dot_log__pb2.LogAsk.FromString,
+                    response_serializer=delian_dot_core_dot_wire_dot_log__pb2.LogPage.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -162,7 +182,7 @@ def add_IdentityServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Identity:
-    """Served beside the link.
+    """Served by the coordinator beside the link, and by the authority to the coordinator.
     """
 
     @staticmethod
@@ -180,8 +200,8 @@ class Identity:
             request,
             target,
             '/delian.wire.Identity/Renew',
-            delian_dot_core_dot_wire_dot_enrolment__pb2.RenewRequest.SerializeToString,
-            delian_dot_core_dot_wire_dot_enrolment__pb2.EnrolReply.FromString,
+            delian_dot_core_dot_wire_dot_link__pb2.RenewalAsk.SerializeToString,
+            delian_dot_core_dot_wire_dot_link__pb2.RenewalAnswer.FromString,
             options,
             channel_credentials,
             insecure,
@@ -209,6 +229,33 @@ class Identity:
             '/delian.wire.Identity/Denied',
             delian_dot_core_dot_wire_dot_link__pb2.DeniedAsk.SerializeToString,
             delian_dot_core_dot_wire_dot_link__pb2.DeniedPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Log(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/delian.wire.Identity/Log',
+            delian_dot_core_dot_wire_dot_log__pb2.LogAsk.SerializeToString,
+            delian_dot_core_dot_wire_dot_log__pb2.LogPage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,6 +1,7 @@
 from delian.core.wire import admission_pb2 as _admission_pb2
 from delian.core.wire import blob_pb2 as _blob_pb2
 from delian.core.wire import link_pb2 as _link_pb2
+from delian.core.wire import log_pb2 as _log_pb2
 from delian.core.wire import operator_pb2 as _operator_pb2
 from delian.core.wire import round_pb2 as _round_pb2
 from google.protobuf.internal import containers as _containers
@@ -78,7 +79,7 @@ class NewModelEvent(_message.Message):
     def __init__(self, weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., memory: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class OrderedEvent(_message.Message):
-    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied", "connected")
+    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied", "connected", "log_head", "log_update")
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     HOMES_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +88,8 @@ class OrderedEvent(_message.Message):
     DRAIN_EDGE_FIELD_NUMBER: _ClassVar[int]
     DENIED_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
+    LOG_UPDATE_FIELD_NUMBER: _ClassVar[int]
     conditions: Conditions
     homes: Homes
     drain: Drain
@@ -95,7 +98,9 @@ class OrderedEvent(_message.Message):
     drain_edge: DrainEdge
     denied: DeniedVersion
     connected: Connected
-    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ...) -> None: ...
+    log_head: _log_pb2.Checkpoint
+    log_update: _log_pb2.LogUpdate
+    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ..., log_head: _Optional[_Union[_log_pb2.Checkpoint, _Mapping]] = ..., log_update: _Optional[_Union[_log_pb2.LogUpdate, _Mapping]] = ...) -> None: ...
 
 class Conditions(_message.Message):
     __slots__ = ("facts", "eligibility")

@@ -25,50 +25,51 @@ _sym_db = _symbol_database.Default()
 from delian.core.wire import admission_pb2 as delian_dot_core_dot_wire_dot_admission__pb2
 from delian.core.wire import blob_pb2 as delian_dot_core_dot_wire_dot_blob__pb2
 from delian.core.wire import helper_pb2 as delian_dot_core_dot_wire_dot_helper__pb2
+from delian.core.wire import log_pb2 as delian_dot_core_dot_wire_dot_log__pb2
 from delian.core.wire import round_pb2 as delian_dot_core_dot_wire_dot_round__pb2
 from delian.core.wire import secure_pb2 as delian_dot_core_dot_wire_dot_secure__pb2
 from delian.core.wire import subgraph_pb2 as delian_dot_core_dot_wire_dot_subgraph__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64\x65lian/core/wire/link.proto\x12\x0b\x64\x65lian.wire\x1a delian/core/wire/admission.proto\x1a\x1b\x64\x65lian/core/wire/blob.proto\x1a\x1d\x64\x65lian/core/wire/helper.proto\x1a\x1c\x64\x65lian/core/wire/round.proto\x1a\x1d\x64\x65lian/core/wire/secure.proto\x1a\x1f\x64\x65lian/core/wire/subgraph.proto\">\n\x07\x41\x64\x64ress\x12#\n\x04tier\x18\x01 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\x0e\n\x06number\x18\x02 \x01(\x04\"\xf4\x0c\n\x08\x45nvelope\x12$\n\x06sender\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12 \n\x02to\x18\x02 \x01(\x0b\x32\x14.delian.wire.Address\x12\x13\n\x0btraceparent\x18\x03 \x01(\t\x12(\n\x08\x63heck_in\x18\n \x01(\x0b\x32\x14.delian.wire.CheckInH\x00\x12%\n\x06\x61\x63\x63\x65pt\x18\x0b \x01(\x0b\x32\x13.delian.wire.AcceptH\x00\x12%\n\x06reject\x18\x0c \x01(\x0b\x32\x13.delian.wire.RejectH\x00\x12,\n\nedge_hello\x18\r \x01(\x0b\x32\x16.delian.wire.EdgeHelloH\x00\x12!\n\x04pace\x18\x0e \x01(\x0b\x32\x11.delian.wire.PaceH\x00\x12,\n\nfetch_blob\x18\x0f \x01(\x0b\x32\x16.delian.wire.FetchBlobH\x00\x12!\n\x04\x62lob\x18\x10 \x01(\x0b\x32\x11.delian.wire.BlobH\x00\x12!\n\x04task\x18\x11 \x01(\x0b\x32\x11.delian.wire.TaskH\x00\x12%\n\x06upload\x18\x12 \x01(\x0b\x32\x13.delian.wire.UploadH\x00\x12\'\n\x07\x66\x61ilure\x18\x13 \x01(\x0b\x32\x14.delian.wire.FailureH\x00\x12,\n\nupload_ack\x18\x14 \x01(\x0b\x32\x16.delian.wire.UploadAckH\x00\x12*\n\tedge_task\x18\x15 \x01(\x0b\x32\x15.delian.wire.EdgeTaskH\x00\x12\x32\n\redge_progress\x18\x16 \x01(\x0b\x32\x19.delian.wire.EdgeProgressH\x00\x12#\n\x05\x66lush\x18\x17 \x01(\x0b\x32\x12.delian.wire.FlushH\x00\x12(\n\x08\x65\x64ge_sum\x18\x18 \x01(\x0b\x32\x14.delian.wire.EdgeSumH\x00\x12/\n\x0c\x65\x64ge_sum_ack\x18\x19 \x01(\x0b\x32\x17.delian.wire.EdgeSumAckH\x00\x12\x30\n\x0cround_closed\x18\x1a \x01(\x0b\x32\x18.delian.wire.RoundClosedH\x00\x12,\n\nkey_bundle\x18\x1b \x01(\x0b\x32\x16.delian.wire.KeyBundleH\x00\x12%\n\x06\x63ohort\x18\x1c \x01(\x0b\x32\x13.delian.wire.CohortH\x00\x12\x32\n\rsealed_shares\x18\x1d \x01(\x0b\x32\x19.delian.wire.SealedSharesH\x00\x12)\n\x08\x64\x65livery\x18\x1e \x01(\x0b\x32\x15.delian.wire.DeliveryH\x00\x12+\n\tsurvivors\x18\x1f \x01(\x0b\x32\x16.delian.wire.SurvivorsH\x00\x12\'\n\x07\x63onsent\x18  \x01(\x0b\x32\x14.delian.wire.ConsentH\x00\x12\x34\n\x0eunmask_request\x18! \x01(\x0b\x32\x1a.delian.wire.UnmaskRequestH\x00\x12\x32\n\runmask_shares\x18\" \x01(\x0b\x32\x19.delian.wire.UnmaskSharesH\x00\x12\x30\n\x0chelp_request\x18# \x01(\x0b\x32\x18.delian.wire.HelpRequestH\x00\x12(\n\x08help_sum\x18$ \x01(\x0b\x32\x14.delian.wire.HelpSumH\x00\x12#\n\x05offer\x18( \x01(\x0b\x32\x12.delian.wire.OfferH\x00\x12!\n\x04want\x18) \x01(\x0b\x32\x11.delian.wire.WantH\x00\x12\'\n\x07goodbye\x18* \x01(\x0b\x32\x14.delian.wire.GoodbyeH\x00\x12.\n\x0brenewal_ask\x18+ \x01(\x0b\x32\x17.delian.wire.RenewalAskH\x00\x12\x34\n\x0erenewal_answer\x18, \x01(\x0b\x32\x1a.delian.wire.RenewalAnswerH\x00\x12,\n\ndenied_ask\x18- \x01(\x0b\x32\x16.delian.wire.DeniedAskH\x00\x12.\n\x0b\x64\x65nied_page\x18. \x01(\x0b\x32\x17.delian.wire.DeniedPageH\x00\x12.\n\x08subgraph\x18/ \x01(\x0b\x32\x1a.delian.wire.SubgraphFrameH\x00\x42\t\n\x07message\"J\n\x05Offer\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.delian.wire.TransferKind\"U\n\x04Want\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04have\x18\x03 \x01(\x0c\x12\x12\n\npart_bytes\x18\x04 \x01(\r\x12\x0f\n\x07refused\x18\x05 \x01(\x08\"3\n\x04Part\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\"+\n\x07Goodbye\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x10\n\x08retry_ms\x18\x02 \x01(\r\".\n\nRenewalAsk\x12\r\n\x05\x63laim\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"X\n\x0cRenewalClaim\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\"G\n\rRenewalAnswer\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"g\n\rRenewalResult\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x12\n\nclaim_hash\x18\x02 \x01(\x0c\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0f\n\x07refusal\x18\x04 \x01(\t\",\n\tDeniedAsk\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\r\"N\n\nDeniedPage\x12\x0c\n\x04head\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\r\x12\x0f\n\x07\x65ntries\x18\x04 \x01(\x0c\")\n\x0bPullRequest\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"\x1b\n\tPushReply\x12\x0e\n\x06offset\x18\x01 \x01(\x04*U\n\x08NodeTier\x12\x19\n\x15NODE_TIER_UNSPECIFIED\x10\x00\x12\x0f\n\x0bNODE_DEVICE\x10\x01\x12\r\n\tNODE_EDGE\x10\x02\x12\x0e\n\nNODE_CLOUD\x10\x03*R\n\x0cTransferKind\x12\x18\n\x14TRANSFER_UNSPECIFIED\x10\x00\x12\x11\n\rTRANSFER_BLOB\x10\x01\x12\x15\n\x11TRANSFER_ENVELOPE\x10\x02\x32\xaf\x01\n\x04Link\x12;\n\x07\x43onnect\x12\x15.delian.wire.Envelope\x1a\x15.delian.wire.Envelope(\x01\x30\x01\x12\x33\n\x04Push\x12\x11.delian.wire.Part\x1a\x16.delian.wire.PushReply(\x01\x12\x35\n\x04Pull\x12\x18.delian.wire.PullRequest\x1a\x11.delian.wire.Part0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64\x65lian/core/wire/link.proto\x12\x0b\x64\x65lian.wire\x1a delian/core/wire/admission.proto\x1a\x1b\x64\x65lian/core/wire/blob.proto\x1a\x1d\x64\x65lian/core/wire/helper.proto\x1a\x1a\x64\x65lian/core/wire/log.proto\x1a\x1c\x64\x65lian/core/wire/round.proto\x1a\x1d\x64\x65lian/core/wire/secure.proto\x1a\x1f\x64\x65lian/core/wire/subgraph.proto\">\n\x07\x41\x64\x64ress\x12#\n\x04tier\x18\x01 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\x0e\n\x06number\x18\x02 \x01(\x04\"\xf4\x0c\n\x08\x45nvelope\x12$\n\x06sender\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12 \n\x02to\x18\x02 \x01(\x0b\x32\x14.delian.wire.Address\x12\x13\n\x0btraceparent\x18\x03 \x01(\t\x12(\n\x08\x63heck_in\x18\n \x01(\x0b\x32\x14.delian.wire.CheckInH\x00\x12%\n\x06\x61\x63\x63\x65pt\x18\x0b \x01(\x0b\x32\x13.delian.wire.AcceptH\x00\x12%\n\x06reject\x18\x0c \x01(\x0b\x32\x13.delian.wire.RejectH\x00\x12,\n\nedge_hello\x18\r \x01(\x0b\x32\x16.delian.wire.EdgeHelloH\x00\x12!\n\x04pace\x18\x0e \x01(\x0b\x32\x11.delian.wire.PaceH\x00\x12,\n\nfetch_blob\x18\x0f \x01(\x0b\x32\x16.delian.wire.FetchBlobH\x00\x12!\n\x04\x62lob\x18\x10 \x01(\x0b\x32\x11.delian.wire.BlobH\x00\x12!\n\x04task\x18\x11 \x01(\x0b\x32\x11.delian.wire.TaskH\x00\x12%\n\x06upload\x18\x12 \x01(\x0b\x32\x13.delian.wire.UploadH\x00\x12\'\n\x07\x66\x61ilure\x18\x13 \x01(\x0b\x32\x14.delian.wire.FailureH\x00\x12,\n\nupload_ack\x18\x14 \x01(\x0b\x32\x16.delian.wire.UploadAckH\x00\x12*\n\tedge_task\x18\x15 \x01(\x0b\x32\x15.delian.wire.EdgeTaskH\x00\x12\x32\n\redge_progress\x18\x16 \x01(\x0b\x32\x19.delian.wire.EdgeProgressH\x00\x12#\n\x05\x66lush\x18\x17 \x01(\x0b\x32\x12.delian.wire.FlushH\x00\x12(\n\x08\x65\x64ge_sum\x18\x18 \x01(\x0b\x32\x14.delian.wire.EdgeSumH\x00\x12/\n\x0c\x65\x64ge_sum_ack\x18\x19 \x01(\x0b\x32\x17.delian.wire.EdgeSumAckH\x00\x12\x30\n\x0cround_closed\x18\x1a \x01(\x0b\x32\x18.delian.wire.RoundClosedH\x00\x12,\n\nkey_bundle\x18\x1b \x01(\x0b\x32\x16.delian.wire.KeyBundleH\x00\x12%\n\x06\x63ohort\x18\x1c \x01(\x0b\x32\x13.delian.wire.CohortH\x00\x12\x32\n\rsealed_shares\x18\x1d \x01(\x0b\x32\x19.delian.wire.SealedSharesH\x00\x12)\n\x08\x64\x65livery\x18\x1e \x01(\x0b\x32\x15.delian.wire.DeliveryH\x00\x12+\n\tsurvivors\x18\x1f \x01(\x0b\x32\x16.delian.wire.SurvivorsH\x00\x12\'\n\x07\x63onsent\x18  \x01(\x0b\x32\x14.delian.wire.ConsentH\x00\x12\x34\n\x0eunmask_request\x18! \x01(\x0b\x32\x1a.delian.wire.UnmaskRequestH\x00\x12\x32\n\runmask_shares\x18\" \x01(\x0b\x32\x19.delian.wire.UnmaskSharesH\x00\x12\x30\n\x0chelp_request\x18# \x01(\x0b\x32\x18.delian.wire.HelpRequestH\x00\x12(\n\x08help_sum\x18$ \x01(\x0b\x32\x14.delian.wire.HelpSumH\x00\x12#\n\x05offer\x18( \x01(\x0b\x32\x12.delian.wire.OfferH\x00\x12!\n\x04want\x18) \x01(\x0b\x32\x11.delian.wire.WantH\x00\x12\'\n\x07goodbye\x18* \x01(\x0b\x32\x14.delian.wire.GoodbyeH\x00\x12.\n\x0brenewal_ask\x18+ \x01(\x0b\x32\x17.delian.wire.RenewalAskH\x00\x12\x34\n\x0erenewal_answer\x18, \x01(\x0b\x32\x1a.delian.wire.RenewalAnswerH\x00\x12,\n\ndenied_ask\x18- \x01(\x0b\x32\x16.delian.wire.DeniedAskH\x00\x12.\n\x0b\x64\x65nied_page\x18. \x01(\x0b\x32\x17.delian.wire.DeniedPageH\x00\x12.\n\x08subgraph\x18/ \x01(\x0b\x32\x1a.delian.wire.SubgraphFrameH\x00\x42\t\n\x07message\"J\n\x05Offer\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.delian.wire.TransferKind\"U\n\x04Want\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04have\x18\x03 \x01(\x0c\x12\x12\n\npart_bytes\x18\x04 \x01(\r\x12\x0f\n\x07refused\x18\x05 \x01(\x08\"3\n\x04Part\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\"+\n\x07Goodbye\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x10\n\x08retry_ms\x18\x02 \x01(\r\".\n\nRenewalAsk\x12\r\n\x05\x63laim\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"X\n\x0cRenewalClaim\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\"G\n\rRenewalAnswer\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"g\n\rRenewalResult\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x12\n\nclaim_hash\x18\x02 \x01(\x0c\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0f\n\x07refusal\x18\x04 \x01(\t\">\n\tDeniedAsk\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\r\x12\x10\n\x08log_size\x18\x03 \x01(\x04\"s\n\nDeniedPage\x12\x0c\n\x04head\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\r\x12\x0f\n\x07\x65ntries\x18\x04 \x01(\x0c\x12#\n\x03log\x18\x05 \x01(\x0b\x32\x16.delian.wire.LogUpdate\")\n\x0bPullRequest\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"\x1b\n\tPushReply\x12\x0e\n\x06offset\x18\x01 \x01(\x04*U\n\x08NodeTier\x12\x19\n\x15NODE_TIER_UNSPECIFIED\x10\x00\x12\x0f\n\x0bNODE_DEVICE\x10\x01\x12\r\n\tNODE_EDGE\x10\x02\x12\x0e\n\nNODE_CLOUD\x10\x03*R\n\x0cTransferKind\x12\x18\n\x14TRANSFER_UNSPECIFIED\x10\x00\x12\x11\n\rTRANSFER_BLOB\x10\x01\x12\x15\n\x11TRANSFER_ENVELOPE\x10\x02\x32\xaf\x01\n\x04Link\x12;\n\x07\x43onnect\x12\x15.delian.wire.Envelope\x1a\x15.delian.wire.Envelope(\x01\x30\x01\x12\x33\n\x04Push\x12\x11.delian.wire.Part\x1a\x16.delian.wire.PushReply(\x01\x12\x35\n\x04Pull\x12\x18.delian.wire.PullRequest\x1a\x11.delian.wire.Part0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'delian.core.wire.link_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NODETIER']._serialized_start=2726
-  _globals['_NODETIER']._serialized_end=2811
-  _globals['_TRANSFERKIND']._serialized_start=2813
-  _globals['_TRANSFERKIND']._serialized_end=2895
-  _globals['_ADDRESS']._serialized_start=232
-  _globals['_ADDRESS']._serialized_end=294
-  _globals['_ENVELOPE']._serialized_start=297
-  _globals['_ENVELOPE']._serialized_end=1949
-  _globals['_OFFER']._serialized_start=1951
-  _globals['_OFFER']._serialized_end=2025
-  _globals['_WANT']._serialized_start=2027
-  _globals['_WANT']._serialized_end=2112
-  _globals['_PART']._serialized_start=2114
-  _globals['_PART']._serialized_end=2165
-  _globals['_GOODBYE']._serialized_start=2167
-  _globals['_GOODBYE']._serialized_end=2210
-  _globals['_RENEWALASK']._serialized_start=2212
-  _globals['_RENEWALASK']._serialized_end=2258
-  _globals['_RENEWALCLAIM']._serialized_start=2260
-  _globals['_RENEWALCLAIM']._serialized_end=2348
-  _globals['_RENEWALANSWER']._serialized_start=2350
-  _globals['_RENEWALANSWER']._serialized_end=2421
-  _globals['_RENEWALRESULT']._serialized_start=2423
-  _globals['_RENEWALRESULT']._serialized_end=2526
-  _globals['_DENIEDASK']._serialized_start=2528
-  _globals['_DENIEDASK']._serialized_end=2572
-  _globals['_DENIEDPAGE']._serialized_start=2574
-  _globals['_DENIEDPAGE']._serialized_end=2652
-  _globals['_PULLREQUEST']._serialized_start=2654
-  _globals['_PULLREQUEST']._serialized_end=2695
-  _globals['_PUSHREPLY']._serialized_start=2697
-  _globals['_PUSHREPLY']._serialized_end=2724
-  _globals['_LINK']._serialized_start=2898
-  _globals['_LINK']._serialized_end=3073
+  _globals['_NODETIER']._serialized_start=2809
+  _globals['_NODETIER']._serialized_end=2894
+  _globals['_TRANSFERKIND']._serialized_start=2896
+  _globals['_TRANSFERKIND']._serialized_end=2978
+  _globals['_ADDRESS']._serialized_start=260
+  _globals['_ADDRESS']._serialized_end=322
+  _globals['_ENVELOPE']._serialized_start=325
+  _globals['_ENVELOPE']._serialized_end=1977
+  _globals['_OFFER']._serialized_start=1979
+  _globals['_OFFER']._serialized_end=2053
+  _globals['_WANT']._serialized_start=2055
+  _globals['_WANT']._serialized_end=2140
+  _globals['_PART']._serialized_start=2142
+  _globals['_PART']._serialized_end=2193
+  _globals['_GOODBYE']._serialized_start=2195
+  _globals['_GOODBYE']._serialized_end=2238
+  _globals['_RENEWALASK']._serialized_start=2240
+  _globals['_RENEWALASK']._serialized_end=2286
+  _globals['_RENEWALCLAIM']._serialized_start=2288
+  _globals['_RENEWALCLAIM']._serialized_end=2376
+  _globals['_RENEWALANSWER']._serialized_start=2378
+  _globals['_RENEWALANSWER']._serialized_end=2449
+  _globals['_RENEWALRESULT']._serialized_start=2451
+  _globals['_RENEWALRESULT']._serialized_end=2554
+  _globals['_DENIEDASK']._serialized_start=2556
+  _globals['_DENIEDASK']._serialized_end=2618
+  _globals['_DENIEDPAGE']._serialized_start=2620
+  _globals['_DENIEDPAGE']._serialized_end=2735
+  _globals['_PULLREQUEST']._serialized_start=2737
+  _globals['_PULLREQUEST']._serialized_end=2778
+  _globals['_PUSHREPLY']._serialized_start=2780
+  _globals['_PUSHREPLY']._serialized_end=2807
+  _globals['_LINK']._serialized_start=2981
+  _globals['_LINK']._serialized_end=3156
 # @@protoc_insertion_point(module_scope)

@@ -1,6 +1,7 @@
 from delian.core.wire import admission_pb2 as _admission_pb2
 from delian.core.wire import blob_pb2 as _blob_pb2
 from delian.core.wire import helper_pb2 as _helper_pb2
+from delian.core.wire import log_pb2 as _log_pb2
 from delian.core.wire import round_pb2 as _round_pb2
 from delian.core.wire import secure_pb2 as _secure_pb2
 from delian.core.wire import subgraph_pb2 as _subgraph_pb2
@@ -203,24 +204,28 @@ class RenewalResult(_message.Message):
     def __init__(self, node: _Optional[_Union[Address, _Mapping]] = ..., claim_hash: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class DeniedAsk(_message.Message):
-    __slots__ = ("version", "offset")
+    __slots__ = ("version", "offset", "log_size")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_SIZE_FIELD_NUMBER: _ClassVar[int]
     version: int
     offset: int
-    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    log_size: int
+    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ..., log_size: _Optional[int] = ...) -> None: ...
 
 class DeniedPage(_message.Message):
-    __slots__ = ("head", "signature", "offset", "entries")
+    __slots__ = ("head", "signature", "offset", "entries", "log")
     HEAD_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
     head: bytes
     signature: bytes
     offset: int
     entries: bytes
-    def __init__(self, head: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., offset: _Optional[int] = ..., entries: _Optional[bytes] = ...) -> None: ...
+    log: _log_pb2.LogUpdate
+    def __init__(self, head: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., offset: _Optional[int] = ..., entries: _Optional[bytes] = ..., log: _Optional[_Union[_log_pb2.LogUpdate, _Mapping]] = ...) -> None: ...
 
 class PullRequest(_message.Message):
     __slots__ = ("id", "offset")

@@ -268,7 +268,7 @@ class WatchRequest(_message.Message):
     def __init__(self, run: _Optional[int] = ..., after: _Optional[int] = ..., once: _Optional[bool] = ...) -> None: ...
 
 class NodeInfo(_message.Message):
-    __slots__ = ("node", "home", "state", "seen_ms", "enrolled_ms", "certificate_ends_ms", "labels")
+    __slots__ = ("node", "home", "state", "seen_ms", "enrolled_ms", "certificate_ends_ms", "labels", "site")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +283,7 @@ class NodeInfo(_message.Message):
     ENROLLED_MS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_ENDS_MS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    SITE_FIELD_NUMBER: _ClassVar[int]
     node: _link_pb2.Address
     home: _link_pb2.Address
     state: str
@@ -290,7 +291,8 @@ class NodeInfo(_message.Message):
     enrolled_ms: int
     certificate_ends_ms: int
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, node: _Optional[_Union[_link_pb2.Address, _Mapping]] = ..., home: _Optional[_Union[_link_pb2.Address, _Mapping]] = ..., state: _Optional[str] = ..., seen_ms: _Optional[int] = ..., enrolled_ms: _Optional[int] = ..., certificate_ends_ms: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    site: str
+    def __init__(self, node: _Optional[_Union[_link_pb2.Address, _Mapping]] = ..., home: _Optional[_Union[_link_pb2.Address, _Mapping]] = ..., state: _Optional[str] = ..., seen_ms: _Optional[int] = ..., enrolled_ms: _Optional[int] = ..., certificate_ends_ms: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., site: _Optional[str] = ...) -> None: ...
 
 class FleetRequest(_message.Message):
     __slots__ = ("tier", "limit", "after")
@@ -378,16 +380,18 @@ class PutPart(_message.Message):
     def __init__(self, blob: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class TokenRequest(_message.Message):
-    __slots__ = ("tier", "valid_s", "uses", "approval")
+    __slots__ = ("tier", "valid_s", "uses", "approval", "site")
     TIER_FIELD_NUMBER: _ClassVar[int]
     VALID_S_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    SITE_FIELD_NUMBER: _ClassVar[int]
     tier: _link_pb2.NodeTier
     valid_s: int
     uses: int
     approval: bytes
-    def __init__(self, tier: _Optional[_Union[_link_pb2.NodeTier, str]] = ..., valid_s: _Optional[int] = ..., uses: _Optional[int] = ..., approval: _Optional[bytes] = ...) -> None: ...
+    site: str
+    def __init__(self, tier: _Optional[_Union[_link_pb2.NodeTier, str]] = ..., valid_s: _Optional[int] = ..., uses: _Optional[int] = ..., approval: _Optional[bytes] = ..., site: _Optional[str] = ...) -> None: ...
 
 class TokenReply(_message.Message):
     __slots__ = ("token", "expires_ms")

@@ -1,3 +1,4 @@
+from delian.core.wire import log_pb2 as _log_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -53,7 +54,7 @@ class MaskSeeds(_message.Message):
     def __init__(self, device: _Optional[int] = ..., certificate: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[SealedSeed, _Mapping]]] = ...) -> None: ...
 
 class KeyBundle(_message.Message):
-    __slots__ = ("run", "round", "attempt", "device", "sealing_key", "mask_key", "certificate", "signature")
+    __slots__ = ("run", "round", "attempt", "device", "sealing_key", "mask_key", "certificate", "signature", "log_size")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +63,7 @@ class KeyBundle(_message.Message):
     MASK_KEY_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    LOG_SIZE_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -70,10 +72,11 @@ class KeyBundle(_message.Message):
     mask_key: bytes
     certificate: bytes
     signature: bytes
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., sealing_key: _Optional[bytes] = ..., mask_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    log_size: int
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., sealing_key: _Optional[bytes] = ..., mask_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_size: _Optional[int] = ...) -> None: ...
 
 class Cohort(_message.Message):
-    __slots__ = ("run", "round", "attempt", "device", "leaves", "index", "indices", "neighbours", "devices")
+    __slots__ = ("run", "round", "attempt", "device", "leaves", "index", "indices", "neighbours", "devices", "log")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +86,7 @@ class Cohort(_message.Message):
     INDICES_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -92,7 +96,8 @@ class Cohort(_message.Message):
     indices: _containers.RepeatedScalarFieldContainer[int]
     neighbours: _containers.RepeatedCompositeFieldContainer[KeyBundle]
     devices: bytes
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., leaves: _Optional[bytes] = ..., index: _Optional[int] = ..., indices: _Optional[_Iterable[int]] = ..., neighbours: _Optional[_Iterable[_Union[KeyBundle, _Mapping]]] = ..., devices: _Optional[bytes] = ...) -> None: ...
+    log: _log_pb2.LogProof
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., leaves: _Optional[bytes] = ..., index: _Optional[int] = ..., indices: _Optional[_Iterable[int]] = ..., neighbours: _Optional[_Iterable[_Union[KeyBundle, _Mapping]]] = ..., devices: _Optional[bytes] = ..., log: _Optional[_Union[_log_pb2.LogProof, _Mapping]] = ...) -> None: ...
 
 class SealedShare(_message.Message):
     __slots__ = ("index", "sealed")

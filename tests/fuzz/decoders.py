@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import log_decoders
 import numpy as np
 import parts_decoders
 from cryptography import x509
@@ -368,7 +369,7 @@ def _renewal() -> tuple[x509.Certificate, relayed.Asked, bytes, bytes]:
             certificates.TlsMaterial(key, issued.chain, authority.pem)
             for key, issued in (
                 issue_to(authority, certificates.Role.DEVICE, 5),
-                issue_to(authority, certificates.Role.CLOUD, 0),
+                issue_to(authority, certificates.Role.AUTHORITY, 0),
             )
         )
         request = certificates.certificate_request(certificates.new_key())
@@ -590,4 +591,5 @@ DECODERS: Mapping[str, Decoder] = {
         lambda: [seal.Credentials("example", EDGE, None).home(1)],
     ),
     **{name: Decoder(*found) for name, found in parts_decoders.DECODERS.items()},
+    **{name: Decoder(*found) for name, found in log_decoders.DECODERS.items()},
 }

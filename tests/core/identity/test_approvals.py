@@ -26,14 +26,23 @@ def farm(tmp_path):
         authority = Authority.create(tmp_path / "ca", "farm")
         limits = TokenLimits(authority.folder, authority.lock, 20)
 
-        def operator(self, name, role=Role.ADMIN, authority=None):
+        def operator(self, name, role=Role.ADMIN, authority=None, site=""):
             own = IdentityFolder(tmp_path / name)
-            operator_identity(authority or self.authority, own.folder, role)
+            operator_identity(authority or self.authority, own.folder, role, site)
             return own.material()
 
-        def ask(self, caller, approval=b"", role=Role.DEVICE, uses=500, valid_s=3600, now_s=NOW):
+        def ask(
+            self,
+            caller,
+            approval=b"",
+            role=Role.DEVICE,
+            uses=500,
+            valid_s=3600,
+            now_s=NOW,
+            site="",
+        ):
             who = caller.identity()
-            asked = (role, uses, valid_s)
+            asked = (role, uses, valid_s, approvals.site_for(who, site))
             allow(self.limits, self.authority, who, asked, approval, now_s)
 
     return Farm()
@@ -213,3 +222,42 @@ def test_a_request_for_what_no_token_can_be_is_refused(alice, change):
     whole["request"] |= change
     with pytest.raises(IdentityError):
         Approval.parse(json.dumps(whole).encode())
+
+
+# ---------------------------------------------------------------- sites
+
+
+def test_an_owner_asks_for_the_own_site_alone(farm):
+    owner = farm.operator("owner", Role.OWNER, site="north")
+    with pytest.raises(IdentityError, match="owner of the site north, not of south"):
+        farm.ask(owner, uses=1, site="south")
+    with pytest.raises(IdentityError, match="not of south"):
+        Wanted.new(owner.identity(), Role.DEVICE, 500, 3600, NOW, "south")
+    assert Wanted.new(owner.identity(), Role.DEVICE, 500, 3600, NOW).site == "north"
+
+
+def test_what_one_site_gives_out_is_not_taken_from_another(farm, alice):
+    north, south = (farm.operator(s, Role.OWNER, site=s) for s in ("north", "south"))
+    farm.ask(north, uses=20)
+    farm.limits = TokenLimits(farm.authority.folder, farm.authority.lock, 20)  # after a restart
+    with pytest.raises(IdentityError, match="20 in a day"):
+        farm.ask(north, uses=1)
+    farm.ask(south, uses=20)
+    farm.ask(alice, uses=20)
+
+
+def test_an_owner_needs_an_admin_s_approval_and_approves_nothing(farm, alice):
+    north, other = (farm.operator(n, Role.OWNER, site="north") for n in ("one", "two"))
+    wanted = Approval(Wanted.new(north.identity(), Role.DEVICE, 500, 3600, NOW))
+    with pytest.raises(IdentityError, match="no admin"):
+        wanted.approve(other, NOW)
+    farm.ask(north, wanted.approve(alice, NOW).content())
+
+
+def test_an_approval_for_one_site_is_none_for_another(farm, alice, bob):
+    wanted = Approval(Wanted.new(alice.identity(), Role.DEVICE, 500, 3600, NOW, "north"))
+    content = wanted.approve(bob, NOW).content()
+    for site in ("", "south"):
+        with pytest.raises(IdentityError, match="another token"):
+            farm.ask(alice, content, site=site)
+    farm.ask(alice, content, site="north")

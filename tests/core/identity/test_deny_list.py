@@ -83,7 +83,7 @@ def test_no_byte_of_a_list_can_be_changed(authority):
     [
         b"\x01" + b"\0" * 16 + b"\x00" + b"\0" * 16,  # not in order
         b"\0" * 34,  # one name twice
-        b"\x07" + b"\0" * 16,  # no role
+        b"\x09" + b"\0" * 16,  # no role
         b"\x00" + b"\xff" * 8 + b"\0" * 8,  # no number
     ],
 )

@@ -32,7 +32,7 @@ def root(authority):
 
 @pytest.fixture
 def cloud(material):
-    return material(Role.CLOUD, 0)
+    return material(Role.AUTHORITY, 0)
 
 
 def ask_of(material):
@@ -124,7 +124,7 @@ def answered(ask, cloud, root, reply=None, refusal=""):
     return relayed.make_answer(cloud, relayed.read_ask(ask, root), reply, refusal)
 
 
-def test_a_node_believes_the_coordinator_s_reply_and_its_refusal(material, cloud, root):
+def test_a_node_believes_the_authority_s_reply_and_its_refusal(material, cloud, root):
     ask = ask_of(material())
     reply = EnrolReply(federation="farm", renew_after_s=7)
     assert relayed.read_answer(answered(ask, cloud, root, reply), ask, root) == (reply, "")
@@ -140,11 +140,11 @@ def test_an_answer_for_another_claim_of_the_same_node_is_not_taken(material, clo
         relayed.read_answer(answered(old, cloud, root, refusal="revoked"), ask, root)
 
 
-@pytest.mark.parametrize("signer", [(Role.EDGE, 3), (Role.DEVICE, 5)])
-def test_only_the_coordinator_s_certificate_signs_answers(signer, material, root):
+@pytest.mark.parametrize("signer", [(Role.EDGE, 3), (Role.DEVICE, 5), (Role.CLOUD, 0)])
+def test_only_the_authority_s_certificate_signs_answers(signer, material, root):
     own = material()
     ask = ask_of(own)
-    with pytest.raises(IdentityError, match="somebody else than the coordinator"):
+    with pytest.raises(IdentityError, match="not signed by the authority"):
         relayed.read_answer(answered(ask, material(*signer), root, refusal="revoked"), ask, root)
 
 
@@ -154,7 +154,7 @@ def test_a_coordinator_of_another_ca_or_with_another_s_key_is_not_believed(
     ask = ask_of(material())
     other = Authority.create(tmp_path / "other", "farm")
     key = new_key()
-    issued = other.issue(certificate_request(key), Role.CLOUD, 0)
+    issued = other.issue(certificate_request(key), Role.AUTHORITY, 0)
     foreign = TlsMaterial(key_pem(key), issued.chain, other.pem)
     stolen = dataclasses.replace(cloud, key=key_pem(new_key()))
     for signer in (foreign, stolen):

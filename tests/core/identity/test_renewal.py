@@ -39,7 +39,7 @@ class Coordinator:
         if self.faults:
             raise self.faults.pop(0)
         material = self.folder.material()
-        issued = self.authority.renew(request.request, material.identity(), material.certificate)
+        issued = self.authority.renew(request, material.identity(), material.certificate)
         return enrolment_pb2.EnrolReply(
             node=link_pb2.Address(tier=link_pb2.NODE_DEVICE, number=5),
             federation="farm",
@@ -122,7 +122,7 @@ def test_a_wrong_answer_is_a_failure_that_is_tried_again(node, authority, tmp_pa
     other = Authority.create(tmp_path / "other", "farm")
 
     async def foreign(request):
-        issued = other.issue(request.request, Role.DEVICE, 5)
+        issued = other.issue(request, Role.DEVICE, 5)
         return enrolment_pb2.EnrolReply(
             node=link_pb2.Address(tier=link_pb2.NODE_DEVICE, number=5),
             federation="farm",

@@ -12,21 +12,35 @@ from delian.core.identity.roles import Guard, may_call, may_publish, may_read, m
 from delian.core.net import topics
 from delian.core.node.codec import MESSAGE_FIELDS, TRANSPORT_FIELDS
 from delian.core.ports import Node, Tier
-from delian.core.wire import enrolment_pb2, link_pb2, operator_pb2, subgraph_pb2
+from delian.core.wire import (
+    authority_pb2,
+    enrolment_pb2,
+    link_pb2,
+    operator_pb2,
+    subgraph_pb2,
+)
 
 SERVICES = [
     service
-    for module in (link_pb2, enrolment_pb2, operator_pb2, subgraph_pb2)
+    for module in (link_pb2, enrolment_pb2, operator_pb2, subgraph_pb2, authority_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 CALLS = [f"/{s.full_name}/{m.name}" for s in SERVICES for m in s.methods]
-PEOPLE = ("viewer", "runner", "admin", "operator")
+PEOPLE = ("viewer", "runner", "owner", "admin", "operator")
 ALLOWED = {
     ("edge", "Link"): {"device"},
     ("cloud", "Link"): {"device", "edge"},
-    ("cloud", "Enrolment"): {"device", "edge", "cloud", "nobody", *PEOPLE},
-    ("cloud", "Identity/Renew"): {"device", "edge", *PEOPLE},
+    ("cloud", "Identity/Renew"): {"device", "edge"},
+    ("authority", "Enrolment"): {"device", "edge", "cloud", "authority", "nobody", *PEOPLE},
+    ("authority", "Identity/Renew"): {"cloud"},
+    ("authority", "Identity/Denied"): {"cloud", *PEOPLE},
+    ("authority", "Identity/Log"): {"cloud", *PEOPLE},
+    **{("authority", f"Authority/{call}"): {"cloud"} for call in ("Announce", "Recall", "Nodes")},
+    ("authority", "Authority/CreateToken"): {"owner", "admin", "operator"},
+    ("authority", "Authority/Revoke"): {"owner", "admin", "operator"},
+    ("authority", "Authority/Audit"): set(PEOPLE),
     ("cloud", "Identity/Denied"): {"device", "edge", "cloud", *PEOPLE},
+    ("cloud", "Identity/Log"): {"device", "edge", "cloud", *PEOPLE},
     **{
         ("cloud", f"Operator/{call}"): set(PEOPLE)
         for call in ("ListRuns", "GetRun", "WatchRun", "ListNodes", "GetNode")
@@ -37,9 +51,10 @@ ALLOWED = {
         for call in ("Submit", "ControlRun", "CloneRun", "PutBlob", "GetBlob")
     },
     **{
-        ("cloud", f"Operator/{call}"): {"admin", "operator"}
-        for call in ("DrainNode", "RevokeNode", "CreateToken", "Promote", "Rollback")
+        ("cloud", f"Operator/{call}"): {"owner", "admin", "operator"}
+        for call in ("DrainNode", "RevokeNode", "CreateToken")
     },
+    **{("cloud", f"Operator/{call}"): {"admin", "operator"} for call in ("Promote", "Rollback")},
     ("edge", "Subgraphs"): {"device"},
     ("cloud", "Subgraphs"): {"device", "edge"},
 }
@@ -57,13 +72,14 @@ def test_every_call_of_the_contract_has_a_row_and_every_row_a_call():
         "Identity",
         "Operator",
         "Subgraphs",
+        "Authority",
     }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_is_for_the_roles_that_need_it_and_for_nobody_else(call):
     service, method = call.removeprefix("/delian.wire.").split("/")
-    for tier, role in itertools.product(Tier, Role):
+    for tier, role in itertools.product((*Tier, Role.AUTHORITY), Role):
         wanted = ALLOWED.get((tier.value, service), set())
         wanted = ALLOWED.get((tier.value, f"{service}/{method}"), wanted)
         assert may_call(role, tier, call) == (role.value in wanted), (tier, role, call)
@@ -111,11 +127,9 @@ def test_the_guard_says_why_it_refuses(who, why):
 
 
 def test_a_distrusted_peer_may_not_even_do_what_anybody_may():
-    assert guard().refusal(None, "/delian.wire.Enrolment/Enrol") is None
-    assert (
-        guard(denied={(Role.DEVICE, 5): 1}).refusal(peer(), "/delian.wire.Enrolment/Enrol")
-        == "revoked"
-    )
+    call, here = "/delian.wire.Enrolment/Enrol", Role.AUTHORITY
+    assert guard(here).refusal(None, call) is None
+    assert guard(here, denied={(Role.DEVICE, 5): 1}).refusal(peer(), call) == "revoked"
 
 
 # ---------------------------------------------------------------- topics

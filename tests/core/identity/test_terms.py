@@ -78,7 +78,14 @@ class TestASignature:
             )
 
     @pytest.mark.parametrize(
-        "changes", [{"cohort_min": 2}, {"cohort_min": 1001}, {"corrupt": 1.0}, {"corrupt": -0.1}]
+        "changes",
+        [
+            {"cohort_min": 2},
+            {"cohort_min": 1001},
+            {"corrupt": 1.0},
+            {"corrupt": -0.1},
+            {"quorum": 1},
+        ],
     )
     def test_a_ca_signs_no_terms_that_no_device_takes(self, authority, changes):
         with pytest.raises(t.TermsError):
@@ -154,6 +161,56 @@ class TestADevicesCopy:
         assert own.accept_terms().cohort_min == own.terms().cohort_min == 3
         with pytest.raises(IdentityError, match="no other terms"):
             own.accept_terms()
+
+
+class TestWitnesses:
+    """Keys A, B, C; before: two of A and B."""
+
+    A, B, C = bytes([1]) * 32, bytes([2]) * 32, bytes([3]) * 32
+
+    def terms(self, witnesses, quorum, log_required=True):
+        return t.made(
+            "farm", now_s=1, witnesses=witnesses, quorum=quorum, log_required=log_required
+        )
+
+    def test_a_new_federation_requires_the_log_and_an_older_one_keeps_its_terms(self):
+        made = t.made("farm", now_s=1)
+        assert made.log_required and made.quorum == 0 and not made.witnesses
+        older = t.made("farm", now_s=1, log_required=False)
+        assert not t.made("farm", older, now_s=2, cohort_min=20).log_required
+
+    def test_they_are_named_once_each_in_one_order(self):
+        assert list(self.terms([self.C, self.A, self.C], 2).witnesses) == [self.A, self.C]
+        for witnesses, quorum in [
+            ([self.A], 2),
+            ([b"short"], 0),
+            ([bytes([n]) * 32 for n in range(17)], 1),
+        ]:
+            with pytest.raises(t.TermsError):
+                self.terms(witnesses, quorum)
+
+    @pytest.mark.parametrize(
+        ("witnesses", "quorum", "looser"),
+        [
+            ([A, B], 2, False),
+            ([A, B], 1, True),
+            ([A, B, C], 2, True),  # C and one of the two are enough
+            ([A, B, C], 3, False),
+            ([A, C], 2, True),
+            ([A], 1, True),
+            ([], 0, True),
+        ],
+    )
+    def test_terms_are_looser_if_fewer_known_witnesses_must_have_signed(
+        self, witnesses, quorum, looser
+    ):
+        before = self.terms([self.A, self.B], 2)
+        assert t.is_looser(self.terms(witnesses, quorum), before) is looser
+
+    def test_the_first_witnesses_and_the_first_log_are_tighter(self):
+        before = self.terms([], 0, log_required=False)
+        assert not t.is_looser(self.terms([self.A], 1), before)
+        assert t.is_looser(before, self.terms([], 0))
 
 
 def signed_by_other(other, before):

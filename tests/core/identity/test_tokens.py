@@ -118,7 +118,7 @@ def test_a_token_is_for_one_role(book):
     token = make(book, role=Role.EDGE)
     with pytest.raises(TokenError, match="for a node of the role edge"):
         book.redeem(token, Role.DEVICE, b"key")
-    for role in (Role.CLOUD, Role.OPERATOR, Role.NOBODY):
+    for role in (Role.AUTHORITY, Role.OPERATOR, Role.NOBODY):
         with pytest.raises(IdentityError, match="no token lets in"):
             make(book, role=role)
 
@@ -174,7 +174,7 @@ def test_open_tokens_are_listed_without_their_secrets(book):
     book.redeem(token, Role.DEVICE, b"key")
     (listed,) = book.open_tokens()
     assert listed["id"] == token.id.hex() and listed["uses_left"] == 1
-    assert set(listed) == {"id", "role", "expires", "uses_left"}
+    assert set(listed) == {"id", "role", "expires", "site", "uses_left"}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_open_tokens_are_listed_without_their_secrets(book):
         ({"valid_s": 40 * 86400}, "cannot be good"),
         ({"uses": 0}, "cannot have 0 uses"),
         ({"uses": 10**6}, "uses"),
-        ({"addresses": ["a"]}, "only an edge's"),
+        ({"addresses": ["a"]}, "a device's certificate carries"),
         ({"role": Role.EDGE, "addresses": ["a b"]}, "neither a host name"),
     ],
 )

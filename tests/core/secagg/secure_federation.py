@@ -16,7 +16,9 @@ from delian.core.secagg.client import ClientSession, ClientState, Policy
 from delian.core.secagg.cohort import layout
 from delian.core.secagg.errors import SecureError
 from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.logged import ServedLog
 from delian.core.secagg.server import ServerSession, ServerState
+from delian.core.secagg.simulated_log import SimulatedLog
 from delian.core.secagg.transcript import Session
 from delian.core.wire.round_pb2 import Task
 from delian.core.wire.secure_pb2 import (
@@ -78,7 +80,8 @@ def update_of(device: int, length: int, seed: int = SEED) -> np.ndarray:
 class Federation:
     """Some devices, the coordinator, and what they have said to each other.
 
-    restored: both sides are written down and read again before every message.
+    restored: both sides are written down and read again before every message. log: the certificate
+    log that the coordinator gives proofs from.
     """
 
     devices: list[int]
@@ -86,15 +89,20 @@ class Federation:
     seed: int = SEED
     policy: Policy = field(default_factory=Policy)
     restored: bool = False
+    log: SimulatedLog | None = None
     server: ServerSession = field(init=False)
     clients: dict[int, ClientSession] = field(init=False)
     masked: dict[int, np.ndarray] = field(default_factory=dict)
     said: list[tuple[int, str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.server = ServerSession(ServerState(), SimulatedIdentity(0, SEED))
+        self.server = self.serving(ServerState())
         self.clients = {d: self.client(d) for d in self.devices}
         self.server.begin(self.task, self.devices)
+
+    def serving(self, state: ServerState) -> ServerSession:
+        log = None if self.log is None else ServedLog(self.log, self.log.head())
+        return ServerSession(state, SimulatedIdentity(0, SEED), log)
 
     def client(self, device: int) -> ClientSession:
         return ClientSession(ClientState(device), SimulatedIdentity(device, SEED), self.policy)
@@ -112,7 +120,7 @@ class Federation:
         """A message to the coordinator; what it gives."""
         if self.restored:
             state = snapshot.load(ServerState, snapshot.dump(self.server.state))
-            self.server = ServerSession(state, SimulatedIdentity(0, SEED))
+            self.server = self.serving(state)
         self.said.append((message.device, "up", message))
         return getattr(self.server, ADDERS[type(message)])(message)
 

@@ -10,10 +10,12 @@ from functools import partial
 import numpy as np
 import pytest
 from delian.core import snapshot
-from delian.core.secagg.client import ClientSession, ClientState
+from delian.core.secagg.client import ClientSession, ClientState, Policy
 from delian.core.secagg.errors import SecureError
 from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.logged import LogHead
 from delian.core.secagg.server import ServerSession, ServerState
+from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from google.protobuf.message import DecodeError
 from secure_federation import ADDERS, SEED, TAKERS, Federation, make_task
 
@@ -61,11 +63,19 @@ def change_field(message, rng: random.Random) -> None:
         getattr(message, field.name).extend(entries)
 
 
+@pytest.mark.parametrize("logged", [False, True], ids=["plain", "logged"])
 @pytest.mark.parametrize("seed", range(4))
-def test_either_side_survives_changed_messages(seed):
-    """Before every true message, changed ones are given to copies of the receiver."""
+def test_either_side_survives_changed_messages(seed, logged):
+    """Before every true message, changed ones are given to copies of the receiver. logged: devices
+    ask for proofs of the certificate log, from a head that they know.
+    """
     rng = random.Random(seed)
-    federation = Federation([5, 8, 11, 14])
+    devices = [5, 8, 11, 14]
+    log = SimulatedLog(SEED, [1, *devices, *range(100, 120)]) if logged else None
+    policy = Policy(log=simulated_rules(SEED)) if logged else Policy()
+    federation = Federation(devices, policy=policy, log=log)
+    for client in federation.clients.values():
+        client.state.log = log.head(7) if logged else LogHead()
     tried = refused = 0
     up, down = federation.up, federation.down
 
@@ -73,7 +83,7 @@ def test_either_side_survives_changed_messages(seed):
         nonlocal tried, refused
         for mutant in mutants(message, rng):
             state = snapshot.load(ServerState, snapshot.dump(federation.server.state))
-            server = ServerSession(state, SimulatedIdentity(0, SEED))
+            server = federation.serving(state)
             given = getattr(server, ADDERS[type(message)])(mutant)
             tried += 1
             refused += not given
@@ -86,7 +96,7 @@ def test_either_side_survives_changed_messages(seed):
         for mutant in mutants(message, rng):
             held = federation.clients[message.device].state
             state = snapshot.load(ClientState, snapshot.dump(held))
-            client = ClientSession(state, SimulatedIdentity(message.device, SEED))
+            client = ClientSession(state, SimulatedIdentity(message.device, SEED), policy)
             tried += 1
             try:
                 getattr(client, TAKERS[type(message)])(mutant)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+
 import numpy as np
 import pytest
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import Role, TlsMaterial
 from delian.core.identity.signing import CertificateIdentity
 from delian.core.secagg import transcript
-from delian.core.secagg.client import ClientSession, ClientState
+from delian.core.secagg.client import ClientSession, ClientState, Phase, Policy
 from delian.core.secagg.errors import SecureError
+from delian.core.secagg.logged import LogRules, ServedLog, update_from
 from delian.core.secagg.server import ServerSession, ServerState
 from delian.core.secagg.transcript import Session
 from secure_federation import Federation, changed, cohort_of, make_task, master_of
@@ -112,3 +116,68 @@ def test_a_revoked_device_is_left_out(federation):
     identity._denied = federation.authority.denied
     federation.authority.revoke("device-8")
     assert sorted(federation.give_keys()) == [5, 11, 14, 17]
+
+
+class TestCertificateLog:
+    """The CA's log in sessions."""
+
+    @pytest.fixture
+    def logged(self, federation):
+        """The same, in which devices require the log."""
+        federation.policy = Policy(log=LogRules(required=True))
+        federation.clients = {d: federation.client(d) for d in DEVICES}
+        return federation
+
+    def serve(self, federation, log):
+        """log: a CA's, from which the coordinator gives proofs."""
+        identity = federation.server._identity
+        head = identity.log_head(log.checkpoint(time.time()), LogRules())
+        state = federation.server.state
+        federation.server = ServerSession(state, identity, ServedLog(log.file, head))
+
+    def test_a_sum_is_exact_over_devices_whose_certificates_are_in_the_log(self, logged):
+        self.serve(logged, logged.authority.log)
+        assert np.array_equal(logged.run(), logged.expected()) and len(logged.masked) == 5
+        head = logged.clients[5].state.log
+        assert head.size == logged.authority.log.tree.size == 6, "devices and the coordinator"
+
+    def test_a_certificate_that_the_ca_s_key_has_signed_in_another_place_is_refused(
+        self, logged, tmp_path
+    ):
+        """The CA's folder was copied. The copy issues certificates for the attacker's keys."""
+        shutil.copytree(logged.authority.folder, tmp_path / "stolen")
+        true, logged.authority = logged.authority, Authority(tmp_path / "stolen")
+        sybils = {d: logged.identity(Role.DEVICE, d) for d in DEVICES if d != 11}
+        logged.identities.update(sybils)
+        for device in sybils:
+            logged.clients[device] = logged.client(device)
+        assert logged.authority.log.tree.size == true.log.tree.size + len(sybils)
+        self.serve(logged, logged.authority.log)
+        cohort = logged.give_keys()[11]
+        honest = true.log.checkpoint(time.time())
+        with pytest.raises(SecureError) as caught:
+            victim = ClientState(11, log=logged.identities[11].log_head(honest, LogRules()))
+            victim.phase, victim.session = Phase.KEYS, logged.clients[11].state.session
+            victim.bundle = logged.clients[11].state.bundle
+            cohort.log.update.CopyFrom(update_from(true.log.tree, 6, victim.log))
+            ClientSession(victim, logged.identities[11], logged.policy).take_cohort(cohort)
+        assert caught.value.reason == "log" and victim.shares is None
+
+    def test_the_head_must_be_of_this_ca_and_signed_by_witnesses_that_the_terms_name(
+        self, logged, tmp_path
+    ):
+        other = Authority.create(tmp_path / "other", "farm")
+        me, now = logged.identities[5], time.time()
+        for checkpoint, rules, reason in (
+            (other.log.checkpoint(now), LogRules(), "log"),
+            (
+                logged.authority.log.checkpoint(now),
+                LogRules(True, (b"w" * 32,), 1),
+                "log witnesses",
+            ),
+        ):
+            with pytest.raises(SecureError) as caught:
+                me.log_head(checkpoint, rules)
+            assert caught.value.reason == reason
+        good = me.log_head(logged.authority.log.checkpoint(now), LogRules())
+        assert good.root == logged.authority.log.tree.root()
