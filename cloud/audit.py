@@ -193,15 +193,16 @@ class Checkpoint:
             }
         )
 
-    def check(self, authority: x509.Certificate | None) -> None:
-        """Whether a coordinator of that CA has signed it, with a certificate that was valid then.
-        None: whoever's certificate it is. Raises IdentityError.
+    def check(self, authority: x509.Certificate | None) -> Role:
+        """Which of the coordinator and the authority of that CA has signed it, with a certificate
+        that was valid then. None: a certificate of any CA. Raises IdentityError.
         """
         certificate = load_certificate(self.certificate)
         if authority is not None:
             check_issued(certificate, authority)
         check_time(certificate, self.time_ms / 1000)
-        if identity_of(certificate).tier is not Role.CLOUD:
+        role = identity_of(certificate).tier
+        if role not in (Role.CLOUD, Role.AUTHORITY):
             raise IdentityError("the checkpoint is not signed by a coordinator")
         key = certificate.public_key()
         try:
@@ -210,6 +211,7 @@ class Checkpoint:
             key.verify(self.signature, _signed(self.sequence, self.head, self.time_ms), _CURVE)
         except InvalidSignature:
             raise IdentityError("the checkpoint's signature does not hold") from None
+        return role
 
 
 def _signed(sequence: int, head: bytes, time_ms: int) -> bytes:
@@ -257,13 +259,15 @@ class Broken:
 class Report:
     """What `verify` found. signed: the last entry that a signature covers. runs: the runs that
     entries were found of. calls: how many of operators. bundles: the run entries' facts, by run.
-    unpublished: runs with rounds or evaluations and without such an entry before them.
+    unpublished: runs with rounds or evaluations and without such an entry before them. signer:
+    whose record it is, "cloud" or "authority"; empty: nothing is signed.
     """
 
     entries: int = 0
     calls: int = 0
     checkpoints: int = 0
     signed: int = 0
+    signer: str = ""
     head: Head = field(default_factory=lambda: Head(0, START))
     runs: set[int] = field(default_factory=set)
     bundles: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -386,8 +390,11 @@ def _checkpoint(facts: dict[str, Any], report: Report, authority: x509.Certifica
             f"the checkpoint is of entry {found.sequence}, and the chain before it is another"
         )
     try:
-        found.check(authority)
+        signer = found.check(authority)
     except OverflowError:
         raise _Break("the checkpoint's time cannot be") from None
+    if report.signer not in ("", signer.value):
+        raise _Break(f"the checkpoint is signed by the {signer.value}, the one before was not")
+    report.signer = signer.value
     report.checkpoints += 1
     report.signed = found.sequence

@@ -55,6 +55,12 @@ def caller_of(context: Any) -> Caller:
     return Caller(name, Role(role) if role in list(Role) else Role.NOBODY)
 
 
+def own_site(context: Any) -> str | None:
+    """The site whose nodes a caller sees and decides about; None: all."""
+    identity = caller_of(context).identity
+    return identity.site if identity is not None and identity.tier is Role.OWNER else None
+
+
 def _node(request: Any) -> str:
     node = node_of(request.node)
     return f"{node.tier.value}-{node.number}"
@@ -76,10 +82,12 @@ _FACTS: Mapping[str, Callable[[Any], Mapping[str, object]]] = {
     "ControlRun": lambda r: {"run": r.run, "action": r.action},
     "DrainNode": lambda r: {"node": _node(r), "undo": r.undo},
     "RevokeNode": lambda r: {"node": _node(r)},
+    "Revoke": lambda r: {"name": r.name, "why": r.why},
     "CreateToken": lambda r: {
         "tier": _tier(r),
         "uses": r.uses or 1,
         "valid_s": r.valid_s,
+        "site": r.site,
         "approval": hashlib.sha256(r.approval).hexdigest() if r.approval else "",
     },
     "Promote": lambda r: {"model": f"{r.model.run}/{r.model.round}", "alias": r.alias},

@@ -3,7 +3,8 @@ they need, served to edges, devices and operators.
 
     FOLDER/delian.db     runs, models, nodes, both journals (or PostgreSQL, by URL)
     FOLDER/packs         the journals' large entries       FOLDER/blobs   bundles and weights
-    FOLDER/ca            the CA                            FOLDER/identity  its own certificate
+    FOLDER/identity      its own certificate, and what the authority signed
+    FOLDER/ca            the CA, where no other process is the authority
 
 Killed at any moment and started again it goes on in the round that it was in: nothing that it has
 acknowledged is only in memory. It starts from the inside out (store, nodes, doors) and ends the
@@ -16,18 +17,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..core.identity.approvals import TokenLimits
-from ..core.identity.authority import DAY_S
+from ..core.identity.certificates import IdentityError, PeerIdentity
 from ..core.identity.deny_list import DenyList
-from ..core.identity.folder import HomeAddress
+from ..core.identity.folder import HomeAddress, IdentityFolder
+from ..core.identity.local import coordinator_identity
 from ..core.identity.roles import Guard
 from ..core.identity.signing import CertificateIdentity
-from ..core.identity.tokens import TokenBook
 from ..core.net.grpc_server import GrpcHub
+from ..core.net.grpc_witness import witnessing_of
 from ..core.net.mqtt_link import MqttHub, MqttIdentity
 from ..core.net.switch import Switch
 from ..core.net.transfer import Intake
@@ -44,20 +46,25 @@ from ..core.sandbox import walls
 from ..core.subgraphs.hosting import host_top
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.admission_pb2 import CheckIn
+from ..core.wire.authority_pb2 import NodesAsk
 from ..core.wire.blob_pb2 import FetchBlob
 from ..core.wire.journal_pb2 import DeniedVersion, Forget
+from ..core.wire.link_pb2 import NODE_DEVICE, NODE_EDGE
 from ..core.wire.operator_pb2 import BUFFERED, RunOrder
 from ..core.wire.round_pb2 import Upload
 from .audit_log import AuditLog
-from .enrolment import EnrolmentService, IdentityService, RateLimit, serve_enrolment
+from .authority.hosted import HostedAuthority
+from .authority.port import AuthorityPort
+from .authority.remote import RemoteAuthority
+from .certificate_log import follow
 from .errands import IdentityErrands
 from .fleet import Fleet, live
-from .issuing import Issuing
+from .identity import IdentityService
 from .machine import restore
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
 from .operator import OperatorService
 from .orders import Desk, Orders
-from .registry import NotKnown, Registry
+from .registry import Registry
 from .settings import CloudSettings
 from .state import CoordinatorState
 from .store import records
@@ -65,7 +72,7 @@ from .store.database import Database, StoreError
 from .store.journal import DatabaseJournal
 from .store.packs import FolderPacks, Packs
 from .telemetry import Telemetry
-from .trust import Trust
+from .trust import Trust, remake
 from .updates import ServerUpdates
 
 log = logging.getLogger("delian.cloud")
@@ -87,8 +94,10 @@ UPLOAD_PATIENCE_S = 0.03
 FETCH_PATIENCE_S = 0.003
 #: How often it is written down who was seen.
 OBSERVE_S = 30.0
-#: How often it is asked whether another process has revoked somebody.
+#: How often the authority is asked for news: names that are revoked, terms, nodes that joined.
 DENIED_S = 5.0
+#: Pages of nodes that are taken over before the authority is asked for other news again.
+NODE_PAGES_MAX = 64
 #: How often old models are let go of, at most.
 RETIRE_EVERY_S = 2.0
 #: A device's certificate must still be valid for so long when it gives its keys: its neighbours
@@ -142,6 +151,8 @@ class CloudDaemon:
         self.intake = Intake()  # one, so that its bounds hold for both links together
         self.serving = False
         self.trust: Trust | None = None
+        self.hosted: HostedAuthority | None = None  # the CA's folder, where that is here
+        self.authority: AuthorityPort | None = None
         self._factory = gatherer_factory
         self._closers = contextlib.AsyncExitStack()
         self._retiring: asyncio.Queue[int] = asyncio.Queue()
@@ -160,7 +171,7 @@ class CloudDaemon:
             for target in filter(None, (settings.listen, settings.broker)):
                 check_loopback(target, "the address")
         else:
-            self.trust = await asyncio.to_thread(Trust, settings)
+            self.trust = await asyncio.to_thread(self._open_trust)
         await self._open_store()
         self._make_nodes()
         for name, driver in (("the cloud", self.cloud), ("edge 0", self.gatherer)):
@@ -175,9 +186,15 @@ class CloudDaemon:
         self.tasks.start("the models' keeper", self._retire())
         self.tasks.start("the store's watch", self._watch_store())
         self.tasks.start("the audit log", self.audit.run())
-        if self.trust is not None:
-            self.tasks.start("the deny list", self._watch_denied(self.trust))
-            self.tasks.start("renewal", self.trust.keep_identity(self._renewed))
+        if self.trust is not None and self.authority is not None:
+            # Nodes that join from now on get this address.
+            await self.trust.sync(self.authority, self._home(), self._state().draining)
+            self.tasks.start("the authority's news", self._follow(self.trust, self.authority))
+            following = follow(self.trust.log, lambda head: self.cloud.post(Ordered(head)))
+            self.tasks.start("the certificate log", following)
+        if self.hosted is not None and self.settings.witnesses:
+            witnessing = witnessing_of(self.hosted.ca, self.settings.witnesses)
+            self.tasks.start("the log's witnesses", witnessing.run())
         self.serving = True
         log.info("the coordinator serves", extra=self.facts())
 
@@ -193,6 +210,55 @@ class CloudDaemon:
             "ports": dict(self.ports),
             "folder": str(self.settings.folder),
         }
+
+    def _open_trust(self) -> Trust:
+        """Reads the coordinator's identity. Beside the CA it makes it. Blocks."""
+        settings = self.settings
+        folder = settings.identity or settings.folder / "identity"
+        if settings.authority:
+            return Trust(IdentityFolder(folder), settings.folder)
+        self.hosted = HostedAuthority(settings.hosting())
+        ca = self.hosted.ca
+        return Trust(coordinator_identity(ca, folder, settings.addresses)[0], folder, ca.log)
+
+    async def _open_authority(self, trust: Trust) -> AuthorityPort:
+        """The authority, in this process or another. Raises DelianError where this coordinator does
+        not know yet who is revoked, and nobody says so.
+        """
+        settings, hosted = self.settings, self.hosted
+        authority: AuthorityPort
+        if hosted is None:
+            authority = remote = RemoteAuthority(
+                settings.authority, trust.own.material, self._certified
+            )
+            self._closers.push_async_callback(remote.close)
+            self.tasks.start("renewal", trust.renew(authority, self._renewed))
+        else:
+            authority = local = hosted.authority(self.fleet)
+            numbers, revoked = await self.fleet.last_numbers(), await self.fleet.revoked()
+            await asyncio.to_thread(local.reconcile, numbers, revoked)
+            if port := await hosted.open_enrolment(local, self._closers):
+                self.ports["enrolment"] = port
+                self.telemetry.sources.refusals["enrolment"] = hosted.refused
+            self.tasks.start("the authority's certificate", hosted.keep_identity())
+            self.tasks.start("renewal", remake(self._remake, self._renewed))
+        if not await trust.sync(authority, None) and trust.signed() is None:
+            raise IdentityError(
+                "this coordinator has no deny list yet, and the authority did not give one",
+                f"is `delian authority run` running at {settings.authority or 'all'}?",
+            )
+        return authority
+
+    def _remake(self, now_s: float) -> bool:
+        hosted, trust = self.hosted, self.trust
+        assert hosted is not None and trust is not None
+        addresses = self.settings.addresses
+        return coordinator_identity(hosted.ca, trust.own.folder, addresses, now_s=now_s)[1]
+
+    async def _certified(self, node: Node, made: PeerIdentity) -> None:
+        """A node's renewal was passed on."""
+        now = time.time_ns() // 1_000_000
+        await self.fleet.certified(node, made.serial, made.not_after, now, make=False)
 
     async def _open_store(self) -> None:
         settings, closers = self.settings, self._closers
@@ -272,24 +338,16 @@ class CloudDaemon:
 
     async def _open_doors(self) -> None:
         settings, trust = self.settings, self.trust
-        broker = settings.public_broker or settings.broker
-        home = HomeAddress(CLOUD, settings.public or settings.listen, broker)
-        self.fleet = Fleet(self.database, home, lambda: self._state().draining, bool(trust))
+        self.fleet = Fleet(self.database, self._home(), lambda: self._state().draining, bool(trust))
         servicers: list[Callable[[Any], None]] = []
-        tokens = limits = None
         if trust is not None:
-            tokens = await asyncio.to_thread(
-                TokenBook, trust.authority.folder, trust.authority.lock
-            )
-            limits = TokenLimits(trust.authority.folder, trust.authority.lock, settings.token_uses)
-            issuing = Issuing(trust.authority, self.fleet, life_s=settings.certificate_days * DAY_S)
-            identity = IdentityService(issuing)
+            authority = self.authority = await self._open_authority(trust)
+            identity = IdentityService(authority, trust.guard, trust.page, trust.log_page)
             self.telemetry.sources.refusals["identity"] = lambda: _refused(identity.counts)
             servicers.append(
                 lambda s: enrolment_pb2_grpc.add_IdentityServicer_to_server(identity, s)
             )
-            await self._open_enrolment(trust, issuing, tokens)
-            errands = IdentityErrands(self.switch, issuing, trust.own.material)
+            errands = IdentityErrands(self.switch, authority, trust.page)
             self._closers.push_async_callback(errands.close)
             self.telemetry.sources.refusals["errands"] = lambda: errands.faults.counts
         self.operator = OperatorService(
@@ -301,10 +359,8 @@ class CloudDaemon:
             lambda: self.gatherer,
             self._send_away,
             policy=settings.policy,
-            authority=trust.authority if trust else None,
-            tokens=tokens,
-            limits=limits,
-            enrolment=settings.public_enrolment or settings.enrolment,
+            authority=self.authority,
+            terms=trust.terms if trust else None,
             audit=self.audit,
         )
         self._closers.push_async_callback(self.operator.close)
@@ -334,6 +390,7 @@ class CloudDaemon:
             intake=self.intake,
         )
         self.ports["grpc"] = await self.hub.start()
+        self.fleet.cloud = self._home()
         self._closers.push_async_callback(self.hub.close, retry_ms=RETRY_MS)
         self.switch.add_link(self.hub)
         sources.refusals["grpc"] = lambda: self.hub.faults.counts
@@ -351,25 +408,21 @@ class CloudDaemon:
             sources.refusals["mqtt"] = lambda: mqtt.faults.counts
             sources.peers["mqtt"] = lambda: mqtt.peers
 
-    async def _open_enrolment(self, trust: Trust, issuing: Issuing, tokens: TokenBook) -> None:
+    def _home(self) -> HomeAddress:
+        """Where nodes reach the coordinator."""
         settings = self.settings
-        if not settings.enrolment:
-            return
-        service = EnrolmentService(
-            issuing,
-            tokens,
-            limit=RateLimit(per_minute=settings.enrolments_per_minute),
-        )
-        server, port = await serve_enrolment(settings.enrolment, trust.own.material, service)
-        self._closers.push_async_callback(server.stop, 1.0)
-        self.ports["enrolment"] = port
-        self.telemetry.sources.refusals["enrolment"] = lambda: _refused(service.counts)
+        listen = settings.listen
+        if listen.endswith(":0"):  # the system has chosen
+            listen = f"{listen.removesuffix(':0')}:{self.ports.get('grpc', 0)}"
+        broker = settings.public_broker or settings.broker
+        return HomeAddress(CLOUD, settings.public or listen, broker)
 
     # ------------------------------------------------ nodes
 
     def _make_desk(self, snapshot: bytes | None) -> Desk:
         state = CoordinatorState() if snapshot is None else restore(snapshot)
-        desk = Desk(state, policy=self.settings.policy)
+        log_file = None if self.trust is None else self.trust.log.file
+        desk = Desk(state, policy=self.settings.policy, log=log_file)
         desk.identity = self._identity_of(desk)
         return desk
 
@@ -427,6 +480,8 @@ class CloudDaemon:
         self._log_record(record)
         if record.kind in records.FACTS:
             run = int(record.fields["run"])
+            if record.kind == "round" and record.fields["succeeded"]:
+                self.registry.keep(record.fields["model"])
             self.registry.tell(run)
             if record.kind in records.AUDITED:
                 self.audit.grown()
@@ -438,7 +493,7 @@ class CloudDaemon:
     @property
     def _federation(self) -> str:
         if self.trust is not None:
-            return self.trust.authority.federation
+            return self.trust.federation
         return self.settings.federation or INSECURE
 
     def _why_not_ready(self) -> str | None:
@@ -446,10 +501,14 @@ class CloudDaemon:
             return "the store is lost"
         return None if self.serving else "starting or ending"
 
-    def _send_away(self, node: Node, reason: str) -> None:
-        if self.trust is not None:
+    async def _send_away(self, node: Node, reason: str) -> None:
+        if self.trust is not None and self.authority is not None:
             # First, or the node would be let in again at once.
-            self._tell_denied(self.trust.refresh())
+            await self.trust.sync(self.authority, self._home(), self._state().draining)
+            self._tell_denied(self.trust.denied())
+        self._end_links(node, reason)
+
+    def _end_links(self, node: Node, reason: str) -> None:
         self.hub.forget(node, reason)
         if self.mqtt is not None:
             self.mqtt.forget(node)
@@ -487,24 +546,37 @@ class CloudDaemon:
         await self.database.lost.wait()
         raise StoreError("the store is lost: another coordinator may have taken over")
 
-    async def _watch_denied(self, trust: Trust) -> None:
-        """Carries out what another process (`delian ca revoke`) has put on the deny list."""
+    async def _follow(self, trust: Trust, authority: AuthorityPort) -> None:
+        """Exchanges news with the authority, and carries out all revocations."""
         known = frozenset(await self.fleet.revoked())
-        await asyncio.to_thread(trust.reconcile, await self.fleet.last_numbers(), known)
         while True:
-            listed = await asyncio.to_thread(trust.refresh)
+            listed = trust.denied()
             self._tell_denied(listed)
             revoked = frozenset(listed.nodes())
             fresh, known = revoked - known, revoked
             for node in sorted(fresh):
-                with contextlib.suppress(NotKnown):
-                    await self.fleet.mark(node, "revoked")
+                await self.fleet.revoke(node)
                 if node.tier is Tier.DEVICE:
                     self.gatherer.post(Ordered(Forget(device=node.number)))
-                self._send_away(node, "revoked")
+                self._end_links(node, "revoked")
             if fresh:
                 self.hub.review()
             await asyncio.sleep(DENIED_S)
+            await trust.sync(authority, self._home(), self._state().draining)
+            await self._learn_nodes(authority)
+
+    async def _learn_nodes(self, authority: AuthorityPort) -> None:
+        """Takes over the nodes that joined at the authority since the last time."""
+        last = await self.fleet.last_numbers()
+        for tier, wire in ((Tier.DEVICE, NODE_DEVICE), (Tier.EDGE, NODE_EDGE)):
+            after = last.get(tier, 0)
+            with contextlib.suppress(IdentityError):  # `sync` has logged that it is away
+                for _ in range(NODE_PAGES_MAX):
+                    page = (await authority.nodes(NodesAsk(tier=wire, after=after))).nodes
+                    if not page:
+                        break
+                    await self.fleet.learn(tier, page)
+                    after = page[-1].number
 
 
 def _needed(state: CoordinatorState) -> Iterator[bytes]:

@@ -1,15 +1,11 @@
 """The coordinator's side of errands: renewals and the deny list for nodes that reach it by links
 alone, be it through an edge or through a broker (`core/net/errands.py`).
 
-A renewal is taken from the node that it is for, or from an edge for a device, and proves the rest
-itself (`core/identity/relayed.py`): the present certificate is of this CA, names the node and has
-signed the claim with its key. Then it is asked what `Identity.Renew` asks of a TLS peer: whether
-that certificate has ended, is denied, or is of a role that renews. Those refusals are signed, and
-final for the node. Everything else that goes wrong is answered without a signature: try later.
+A renewal is taken from the node that it is for, or from an edge for a device, and passed on to the
+authority, which verifies it and signs the answer (`core/identity/relayed.py`). So nothing of it is
+decided here. What goes wrong on the way is answered without a signature: try later.
 
-A claim that is said again is answered again, without another certificate (`issuing.Issuing`, which
-has the limits). Beyond what is remembered, after a restart, it costs certificates that only the
-node can use.
+Pages of the deny list come from the copy that the coordinator has.
 """
 
 from __future__ import annotations
@@ -24,49 +20,43 @@ from typing import Any
 from google.protobuf.message import Message
 
 from ..core.errors import DelianError
-from ..core.identity.certificates import IdentityError, TlsMaterial
-from ..core.identity.denied import page_of
-from ..core.identity.relayed import claimed, make_answer, not_now, read_ask
-from ..core.identity.roles import Guard, may_ask_for
+from ..core.identity.certificates import IdentityError
+from ..core.identity.relayed import claimed, not_now, result_of
+from ..core.identity.roles import may_ask_for
 from ..core.net.errands import EDGE_BURST, EDGE_PER_S, PAGES_BURST, PAGES_PER_S
 from ..core.net.limits import Buckets, Faults
 from ..core.net.switch import Switch
-from ..core.ports import Node, Tier
-from ..core.wire.link_pb2 import DeniedAsk, RenewalAnswer, RenewalAsk
-from .issuing import Issuing
+from ..core.ports import Node
+from ..core.wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAsk
+from .authority.port import AuthorityPort
 
 log = logging.getLogger("delian.cloud.errands")
 
 #: Renewals that wait for their turn.
 WAITING_MAX = 256
 
-_RENEW = "/delian.wire.Identity/Renew"
-
 
 class IdentityErrands:
     """Takes the errands of a switch. `counts` says how often what went well, `faults` what not.
 
-    material: the coordinator's key and certificate; may block. rates: of the rates, in seconds.
+    pages: of the deny list that the coordinator has, or None; may block. rates: of the rates, in
+    seconds.
     """
 
     def __init__(
         self,
         switch: Switch,
-        issuing: Issuing,
-        material: Callable[[], TlsMaterial],
+        authority: AuthorityPort,
+        pages: Callable[[DeniedAsk], DeniedPage | None],
         *,
         rates: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.counts: Counter[str] = Counter()  # "renewed", "repeated", "pages"
+        self.counts: Counter[str] = Counter()  # "renewed", "pages"
         self.faults = Faults("errands")
-        self._switch, self._issuing, self._authority = switch, issuing, issuing.authority
-        self._material, self._rates = material, rates
-        authority = issuing.authority
-        self._guard = Guard(authority.federation, Tier.CLOUD, authority.denied, issuing.clock)
+        self._switch, self._authority, self._pages_of = switch, authority, pages
+        self._rates = rates
         self._of_sender = Buckets(EDGE_BURST, EDGE_PER_S)
         self._pages = Buckets(PAGES_BURST, PAGES_PER_S)
-        # One at a time, in the order in which they came.
-        self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         switch.on_errand(RenewalAsk, self._take_ask)
         switch.on_errand(DeniedAsk, self._take_denied)
@@ -99,31 +89,22 @@ class IdentityErrands:
         self._spawn(self._renew(sender, to, message, node))
 
     async def _renew(self, sender: Node, to: Node, ask: RenewalAsk, node: Node) -> None:
-        async with self._turn:
-            try:
-                answer = await self._answer(ask, sender)
-            except IdentityError as error:
-                self.faults.count("refused", sender, node=str(node), why=error.message)
-                answer = not_now(ask, node, "the coordinator did not accept it")
-            except (DelianError, OSError) as error:
-                log.error("a renewal failed", extra={"node": str(node), "why": str(error)})
-                self.faults.count("failed", sender)
-                answer = not_now(ask, node, "the coordinator failed")
+        try:
+            answer = await self._authority.renew(ask)
+            _, result = result_of(answer)
+            if result.reply:
+                self.counts["renewed"] += 1
+                log.info("renewed", extra={"node": str(node), "through": str(sender)})
+            else:
+                self.faults.count("refused for good", str(node), why=result.refusal[:80])
+        except IdentityError as error:
+            self.faults.count("refused", sender, node=str(node), why=error.message)
+            answer = not_now(ask, node, "the authority did not accept it, or is away")
+        except (DelianError, OSError) as error:
+            log.error("a renewal failed", extra={"node": str(node), "why": str(error)})
+            self.faults.count("failed", sender)
+            answer = not_now(ask, node, "the coordinator failed")
         self._switch.send(to, sender, answer)
-
-    async def _answer(self, ask: RenewalAsk, sender: Node) -> RenewalAnswer:
-        """Raises IdentityError where nothing is proved, or it may go better later."""
-        asked = await asyncio.to_thread(read_ask, ask, self._authority.certificate)
-        reason = await asyncio.to_thread(self._guard.refusal, asked.identity, _RENEW)
-        material = await asyncio.to_thread(self._material)
-        if reason is not None:
-            self.faults.count(reason, asked.identity.common_name, through=str(sender))
-            return await asyncio.to_thread(make_answer, material, asked, None, reason)
-        reply, fresh = await self._issuing.renew(asked.request, asked.identity, asked.certificate)
-        self.counts["renewed" if fresh else "repeated"] += 1
-        name = asked.identity.common_name
-        log.info("renewed", extra={"node": name, "through": str(sender)})
-        return await asyncio.to_thread(make_answer, material, asked, reply)
 
     # ------------------------------------------------ the deny list
 
@@ -136,12 +117,15 @@ class IdentityErrands:
 
     async def _page(self, sender: Node, to: Node, asked: DeniedAsk) -> None:
         try:
-            signed = await asyncio.to_thread(self._authority.signed, now_s=self._issuing.clock())
+            page = await asyncio.to_thread(self._pages_of, asked)
         except (DelianError, OSError) as error:
             log.error("the deny list cannot be read", extra={"why": str(error)})
             return
+        if page is None:
+            self.counts["no deny list yet"] += 1
+            return
         self.counts["pages"] += 1
-        self._switch.send(to, sender, page_of(signed, asked))
+        self._switch.send(to, sender, page)
 
     # ------------------------------------------------
 

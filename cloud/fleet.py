@@ -1,14 +1,16 @@
 """The nodes of a federation: who was let in, who was seen where, and what an operator made of
 them.
 
-Numbers are handed out here, counting from 1 in each tier; a row is never removed, and the CA's
-folder keeps the last number as well, so none is used twice. What a node is doing now is read from
-the coordinator's machine when somebody asks; when it was last seen is written down at most every
-few minutes, for all nodes at once.
+The process that has the CA hands out numbers here, counting from 1 in each tier; a row is never
+removed, and the CA's folder keeps the last number as well, so none is used twice. Another
+coordinator learns the rows from the authority. What a node is doing now is read from the
+coordinator's machine when somebody asks; when it was last seen is written down at most every few
+minutes, for all nodes at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,9 @@ from ..core.identity.certificates import NUMBER_MAX, IdentityError
 from ..core.identity.folder import HomeAddress, check_addresses
 from ..core.node.codec import address
 from ..core.ports import CLOUD, MS, Node, Tier
+from ..core.wire.authority_pb2 import EnrolledNode
 from ..core.wire.operator_pb2 import NodeInfo
+from .authority.enrolment import NODES_AT_ONCE
 from .registry import NotKnown, now_ms
 from .state import CoordinatorState
 from .store.database import Database
@@ -96,37 +100,39 @@ class Fleet:
         draining: Callable[[], Container[int]] = frozenset,
         enrols: bool = True,
     ) -> None:
-        """cloud: where nodes reach the coordinator. draining: edges that are out of service.
-        enrols: numbers are handed out; else nodes have what numbers they like.
+        """cloud: where nodes reach the coordinator; may change. draining: edges that are out of
+        service. enrols: numbers are handed out; else nodes have what numbers they like.
         """
-        self._database, self._cloud = database, cloud or HomeAddress(CLOUD)
+        self._database, self.cloud = database, cloud or HomeAddress(CLOUD)
         self._draining, self._ahead_max = draining, AHEAD_MAX if enrols else NUMBER_MAX
         self._written: dict[Node, tuple[int, int | None]] = {}
 
     # ------------------------------------------------ enrolment
 
     async def register(
-        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0
+        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0, site: str = ""
     ) -> int:
-        """A new number, larger than `above`; durable on return."""
+        """A new number, larger than `above`; durable on return. site: of the node's token."""
 
         async def work(connection: Connection) -> int:
             asked = select(func.max(NodeRow.number)).where(NodeRow.tier == tier.value)
             last = int((await connection.execute(asked)).scalar() or 0)
             number = max(last, above) + 1
-            row = {"tier": tier.value, "number": number, "labels": dict(labels)}
+            row = {"tier": tier.value, "number": number, "labels": dict(labels), "site": site}
             await connection.execute(insert(NodeRow).values(**row, enrolled_ms=now_ms))
             return number
 
         return await self._database.transact(work)
 
-    async def certified(self, node: Node, serial: int, not_after: int, now_ms: int) -> None:
-        """The node has a new certificate. A row is made where the number came from elsewhere."""
+    async def certified(
+        self, node: Node, serial: int, not_after: int, now_ms: int, make: bool = True
+    ) -> None:
+        """The node has a new certificate. make: a row is made where there is none."""
         values = {"serial": f"{serial:x}", "certificate_ends_ms": not_after * 1000}
 
         async def work(connection: Connection) -> None:
             done = await connection.execute(update(NodeRow).where(*_is(node)).values(**values))
-            if not done.rowcount:
+            if not done.rowcount and make:
                 row = {"tier": node.tier.value, "number": node.number, "enrolled_ms": now_ms}
                 await connection.execute(insert(NodeRow).values(**row, **values, labels={}))
 
@@ -150,20 +156,70 @@ class Fleet:
                     log.warning("home left out", extra={"edge": row.number, "why": fault.message})
                     continue
                 homes.append(HomeAddress(Node(Tier.EDGE, row.number), grpc, mqtt))
-        return [*homes, self._cloud]
+        return [*homes, self.cloud]
+
+    async def enrolled(self, tier: Tier, after: int) -> Sequence[EnrolledNode]:
+        """The next nodes of a tier that were let in, with numbers above `after`."""
+        asked = select(NodeRow).where(
+            NodeRow.tier == tier.value, NodeRow.number > after, NodeRow.enrolled_ms > 0
+        )
+        rows = await self._database.rows(asked.order_by(NodeRow.number).limit(NODES_AT_ONCE))
+        return [
+            EnrolledNode(
+                number=row.number,
+                enrolled_ms=row.enrolled_ms,
+                certificate_ends_ms=row.certificate_ends_ms,
+                labels={str(k): str(v) for k, v in row.labels.items()},
+                site=row.site,
+            )
+            for row in rows
+        ]
+
+    async def learn(self, tier: Tier, nodes: Sequence[EnrolledNode]) -> None:
+        """Takes over nodes that were let in elsewhere; durable on return. Rows that are there keep
+        their state.
+        """
+
+        async def work(connection: Connection) -> None:
+            for node in nodes:
+                values = {
+                    "labels": dict(node.labels),
+                    "site": node.site,
+                    "enrolled_ms": node.enrolled_ms,
+                    "certificate_ends_ms": node.certificate_ends_ms,
+                }
+                mine = _is(Node(tier, node.number))
+                done = await connection.execute(update(NodeRow).where(*mine).values(**values))
+                if not done.rowcount:
+                    row = {"tier": tier.value, "number": node.number}
+                    await connection.execute(insert(NodeRow).values(**row, **values))
+
+        await self._database.transact(work)
+
+    async def revoke(self, node: Node) -> None:
+        """The node was revoked. One that is not known is left out."""
+        with contextlib.suppress(NotKnown):
+            await self.mark(node, "revoked")
 
     # ------------------------------------------------ operators
 
     async def nodes(
-        self, seen: Mapping[Node, Live], tier: Tier | None, limit: int, after: int
+        self,
+        seen: Mapping[Node, Live],
+        tier: Tier | None,
+        limit: int,
+        after: int,
+        site: str | None = None,
     ) -> list[NodeInfo]:
         """A page, by number; of all tiers it ends with a whole number, so that `after` goes on
-        behind it. Zero: from edge 0 on. seen: of `live`.
+        behind it. Zero: from edge 0 on. seen: of `live`. site: None: of all.
         """
         asked = select(NodeRow).where(NodeRow.number >= (after + 1 if after else 0))
         asked = asked.order_by(NodeRow.number, NodeRow.tier)
         if tier is not None:
             asked = asked.where(NodeRow.tier == tier.value)
+        if site is not None:
+            asked = asked.where(NodeRow.site == site)
         count = min(limit or NODES_DEFAULT, NODES_MAX)
         rows = await self._database.rows(asked.limit(count + len(Tier)))
         rows = [
@@ -171,10 +227,12 @@ class Fleet:
         ]
         return [_info(row, seen.get(Node(Tier(row.tier), row.number))) for row in rows]
 
-    async def node(self, node: Node, seen: Mapping[Node, Live]) -> NodeInfo:
-        """Raises NotKnown."""
+    async def node(
+        self, node: Node, seen: Mapping[Node, Live], site: str | None = None
+    ) -> NodeInfo:
+        """site: None: a node of any. Raises NotKnown, also for a node of another site."""
         rows = await self._database.rows(select(NodeRow).where(*_is(node)))
-        if not rows:
+        if not rows or site not in (None, rows[0].site):
             raise NotKnown(f"there is no {node}", "`delian fleet ls` lists the nodes")
         return _info(rows[0], seen.get(node))
 
@@ -287,6 +345,7 @@ def _info(row: Any, found: Live | None) -> NodeInfo:
         enrolled_ms=row.enrolled_ms,
         certificate_ends_ms=row.certificate_ends_ms,
         labels={str(k): str(v) for k, v in row.labels.items()},
+        site=row.site,
     )
     if home is not None:
         info.home.CopyFrom(address(Node(Tier.EDGE, home)))

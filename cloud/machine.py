@@ -69,11 +69,13 @@ from ..core.ports import (
 from ..core.runs import epoch_after, named, number_of
 from ..core.secagg import messages
 from ..core.secagg.identity import Identity
+from ..core.secagg.logged import LogCopy, LogRules, ServedLog
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import EdgeHello, Pace, Requirements, RetryWindow
 from ..core.wire.blob_pb2 import FetchBlob
 from ..core.wire.helper_pb2 import HelpSum
 from ..core.wire.journal_pb2 import DeniedVersion, DrainEdge
+from ..core.wire.log_pb2 import Checkpoint
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum, EdgeSumAck
 from .buffered import BufferedMachine
@@ -109,6 +111,7 @@ class Trigger(StrEnum):
     BAD_ORDER = "order that cannot be followed"
     DRAIN = "order: an edge drains, or no more"
     DENIED = "another deny list"
+    LOG_HEAD = "another head of the certificate log"
     STALE = "late, repeated or of no use"
 
 
@@ -127,6 +130,7 @@ TABLE = (
     row(SERVING, _T.BAD_ORDER, "refuse_order", None, "say why"),
     row(SERVING, _T.DRAIN, "drain", None, "tell it by its pace"),
     row(SERVING, _T.DENIED, "keep_denied", None, "tell the edges by their pace"),
+    row(SERVING, _T.LOG_HEAD, "keep_log", None, "sessions that begin later go by it"),
     row(SERVING, _T.STALE, IGNORE, None, "count it"),
 )
 
@@ -141,8 +145,11 @@ class Coordinator(Machine[CoordinatorState]):
         state: CoordinatorState,
         identity: Identity | None = None,
         policy: CoordinatorPolicy | None = None,
+        log: LogCopy | None = None,
     ) -> None:
+        """log: its copy of the certificate log, which has all that the head in its state counts."""
         super().__init__(state)
+        self.log = log
         self.node = CLOUD
         self.identity = identity
         self.policy = policy or CoordinatorPolicy()
@@ -262,6 +269,10 @@ class Coordinator(Machine[CoordinatorState]):
     def _read_order(self, order: Any) -> tuple[Trigger, Any]:
         if isinstance(order, DeniedVersion):
             return (_T.STALE if order.version == self.state.denied else _T.DENIED), order
+        if isinstance(order, Checkpoint):
+            known = self.state.log is not None and order == self.state.log.signed
+            useless = known or self.identity is None or self.log is None
+            return (_T.STALE if useless else _T.LOG_HEAD), order
         known = type(order) in (RunOrder, DrainEdge)
         assert known, f"no order for the coordinator: {type(order).__name__}"
         try:
@@ -287,6 +298,7 @@ class Coordinator(Machine[CoordinatorState]):
         known = self._machines.get(run.run)
         if known is not None and known.state is run and known.roster.edges is self.state.edges:
             known.identity = self.identity  # its certificate is renewed
+            known.log = self._served()
             return known
         plan = RunPlan.from_message(run.run, run.plan)
         if plan.secure is not None and self.identity is None:
@@ -300,8 +312,13 @@ class Coordinator(Machine[CoordinatorState]):
         elsewhere = partial(self._busy_elsewhere, run.run)
         machine = kind(run, plan, self._roster(), rng, self.identity, backoff, elsewhere)
         machine.names_sums = self.policy.names_sums
+        machine.log = self._served()
         self._machines[run.run] = machine
         return machine
+
+    def _served(self) -> ServedLog | None:
+        head = self.state.log
+        return None if head is None or self.log is None else ServedLog(self.log, head)
 
     @property
     def report_bytes_max(self) -> int:
@@ -486,6 +503,12 @@ class Coordinator(Machine[CoordinatorState]):
         state.paced += 1
         if edge in state.edges:
             self._send_pace(edge)
+
+    def keep_log(self, order: Checkpoint) -> None:
+        assert self.identity is not None
+        head, known = self.identity.log_head(order, LogRules()), self.state.log
+        if known is None or head.size >= known.size:
+            self.state.log = head
 
     def keep_denied(self, order: DeniedVersion) -> None:
         self.state.denied = order.version  # a new pace, which `handle` sends

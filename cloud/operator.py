@@ -26,22 +26,21 @@ from ..core.bundle import BYTES_MAX as BUNDLE_BYTES_MAX
 from ..core.bundle import parse
 from ..core.disclosure.keys import check_keys
 from ..core.errors import DelianError
-from ..core.identity.approvals import TokenLimits, allow
-from ..core.identity.authority import Authority
-from ..core.identity.certificates import Role
-from ..core.identity.tokens import VALID_S, Token, TokenBook
 from ..core.net.limits import PART_BYTES
 from ..core.node.blobs import BlobError, BlobsFull, BlobStore
 from ..core.node.codec import node_of
 from ..core.ports import BLOB_BYTES_MAX, Node, Ordered, ProtocolError, Tier
 from ..core.wire import link_pb2, operator_pb2, operator_pb2_grpc
+from ..core.wire.authority_pb2 import RevokeRequest
 from ..core.wire.blob_pb2 import BlobRef
+from ..core.wire.enrolment_pb2 import FederationTerms
 from ..core.wire.journal_pb2 import DrainEdge, Forget
 from ..core.wire.link_pb2 import Part
 from ..core.wire.operator_pb2 import PlanMessage, PrivacySpent, RunOrder
 from ..core.wire.operator_pb2 import RunInfo as RunMessage
 from .audit_log import AuditLog
-from .calls import CallRecord, caller_of
+from .authority.port import AuthorityPort
+from .calls import CallRecord, caller_of, own_site
 from .fleet import Fleet, Live, live
 from .orders import ORDER_S, CloudNode, Node0, Orders
 from .plan import RunPlan, change
@@ -71,8 +70,8 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     """Serves `Operator`.
 
     cloud, gatherer: the drivers of the coordinator and of its own edge 0. send_away: ends the links
-    of a node. authority, tokens, limits: the CA, where there is one. enrolment: "host:port" that
-    tokens name. audit: the chain of aggregates and calls.
+    of a node. authority: who revokes and makes tokens; None without certificates. terms: the
+    federation's; may block. audit: the chain of aggregates and calls.
     """
 
     def __init__(
@@ -83,20 +82,17 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         orders: Orders,
         cloud: Callable[[], CloudNode],
         gatherer: Callable[[], Node0],
-        send_away: Callable[[Node, str], None] = lambda node, reason: None,
+        send_away: Callable[[Node, str], Awaitable[None]] | None = None,
         *,
         policy: CoordinatorPolicy | None = None,
-        authority: Authority | None = None,
-        tokens: TokenBook | None = None,
-        limits: TokenLimits | None = None,
-        enrolment: str = "",
+        authority: AuthorityPort | None = None,
+        terms: Callable[[], FederationTerms | None] | None = None,
         audit: AuditLog | None = None,
     ) -> None:
         self._registry, self._fleet, self._blobs, self._orders = registry, fleet, blobs, orders
         self._cloud, self._gatherer, self._send_away = cloud, gatherer, send_away
         self._policy = policy or CoordinatorPolicy()
-        self._authority, self._tokens, self._enrolment = authority, tokens, enrolment
-        self._limits = limits
+        self._authority, self._terms = authority, terms
         self._audit, self._record = audit, CallRecord(audit)
         self._submitting = asyncio.Lock()  # numbers go up in the order of the machine's events
         self._begun: set[asyncio.Task[Any]] = set()
@@ -180,7 +176,8 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         machine = self._cloud().machine
         # As it will be numbered, or a little lower: the machine knows of no higher one.
         machine.check(RunOrder(run=machine.state.newest + 1, submit=plan))
-        await asyncio.to_thread(check_terms, self._authority, plan)
+        if self._terms is not None:
+            check_terms(await asyncio.to_thread(self._terms), plan)
         await self._check_blobs(plan)
         run = await self._registry.add_run(plan, cloned_from, request)
         self.counts["orders"] += 1
@@ -315,7 +312,8 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                 tier = node_of(link_pb2.Address(tier=request.tier)).tier
             seen = self._live()
             await self._fleet.observe(seen)
-            found = await self._fleet.nodes(seen, tier, request.limit, request.after)
+            where = (tier, request.limit, request.after, own_site(context))
+            found = await self._fleet.nodes(seen, *where)
             return operator_pb2.FleetList(nodes=found)
 
         return await self._answer(context, work())
@@ -323,7 +321,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     async def GetNode(
         self, request: operator_pb2.NodeRequest, context: Any
     ) -> operator_pb2.NodeInfo:
-        work = self._fleet.node(node_of(request.node), self._live())
+        work = self._fleet.node(node_of(request.node), self._live(), own_site(context))
         return await self._answer(context, work)
 
     async def DrainNode(
@@ -342,7 +340,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                     "the coordinator is not drained", "pause its runs, or drain edge-0"
                 )
             await self._fleet.observe(self._live())
-            if (await self._fleet.node(node, {})).state == "revoked":
+            if (await self._fleet.node(node, {}, own_site(context))).state == "revoked":
                 raise DelianError(f"{node} was revoked", "it joins again with a new number")
             order = DrainEdge(edge=node.number, draining=not request.undo)
             await self._orders.give(order)
@@ -357,22 +355,19 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     ) -> operator_pb2.NodeInfo:
         async def work() -> operator_pb2.NodeInfo:
             node = node_of(request.node)
-            authority = self._authority
-            if authority is None:
-                raise DelianError(
-                    "this coordinator knows no certificates", "it runs with --insecure"
-                )
-            await self._fleet.node(node, {})
+            authority = self._certified()
+            await self._fleet.node(node, {}, own_site(context))
             name = f"{node.tier.value}-{node.number}"
-            listed, _ = await asyncio.to_thread(authority.revoke, name, "by an operator")
+            revoked = await authority.revoke(RevokeRequest(name=name, why="by an operator"))
             await self._fleet.mark(node, "revoked")
             if node.tier is Tier.DEVICE:
                 self._gatherer().post(Ordered(Forget(device=node.number)))
             if node.tier is Tier.EDGE:
                 # Or devices would be selected there until it is found to be silent.
                 self._cloud().post(Ordered(DrainEdge(edge=node.number, draining=True)))
-            self._send_away(node, "revoked")
-            facts = {"node": name, "version": listed.version}
+            if self._send_away is not None:
+                await self._send_away(node, "revoked")
+            facts = {"node": name, "version": revoked.version}
             log.warning("node revoked", extra=facts)
             return await self._fleet.node(node, self._live())
 
@@ -384,24 +379,14 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         caller = caller_of(context).identity
 
         async def work() -> operator_pb2.TokenReply:
-            authority, tokens, limits = self._authority, self._tokens, self._limits
-            if authority is None or tokens is None or limits is None or not self._enrolment:
-                raise DelianError(
-                    "nobody can be let in here",
-                    "this coordinator has no CA, or serves no enrolment",
-                )
-            role = Role(node_of(link_pb2.Address(tier=request.tier)).tier.value)
-            valid_s, uses = request.valid_s or VALID_S, request.uses or 1
-
-            def make() -> tuple[Token, int]:
-                allow(limits, authority, caller, (role, uses, valid_s), request.approval)
-                where = (authority.federation, self._enrolment, authority.public)
-                return tokens.create(role, *where, valid_s=valid_s, uses=uses)
-
-            token, expires = await asyncio.to_thread(make)
-            return operator_pb2.TokenReply(token=token.text(), expires_ms=expires * 1000)
+            return await self._certified().create_token(request, caller)
 
         return await self._change(context, "CreateToken", request, work)
+
+    def _certified(self) -> AuthorityPort:
+        if self._authority is None:
+            raise DelianError("this coordinator knows no certificates", "it runs with --insecure")
+        return self._authority
 
     # ------------------------------------------------ models
 
@@ -527,7 +512,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     async def _refuse(self, context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
         self.counts["refused"] += 1
         await context.abort(code, text)
-        raise AssertionError("abort returns to nobody")
+        raise AssertionError("abort does not return")
 
 
 def _words(fault: DelianError) -> str:

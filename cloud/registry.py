@@ -85,6 +85,7 @@ class Registry:
         self._needed = needed
         self._database, self._blobs, self._models_kept = database, blobs, models_kept
         self._pinned: set[bytes] = set()
+        self._made: set[bytes] = set()  # since the tables were last read for `_keep`
         self._changes: dict[int, asyncio.Event] = {}
         # What is pinned follows the tables; who changes both is alone.
         self._keeping = asyncio.Lock()
@@ -348,6 +349,13 @@ class Registry:
 
     # ------------------------------------------------ what is kept
 
+    def keep(self, model: bytes) -> None:
+        """A model's row is durable: pins its weights. Call it before a later model is made, for the
+        coordinator's machine then drops them.
+        """
+        self._made.add(model)
+        self._pin((model,))
+
     async def retire(self, run: int) -> None:
         """After a run has made a model: lets go of the weights that are not kept any more."""
         needed = list(set(self._needed()))
@@ -408,7 +416,8 @@ class Registry:
             models = {digest for row in rows for digest in (row.digest, row.bundle)}
             return models | {ref.digest for p in plans for ref in (p.bundle, p.weights)}
 
-        wanted = await self._database.read(look)
+        self._made.clear()
+        wanted = await self._database.read(look) | self._made
         for digest in self._pinned - wanted:
             self._blobs.unpin(digest)
         self._pinned &= wanted

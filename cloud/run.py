@@ -37,6 +37,7 @@ from ..core.privacy.accounting import BudgetError
 from ..core.privacy.clipping import AdaptiveClip
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
+from ..core.secagg.logged import ServedLog
 from ..core.secagg.signed_task import sign
 from ..core.tasks import with_left
 from ..core.wire.blob_pb2 import BlobRef
@@ -111,6 +112,7 @@ class RunMachine(Machine[RunState]):
         self.plan = plan
         self.roster = roster
         self.rng = rng
+        self.log: ServedLog | None = None  # what proves devices to each other
         self.identity = identity  # signs tasks, and verifies whose keys are whose
         self.sessions = Sessions(self)
         self.sums = Sums(self)

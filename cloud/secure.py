@@ -54,7 +54,7 @@ class Sessions:
     def _of(self, attempt: Attempt) -> ServerSession:
         identity = self._machine.identity
         assert identity is not None, "a coordinator without one refuses the plan"
-        return ServerSession(attempt.book.server, identity)
+        return ServerSession(attempt.book.server, identity, self._machine.log)
 
     # ------------------------------------------------ steps
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..core.backends import Backend
 from ..core.sandbox.limits import WorkerLimits
+from .authority.hosted import HostingSettings
 from .registry import MODELS_KEPT
 from .state import CoordinatorPolicy
 from .updates import LIMITS
@@ -18,19 +19,21 @@ class CloudSettings:
 
     folder: for all that it keeps. store: a file or URL of the database; empty: in the folder.
     objects: a folder or URL for blobs; empty: in the folder. With an object store the journal's
-    packs are kept there too, and the folder is a cache of cache_bytes_max. authority, identity:
-    folders; None: in the folder. public, public_enrolment, public_broker: where nodes reach
-    `listen`, `enrolment` and `broker`. addresses: for its certificate. broker: "mqtts://host:port";
+    packs are kept there too, and the folder is a cache of cache_bytes_max. authority: "host:port"
+    of the authority; empty: the CA's folder is here, and the coordinator's operator has its key.
+    ca, identity: folders; None: in the folder. public, public_enrolment, public_broker: where nodes
+    reach `listen`, `enrolment` and `broker`. addresses: for its certificate. broker: "mqtts://host:port";
     empty: no MQTT. health: empty: none. models_kept: of each run, the newest. serve: bundles of
-    which it runs parts for others. worker: limits of a server update. insecure: no certificates, on
-    loopback only.
+    which it runs parts for others. witnesses: "host:port" of the certificate log's. worker: limits
+    of a server update. insecure: no certificates, on loopback only.
     """
 
     folder: Path
     store: str = ""
     objects: str = ""
     cache_bytes_max: int = 16 * 2**30
-    authority: Path | None = None
+    authority: str = ""
+    ca: Path | None = None
     identity: Path | None = None
     listen: str = "127.0.0.1:7443"
     enrolment: str = "127.0.0.1:7444"
@@ -46,8 +49,21 @@ class CloudSettings:
     token_uses: int = 20
     models_kept: int = MODELS_KEPT
     serve: tuple[Path, ...] = ()
+    witnesses: tuple[str, ...] = ()
     backend: Backend = "native"
     worker: WorkerLimits = LIMITS
     policy: CoordinatorPolicy = field(default_factory=CoordinatorPolicy)
     insecure: bool = False
     federation: str = ""
+
+    def hosting(self) -> HostingSettings:
+        """What is served of the CA's folder, where that is here."""
+        return HostingSettings(
+            ca=self.ca or self.folder / "ca",
+            enrolment=self.enrolment,
+            public_enrolment=self.public_enrolment,
+            addresses=self.addresses,
+            certificate_days=self.certificate_days,
+            enrolments_per_minute=self.enrolments_per_minute,
+            token_uses=self.token_uses,
+        )

@@ -15,6 +15,7 @@ from ..core.ports import SECOND, Content, Vector
 from ..core.privacy import ring
 from ..core.privacy.accounting import Budget
 from ..core.privacy.clipping import AdaptiveClip
+from ..core.secagg.logged import LogHead
 from ..core.secagg.server import ServerState
 from ..core.wire.admission_pb2 import Pace
 from ..core.wire.blob_pb2 import BlobRef
@@ -368,7 +369,8 @@ class CoordinatorState:
     oldest first. newest: the highest number that a run had. turns: counts the times that a run took
     devices. pace: what the edges were told last. paced: its number, as every edge should name it.
     draining: edges that an operator takes out of service. denied: version of the deny list. epoch:
-    of this start, in the names of runs (`core/runs.py`).
+    of this start, in the names of runs (`core/runs.py`). log: the newest head of the certificate
+    log that devices may accept; None: nothing is proved to them.
     """
 
     phase: Serving = Serving.OFFLINE
@@ -382,6 +384,7 @@ class CoordinatorState:
     draining: dict[int, bool] = field(default_factory=dict)
     denied: int = 0
     epoch: int = 0
+    log: LogHead | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,91 +1,203 @@
-"""The coordinator's own identity, the deny list that it goes by, and the federation's terms."""
+"""The coordinator's own identity, and its copies of what the authority signs: the deny list, the
+federation's terms, the numbers that were given out.
+
+The copies are in the identity's folder. With them the coordinator goes on while the authority is
+away: rounds run, nodes come and go, and only joins, renewals and new revocations wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from ..core.errors import DelianError
 from ..core.identity import terms
-from ..core.identity.authority import Authority
-from ..core.identity.certificates import IdentityError, Role
-from ..core.identity.deny_list import DenyList
-from ..core.identity.folder import IdentityFolder
-from ..core.identity.local import coordinator_identity
+from ..core.identity.certificate_log import CertificateLog
+from ..core.identity.certificates import IdentityError, PeerIdentity, Role, load_certificate
+from ..core.identity.denied import PAGE_BYTES, KnownDenied, page_of
+from ..core.identity.deny_list import DenyList, SignedList
+from ..core.identity.folder import HomeAddress, IdentityFolder, home_message
+from ..core.identity.ledger import write_file
+from ..core.identity.log_copy import LogCopy
+from ..core.identity.numbers import BYTES_MAX, check_numbers, parse_numbers
+from ..core.identity.relayed import make_ask
+from ..core.identity.renewal import Renewer, reply_of
 from ..core.identity.roles import Guard
-from ..core.ports import Node, Tier
+from ..core.ports import Tier
+from ..core.streams import Streams
+from ..core.wire.authority_pb2 import Announced, Announcement
+from ..core.wire.enrolment_pb2 import EnrolReply, FederationTerms
+from ..core.wire.link_pb2 import DeniedAsk, DeniedPage
+from ..core.wire.log_pb2 import LogAsk, LogPage
 from ..core.wire.operator_pb2 import PlanMessage
-
-if TYPE_CHECKING:
-    from .settings import CloudSettings
+from .authority.port import AuthorityPort
 
 log = logging.getLogger("delian.cloud")
 
-#: How often its own certificate is looked at.
-RENEW_S = 3600.0
+#: How often a certificate that is made beside the CA is looked at.
+REMAKE_S = 3600.0
+NUMBERS = "numbers"
+#: In the coordinator's folder: its copy of the certificate log.
+LOG_FOLDER = "certificate-log"
 
 
 class Trust:
-    """Who the coordinator is and whom it trusts. Made on a thread: it reads files."""
+    """Who the coordinator is and whom it trusts. Made on a thread: it reads files.
 
-    def __init__(self, settings: CloudSettings) -> None:
-        self._settings = settings
-        self.authority = Authority(settings.authority or settings.folder / "ca")
-        self._folder = settings.identity or settings.folder / "identity"
-        self.own: IdentityFolder = coordinator_identity(
-            self.authority, self._folder, settings.addresses
-        )[0]
-        self._listed = self.authority.denied()
-        self.guard = Guard(self.authority.federation, Tier.CLOUD, self.denied)
+    own: the coordinator's identity. log: the certificate log, where the CA's folder is here; None:
+    a copy is kept in `folder`. Raises IdentityError.
+    """
+
+    def __init__(
+        self, own: IdentityFolder, folder: Path, log: CertificateLog | None = None
+    ) -> None:
+        self.own = own
+        material = own.material()
+        identity = material.identity()
+        if identity.tier is not Role.CLOUD:
+            raise IdentityError(
+                f"{own.folder} is the identity of {identity.common_name}, not of a coordinator",
+                "get one with a token of: delian token --tier cloud",
+            )
+        self.federation = identity.federation
+        key = load_certificate(material.authority).public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        self._key = key
+        self._known = KnownDenied(own)
+        self.log: CertificateLog | LogCopy
+        if log is None:
+            root = load_certificate(material.authority)
+            self.log = LogCopy(folder / LOG_FOLDER, root, self.federation, own.terms)
+        else:
+            self.log = log
+        self.guard = Guard(self.federation, Tier.CLOUD, self.denied)
+        self._numbers = (0, 0)  # the last ones that are stored, as far as is known
+        self.reached = True  # the authority, at the last try
 
     def denied(self) -> DenyList:
         """The list as it was a moment ago; quick, for it is asked at each call."""
-        return self._listed
+        return self._known()
 
-    def refresh(self) -> DenyList:
-        """The list as it is. Blocks."""
-        self._listed = self.authority.denied()
-        return self._listed
+    def signed(self) -> SignedList | None:
+        """The same as it is passed on; None: none was fetched yet."""
+        return self._known.signed
 
-    def reconcile(self, numbers: Mapping[Tier, int], revoked: Iterable[Node]) -> None:
-        """Brings a CA's folder that was restored from an older copy up to what the registry knows:
-        the last number of each tier, and the nodes that were revoked. Blocks.
+    def page(self, asked: DeniedAsk) -> DeniedPage | None:
+        """A page of the deny list for a node, the first with the head of the certificate log; None:
+        there is no list yet. Blocks.
         """
-        for tier, number in numbers.items():
-            self.authority.note_number(Role(tier.value), number)
-        listed = self.authority.denied()
-        for node in sorted(revoked):
-            if listed.revoked(node):
-                continue
-            try:
-                self.authority.revoke(f"{node.tier.value}-{node.number}", "as the registry says")
-            except IdentityError as error:
-                log.error("a revoked node is not on the deny list: %s", error)
+        signed = self._known.signed
+        if signed is None:
+            return None
+        return page_of(signed, asked, lambda size: self.log.update(size, time.time()))
 
-    async def keep_identity(self, on_renewed: Callable[[], None]) -> None:
-        """Renews the coordinator's own certificate when it is due."""
-        while True:
-            await asyncio.sleep(RENEW_S)
-            _, renewed = await asyncio.to_thread(
-                coordinator_identity,
-                self.authority,
-                self._folder,
-                self._settings.addresses,
-                now_s=time.time(),
-            )
-            if renewed:
-                log.info("the coordinator's certificate was renewed")
-                on_renewed()
+    def log_page(self, asked: LogAsk) -> LogPage:
+        """A page of the certificate log. Blocks. Raises IdentityError."""
+        return self.log.page(asked, time.time())
+
+    def terms(self) -> FederationTerms | None:
+        """The federation's terms as they were a moment ago; None: it has none. Blocks."""
+        return self.own.terms()
+
+    # ------------------------------------------------ the authority
+
+    async def sync(
+        self, authority: AuthorityPort, home: HomeAddress | None, draining: Iterable[int] = ()
+    ) -> bool:
+        """Exchanges news with the authority; what came is durable on return. home: where nodes
+        reach the coordinator; None: not known yet. False: the authority did not answer, or not as
+        it must; the copies stay as they are.
+        """
+        try:
+            announcement = await asyncio.to_thread(self._announcement, home, draining)
+            told = await authority.announce(announcement)
+            if told.recall:
+                told = await authority.recall(self._pages())
+            await asyncio.to_thread(self._take, told)
+            await self._known.fetch(authority.denied)
+            if isinstance(self.log, LogCopy):
+                await self.log.fetch(authority.log)
+        except (DelianError, OSError, TimeoutError) as error:
+            if self.reached:
+                log.warning("no news from the authority: %s", error)
+            self.reached = False
+            return False
+        if not self.reached:
+            log.info("the authority answers again")
+        self.reached = True
+        return True
+
+    def _announcement(self, home: HomeAddress | None, draining: Iterable[int]) -> Announcement:
+        made = Announcement(denied_version=self._known().version)
+        if home is not None:
+            made.home.CopyFrom(home_message(home))
+            made.draining.extend(sorted(draining))
+        try:
+            with (self.own.folder / NUMBERS).open("rb") as file:
+                made.numbers.CopyFrom(parse_numbers(file.read(BYTES_MAX + 1)))
+            self._numbers = made.numbers.devices, made.numbers.edges
+        except FileNotFoundError:
+            pass
+        return made
+
+    def _pages(self) -> list[DeniedPage]:
+        """The whole list, for an authority that has an older one."""
+        signed = self._known.signed
+        if signed is None:
+            return []
+        starts = range(0, max(1, len(signed.entries)), PAGE_BYTES)
+        return [page_of(signed, DeniedAsk(offset=start)) for start in starts]
+
+    def _take(self, told: Announced) -> None:
+        if told.terms:
+            authority = self.own.material().authority
+            self.own.take_terms(told.terms, authority, self.federation, owned=False)
+        numbers = check_numbers(told.numbers, self._key, self.federation)
+        last = numbers.devices, numbers.edges
+        if last != self._numbers and all(a >= b for a, b in zip(last, self._numbers, strict=True)):
+            content = numbers.SerializeToString(deterministic=True)
+            write_file(self.own.folder / NUMBERS, content, 0o600)
+            self._numbers = last
+
+    # ------------------------------------------------ its own certificate
+
+    async def renew(self, authority: AuthorityPort, on_renewed: Callable[[], None]) -> None:
+        """Keeps the certificate alive by asking the authority, as every node does. Raises
+        RenewalRefused when the authority trusts it no more.
+        """
+
+        async def ask(request: bytes) -> EnrolReply:
+            material = await asyncio.to_thread(self.own.material)
+            made = await asyncio.to_thread(make_ask, material, request)
+            answer = await authority.renew(made)
+            return await asyncio.to_thread(reply_of, answer, made, material)
+
+        def renewed(identity: PeerIdentity) -> None:
+            on_renewed()
+
+        await Renewer(self.own, ask, renewed, Streams(0)).run()
 
 
-def check_terms(authority: Authority | None, plan: PlanMessage) -> None:
-    """Whether a plan keeps to the terms that its devices hold. authority: None without
-    certificates. Blocks. Raises TermsError.
+async def remake(make: Callable[[float], bool], on_renewed: Callable[[], None]) -> None:
+    """Keeps a certificate alive that is made beside the CA's key. make: makes it when it is due at
+    that Unix time, and gives whether it did; blocks.
     """
-    content = terms.published(authority.folder) if authority is not None else b""
-    if authority is not None and content:
-        held = terms.verify(content, authority.key, authority.federation)
+    while True:
+        await asyncio.sleep(REMAKE_S)
+        if await asyncio.to_thread(make, time.time()):
+            log.info("the coordinator's certificate was renewed")
+            on_renewed()
+
+
+def check_terms(held: FederationTerms | None, plan: PlanMessage) -> None:
+    """Whether a plan keeps to the terms that its devices hold. held: None without certificates.
+    Raises TermsError.
+    """
+    if held is not None:
         masks = plan.secure
         terms.check_run(held, plan.HasField("secure"), masks.cohort_min, masks.corrupt)

@@ -59,7 +59,8 @@ class NodeRow(Base):
     """A node that has been enrolled, or was seen. Rows stay for ever: numbers are not used twice.
 
     state: "" or "revoked". home: the edge that a device was last seen at. serial: of its
-    certificate, hexadecimal. Which edges are out of service the coordinator's machine knows.
+    certificate, hexadecimal. site: that its token was for; empty: none. Which edges are out of
+    service the coordinator's machine knows.
     """
 
     __tablename__ = "nodes"
@@ -73,6 +74,7 @@ class NodeRow(Base):
     enrolled_ms: Mapped[int] = mapped_column(default=0)
     seen_ms: Mapped[int] = mapped_column(default=0)
     home: Mapped[int | None]
+    site: Mapped[str] = mapped_column(String(63), default="", server_default="", index=True)
 
 
 class RunRow(Base):

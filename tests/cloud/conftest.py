@@ -6,11 +6,15 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # the helpers beside it
 
 
 def _binaries() -> Path | None:
@@ -91,3 +95,24 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
     if request.param == "sqlite":
         return tmp_path / "store.db"
     return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture(scope="session")
+def bundle():
+    """A small classification, trained by FedAvg."""
+    from delian.core.ir import DType, TensorType
+    from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+    from delian.core.learn.build import build
+    from delian.core.nn import Mlp, sgd
+
+    rows = SampleSet(np.zeros((6, 4), np.float32), np.zeros(6, np.int32), np.array(4), np.array(2))
+    return build(
+        Classification("small", lambda key: Mlp.init(key, 4, (3,), 2), Samples(2, 1.0)),
+        FedAvg(local=sgd(0.1), server=sgd(1.0), personal_steps=1, epochs=1),
+        rows,
+        example=TensorType(DType.F32, (2, 4)),
+        clip=1.0,
+        clients_max=8,
+        weight_max=6.0,
+        seed=1,
+    )

@@ -262,6 +262,22 @@ def test_only_a_coordinator_of_this_ca_signs(authority, material, tmp_path):
     assert audit.verify(foreign).good, "without a CA anybody's signature counts"
 
 
+def test_a_record_has_one_signer_so_the_coordinator_cannot_continue_the_authority_s(
+    authority, material
+):
+    line = audit.entry("round", round_fields(1), digest("b"), 1, audit.START, NOW_MS)
+    head = audit.hash_of(line)
+    import time
+
+    now_ms = int(time.time() * 1000)
+    theirs = audit.Checkpoint.sign(material_of(authority, Role.AUTHORITY), 1, head, now_ms)
+    ours = audit.Checkpoint.sign(material, 1, head, now_ms)
+    for one, signer in ((theirs, "authority"), (ours, "cloud")):
+        report = audit.verify([line, one.line()], authority.certificate)
+        assert report.good and report.signer == signer, report.broken
+    assert "signed by the cloud" in found([line, theirs.line(), ours.line()], authority).why
+
+
 def test_a_signature_of_before_or_after_the_certificate_does_not_count(authority, material):
     line = audit.entry("round", round_fields(1), digest("b"), 1, audit.START, NOW_MS)
     head = audit.hash_of(line)
@@ -394,9 +410,16 @@ def test_an_attempt_that_was_not_durable_is_no_entry_and_the_chain_goes_on(tmp_p
         await database.close()  # before it was signed, as in a crash
         database = await Database.open(tmp_path / "s.db")
         log = AuditLog(database, lambda: material)
+        signed, sign = asyncio.Event(), log.sign
+
+        async def watched():
+            await sign()
+            signed.set()
+
+        log.sign = watched
         task = asyncio.create_task(log.run())
-        while not (await lines_of(log))[-1].startswith(b'{"certificate"'):
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(signed.wait(), 120)
+        assert (await lines_of(log))[-1].startswith(b'{"certificate"')
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         lines = await lines_of(log)

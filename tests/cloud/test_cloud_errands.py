@@ -8,8 +8,9 @@ import time
 
 import pytest
 from delian.cloud import errands as e
-from delian.cloud.enrolment import FileRegistry
-from delian.cloud.issuing import Issuing
+from delian.cloud.authority.enrolment import FileRegistry
+from delian.cloud.authority.issuing import Issuing
+from delian.cloud.authority.local import LocalAuthority
 from delian.core.identity import authority
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import (
@@ -29,7 +30,6 @@ from delian.core.net.switch import Switch
 from delian.core.node.codec import address
 from delian.core.node.memory import MemoryBlobs
 from delian.core.ports import CLOUD, Node, Tier
-from delian.core.wire.enrolment_pb2 import RenewRequest
 from delian.core.wire.link_pb2 import (
     DeniedAsk,
     DeniedPage,
@@ -80,7 +80,7 @@ class World:
     def __init__(self, folder, life_s=30 * 86400):
         self.folder, self.now = folder, time.time()
         self.authority = Authority.create(folder / "ca", "farm")
-        self.own = self.material(Role.CLOUD, 0)
+        self.own = self.material(Role.AUTHORITY, 0)
         self.registry = FileRegistry(folder / "registry", lambda node: [HOME])
         self.issuing = Issuing(
             self.authority,
@@ -108,7 +108,8 @@ class World:
         }
 
     def new_coordinator(self, switch):
-        return e.IdentityErrands(switch, self.issuing, lambda: self.own, rates=lambda: self.now)
+        self.desk = LocalAuthority(self.authority, self.issuing, lambda: self.own)
+        return e.IdentityErrands(switch, self.desk, self.desk.page, rates=lambda: self.now)
 
     def material(self, role=Role.DEVICE, number=5, now_s=None):
         key, issued = issue_to(self.authority, role, number, now_s=now_s)
@@ -116,8 +117,8 @@ class World:
 
     async def renew(self, material, node=DEVICE, request=None, timeout_s=10):
         request = request or certificate_request(new_key())
-        asked = RenewRequest(request=request)
-        return await self.devices[node].renew(material, asked, timeout_s)
+
+        return await self.devices[node].renew(material, request, timeout_s)
 
     def says(self, sender, to, message):
         """What a peer that keeps to no rules says."""
@@ -168,7 +169,7 @@ def test_a_device_at_the_coordinator_s_own_edge_and_an_edge_renew_too(tmp_path):
     async def scenario(world):
         world.home = EDGE_0
         assert (await world.renew(world.material())).node == address(DEVICE)
-        request = RenewRequest(request=certificate_request(new_key()))
+        request = certificate_request(new_key())
         reply = await world.edge.renew(world.material(Role.EDGE, 3), request)
         assert reply.node == address(EDGE) and world.coordinator.counts["renewed"] == 2
 
@@ -282,7 +283,7 @@ def test_a_renewal_that_is_said_again_gives_no_second_certificate(tmp_path):
         again = await world.renew(own, request=request)
         assert again.certificate == first.certificate and len(issued(world)) == made
         assert again.renew_after_s == first.renew_after_s - 100
-        assert world.coordinator.counts == {"renewed": 1, "repeated": 41}
+        assert world.desk.counts == {"renewed": 1, "repeated": 41}
 
     within(tmp_path, scenario)
 
@@ -318,7 +319,7 @@ def test_what_was_given_out_is_not_given_again_when_it_is_due_itself(tmp_path):
 # ---------------------------------------------------------------- who may not
 
 
-def test_a_revoked_device_is_told_so_under_the_coordinator_s_signature(tmp_path):
+def test_a_revoked_device_is_told_so_under_the_authority_s_signature(tmp_path):
     async def scenario(world):
         own, request = world.material(), certificate_request(new_key())
         await world.renew(own, request=request)
@@ -327,7 +328,7 @@ def test_a_revoked_device_is_told_so_under_the_coordinator_s_signature(tmp_path)
         for asked in (request, certificate_request(new_key())):
             with pytest.raises(RenewalRefused, match="revoked\n  hint: join again"):
                 await world.renew(own, request=asked)
-        assert world.coordinator.faults.counts == {"revoked": 2}
+        assert world.coordinator.faults.counts == {"refused for good": 2}
 
     within(tmp_path, scenario)
 
@@ -337,7 +338,7 @@ def test_a_device_whose_certificate_has_ended_is_refused_for_good(tmp_path):
         late = world.material(now_s=world.now - 40 * 86400)
         with pytest.raises(RenewalRefused, match="certificate expired"):
             await world.renew(late)
-        assert world.coordinator.faults.counts == {"certificate expired": 1}
+        assert world.coordinator.faults.counts == {"refused for good": 1}
         assert not world.coordinator.counts
 
     within(tmp_path, scenario)
@@ -383,7 +384,7 @@ def test_a_coordinator_takes_so_much_of_an_edge_and_no_more(tmp_path):
             world.says(EDGE, CLOUD, ask)
             await world.settled()
         assert world.coordinator.faults.counts["too many renewals"] > 5
-        assert world.coordinator.counts["renewed"] == 1
+        assert world.desk.counts["renewed"] == 1
 
     within(tmp_path, scenario)
 

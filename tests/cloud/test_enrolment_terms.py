@@ -60,7 +60,7 @@ def test_a_renewal_brings_tighter_terms_and_keeps_looser_ones_for_the_owner(tmp_
                 world.links,
                 _bench.CLOUD,
                 own.material(),
-                _bench.enrolment_pb2.RenewRequest(request=_bench.certificate_request(key)),
+                _bench.certificate_request(key),
                 10,
             )
             own.accept(key, reply)
@@ -77,7 +77,7 @@ def test_a_device_that_joined_before_there_were_terms_gets_them_when_it_renews(t
         (own.folder / t.FILE).unlink()
         assert own.terms() is None
         key = own.pending_key()
-        request = _bench.enrolment_pb2.RenewRequest(request=_bench.certificate_request(key))
+        request = _bench.certificate_request(key)
         reply = await _bench.renew_call(world.links, _bench.CLOUD, own.material(), request, 10)
         own.accept(key, reply)
         assert own.terms() == terms_of(world.authority)
@@ -95,12 +95,12 @@ class TestAPlan:
     def test_below_the_terms_the_coordinator_refuses_it(self, authority):
         plan = PlanMessage()
         with pytest.raises(t.TermsError, match="require masks"):
-            check_terms(authority, plan)
+            check_terms(terms_of(authority), plan)
         plan.secure.cohort_min, plan.secure.corrupt = 9, 0.1
         with pytest.raises(t.TermsError, match="ask for 10"):
-            check_terms(authority, plan)
+            check_terms(terms_of(authority), plan)
         plan.secure.cohort_min = 10
-        check_terms(authority, plan)
+        check_terms(terms_of(authority), plan)
 
     def test_without_certificates_there_are_no_terms(self):
         check_terms(None, PlanMessage())

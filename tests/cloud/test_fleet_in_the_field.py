@@ -73,7 +73,7 @@ class Farm:
             enrolment="127.0.0.1:0",
             public_enrolment="127.0.0.1:1",
             health="",
-            authority=self.folder / "ca",
+            ca=self.folder / "ca",
             addresses=("127.0.0.1",),
             backend="reference",
             policy=CoordinatorPolicy(after_reject_ms=(50, 100), after_task_ms=(50, 100)),

@@ -43,7 +43,7 @@ async def begin(registry, blobs) -> int:
     return await registry.add_run(PlanMessage(bundle=bundle, weights=weights))
 
 
-async def make(registry, database, blobs, run, round) -> BlobRef:
+async def make(registry, database, blobs, run, round, retire=True) -> BlobRef:
     """As if a round had ended: its row, then what the daemon does about it."""
     model = await blobs.put(f"model {run}/{round}".encode())
     fields = {
@@ -63,7 +63,9 @@ async def make(registry, database, blobs, run, round) -> BlobRef:
         "model_size": model.size,
     }
     await database.transact(lambda c: records.keep(c, [Record("round", fields)], now_ms()))
-    await registry.retire(run)
+    registry.keep(model.digest)
+    if retire:
+        await registry.retire(run)
     return model
 
 
@@ -84,6 +86,43 @@ def test_of_a_run_the_first_model_the_newest_and_aliased_ones_are_kept(store):
             assert gone.weights == made[1]  # known, though its weights are not here
             with pytest.raises(DelianError, match="dropped"):
                 await registry.promote(ModelRequest(run=number, round=2), "serving")
+
+    run(main())
+
+
+def test_a_model_that_the_next_replaces_before_old_ones_are_retired_is_kept(store):
+    blobs = MemoryBlobs()
+
+    async def main():
+        async with opened(store, blobs) as (registry, database):
+            number = await begin(registry, blobs)
+            first = await make(registry, database, blobs, number, 1, retire=False)
+            await make(registry, database, blobs, number, 2, retire=False)
+            await blobs.drop(first.digest)  # as the coordinator's machine says
+            assert await blobs.size(first.digest) is not None
+
+    run(main())
+
+
+def test_a_model_that_is_made_while_pins_are_compared_with_the_tables_is_kept(store, monkeypatch):
+    blobs, late = MemoryBlobs(), []
+
+    async def main():
+        async with opened(store, blobs) as (registry, database):
+            number = await begin(registry, blobs)
+            read = database.read
+
+            async def slow(work):
+                rows = await read(work)
+                if not late:  # the tables are read, and then a round ends
+                    late.append(None)
+                    late[0] = await make(registry, database, blobs, number, 1, retire=False)
+                return rows
+
+            monkeypatch.setattr(database, "read", slow)
+            await registry.retire(number)
+            await blobs.drop(late[0].digest)
+            assert await blobs.size(late[0].digest) is not None
 
     run(main())
 

@@ -15,15 +15,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..core.identity.authority import LIFE_S, Authority, Issued, TooMany
-from ..core.identity.certificates import PeerIdentity, Role, public_bytes, requested_key
-from ..core.identity.folder import home_message
-from ..core.identity.terms import published
-from ..core.net.errands import DEVICE_BURST, DEVICE_PER_S
-from ..core.net.limits import Buckets
-from ..core.ports import Tier
-from ..core.wire.enrolment_pb2 import EnrolReply
-from ..core.wire.link_pb2 import NODE_CLOUD, NODE_DEVICE, NODE_EDGE, Address
+from ...core.identity.authority import LIFE_S, Authority, Issued, TooMany
+from ...core.identity.certificates import PeerIdentity, Role, public_bytes, requested_key
+from ...core.identity.folder import home_message
+from ...core.identity.terms import published
+from ...core.net.errands import DEVICE_BURST, DEVICE_PER_S
+from ...core.net.limits import Buckets
+from ...core.ports import Tier
+from ...core.wire.enrolment_pb2 import EnrolReply
+from ...core.wire.link_pb2 import NODE_CLOUD, NODE_DEVICE, NODE_EDGE, Address
 from .enrolment import NodeRegistry
 
 #: Replies that are remembered, some 2 KB each: two hours of a fleet of a million.
@@ -60,7 +60,7 @@ class Issuing:
         self._turn = asyncio.Lock()
 
     async def enrol(
-        self, request: bytes, role: Role, number: int, addresses: Iterable[str]
+        self, request: bytes, role: Role, number: int, addresses: Iterable[str], site: str = ""
     ) -> tuple[EnrolReply, bool]:
         """The reply to a node that a token has let in, and whether a certificate was made for it.
         request: PKCS #10, PEM. Raises Revoked, TooMany and IdentityError.
@@ -68,7 +68,13 @@ class Issuing:
 
         def issue(now_s: float) -> Issued:
             return self.authority.issue(
-                request, role, number, addresses=addresses, life_s=self._life_s, now_s=now_s
+                request,
+                role,
+                number,
+                addresses=addresses,
+                site=site,
+                life_s=self._life_s,
+                now_s=now_s,
             )
 
         return await self._reply(request, role, number, issue)

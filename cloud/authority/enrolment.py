@@ -1,16 +1,12 @@
-"""Letting nodes in, renewing their certificates, and telling who is denied: the coordinator's side.
+"""Enrolment: a node with a token gets its first certificate.
 
 `Enrolment` has a port of its own, where the server shows its certificate and asks for none. What
 anybody may send there is small, counted by address, and answered with as little as possible: a
 wrong token, an expired one and a used one are all "the token lets nobody in".
 
-`Identity` is served beside the link, over mutual TLS. A peer renews the certificate that it shows:
-its name is read from there and from nowhere else. For nodes that cannot reach it, `errands.py` does
-the same over links.
-
 The order of things on the way in: the token is used up (by the node's key), then the number is
 handed out, then number and key are written down together, then the certificate is written down,
-then it is given out. A crash between two steps costs a number that nobody has, and never gives two
+then it is given out. A crash between two steps costs a number that no node has, and never gives two
 nodes one number: the node asks again with the same key and goes on where it was. A number is above
 all that the registry and the CA's folder know of, so it is new also where one of the two was
 restored from an older copy. Revoking a node voids what a token holds for it: its number is refused.
@@ -32,28 +28,25 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import grpc
 
-from ..core.identity.authority import Authority, Revoked, TooMany
-from ..core.identity.certificates import (
+from ...core.identity.authority import Revoked, TooMany
+from ...core.identity.certificates import (
     IdentityError,
-    PeerIdentity,
     Role,
     TlsMaterial,
     check_tls,
-    identity_of_context,
     public_bytes,
     requested_key,
     server_credentials,
 )
-from ..core.identity.denied import TIME_METADATA, page_of
-from ..core.identity.folder import HomeAddress
-from ..core.identity.joining import check_labels
-from ..core.identity.ledger import Entry, FolderLock, Ledger, private_folder
-from ..core.identity.roles import Guard
-from ..core.identity.tokens import TEXT_MAX, Admission, Token, TokenBook, TokenError, parse
-from ..core.net import grpc_core
-from ..core.node.once import Once
-from ..core.ports import Node, Tier
-from ..core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
+from ...core.identity.folder import HomeAddress
+from ...core.identity.joining import check_labels
+from ...core.identity.ledger import Entry, FolderLock, Ledger, private_folder
+from ...core.identity.tokens import TEXT_MAX, Admission, Token, TokenBook, TokenError, parse
+from ...core.net import grpc_core
+from ...core.node.once import Once
+from ...core.ports import CLOUD, Node, Tier
+from ...core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
+from ...core.wire.authority_pb2 import EnrolledNode
 
 if TYPE_CHECKING:
     from .issuing import Issuing
@@ -62,6 +55,7 @@ log = logging.getLogger("delian.cloud.enrolment")
 
 REQUEST_BYTES_MAX = 32 * 1024  # of a whole EnrolRequest: 8 KiB of PKCS #10, 16 labels, a token
 CALLS_AT_ONCE = 64  # on the enrolment's port
+NODES_AT_ONCE = 256  # of a page of enrolled nodes
 IDLE_MS = 30_000  # after which a connection to it that says nothing is closed
 
 _TIERS = {
@@ -69,17 +63,16 @@ _TIERS = {
     link_pb2.NODE_EDGE: Role.EDGE,
     link_pb2.NODE_CLOUD: Role.CLOUD,
 }
-_RENEW, _DENIED = "/delian.wire.Identity/Renew", "/delian.wire.Identity/Denied"
 
 
 class NodeRegistry(Protocol):
     """Who is in the federation: hands out numbers, and remembers."""
 
     async def register(
-        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0
+        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0, site: str = ""
     ) -> int:
         """A number that no node of the tier has or had, from 1, and larger than `above`; durable on
-        return.
+        return. site: that the node's token was for; empty: none.
         """
 
     async def certified(self, node: Node, serial: int, not_after: int, now_ms: int) -> None:
@@ -87,6 +80,12 @@ class NodeRegistry(Protocol):
 
     async def homes(self, node: Node) -> Sequence[HomeAddress]:
         """Where a node may connect, in the order in which to try."""
+
+    async def enrolled(self, tier: Tier, after: int) -> Sequence[EnrolledNode]:
+        """The next nodes of a tier that were let in, with numbers above `after`."""
+
+    async def revoke(self, node: Node) -> None:
+        """The node was revoked. One that is not known is left out."""
 
 
 class FileRegistry:
@@ -104,9 +103,10 @@ class FileRegistry:
         self.nodes: dict[Node, Entry] = {}
 
     async def register(
-        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0
+        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0, site: str = ""
     ) -> int:
-        return await asyncio.to_thread(self._register, tier, dict(labels), now_ms, above)
+        facts = {"labels": dict(labels), "enrolled_ms": now_ms, "site": site}
+        return await asyncio.to_thread(self._register, tier, facts, above)
 
     async def certified(self, node: Node, serial: int, not_after: int, now_ms: int) -> None:
         entry = {"serial": f"{serial:x}", "not_after": not_after, "certified_ms": now_ms}
@@ -115,11 +115,27 @@ class FileRegistry:
     async def homes(self, node: Node) -> Sequence[HomeAddress]:
         return self._homes(node)
 
-    def _register(self, tier: Tier, labels: dict[str, str], now_ms: int, above: int) -> int:
+    async def enrolled(self, tier: Tier, after: int) -> Sequence[EnrolledNode]:
+        return [
+            EnrolledNode(
+                number=node.number,
+                enrolled_ms=entry["enrolled_ms"],
+                labels=entry["labels"],
+                site=entry["site"],
+            )
+            for node, entry in sorted(self.nodes.items())
+            if node.tier is tier and node.number > after
+        ][:NODES_AT_ONCE]
+
+    async def revoke(self, node: Node) -> None:
+        if node in self.nodes:
+            await asyncio.to_thread(self._add, node, {"state": "revoked"})
+
+    def _register(self, tier: Tier, facts: Entry, above: int) -> int:
         with self._lock.held():
             self._ledger.news(self._clear, self._take)
             number = max(self._last.get(tier.value, 0), above) + 1
-            self._add(Node(tier, number), {"labels": labels, "enrolled_ms": now_ms})
+            self._add(Node(tier, number), facts)
             return number
 
     def _add(self, node: Node, entry: Entry) -> None:
@@ -191,7 +207,7 @@ def address_of(peer: str) -> str:
     return str(address)
 
 
-# ---------------------------------------------------------------- servicers
+# ---------------------------------------------------------------- the servicer
 
 
 class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
@@ -235,11 +251,17 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             self.counts["malformed"] += 1
             log.warning("malformed enrolment", extra={"peer": peer, "why": error.message})
             await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error.message)
+        if role is not Role.CLOUD and not await self._coordinator_is_known():
+            await _refuse(
+                context,
+                grpc.StatusCode.UNAVAILABLE,
+                "no coordinator has told the authority where nodes reach it; start it first",
+            )
         now = self._issuing.clock()
         try:
             admission, number = await self._admit(token, role, key, labels, now)
             reply, fresh = await self._issuing.enrol(
-                request.request, role, number, admission.addresses
+                request.request, role, number, admission.addresses, admission.site
             )
         except (TokenError, Revoked) as error:
             self.counts["refused"] += 1
@@ -254,6 +276,10 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         log.info("enrolled", extra={"peer": peer, "node": f"{role.value}-{number}"})
         return reply
 
+    async def _coordinator_is_known(self) -> bool:
+        homes = await self._issuing.registry.homes(Node(Tier.EDGE, 0))
+        return any(home.grpc or home.mqtt for home in homes)
+
     async def _admit(
         self, token: Token, role: Role, key: bytes, labels: Mapping[str, str], now: float
     ) -> tuple[Admission, int]:
@@ -264,76 +290,20 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             admission = await asyncio.to_thread(self._tokens.redeem, token, role, key, now_s=now)
             if admission.number is not None:
                 return admission, admission.number
+            if role is Role.CLOUD:  # there is one coordinator, under one name
+                return admission, CLOUD.number
             above = await asyncio.to_thread(self._authority.last_number, role)
             registry = self._issuing.registry
-            number = await registry.register(Tier(role.value), labels, int(now * 1000), above)
+            tier, now_ms = Tier(role.value), int(now * 1000)
+            number = await registry.register(tier, labels, now_ms, above, admission.site)
             await asyncio.to_thread(self._authority.give_number, role, number)
             await asyncio.to_thread(self._tokens.bind, admission.id, key, number)
             return admission, number
 
 
-class IdentityService(enrolment_pb2_grpc.IdentityServicer):
-    """Serves `Identity`."""
-
-    def __init__(self, issuing: Issuing) -> None:
-        self._issuing = issuing
-        self._authority: Authority = issuing.authority
-        self._clock = issuing.clock
-        self._guard = Guard(
-            self._authority.federation, Tier.CLOUD, self._authority.denied, self._clock
-        )
-        self.counts = {"renewed": 0, "refused": 0, "limited": 0, "denied_asked": 0}
-
-    async def Renew(
-        self, request: enrolment_pb2.RenewRequest, context: Any
-    ) -> enrolment_pb2.EnrolReply:
-        """A new certificate for the peer's new key, with the names that it has."""
-        peer = await self._peer(context, _RENEW)
-        shown = next(iter(context.auth_context()["x509_pem_cert"]))
-        try:
-            reply, fresh = await self._issuing.renew(request.request, peer, shown)
-        except TooMany as error:
-            self.counts["limited"] += 1
-            log.warning("renewal limited", extra={"node": peer.common_name, "why": error.message})
-            await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
-        except IdentityError as error:
-            self.counts["refused"] += 1
-            log.warning("renewal refused", extra={"node": peer.common_name, "why": error.message})
-            await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, error.message)
-        self.counts["renewed"] += fresh
-        log.info("renewed", extra={"node": peer.common_name})
-        return reply
-
-    async def Denied(self, request: link_pb2.DeniedAsk, context: Any) -> link_pb2.DeniedPage:
-        """A page of the deny list."""
-        await self._peer(context, _DENIED)
-        self.counts["denied_asked"] += 1
-        # By the way, what time it is here: `delian doctor` compares.
-        context.set_trailing_metadata(((TIME_METADATA, str(int(self._clock() * 1000))),))
-        signed = await asyncio.to_thread(self._authority.signed, now_s=self._clock())
-        return page_of(signed, request)
-
-    async def _peer(self, context: Any, call: str) -> PeerIdentity:
-        """Who calls. It is asked here too, whoever serves the port: nothing is renewed for a peer
-        that somebody forgot to check.
-        """
-        try:
-            peer = identity_of_context(context.auth_context())
-        except IdentityError as error:
-            self.counts["refused"] += 1
-            await _refuse(context, grpc.StatusCode.UNAUTHENTICATED, error.message)
-        refusal = await asyncio.to_thread(self._guard.refusal, peer, call)
-        if peer is None or refusal is not None:
-            self.counts["refused"] += 1
-            name = "nobody" if peer is None else peer.common_name
-            log.warning("call refused", extra={"node": name, "call": call, "why": refusal})
-            await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, refusal or "no certificate")
-        return peer
-
-
 async def _refuse(context: Any, code: grpc.StatusCode, why: str) -> NoReturn:
     await context.abort(code, why)
-    raise AssertionError("abort returns to nobody")
+    raise AssertionError("abort does not return")
 
 
 # ---------------------------------------------------------------- the enrolment's port
@@ -346,7 +316,7 @@ async def serve_enrolment(
 ) -> tuple[grpc.aio.Server, int]:
     """Starts the enrolment's own server; gives it and its port. The caller stops it.
 
-    material: the coordinator's. There is no way to serve it without TLS: the token would be read.
+    material: the authority's. There is no way to serve it without TLS: the token would be read.
     """
     grpc_core.hold()
     server = grpc.aio.server(

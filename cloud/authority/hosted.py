@@ -1,0 +1,103 @@
+"""A CA's folder that this process serves: the key, the tokens, the enrolment's port, and the
+authority's own certificate. `delian authority run` has one, and so has a coordinator without a
+separate authority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.identity.approvals import TokenLimits
+from ...core.identity.authority import DAY_S, Authority
+from ...core.identity.folder import HomeAddress
+from ...core.identity.local import authority_identity
+from ...core.identity.tokens import TokenBook
+from .enrolment import EnrolmentService, NodeRegistry, RateLimit, serve_enrolment
+from .issuing import Issuing
+from .local import LocalAuthority
+
+log = logging.getLogger("delian.cloud.authority")
+
+#: How often its own certificate is looked at.
+RENEW_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostingSettings:
+    """What is served of a CA's folder. Addresses are "host:port".
+
+    enrolment: empty: no node can join. public_enrolment: what tokens name; empty: `enrolment`.
+    addresses: for the authority's certificate. token_uses: of tokens for devices without approval.
+    """
+
+    ca: Path
+    enrolment: str = ""
+    public_enrolment: str = ""
+    addresses: tuple[str, ...] = ()
+    certificate_days: int = 30
+    enrolments_per_minute: float = 60.0
+    token_uses: int = 20
+
+
+class HostedAuthority:
+    """The folder, open. Made on a thread: it reads files. Raises IdentityError."""
+
+    def __init__(self, settings: HostingSettings) -> None:
+        self._settings = settings
+        self.ca = Authority(settings.ca)
+        self.own = authority_identity(self.ca, settings.addresses)[0]
+        self._tokens = TokenBook(self.ca.folder, self.ca.lock)
+        self._limits = TokenLimits(self.ca.folder, self.ca.lock, settings.token_uses)
+        self.enrolment: EnrolmentService | None = None
+
+    def authority(
+        self,
+        registry: NodeRegistry,
+        announced: Callable[[HomeAddress, frozenset[int]], None] = lambda home, draining: None,
+    ) -> LocalAuthority:
+        """What answers. registry: who is in the federation."""
+        settings = self._settings
+        issuing = Issuing(self.ca, registry, life_s=settings.certificate_days * DAY_S)
+        return LocalAuthority(
+            self.ca,
+            issuing,
+            self.own.material,
+            tokens=self._tokens,
+            limits=self._limits,
+            enrolment=settings.public_enrolment or settings.enrolment,
+            announced=announced,
+        )
+
+    async def open_enrolment(self, authority: LocalAuthority, closers: AsyncExitStack) -> int:
+        """Serves enrolment until `closers` end it; gives the port, 0: there is none. Raises
+        IdentityError.
+        """
+        settings = self._settings
+        if not settings.enrolment:
+            return 0
+        limit = RateLimit(per_minute=settings.enrolments_per_minute)
+        self.enrolment = EnrolmentService(authority.issuing, self._tokens, limit=limit)
+        server, port = await serve_enrolment(settings.enrolment, self.own.material, self.enrolment)
+        closers.push_async_callback(server.stop, 1.0)
+        return port
+
+    def refused(self) -> dict[str, int]:
+        """Enrolments that were refused, by kind."""
+        counts = {} if self.enrolment is None else self.enrolment.counts
+        return {kind: count for kind, count in counts.items() if kind != "enrolled"}
+
+    async def keep_identity(self) -> None:
+        """Renews the authority's own certificate when it is due."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            made = asyncio.to_thread(
+                authority_identity, self.ca, self._settings.addresses, now_s=time.time()
+            )
+            if (await made)[1]:
+                log.info("the authority's certificate was renewed")

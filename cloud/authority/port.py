@@ -1,0 +1,54 @@
+"""What the coordinator asks of the authority, whether that is a folder in this process
+(`local.LocalAuthority`) or another process (`remote.RemoteAuthority`).
+
+The messages are those of proto/authority.proto and proto/link.proto. No method lets the coordinator
+choose what is signed: a renewal is proved by the node's own key, and everything else is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...core.identity.certificates import PeerIdentity
+from ...core.wire.authority_pb2 import (
+    Announced,
+    Announcement,
+    NodesAsk,
+    NodesPage,
+    RevokeReply,
+    RevokeRequest,
+)
+from ...core.wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAnswer, RenewalAsk
+from ...core.wire.log_pb2 import LogAsk, LogPage
+from ...core.wire.operator_pb2 import TokenReply, TokenRequest
+
+
+class AuthorityPort(Protocol):
+    """All methods raise IdentityError, also where the authority does not answer."""
+
+    async def renew(self, ask: RenewalAsk) -> RenewalAnswer:
+        """The signed answer to a node's ask. Raises TooMany beyond a limit, and IdentityError where
+        the ask proves nothing: the node asks again later.
+        """
+
+    async def denied(self, asked: DeniedAsk) -> DeniedPage:
+        """A page of the deny list (`denied.Ask`)."""
+
+    async def log(self, asked: LogAsk) -> LogPage:
+        """A page of the certificate log."""
+
+    async def announce(self, announcement: Announcement) -> Announced:
+        """Tells where nodes reach the coordinator; gives the terms."""
+
+    async def recall(self, pages: Sequence[DeniedPage]) -> Announced:
+        """Gives a deny list back to an authority that was restored from an older copy."""
+
+    async def nodes(self, asked: NodesAsk) -> NodesPage:
+        """The next nodes that were enrolled."""
+
+    async def create_token(self, request: TokenRequest, caller: PeerIdentity | None) -> TokenReply:
+        """A token for an operator's caller. Raises DelianError where tokens are made elsewhere."""
+
+    async def revoke(self, request: RevokeRequest) -> RevokeReply:
+        """Revokes a name; durable on return. Raises DelianError where that is done elsewhere."""

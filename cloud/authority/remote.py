@@ -1,0 +1,189 @@
+"""The authority as another process, asked over mutual TLS.
+
+The connection is to the authority's own name, whatever address was dialled, and shows the
+coordinator's certificate. Answers are limited in size before they are read; what is in them is
+verified by its users (`trust.Trust`, the nodes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from ...core.errors import DelianError
+from ...core.identity.authority import TooMany
+from ...core.identity.certificates import (
+    NUMBER_MAX,
+    IdentityError,
+    PeerIdentity,
+    TlsMaterial,
+    authority_options,
+    channel_credentials,
+    check_site,
+    identity_of,
+)
+from ...core.identity.denied import PAGE_BYTES
+from ...core.identity.joining import check_labels
+from ...core.identity.relayed import RESULT_BYTES_MAX, result_of
+from ...core.net import grpc_core
+from ...core.ports import Node
+from ...core.printable import escaped
+from ...core.wire import authority_pb2_grpc, enrolment_pb2_grpc
+from ...core.wire.authority_pb2 import (
+    Announced,
+    Announcement,
+    NodesAsk,
+    NodesPage,
+    RevokeReply,
+    RevokeRequest,
+)
+from ...core.wire.enrolment_pb2 import EnrolReply
+from ...core.wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAnswer, RenewalAsk
+from ...core.wire.log_pb2 import LogAsk, LogPage
+from ...core.wire.operator_pb2 import TokenReply, TokenRequest
+from .enrolment import NODES_AT_ONCE
+
+log = logging.getLogger("delian.cloud.authority")
+
+#: For one answer: less than a node waits for its renewal.
+CALL_S = 20.0
+#: A page of nodes: 256 of 16 labels with 512 bytes each is the most that could be.
+REPLY_BYTES_MAX = max(PAGE_BYTES, RESULT_BYTES_MAX, 256 * 16 * 600) + 16 * 1024
+#: A Unix time that a row can hold.
+_MS_MAX = 2**62
+#: Calls under way at once; more wait.
+CALLS_MAX = 32
+
+Renewed = Callable[[Node, PeerIdentity], Awaitable[None]]
+
+
+class RemoteAuthority:
+    """An `AuthorityPort`.
+
+    address: "host:port". material: the coordinator's key and certificate; asked for at each
+    connection, may block. renewed: told of each certificate that was passed on.
+    """
+
+    def __init__(
+        self, address: str, material: Callable[[], TlsMaterial], renewed: Renewed | None = None
+    ) -> None:
+        self.address = address
+        self._material, self._renewed = material, renewed
+        self._channel: grpc.aio.Channel | None = None
+        self._shown: TlsMaterial | None = None
+        self._turns = asyncio.Semaphore(CALLS_MAX)
+
+    async def close(self) -> None:
+        """May be called twice."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    # ------------------------------------------------ the port
+
+    async def renew(self, ask: RenewalAsk) -> RenewalAnswer:
+        answer: RenewalAnswer = await self._call(enrolment_pb2_grpc.IdentityStub, "Renew", ask)
+        await self._note(answer)
+        return answer
+
+    async def _note(self, answer: RenewalAnswer) -> None:
+        """Tells of the certificate in an answer. The node verifies it; here it is for the book of
+        nodes alone, so what is wrong with it is only logged.
+        """
+        try:
+            node, result = result_of(answer)
+            if result.reply and self._renewed is not None:
+                made = identity_of(EnrolReply.FromString(result.reply).certificate)
+                if made.node == node:
+                    await self._renewed(node, made)
+        except (DelianError, DecodeError) as error:
+            log.warning("a renewal is not in the book of nodes: %s", error)
+
+    async def denied(self, asked: DeniedAsk) -> DeniedPage:
+        page: DeniedPage = await self._call(enrolment_pb2_grpc.IdentityStub, "Denied", asked)
+        return page
+
+    async def log(self, asked: LogAsk) -> LogPage:
+        page: LogPage = await self._call(enrolment_pb2_grpc.IdentityStub, "Log", asked)
+        return page
+
+    async def announce(self, announcement: Announcement) -> Announced:
+        told: Announced = await self._ask("Announce", announcement)
+        return told
+
+    async def recall(self, pages: Sequence[DeniedPage]) -> Announced:
+        told: Announced = await self._ask("Recall", iter(pages))
+        return told
+
+    async def nodes(self, asked: NodesAsk) -> NodesPage:
+        page: NodesPage = await self._ask("Nodes", asked)
+        return _checked(page, asked.after)
+
+    async def create_token(self, request: TokenRequest, caller: PeerIdentity | None) -> TokenReply:
+        self._elsewhere("delian token")
+
+    async def revoke(self, request: RevokeRequest) -> RevokeReply:
+        self._elsewhere(f"delian fleet revoke {request.name}")
+
+    # ------------------------------------------------ parts
+
+    def _elsewhere(self, command: str) -> NoReturn:
+        raise DelianError(
+            f"this coordinator has no CA key: the authority at {self.address} does that",
+            f"{command} --authority {self.address}",
+        )
+
+    async def _ask(self, name: str, request: Any) -> Any:
+        return await self._call(authority_pb2_grpc.AuthorityStub, name, request)
+
+    async def _call(self, stub: Callable[[Any], Any], name: str, request: Any) -> Any:
+        async with self._turns:
+            channel = await self._open()
+            try:
+                return await getattr(stub(channel), name)(request, timeout=CALL_S)
+            except grpc.aio.AioRpcError as error:
+                detail = escaped((error.details() or "no reason given")[:200])
+                code = error.code().name.lower().replace("_", " ")
+                kind = IdentityError
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    kind = TooMany
+                raise kind(f"the authority at {self.address}: {detail} ({code})") from None
+
+    async def _open(self) -> grpc.aio.Channel:
+        """The connection, with the certificate of now."""
+        material = await asyncio.to_thread(self._material)
+        if self._channel is not None and material == self._shown:
+            return self._channel
+        before = self._channel
+        grpc_core.hold()
+        options = [
+            *authority_options(material.identity().federation),
+            ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
+        ]
+        credentials = channel_credentials(material)
+        self._channel = grpc.aio.secure_channel(self.address, credentials, options=options)
+        self._shown = material
+        if before is not None:
+            await before.close(CALL_S)
+        return self._channel
+
+
+def _checked(page: NodesPage, after: int) -> NodesPage:
+    """The page, if it is what was asked for and fits the store. Raises IdentityError."""
+    if len(page.nodes) > NODES_AT_ONCE:
+        raise IdentityError(f"the authority gave {len(page.nodes)} nodes at once")
+    last = after
+    for node in page.nodes:
+        times = node.enrolled_ms, node.certificate_ends_ms
+        if not last < node.number <= NUMBER_MAX or not 0 < min(times) <= max(times) <= _MS_MAX:
+            raise IdentityError("the authority's page of nodes is not in order")
+        check_labels(node.labels)
+        if node.site:
+            check_site(node.site)
+        last = node.number
+    return page

@@ -1,0 +1,48 @@
+"""What an authority's operator sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .hosted import HostingSettings
+
+
+@dataclass(frozen=True, slots=True)
+class AuthoritySettings:
+    """What an authority's operator sets. Addresses are "host:port"; port 0: any."""
+
+    #: For all that it keeps beside the CA.
+    folder: Path
+    #: The CA's folder; None: `ca` in the folder.
+    ca: Path | None = None
+    #: The store's file or URL; empty: SQLite in the folder.
+    store: str = ""
+    #: Mutual TLS: the coordinator and admins.
+    listen: str = "127.0.0.1:7445"
+    #: Nodes without a certificate.
+    enrolment: str = "127.0.0.1:7444"
+    #: What tokens name; empty: `enrolment`.
+    public_enrolment: str = ""
+    #: For its certificate.
+    addresses: tuple[str, ...] = ()
+    #: HTTP; empty: none.
+    health: str = ""
+    #: "host:port" of the certificate log's witnesses.
+    witnesses: tuple[str, ...] = ()
+    certificate_days: int = 30
+    enrolments_per_minute: float = 60.0
+    #: Devices that admins may let in by tokens in a day without an approval.
+    token_uses: int = 20
+
+    def hosting(self) -> HostingSettings:
+        """What is served of the CA's folder."""
+        return HostingSettings(
+            ca=self.ca or self.folder / "ca",
+            enrolment=self.enrolment,
+            public_enrolment=self.public_enrolment,
+            addresses=self.addresses,
+            certificate_days=self.certificate_days,
+            enrolments_per_minute=self.enrolments_per_minute,
+            token_uses=self.token_uses,
+        )
