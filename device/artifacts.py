@@ -76,25 +76,41 @@ class Gate:
             raise
 
     def _admit(self, program: RunProgram) -> ArtifactLimits:
-        task = program.task
-        if task is None or program.blobs[0] != task.bundle.digest:
-            raise ArtifactError("unsigned", "a program without the task that it is for")
-        if self._root is None:
-            if not task.HasField("secure"):
-                return ArtifactLimits()
-            raise ArtifactError(
-                "no root",
-                "no root key is known here, by which the bundle of a masked run could be checked",
-                "set device.artifact_root, or allow unsigned bundles by device.signed = false",
-            )
-        found = verify(task.manifest, self._root, self._federation, self._clock())
-        check_bundle(found.manifest, task.bundle)
-        check_task(found.manifest, task)
-        seen = self._seen.copy()
-        if seen.take(found):
+        now_s = self._clock()
+        limits, seen = checked(program, self._root, self._federation, self._seen, now_s)
+        if seen is not self._seen:
             seen.store(self._path)
             self._seen = seen
-        return found.manifest.limits
+        return limits
+
+
+def checked(
+    program: RunProgram,
+    root: Ed25519PublicKey | None,
+    federation: str,
+    seen: Seen,
+    now_s: float,
+) -> tuple[ArtifactLimits, Seen]:
+    """What a gate decides of a program, without its file: the job's limits, and what was seen by
+    now (the same object where that is nothing new). root, federation: as of Gate. Raises
+    ArtifactError.
+    """
+    task = program.task
+    if task is None or program.blobs[0] != task.bundle.digest:
+        raise ArtifactError("unsigned", "a program without the task that it is for")
+    if root is None:
+        if not task.HasField("secure"):
+            return ArtifactLimits(), seen
+        raise ArtifactError(
+            "no root",
+            "no root key is known here, by which the bundle of a masked run could be checked",
+            "set device.artifact_root, or allow unsigned bundles by device.signed = false",
+        )
+    found = verify(task.manifest, root, federation, now_s)
+    check_bundle(found.manifest, task.bundle)
+    check_task(found.manifest, task)
+    after = seen.copy()
+    return found.manifest.limits, after if after.take(found) else seen
 
 
 def gate_of(

@@ -48,12 +48,14 @@ from ..core.node.uplinks import Distrust, Transport, Uplinks, keep_denied, trust
 from ..core.ports import Node, Ordered, Record, Tier
 from ..core.runs import number_of, shown
 from ..core.sandbox import walls
-from ..core.secagg import messages, native
+from ..core.secagg import logged, messages, native
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
+from ..core.wire.log_pb2 import LogUpdate
 from .artifacts import SEEN_FILE, gate_of
 from .conditions import ConditionSettings, Watch
 from .key_secret import key_secret
+from .known_log import LogSink, keep_fork
 from .limits import WorkerSettings
 from .machine import DeviceMachine, restore
 from .personal import PersonalStore, Slot, stamp
@@ -72,7 +74,7 @@ SERVER_STOP_S = 5.0
 SIGN_ANEW_S = 3600.0
 #: Pauses before an inference server that ended is started again.
 SERVER_AGAIN_S, SERVER_AGAIN_S_MAX = 1.0, 60.0
-#: What the log says of a task that the owner's settings refuse, by the reason of its record.
+#: What the log says of a task or session that the device refuses, by the reason of its record.
 OWNER_REFUSES = {
     "unmasked": (
         "a plain task was refused: edges and the coordinator could read its update;"
@@ -85,6 +87,13 @@ OWNER_REFUSES = {
     "policy": (
         "a masked task was refused: it is below the floor, which the owner sets by"
         " `cohort_min` and `corrupt` in [device.masks]"
+    ),
+    logged.LOG: (
+        "a masked session was ended: nothing proved that the other devices' certificates are in"
+        " the federation's certificate log"
+    ),
+    logged.WITNESSES: (
+        "a masked session was ended: too few witnesses have signed the head of the certificate log"
     ),
 }
 
@@ -162,7 +171,9 @@ class _Agent:
         self.key_secret = key_secret(folder)
         self.denied: KnownDenied | None = None
         if self.who.identity is not None:
-            self.denied = KnownDenied(self.who.identity, self._denied_changed)
+            self.denied = KnownDenied(
+                self.who.identity, self._denied_changed, LogSink(self._log_size, self._offer_log)
+            )
         self._denied_asked = asyncio.Event()
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
         self.personal.prepare()
@@ -328,6 +339,14 @@ class _Agent:
         """From the thread that stores the deny list."""
         self._loop.call_soon_threadsafe(self._take_denied, listed)
 
+    def _log_size(self) -> int:
+        machine = self.driver.machine
+        assert isinstance(machine, DeviceMachine)
+        return machine.state.log.size
+
+    def _offer_log(self, update: LogUpdate) -> None:
+        self._loop.call_soon_threadsafe(self.driver.post, Ordered(update))
+
     def _take_denied(self, listed: DenyList) -> None:
         order = DeniedVersion(version=listed.version, issued_s=listed.issued_s)
         self.driver.post(Ordered(order))
@@ -363,6 +382,10 @@ class _Agent:
             self.answered += 1
         elif record.kind == "session":
             self._session_failed(record.fields["reason"])
+        elif record.kind == "log_fork":
+            assert self.who.identity is not None
+            keep_fork(self.who.identity.folder, record.fields)
+            return
         if record.kind != "ignored":
             log.info(record.kind, extra=shown(record.fields))
         if not self.has_model.is_set() and stamp(self.personal.folder):

@@ -407,8 +407,8 @@ def ask(
 
 
 def _confine(folder: Path, artifacts: Sequence[Path]) -> None:
-    """The bundle's program has somebody else's author: it gets at none of the device's files but
-    the personal models, and at no cache but the workers'.
+    """Another party wrote the bundle's program: it gets at none of the device's files but the
+    personal models, at no cache but the workers', at no network and at no other process's memory.
     """
     from ..core.backends.native import toolchain
 
@@ -418,7 +418,7 @@ def _confine(folder: Path, artifacts: Sequence[Path]) -> None:
         os.environ["TMPDIR"] = str(own)  # the compiler's, too
         tempfile.tempdir = None
         read = [str(folder), *map(str, artifacts), str(toolchain.cache_folder())]
-        walls.confine_files(read, [str(own)])
+        walls.confine_server(read, [str(own)])
     except (DelianError, OSError) as error:
         log.warning("the inference server is not confined: %s", error)
 

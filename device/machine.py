@@ -66,7 +66,7 @@ from ..core.wire.admission_pb2 import (
     Reject,
 )
 from ..core.wire.blob_pb2 import Blob, FetchBlob
-from ..core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
+from ..core.wire.journal_pb2 import Conditions, Connected, Homes
 from ..core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE, Address
 from ..core.wire.round_pb2 import (
     COUNTED,
@@ -81,7 +81,7 @@ from ..core.wire.round_pb2 import (
     UploadAck,
 )
 from .helped import HelpedMachine
-from .secure import SECRET_BYTES
+from .secure import NOTICES, SECRET_BYTES
 from .state import BUNDLES_KEPT, HOMES_MAX, LEASE_MS_MIN, RUNS_REMEMBERED
 from .state import DevicePolicy as DevicePolicy
 from .state import DeviceState as DeviceState
@@ -293,8 +293,8 @@ class DeviceMachine(HelpedMachine):
                 return _T.STALE, order
             gone = phase in OFFERED and state.home not in homes
             return (_T.HOME_GONE if gone else _T.HOMES), homes
-        if isinstance(order, DeniedVersion):
-            return (_T.DENIED if self._is_newer(order) else _T.STALE), order
+        if isinstance(order, NOTICES):
+            return self._read_notice(order), order
         if isinstance(order, Connected):
             at_home = _edge(order.home) == state.home
             return (_T.CONNECTED if at_home and phase in OFFERED else _T.STALE), order

@@ -25,8 +25,10 @@ from ..core.secagg.client import ClientSession, ClientState
 from ..core.secagg.client import Phase as SessionPhase
 from ..core.secagg.errors import SecureError
 from ..core.secagg.identity import Identity
+from ..core.secagg.logged import ForkError, accept
 from ..core.secagg.signed_task import check
 from ..core.wire.journal_pb2 import DeniedVersion
+from ..core.wire.log_pb2 import LogUpdate
 from ..core.wire.round_pb2 import (
     BELOW_FLOOR,
     MASKS_REQUIRED,
@@ -56,6 +58,8 @@ _REFUSALS = {
     releases.NOISE: BELOW_FLOOR,
     releases.BUDGET: BELOW_FLOOR,
 }
+#: Orders about whom the device may trust.
+NOTICES = (DeniedVersion, LogUpdate)
 #: What a fresh device's master secret is as long as.
 SECRET_BYTES = 32
 
@@ -148,6 +152,29 @@ class SessionMachine(Machine[DeviceState]):
         age_ns = self.now - self.state.denied_issued_s * SECOND
         return 0 < self.policy.denied_age_ns < age_ns
 
+    def _read_notice(self, order: DeniedVersion | LogUpdate) -> Trigger:
+        if isinstance(order, DeniedVersion):
+            return _T.DENIED if self._is_newer(order) else _T.STALE
+        state = self.state
+        # Until a session's cohort comes, its proof is to continue the head that the device stated.
+        stated = state.session is not None and state.session.phase is SessionPhase.KEYS
+        fits = self._is_logged and not stated and order.old_size == state.log.size
+        return _T.LOG_UPDATE if fits else _T.STALE
+
+    @property
+    def _is_logged(self) -> bool:
+        """Whether the device asks for proofs of the certificate log."""
+        return self.identity is not None and self.policy.floor.log.required
+
+    def keep_log(self, update: LogUpdate) -> None:
+        """Takes a head that continues the accepted one."""
+        assert self.identity is not None
+        rules = self.policy.floor.log
+        try:
+            self.state.log = accept(self.state.log, update, self.identity, rules)
+        except SecureError as fault:
+            self._note(fault)
+
     def _is_newer(self, order: DeniedVersion) -> bool:
         """Whether the deny list is another one than the state knows of. Without a list its age
         counts from the device's first start on.
@@ -182,7 +209,7 @@ class SessionMachine(Machine[DeviceState]):
         if self.identity is None:
             self.record("session", device=state.device, reason="identity")
             return NOT_IN_COHORT
-        state.session = ClientState(state.device)
+        state.session = ClientState(state.device, log=state.log)
         try:
             self._session().begin(task, state.secret)
         except SecureError as fault:
@@ -271,6 +298,8 @@ class SessionMachine(Machine[DeviceState]):
             if fault.reason not in _NOBODYS:
                 self.post(_T.SESSION_FAILED)
             return
+        if before is SessionPhase.KEYS:
+            state.log = state.session.log  # no other head was taken since the keys
         if state.session.phase is before:
             return  # heard before; what was said then is said again when it is due
         self._say()
@@ -280,6 +309,15 @@ class SessionMachine(Machine[DeviceState]):
     def _note(self, fault: SecureError) -> None:
         """Says why, without what: a fault's reason is a fixed word."""
         self.record("session", device=self.state.device, reason=fault.reason)
+        if isinstance(fault, ForkError):
+            signed = fault.known.signed
+            self.record(
+                "log_fork",
+                device=self.state.device,
+                why=fault.message,
+                known=b"" if signed is None else signed.SerializeToString(deterministic=True),
+                offered=fault.offered.SerializeToString(deterministic=True),
+            )
 
     def hear(self, _: object) -> None:
         self.state.unheard = 0

@@ -9,6 +9,7 @@ from ..core.machine import Backoff
 from ..core.ports import SECOND, Vector
 from ..core.secagg.client import ClientState, Policy
 from ..core.secagg.helper import Trust
+from ..core.secagg.logged import LogHead
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.round_pb2 import Failure, Task, Upload
 from .releases import Cap, Releases
@@ -52,7 +53,8 @@ class DeviceState:
     sendings since its home was last heard of it. helped: of which the masks of the task at hand are
     made, where helpers unmask it. releases: what updates told of the device so far; None: nothing.
     denied_version: of its copy of the deny list; 0: it has none. denied_issued_s: Unix time when
-    the CA signed it; without a copy, of its first start.
+    the CA signed it; without a copy, of its first start. log: the newest head of the certificate
+    log that it has accepted.
     """
 
     device: int
@@ -86,6 +88,7 @@ class DeviceState:
     releases: Releases | None = None
     denied_version: int = 0
     denied_issued_s: int = 0
+    log: LogHead = field(default_factory=LogHead)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class Trigger(StrEnum):
     HOME_GONE = "other homes, without the present one"
     CONNECTED = "connected to its home again"
     DENIED = "another deny list"
+    LOG_UPDATE = "a head of the certificate log"
     STALE = "late, repeated or of no use"
 
 
@@ -103,5 +104,6 @@ TABLE = (
     row((*_NOT_OFFERED, *OFFERED), _T.HOMES, "keep_homes", None, "for the next move"),
     row(OFFERED, _T.HOME_GONE, "leave_home", CHECKING_IN, "offer itself to the first of them"),
     row(tuple(Phase), _T.DENIED, "keep_denied", None, "how old it is decides about masked tasks"),
+    row(tuple(Phase), _T.LOG_UPDATE, "keep_log", None, "if it continues the known one"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )

@@ -27,6 +27,7 @@ from ..core.identity.denied import KnownDenied
 from ..core.identity.deny_list import DenyList
 from ..core.identity.folder import HomeAddress
 from ..core.identity.ledger import write_file
+from ..core.identity.log_copy import KnownLog
 from ..core.identity.roles import Guard
 from ..core.identity.signing import CertificateIdentity
 from ..core.net.grpc_guard import Servicer
@@ -125,7 +126,7 @@ class Trust:
         self._forget = forget
         self.denied: KnownDenied | None = None
         if who.identity is not None:
-            self.denied = KnownDenied(who.identity, self._changed)
+            self.denied = KnownDenied(who.identity, self._changed, KnownLog(who.identity))
         self._forgotten: frozenset[Node] = frozenset()
         self._guard = Guard(who.federation, Tier.EDGE, self.denied or DenyList)
         self.refusal = self._guard.refusal

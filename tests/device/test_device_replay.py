@@ -23,6 +23,9 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
+from delian.core.secagg.client import Policy
+from delian.core.secagg.logged import update_from
+from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
@@ -40,6 +43,7 @@ from delian.core.wire.link_pb2 import NODE_EDGE, Address
 from delian.core.wire.round_pb2 import COUNTED, EVALUATE, LATE, TRAIN, RoundClosed, UploadAck
 from delian.core.wire.secure_pb2 import Cohort, Survivors
 from delian.device.machine import DeviceMachine, restore
+from delian.device.state import DevicePolicy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +67,10 @@ OUTCOMES = (
     Outcome(VECTOR[1:]),
     ProgramStopped(4),
 )
+
+LOG = SimulatedLog(1, range(30))
+#: Of a device that asks for proofs of the certificate log.
+LOGGED = DevicePolicy(secure_required=False, floor=Policy(log=simulated_rules(1)))
 
 
 def say(machine, message, pick):
@@ -145,6 +153,12 @@ def _order(machine, pick):
     return Ordered(Conditions(facts=DeviceFacts(memory_mib=512), eligibility=allowed))
 
 
+def _log_head(machine, pick):
+    known = machine.state.log.size
+    size = min(known + pick([0, 1, 2]), LOG.tree().size)
+    return Ordered(update_from(LOG.tree(), known, LOG.head(size)))
+
+
 def _finished(machine, pick):
     return ProgramFinished(machine.state.ticket - pick([0, 0, 0, 1]), pick(OUTCOMES))
 
@@ -160,6 +174,7 @@ MOVES = (
     _about_the_task,
     *(_of_the_session,) * 6,
     _order,
+    _log_head,
     lambda m, pick: Started(tuple(sorted(set(pick([(), (BUNDLE,), (BUNDLE, WEIGHTS)]))))),
 )
 
@@ -204,14 +219,16 @@ class Taken(dict):
 
 def test_a_long_life_takes_every_row_in_every_phase():
     rows = Taken(DeviceMachine.rows)
-    for seed in range(40):
+    for seed in range(60):
         machine = Bench(homes=HOMES).machine
         machine.rows = rows
+        machine.policy = machine.policy if seed % 2 else LOGGED
         live(machine, random.Random(seed).choice, 400)
-    for seed in range(240):
+    for seed in range(600):
         machine = late_in_a_session(("sealing", "unmasking")[seed % 2])
         machine.rows = rows
-        live(machine, random.Random(seed).choice, 12)
+        machine.policy = machine.policy if seed % 4 < 2 else LOGGED
+        live(machine, random.Random(seed).choice, 16)
     never = {(str(p), str(t)) for p, t in rows.keys() - rows.places}
     assert not never
     assert not rows.places - rows.keys(), "nothing that can be read is missing from the table"

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from delian.core.errors import DelianError
 from delian.core.runtime import Runtime
-from delian.core.sandbox import frames, landlock
+from delian.core.sandbox import frames, landlock, seccomp
 from delian.device import inference
 from delian.device.inference import InferenceServer, PersonalModel, ask
 from delian.device.personal import Judgement, NoModelError, PersonalStore
@@ -284,3 +284,39 @@ for attempt in (
     command = [sys.executable, "-P", "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.split() == ["personal", "refused", "refused", "refused", "possible"]
+
+
+def test_the_server_opens_no_socket_but_accepts_on_its_own(tmp_path, monkeypatch):
+    if seccomp.machine() is None or not seccomp.is_here():
+        pytest.skip("this kernel has no seccomp, or its system calls are not known")
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DELIAN_CACHE_PART", "workers")
+    (tmp_path / "personal").mkdir()
+    code = """
+import os, socket, sys
+from pathlib import Path
+from delian.device.inference import _confine
+root = Path(sys.argv[1])
+inner, outer = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+inner.bind(str(root / "s"))
+inner.listen()
+outer.connect(str(root / "s"))
+_confine(root / "personal", ())
+inner.accept()
+print("accepted")
+for attempt in (
+    lambda: socket.socket(socket.AF_INET),
+    lambda: socket.socket(socket.AF_UNIX),
+    lambda: outer.connect(str(root / "s")),
+    lambda: socket.socketpair(),
+    lambda: os.pidfd_open(os.getppid()),
+):
+    try:
+        attempt()
+        print("possible")
+    except PermissionError:
+        print("refused")
+"""
+    command = [sys.executable, "-P", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split() == ["accepted", *["refused"] * 5]

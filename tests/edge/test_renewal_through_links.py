@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.cloud.enrolment import FileRegistry
+from delian.cloud.authority.enrolment import FileRegistry
+from delian.cloud.authority.issuing import Issuing
+from delian.cloud.authority.local import LocalAuthority
 from delian.cloud.errands import IdentityErrands
-from delian.cloud.issuing import Issuing
 from delian.core.data.rows import DataSettings
 from delian.core.identity.authority import LIFE_S, Authority, issue_to
 from delian.core.identity.certificates import (
@@ -39,7 +40,6 @@ from delian.core.node.memory import MemoryBlobs
 from delian.core.node.uplinks import LIST_FRESH_S, Uplinks
 from delian.core.ports import CLOUD, Node, Tier
 from delian.core.wire.admission_pb2 import CheckIn, Eligibility
-from delian.core.wire.enrolment_pb2 import RenewRequest
 from delian.device import daemon as device_daemon
 from delian.device.conditions import ConditionSettings
 from delian.device.daemon import DeviceSettings
@@ -118,7 +118,10 @@ class Farm:
             self.homes[CLOUD, "mqtt"] = HomeAddress(CLOUD, mqtt=self.broker)
         registry = FileRegistry(self.folder / "registry", lambda node: [])
         issuing = Issuing(self.authority, registry, life_s=self.life_s)
-        self.cloud = IdentityErrands(switch, issuing, own.material)
+        key, issued = issue_to(self.authority, Role.AUTHORITY, 0)
+        shown = TlsMaterial(key, issued.chain, self.authority.pem)
+        authority = LocalAuthority(self.authority, issuing, lambda: shown)
+        self.cloud = IdentityErrands(switch, authority, authority.page)
         self.closing.push_async_callback(self.cloud.close)
 
     async def run_edge(self, way: str) -> EdgeDaemon:
@@ -156,7 +159,7 @@ def within(scenario) -> None:
 
 async def renew(ups: Uplinks, folder: IdentityFolder):
     key = folder.pending_key()
-    request = RenewRequest(request=certificate_request(key))
+    request = certificate_request(key)
     return folder.accept(key, await ups.errands.renew(folder.material(), request))
 
 
@@ -243,16 +246,19 @@ def test_an_edge_that_starts_again_lets_a_revoked_device_go(tmp_path, told):
     within(scenario)
 
 
-def test_the_coordinator_s_daemon_takes_errands(tmp_path):
+def test_the_coordinator_s_daemon_takes_errands(tmp_path, monkeypatch):
     pytest.importorskip("sqlalchemy")
     from delian.cli.cloud import gatherer
+    from delian.cloud import daemon as cloud_daemon
     from delian.cloud.daemon import CloudDaemon, CloudSettings
+
+    monkeypatch.setattr(cloud_daemon, "DENIED_S", 0.1)
 
     async def scenario() -> None:
         async with Farm(tmp_path) as farm:
             settings = CloudSettings(
                 tmp_path / "cloud",
-                authority=tmp_path / "ca",
+                ca=tmp_path / "ca",
                 listen="127.0.0.1:0",
                 enrolment="",
                 health="",
@@ -270,9 +276,8 @@ def test_the_coordinator_s_daemon_takes_errands(tmp_path):
                 renewed = await renew(ups, folder)
                 assert renewed.not_after < time.time() + 3 * 86400 + 60
                 await ups.close()
-            daemon.trust.authority.revoke("device-5")
-            assert await edge.trust.denied.fetch(edge.uplinks.errands.denied)
-            assert edge.trust.denied().revoked(DEVICE)
+            daemon.hosted.ca.revoke("device-5")
+            await until(lambda: edge.trust.denied().revoked(DEVICE))
 
     within(scenario)
 
