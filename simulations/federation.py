@@ -24,7 +24,7 @@ from typing import Any
 from ..cloud.machine import Coordinator
 from ..cloud.machine import restore as restore_cloud
 from ..cloud.run import TICKETS
-from ..cloud.state import CoordinatorState, Phase
+from ..cloud.state import Phase
 from ..core.learn.robust import update_of
 from ..core.machine import Machine
 from ..core.ports import (
@@ -55,7 +55,6 @@ from ..core.ports import (
 from ..core.privacy.ring import RingPlan
 from ..core.secagg import native
 from ..core.secagg.helper import masks_of
-from ..core.secagg.identity import Identity, simulated_coordinator
 from ..core.streams import Streams
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeTask
@@ -70,7 +69,7 @@ from .history import UNKEPT, History
 from .memory import keep_freed_memory, undisturbed
 from .models import Models, ref_of
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
-from .nodes import Devices, Host, Stored
+from .nodes import Devices, Host, Stored, coordinator_of
 from .plan import FederationPlan
 from .records import Evaluation, Result, RoundRecord, Tally, count
 from .timers import Action, Timers
@@ -217,7 +216,7 @@ class Federation:
         bundle = self.models.blob(self.training.bundle)
         self._bundle = bundle.digest
         weights = self._made(self.models.weights(self.training.initial()))
-        cloud = Coordinator(CoordinatorState(), self._coordinator_identity(), plan.policy())
+        cloud = coordinator_of(plan, self.seed)
         host = self._add(cloud, CLOUD, LinkProfile(), 0)
         host.store = {b.blob.digest: b for b in (Stored(bundle), weights)}
         self._at(0, self._come_up, host)
@@ -294,10 +293,6 @@ class Federation:
         # What is left of it are timers that were called off, until they are swept.
         del self.hosts[host.node], host.machine, host.up, host.down, host.store
         self._lay(host.node.number, wakes_ns)
-
-    def _coordinator_identity(self) -> Identity | None:
-        """It signs the tasks of a plan with masks, and can tell whose keys are whose."""
-        return simulated_coordinator(self.seed) if self.plan.secure is not None else None
 
     def _plan_faults(self) -> None:
         for silence in self.plan.faults.silences:
@@ -470,7 +465,7 @@ class Federation:
         old = host.machine
         assert isinstance(old, Coordinator)
         self._go_down(host)
-        host.machine = Coordinator(restore_cloud(old.snapshot()), old.identity, old.policy)
+        host.machine = Coordinator(restore_cloud(old.snapshot()), old.identity, old.policy, old.log)
         self._come_up(number, host)
 
     # ------------------------------------------------ effects

@@ -141,7 +141,7 @@ class FleetFiles:
     def write_cloud(self) -> None:
         section: dict[str, Any] = {
             "state": self._at("cloud"),
-            "authority": self._at("ca"),
+            "ca": self._at("ca"),
             "identity": self._at("cloud", "identity"),
             "listen": self.address("cloud"),
             "enrolment": self.address("enrolment"),

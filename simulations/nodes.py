@@ -6,9 +6,12 @@ import hashlib
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..cloud.machine import Coordinator
+from ..cloud.state import CoordinatorState
 from ..core.machine import Machine
 from ..core.ports import Floats, Node, Tier
-from ..core.secagg.identity import SimulatedIdentity
+from ..core.secagg.identity import SimulatedIdentity, simulated_coordinator
+from ..core.secagg.simulated_log import simulated_log, simulated_rules
 from ..core.streams import Streams
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.blob_pb2 import Blob
@@ -77,9 +80,10 @@ class Devices:
         self._masked = plan.secure is not None
         # The owners of a simulated fleet have agreed to the scenario: with a plain one they allow
         # plain tasks.
-        self._policy = replace(
-            plan.device_policy, secure_required=self._masked, helpers=trust_in(plan.secure)
-        )
+        policy = plan.device_policy
+        if self._masked:  # and all of them are in the simulated log
+            policy = replace(policy, floor=replace(policy.floor, log=simulated_rules(seed)))
+        self._policy = replace(policy, secure_required=self._masked, helpers=trust_in(plan.secure))
         self._eligibility = Eligibility(powered=True, unmetered=True, idle=True, consented=True)
         self._facts: dict[int, DeviceFacts] = {}  # by memory
 
@@ -105,3 +109,14 @@ class Devices:
             secret,
             identity,
         )
+
+
+def coordinator_of(plan: FederationPlan, seed: int) -> Coordinator:
+    """The coordinator of a plan. With masks it signs tasks, can tell whose keys are whose, and
+    proves that all devices' certificates are in the log.
+    """
+    if plan.secure is None:
+        return Coordinator(CoordinatorState(), None, plan.policy())
+    log = simulated_log(seed, plan.fleet.devices)
+    state = CoordinatorState(log=log.head())
+    return Coordinator(state, simulated_coordinator(seed), plan.policy(), log)

@@ -295,16 +295,22 @@ class _Processes:
         pool: ThreadPoolExecutor,
         scrape: Scrape,
     ) -> None:
+        gone = ""
         for event in operator.watch(run, children.check):
             facts = json.loads(event.facts)
             if event.kind == "round":
                 wall_s = (event.time_ms - facts["opened_ms"]) / 1000
                 try:
-                    record = self._on_round(facts, wall_s, scrape.traffic(), operator, pool)
+                    weights = self._weights_of(facts, operator)
                 except GoneError:
-                    # The coordinator was put back from a copy after it had told of this round: that
-                    # round is made again.
-                    continue
+                    if facts["model"] != gone:
+                        # The coordinator was restored from a copy that is older than this event.
+                        # It makes the round again, so its event is awaited again.
+                        gone = facts["model"]
+                        operator.rewind(event.sequence - 1)
+                        continue
+                    weights = None  # it keeps the newest models only, and this process is late
+                record = self._on_round(facts, wall_s, scrape.traffic(), weights, pool)
                 self.say(RoundFinished(record))
                 self.meddle(children, record)
             elif event.kind == "evaluation":
@@ -328,20 +334,27 @@ class _Processes:
                 status = read_status(folder / f"device-{number}")
                 self.rounds_of[device] = int(status["answered"])
 
+    def _weights_of(self, facts: Mapping[str, Any], operator: _Operator) -> Any | None:
+        """The model that a round has made; None: it made none. Raises GoneError."""
+        if not facts["succeeded"]:
+            return None
+        # Every model of a run is as long as the first.
+        model = BlobRef(digest=bytes.fromhex(facts["model"]), size=self.weights.nbytes)
+        return np.frombuffer(operator.get(model), "<f4").astype(np.float32)
+
     def _on_round(
         self,
         facts: Mapping[str, Any],
         wall_s: float,
         moved: Mapping[str, int],
-        operator: _Operator,
+        weights: Any | None,
         pool: ThreadPoolExecutor,
     ) -> RoundRecord:
+        """weights: the model that the round has made, where this process has it."""
         stage, number = self.stage, facts["round"]
         scores = None
-        if facts["succeeded"]:
-            # Every model of a run is as long as the first.
-            model = BlobRef(digest=bytes.fromhex(facts["model"]), size=self.weights.nbytes)
-            self.weights = np.frombuffer(operator.get(model), "<f4").astype(np.float32)
+        if weights is not None:
+            self.weights = weights
             if stage.due(number) and not self.stop():
                 scores = stage.evaluate(number, self.weights, pool, self.stop)
         if "first_round_seconds" not in stage.walls:
@@ -397,6 +410,7 @@ class _Operator:
         )
         self._stub = OperatorStub(self._channel)
         self._signing = OnlineFolder(files.signing)
+        self._rewound: int | None = None
 
     def __enter__(self) -> _Operator:
         return self
@@ -430,16 +444,26 @@ class _Operator:
         control = operator_pb2.RunControl(run=run, action="cancel")
         self._again(lambda: self._stub.ControlRun(control, timeout=CALL_S, wait_for_ready=True))
 
+    def rewind(self, sequence: int) -> None:
+        """`watch` goes on with the events after this number, as the coordinator has them now."""
+        self._rewound = sequence
+
     def watch(self, run: int, check: Callable[[], None]) -> Iterator[RunEvent]:
         """The run's events until it is over, each once, whatever becomes of the coordinator."""
         after, silent_since = 0, time.monotonic()
         while True:
             request = WatchRequest(run=run, after=after)
+            call = self._stub.WatchRun(request, timeout=CALL_S, wait_for_ready=True)
             try:
-                for event in self._stub.WatchRun(request, timeout=CALL_S, wait_for_ready=True):
+                for event in call:
                     after, silent_since = event.sequence, time.monotonic()
                     yield event
-                return
+                    if self._rewound is not None:
+                        break  # what the call has buffered may be older than the restore
+                else:
+                    return
+                call.cancel()
+                after, self._rewound = self._rewound, None
             except grpc.RpcError as error:
                 if not _passes(error):
                     raise DelianError(f"the coordinator refused: {error.details()}") from error

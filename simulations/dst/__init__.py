@@ -8,12 +8,16 @@ simulator and TigerBeetle's VOPR). A seed draws which faults there are and how s
     host       one node: its machine behind a driver without waiting, over a real journal
     network    what becomes of messages
     plots      what a coordinator or an edge does that is not to be trusted
+    bundles    what the author of a bundle does
+    cabal      several of them together, and what comes of each plot
     work       training that takes whole numbers, so that sums can be checked to the last bit
     auditor    the oracles: what must hold, whatever happens
     edge_book  what it knows of edges
     bounds     what must hold in every machine's state
-    check      runs seeds; `report` says what failed and how to see it again
+    missing    checks that can be left out, for seeing that seeds need them
+    check      runs seeds; `report` says what failed and how to see it again, `kept_report` keeps it
     large      100,000 devices, without faults
 
     python -m delian.simulations.dst --seeds 500
+    python -m delian.simulations.dst --hostile --seeds 10000 --resume report.json
 """

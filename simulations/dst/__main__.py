@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from .check import DEVICES, EDGES, SEEDS
-from .report import main, main_large
+from .report import Asked, main, main_large
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
@@ -17,6 +18,8 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="this one only")
     parser.add_argument("--devices", type=int, default=DEVICES)
     parser.add_argument("--edges", type=int, default=EDGES, help="the coordinator's own is one")
+    parser.add_argument("--hostile", action="store_true", help="somebody plots in each seed")
+    parser.add_argument("--resume", type=Path, default=None, help="the report's file, in parts")
     parser.add_argument("--large", action="store_true", help="100,000 devices, without faults")
     parser.add_argument("--json", action="store_true", help="one JSON object at the end")
     return parser.parse_args(given)
@@ -29,4 +32,5 @@ if __name__ == "__main__":
     seeds = range(options.first, options.first + options.seeds)
     if options.seed is not None:
         seeds = range(options.seed, options.seed + 1)
-    sys.exit(main(seeds, options.devices, options.edges, options.json))
+    asked = Asked(seeds, options.devices, options.edges, options.hostile, options.resume)
+    sys.exit(main(asked, options.json))

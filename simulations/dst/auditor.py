@@ -64,7 +64,6 @@ from ...core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
-from . import found_out
 from .books import AttemptBook, RunBook, cohorts
 from .edge_book import EdgeBook, Name, OracleFailure
 from .edge_book import name_of as _name
@@ -125,10 +124,8 @@ class Auditor:
             self._look_for_steps(host, effects)
         elif tier is Tier.DEVICE:
             self._ledger.handled(host, effects)
-            plotter, scheme = self.world.plotter, self.world.weather.scheme
-            if plotter is not None and scheme is not None and plotter.changed:
-                found = found_out.check(host, scheme.plot, plotter.changed, event, effects)
-                plotter.found += found
+            if self.world.plotter is not None:
+                self.world.plotter.check(host, event, effects)
             for effect in effects:
                 if type(effect) is RunProgram:
                     key = (host.node.number, _name(host.machine.state.task))
@@ -171,8 +168,8 @@ class Auditor:
 
     def refused(self, host: Host, event: Event, fault: Exception) -> None:
         """A machine refused a message."""
-        liars, scheme = self.world.weather.liars, self.world.weather.scheme
-        if scheme is not None and type(event) is Received and event.sender == scheme.where:
+        liars, plotter = self.world.weather.liars, self.world.plotter
+        if plotter is not None and type(event) is Received and plotter.stands_at(event.sender):
             return
         if type(event) is Received:
             sender = event.sender
@@ -222,6 +219,8 @@ class Auditor:
         self.check(len(set(devices)) == len(devices) > 0, "sum", f"{name} names {devices}")
         self.check(len(devices) >= plan.cohort_min, "ledger", f"{name} is of {devices}")
         self.check(len(total) == book.plan.length, "sum", f"{name} has {len(total)} numbers")
+        if self.world.plotter is not None:
+            self.world.plotter.summed(name, devices, plan.cohort_min)
         rest = ring.settled(total - self.sum_of(name, devices), book.plan)
         if plan.secure is not None and self._twisted(name):
             return  # a liar's shares may make a wrong mask
@@ -233,7 +232,7 @@ class Auditor:
     def _twisted(self, name: Name) -> bool:
         """Whether a liar has said something in a session, or under masks; or somebody plots."""
         plotter = self.world.plotter
-        plots = plotter is not None and name in plotter.plotted
+        plots = plotter is not None and plotter.meddled(name)
         return plots or any(at[0] == name for at in self._lies)
 
     def sum_of(self, name: Name, devices: Iterable[int]) -> Vector:

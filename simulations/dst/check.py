@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from google.protobuf.text_format import MessageToString
 
@@ -33,22 +32,36 @@ class Failure:
 
 @dataclass(slots=True)
 class Report:
-    """What came of some seeds. cpu_s: of this process. traces: a hash of all their traces."""
+    """What came of some seeds.
+
+    seeds: how many were run.
+    events: that machines have handled.
+    cpu_s: of the processes that ran them.
+    counts: of all worlds, added up.
+    failures: what did not hold, in the order of seeds.
+    slowest: CPU seconds of the slowest seed, and its number.
+    traces: SHA-256 over `traces` of the seeds before and the seed's own trace.
+    """
 
     seeds: int = 0
     events: int = 0
     cpu_s: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
-    failure: Failure | None = None
+    failures: list[Failure] = field(default_factory=list)
     slowest: tuple[float, int] = (0.0, 0)
-    traces: Any = field(default_factory=hashlib.sha256)
+    traces: str = ""
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first."""
+        return self.failures[0] if self.failures else None
 
 
-def run_seed(seed: int, devices: int = DEVICES, edges: int = EDGES) -> World:
+def run_seed(seed: int, devices: int = DEVICES, edges: int = EDGES, hostile: bool = False) -> World:
     """A world that went through its seed. Raises what it found; `world.last` of OracleFailure and
     any other fault are noted on the exception.
     """
-    shape, weather = draw(seed, devices, edges)
+    shape, weather = draw(seed, devices, edges, hostile)
     world = World(seed, shape, weather)
     try:
         world.run()
@@ -58,10 +71,12 @@ def run_seed(seed: int, devices: int = DEVICES, edges: int = EDGES) -> World:
     return world
 
 
-def check_seed(seed: int, devices: int = DEVICES, edges: int = EDGES) -> World | Failure:
+def check_seed(
+    seed: int, devices: int = DEVICES, edges: int = EDGES, hostile: bool = False
+) -> World | Failure:
     """The world that held, or what did not hold."""
     try:
-        return run_seed(seed, devices, edges)
+        return run_seed(seed, devices, edges, hostile)
     except OracleFailure as fault:
         return Failure(seed, fault.oracle, fault.what, _last(fault))
     except Exception as fault:  # whatever stops a node is a finding
@@ -74,30 +89,40 @@ def check_seeds(
     devices: int = DEVICES,
     edges: int = EDGES,
     on_seed: Callable[[Report], None] | None = None,
+    *,
+    hostile: bool = False,
+    report: Report | None = None,
+    failures_max: int = 1,
 ) -> Report:
-    """Runs seeds until one fails."""
-    report = Report()
+    """Runs seeds until `failures_max` have failed. hostile: of `draw`. report: of the seeds before,
+    to which these are added.
+    """
+    report = Report() if report is None else report
     for seed in seeds:
         begun = time.process_time()
-        found = check_seed(seed, devices, edges)
+        found = check_seed(seed, devices, edges, hostile)
         took = time.process_time() - begun
         report.seeds += 1
         report.cpu_s += took
         report.slowest = max(report.slowest, (took, seed))
         if isinstance(found, Failure):
-            report.failure = found
-            return report
-        report.events += found.events
-        report.counts.update(found.counts)
-        report.traces.update(found.trace.hexdigest().encode())
+            report.failures.append(found)
+        else:
+            report.events += found.events
+            report.counts.update(found.counts)
+            both = report.traces + found.trace.hexdigest()
+            report.traces = hashlib.sha256(both.encode()).hexdigest()
+        if len(report.failures) >= failures_max:
+            break
         if on_seed is not None:
             on_seed(report)
     return report
 
 
-def replay_command(seed: int, devices: int, edges: int) -> str:
+def replay_command(seed: int, devices: int, edges: int, hostile: bool = False) -> str:
     """What shows a failure again."""
-    return f"delian dst --seed {seed} --devices {devices} --edges {edges}"
+    command = f"delian dst --seed {seed} --devices {devices} --edges {edges}"
+    return f"{command} --hostile" if hostile else command
 
 
 def _last(fault: Exception) -> tuple[str, ...]:

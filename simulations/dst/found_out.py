@@ -9,10 +9,13 @@ leaks in that seed. Plots in `ELSEWHERE` show in no single message; another orac
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.ports import Effect, Event, Received, Record, Send
+from ...core.ports import Effect, Received, Record, Send
+from ...core.secagg import logged
 from ...core.wire.round_pb2 import Failure, Task
+from ...device.secure import DENY_LIST
 from .edge_book import OracleFailure, name_of
 from .plots import Plot, fingerprint
 
@@ -36,6 +39,12 @@ ANSWERS: Final[dict[Plot, frozenset[str]]] = {
     Plot.WITHHELD_SHARES: frozenset(("few", "delivery")),
     Plot.SMALL_SUM: frozenset(("small",)),
     Plot.FORGED_CONSENTS: frozenset(("consent",)),
+    Plot.UNLOGGED_SYBILS: frozenset((logged.LOG,)),
+    Plot.WITHHELD_DENY_LIST: frozenset((DENY_LIST,)),
+    Plot.OTHER_PROOFS: frozenset((logged.LOG,)),
+    Plot.ROLLED_BACK_LOG: frozenset((logged.ROLLBACK,)),
+    Plot.FORKED_LOG: frozenset((logged.FORK,)),
+    Plot.UNWITNESSED_LOG: frozenset((logged.WITNESSES,)),
 }
 #: Why no single message of these shows anything, and what watches them.
 ELSEWHERE: Final[dict[Plot, str]] = {
@@ -46,24 +55,42 @@ ELSEWHERE: Final[dict[Plot, str]] = {
     Plot.BOTH_SHARES: "either set may come first; `ledger` sees shares of both secrets",
     Plot.REPLAY: "each message was good once; `again` and `ledger` see one that counts twice",
 }
+#: For which reasons devices end a session by the whole of what these have said, also where another
+#: party has changed the message too.
+LATER: Final[dict[Plot, frozenset[str]]] = {
+    Plot.OTHER_MODEL: frozenset(("signature",)),
+    Plot.OTHER_PLAN: frozenset(("signature",)),
+    Plot.OTHER_KEY: frozenset(("signature",)),
+    Plot.SECOND_ROSTER: frozenset(("equivocation",)),
+    Plot.TWO_SURVIVORS: frozenset(("consent",)),
+    Plot.SECOND_SURVIVORS: frozenset(("equivocation", "consent")),
+    Plot.BOTH_SHARES: frozenset(("equivocation",)),
+    Plot.WITHHELD_DENY_LIST: frozenset((DENY_LIST,)),
+}
 #: A message that is late, early or for another attempt is not taken for that alone.
 _NOBODYS: Final = frozenset(("foreign", "order"))
 
 
-def check(host: Host, plot: Plot, changed: set[bytes], event: Event, effects: list[Effect]) -> bool:
-    """Whether the device found a changed message out, by a reason of the plot. Raises OracleFailure
-    where it took one, or refused one for no reason of the plot.
+def check(
+    host: Host,
+    plots: Iterable[Plot],
+    event: Received,
+    effects: list[Effect],
+    others: Iterable[Plot] = (),
+) -> frozenset[str]:
+    """The reasons of these plots for which the device refused the message that they have changed;
+    none where it ignored it. others: plots of the same attempt that show in no single message.
+    Raises OracleFailure where it took it, or refused it for no reason of all these plots.
     """
-    if type(event) is not Received or fingerprint(event.message) not in changed:
-        return False
-    message = event.message
-    what = f"{host.node}, {name_of(message)}: {plot.value}"
+    message, plots = event.message, sorted(plots)
+    what = f"{host.node}, {name_of(message)}: {', '.join(plots)}"
     records = [effect for effect in effects if type(effect) is Record]
-    reasons = {one.fields["reason"] for one in records if one.kind == "session"}
-    if reasons & ANSWERS[plot]:
-        return True
+    reasons = frozenset(one.fields["reason"] for one in records if one.kind == "session")
+    answers = [*(ANSWERS[plot] for plot in plots), *(LATER[plot] for plot in others)]
+    if known := reasons & frozenset().union(*answers):
+        return known
     if any(one.kind == "ignored" for one in records):
-        return False  # also a copy of what it has refused, while it says so
+        return frozenset()  # also a copy of what it has refused, while it says so
     if _took(host.machine.state, message):
         raise OracleFailure("plot", f"{what}: the device took it")
     if strange := reasons - _NOBODYS:
@@ -71,7 +98,7 @@ def check(host: Host, plot: Plot, changed: set[bytes], event: Event, effects: li
     told = any(type(one) is Send and type(one.message) is Failure for one in effects)
     if not (reasons or told):
         raise OracleFailure("plot", f"{what}: nothing records that it was refused")
-    return False
+    return frozenset()
 
 
 def _took(state: Any, message: Any) -> bool:

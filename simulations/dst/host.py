@@ -360,7 +360,9 @@ class Host:
     def _send(self, effect: Send, event: Event) -> None:
         self.world.auditor.sent(self, effect.message, event)
         plotter = self.world.plotter_at(self.node)
-        said = (effect.message,) if plotter is None else plotter.says(effect.to, effect.message)
+        said = [effect.message]
+        if plotter is not None:
+            said = plotter.says(self.node, effect.to, effect.message)
         for message in said:
             self.world.network.send(self, effect.to, message)
 

@@ -17,14 +17,15 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ...core.ports import CLOUD, Node
+from ...core.ports import CLOUD, SECOND, Node, Tier
 from ...core.secagg import messages, transcript
 from ...core.secagg.cohort import Layout, layout
 from ...core.secagg.errors import SecureError
 from ...core.secagg.identity import SimulatedIdentity, simulated_coordinator
 from ...core.secagg.transcript import Session
+from ...core.wire.journal_pb2 import DeniedVersion
 from ...core.wire.round_pb2 import EdgeTask, Task
 from ...core.wire.secure_pb2 import (
     Cohort,
@@ -34,6 +35,7 @@ from ...core.wire.secure_pb2 import (
     Survivors,
     UnmaskRequest,
 )
+from . import log_plots
 from .edge_book import Name, name_of
 
 if TYPE_CHECKING:
@@ -67,6 +69,32 @@ class Plot(StrEnum):
     SMALL_SUM = "survivors too few"
     FORGED_CONSENTS = "consents that neighbours did not sign"
     REPLAY = "what was said in earlier attempts, again"
+    UNLOGGED_SYBILS = "sybils that are in no log"
+    OTHER_PROOFS = "proofs of other certificates"
+    ROLLED_BACK_LOG = "a head of a smaller log"
+    FORKED_LOG = "another log, with sybils, that all witnesses have signed"
+    UNWITNESSED_LOG = "a log that goes on with sybils, for one device alone"
+    WITHHELD_DENY_LIST = "a deny list that is withheld until it is too old"
+    BUNDLE_BY_KEY = "a program that answers for one random key"
+    BUNDLE_BY_NUMBER = "a program that answers for one device's number"
+    BUNDLE_BY_DATA = "a program that answers for one row"
+    BUNDLE_UNSIGNED = "a bundle without a manifest"
+    BUNDLE_FOREIGN_ROOT = "a manifest under another root key"
+    BUNDLE_STRANGER = "a manifest that no listed key has signed"
+    BUNDLE_WITHDRAWN_KEY = "a manifest that a withdrawn key has signed"
+    BUNDLE_REPLACED = "another bundle than the one that was signed"
+    BUNDLE_OLDER = "an older manifest of the same line"
+    BUNDLE_EXPIRED = "a manifest that has expired"
+    BUNDLE_LARGE_CLIP = "a larger clip than was signed"
+    BUNDLE_LESS_NOISE = "less noise than was signed"
+    BUNDLE_LOW_FLOOR = "smaller sums than were signed"
+    BUNDLE_UNPUBLISHED = "a signed bundle that is not in the record"
+
+
+#: What an operator does who has the CA's key too.
+LOGGED = frozenset(plot for plot in Plot if plot.name in log_plots.WAYS)
+#: What the author of a bundle does (`bundles`).
+BUNDLES: Final = frozenset(plot for plot in Plot if plot.name.startswith("BUNDLE_"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +115,7 @@ class Credulous:
     def __init__(self, own: SimulatedIdentity) -> None:
         self.certificate = own.certificate
         self.sign = own.sign
+        self.log_leaf, self.log_head = own.log_leaf, own.log_head
 
     def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
         return True
@@ -99,7 +128,7 @@ class Credulous:
 
 
 @dataclass(slots=True)
-class _Talk:
+class Talk:
     """What has passed of one session. cohorts, bundles: by device. consents: by
     set, then index. told: which set a device was told. heard: from where.
     """
@@ -119,16 +148,17 @@ class Plotter:
     """Of one node. `says` and `hears` are all that passes it."""
 
     def __init__(self, world: World, scheme: Scheme) -> None:
-        self._world, self._scheme = world, scheme
-        self._talks: dict[Name, _Talk] = {}
+        self._world, self._scheme, self.seed = world, scheme, world.seed
+        self._talks: dict[Name, Talk] = {}
         self._before: dict[int, list[Any]] = {}
         self._old_bundles: dict[int, KeyBundle] = {}
         self.plotted: set[Name] = set()
         self.changed: set[bytes] = set()  # messages that a device can see to be bad
         self.found = 0  # of those, how many devices found out
         plot = scheme.plot
-        self._ways: dict[type, Callable[[_Talk, Any], list[Any]]] = {
-            Cohort: getattr(self, f"_cohort_{plot.name.lower()}", _as_it_is),
+        cohort = self._logged if plot in LOGGED else _as_it_is
+        self._ways: dict[type, Callable[[Talk, Any], list[Any]]] = {
+            Cohort: getattr(self, f"_cohort_{plot.name.lower()}", cohort),
             Survivors: getattr(self, f"_survivors_{plot.name.lower()}", _as_it_is),
             UnmaskRequest: getattr(self, f"_request_{plot.name.lower()}", _as_it_is),
         }
@@ -171,7 +201,7 @@ class Plotter:
         mixed = self._scheme.plot in _MIXED and type(message) is Cohort
         self.changed.update(fingerprint(one) for one in said if mixed or one != message)
 
-    def _is_mixed(self, talk: _Talk, message: Any) -> bool:
+    def _is_mixed(self, talk: Talk, message: Any) -> bool:
         """Whether a cohort has neighbours that were given another task than its receiver."""
         if type(message) is not Cohort or self._scheme.plot not in _MIXED:
             return False
@@ -204,10 +234,15 @@ class Plotter:
         """other: whether this one is to get something else, where some do."""
         name = name_of(task)
         if name not in self._talks:
-            self._talks[name] = _Talk(Session.of(task))
+            self._talks[name] = Talk(Session.of(task))
             if len(self.plotted) < self._scheme.sessions and self._world.faulty:
                 self.plotted.add(name)
         if name not in self.plotted:
+            if self._scheme.plot is Plot.WITHHELD_DENY_LIST:
+                give_deny_lists(self._world)
+            return [task]
+        if self._scheme.plot is Plot.WITHHELD_DENY_LIST:
+            self.changed.add(fingerprint(task))  # of devices that know too little to take it
             return [task]
         said = Task()
         said.CopyFrom(task)
@@ -235,26 +270,27 @@ class Plotter:
 
     # ------------------------------------------------ cohorts
 
-    def _forged(
+    def forged(
         self,
-        talk: _Talk,
+        talk: Talk,
         message: Cohort,
         bundles: list[KeyBundle],
         numbers: tuple[int, ...] | None = None,
-    ) -> list[Any]:
+    ) -> Cohort:
         """The cohort that these bundles make, in order, as the receiver is told; as it is where
-        that cannot be. numbers: the members' as it states them; None: those of the bundles.
+        that cannot be. numbers: the members' as it states them; None: those of the bundles. Of
+        devices that are in the log it has the proof.
         """
         leaves = b"".join(transcript.leaf(b) for b in bundles)
         order = [b.device for b in bundles]
         if message.device not in order:
-            return [message]
+            return message
         index = order.index(message.device)
         try:
             devices = transcript.numbers(numbers or order)
             near = layout(talk.session, leaves, devices).neighbours(index)
         except SecureError:
-            return [message]  # of so few no cohort can be made
+            return message  # of so few no cohort can be made
         forged = Cohort(
             run=message.run,
             round=message.round,
@@ -266,9 +302,17 @@ class Plotter:
             indices=near,
         )
         forged.neighbours.extend(bundles[i] for i in near)
-        return [forged]
+        log = self._world.log
+        assert log is not None, "a world that is plotted in has masks"
+        forged.log.CopyFrom(log.proof(message.log.update, [bundles[i].device for i in near]))
+        return forged
 
-    def _members(self, talk: _Talk, message: Cohort) -> list[KeyBundle]:
+    def _logged(self, talk: Talk, message: Cohort) -> list[Any]:
+        log = self._world.log
+        assert log is not None, "a world that is plotted in has masks"
+        return [log_plots.WAYS[self._scheme.plot.name](self, log, talk, message)]
+
+    def _members(self, talk: Talk, message: Cohort) -> list[KeyBundle]:
         """The bundles of the whole cohort, by what the receiver is told: of a complete graph."""
         own = talk.bundles.get(message.device)
         rest = {int(i): b for i, b in zip(message.indices, message.neighbours, strict=True)}
@@ -279,7 +323,7 @@ class Plotter:
 
     def _with_victim(
         self,
-        talk: _Talk,
+        talk: Talk,
         message: Cohort,
         change: Callable[[KeyBundle], KeyBundle],
         numbers: tuple[int, ...] | None = None,
@@ -290,10 +334,10 @@ class Plotter:
         for place, bundle in enumerate(bundles):
             if bundle.device != message.device and bundle.device not in corrupt:
                 bundles[place] = change(bundle)
-                return self._forged(talk, message, bundles, numbers)
+                return [self.forged(talk, message, bundles, numbers)]
         return [message]
 
-    def _cohort_unsigned_keys(self, talk: _Talk, message: Cohort) -> list[Any]:
+    def _cohort_unsigned_keys(self, talk: Talk, message: Cohort) -> list[Any]:
         def change(bundle: KeyBundle) -> KeyBundle:
             forged = copy.deepcopy(bundle)
             forged.mask_key = bytes(reversed(bundle.mask_key))
@@ -301,7 +345,7 @@ class Plotter:
 
         return self._with_victim(talk, message, change)
 
-    def _cohort_foreign_keys(self, talk: _Talk, message: Cohort) -> list[Any]:
+    def _cohort_foreign_keys(self, talk: Talk, message: Cohort) -> list[Any]:
         own = SimulatedIdentity(min(self._scheme.conspirators, default=0), self._world.seed)
 
         def change(bundle: KeyBundle) -> KeyBundle:
@@ -315,7 +359,7 @@ class Plotter:
 
         return self._with_victim(talk, message, change)
 
-    def _cohort_old_keys(self, talk: _Talk, message: Cohort) -> list[Any]:
+    def _cohort_old_keys(self, talk: Talk, message: Cohort) -> list[Any]:
         """With keys that the victim gave for another attempt, under this one's name."""
 
         def change(bundle: KeyBundle) -> KeyBundle:
@@ -331,7 +375,7 @@ class Plotter:
             self._old_bundles.setdefault(bundle.device, bundle)
         return said
 
-    def _cohort_two_seats(self, talk: _Talk, message: Cohort) -> list[Any]:
+    def _cohort_two_seats(self, talk: Talk, message: Cohort) -> list[Any]:
         """With a conspirator's second keys in the place of an honest device, under its number."""
         seats = {b.device: b for b in self._members(talk, message)}
         mine = [d for d in sorted(seats) if d in self._scheme.conspirators]
@@ -350,33 +394,33 @@ class Plotter:
         numbers = transcript.devices_of(message.devices)
         return self._with_victim(talk, message, change, numbers)
 
-    def _cohort_small_cohort(self, talk: _Talk, message: Cohort) -> list[Any]:
+    def _cohort_small_cohort(self, talk: Talk, message: Cohort) -> list[Any]:
         bundles = self._members(talk, message)
         others = [b for b in bundles if b.device != message.device][:2]
         few = sorted((b for b in bundles if b in others or b.device == message.device), key=_device)
-        return self._forged(talk, message, few) if len(few) == 3 else [message]
+        return [self.forged(talk, message, few) if len(few) == 3 else message]
 
-    def _cohort_second_roster(self, talk: _Talk, message: Cohort) -> list[Any]:
+    def _cohort_second_roster(self, talk: Talk, message: Cohort) -> list[Any]:
         return [message, *self._without_last(talk, message)]
 
-    def _cohort_two_rosters(self, talk: _Talk, message: Cohort) -> list[Any]:
+    def _cohort_two_rosters(self, talk: Talk, message: Cohort) -> list[Any]:
         return self._without_last(talk, message) if message.device % 2 else [message]
 
-    def _without_last(self, talk: _Talk, message: Cohort) -> list[Any]:
+    def _without_last(self, talk: Talk, message: Cohort) -> list[Any]:
         """A cohort without its last member but the receiver."""
         bundles = self._members(talk, message)
         last = [b for b in bundles if b.device != message.device][-1:]
-        return self._forged(talk, message, [b for b in bundles if b not in last])
+        return [self.forged(talk, message, [b for b in bundles if b not in last])]
 
     # ------------------------------------------------ survivors
 
-    def _victim(self, talk: _Talk, message: Survivors) -> int:
+    def _victim(self, talk: Talk, message: Survivors) -> int:
         """The first survivor that does not work with the plotter; -1: there is none."""
         corrupt = {c.index for d, c in talk.cohorts.items() if d in self._scheme.conspirators}
         alive = transcript.indices(message.members, talk.layout(message.device).members)
         return next((i for i in alive if i not in corrupt), -1)
 
-    def _without(self, talk: _Talk, message: Survivors) -> Survivors:
+    def _without(self, talk: Talk, message: Survivors) -> Survivors:
         victim, changed = self._victim(talk, message), copy.deepcopy(message)
         if victim >= 0 and talk.cohorts[message.device].index != victim:
             members = bytearray(message.members)
@@ -384,17 +428,17 @@ class Plotter:
             changed.members = bytes(members)
         return changed
 
-    def _survivors_two_survivors(self, talk: _Talk, message: Survivors) -> list[Any]:
+    def _survivors_two_survivors(self, talk: Talk, message: Survivors) -> list[Any]:
         """Half of the devices hear that the victim has dropped out."""
         said = self._without(talk, message) if message.device % 2 else message
         talk.told[message.device] = said.members
         self._sign_as_conspirators(talk, message.device, said.members)
         return [said]
 
-    def _survivors_second_survivors(self, talk: _Talk, message: Survivors) -> list[Any]:
+    def _survivors_second_survivors(self, talk: Talk, message: Survivors) -> list[Any]:
         return [message, self._without(talk, message)]
 
-    def _request_both_shares(self, talk: _Talk, message: UnmaskRequest) -> list[Any]:
+    def _request_both_shares(self, talk: Talk, message: UnmaskRequest) -> list[Any]:
         """When a device has given its shares for one set, it is asked for those for another."""
         place = talk.layout(message.device)
         every = Survivors(
@@ -406,21 +450,21 @@ class Plotter:
         )
         return [message, self._without(talk, every), message]
 
-    def _survivors_small_sum(self, talk: _Talk, message: Survivors) -> list[Any]:
+    def _survivors_small_sum(self, talk: Talk, message: Survivors) -> list[Any]:
         own, changed = talk.cohorts[message.device].index, copy.deepcopy(message)
         place = talk.layout(message.device)
         few = sorted({own, *place.neighbours(own)[:2]})
         changed.members = transcript.bitmap(few, place.members)
         return [changed]
 
-    def _request_forged_consents(self, talk: _Talk, message: UnmaskRequest) -> list[Any]:
+    def _request_forged_consents(self, talk: Talk, message: UnmaskRequest) -> list[Any]:
         own = SimulatedIdentity(min(self._scheme.conspirators, default=0), self._world.seed)
         forged = copy.deepcopy(message)
         for consent in forged.consents[:1]:
             consent.signature = own.sign(b"whatever")
         return [forged]
 
-    def _add_consent(self, host: Host, talk: _Talk, message: Consent) -> None:
+    def _add_consent(self, host: Host, talk: Talk, message: Consent) -> None:
         """Gathers who has signed which set; whoever was told the other one is asked for its shares
         as soon as enough have signed that.
         """
@@ -440,7 +484,7 @@ class Plotter:
             request.consents.extend(Signed(index=i, signature=signed[i]) for i in near)
             self._world.network.send(host, talk.heard[device], request)
 
-    def _sign_as_conspirators(self, talk: _Talk, device: int, members: bytes) -> None:
+    def _sign_as_conspirators(self, talk: Talk, device: int, members: bytes) -> None:
         binding, signed = talk.layout(device).binding, talk.consents.setdefault(members, {})
         for one in self._scheme.conspirators & talk.cohorts.keys():
             text = transcript.signed_consent(binding, one, members)
@@ -462,10 +506,21 @@ _BY_MESSAGE = frozenset(
         Plot.WITHHELD_SHARES,
         Plot.SMALL_SUM,
         Plot.FORGED_CONSENTS,
+        *LOGGED,
     )
 )
 #: A coordinator signs both tasks of these; a cohort of devices that have different ones shows it.
 _MIXED = frozenset((Plot.OTHER_MODEL, Plot.OTHER_PLAN, Plot.OTHER_KEY))
+
+
+def give_deny_lists(world: World) -> None:
+    """Devices get the list that was withheld from them, once."""
+    if not world.withholds:
+        return
+    world.withholds = False
+    for device in range(world.shape.devices):
+        host = world.hosts[Node(Tier.DEVICE, device)]
+        world.order(host.node, DeniedVersion(version=1, issued_s=host.now // SECOND))
 
 
 def fingerprint(message: Any) -> bytes:
@@ -478,7 +533,7 @@ def fingerprint(message: Any) -> bytes:
     return type(message).__name__.encode() + bytes(message.SerializeToString(deterministic=True))
 
 
-def _as_it_is(talk: _Talk, message: Any) -> list[Any]:
+def _as_it_is(talk: Talk, message: Any) -> list[Any]:
     return [message]
 
 

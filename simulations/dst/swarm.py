@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ...core.ports import CLOUD, Node, Tier
 from .dice import Dice
-from .plots import Plot, Scheme
+from .plots import BUNDLES, LOGGED, Plot, Scheme
 
 #: Numbers in an update.
 DIMENSION = 64
@@ -25,6 +25,12 @@ NARROW, BITS_LEAST = 0.4, 24
 #: this share of them may be conspirators.
 PLOT_EVERY, PLOT_AT = 8, 4
 PLOT_COHORT, PLOT_SUM, PLOT_CORRUPT = 7, 6, 0.34
+#: A federation with plots has so many devices at most: a few sessions show what comes of a plot.
+PLOT_DEVICES = (2 * PLOT_COHORT, 2 * PLOT_COHORT + 2)
+#: How many others plot too, drawn; the share of these seeds without other faults; and for how long
+#: they plot then.
+TOGETHER = (0, 0, 0, 1, 1, 2)
+CALM, CALM_S = 0.85, 60.0
 #: The synchronous run, and the buffered one that some seeds have beside it.
 ROUNDS_RUN, BUFFERED_RUN = 1, 2
 
@@ -63,8 +69,8 @@ class Weather:
     node, until), its journal's disk is full. append_s: what an append takes, on average. offset_s,
     drift_ppm: bounds of clocks' errors. clock_set: how likely a restart finds the clock set. slow:
     node -> factor. liars: devices whose damaged messages arrive. brokers: when it restarts. inbox:
-    events that wait, at most. scheme: what a coordinator or an edge plots. loose: a
-    cancelled timer may fire all the same.
+    events that wait, at most. scheme: what a coordinator or an edge plots. together: what others
+    plot with it. loose: a cancelled timer may fire all the same.
     """
 
     heal_s: float = 0.0
@@ -102,8 +108,14 @@ class Weather:
     brokers: tuple[float, ...] = ()
     inbox: int = 4_096
     scheme: Scheme | None = None
+    together: tuple[Scheme, ...] = ()
     loose: bool = False
     settle: bool = False
+
+    @property
+    def schemes(self) -> tuple[Scheme, ...]:
+        """All plots, the first first."""
+        return () if self.scheme is None else (self.scheme, *self.together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,26 +157,49 @@ class Shape:
     orders: tuple[Order, ...] = ()
 
 
-def draw(seed: int, devices: int, edges: int) -> tuple[Shape, Weather]:
-    """What the seed is about."""
+def draw(seed: int, devices: int, edges: int, hostile: bool = False) -> tuple[Shape, Weather]:
+    """What the seed is about. hostile: somebody plots in each seed; else in one of PLOT_EVERY."""
     dice = Dice(seed, "swarm")
+    plots = devices >= 2 * PLOT_COHORT and (
+        hostile or (seed % PLOT_EVERY == PLOT_AT and seed % 10 > 0)
+    )
+    if plots and devices > PLOT_DEVICES[1]:
+        devices = Dice(seed, "fleet").whole(*PLOT_DEVICES)
     shape = _shape(dice, devices, edges)
     narrow = Dice(seed, "ring")
     if narrow.chance(NARROW):
         shape = replace(shape, bits=narrow.whole(BITS_LEAST, 31))
-    if seed % SECURE_EVERY == 0 and devices >= COHORT_LEAST:
+    if (plots or seed % SECURE_EVERY == 0) and devices >= COHORT_LEAST:
         shape = _masked(Dice(seed, "masks"), shape)
         if seed % HELPED_EVERY == HELPED_AT:
             shape = _helped(Dice(seed, "helpers"), shape)
+    if plots:
+        return _hostile(Dice(seed, "plots"), dice, shape)
     if seed % 10 == 0:
         return shape, Weather(settle=True)
-    if seed % PLOT_EVERY == PLOT_AT and devices >= 2 * PLOT_COHORT:
-        plots = Dice(seed, "plots")
-        shape = plotted(plots, shape)
-        # Liars would be corrupt devices beside those that are counted.
-        scheme = _scheme(plots, shape)
-        return shape, replace(_weather(dice, shape), scheme=scheme, liars=frozenset())
     return shape, _weather(dice, shape)
+
+
+def _hostile(dice: Dice, faults: Dice, shape: Shape) -> tuple[Shape, Weather]:
+    """A seed in which somebody plots, by `dice`; most of these have no other faults."""
+    shape = plotted(dice, shape)
+    first = _scheme(dice, shape)
+    others = {first.plot: first}
+    for _ in range(dice.choice(TOGETHER)):
+        one = _scheme(dice, shape)
+        # They share the keys of the same devices: no more than the plan bears.
+        # A task has one bundle, and a cohort one log.
+        if not any(one.plot in kind and kind & others.keys() for kind in (BUNDLES, LOGGED)):
+            others.setdefault(one.plot, replace(one, conspirators=first.conspirators))
+    together = tuple(others.values())[1:]
+    if dice.chance(CALM):
+        shape = replace(shape, orders=(), rounds=2, pool_min=0, round_s=16.0)
+        if dice.chance(0.7):
+            shape = replace(shape, buffer=0, concurrency=0, evaluate_every=0, patience=0)
+        return shape, Weather(heal_s=CALM_S, scheme=first, together=together)
+    # Liars would be corrupt devices beside those that are counted.
+    weather = replace(_weather(faults, shape), liars=frozenset())
+    return shape, replace(weather, scheme=first, together=together)
 
 
 def plotted(dice: Dice, shape: Shape) -> Shape:
@@ -186,10 +221,11 @@ def plotted(dice: Dice, shape: Shape) -> Shape:
 
 
 def _scheme(dice: Dice, shape: Shape) -> Scheme:
-    edge = dice.below(shape.edges)
+    edge, plot = dice.below(shape.edges), dice.choice(tuple(Plot))
+    cloud = dice.chance(0.6) or plot in BUNDLES or plot is Plot.WITHHELD_DENY_LIST
     return Scheme(
-        plot=dice.choice(tuple(Plot)),
-        where=CLOUD if dice.chance(0.6) else Node(Tier.EDGE, edge),
+        plot=plot,
+        where=CLOUD if cloud else Node(Tier.EDGE, edge),
         sessions=dice.whole(1, 3),
         conspirators=conspirators(dice, shape),
     )

@@ -26,7 +26,13 @@ from ...core.privacy.ring import RingPlan
 from ...core.secagg import masks
 from ...core.secagg.helper import masks_of
 from ...core.wire.blob_pb2 import BlobRef
-from ...core.wire.round_pb2 import NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED
+from ...core.wire.round_pb2 import (
+    BAD_BUNDLE,
+    NO_DATA,
+    NOT_SIGNED,
+    OUT_OF_MEMORY,
+    PROGRAM_FAILED,
+)
 from .dice import Dice
 from .edge_book import Name, name_of
 
@@ -89,6 +95,8 @@ class Work:
 
     def _train(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
         weather, dice, world = self.world.weather, self.dice, self.world
+        if stopped := self._stopped(host, effect):
+            return MS, lambda: stopped
         key, ring = effect.arguments
         due = MS + dice.exponential_ns(weather.train_s)
         if world.faulty:
@@ -103,7 +111,23 @@ class Work:
         plan = RingPlan(ring.clip, ring.clients_max, ring.dimension, ring.bits)
         device, words = host.node.number, (int(key[0]), int(key[1]))
         examples, at = EXAMPLES + device, name_of(effect.task)
+        if world.gates is not None and world.gates.silent(at, device):
+            nothing = update_of(device, words, plan, at)
+            nothing[:-1] = 0
+            return due, lambda: Outcome(nothing, examples, LOSS)
         return due, lambda: Outcome(update_of(device, words, plan, at), examples, LOSS)
+
+    def _stopped(self, host: Host, effect: RunProgram) -> ProgramStopped | None:
+        """What a device's gate makes of a program; None: it runs."""
+        gates, plotter = self.world.gates, self.world.plotter
+        if gates is None or plotter is None:
+            return None
+        reason = gates.refusal(host, effect)
+        plotter.gated(host, name_of(effect.task), reason)
+        if not reason:
+            return None
+        opened = reason in ("key", "interface")
+        return ProgramStopped(BAD_BUNDLE if opened else NOT_SIGNED)
 
     def _bad(self, dimension: int) -> Outcome | ProgramStopped:
         kind = self.dice.below(4)

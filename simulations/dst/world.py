@@ -24,6 +24,8 @@ from ...core.node.segments import Segments
 from ...core.ports import CLOUD, MS, SECOND, Event, Node, Ordered, Tier
 from ...core.secagg.client import Policy
 from ...core.secagg.identity import SimulatedIdentity, simulated_coordinator
+from ...core.secagg.logged import LogHead, LogRules
+from ...core.secagg.simulated_log import simulated_rules
 from ...core.streams import Streams
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ...core.wire.blob_pb2 import BlobRef
@@ -42,11 +44,14 @@ from ..helping import edge_of, trust_in
 from ..trace import Trace
 from . import bounds
 from .auditor import Auditor
+from .bundles import Gates
+from .cabal import Cabal
 from .dice import Dice
 from .edge_book import OracleFailure
+from .federation_log import FederationLog
 from .host import Host, Process
 from .network import Network
-from .plots import Credulous, Plotter
+from .plots import BUNDLES, Credulous, Plot, give_deny_lists
 from .swarm import BUFFERED_RUN, DIMENSION, ROUNDS_RUN, Order, Shape, Weather
 from .work import Work
 
@@ -62,6 +67,8 @@ _SILENCE_NS = 60 * SECOND
 #: Events that are shown before a failure; and of which nothing but an endless loop needs more.
 LAST_EVENTS = 400
 EVENTS_MAX = 2_000_000
+#: How old a device's deny list may be, in worlds where it is withheld.
+_DENIED_AGE_NS = 7 * 24 * 3600 * SECOND
 _HEARTBEAT_NS = 10 * SECOND
 _CAPABLE = Eligibility(powered=True, unmetered=True, idle=True, consented=True)
 _UNPLUGGED = Eligibility(powered=False, unmetered=True, idle=True, consented=True)
@@ -90,13 +97,16 @@ class World:
         self._number = 0
         self._tie = Dice(seed, "ties").unit
         self._salt = 0
-        self.plotter = None if weather.scheme is None else Plotter(self, weather.scheme)
+        self.plotter = Cabal(self, weather.schemes) if weather.schemes else None
+        self.gates = Gates(self) if weather.schemes else None
+        self.log = FederationLog(self) if shape.secure else None
+        self.withholds = any(s.plot is Plot.WITHHELD_DENY_LIST for s in weather.schemes)
         self.network = Network(self, seed)
         self.hosts: dict[Node, Host] = {}
         self._orders: dict[Node, list[Any]] = {}
         self._given: list[Any] = []  # kept, so that no two have one identity
         self._orders_left = 0
-        self._bundle = b"programs" * 16
+        self.bundle = b"programs" * 16
         self._build()
 
     # ------------------------------------------------ time
@@ -133,6 +143,8 @@ class World:
             elif self.now > self.healed_ns + PROGRESS_NS:
                 self._stuck()
         self._look_at_end()
+        if self.plotter is not None:
+            self.plotter.count(self.counts)
 
     def note(self, node: Node, event: Event) -> None:
         """A machine is about to handle an event."""
@@ -164,8 +176,8 @@ class World:
         for device in range(shape.devices):
             node = Node(Tier.DEVICE, device)
             self._add(node, self._device_maker(device), Process(), node in written)
-        bundle = hashlib.sha256(self._bundle).digest()
-        cloud.blobs[bundle] = self._bundle
+        bundle = hashlib.sha256(self.bundle).digest()
+        cloud.blobs[bundle] = self.bundle
         for host in self.hosts.values():
             is_device = host.node.tier is Tier.DEVICE
             spread = 3 * SECOND if is_device else 0
@@ -199,15 +211,17 @@ class World:
             backoff=_EDGE_BACKOFF,
         )
         state = CoordinatorState() if snapshot is None else restore_cloud(snapshot)
-        identity = simulated_coordinator(self.seed) if self.shape.secure else None
-        if identity is not None and self.plotter_at(CLOUD) is not None:
-            return Coordinator(state, Credulous(identity), policy)
-        return Coordinator(state, identity, policy)
+        if self.log is None:
+            return Coordinator(state, None, policy)
+        if state.log is None:
+            state.log = self.log.first
+        own, schemes = simulated_coordinator(self.seed), self.weather.schemes
+        plots = any(s.where == CLOUD and s.plot not in BUNDLES for s in schemes)
+        return Coordinator(state, Credulous(own) if plots else own, policy, self.log.copy)
 
-    def plotter_at(self, node: Node) -> Plotter | None:
-        """Who stands between a node and the network."""
-        scheme = self.weather.scheme
-        return self.plotter if scheme is not None and scheme.where == node else None
+    def plotter_at(self, node: Node) -> Cabal | None:
+        """Those who stand between a node and the network."""
+        return self.plotter if self.plotter is not None and self.plotter.stands_at(node) else None
 
     def _identity(self, device: int) -> SimulatedIdentity | None:
         return SimulatedIdentity(device, self.seed) if self.shape.secure else None
@@ -240,16 +254,22 @@ class World:
             retry_ms=(4_000, 15_000),
             unmask_ns=60 * SECOND,
             secure_required=self.shape.secure,
-            floor=Policy(cohort_min=self.shape.sum_min),
+            floor=Policy(
+                cohort_min=self.shape.sum_min,
+                log=simulated_rules(self.seed) if self.shape.secure else LogRules(),
+            ),
             helpers=trust_in(self._masks(True)),
+            denied_age_ns=_DENIED_AGE_NS if self.withholds else 0,
         )
         homes = tuple(Node(Tier.EDGE, e) for e in self.shape.homes[device])
         facts = DeviceFacts(memory_mib=512)
         secret = hashlib.sha256(f"{self.seed} {device}".encode()).digest()
         identity = self._identity(device)
+        # A device that has seen no head trusts the first one: plots are for devices that have.
+        known = self.log.first if self.log is not None and self.plotter is not None else LogHead()
 
         def make(snapshot: bytes | None) -> DeviceMachine:
-            state = DeviceState(device) if snapshot is None else restore_device(snapshot)
+            state = DeviceState(device, log=known) if snapshot is None else restore_device(snapshot)
             return DeviceMachine(
                 state, homes, self.streams, facts, _CAPABLE, policy, secret, identity
             )
@@ -335,6 +355,7 @@ class World:
 
     def _heal(self) -> None:
         self.faulty = False
+        give_deny_lists(self)
         for host in self.hosts.values():
             host.disk.bytes_max = None
             if not host.process.up and host is host.process.hosts[0]:
@@ -353,20 +374,22 @@ class World:
 
     def _plan_orders(self) -> None:
         self._orders_left = len(self.shape.orders)
-        self.order(CLOUD, RunOrder(run=ROUNDS_RUN, submit=self._plan(ROUNDS_RUN)))
+        self.order(CLOUD, RunOrder(run=ROUNDS_RUN, submit=self._submitted(ROUNDS_RUN)))
         if self.shape.buffer:
             at = int(self.dice.unit() * 10 * SECOND)
             self._orders_left += 1
             self.at(at, self._submit_second)
         for order in self.shape.orders:
             self.at(int(order.at_s * SECOND), self._give, order)
+        if self.log is not None:
+            self.log.plan()
 
     def _submit_second(self) -> None:
         if ROUNDS_RUN not in self.auditor.runs:
             self.after(SECOND, self._submit_second)  # numbers are handed out upwards
             return
         self._orders_left -= 1
-        self.order(CLOUD, RunOrder(run=BUFFERED_RUN, submit=self._plan(BUFFERED_RUN)))
+        self.order(CLOUD, RunOrder(run=BUFFERED_RUN, submit=self._submitted(BUFFERED_RUN)))
 
     def order(self, who: Node, order: Any) -> None:
         """Gives an order until it is durable there, as an operator does who gets no answer; one
@@ -432,19 +455,24 @@ class World:
             return
         self.order(CLOUD, run)
 
+    def _submitted(self, run: int) -> PlanMessage:
+        """A run's plan, with a signed bundle where devices want one."""
+        plan = self._plan(run)
+        return plan if self.gates is None else self.gates.publish(run, plan)
+
     def _plan(self, run: int) -> PlanMessage:
         shape = self.shape
         buffered = run == BUFFERED_RUN
         first = hashlib.shake_128(f"first {run}".encode()).digest(4 * DIMENSION)
         digest = hashlib.sha256(first).digest()
         self.hosts[CLOUD].blobs[digest] = first
-        bundle = hashlib.sha256(self._bundle).digest()
+        bundle = hashlib.sha256(self.bundle).digest()
         return PlanMessage(
             name="dst",
             mode=BUFFERED if buffered else SYNCHRONOUS,
             rounds=shape.rounds,
             cohort=0 if buffered else shape.cohort,
-            bundle=BlobRef(digest=bundle, size=len(self._bundle)),
+            bundle=BlobRef(digest=bundle, size=len(self.bundle)),
             weights=BlobRef(digest=digest, size=len(first)),
             ring=RingPlan(clip=1.0, clients_max=256, bits=shape.bits, dimension=DIMENSION),
             over_selection=shape.over_selection,
@@ -507,6 +535,8 @@ class World:
             self.check(not cancelled or book.cancelled, "order", f"run {number} is cancelled")
         for host in self.hosts.values():
             self.look_at(host)
+        if self.log is not None:
+            self.log.look_at_end()
         self._replay_all()
         if self.weather.settle:
             self._look_at_rest()

@@ -214,7 +214,7 @@ def test_top_k_sends_so_much_less_and_learns():
     runs = []
     for text in ("clip(4) | quantise | mean", "top_k(0.05) | clip(4) | quantise | mean"):
         made = scenario_file.with_chain(scenario(*settings), read(text))
-        runs.append(simulate(made, threads=1, backend="reference"))
+        runs.append(simulate(made, threads=1))
     whole, sparse = (run.rounds[-1] for run in runs)
     per_device = [run.bytes["device_edge_up"] / 8 for run in (whole, sparse)]
     places, elements = -(-32 * 10 // 8), 4 * 33  # of 650, 32; and the weight

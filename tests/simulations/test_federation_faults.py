@@ -270,7 +270,7 @@ def test_a_machine_may_be_stored_and_read_again_at_any_moment(seed):
         old = host.machine
         if host.node.tier is Tier.CLOUD:
             state = cloud.restore(old.snapshot())
-            host.machine = cloud.Coordinator(state, old.identity, old.policy)
+            host.machine = cloud.Coordinator(state, old.identity, old.policy, old.log)
         elif host.node.tier is Tier.EDGE:
             host.machine = edge.EdgeMachine(edge.restore(old.snapshot()), old.policy)
         else:
@@ -321,6 +321,8 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         "Reject: another home may take it",
         "Reject: but there is work now",
         "Task that is not signed, or breaks the owner's rules",
+        "a head of the certificate log",
+        "another head of the certificate log",
         "blob does not hash to its digest",
         "connected to its home again",
         "helpers silent for too long",

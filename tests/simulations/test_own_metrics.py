@@ -50,7 +50,7 @@ def scenario(*settings):
 
 
 def run(**options):
-    return simulate(scenario(), algorithm=JudgedAvg(), backend="reference", threads=2, **options)
+    return simulate(scenario(), algorithm=JudgedAvg(), threads=2, **options)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_bundle_keeps_the_names_and_one_without_is_as_it_was(result):
     back = bundles.parse(result.bundle.to_bytes())
     assert back.manifest.metrics == ("f1", "top_2")
     assert len(back.programs["evaluate"].result_types) == 7
-    bare = simulate(scenario("rounds=1"), backend="reference", threads=2).bundle
+    bare = simulate(scenario("rounds=1"), threads=2).bundle
     assert bare.manifest.metrics == () and b'"metrics"' not in bare.to_bytes()
     lying = replace(bare, manifest=replace(bare.manifest, metrics=("f1",)))
     with pytest.raises(DelianError, match="evaluate gives 3 numbers, and 1 metrics"):
@@ -123,7 +123,7 @@ def test_devices_tell_them_through_the_protocol(aggregation):
     settings = ["evaluation.federated=true", "evaluation.every=2", "network.device_edge.loss=0.0"]
     settings += [f"privacy.aggregation={aggregation}", "fleet.dropout=0.0"]
     asked = scenario(*settings, "round.devices=12", "round.over_selection=1.0")
-    done = simulate(asked, algorithm=JudgedAvg(), backend="reference", threads=2)
+    done = simulate(asked, algorithm=JudgedAvg(), threads=2)
     said, last = done.evaluations[-1], done.rounds[-1]
     assert said.round == last.round and said.devices == 12
     for kind, seen in (
@@ -175,7 +175,7 @@ def test_sums_that_are_none_are_told_apart(gives, said):
             return Wrong(task.name, task.init, task.source)
 
     with pytest.raises(DelianError) as caught:
-        simulate(scenario(), algorithm=WrongAvg(), backend="reference", threads=1)
+        simulate(scenario(), algorithm=WrongAvg(), threads=1)
     assert said in str(caught.value)
 
 
@@ -204,7 +204,7 @@ def test_a_run_that_was_stopped_and_resumed_has_them(tmp_path, monkeypatch):
     rounds = []
 
     def run(**options):
-        return simulate(asked, algorithm=JudgedAvg(), backend="reference", threads=2, **options)
+        return simulate(asked, algorithm=JudgedAvg(), threads=2, **options)
 
     stopped = run(
         on_event=lambda event: isinstance(event, RoundFinished) and rounds.append(event),

@@ -16,15 +16,18 @@ from delian.core.secagg.client import ClientSession
 from delian.device.machine import DeviceMachine
 from delian.device.secure import SessionMachine
 from delian.simulations.dst import found_out
+from delian.simulations.dst.bundles import Gates
 from delian.simulations.dst.dice import Dice
 from delian.simulations.dst.edge_book import OracleFailure
-from delian.simulations.dst.found_out import ANSWERS, ELSEWHERE
-from delian.simulations.dst.plots import Plot, Scheme
+from delian.simulations.dst.found_out import ANSWERS, ELSEWHERE, LATER
+from delian.simulations.dst.plots import BUNDLES, LOGGED, Plot, Scheme
 from delian.simulations.dst.swarm import PLOT_AT, PLOT_EVERY, Weather, conspirators, draw, plotted
 from delian.simulations.dst.world import World
 
 ROUNDS = 2
 EDGE = Node(Tier.EDGE, 1)
+#: Those that are about messages of a session.
+PLOTS = [plot for plot in Plot if plot not in BUNDLES]
 #: What devices record of each when the coordinator does it to all of them.
 REASONS = {
     Plot.NO_MASKS: {"unmasked"},
@@ -45,6 +48,12 @@ REASONS = {
     Plot.BOTH_SHARES: {"equivocation"},
     Plot.SMALL_SUM: {"small"},
     Plot.FORGED_CONSENTS: {"consent"},
+    Plot.UNLOGGED_SYBILS: {"log"},
+    Plot.WITHHELD_DENY_LIST: {"deny list"},
+    Plot.OTHER_PROOFS: {"log"},
+    Plot.ROLLED_BACK_LOG: {"log rollback"},
+    Plot.FORKED_LOG: {"log fork"},
+    Plot.UNWITNESSED_LOG: {"log witnesses"},
 }
 #: Those of another list are strangers to one another: nobody answers, and nobody notices. What is
 #: said again is stale.
@@ -82,13 +91,14 @@ def models(one: World) -> int:
 
 
 def test_every_plot_has_an_answer():
-    assert REASONS.keys() | UNNOTICED == set(Plot)
-    assert ANSWERS.keys() | ELSEWHERE.keys() == set(Plot)
+    assert REASONS.keys() | UNNOTICED == set(PLOTS)
+    assert ANSWERS.keys() | ELSEWHERE.keys() == set(PLOTS)
+    assert all(reasons == REASONS[plot] for plot, reasons in LATER.items())
     assert not ANSWERS.keys() & ELSEWHERE.keys()
     assert all(REASONS[plot] <= reasons for plot, reasons in ANSWERS.items())
 
 
-@pytest.mark.parametrize("plot", list(Plot), ids=lambda p: p.name.lower())
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda p: p.name.lower())
 def test_a_coordinator_that_plots_is_found_out_and_the_next_round_goes_on(plot):
     one = world(plot)
     one.run()
@@ -134,7 +144,8 @@ class TestWithoutTheCheckTheAuditorSeesIt:
 
     def test_masks_that_the_owner_wants(self, monkeypatch):
         monkeypatch.setattr(DeviceMachine, "_lacks_masks", lambda self, task: False)
-        monkeypatch.setattr(found_out, "check", lambda *told: False)
+        monkeypatch.setattr(found_out, "check", lambda *told: frozenset())
+        monkeypatch.setattr(Gates, "refusal", lambda *told: "")  # signed were masks
         assert "shows its update" in self.broken(Plot.NO_MASKS)
 
     def test_consents_of_the_same_set(self, monkeypatch):
@@ -193,6 +204,30 @@ def test_a_device_without_a_check_takes_a_changed_message_and_the_oracle_sees_it
     with pytest.raises(OracleFailure) as caught:
         world(plot, where, sessions=2).run()
     assert caught.value.oracle == "plot", caught.value
+
+
+@pytest.mark.parametrize("where", [CLOUD, EDGE], ids=str)
+@pytest.mark.parametrize("plot", sorted(LOGGED), ids=lambda p: p.name.lower())
+def test_a_device_that_does_not_look_at_the_log_takes_sybils_and_the_oracle_sees_it(
+    monkeypatch, plot, where
+):
+    monkeypatch.setattr(ClientSession, "_check_log", lambda self, cohort: self.state.log)
+    with pytest.raises(OracleFailure, match="the device took it") as caught:
+        world(plot, where, sessions=2).run()
+    assert caught.value.oracle == "plot"
+
+
+@pytest.mark.parametrize("plot", [None, Plot.SMALL_SUM, Plot.FORKED_LOG])
+def test_devices_that_refuse_the_true_log_are_a_failure(plot):
+    one = world(plot)
+    one.log.look_at_end()
+    one.counts["session log fork"] += 1
+    if plot is Plot.FORKED_LOG:
+        one.log.look_at_end()
+        return
+    with pytest.raises(OracleFailure, match="refuse the true log: log fork") as caught:
+        one.log.look_at_end()
+    assert caught.value.oracle == "log"
 
 
 def test_every_eighth_seed_plots_each_thing_in_time():

@@ -74,7 +74,7 @@ def opens_closed_attempts(patch: Patch) -> None:
     patch.setattr(EdgeMachine, "_read_cloud", read_any)
 
 
-@mutant("sum", "machine", "bounds", seed=4)
+@mutant("sum", "machine", "bounds", seed=6)
 def loses_the_total_on_restart(patch: Patch) -> None:
     """An edge that starts again has forgotten its running sums."""
     restart = EdgeMachine.restart
@@ -87,7 +87,7 @@ def loses_the_total_on_restart(patch: Patch) -> None:
     patch.setattr(EdgeMachine, "restart", forget)
 
 
-@mutant("progress", seed=21)
+@mutant("progress", seed=89)
 def repeats_no_sum(patch: Patch) -> None:
     """An edge sends each sum once."""
 
@@ -97,7 +97,7 @@ def repeats_no_sum(patch: Patch) -> None:
     patch.setattr(Collection, "send_sums", send)
 
 
-@mutant("lost", "progress", seed=29)
+@mutant("lost", "progress", seed=21)
 def drops_all_sums_at_one_ack(patch: Patch) -> None:
     """An edge forgets all parts of its sum when one is acknowledged."""
     drop = Collection.drop_sum

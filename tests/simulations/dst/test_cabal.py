@@ -1,0 +1,151 @@
+"""Parties that plot together, the author of a bundle among them: each is found out for its reason,
+or nothing comes of it; and the counts say which.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from delian.core.errors import DelianError
+from delian.core.ports import CLOUD, Node, Tier
+from delian.simulations.dst import bundles, report
+from delian.simulations.dst.bundles import EXPOSED, RECORD, REFUSED, opened
+from delian.simulations.dst.cabal import DONE, DRAWN, FOUND, HARMLESS, key
+from delian.simulations.dst.check import check_seeds
+from delian.simulations.dst.edge_book import OracleFailure
+from delian.simulations.dst.missing import world_of
+from delian.simulations.dst.plots import BUNDLES, Plot
+from delian.simulations.dst.world import World
+
+EDGE = Node(Tier.EDGE, 1)
+
+
+def run(*plots):
+    one = world_of(*plots)
+    one.run()
+    assert sum(book.models for book in one.auditor.runs.values()) == 2, "the run goes on"
+    return one.counts
+
+
+@pytest.mark.parametrize("plot", sorted(REFUSED), ids=lambda p: p.name.lower())
+def test_a_hostile_bundle_is_refused_for_its_reason_before_it_runs(plot):
+    counts = run((plot, CLOUD))
+    assert counts[key(plot, DRAWN)] == counts[key(plot, DONE)] == 1
+    assert counts[key(plot, FOUND, REFUSED[plot])] == 1 and not counts[key(plot, HARMLESS)]
+
+
+def test_a_bundle_that_is_not_in_the_record_is_found_by_its_readers():
+    plot = Plot.BUNDLE_UNPUBLISHED
+    assert run((plot, CLOUD))[key(plot, FOUND, RECORD)] == 1
+
+
+def test_a_bundle_that_selects_by_data_passes_all_checks_and_is_not_called_harmless():
+    """The sum is one device's update: only noise would bound what it tells."""
+    plot = Plot.BUNDLE_BY_DATA
+    counts = run((plot, CLOUD))
+    assert counts[key(plot, EXPOSED)] == 1 and not counts[key(plot, HARMLESS)]
+
+
+def test_every_bundle_plot_is_refused_or_explained():
+    assert REFUSED.keys() | bundles.SUBMITTED == BUNDLES
+    assert not REFUSED.keys() & bundles.SUBMITTED
+
+
+def test_parties_that_plot_together_are_found_out_each_for_its_own_reason():
+    counts = run(
+        (Plot.BUNDLE_UNPUBLISHED, CLOUD),
+        (Plot.FORGED_CONSENTS, CLOUD),
+        (Plot.OTHER_MODEL, EDGE),
+    )
+    assert counts[key(Plot.BUNDLE_UNPUBLISHED, FOUND, RECORD)] == 1
+    assert counts[key(Plot.OTHER_MODEL, FOUND, "task signature")] == 1
+    assert counts[key(Plot.FORGED_CONSENTS, FOUND, "consent")] == 1
+
+
+def test_one_party_may_undo_what_another_has_changed():
+    counts = run((Plot.UNSIGNED_KEYS, CLOUD), (Plot.UNSIGNED_KEYS, EDGE))
+    assert counts[key(Plot.UNSIGNED_KEYS, DONE)] == 2
+
+
+class TestWithoutACheckOfTheGate:
+    def broken(self, plot: Plot) -> str:
+        with pytest.raises(OracleFailure) as caught:
+            run((plot, CLOUD))
+        assert caught.value.oracle == "plot"
+        return caught.value.what
+
+    def test_the_analysis_of_keys(self, monkeypatch):
+        opened.cache_clear()
+        monkeypatch.setattr(bundles, "check_keys", lambda bundle: bundle)
+        try:
+            assert "the device runs it" in self.broken(Plot.BUNDLE_BY_KEY)
+        finally:
+            opened.cache_clear()
+
+    @pytest.mark.parametrize(
+        ("check", "plot"),
+        [("check_bundle", Plot.BUNDLE_REPLACED), ("check_task", Plot.BUNDLE_LESS_NOISE)],
+        ids=str,
+    )
+    def test_what_a_manifest_fixes(self, monkeypatch, check, plot):
+        monkeypatch.setattr(f"delian.device.artifacts.{check}", lambda *told: None)
+        assert "the device runs it" in self.broken(plot)
+
+    def test_the_record(self, monkeypatch):
+        monkeypatch.setattr(bundles.Gates, "unpublished", lambda self: {(1, 1, 9)})
+        assert "not in the record" in self.broken(Plot.BUNDLE_UNPUBLISHED)
+
+
+# ---------------------------------------------------------------- reports
+
+
+def test_hostile_seeds_hold_and_their_plots_are_counted():
+    told = check_seeds(range(12), hostile=True)
+    assert not told.failures, told.failures
+    rows = report.plots_of(told)
+    assert sum(row[DRAWN] for row in rows.values()) >= 12
+    assert any(row[FOUND] for row in rows.values())
+    assert "found out by reason" in report.table(told)
+
+
+def test_a_run_in_parts_gives_the_report_of_one_run(tmp_path, capsys):
+    file = tmp_path / "report.json"
+
+    def facts(seeds, resume=None):
+        asked = report.Asked(range(4, 4 + seeds), 14, 2, hostile=True, resume=resume)
+        assert report.main(asked, as_json=True) == 0
+        said = json.loads(capsys.readouterr().out)
+        return {k: v for k, v in said.items() if k not in ("cpu_seconds", "slowest")}
+
+    first = facts(1, file)
+    assert first["seeds"] == 1
+    whole = facts(3, file)
+    assert whole["seeds"] == 3 and whole == facts(3)
+    assert facts(3, file) == whole, "nothing is left to run"
+
+
+def test_a_file_of_other_seeds_or_of_something_else_is_refused(tmp_path):
+    file = tmp_path / "report.json"
+    assert report.main(report.Asked(range(0, 1), 4, 2, resume=file), as_json=True) == 0
+    with pytest.raises(DelianError, match="a report of other seeds: first 0, devices 4"):
+        report.main(report.Asked(range(0, 1), 5, 2, resume=file), as_json=True)
+    for content in (b"", b"[]", b"{" * 10_000, b"\xff", b'{"form": "delian dst report 1"}'):
+        file.write_bytes(content)
+        with pytest.raises(DelianError, match="is no report of seeds"):
+            report.main(report.Asked(range(0, 1), 4, 2, resume=file), as_json=True)
+
+
+def test_a_run_in_parts_goes_on_after_a_failure_and_keeps_it(tmp_path, monkeypatch, capsys):
+    class Broken(World):
+        def note(self, node, event):
+            super().note(node, event)
+            self.check(self.seed != 1 or self.events < 5, "progress", "it was to be")
+
+    monkeypatch.setattr("delian.simulations.dst.check.World", Broken)
+    file = tmp_path / "report.json"
+    asked = report.Asked(range(0, 3), 4, 2, resume=file)
+    for _ in range(2):
+        assert report.main(asked, as_json=True) == 1
+        said = json.loads(capsys.readouterr().out)
+        assert said["seeds"] == 3 and [f["seed"] for f in said["failures"]] == [1]

@@ -1,0 +1,23 @@
+"""Each check that plots rely on can be left out: hostile seeds then fail."""
+
+from __future__ import annotations
+
+import pytest
+from delian.simulations.dst.edge_book import OracleFailure
+from delian.simulations.dst.missing import CHECKS, SEEDS, found, without, world_of
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
+def test_without_a_check_one_of_its_plots_fails(check):
+    """In one small federation; the seeds that `delian dst` draws are in the slow test."""
+    for plot in check.plots:
+        with without(check), pytest.raises(OracleFailure) as caught:
+            world_of((plot, check.where)).run()
+        assert caught.value.oracle in ("plot", "ledger"), caught.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
+def test_without_a_check_hostile_seeds_fail(check):
+    failure = found(check, range(SEEDS))
+    assert failure is not None and failure.oracle in ("plot", "ledger", "sum", "machine")
