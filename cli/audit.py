@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import DelianError
-from .coordinator import Address, Identity, Insecure, connected
+from .coordinator import Address, Identity, Insecure, connected, connected_authority
 from .options import AsJson, ConfigFile
 from .output import echo, echo_copy, table, tell, when
 
@@ -32,6 +32,12 @@ def export(
         Path | None, typer.Option("--out", help="Write to this file. [default: stdout]")
     ] = None,
     after: Annotated[int, typer.Option("--after", min=0, help="Only later entries.")] = 0,
+    authority: Annotated[
+        str | None,
+        typer.Option(
+            "--authority", metavar="HOST:PORT", help="Copy the authority's record instead."
+        ),
+    ] = None,
     coordinator: Address = None,
     identity: Identity = None,
     insecure: Insecure = False,
@@ -39,12 +45,18 @@ def export(
 ) -> None:
     """Copy the record from the coordinator: one line of JSON an entry or signature.
 
-    It ends with a signature of the coordinator's. Keep copies, or at least the head that `verify`
-    prints, where the coordinator's operator does not reach them.
+    It ends with a signature of the coordinator's. A separate authority has a record of its own, of
+    tokens and revocations, which it signs (--authority). Keep copies, or at least the head that
+    `verify` prints, where the coordinator's operator does not reach them.
     """
     from ..core.wire.operator_pb2 import AuditRequest
 
-    with connected(config, coordinator, identity, insecure) as client:
+    server = (
+        connected_authority(config, authority, identity)
+        if authority
+        else connected(config, coordinator, identity, insecure)
+    )
+    with server as client:
         lines = client.stream("Audit", AuditRequest(after=after))
         if out is None:
             for line in lines:
@@ -92,6 +104,7 @@ def verify(
         "calls": report.calls,
         "signatures": report.checkpoints,
         "signed": report.signed,
+        "signer": report.signer,
         "head": str(report.head),
         "runs": sorted(report.runs),
         "bundles": {
@@ -114,7 +127,9 @@ def verify(
         )
         unsigned = report.entries - report.signed
         tail = f"; the last {unsigned} are not signed" if unsigned and broken is None else ""
-        yield f"signatures   {report.checkpoints}{tail}"
+        signer = {"cloud": "of the coordinator", "authority": "of the authority"}
+        whose = f", {signer[report.signer]}" if report.signer else ""
+        yield f"signatures   {report.checkpoints}{whose}{tail}"
         yield f"head         {report.head}"
         if report.unpublished:
             yield f"no bundle    on record before they began: runs {_numbers(report.unpublished)}"

@@ -73,6 +73,8 @@ def roles_here(config: Config, given: set[str]) -> list[str]:
     identity is there. given: sections with a value that is no default.
     """
     found = []
+    if has_key(authority_ca(config)) or "authority" in given:
+        found.append("authority")
     for role in ("cloud", "edge", "device", "operator"):
         there = identity_folder(config, role).exists()
         if role == "cloud":
@@ -91,7 +93,24 @@ def identity_folder(config: Config, role: str) -> Path:
 
 
 def authority_folder(cloud: CloudConfig) -> Path:
-    return cloud.authority or cloud.state / "ca"
+    """The CA's folder of a coordinator without a separate authority."""
+    return cloud.ca or cloud.state / "ca"
+
+
+def authority_ca(config: Config) -> Path:
+    """The CA's folder of an authority."""
+    return config.authority.ca or config.authority.state / "ca"
+
+
+def ca_folder(config: Config) -> Path:
+    """The CA's folder on this machine: the authority's, else the coordinator's."""
+    there = authority_ca(config)
+    return there if has_key(there) else authority_folder(config.cloud)
+
+
+def has_key(folder: Path) -> bool:
+    """Whether a folder is a CA's whose key is on this machine, in a file or in a token."""
+    return any((folder / name).exists() for name in ("ca.key", "ca.token"))
 
 
 # ---------------------------------------------------------------- identities
@@ -110,7 +129,7 @@ def check_identity(config: Config, role: str) -> Iterator[Finding]:
         yield warning(name, "insecure: no TLS, on loopback only", f"unset {role}.insecure")
         return
     if not own.exists():
-        if role == "cloud" and (authority_folder(config.cloud) / "ca.key").exists():
+        if role == "cloud" and has_key(authority_folder(config.cloud)):
             yield ok(name, "none yet; the coordinator makes its own when it starts")
             return
         how = {
@@ -133,7 +152,7 @@ def _judge(config: Config, role: str, own: IdentityFolder) -> Iterator[Finding]:
     identity, facts = material.identity(), own.facts()
     certificate = c.load_certificate(material.certificate)
     authority = c.load_certificate(material.authority)
-    if identity.tier != role:
+    if identity.tier not in (c.OPERATORS if role == "operator" else (role,)):
         yield wrong(
             name,
             f"{own.folder} is the identity of {identity.common_name}, not of a {role}",
@@ -166,13 +185,13 @@ def check_authority(config: Config) -> Iterator[Finding]:
     from ..core.identity.authority import KEY, Authority
     from ..core.identity.founding import root_folder, terms_of
 
-    folder = authority_folder(config.cloud)
-    if not (folder / KEY).exists():
+    folder = ca_folder(config)
+    if not has_key(folder):
         return
     try:
         authority = Authority(folder)
         left = authority.certificate.not_valid_after_utc.timestamp() - time.time()
-        if (folder / KEY).stat().st_mode & 0o077:
+        if (folder / KEY).exists() and (folder / KEY).stat().st_mode & 0o077:
             yield wrong("ca", f"others can read {folder / KEY}", f"chmod 600 {folder / KEY}")
         if (root := root_folder(authority) / "root.pem").exists():
             yield warning(
@@ -192,6 +211,30 @@ def check_authority(config: Config) -> Iterator[Finding]:
             yield ok("ca", text)
     except (DelianError, OSError) as error:
         yield wrong("ca", str(error).partition("\n")[0], getattr(error, "hint", ""))
+
+
+def check_key_is_elsewhere(config: Config) -> Finding:
+    """Whether the CA's key is out of reach of the coordinator's operator."""
+    cloud = config.cloud
+    key = authority_folder(cloud)
+    migrate = f"delian authority migrate {cloud.state} AUTHORITY_STATE"
+    if not has_key(key):
+        if cloud.authority:
+            return ok("authority", cloud.authority)
+        return wrong("authority", "no CA is here and no authority named", "set cloud.authority")
+    if cloud.authority:
+        return wrong(
+            "authority",
+            f"the CA's key ({key}) is here though {cloud.authority} is the authority: who has the"
+            " key can invent devices",
+            migrate,
+        )
+    return warning(
+        "authority",
+        f"the CA's key ({key}) is on the coordinator's machine: masks do not hold against its"
+        " operator, who can invent devices",
+        f"run `delian authority run` on a machine that another organisation operates; {migrate}",
+    )
 
 
 def check_server_names(config: Config) -> Iterator[Finding]:

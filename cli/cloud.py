@@ -46,6 +46,14 @@ def run(
             "--blobs", help="Where models are: a folder, s3://BUCKET/PREFIX, gs://, az://"
         ),
     ] = None,
+    authority: Annotated[
+        str | None,
+        typer.Option(
+            "--authority",
+            help="host:port of `delian authority run`. [default: cloud.authority; without one the"
+            " CA's key is here]",
+        ),
+    ] = None,
     identity: Annotated[
         Path | None, typer.Option("--identity", help="Folder of its key and certificate.")
     ] = None,
@@ -67,7 +75,9 @@ def run(
     """Run a coordinator until it is interrupted. Killed and started again it goes on in the round
     that it was in.
 
-    It makes its own certificate with the CA of `delian ca init`. One line of JSON on standard
+    With --authority it has the identity of `delian token --tier cloud` and `delian join`, and no CA
+    key: its operator cannot invent devices. Without, it makes its own certificate with the CA of
+    `delian ca init`, for trials on one machine. One line of JSON on standard
     output says where it serves.
     """
     from ..cloud.daemon import serve
@@ -79,6 +89,7 @@ def run(
         "cloud.listen": listen,
         "cloud.store": store,
         "cloud.objects": blobs,
+        "cloud.authority": authority,
         "cloud.identity": identity,
         "cloud.broker.url": broker,
         "cloud.serve": [str(b) for b in serve_bundles or ()] or None,
@@ -121,6 +132,7 @@ def cloud_settings(config: CloudConfig) -> CloudSettings:
         store=config.store,
         objects=config.objects,
         authority=config.authority,
+        ca=config.ca,
         identity=config.identity,
         listen=config.listen,
         enrolment=config.enrolment,
@@ -136,5 +148,6 @@ def cloud_settings(config: CloudConfig) -> CloudSettings:
         backend=config.backend,
         worker=WorkerLimits(**dict(config.worker)),
         serve=tuple(Path(b).expanduser().absolute() for b in config.serve),
+        witnesses=config.witnesses,
         insecure=config.insecure,
     )

@@ -33,9 +33,17 @@ Identity = Annotated[
     Path | None,
     typer.Option("--identity", help="The operator's identity. [default: operator.identity]"),
 ]
+AuthorityAddress = Annotated[
+    str | None,
+    typer.Option("--authority", metavar="HOST:PORT", help="[default: operator.authority]"),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS; for a coordinator on this machine alone.")
 ]
+
+
+#: A server, as messages name it -> its group of commands.
+_RUNS = {"coordinator": "cloud", "authority": "authority"}
 
 
 class Unreachable(DelianError):
@@ -46,7 +54,8 @@ class Unreachable(DelianError):
 
 class Client:
     """A coordinator, as its operator. Made by `connected`. artifacts: the folder of the key that
-    signs bundles, where there is one. terms: the federation's, where the operator has them.
+    signs bundles, where there is one. terms: the federation's, where the operator has them. what:
+    the server, in messages.
     """
 
     def __init__(
@@ -56,7 +65,9 @@ class Client:
         metadata: Sequence[tuple[str, str]],
         artifacts: Path | None = None,
         terms: FederationTerms | None = None,
+        what: str = "coordinator",
     ) -> None:
+        self.what = what
         self.target, self.artifacts, self.terms = target, artifacts, terms
         self._stub, self._metadata = stub, metadata
 
@@ -111,8 +122,8 @@ class Client:
             gone = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
             if code in gone and "the store" not in message:
                 raise Unreachable(
-                    f"the coordinator at {self.target} does not answer: {message}",
-                    "is it running (`delian cloud run`), and is this its address?",
+                    f"the {self.what} at {self.target} does not answer: {message}",
+                    f"is it running (`delian {_RUNS[self.what]} run`), and is this its address?",
                 ) from None
             if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
                 hint = hint or "an operator's identity is made with: delian ca issue operator"
@@ -156,3 +167,31 @@ def connected(
         metadata = ()
     with channel:
         yield Client(target, OperatorStub(channel), metadata, signing_folder(operator), terms)
+
+
+def authority_target(config: Path | None, authority: str | None) -> str:
+    """ "host:port" of the authority, as the option or the configuration names it; empty: there is
+    none beside the coordinator.
+    """
+    from .config import load
+
+    return load(config, {"operator.authority": authority}).config.operator.authority
+
+
+@contextmanager
+def connected_authority(
+    config: Path | None, target: str, identity: Path | None
+) -> Iterator[Client]:
+    """The authority at "host:port", as its admin. Raises DelianError."""
+    import grpc
+
+    from ..core.identity.certificates import authority_options, channel_credentials
+    from ..core.identity.folder import IdentityFolder
+    from ..core.wire.authority_pb2_grpc import AuthorityStub
+    from .config import load
+
+    operator = load(config, {"operator.identity": identity}).config.operator
+    shown = IdentityFolder(operator.identity).material()
+    options = list(authority_options(shown.identity().federation))
+    with grpc.secure_channel(target, channel_credentials(shown), options=options) as channel:
+        yield Client(target, AuthorityStub(channel), (), what="authority")

@@ -181,17 +181,22 @@ def terms_of(config: DeviceConfig) -> FederationTerms | None:
 
 def floor_of(config: DeviceConfig) -> Policy:
     """What masked sums must keep to: the owner's word, else the federation's, else the protocol's.
-    Raises DelianError.
+    What is asked of the certificate log is the federation's terms alone. Raises DelianError.
     """
     from ..core.secagg.client import CORRUPT_MIN, Policy
     from ..core.secagg.cohort import COHORT_MIN
+    from ..core.secagg.logged import LogRules
 
     terms, masks = terms_of(config), config.masks
     cohort_min = terms.cohort_min if terms is not None else COHORT_MIN
     corrupt = terms.corrupt if terms is not None else CORRUPT_MIN
+    log = LogRules()
+    if terms is not None:
+        log = LogRules(terms.log_required, tuple(terms.witnesses), terms.quorum)
     return Policy(
         cohort_min=cohort_min if masks.cohort_min is None else masks.cohort_min,
         corrupt=corrupt if masks.corrupt is None else masks.corrupt,
+        log=log,
     )
 
 

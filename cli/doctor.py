@@ -29,6 +29,7 @@ WIDTH = 14  # of a name
 class Role(StrEnum):
     """What a machine may be."""
 
+    AUTHORITY = "authority"
     CLOUD = "cloud"
     EDGE = "edge"
     DEVICE = "device"
@@ -93,12 +94,21 @@ def _local(loaded: Loaded, role: str) -> Iterator[Finding]:
     from . import checks
 
     config = loaded.config
+    if role == "authority":
+        yield from checks.check_authority(config)
+        yield checks.check_port("authority port", config.authority.listen)
+        yield checks.check_port("enrolment port", config.authority.enrolment)
+        yield checks.check_disk("authority disk", config.authority.state)
+        return
     if role == "cloud":
+        if not config.cloud.insecure:
+            yield checks.check_key_is_elsewhere(config)
         yield from checks.check_authority(config)
         yield from checks.check_server_names(config)
         yield from checks.check_store(config.cloud)
         yield checks.check_port("cloud port", config.cloud.listen)
-        yield checks.check_port("enrolment port", config.cloud.enrolment)
+        if not config.cloud.authority:
+            yield checks.check_port("enrolment port", config.cloud.enrolment)
         if config.cloud.health:
             yield checks.check_port("health port", config.cloud.health)
     if role == "edge":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +18,24 @@ def dst(
     edges: Annotated[
         int, typer.Option("--edges", min=1, max=64, help="The coordinator's own is one of them.")
     ] = 3,
+    hostile: Annotated[
+        bool,
+        typer.Option(
+            "--hostile",
+            help="In each seed some of coordinator, edges, bundle and devices are hostile"
+            " (otherwise in one of eight).",
+        ),
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            help="Keep the report in FILE, and run only the seeds that it does not have yet."
+            " The run goes on after a failure.",
+            metavar="FILE",
+            dir_okay=False,
+        ),
+    ] = None,
     large: Annotated[
         bool,
         typer.Option(
@@ -32,11 +51,14 @@ def dst(
     draws: lost, repeated, damaged and retained messages, partitions, crashes at any moment, torn
     and full disks, wrong clocks.
 
+    In some seeds parties plot, alone or together. A table shows how often honest devices found
+    each plot out, by reason, and how often nothing came of it.
+
     A failure says what does not hold and how to see it again, and exits 1.
     """
-    from ..simulations.dst.report import main, main_large
+    from ..simulations.dst.report import Asked, main, main_large
 
     if large:
         raise typer.Exit(main_large(as_json))
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
-    raise typer.Exit(main(chosen, devices, edges, as_json))
+    raise typer.Exit(main(Asked(chosen, devices, edges, hostile, resume), as_json))

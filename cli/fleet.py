@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .coordinator import Address, Client, Identity, Insecure, connected
+from .coordinator import (
+    Address,
+    AuthorityAddress,
+    Client,
+    Identity,
+    Insecure,
+    authority_target,
+    connected,
+    connected_authority,
+)
 from .options import AsJson, ConfigFile
 from .output import table, tell, to_json, when
 
@@ -39,13 +48,18 @@ def list_nodes(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the nodes: where they are, what they do, when they were seen last."""
+    """List the nodes: where they are, what they do, when they were seen last. An owner sees the
+    nodes of the own site.
+    """
     with connected(config, coordinator, identity, insecure) as client:
         nodes = _all(client, tier, limit)
 
     def lines() -> list[str]:
-        rows = [[name_of(n), n["state"], _home(n), when(n["seen_ms"]), _labels(n)] for n in nodes]
-        return table(("NODE", "STATE", "HOME", "SEEN (UTC)", "LABELS"), rows)
+        rows = [
+            [name_of(n), n["state"], _home(n), n["site"] or "-", when(n["seen_ms"]), _labels(n)]
+            for n in nodes
+        ]
+        return table(("NODE", "STATE", "HOME", "SITE", "SEEN (UTC)", "LABELS"), rows)
 
     tell({"nodes": nodes}, as_json, lines)
 
@@ -82,13 +96,30 @@ def drain(
 @app.command("revoke")
 def revoke(
     node: NodeName,
+    why: Annotated[str, typer.Option("--why", help="For the record.")] = "",
+    authority: AuthorityAddress = None,
     coordinator: Address = None,
     identity: Identity = None,
     insecure: Insecure = False,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deny a node's certificates from now on, and end its connections."""
+    """Revoke a node for good: its certificates are void from now on, and its connections end.
+
+    Where another process is the authority, it is asked (--authority), and may also revoke an
+    operator's or the coordinator's certificate: admin-2, cloud-0. The coordinator follows within
+    seconds.
+    """
+    target = authority_target(config, authority)
+    if target and coordinator is None:
+        from ..core.wire.authority_pb2 import RevokeRequest
+
+        with connected_authority(config, target, identity) as client:
+            told = client.call("Revoke", RevokeRequest(name=node, why=why))
+        text = "revoked" if told.changed else "was revoked already"
+        found = {"name": node, "revoked": told.changed, "version": told.version}
+        tell(found, as_json, lambda: [f"{node}: {text} (deny list version {told.version})"])
+        return
     _ask("RevokeNode", node, (config, coordinator, identity, insecure), as_json)
 
 
@@ -105,6 +136,7 @@ def _ask(
             ("node", name_of(facts)),
             ("state", facts["state"]),
             ("home", _home(facts)),
+            ("site", facts["site"] or "-"),
             ("seen", when(facts["seen_ms"])),
             ("enrolled", when(facts["enrolled_ms"])),
             ("certificate ends", when(facts["certificate_ends_ms"])),

@@ -22,6 +22,7 @@ from .terms import terms_facts, terms_text
 
 if TYPE_CHECKING:
     from ..core.identity.authority import Authority
+    from ..core.identity.hsm import KeyPlace
     from .settings import Config
 
 ca = typer.Typer(help="The federation's certificate authority.", no_args_is_help=True)
@@ -32,7 +33,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 Folder = Annotated[Path, typer.Argument(help="The CA's folder.")]
 AuthorityFolder = Annotated[
     Path | None,
-    typer.Option("--ca", help="The CA's folder. [default: cloud.authority of the configuration]"),
+    typer.Option(
+        "--ca",
+        help="The CA's folder. [default: of the configuration]",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -73,14 +77,44 @@ class Tier(StrEnum):
 
     DEVICE = "device"
     EDGE = "edge"
+    CLOUD = "cloud"
 
 
 class Rights(StrEnum):
-    """What an operator may do: each may also do what the ones before may."""
+    """What an operator may do."""
 
     VIEWER = "viewer"
     RUNNER = "runner"
+    OWNER = "owner"
     ADMIN = "admin"
+
+
+LogRequired = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-log/--no-log",
+        help="Whether devices accept a neighbour only if its certificate is in the certificate log."
+        " [default: they do]",
+    ),
+]
+Witnesses = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--witness",
+        metavar="FILE",
+        help="A witness of the certificate log: its witness.pub. Name all of them, each with an"
+        " option of its own. [default: those before]",
+    ),
+]
+Quorum = Annotated[
+    int | None,
+    typer.Option(
+        "--quorum",
+        min=0,
+        max=16,
+        help="How many witnesses must have signed the log's head. [default: as before; 0 at first]",
+    ),
+]
 
 
 class Holder(StrEnum):
@@ -99,6 +133,19 @@ def init(
     corrupt: Corrupt = None,
     masks: Masks = None,
     artifact_root: RootPub = None,
+    log_required: LogRequired = None,
+    witnesses: Witnesses = None,
+    quorum: Quorum = None,
+    module: Annotated[
+        Path | None,
+        typer.Option("--pkcs11", metavar="MODULE", help="Make the key in a token: its library."),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", metavar="LABEL", help="With --pkcs11: which token.")
+    ] = None,
+    pin_file: Annotated[
+        Path | None, typer.Option("--pin-file", help="With --pkcs11: the file with the PIN.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a federation's CA: a key, which stays in this folder, its certificate, and the
@@ -107,18 +154,23 @@ def init(
     Whoever has the key can let anybody in. Back the folder up: without it nobody joins or renews.
     artifact-root in it is the key that decides who may sign runs: move it offline when the
     operators have their identities. A fleet of less than 10 devices needs a smaller --cohort-min;
-    3 is the least.
+    3 is the least. With --pkcs11 the key is made in a hardware token and never leaves it; the
+    folder says where it is.
     """
     from ..core.identity.authority import Authority
     from ..core.identity.founding import publish
 
-    made = Authority.create(folder, federation)
+    place = _key_place(federation, module, token, pin_file)
+    made = Authority.create(folder, federation, token=place)
     held = publish(
         made,
         cohort_min=cohort_min,
         corrupt=corrupt,
         masks_required=masks,
         artifact_root=artifact_root,
+        log_required=log_required,
+        witnesses=witnesses or None,
+        quorum=quorum,
         fresh=True,
     )
     tell(
@@ -133,6 +185,28 @@ def init(
     )
 
 
+def _key_place(
+    federation: str, module: Path | None, token: str | None, pin_file: Path | None
+) -> KeyPlace | None:
+    """Where the CA's key is to be; None: in its folder."""
+    from ..core.errors import DelianError
+    from ..core.identity.hsm import KeyPlace
+
+    if module is None and token is None and pin_file is None:
+        return None
+    if module is None or token is None or pin_file is None:
+        raise DelianError(
+            "a key in a token needs --pkcs11, --token and --pin-file",
+            "--pkcs11 /usr/lib/softhsm/libsofthsm2.so --token LABEL --pin-file FILE",
+        )
+    return KeyPlace(
+        module=str(module.absolute()),
+        token=token,
+        label=f"delian {federation}",
+        pin_file=str(pin_file.absolute()),
+    )
+
+
 @ca.command("terms")
 def set_terms(
     folder: Annotated[Path | None, typer.Argument(help="The CA's folder.")] = None,
@@ -140,6 +214,9 @@ def set_terms(
     corrupt: Corrupt = None,
     masks: Masks = None,
     artifact_root: RootPub = None,
+    log_required: LogRequired = None,
+    witnesses: Witnesses = None,
+    quorum: Quorum = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -147,26 +224,30 @@ def set_terms(
 
     On a CA that is older than terms, any option makes them, and a root key of artifacts. Devices
     get terms when they join and when they renew. A device keeps what it has against looser terms:
-    a smaller sum, another root key; its owner accepts them by `delian device terms --accept`.
+    a smaller sum, another root key, fewer or other witnesses of the certificate log; its owner
+    accepts them by `delian device terms --accept`.
     """
     from ..core.errors import DelianError
     from ..core.identity.founding import publish, terms_of
 
     authority = open_authority(folder, config)
-    if cohort_min is None and corrupt is None and masks is None and artifact_root is None:
+    changes: dict[str, Any] = {
+        "cohort_min": cohort_min,
+        "corrupt": corrupt,
+        "masks_required": masks,
+        "artifact_root": artifact_root,
+        "log_required": log_required,
+        "witnesses": witnesses or None,
+        "quorum": quorum,
+    }
+    if all(value is None for value in changes.values()):
         held = terms_of(authority)
         if held is None:
             raise DelianError(
                 f"{authority.folder} has no terms", "make them with: delian ca terms --cohort-min N"
             )
     else:
-        held = publish(
-            authority,
-            cohort_min=cohort_min,
-            corrupt=corrupt,
-            masks_required=masks,
-            artifact_root=artifact_root,
-        )
+        held = publish(authority, **changes)
     tell(terms_facts(held), as_json, lambda: [terms_text(held)])
 
 
@@ -220,17 +301,33 @@ def revoke(
 
 @ca.command("restored")
 def restored(
-    folder: AuthorityFolder = None, config: ConfigFile = None, as_json: AsJson = False
+    folder: AuthorityFolder = None,
+    copy: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="COPY",
+            help="The newest copy of the certificate log: of `delian log watch`, or a"
+            " coordinator's. Its entries since the backup are taken back.",
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run this once after the CA and the coordinator's store were restored from a backup.
 
     It leaves out the numbers that were given to nodes since the backup, so that no number is given
     out twice, and raises the deny list's version, so that nodes take the list again. Then revoke
-    again what was revoked since the backup.
+    again what was revoked since the backup. Nodes refuse a certificate log that lost entries: name
+    its newest copy by --log.
     """
-    last = open_authority(folder, config).restored()
+    authority = open_authority(folder, config)
+    entries = 0 if copy is None else authority.log.take_back(copy)
+    last = authority.restored()
     lines = [f"the next number of a {role} is {number + 1}" for role, number in last.items()]
-    tell({"last": last}, as_json, lambda: lines)
+    if copy is not None:
+        lines.append(f"{entries} entries of the certificate log were taken back")
+    tell({"last": last, "log_entries": entries}, as_json, lambda: lines)
 
 
 @ca.command("issue")
@@ -247,9 +344,13 @@ def issue(
         typer.Option(
             "--role",
             help="Of an operator: viewer (reads runs, nodes, the record), runner (also starts and"
-            " controls runs), admin (also nodes, tokens, models' aliases). [default: admin]",
+            " controls runs), owner (of a --site: reads runs, decides about the site's nodes and"
+            " tokens), admin (all of it, and models' aliases). [default: admin]",
         ),
     ] = None,
+    site: Annotated[
+        str, typer.Option("--site", help="Of an owner: the organisation or place that it owns.")
+    ] = "",
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -266,8 +367,8 @@ def issue(
     names = address or []
     if holder is Holder.OPERATOR and names:
         raise DelianError("an operator has no address", "leave --address out")
-    if holder is not Holder.OPERATOR and role is not None:
-        raise DelianError("only an operator has a --role", "leave it out")
+    if holder is not Holder.OPERATOR and (role is not None or site):
+        raise DelianError("only an operator has a --role and a --site", "leave them out")
     facts: dict[str, Any] = {"holder": holder.value, "folder": str(out)}
     if holder is Holder.BROKER:
         facts["ends"] = local.broker_files(authority, out, names)
@@ -276,9 +377,9 @@ def issue(
         facts["name"], facts["ends"] = "cloud-0", own.facts().not_after
     else:
         rights = Role((role or Rights.ADMIN).value)
-        identity = local.operator_identity(authority, out, rights)
+        identity = local.operator_identity(authority, out, rights, site)
         facts["name"], facts["ends"] = identity.common_name, identity.not_after
-        signs = rights is not Role.VIEWER  # who only reads submits no runs
+        signs = rights not in (Role.VIEWER, Role.OWNER)  # they submit no runs
         if signs and not _sign_online(authority, out, identity.common_name):
             echo(_unsigned_key(out, identity.common_name), err=True)
     name = facts.get("name", "the broker")
@@ -319,7 +420,8 @@ def join(
     """Join a federation: make a key on this machine and get a certificate for it.
 
     `delian join -` reads the token of `delian token` from standard input, `--token-file` from a
-    file. The token says which federation, and what this machine is to be: a device or an edge.
+    file. The token says which federation, and what this machine is to be: a device, an edge
+    or, where another process is the authority, the coordinator.
     May be repeated when it failed: the same key asks again.
     """
     import asyncio
@@ -408,8 +510,9 @@ def open_authority(folder: Path | None, file: Path | None) -> Any:
     from ..core.identity.authority import Authority
 
     if folder is None:
-        cloud = settings_of(file, {}).cloud
-        folder = cloud.authority or cloud.state / "ca"
+        from .checks import ca_folder
+
+        folder = ca_folder(settings_of(file, {}))
     return Authority(folder)
 
 

@@ -21,11 +21,13 @@ with unsearched():
         analyse,
         artifact,
         audit,
+        authority,
         broker,
         build,
         bundle,
         cache,
         cascade,
+        certificate_log,
         cloud,
         config_show,
         data,
@@ -48,6 +50,7 @@ with unsearched():
         study,
         token,
         tune,
+        witness,
     )
     from .output import echo
 
@@ -78,6 +81,7 @@ app.command("dst", help=_paragraphs(dst.dst))(dst.dst)
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(data.app, name="data")
 app.add_typer(cloud.app, name="cloud")
+app.add_typer(authority.app, name="authority")
 app.add_typer(run.app, name="run")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(model.app, name="model")
@@ -87,6 +91,8 @@ device.app.command("cascade", help=_paragraphs(device_cascade.cascade))(device_c
 app.add_typer(device.app, name="device")
 app.add_typer(edge.app, name="edge")
 app.add_typer(identity.ca, name="ca")
+app.add_typer(certificate_log.app, name="log")
+app.add_typer(witness.app, name="witness")
 app.add_typer(artifact.app, name="artifact")
 app.add_typer(audit.app, name="audit")
 app.command("token", help=_paragraphs(token.token))(token.token)

@@ -55,6 +55,10 @@ async def probe(config: Config, role: str) -> list[Finding]:
     from ..core.identity.folder import IdentityFolder
 
     findings: list[Finding] = []
+    if role == "authority":
+        return findings
+    if role == "cloud" and config.cloud.authority:
+        findings.append(await reach("cloud to authority", config.cloud.authority))
     section = getattr(config, role)
     own = IdentityFolder(identity_folder(config, role))
     try:

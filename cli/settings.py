@@ -18,6 +18,7 @@ SECRET: dict[str, JsonValue] = {"secret": True}  # never shown
 URL: dict[str, JsonValue] = {"secret": "password"}  # shown without its password
 
 GRPC_PORT, ENROLMENT_PORT, EDGE_PORT, HEALTH_PORT = 7443, 7444, 7451, 7790
+AUTHORITY_PORT = 7445
 _SANDBOX = (
     "require: run no program where the kernel lacks landlock or seccomp. prefer: use what it has."
 )
@@ -47,6 +48,10 @@ def _address(text: str) -> str:
     return text
 
 
+def _optional_address(text: str) -> str:
+    return _address(text) if text else text
+
+
 def _broker(text: str) -> str:
     if text:
         scheme, _, rest = text.partition("://")
@@ -61,6 +66,7 @@ def _path(path: Path) -> Path:
 
 
 Address = Annotated[str, AfterValidator(_address)]
+OptionalAddress = Annotated[str, AfterValidator(_optional_address)]
 BrokerUrl = Annotated[str, AfterValidator(_broker)]
 Folder = Annotated[Path, Field(strict=False), AfterValidator(_path)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]  # TOML gives a list
@@ -123,8 +129,14 @@ class CloudConfig(Section):
     state: Folder = Field(
         default_factory=lambda: state_home() / "cloud", description="Folder for all that it keeps."
     )
-    authority: Folder | None = Field(
-        default=None, description="The CA's folder. Absent: `ca` in the state."
+    authority: OptionalAddress = Field(
+        default="",
+        description="host:port of `delian authority run`, which has the CA's key. Empty: the key "
+        "is here, and the coordinator's operator can invent devices.",
+    )
+    ca: Folder | None = Field(
+        default=None,
+        description="The CA's folder, without `authority`. Absent: `ca` in the state.",
     )
     identity: Folder | None = Field(
         default=None,
@@ -183,8 +195,64 @@ class CloudConfig(Section):
         default=(),
         description="Bundles with weights of which it runs parts for edges and devices.",
     )
+    witnesses: Texts = Field(
+        default=(),
+        description="host:port of the certificate log's witnesses, which co-sign its heads.",
+    )
     insecure: bool = Field(
         default=False, description="No TLS: whoever connects is who he says. On loopback only."
+    )
+
+
+class AuthorityConfig(Section):
+    """The authority: `delian authority run`. It has the CA's key, on another machine than the
+    coordinator's.
+    """
+
+    state: Folder = Field(
+        default_factory=lambda: state_home() / "authority",
+        description="Folder for all that it keeps.",
+    )
+    ca: Folder | None = Field(
+        default=None, description="The CA's folder. Absent: `ca` in the state."
+    )
+    listen: Address = Field(
+        default=f"127.0.0.1:{AUTHORITY_PORT}", description="gRPC: the coordinator and admins."
+    )
+    enrolment: Address = Field(
+        default=f"127.0.0.1:{ENROLMENT_PORT}",
+        description="gRPC: nodes that have no certificate yet.",
+    )
+    public_enrolment: str = Field(
+        default="",
+        description="host:port by which nodes reach `enrolment`. Empty: `enrolment` itself.",
+    )
+    addresses: Texts = Field(
+        default=(), description="Host names and IP addresses that its certificate carries."
+    )
+    health: str = Field(
+        default="", description="HTTP: /healthz, /readyz, /metrics, as 127.0.0.1:7791. Empty: none."
+    )
+    store: str = Field(
+        default="",
+        description="SQLAlchemy URL: postgresql+asyncpg://... Empty: SQLite in the state.",
+        json_schema_extra=URL,
+    )
+    witnesses: Texts = Field(
+        default=(),
+        description="host:port of the certificate log's witnesses, which co-sign its heads.",
+    )
+    certificate_days: int = Field(
+        default=30, ge=1, le=398, description="How long certificates live."
+    )
+    enrolments_per_minute: float = Field(
+        default=60.0, gt=0.0, le=1e6, description="From one address, after a burst of 20."
+    )
+    token_uses: int = Field(
+        default=20,
+        ge=0,
+        le=100_000,
+        description="Devices that admins may let in by tokens in a day without an approval.",
     )
 
 
@@ -437,6 +505,11 @@ class OperatorConfig(Section):
     coordinator: str = Field(
         default=f"127.0.0.1:{GRPC_PORT}", description="host:port of the coordinator."
     )
+    authority: OptionalAddress = Field(
+        default="",
+        description="host:port of `delian authority run`, for tokens and revocations. Empty: the "
+        "coordinator has the CA's key.",
+    )
     identity: Folder = Field(
         default_factory=lambda: state_home() / "operator",
         description="Folder of the operator's key and certificate.",
@@ -454,6 +527,7 @@ class Config(Section):
 
     log: LogConfig = Field(default_factory=LogConfig)
     trace: TraceConfig = Field(default_factory=TraceConfig)
+    authority: AuthorityConfig = Field(default_factory=AuthorityConfig)
     cloud: CloudConfig = Field(default_factory=CloudConfig)
     edge: EdgeConfig = Field(default_factory=EdgeConfig)
     device: DeviceConfig = Field(default_factory=DeviceConfig)

@@ -17,6 +17,9 @@ def terms_facts(terms: FederationTerms) -> dict[str, Any]:
         "cohort_min": terms.cohort_min,
         "corrupt": terms.corrupt,
         "artifact_root": root_name(terms.artifact_root),
+        "log_required": terms.log_required,
+        "witnesses": [root_name(key) for key in terms.witnesses],
+        "quorum": terms.quorum,
     }
 
 
@@ -24,14 +27,18 @@ def terms_text(terms: FederationTerms) -> str:
     """Terms in a line."""
     masks = "masks are required" if terms.masks_required else "runs without masks are allowed"
     root = root_name(terms.artifact_root)
+    log = "certificates must be logged" if terms.log_required else "the log is not required"
+    if terms.quorum:
+        log += f", its heads signed by {terms.quorum} of {len(terms.witnesses)} witnesses"
+    key = f"root key {root}" if root else "no root key"
     return (
         f"sums of {terms.cohort_min} or more devices, against {terms.corrupt:.0%} corrupt ones;"
-        f" {masks}; {f'root key {root}' if root else 'no root key'} (version {terms.version})"
+        f" {masks}; {log}; {key} (version {terms.version})"
     )
 
 
 def root_name(key: bytes) -> str:
-    """A root key's fingerprint; empty where there is no key."""
+    """The fingerprint of a root key or of a witness's; empty where there is no key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     from ..core.identity.manifest import fingerprint

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .coordinator import AuthorityAddress
 from .identity import AsJson, AuthorityFolder, Tier, open_authority, seconds_of, settings_of
 from .options import ConfigFile
 from .output import echo, tell, write_out
@@ -45,14 +46,22 @@ def token(
         list[str] | None,
         typer.Option(
             "--node-address",
-            help="For an edge: host name or IP address for its certificate. May be repeated.",
+            help="For an edge or the coordinator: host name or IP address for its certificate."
+            " May be repeated.",
         ),
     ] = None,
+    site: Annotated[
+        str,
+        typer.Option(
+            "--site", help="The organisation or place of the nodes. [default: an owner's own]"
+        ),
+    ] = "",
     folder: AuthorityFolder = None,
     coordinator: Annotated[
         str | None,
         typer.Option("--coordinator", help="Ask a running coordinator at HOST:PORT instead."),
     ] = None,
+    authority: AuthorityAddress = None,
     identity: Operator = None,
     request: Annotated[
         Path | None,
@@ -74,42 +83,49 @@ def token(
     The token is shown once; the CA keeps a hash. It names the CA's key, so the node trusts no other
     server.
 
-    A coordinator that is asked (--coordinator) makes tokens for few nodes. For more, `--request
-    FILE` writes down what is wanted, another admin signs the file by `delian approve FILE`, and
-    `--approval FILE` uses it, once. Whoever has the CA's folder needs no approval.
+    A server that is asked (--authority, --coordinator) makes tokens for few nodes. For more,
+    `--request FILE` writes down what is wanted, another admin signs the file by `delian approve
+    FILE`, and `--approval FILE` uses it, once. The holder of the CA's folder needs no approval.
     """
     from ..core.errors import DelianError
     from ..core.identity.certificates import Role
     from ..core.identity.tokens import TokenBook, parse
 
     valid_s = seconds_of(valid)
-    settings = settings_of(
-        config, {"operator.coordinator": coordinator, "operator.identity": identity}
-    )
+    flags = {"operator.coordinator": coordinator, "operator.authority": authority}
+    settings = settings_of(config, {**flags, "operator.identity": identity})
     if request is not None:
-        _write_request(settings, tier, uses, valid_s, request, as_json)
+        _write_request(settings, (tier, uses, valid_s, site), request, as_json)
         return
-    if approval is not None or coordinator is not None:
+    apart = folder is None and tier is not Tier.CLOUD and bool(settings.operator.authority)
+    if apart or any(given is not None for given in (approval, coordinator, authority)):
         if folder is not None or node_address:
             raise DelianError(
-                "a coordinator knows neither --ca nor --node-address", "leave them out"
+                "a server that is asked knows neither --ca nor --node-address", "leave them out"
             )
         signed = b"" if approval is None else _read(approval)
         if approval is not None:
-            tier, uses, valid_s = _wanted(signed)
-        text, expires_s = _ask_coordinator(settings, tier, uses, valid_s, signed)
+            tier, uses, valid_s, site = _wanted(signed)
+        if tier is Tier.CLOUD:
+            raise DelianError(
+                "a token for a coordinator is not made by a call",
+                "where the CA's folder is: delian token --tier cloud --ca CA",
+            )
+        asked = (tier, uses, valid_s, site)
+        text, expires_s = _ask_server(settings, asked, signed, coordinator is None)
         made = parse(text)
     else:
-        authority = open_authority(folder, config)
-        target = address or settings.cloud.public_enrolment or settings.cloud.enrolment
-        made, expires_s = TokenBook(authority.folder, authority.lock).create(
+        opened = open_authority(folder, config)
+        target = address or _enrolment_of(settings, opened.folder)
+        made, expires_s = TokenBook(opened.folder, opened.lock).create(
             Role(tier.value),
-            authority.federation,
+            opened.federation,
             target,
-            authority.public,
+            opened.public,
             valid_s=valid_s,
             uses=uses,
             addresses=node_address or (),
+            site=site,
         )
     _tell_token(made, expires_s, uses, as_json)
 
@@ -145,14 +161,15 @@ def approve(
 
 
 def _write_request(
-    settings: Config, tier: Tier, uses: int, valid_s: int, file: Path, as_json: bool
+    settings: Config, asked: tuple[Tier, int, int, str], file: Path, as_json: bool
 ) -> None:
     from ..core.identity.approvals import Approval, Wanted
     from ..core.identity.certificates import Role
     from ..core.identity.folder import IdentityFolder
 
     own = IdentityFolder(settings.operator.identity).identity()
-    wanted = Wanted.new(own, Role(tier.value), uses, valid_s, time.time())
+    tier, uses, valid_s, site = asked
+    wanted = Wanted.new(own, Role(tier.value), uses, valid_s, time.time(), site)
     made = Approval(wanted)
     write_out(file, made.content())
     steps = [f"next  another admin: delian approve {file}", f"then  delian token --approval {file}"]
@@ -172,16 +189,17 @@ def _lines(asked: Approval) -> list[str]:
         f"federation  {wanted.federation}",
         f"asked by    {wanted.requester}",
         f"lets in     {wanted.uses} nodes of the tier {wanted.tier}",
+        f"site        {wanted.site or 'none'}",
         f"token ends  {wanted.valid_s / 3600:.4g} hours after it is made",
         f"to be used  until {until}",
     ]
 
 
-def _wanted(content: bytes) -> tuple[Tier, int, int]:
+def _wanted(content: bytes) -> tuple[Tier, int, int, str]:
     from ..core.identity.approvals import Approval
 
     wanted = Approval.parse(content).wanted
-    return Tier(wanted.tier), wanted.uses, wanted.valid_s
+    return Tier(wanted.tier), wanted.uses, wanted.valid_s, wanted.site
 
 
 def _read(file: Path) -> bytes:
@@ -209,40 +227,33 @@ def _tell_token(made: Token, expires_s: int, uses: int, as_json: bool) -> None:
     echo(f"lets {nodes} in through {made.address} until {until}", err=True)
 
 
-def _ask_coordinator(
-    settings: Config, tier: Tier, uses: int, valid_s: int, approval: bytes
+def _enrolment_of(settings: Config, folder: Path) -> str:
+    """Where nodes join: at the authority whose CA's folder this is, or at the coordinator."""
+    from .checks import authority_ca
+
+    own = settings.authority if folder == authority_ca(settings) else settings.cloud
+    return own.public_enrolment or own.enrolment
+
+
+def _ask_server(
+    settings: Config, asked: tuple[Tier, int, int, str], approval: bytes, authority: bool
 ) -> tuple[str, int]:
-    """A token from a running coordinator, and its end in Unix time."""
-    import asyncio
-
-    from ..core.identity.folder import IdentityFolder
+    """A token from a running coordinator or, where one is configured and `authority`, from the
+    authority; and its end in Unix time.
+    """
     from ..core.wire import link_pb2, operator_pb2
+    from .coordinator import connected, connected_authority
 
+    tier, uses, valid_s, site = asked
     wire = {Tier.DEVICE: link_pb2.NODE_DEVICE, Tier.EDGE: link_pb2.NODE_EDGE}[tier]
-    request = operator_pb2.TokenRequest(tier=wire, valid_s=valid_s, uses=uses, approval=approval)
-
-    async def ask() -> operator_pb2.TokenReply:
-        import grpc
-
-        from ..core.identity.certificates import channel_credentials, channel_options
-        from ..core.identity.joining import CALL_S, refused
-        from ..core.ports import CLOUD
-        from ..core.wire import operator_pb2_grpc
-
-        target = settings.operator.coordinator
-        if settings.operator.insecure:
-            channel = grpc.aio.insecure_channel(target)
-        else:
-            shown = IdentityFolder(settings.operator.identity).material()
-            options = channel_options(shown.identity().federation, CLOUD)
-            channel = grpc.aio.secure_channel(target, channel_credentials(shown), options=options)
-        async with channel:
-            stub = operator_pb2_grpc.OperatorStub(channel)
-            try:
-                reply: operator_pb2.TokenReply = await stub.CreateToken(request, timeout=CALL_S)
-            except grpc.aio.AioRpcError as error:
-                raise refused(error, "get a token") from None
-        return reply
-
-    reply = asyncio.run(ask())
+    request = operator_pb2.TokenRequest(
+        tier=wire, valid_s=valid_s, uses=uses, approval=approval, site=site
+    )
+    operator = settings.operator
+    if authority and operator.authority:
+        server = connected_authority(None, operator.authority, operator.identity)
+    else:
+        server = connected(None, operator.coordinator, operator.identity, operator.insecure)
+    with server as client:
+        reply = client.call("CreateToken", request)
     return reply.token, reply.expires_ms // 1000

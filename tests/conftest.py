@@ -19,6 +19,17 @@ settings.register_profile("delian", deadline=None, suppress_health_check=[Health
 settings.load_profile("delian")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, each worker gets tests that follow one another, and steals from others when it has
+    none left: what a module's tests share (daemons, brokers, compiled programs) is made once, and
+    not in every worker.
+    """
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     """The repository's root."""

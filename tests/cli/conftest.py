@@ -48,24 +48,33 @@ def delian(monkeypatch, capsys, tmp_path):
 def coordinator():
     """Serves enrolment and identity of a CA's folder from a thread: gives both ports."""
     import grpc
-    from delian.cloud import enrolment as e
-    from delian.cloud.issuing import Issuing
+    from delian.cloud.authority import enrolment as e
+    from delian.cloud.authority.issuing import Issuing
+    from delian.cloud.authority.local import LocalAuthority
+    from delian.cloud.identity import IdentityService
     from delian.core.identity.authority import Authority, issue_to
     from delian.core.identity.certificates import Role, TlsMaterial, server_credentials
     from delian.core.identity.folder import HomeAddress
+    from delian.core.identity.roles import Guard
     from delian.core.identity.tokens import TokenBook
-    from delian.core.ports import CLOUD
+    from delian.core.ports import CLOUD, Tier
     from delian.core.wire import enrolment_pb2_grpc
 
     async def serve(folder, ready, clock):
         authority = Authority(folder)
-        key, issued = issue_to(authority, Role.CLOUD, 0, ["127.0.0.1"])
-        material = TlsMaterial(key, issued.chain, authority.pem)
+
+        def made(role):
+            key, issued = issue_to(authority, role, 0, ["127.0.0.1"])
+            return TlsMaterial(key, issued.chain, authority.pem)
+
+        material = made(Role.AUTHORITY)
         links = grpc.aio.server()
-        port = links.add_secure_port("127.0.0.1:0", server_credentials(material))
+        port = links.add_secure_port("127.0.0.1:0", server_credentials(made(Role.CLOUD)))
         registry = e.FileRegistry(folder, lambda _: [HomeAddress(CLOUD, f"127.0.0.1:{port}")])
         issuing = Issuing(authority, registry, clock=clock)
-        identity = e.IdentityService(issuing)
+        local = LocalAuthority(authority, issuing, lambda: material)
+        guard = Guard(authority.federation, Tier.CLOUD, authority.denied, clock)
+        identity = IdentityService(local, guard, local.page, local.log_page, clock=clock)
         enrolment_pb2_grpc.add_IdentityServicer_to_server(identity, links)
         await links.start()
         tokens = TokenBook(folder, authority.lock)

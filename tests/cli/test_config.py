@@ -193,7 +193,7 @@ def test_every_key_has_a_meaning_and_is_listed(delian):
     code, listed, _ = delian("config", "keys", "--json")
     assert code == 0 and all(entry["meaning"].endswith((".", ")")) for entry in listed)
     assert [entry["key"] for entry in listed] == [".".join(key) for key, _ in every_key()]
-    assert delian("config", "keys")[1].count("\n[") == 14
+    assert delian("config", "keys")[1].count("\n[") == 15
 
 
 def test_a_configuration_file_that_is_not_there_is_told(delian, tmp_path):
@@ -213,3 +213,27 @@ def test_a_device_without_terms_or_settings_has_the_floor_of_the_protocol(tmp_pa
 
     config = Config().device.model_copy(update={"state": tmp_path})
     assert floor_of(config) == Policy()
+
+
+def test_a_device_asks_of_the_certificate_log_what_the_federation_s_terms_say(tmp_path):
+    from delian.cli.device import floor_of
+    from delian.core.identity.authority import Authority, issue_to
+    from delian.core.identity.certificates import Role, TlsMaterial
+    from delian.core.identity.folder import IdentityFolder
+    from delian.core.identity.founding import publish
+    from delian.core.identity.terms import published
+    from delian.core.secagg.logged import LogRules
+
+    authority = Authority.create(tmp_path / "ca", "farm")
+    key, issued = issue_to(authority, Role.DEVICE, 1)
+    own = IdentityFolder(tmp_path / "identity")
+    own.store(TlsMaterial(key, issued.chain, authority.pem), renew_after_s=issued.renew_after_s)
+    config = Config().device.model_copy(update={"state": tmp_path})
+
+    def asked():
+        own.take_terms(published(authority.folder), authority.pem, "farm")
+        return floor_of(config).log
+
+    assert asked() == LogRules(required=False)
+    publish(authority, cohort_min=3, fresh=True)
+    assert asked() == LogRules(required=True)

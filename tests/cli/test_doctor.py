@@ -17,6 +17,7 @@ from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import Role, TlsMaterial
 from delian.core.identity.folder import HomeAddress, IdentityFolder
 from delian.core.identity.founding import publish
+from delian.core.identity.local import operator_identity
 from delian.core.ports import CLOUD
 from delian.core.sandbox import landlock, seccomp
 
@@ -125,13 +126,21 @@ def test_another_role_s_identity_and_another_ca_s_are_wrong(device, tmp_path):
     assert finding.state == "wrong" and "not signed by" in finding.text
 
 
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.RUNNER, Role.OWNER, Role.ADMIN])
+def test_an_operator_of_any_role_is_well(device, tmp_path, role):
+    operator_identity(device.authority, tmp_path / "op", role, "north" * (role is Role.OWNER))
+    config = Config.model_validate({"operator": {"identity": tmp_path / "op"}})
+    finding = only(checks.check_identity(config, "operator"))
+    assert finding.state == "ok" and f"{role.value}-1 of farm" in finding.text
+
+
 def test_insecure_is_never_quite_well(device):
     finding = only(checks.check_identity(device.config(insecure=True), "device"))
     assert finding.state == "warning"
 
 
 def test_the_ca_is_looked_at_where_there_is_one(device, tmp_path):
-    config = Config.model_validate({"cloud": {"authority": tmp_path / "ca"}})
+    config = Config.model_validate({"cloud": {"ca": tmp_path / "ca"}})
     assert only(checks.check_authority(config)).state == "ok"
     (tmp_path / "ca" / "ca.key").chmod(0o644)
     assert next(iter(checks.check_authority(config))).state == "wrong"
@@ -140,7 +149,7 @@ def test_the_ca_is_looked_at_where_there_is_one(device, tmp_path):
 
 def test_a_root_key_on_the_coordinator_s_machine_is_told(tmp_path):
     publish(Authority.create(tmp_path / "ca", "farm"), fresh=True)
-    config = Config.model_validate({"cloud": {"authority": tmp_path / "ca"}})
+    config = Config.model_validate({"cloud": {"ca": tmp_path / "ca"}})
     told = {f.name: f for f in checks.check_authority(config)}
     assert told["artifact root"].state == "warning" and "offline" in told["artifact root"].todo
     (tmp_path / "ca" / "artifact-root").rename(tmp_path / "usb")
@@ -150,7 +159,7 @@ def test_a_root_key_on_the_coordinator_s_machine_is_told(tmp_path):
 def test_a_ca_without_terms_is_told(tmp_path):
     made = Authority.create(tmp_path / "ca", "farm")
     (made.folder / "terms").unlink()
-    config = Config.model_validate({"cloud": {"authority": tmp_path / "ca"}})
+    config = Config.model_validate({"cloud": {"ca": tmp_path / "ca"}})
     told = {f.name: f for f in checks.check_authority(config)}
     assert told["terms"].state == "warning" and "delian ca terms" in told["terms"].todo
 

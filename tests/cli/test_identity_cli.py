@@ -20,7 +20,7 @@ def test_a_federation_is_made_and_a_node_joins_with_nothing_but_a_token(
         assert code == 0 and (token["tier"], token["uses"]) == ("device", 1)
         (tmp_path / "token").write_text(token["token"] + "\n")
         given = ("--token-file", "token")
-        code, joined, err = delian("join", *given, "--label", "site=north", "--json")
+        code, joined, err = delian("join", *given, "--label", "room=north", "--json")
         assert (
             code == 0
             and not err
@@ -34,7 +34,7 @@ def test_a_federation_is_made_and_a_node_joins_with_nothing_but_a_token(
         assert err.startswith("error: cannot join: the token lets nobody in")
         assert "hint: ask your operator for a new token" in err
     code, shown, _ = delian("ca", "show", "ca", "--json")
-    assert {"cloud-0", "device-1"} == {e["name"] for e in shown["issued"]}
+    assert {"cloud-0", "authority-0", "device-1"} == {e["name"] for e in shown["issued"]}
     assert shown["tokens"] == [] and shown["denied"] == {"version": 1, "names": []}
     before = int(time.time())
     code, revoked, _ = delian("ca", "revoke", "device-1", "--ca", "ca", "--json")
@@ -112,10 +112,10 @@ def test_identities_beside_the_ca(delian, tmp_path):
         ("token --ca ca --valid soon", "`soon` is no time"),
         ("token --ca ca --valid 90d", "at most"),
         ("token --ca ca --address here", "`here` is no address"),
-        ("token --ca ca --node-address x", "only an edge's certificate carries addresses"),
-        ("token --ca ca --coordinator h:1", "a coordinator knows neither --ca nor"),
+        ("token --ca ca --node-address x", "a device's certificate carries no addresses"),
+        ("token --ca ca --coordinator h:1", "a server that is asked knows neither --ca"),
         ("token --coordinator 127.0.0.1:1", "there is no identity in"),
-        ("token --ca ca --tier cloud", "Invalid value for '--tier'"),
+        ("token --ca ca --tier person", "Invalid value for '--tier'"),
         ("join delian1.AAAA", "the token is cut short or mistyped"),
         ("join nonsense", "this is no token"),
     ],
@@ -132,7 +132,7 @@ def test_a_coordinator_that_is_not_there_is_told_and_the_key_waits_for_the_next_
     delian("ca", "init", "ca", "--federation", "farm")
     token = delian("token", "--ca", "ca", "--address", "127.0.0.1:9", "--json")[1]["token"]
     code, _, err = delian("join", token, "--identity", "own")
-    assert code == 2 and "cannot reach the coordinator at 127.0.0.1:9" in err
+    assert code == 2 and "cannot reach the authority at 127.0.0.1:9" in err
     assert [p.name for p in (tmp_path / "own").iterdir()] == ["pending.pem"]
     assert (tmp_path / "own" / "pending.pem").stat().st_mode & 0o777 == 0o600
 

@@ -59,3 +59,13 @@ def test_a_file_that_is_no_request_is_told(delian, admins, tmp_path, content):
     for arguments in (("approve", "wanted.json", "--yes"), ("token", "--approval", "wanted.json")):
         code, _, err = delian(*arguments, "--identity", "bob")
         assert code == 2 and "no request for a token" in err
+
+
+def test_a_configured_authority_is_asked_unless_a_folder_is_named(delian, admins, tmp_path):
+    (tmp_path / "delian.toml").write_text(
+        '[operator]\nauthority = "127.0.0.1:1"\nidentity = "alice"\n'
+    )
+    code, _, err = delian("token")
+    assert code == 3 and "the authority at 127.0.0.1:1 does not answer" in err
+    for options in ((), ("--tier", "cloud")):
+        assert delian("token", "--ca", "ca", *options)[0] == 0
