@@ -14,8 +14,8 @@ import pytest
 from delian.core.identity.authority import Authority
 from delian.core.identity.certificates import (
     Role,
+    authority_options,
     certificate_request,
-    channel_options,
     enrolment_credentials,
     new_key,
 )
@@ -194,7 +194,7 @@ async def enrol(scene: Scene, token: str, request: bytes, **more: Any) -> Any:
     """Asks for an identity. Raises AioRpcError."""
 
     world = scene.world
-    options = [*channel_options(FEDERATION, CLOUD), ("grpc.use_local_subchannel_pool", 1)]
+    options = [*authority_options(FEDERATION), ("grpc.use_local_subchannel_pool", 1)]
     credentials = enrolment_credentials(world.authority.pem)
     target = f"127.0.0.1:{world.cloud.ports['enrolment']}"
     async with grpc.aio.secure_channel(target, credentials, options) as channel:

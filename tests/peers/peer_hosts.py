@@ -53,7 +53,7 @@ class Usage:
 def settings_of_cloud(folder: Path, authority: Path, broker: str) -> CloudSettings:
     return CloudSettings(
         folder=folder,
-        authority=authority,
+        ca=authority,
         listen=LOOPBACK,
         enrolment=LOOPBACK,
         health=LOOPBACK,

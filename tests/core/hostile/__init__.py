@@ -12,7 +12,7 @@ NaN, infinities, subnormal numbers. Results are not looked at here (`differentia
 program passes when it ends in time without a report of a sanitizer.
 
     cd tests/core
-    python -m hostile --seconds 40        # what .ci/run does: always the same seeds
+    python -m hostile                     # what .ci/run does: always the same seeds
     python -m hostile --minutes 10 --seed 7
     python -m hostile --primitive grouped_conv --seed 7 --show
 """

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from delian.core import random, tree
 from delian.core.frontend import trace
 from delian.core.ir import DType, Function, TensorType
@@ -44,16 +45,24 @@ MODELS: dict[str, tuple[Callable[[Any], Any], TensorType]] = {
         TensorType(I32, (2, 8)),
     ),
 }
-NAMES = tuple(MODELS)
+# The same with one block of each kind, in place of those that repeat it: where all cuts are tried.
+MODELS["resnet8"] = (lambda k: zoo.resnet(k, (8, 8, 3), 10, depth=8), MODELS["resnet20"][1])
+MODELS["short mobilenet"] = MODELS["mobilenet"]
+#: Not widened; smaller, then joined; wider.
+_SHORT_STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 1, 1))
 
 
 @functools.cache
 def task(name: str) -> tuple[Classification, Any, TensorType]:
     """The task, its model's weights and the type of a batch."""
     make, x = MODELS[name]
+    made = Classification(name, make, Samples(2, 1.0))
+    if name == "short mobilenet":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(zoo, "_MOBILE_STAGES", _SHORT_STAGES)
+            return made, make(random.key(1)), x
     init = trace(make, KEY, name="init")
     leaves = run_once(init.function, [random.key(1)])
-    made = Classification(name, make, Samples(2, 1.0))
     return made, tree.unflatten(init.out_structure, leaves), x
 
 

@@ -131,12 +131,12 @@ def decay(limit):
     return b.finish([y])
 
 
-def test_a_hundred_thousand_trips_take_no_recursion():
-    limit = 4.5e-5
+def test_twenty_thousand_trips_take_no_recursion():
+    limit = 0.13
     x, slope, trips = 1.0, 1.0, 0
     while x > limit:
         x, slope, trips = x * (0.9999 + x * 1e-9), slope * (0.9999 + 2 * x * 1e-9), trips + 1
-    assert trips > 100_000
+    assert trips > 20_000
     got = run_block(gradient(decay(limit)), [np.float64(1.0)])[0]
     np.testing.assert_allclose(got, slope, rtol=1e-10)
 
