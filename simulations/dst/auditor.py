@@ -93,7 +93,8 @@ class Auditor:
         self.world = world
         self.runs: dict[int, RunBook] = {}
         self.attempts: dict[Name, AttemptBook] = {}
-        self.settled: set[int] = set()  # orders that were accepted or refused, by identity
+        # Orders that were accepted or refused, by identity: held, so that no other order has it.
+        self._settled: dict[int, Any] = {}
         self.draining: dict[int, bool] = {}
         self.withdrawn: dict[int, bool] = {}
         self._steps: dict[int, Step] = {}  # by ticket
@@ -143,7 +144,7 @@ class Auditor:
         else:
             for event, effects in handled:
                 if type(event) is Ordered:
-                    self.settled.add(id(event.order))
+                    self.settle(event.order)
                 for effect in effects:
                     if type(effect) is Record and effect.kind == "answered":
                         assert isinstance(event, Received)
@@ -273,12 +274,19 @@ class Auditor:
                     return
         self.fail("sum", f"{name}: the metrics are not those of {sorted(devices)}")
 
+    def is_settled(self, order: Any) -> bool:
+        """Whether its node has accepted or refused this very order."""
+        return id(order) in self._settled
+
+    def settle(self, order: Any) -> None:
+        self._settled[id(order)] = order
+
     # ------------------------------------------------ the coordinator
 
     def _cloud(self, host: Host, event: Event, effects: list[Effect]) -> None:
         touched = set()
         if isinstance(event, Ordered):
-            self.settled.add(id(event.order))
+            self.settle(event.order)
             if isinstance(event.order, RunOrder):
                 self._order(event.order, effects)
             elif isinstance(event.order, DrainEdge):
@@ -542,7 +550,7 @@ class Auditor:
         number, incarnation = host.node.number, host.machine.state.incarnation
         for event, effects in handled:
             if isinstance(event, Ordered):
-                self.settled.add(id(event.order))
+                self.settle(event.order)
                 if isinstance(event.order, Drain):
                     self.draining[number] = event.order.draining
             elif isinstance(event, Received) and event.sender == CLOUD:

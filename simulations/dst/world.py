@@ -104,7 +104,6 @@ class World:
         self.network = Network(self, seed)
         self.hosts: dict[Node, Host] = {}
         self._orders: dict[Node, list[Any]] = {}
-        self._given: list[Any] = []  # kept, so that no two have one identity
         self._orders_left = 0
         self.bundle = b"programs" * 16
         self._build()
@@ -403,9 +402,9 @@ class World:
 
     def _order_again(self, who: Node) -> None:
         host, waiting = self.hosts[who], self._orders[who]
-        if id(waiting[0]) in self.auditor.settled or host.process.gone:
+        if self.auditor.is_settled(waiting[0]) or host.process.gone:
             self._orders_left -= 1
-            self._given.append(waiting.pop(0))
+            waiting.pop(0)
             if waiting:
                 self._order_again(who)
             return

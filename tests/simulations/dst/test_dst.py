@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from delian.core.ports import CLOUD, SECOND, Node, Tier
+from delian.core.wire.operator_pb2 import RunOrder
 from delian.simulations.dst import report
 from delian.simulations.dst.check import Failure, check_seed, check_seeds, run_seed
 from delian.simulations.dst.clock import NodeClock
@@ -167,6 +168,17 @@ def test_without_faults_nothing_is_lost():
     world = World(0, shape, Weather())
     world.run()
     assert not world.counts["lost"] and not world.counts["crashes"]
+
+
+def test_an_order_is_not_taken_for_one_that_was_settled_and_is_gone():
+    """Else a run depends on which addresses the memory allocator gives out again."""
+    auditor = World(0, *draw(0, 4, 2)).auditor
+    for _ in range(100):
+        order = RunOrder(run=1)
+        assert not auditor.is_settled(order)
+        auditor.settle(order)
+        assert auditor.is_settled(order)
+        del order
 
 
 def test_an_oracle_that_fails_names_itself():
