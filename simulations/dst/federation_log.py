@@ -80,9 +80,10 @@ class FederationLog:
 
     def proof(self, update: LogUpdate, devices: Sequence[int]) -> LogProof:
         """What proves that these devices are in the log, as a coordinator makes it that says of
-        those that are not that they are where others are.
+        those that are not that they are where others are. An update of a forked log, which another
+        party shows and this one does not have, gets a proof from the true log.
         """
-        size = self.size_of(update)
+        size = min(self.size_of(update), self.copy.tree().size)
         leaves = [leaf_of(device, self._world.seed) for device in devices]
         places = [self.copy.place(leaf) for leaf in leaves]
         free = iter(sorted(set(range(size)).difference(places)))

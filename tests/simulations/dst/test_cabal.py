@@ -68,6 +68,14 @@ def test_one_party_may_undo_what_another_has_changed():
     assert counts[key(Plot.UNSIGNED_KEYS, DONE)] == 2
 
 
+@pytest.mark.parametrize("plot", [Plot.TWO_ROSTERS, Plot.FOREIGN_KEYS, Plot.OLD_KEYS])
+def test_an_edge_lies_beside_an_operator_whose_log_it_does_not_have(plot):
+    """Its proofs are then from the true log, which has fewer entries."""
+    counts = run((plot, EDGE), (Plot.FORKED_LOG, CLOUD))
+    assert counts[key(plot, DONE)] == counts[key(Plot.FORKED_LOG, DONE)] == 1
+    assert counts[key(Plot.FORKED_LOG, FOUND, "log fork")] == 1
+
+
 class TestWithoutACheckOfTheGate:
     def broken(self, plot: Plot) -> str:
         with pytest.raises(OracleFailure) as caught:
