@@ -60,13 +60,17 @@ class Maml(Algorithm):
             model = tree.map(lambda p, g: p - self.inner_learning_rate * g, model, gradient)
         return model
 
+    def judged(self, state: Any, support: Batch, query: Batch) -> Batch:
+        """The query batch with weight zero for rows that this support batch says nothing about."""
+        return query
+
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         support, query = self.episode(task, data, order, step)
 
         def meta_loss(at: Any) -> Tensor:
-            return task.loss(self.adapt(task, at, support), query)
+            return task.loss(self.adapt(task, at, support), self.judged(at, support, query))
 
         return value_and_grad(meta_loss)(current)
 

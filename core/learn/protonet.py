@@ -26,8 +26,8 @@ from .heads import head_of, with_head
 from .sampling import Batch
 from .task import Task
 
-#: The bias of a class without support rows: it is nobody's nearest.
-NOBODY = -1e4
+#: The bias of a class without support rows: no row is assigned to it.
+ABSENT = -1e4
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,27 @@ class ProtoNet(Maml):
         """The model with the prototypes of one support batch for its head."""
         return self.classifier(state, *self.sums(state, batch))
 
+    def judged(self, state: Any, support: Batch, query: Batch) -> Batch:
+        """Query rows whose class has no support row have weight zero. Such a class has no
+        prototype: an episode of the paper has none, and the loss of these rows would be `ABSENT`'s.
+        """
+        present = np.sum(self.members(state, support), axis=0) > 0.0
+        return query._replace(weight=query.weight * present[query.y].astype(np.float32))
+
+    def members(self, state: Any, batch: Batch) -> Tensor:
+        """f32[B, C]: one where a row that counts is of the class."""
+        classes = head_of(state, 2)[1].shape[0]
+        return functional.one_hot(batch.y, classes) * batch.weight[:, None]
+
     def sums(self, state: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         """By class, the sum of features f32[C, F] and the number of rows f32[C]."""
-        classes = head_of(state, 2)[1].shape[0]
-        member = functional.one_hot(batch.y, classes) * batch.weight[:, None]
+        member = self.members(state, batch)
         return np.transpose(member) @ self.features(state, batch), np.sum(member, axis=0)
 
     def classifier(self, state: Any, sums: Tensor, counts: Tensor) -> Any:
         """The model with these prototypes for its head."""
         prototypes = sums / np.maximum(counts, 1.0)[:, None]
-        biases = np.where(counts > 0.0, -np.sum(prototypes * prototypes, axis=1), NOBODY)
+        biases = np.where(counts > 0.0, -np.sum(prototypes * prototypes, axis=1), ABSENT)
         return with_head(state, [2.0 * np.transpose(prototypes), biases])
 
     def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:

@@ -5,7 +5,7 @@ written out in NumPy; and what is known in closed form holds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import delian as dl
@@ -498,3 +498,28 @@ def test_fedadagrad() -> None:
         v = v + d * d
         x = x + rate * d / (np.array([np.sqrt(p) for p in v], object) + tau)
     close(run(FedAvg(local=sgd(ETA), server=adagrad(rate, epsilon=tau))).state, x, 1e-4)
+
+
+def test_judged_rows_of_a_class_without_prototype_weigh_nothing() -> None:
+    """The support half has classes 0 and 1, the query half a row of class 2 among others."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(8, 5)).astype(np.float32)
+    y = np.array([0, 1, 0, 1, 0, 2, 1, 3], np.int32)
+    in_order = np.arange(8)
+    few = Classification("few", lambda key: Mlp.init(key, 5, (6,), 4), Samples(4, 1.0))
+    model = few.init(dl.random.key(3))
+
+    def step(rows: Any) -> Any:
+        return ProtoNet().gradient(few, model, model, rows, in_order, 0)
+
+    loss, slope = step(SampleSet(x, y, np.array(8), np.array(0)))
+    # The same episode without these two rows: four to adapt on and two to judge by.
+    known = [0, 1, 2, 3, 4, 6]
+    source = Samples(4, 1.0, adapt_share=0.67)
+    without = replace(few, source=source)
+    data = SampleSet(x[known], y[known], np.array(6), np.array(0))
+    wanted, expected = ProtoNet().gradient(without, model, model, data, np.arange(6), 0)
+    assert 0 < float(wanted) < 100
+    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    for ours, theirs in zip(dl.tree.leaves(slope), dl.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
