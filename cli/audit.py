@@ -127,8 +127,8 @@ def verify(
         )
         unsigned = report.entries - report.signed
         tail = f"; the last {unsigned} are not signed" if unsigned and broken is None else ""
-        signer = {"cloud": "of the coordinator", "authority": "of the authority"}
-        whose = f", {signer[report.signer]}" if report.signer else ""
+        signer = {"cloud": "the coordinator", "authority": "the authority"}
+        whose = f", of {signer.get(report.signer, report.signer)}" if report.signer else ""
         yield f"signatures   {report.checkpoints}{whose}{tail}"
         yield f"head         {report.head}"
         if report.unpublished:

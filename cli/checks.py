@@ -146,11 +146,12 @@ def check_identity(config: Config, role: str) -> Iterator[Finding]:
 
 def _judge(config: Config, role: str, own: IdentityFolder) -> Iterator[Finding]:
     from ..core.identity import certificates as c
+    from ..core.identity.chain import chain_of_pem
 
     name, now = f"{role} identity", time.time()
     files, material = own.files(), own.material()
     identity, facts = material.identity(), own.facts()
-    certificate = c.load_certificate(material.certificate)
+    chain = chain_of_pem(material.certificate)
     authority = c.load_certificate(material.authority)
     if identity.tier not in (c.OPERATORS if role == "operator" else (role,)):
         yield wrong(
@@ -158,14 +159,14 @@ def _judge(config: Config, role: str, own: IdentityFolder) -> Iterator[Finding]:
             f"{own.folder} is the identity of {identity.common_name}, not of a {role}",
             f"set {role}.identity to another folder",
         )
-    if certificate.public_key() != c.load_key(material.key).public_key():
+    if chain.leaf.public_key() != c.load_key(material.key).public_key():
         yield wrong(name, f"{files.key} is not the certificate's key", "join again")
         return
-    c.check_issued(certificate, authority)
+    chain.check_issued(authority)
     if files.key.stat().st_mode & 0o077:
         yield wrong(name, f"others can read {files.key}", f"chmod 600 {files.key}")
     c.check_time(authority)
-    c.check_time(certificate)
+    chain.check_time()
     left = identity.not_after - now
     text = f"{identity.common_name} of {identity.federation}, {_days(left)} left"
     if now > facts.renew_at + LATE_S and role != "operator":

@@ -175,13 +175,14 @@ async def ask_broker(name: str, url: str, files: object, authority: Path | None)
     import aiomqtt
 
     from ..core.identity import certificates as c
+    from ..core.identity.contexts import client_context
     from ..core.net.mqtt_client import BrokerAddress
 
     try:
         address = BrokerAddress.parse(url)
         context = None
         if isinstance(files, c.TlsFiles) and address.tls:
-            context = c.client_context(files, authority)
+            context = client_context(files, authority)
         elif address.tls:
             return [wrong(name, f"{url} wants a certificate and there is none", "delian join -")]
         me = c.identity_of(files.read().certificate) if isinstance(files, c.TlsFiles) else None

@@ -46,10 +46,10 @@ def add(
     """Sign the heads of one more federation's log. Compare the fingerprint with its operator."""
     from ..core.identity.certificates import (
         CERTIFICATE_BYTES_MAX,
-        fingerprint_of,
         load_certificate,
         read_file,
     )
+    from ..core.identity.root import fingerprint_of
     from ..core.identity.witness import Witness
 
     content = read_file(authority, CERTIFICATE_BYTES_MAX)

@@ -34,7 +34,6 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from ..core.errors import DelianError
 from ..core.identity.certificates import (
@@ -42,12 +41,10 @@ from ..core.identity.certificates import (
     IdentityError,
     Role,
     TlsMaterial,
-    check_issued,
-    check_time,
     identity_of,
-    load_certificate,
     load_key,
 )
+from ..core.identity.chain import chain_of_pem, read_chain
 from ..core.wire.operator_pb2 import PlanMessage
 
 LINE_BYTES_MAX = 64 * 1024
@@ -177,7 +174,7 @@ class Checkpoint:
     @classmethod
     def sign(cls, material: TlsMaterial, sequence: int, head: bytes, now_ms: int) -> Checkpoint:
         """By the key of a certificate. Raises IdentityError."""
-        certificate = load_certificate(material.certificate).public_bytes(Encoding.DER)
+        certificate = chain_of_pem(material.certificate).der
         key = load_key(material.key)
         signature = key.sign(_signed(sequence, head, now_ms), _CURVE)
         return cls(sequence, head, now_ms, certificate, signature)
@@ -193,25 +190,26 @@ class Checkpoint:
             }
         )
 
-    def check(self, authority: x509.Certificate | None) -> Role:
-        """Which of the coordinator and the authority of that CA has signed it, with a certificate
-        that was valid then. None: a certificate of any CA. Raises IdentityError.
+    def check(self, authority: x509.Certificate | None) -> str:
+        """Which of the coordinator and the authorities of that CA has signed it, with a certificate
+        that was valid then: "cloud", "authority", or "authority-3" for an issuing authority. None:
+        a certificate of any CA. Raises IdentityError.
         """
-        certificate = load_certificate(self.certificate)
+        chain = read_chain(self.certificate)
         if authority is not None:
-            check_issued(certificate, authority)
-        check_time(certificate, self.time_ms / 1000)
-        role = identity_of(certificate).tier
-        if role not in (Role.CLOUD, Role.AUTHORITY):
+            chain.check_issued(authority)
+        chain.check_time(self.time_ms / 1000)
+        signer = identity_of(chain.leaf)
+        if signer.tier not in (Role.CLOUD, Role.AUTHORITY):
             raise IdentityError("the checkpoint is not signed by a coordinator")
-        key = certificate.public_key()
+        key = chain.leaf.public_key()
         try:
             if not isinstance(key, ec.EllipticCurvePublicKey):
                 raise InvalidSignature
             key.verify(self.signature, _signed(self.sequence, self.head, self.time_ms), _CURVE)
         except InvalidSignature:
             raise IdentityError("the checkpoint's signature does not hold") from None
-        return role
+        return signer.common_name if signer.authority else signer.tier.value
 
 
 def _signed(sequence: int, head: bytes, time_ms: int) -> bytes:
@@ -393,8 +391,8 @@ def _checkpoint(facts: dict[str, Any], report: Report, authority: x509.Certifica
         signer = found.check(authority)
     except OverflowError:
         raise _Break("the checkpoint's time cannot be") from None
-    if report.signer not in ("", signer.value):
-        raise _Break(f"the checkpoint is signed by the {signer.value}, the one before was not")
-    report.signer = signer.value
+    if report.signer not in ("", signer):
+        raise _Break(f"the checkpoint is signed by the {signer}, the one before was not")
+    report.signer = signer
     report.checkpoints += 1
     report.signed = found.sequence

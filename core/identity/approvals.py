@@ -38,7 +38,6 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from ..ports import Tier
 from .authority import Authority
@@ -51,10 +50,9 @@ from .certificates import (
     TlsMaterial,
     check_federation,
     check_site,
-    load_certificate,
     load_key,
-    verified,
 )
+from .chain import chain_of_pem, read_chain
 from .ledger import Entry, FolderLock, Ledger, private_folder
 from .roles import Guard
 from .tokens import DAY_S, USES_MAX, VALID_S_MAX
@@ -180,7 +178,7 @@ class Approval:
             )
         if now_s >= self.wanted.expires:
             raise IdentityError("the request has expired", "ask again: delian token --request FILE")
-        certificate = load_certificate(material.certificate).public_bytes(Encoding.DER)
+        certificate = chain_of_pem(material.certificate).der
         signature = load_key(material.key).sign(self.wanted.signed_bytes(), _CURVE)
         return Approval(self.wanted, certificate, signature)
 
@@ -199,12 +197,13 @@ class Approval:
             raise IdentityError(
                 "the request is not approved", "another admin signs it: delian approve FILE"
             )
-        approver = verified(self.certificate, authority, now_s)
+        chain = read_chain(self.certificate)
+        approver = chain.verify(authority, now_s)
         if (reason := distrust(approver)) is not None:
             raise IdentityError(f"the approver {approver.common_name} is not trusted: {reason}")
         if approver.tier not in ADMINS:
             raise IdentityError(f"the approver {approver.common_name} is no admin")
-        key = load_certificate(self.certificate).public_key()
+        key = chain.leaf.public_key()
         try:
             if not isinstance(key, ec.EllipticCurvePublicKey):
                 raise InvalidSignature

@@ -50,8 +50,6 @@ from .certificates import (
     check_federation,
     check_issued,
     check_time,
-    extended_usage,
-    fingerprint_of,
     general_name,
     identity_of,
     is_reserved,
@@ -62,6 +60,7 @@ from .certificates import (
     node_name,
     public_bytes,
     requested_key,
+    subject_of,
     uri_of,
 )
 from .deny_list import FOR_GOOD, DenyList, SignedList, sign_list
@@ -70,7 +69,7 @@ from .hsm import KeyPlace, TokenKey
 from .ledger import Entry, FolderLock, Ledger, private_folder, write_file
 from .log import entry_of
 from .revoked import SKIPPED, Numbers, Revocations, holder_of
-from .root import BACKDATE_S, key_usage, root_certificate, subject_of
+from .root import BACKDATE_S, extended_usage, fingerprint_of, key_usage, root_certificate
 
 DAY_S = 24 * 3600
 LIFE_S = 30 * DAY_S

@@ -7,7 +7,13 @@ A certificate of Delian names its holder by one URI in its subject alternative n
 
 and by nothing else: subject and common name (`device-5`) are for people and for brokers, which know
 a client by its common name. `identity_of` reads that name and is strict; whether the certificate is
-genuine is for TLS, or for `verified`, which needs no connection.
+genuine is for TLS, or for `chain.Chain.verify`, which needs no connection.
+
+A certificate is issued by the federation's root authority, or by an issuing authority under it
+(an intermediate CA, RFC 5280), which has a number k and belongs to one site. The issuer's name in a
+certificate says which, and TLS and `chain` bind that name to the key that signed. An issuing
+authority names holders whose number has k in its upper bits, of its own site, and of no role that
+decides about others (`ISSUED`): `identity_of` refuses the rest, whatever else the certificate says.
 
 Nodes that others dial (edges, the cloud) are servers too. Their certificates carry the addresses
 that they are reached at, and one DNS name that is made of the identity, `node_name`. Who dials
@@ -16,7 +22,7 @@ edge cannot pass for another, wherever it answers, and an address may be a port 
 forwards.
 
 Keys are P-256 with SHA-256 (FIPS 186-5), made on the node and never sent. TLS is version 1.3 in
-`client_context` and `server_context`. gRPC has no setting for it in Python (grpc/grpc issue 37305).
+`contexts`. gRPC has no setting for it in Python (grpc/grpc issue 37305).
 It has one for the cipher suites of TLS 1.2: `_SUITES` names one that needs an RSA certificate, so
 that no handshake of TLS 1.2 succeeds with our P-256 certificates, at either end. The setting is the
 process's and may have been made before, so `check_tls` also refuses each call that is not known to
@@ -25,11 +31,9 @@ have come over TLS 1.3.
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import os
 import re
-import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +46,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import NameOID
 
 from ..errors import DelianError
 from ..ports import Node, Tier
@@ -55,11 +59,17 @@ REQUEST_BYTES_MAX = 8 * 1024  # a PKCS #10 request, PEM (proto/enrolment.proto)
 KEY_BYTES_MAX = 4 * 1024
 ADDRESSES_MAX = 16  # names and addresses that a server's certificate may carry beside its own
 NUMBER_MAX = 2**63 - 1
+#: The lower bits of a holder's number count the holders of one authority; the upper bits are that
+#: authority's number. The root's are 0.
+NUMBER_BITS = 40
+AUTHORITIES_MAX = 4095  # issuing authorities of a federation, from 1: numbers stay below 2^52
 
 #: Of TLS 1.2, for RSA certificates alone. It does not change the suites of TLS 1.3.
 _SUITES = ("GRPC_SSL_CIPHER_SUITES", "AES128-GCM-SHA256")
 _SUFFIX = "delian.internal"  # .internal is reserved for private use: never in the public DNS
+_CA_NAME = "delian CA"  # common name of the root; of issuing authority 3: "delian CA 3"
 _FEDERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NUMBER = re.compile("[1-9][0-9]{0,3}")
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
 _URI = re.compile(
     r"delian://([^/]{1,63})"
@@ -67,7 +77,7 @@ _URI = re.compile(
 )
 
 #: What reading X.509 may raise, depending on how it is malformed.
-_MALFORMED = (
+MALFORMED = (
     ValueError,
     TypeError,
     OverflowError,
@@ -99,7 +109,7 @@ class Role(StrEnum):
     #: An admin with a certificate from before there were roles. It is renewed as it is; no new one
     #: is issued.
     OPERATOR = "operator"
-    #: The server that has the CA's key: it enrols, renews and revokes. It is no node.
+    #: The server that has a CA's key: it enrols, renews and revokes. It is no node. 0: the root's.
     AUTHORITY = "authority"
     #: Without a certificate.
     NOBODY = "nobody"
@@ -113,6 +123,8 @@ NODES = (Role.DEVICE, Role.EDGE, Role.CLOUD)
 ADMINS = frozenset({Role.ADMIN, Role.OPERATOR})
 #: Roles whose certificates may name a site.
 OF_SITES = frozenset({Role.DEVICE, Role.EDGE, Role.OWNER})
+#: Roles that an issuing authority names. The last is its own server.
+ISSUED = frozenset({*OF_SITES, Role.AUTHORITY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +151,31 @@ class PeerIdentity:
         return Node(Tier(self.tier.value), self.number) if self.tier in NODES else None
 
     @property
+    def authority(self) -> int:
+        """The number of the authority that issues this holder's certificates; the root: 0."""
+        return authority_of(self.tier, self.number)
+
+    @property
     def uri(self) -> str:
         return uri_of(self.federation, self.tier, self.number)
+
+
+def authority_of(role: Role, number: int) -> int:
+    """The number of the authority that issues a holder's certificates; the root: 0."""
+    return number if role is Role.AUTHORITY else number >> NUMBER_BITS
+
+
+def ca_name(number: int) -> str:
+    """The common name of an authority's own CA certificate. number: 0 is the root."""
+    return f"{_CA_NAME} {number}" if number else _CA_NAME
+
+
+def subject_of(federation: str, common_name: str, site: str = "") -> x509.Name:
+    """The subject of a certificate. site: of a node or an issuing authority; empty: none."""
+    names = [(NameOID.ORGANIZATION_NAME, federation), (NameOID.COMMON_NAME, common_name)]
+    if site:
+        names.insert(1, (NameOID.ORGANIZATIONAL_UNIT_NAME, check_site(site)))
+    return x509.Name([x509.NameAttribute(oid, name) for oid, name in names])
 
 
 def uri_of(federation: str, role: Role, number: int) -> str:
@@ -169,12 +204,22 @@ def _checked(name: str, what: str) -> str:
 
 def node_name(federation: str, node: Node) -> str:
     """The DNS name that stands in the certificate of a node that others dial."""
-    return f"{node.tier.value}-{node.number}.{federation}.{_SUFFIX}"
+    suffix = dns_suffix(federation, node.number >> NUMBER_BITS)
+    return f"{node.tier.value}-{node.number}.{suffix}"
 
 
-def authority_name(federation: str) -> str:
-    """The DNS name that stands in the certificate of the server that has the CA's key."""
-    return f"{Role.AUTHORITY.value}-0.{federation}.{_SUFFIX}"
+def authority_name(federation: str, number: int = 0) -> str:
+    """The DNS name that stands in the certificate of an authority's server. number: 0 is the
+    root's.
+    """
+    return f"{Role.AUTHORITY.value}-{number}.{dns_suffix(federation, number)}"
+
+
+def dns_suffix(federation: str, number: int) -> str:
+    """What the DNS names of an authority's nodes end in. No name of another authority ends in that
+    of an issuing authority.
+    """
+    return f"a{number}.{federation}.{_SUFFIX}" if number else f"{federation}.{_SUFFIX}"
 
 
 def is_reserved(name: str) -> bool:
@@ -205,7 +250,7 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
         raise IdentityError(f"a key of {len(pem)} bytes is too large")
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except _MALFORMED:
+    except MALFORMED:
         raise IdentityError("this is no private key in PEM without a password") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IdentityError("the key is not a P-256 key")
@@ -235,7 +280,7 @@ def requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
     try:
         csr = x509.load_pem_x509_csr(request)
         key, proved = csr.public_key(), csr.is_signature_valid
-    except _MALFORMED:
+    except MALFORMED:
         raise IdentityError("this is no certificate request (PKCS #10, PEM)") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IdentityError("the request's key is not a P-256 key")
@@ -267,7 +312,7 @@ def load_certificate(pem_or_der: bytes) -> x509.Certificate:
         if b"-----BEGIN" in pem_or_der:
             return x509.load_pem_x509_certificate(pem_or_der)
         return x509.load_der_x509_certificate(pem_or_der)
-    except _MALFORMED:
+    except MALFORMED:
         raise IdentityError("this is no X.509 certificate") from None
 
 
@@ -282,7 +327,7 @@ def identity_of(pem_or_der: bytes | x509.Certificate) -> PeerIdentity:
     )
     try:
         return _identity(certificate)
-    except _MALFORMED:
+    except MALFORMED:
         raise IdentityError("the certificate is malformed") from None
 
 
@@ -304,7 +349,13 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
     role, number = Role(parts[2]), int(parts[3])
     if number > NUMBER_MAX:
         raise IdentityError("the certificate's number is too large")
-    site = _site(certificate, role)
+    authority, issuer_site = read_ca_name(certificate.issuer, parts[1])
+    if authority_of(role, number) != authority or (authority and role not in ISSUED):
+        raise IdentityError(
+            f"{role.value}-{number} is no holder that authority {authority} may name",
+            "an issuing authority that does this is misused: tell the operator of the root",
+        )
+    site = _site(certificate, role, issuer_site)
     common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if [c.value for c in common] != [f"{role.value}-{number}"]:
         raise IdentityError("the certificate's common name is not its holder's")
@@ -320,19 +371,35 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
     )
 
 
-def _site(certificate: x509.Certificate, role: Role) -> str:
-    """The site that the CA has written into a certificate; empty: none. An owner has one."""
+def read_ca_name(name: x509.Name, federation: str) -> tuple[int, str]:
+    """Number and site of the authority whose CA certificate has this subject; the root: 0 and "".
+    Raises IdentityError for every other name: TLS compares names without regard to case and spaces,
+    so a name that is only alike could be another authority's.
+    """
+    units = name.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    common = name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    number = str(common[0].value).removeprefix(_CA_NAME).strip() if len(common) == 1 else ""
+    found, site = 0, ""
+    if units and _NUMBER.fullmatch(number):
+        found, site = int(number), check_site(str(units[0].value))
+    if found > AUTHORITIES_MAX or name != subject_of(federation, ca_name(found), site):
+        raise IdentityError("the certificate is not issued by an authority of its federation")
+    return found, site
+
+
+def _site(certificate: x509.Certificate, role: Role, issuer_site: str) -> str:
+    """The site that the CA has written into a certificate; empty: none. An owner has one.
+    issuer_site: of the issuing authority; empty: the root.
+    """
     units = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     names = [str(unit.value) for unit in units]
+    if issuer_site:
+        if names != [issuer_site]:
+            raise IdentityError(f"the certificate is not of the site {issuer_site} of its issuer")
+        return issuer_site
     if len(names) > 1 or (names and role not in OF_SITES) or (not names and role is Role.OWNER):
         raise IdentityError(f"a certificate of the role {role.value} names {len(names)} sites")
     return check_site(names[0]) if names else ""
-
-
-def fingerprint_of(certificate: x509.Certificate) -> str:
-    """SHA-256 of a certificate, in hexadecimal with colons as openssl prints it."""
-    digest = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
-    return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2)).upper()
 
 
 def addresses_of(certificate: x509.Certificate) -> list[str]:
@@ -342,28 +409,11 @@ def addresses_of(certificate: x509.Certificate) -> list[str]:
     return [*hosts, *map(str, names.get_values_for_type(x509.IPAddress))]
 
 
-def verified(
-    pem_or_der: bytes | x509.Certificate,
-    authority: x509.Certificate,
-    now_s: float | None = None,
-) -> PeerIdentity:
-    """Whom a certificate names, when `authority` signed it and it is valid at `now_s` (Unix time;
-    None: now). Raises IdentityError. For certificates that come without TLS, as with a sealed
-    message.
-    """
-    certificate = (
-        pem_or_der if isinstance(pem_or_der, x509.Certificate) else load_certificate(pem_or_der)
-    )
-    check_issued(certificate, authority)
-    check_time(certificate, now_s)
-    return identity_of(certificate)
-
-
 def check_issued(certificate: x509.Certificate, authority: x509.Certificate) -> None:
     """Raises IdentityError when `authority` did not sign the certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
-    except (InvalidSignature, *_MALFORMED):
+    except (InvalidSignature, *MALFORMED):
         raise IdentityError("the certificate is not signed by this federation's CA") from None
 
 
@@ -372,23 +422,13 @@ def check_time(certificate: x509.Certificate, now_s: float | None = None) -> Non
     now = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
     try:
         before, after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    except _MALFORMED:
+    except MALFORMED:
         raise IdentityError("the certificate is malformed") from None
     hint = f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC; is that right?"
     if now < before:
         raise IdentityError(f"the certificate begins on {before:%Y-%m-%d %H:%M} UTC", hint)
     if now > after:
         raise IdentityError(f"the certificate ended on {after:%Y-%m-%d %H:%M} UTC", hint)
-
-
-def extended_usage(role: Role) -> x509.ExtendedKeyUsage:
-    """What a certificate of a role is good for: everybody dials, edges, the cloud and the
-    authority serve too.
-    """
-    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if role in (Role.EDGE, Role.CLOUD, Role.AUTHORITY):
-        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-    return x509.ExtendedKeyUsage(usages)
 
 
 # ---------------------------------------------------------------- TLS
@@ -398,7 +438,7 @@ def extended_usage(role: Role) -> x509.ExtendedKeyUsage:
 class TlsMaterial:
     """What a node shows and whom it trusts, PEM.
 
-    certificate: its own, then what signed it. authority: the CA.
+    certificate: its own, then what signed it, up to the root. authority: the root's.
     """
 
     key: bytes = field(repr=False)
@@ -505,41 +545,13 @@ def channel_options(federation: str, node: Node) -> Sequence[tuple[str, str]]:
     return _target_options(node_name(federation, node))
 
 
-def authority_options(federation: str) -> Sequence[tuple[str, str]]:
-    """The same for the server that has the CA's key."""
-    return _target_options(authority_name(federation))
+def authority_options(federation: str, number: int = 0) -> Sequence[tuple[str, str]]:
+    """The same for the server of an authority. number: 0 is the root's."""
+    return _target_options(authority_name(federation, number))
 
 
 def _target_options(name: str) -> Sequence[tuple[str, str]]:
     return (("grpc.ssl_target_name_override", name), ("grpc.default_authority", name))
-
-
-def client_context(files: TlsFiles, authority: Path | None = None) -> ssl.SSLContext:
-    """For aiomqtt: TLS 1.3, the node's certificate, host name checked.
-
-    authority: PEM of whom to trust, where the broker's certificate is not from the federation's CA.
-    Raises IdentityError.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return _context(context, files, authority)
-
-
-def server_context(files: TlsFiles, require_client: bool = True) -> ssl.SSLContext:
-    """For a server in asyncio: TLS 1.3, a client certificate required. Raises IdentityError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if require_client:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return _context(context, files, None)
-
-
-def _context(context: ssl.SSLContext, files: TlsFiles, authority: Path | None) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    try:
-        context.load_cert_chain(files.certificate, files.key)
-        context.load_verify_locations(authority or files.authority)
-    except (OSError, ssl.SSLError) as error:
-        raise IdentityError(f"cannot use the certificate {files.certificate}: {error}") from None
-    return context
 
 
 def identity_of_context(context: Mapping[str, Iterable[bytes]]) -> PeerIdentity | None:

@@ -6,6 +6,8 @@ joins again under a new number. The coordinator has one name, `cloud-0`, so ther
 the CA's clock, and the next certificate begins at T or later. One entry voids every certificate of
 its name, renewals that nobody wrote down included, and the list has at most one entry for each name
 that was ever given out: 17 bytes each, so 1.7 MB for 100,000 revoked nodes and 71 MB for NODES_MAX.
+The name of an issuing authority, as `authority-3`, voids every certificate that this authority has
+issued, whichever name it has: a holder's number says who issues its certificates.
 
 The signed list stands on its own: whoever passes it on (coordinator, edge, broker) can withhold it
 and nothing else. Its parts:
@@ -34,7 +36,15 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ..ports import Node, Tier
-from .certificates import NODES, NUMBER_MAX, IdentityError, PeerIdentity, Role, check_federation
+from .certificates import (
+    NODES,
+    NUMBER_MAX,
+    IdentityError,
+    PeerIdentity,
+    Role,
+    authority_of,
+    check_federation,
+)
 
 #: Names that a CA gives out in all; every one of them may be revoked, and the list still fits.
 NODES_MAX = 1 << 22
@@ -86,14 +96,19 @@ class DenyList:
 
     def voids(self, role: Role, number: int, begins_s: float) -> bool:
         """Whether a certificate of that holder that begins at `begins_s` (Unix time) is void."""
-        return begins_s < self.names.get((role, number), 0)
+        before = self.names.get((role, number), 0)
+        if authority := authority_of(role, number):
+            before = max(before, self.names.get((Role.AUTHORITY, authority), 0))
+        return begins_s < before
 
     def revoked(self, node: Node) -> bool:
         """Whether the node is revoked for good: no certificate of it can be valid."""
-        return self.names.get((Role(node.tier.value), node.number)) == FOR_GOOD
+        return self.voids(Role(node.tier.value), node.number, FOR_GOOD - 1)
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes that are revoked for good."""
+        """The nodes whose own names are revoked for good; `revoked` also knows those of a revoked
+        authority.
+        """
         for (role, number), before in self.names.items():
             if before == FOR_GOOD and role in NODES:
                 yield Node(Tier(role.value), number)

@@ -45,7 +45,6 @@ from .certificates import (
     TlsFiles,
     TlsMaterial,
     check_issued,
-    check_time,
     identity_of,
     key_pem,
     load_certificate,
@@ -53,6 +52,7 @@ from .certificates import (
     new_key,
     public_bytes,
 )
+from .chain import chain_of_pem
 from .ledger import private_folder, write_file
 from .tokens import split_address
 
@@ -280,22 +280,21 @@ def check_reply(
 ) -> PeerIdentity:
     """Whom the coordinator's reply makes of us; raises IdentityError when it does not hold.
 
-    authority: the CA's key where it is known beforehand, from a token.
+    authority: the key of the CA that issues, where it is known beforehand, from a token.
     """
     if max(len(reply.certificate), len(reply.authority)) > CERTIFICATE_BYTES_MAX:
         raise IdentityError("the coordinator's reply is too large")
     if len(reply.homes) > HOMES_MAX:
         raise IdentityError(f"the coordinator named {len(reply.homes)} homes")
     root = load_certificate(reply.authority)
-    certificate = load_certificate(reply.certificate)
+    chain = chain_of_pem(reply.certificate)
     check_issued(root, root)
-    if authority is not None and not _same_key(root.public_key(), authority):
+    issuer = root if chain.issuing is None else chain.issuing
+    if authority is not None and not _same_key(issuer.public_key(), authority):
         raise IdentityError("the coordinator's CA is not the token's")
-    check_issued(certificate, root)
-    check_time(certificate)
-    if not _same_key(certificate.public_key(), key.public_key()):
+    identity = chain.verify(root)
+    if not _same_key(chain.leaf.public_key(), key.public_key()):
         raise IdentityError("the coordinator's certificate is for another key")
-    identity = identity_of(certificate)
     node = _node(reply.node) if reply.HasField("node") else None
     if node != identity.node or identity.federation != reply.federation:
         raise IdentityError("the coordinator's certificate names another node")

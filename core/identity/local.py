@@ -28,6 +28,7 @@ from .certificates import (
     load_certificate,
     new_key,
 )
+from .chain import chain_of_pem
 from .folder import IdentityFolder
 from .ledger import private_folder, write_file
 
@@ -78,8 +79,9 @@ def _still_good(
     own: IdentityFolder, authority: Authority, role: Role, addresses: Sequence[str], now_s: float
 ) -> bool:
     try:
-        certificate = load_certificate(own.material().certificate)
-        check_issued(certificate, authority.certificate)
+        chain = chain_of_pem(own.material().certificate)
+        check_issued(chain.leaf, authority.certificate)
+        certificate = chain.leaf
         facts = own.facts()
         denied = authority.denied().denies(identity_of(certificate))
         wanted = {general_name(address) for address in addresses}

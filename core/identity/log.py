@@ -9,7 +9,8 @@ two groups of devices cannot be shown two logs.
 
     entry        role (1), number (8), not before (8), not after (8, Unix s), SHA-256 of the
                  certificate's DER (32): 57 bytes. Role: as in the deny list; 255 and number 0 for
-                 the certificate of a server that is no node
+                 the certificate of a server that is no node, or its authority's number; 254 and
+                 its number for the CA certificate of an issuing authority
     leaf         SHA-256 of 0x00 and the entry
     head         "delian/log/v1" 0, length (1) and name of the federation, size of the tree (8),
                  time of the signature (8, Unix s), root (32)
@@ -32,10 +33,21 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import NameOID
 
 from ..wire.log_pb2 import Checkpoint, Cosignature, LogUpdate
-from .certificates import IdentityError, Role, check_federation, identity_of, load_certificate
+from .certificates import (
+    MALFORMED,
+    IdentityError,
+    Role,
+    authority_of,
+    check_federation,
+    identity_of,
+    load_certificate,
+    read_ca_name,
+)
 from .deny_list import ROLE_CODES, ROLES, SIGNATURE_BYTES_MAX
+from .intermediate import facts_of
 from .log_tree import EMPTY_ROOT, HASH_BYTES, SIZE_MAX, ProofError, check_consistency, leaf_hash
 from .terms import WITNESSES_MAX
 
@@ -43,6 +55,8 @@ _ENTRY: Final = struct.Struct(">BQQQ32s")
 ENTRY_BYTES: Final = _ENTRY.size
 #: Role byte of a server that is no node, as an MQTT broker.
 SERVER: Final = 255
+#: Role byte of the CA certificate of an issuing authority.
+ISSUING: Final = 254
 WITNESS_ID_BYTES: Final = 8
 COSIGNATURE_BYTES: Final = 64
 
@@ -83,10 +97,11 @@ class LogEntry:
     """An entry, read.
 
     role: None for a server that is no node.
-    number: of the holder; 0 for such a server.
+    number: of the holder; of the authority that issued it for such a server.
     not_before: Unix time in seconds.
     not_after: Unix time in seconds.
     digest: SHA-256 of the certificate's DER, 32 bytes.
+    issues: whether it is the CA certificate of an issuing authority.
     """
 
     role: Role | None
@@ -94,11 +109,21 @@ class LogEntry:
     not_before: int
     not_after: int
     digest: bytes
+    issues: bool = False
 
     @property
     def name(self) -> str:
-        """The holder's common name, as "device-5"; "server" for a server that is no node."""
-        return "server" if self.role is None else f"{self.role.value}-{self.number}"
+        """The holder's common name, as "device-5"; "server" for a server that is no node; "CA of
+        authority-3" for an issuing authority's own CA certificate.
+        """
+        if self.role is None:
+            return "server"
+        return f"{'CA of ' if self.issues else ''}{self.role.value}-{self.number}"
+
+    @property
+    def authority(self) -> int:
+        """The number of the authority that issued it, or whose CA it is; the root: 0."""
+        return self.number if self.role is None else authority_of(self.role, self.number)
 
 
 def entry_of(certificate: x509.Certificate | bytes) -> bytes:
@@ -108,20 +133,29 @@ def entry_of(certificate: x509.Certificate | bytes) -> bytes:
     if isinstance(certificate, bytes):
         certificate = load_certificate(certificate)
     try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        is_node = bool(names.get_values_for_type(x509.UniformResourceIdentifier))
-    except (x509.ExtensionNotFound, ValueError):
+        code, number = _holder(certificate)
+    except (x509.ExtensionNotFound, *MALFORMED):
         raise LogError("the certificate names no holder") from None
-    code, number = SERVER, 0
-    if is_node:
-        identity = identity_of(certificate)
-        code, number = ROLE_CODES[identity.tier], identity.number
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     der = certificate.public_bytes(serialization.Encoding.DER)
     times = int(begins.timestamp()), int(ends.timestamp())
     if min(times) < 0:
         raise LogError("the certificate is of a time before 1970")
     return _ENTRY.pack(code, number, *times, hashlib.sha256(der).digest())
+
+
+def _holder(certificate: x509.Certificate) -> tuple[int, int]:
+    """Role byte and number of an entry."""
+    extensions = certificate.extensions
+    if extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+        return ISSUING, facts_of(certificate).number
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if names.get_values_for_type(x509.UniformResourceIdentifier):
+        identity = identity_of(certificate)
+        return ROLE_CODES[identity.tier], identity.number
+    organisations = certificate.issuer.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    federation = str(organisations[0].value) if organisations else ""
+    return SERVER, read_ca_name(certificate.issuer, federation)[0]
 
 
 def leaf_of(certificate: x509.Certificate | bytes) -> bytes:
@@ -136,6 +170,8 @@ def read_entry(content: bytes) -> LogEntry:
     code, number, begins, ends, digest = _ENTRY.unpack(content)
     if code == SERVER:
         return LogEntry(None, number, begins, ends, digest)
+    if code == ISSUING:
+        return LogEntry(Role.AUTHORITY, number, begins, ends, digest, issues=True)
     if code >= len(ROLES):
         raise LogError(f"an entry of an unknown role ({code})")
     return LogEntry(ROLES[code], number, begins, ends, digest)

@@ -22,7 +22,8 @@ certificate as long as the authority remembers (`cloud/authority/issuing.py`), a
 more certificates for the same name and key: they are of use to nobody else, and revoked with the
 others.
 
-Keys are P-256 with SHA-256 (FIPS 186-5), certificates travel as DER.
+The authority is the one that issues the node's certificates: the root's, or an issuing authority.
+Keys are P-256 with SHA-256 (FIPS 186-5), certificates travel as `chain` has them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import DecodeError
 
@@ -46,12 +47,10 @@ from .certificates import (
     PeerIdentity,
     Role,
     TlsMaterial,
-    check_issued,
     identity_of,
-    load_certificate,
     load_key,
-    verified,
 )
+from .chain import chain_of_pem, read_chain
 
 CLAIM_BYTES_MAX = 16 * 1024
 RESULT_BYTES_MAX = 48 * 1024
@@ -69,7 +68,7 @@ class Asked:
     `Guard.refusal` and `Authority.renew` say.
 
     identity: whom the present certificate names, and it is the node that the claim names.
-    certificate: DER. claim_hash: names the ask.
+    certificate: a chain in DER. claim_hash: names the ask.
     """
 
     node: Node
@@ -111,16 +110,15 @@ def claimed(ask: RenewalAsk) -> Node:
 
 
 def read_ask(ask: RenewalAsk, authority: x509.Certificate) -> Asked:
-    """Who asks, when the claim is signed by the key of a certificate of `authority`, for the node
-    that it names. Raises IdentityError.
+    """Who asks, when the claim is signed by the key of a certificate below `authority`, the root,
+    for the node that it names. Raises IdentityError.
     """
     node, claim = _claim(ask)
-    certificate = load_certificate(claim.certificate)
-    check_issued(certificate, authority)
-    identity = identity_of(certificate)
+    chain = read_chain(claim.certificate)
+    identity = chain.check_issued(authority)
     if identity.node != node:
         raise IdentityError("the certificate names another node than the claim")
-    _check(certificate, ask.signature, _CLAIM + ask.claim, "the claim")
+    _check(chain.leaf, ask.signature, _CLAIM + ask.claim, "the claim")
     return Asked(node, identity, claim.request, claim.certificate, hash_of(ask))
 
 
@@ -193,9 +191,9 @@ def read_answer(
 ) -> tuple[EnrolReply | None, str]:
     """The authority's reply, or None and its refusal, which is final.
 
-    authority: the CA's certificate. now_s: Unix time; None: now. Raises IdentityError where the
-    answer proves nothing: not signed, by another than the authority of the same federation, or
-    for another claim.
+    authority: the root's certificate. now_s: Unix time; None: now. Raises IdentityError where the
+    answer proves nothing: not signed, by another than the authority of this node, or for another
+    claim.
     """
     _, result = result_of(answer)
     if result.claim_hash != hash_of(ask):
@@ -203,12 +201,13 @@ def read_answer(
     if not answer.signature:
         why = "".join(c for c in result.refusal[:REASON_CHARACTERS_MAX] if c.isprintable())
         raise IdentityError(f"the renewal was not passed on: {why or 'no reason given'}")
-    certificate = load_certificate(answer.certificate)
-    signer = verified(certificate, authority, now_s)
-    own = identity_of(_claim(ask)[1].certificate)
-    if signer.tier is not Role.AUTHORITY or signer.federation != own.federation:
+    chain = read_chain(answer.certificate)
+    signer = chain.verify(authority, now_s)
+    own = identity_of(read_chain(_claim(ask)[1].certificate).leaf)
+    ours = (own.federation, own.authority) == (signer.federation, signer.authority)
+    if signer.tier is not Role.AUTHORITY or not ours:
         raise IdentityError("the answer is not signed by the authority")
-    _check(certificate, answer.signature, _RESULT + answer.result, "the answer")
+    _check(chain.leaf, answer.signature, _RESULT + answer.result, "the answer")
     if not result.reply:
         return None, result.refusal or "the authority refused"
     try:
@@ -221,8 +220,7 @@ def read_answer(
 
 
 def _der(material: TlsMaterial) -> bytes:
-    certificate = load_certificate(material.certificate)
-    return certificate.public_bytes(serialization.Encoding.DER)
+    return chain_of_pem(material.certificate).der
 
 
 def _sign(material: TlsMaterial, content: bytes) -> bytes:

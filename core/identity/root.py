@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from .certificates import IdentityError, check_federation, check_issued, check_site
+from .certificates import IdentityError, Role, ca_name, check_federation, check_issued, subject_of
 
 #: A certificate begins before it is made: clocks of small devices are late.
 BACKDATE_S: Final = 3600
-
-
-def subject_of(federation: str, common_name: str, site: str = "") -> x509.Name:
-    """The subject of a certificate: for people and for brokers. site: of a node; empty: none."""
-    unit = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, check_site(site))] if site else []
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
-            *unit,
-            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
-        ]
-    )
 
 
 def federation_of(root: x509.Certificate) -> str:
@@ -42,7 +31,7 @@ def root_certificate(
 ) -> x509.Certificate:
     """The CA's own certificate, signed by its key, from now on."""
     now = datetime.now(UTC).replace(microsecond=0)
-    name = subject_of(federation, "delian CA")
+    name = subject_of(federation, ca_name(0))
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (
         x509.CertificateBuilder()
@@ -52,7 +41,7 @@ def root_certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(seconds=BACKDATE_S))
         .not_valid_after(now + timedelta(seconds=life_s))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=1), critical=True)
         .add_extension(key_usage(signs=True), critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
@@ -72,3 +61,19 @@ def key_usage(signs: bool = False) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def extended_usage(role: Role) -> x509.ExtendedKeyUsage:
+    """What a certificate of a role is good for: everybody dials, edges, the cloud and the
+    authority serve too.
+    """
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if role in (Role.EDGE, Role.CLOUD, Role.AUTHORITY):
+        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    return x509.ExtendedKeyUsage(usages)
+
+
+def fingerprint_of(certificate: x509.Certificate) -> str:
+    """SHA-256 of a certificate, in hexadecimal with colons as openssl prints it."""
+    digest = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
+    return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2)).upper()

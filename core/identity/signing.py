@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from ..secagg.errors import SecureError
 from ..secagg.identity import CERTIFICATE_BYTES_MAX, COORDINATOR_BYTES_MAX, is_signed, sign
@@ -27,11 +26,11 @@ from .certificates import (
     IdentityError,
     Role,
     TlsMaterial,
-    check_issued,
     identity_of,
     load_certificate,
     load_key,
 )
+from .chain import chain_of_pem, read_chain
 from .deny_list import DenyList
 from .log import WitnessError, leaf_of, verify_head
 
@@ -41,10 +40,13 @@ VERIFIED_MAX = 2_048
 
 @dataclass(frozen=True, slots=True)
 class _Verified:
-    """What of a certificate is needed again: this federation's CA has signed it."""
+    """What of a certificate is needed again: this federation's CA has signed it. issued_s: when it
+    begins itself. begins_s, ends_s: when it and its issuing authority's are valid.
+    """
 
     tier: Role
     number: int
+    issued_s: int
     begins_s: float
     ends_s: float
     key: ec.EllipticCurvePublicKey
@@ -72,9 +74,9 @@ class CertificateIdentity:
         """
         self._key = load_key(material.key)
         self._authority = load_certificate(material.authority)
-        own = load_certificate(material.certificate)
-        self._federation = identity_of(own).federation
-        self.certificate = own.public_bytes(Encoding.DER)
+        own = chain_of_pem(material.certificate)
+        self._federation = identity_of(own.leaf).federation
+        self.certificate = own.der
         self._clock = clock
         self._denied = denied
         self._margin_s = margin_s
@@ -141,7 +143,7 @@ class CertificateIdentity:
             known.number,
         ) != who or not known.begins_s <= now <= known.ends_s - self._margin_s:
             return False
-        if self._denied().voids(known.tier, known.number, known.begins_s):
+        if self._denied().voids(known.tier, known.number, known.issued_s):
             return False
         return is_signed(known.key, message, signature)
 
@@ -159,19 +161,19 @@ class CertificateIdentity:
         return known
 
     def _read(self, der: bytes) -> _Verified:
-        certificate = load_certificate(der)
-        check_issued(certificate, self._authority)
-        identity = identity_of(certificate)
+        chain = read_chain(der)
+        identity = chain.check_issued(self._authority)
         ours = identity.federation == self._federation
         if not ours or identity.tier not in (Role.DEVICE, Role.EDGE, Role.CLOUD):
             raise IdentityError(f"the certificate is {identity.uri}'s, no node's of ours")
         return _Verified(
             tier=identity.tier,
             number=identity.number,
-            begins_s=certificate.not_valid_before_utc.timestamp(),
-            ends_s=certificate.not_valid_after_utc.timestamp(),
-            key=_p256(certificate),
-            leaf=leaf_of(certificate),
+            issued_s=identity.not_before,
+            begins_s=chain.begins_s,
+            ends_s=chain.ends_s,
+            key=_p256(chain.leaf),
+            leaf=leaf_of(chain.leaf),
         )
 
 

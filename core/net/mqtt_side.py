@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..identity.certificates import PeerIdentity, TlsFiles, TlsMaterial, client_context
+from ..identity.certificates import PeerIdentity, TlsFiles, TlsMaterial
+from ..identity.contexts import client_context
 from ..ports import Node, ProtocolError
 from .limits import Faults
 from .mqtt_client import BrokerAddress, Connection, Publication, Unsent

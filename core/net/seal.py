@@ -44,7 +44,7 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -57,8 +57,8 @@ from ..identity.certificates import (
     TlsMaterial,
     load_certificate,
     load_key,
-    verified,
 )
+from ..identity.chain import chain_of_pem, read_chain
 from ..node.codec import address, node_of
 from ..ports import Node, ProtocolError
 from ..wire.mqtt_pb2 import (
@@ -193,8 +193,7 @@ class Credentials:
         if self._material is None:
             return SignedPresence(presence=presence.SerializeToString()).SerializeToString()
         material = self._material()
-        certificate = load_certificate(material.certificate)
-        presence.certificate = certificate.public_bytes(serialization.Encoding.DER)
+        presence.certificate = chain_of_pem(material.certificate).der
         encoded = presence.SerializeToString()
         signature = load_key(material.key).sign(_SIGNED + encoded, ec.ECDSA(hashes.SHA256()))
         return SignedPresence(presence=encoded, signature=signature).SerializeToString()
@@ -231,15 +230,15 @@ class Credentials:
         if len(presence.certificate) > CERTIFICATE_BYTES_MAX:
             raise SealError("malformed")
         try:
-            certificate = load_certificate(presence.certificate)
+            chain = read_chain(presence.certificate)
             if self._authority is None:
                 self._authority = load_certificate(self._material().authority)
-            identity = verified(certificate, self._authority, now_s)
+            identity = chain.verify(self._authority, now_s)
         except IdentityError:
             raise SealError("certificate") from None
         if identity.federation != self.federation or identity.node != node:
             raise SealError("forged")
-        _check_signature(certificate, signed)
+        _check_signature(chain.leaf, signed)
         return identity
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import chain_decoders
 import log_decoders
 import numpy as np
 import parts_decoders
@@ -592,4 +593,5 @@ DECODERS: Mapping[str, Decoder] = {
     ),
     **{name: Decoder(*found) for name, found in parts_decoders.DECODERS.items()},
     **{name: Decoder(*found) for name, found in log_decoders.DECODERS.items()},
+    **{name: Decoder(*found) for name, found in chain_decoders.DECODERS.items()},
 }

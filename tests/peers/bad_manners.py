@@ -10,9 +10,9 @@ import ssl
 import grpc
 import pytest
 from delian.core.identity.certificates import (
-    client_context,
     node_name,
 )
+from delian.core.identity.contexts import client_context
 from delian.core.net import grpc_peer, limits
 from delian.core.net.grpc_peer import CONNECT, PULL
 from delian.core.node.codec import envelope_bytes

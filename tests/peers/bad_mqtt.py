@@ -10,7 +10,8 @@ import hashlib
 
 import aiomqtt
 import pytest
-from delian.core.identity.certificates import Role, TlsMaterial, client_context
+from delian.core.identity.certificates import Role, TlsMaterial
+from delian.core.identity.contexts import client_context
 from delian.core.net import mqtt_peer
 from delian.core.net.seal import Ephemeral
 from delian.core.net.topics import Kind

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import grpc
-from delian.core.identity.certificates import TlsFiles, TlsMaterial, client_context, node_name
+from delian.core.identity.certificates import TlsFiles, TlsMaterial, node_name
+from delian.core.identity.contexts import client_context
 from delian.core.net.grpc_ending import Ending
 from delian.core.net.grpc_peer import CONNECT, PULL, PUSH
 from delian.core.net.mqtt_client import Publication

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import Role, TlsMaterial
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for what tests share, `issuers`
 
 
 @pytest.fixture

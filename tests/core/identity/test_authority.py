@@ -358,9 +358,9 @@ def test_a_serial_number_without_a_name_is_not_forgotten_in_silence(authority):
         Authority(authority.folder)
 
 
-def test_the_root_cannot_make_further_cas(authority):
+def test_below_the_root_there_is_one_more_ca_at_most(authority):
     root = authority.certificate
     basic = root.extensions.get_extension_for_class(x509.BasicConstraints).value
-    assert basic.ca and basic.path_length == 0
+    assert basic.ca and basic.path_length == 1
     life = root.not_valid_after_utc - root.not_valid_before_utc
     assert life > datetime.timedelta(days=3650)

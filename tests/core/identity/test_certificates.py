@@ -19,7 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 from delian.core.errors import DelianError
 from delian.core.identity import certificates as c
+from delian.core.identity import contexts
 from delian.core.identity.certificates import IdentityError, PeerIdentity, Role, identity_of
+from delian.core.identity.chain import Chain, chain_of_pem
 from delian.core.ports import CLOUD, Node, Tier
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,13 +30,13 @@ NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 
 
 def certificate(common="device-5", uris=("delian://farm/device/5",), ca=False, basic=True):
-    """A certificate that names whom one likes, signed by itself."""
+    """A certificate that names whom one likes, as if the root had issued it."""
     key = c.new_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
     builder = (
         x509.CertificateBuilder()
         .subject_name(name)
-        .issuer_name(name)
+        .issuer_name(c.subject_of("farm", c.ca_name(0)))
         .public_key(key.public_key())
         .serial_number(77)
         .not_valid_before(NOW)
@@ -152,15 +154,15 @@ def test_only_p_256_keys_are_taken():
 
 
 def test_a_certificate_without_tls_is_checked_against_the_ca_and_the_time(authority, material):
-    shown = material().certificate
-    now = identity_of(shown).not_after - 60
-    assert c.verified(shown, authority.certificate, now).common_name == "device-5"
+    shown = chain_of_pem(material().certificate)
+    now = shown.ends_s - 60
+    assert shown.verify(authority.certificate, now).common_name == "device-5"
     with pytest.raises(IdentityError, match=r"ended on .* UTC\n  hint: this machine's clock"):
-        c.verified(shown, authority.certificate, now + 120)
+        shown.verify(authority.certificate, now + 120)
     with pytest.raises(IdentityError, match="begins on"):
-        c.verified(shown, authority.certificate, now - 40 * 86400)
+        shown.verify(authority.certificate, now - 40 * 86400)
     with pytest.raises(IdentityError, match="not signed by this federation's CA"):
-        c.verified(certificate(), authority.certificate)
+        Chain(certificate()).verify(authority.certificate)
 
 
 @pytest.mark.parametrize("address", ["", "a b", "-x", "x-.de", "*.example", "a..b", "x" * 64])
@@ -274,7 +276,7 @@ def test_contexts_speak_tls_1_3_only_and_check_the_host_name(material, tmp_path)
     edge = files("edge", material(Role.EDGE, 1, ["localhost", "127.0.0.1"]))
     device = files("device", material())
     listener = socket.create_server(("127.0.0.1", 0))
-    server = c.server_context(edge)
+    server = contexts.server_context(edge)
     seen = []
 
     def serve():
@@ -299,10 +301,10 @@ def test_contexts_speak_tls_1_3_only_and_check_the_host_name(material, tmp_path)
         ):
             return tls.recv(10).decode()
 
-    assert connect(c.client_context(device), "localhost") == "TLSv1.3"
+    assert connect(contexts.client_context(device), "localhost") == "TLSv1.3"
     with pytest.raises(ssl.SSLCertVerificationError):
-        connect(c.client_context(device), "elsewhere.example")
-    old = c.client_context(device)
+        connect(contexts.client_context(device), "elsewhere.example")
+    old = contexts.client_context(device)
     old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises((ssl.SSLError, ConnectionError)):
         connect(old, "localhost")

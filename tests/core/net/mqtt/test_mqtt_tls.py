@@ -10,7 +10,8 @@ import re
 import aiomqtt
 import pytest
 from delian.core.errors import DelianError
-from delian.core.identity.certificates import Role, client_context
+from delian.core.identity.certificates import Role
+from delian.core.identity.contexts import client_context
 from delian.core.identity.deny_list import FOR_GOOD, DenyList
 from delian.core.identity.roles import TOPICS, Guard, may_publish, may_read
 from delian.core.net import acl

@@ -1,0 +1,36 @@
+"""TLS 1.3 for asyncio and aiomqtt: the standard library's contexts made of a node's files."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from .certificates import IdentityError, TlsFiles
+
+
+def client_context(files: TlsFiles, authority: Path | None = None) -> ssl.SSLContext:
+    """For aiomqtt: TLS 1.3, the node's certificate, host name checked.
+
+    authority: PEM of whom to trust, where the broker's certificate is not from the federation's CA.
+    Raises IdentityError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return _context(context, files, authority)
+
+
+def server_context(files: TlsFiles, require_client: bool = True) -> ssl.SSLContext:
+    """For a server in asyncio: TLS 1.3, a client certificate required. Raises IdentityError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if require_client:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return _context(context, files, None)
+
+
+def _context(context: ssl.SSLContext, files: TlsFiles, authority: Path | None) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+        context.load_verify_locations(authority or files.authority)
+    except (OSError, ssl.SSLError) as error:
+        raise IdentityError(f"cannot use the certificate {files.certificate}: {error}") from None
+    return context
