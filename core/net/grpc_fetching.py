@@ -128,7 +128,12 @@ class Fetching:
             self._outbox.drop(out)
         elif not out.users:
             out.users += 1
-            self._start(out.id, self._push(out, want.offset))
+
+            def ended(_: asyncio.Task[None]) -> None:
+                out.users -= 1
+
+            # Not in the coroutine: one that is cancelled before its first step runs no `finally`.
+            self._start(out.id, self._push(out, want.offset)).add_done_callback(ended)
 
     def take_offer(self, offer: Offer, to: Node) -> None:
         """Takes what this node expects. Raises Refused for the rest, and says so."""
@@ -141,19 +146,28 @@ class Fetching:
             else:
                 self._intake.offer(self._home, offer, port.limit(self._home), monotonic())
             if offer.id not in self._fetching and len(self._fetching) >= FETCHING_MAX:
-                raise Refused("too many offers", "so much is being fetched already")
+                self._make_room()
         except Refused as refusal:
             self._say(to, Want(id=offer.id[:32], refused=True))
             raise refusal
         self._fetching[offer.id] = (offer, to)
         self._fetch(offer, to)
 
+    def _make_room(self) -> None:
+        """Forgets the oldest fetch that has failed and waits for the next connection: those must
+        not fill the places while this connection lasts. Raises Refused where all are under way.
+        """
+        stalled = next((id for id in self._fetching if id not in self._tasks), None)
+        if stalled is None:
+            raise Refused("too many offers", "so much is being fetched already")
+        del self._fetching[stalled]
+
     def _say(self, sender: Node, message: Want) -> None:
         self._put(envelope_bytes(sender, self._home, message))
 
     # ------------------------------------------------ transfers
 
-    def _start(self, id: bytes, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, id: bytes, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[id] = task
 
@@ -162,6 +176,7 @@ class Fetching:
                 del self._tasks[id]
 
         task.add_done_callback(ended)
+        return task
 
     async def _push(self, out: Outgoing, offset: int) -> None:
         """Sends a large message, from where the home says."""
@@ -190,8 +205,6 @@ class Fetching:
         except CALL_ENDED:
             code = await ending.code() if ending is not None else None
             self._failed("push", code, lambda: self._outbox.drop(out))
-        finally:
-            out.users -= 1
 
     def _fetch(self, offer: Offer, to: Node) -> None:
         if offer.id not in self._tasks:

@@ -14,7 +14,9 @@ parts under way. So the receiver says what it has, and the sender does the rest:
   only gets that one twice.
 - The sender has at most `window` parts under way. That begins small and grows with every part that
   arrives, and is halved when a part took longer than `SLOW_S`: parts share the connection with
-  messages, which must not wait behind megabytes.
+  messages, which must not wait behind megabytes. So there may be more under way than the window
+  allows now, and all of them may be lost: the first missing part is sent whatever the window says.
+  Without this exception the sender waits for a *Want* and the receiver for a part.
 
 Two classes without I/O; `core/net/mqtt_peer.py` moves the bytes. Positions are byte offsets; a part
 begins a multiple of `part_bytes` after the first *Want*'s offset.
@@ -109,16 +111,21 @@ class Sending:
 
     def next_part(self, now_s: float) -> tuple[int, int] | None:
         """Offset and length of the part to send now; None: wait for a Want."""
-        if self.part_bytes == 0 or len(self._sent) >= self.window:
+        if self.part_bytes == 0:
             return None
-        for position in self._positions():
-            if position not in self._have and position not in self._sent:
-                self._turn += 1
-                self._sent[position] = (self._turn, now_s)
-                self.resent += position in self._began
-                self._began.add(position)
-                return position, min(self.part_bytes, self.size - position)
-        return None
+        missing = (p for p in self._positions() if p not in self._have)
+        position = next(missing, None)
+        if position in self._sent:  # the window holds for all but the first missing part
+            if len(self._sent) >= self.window:
+                return None
+            position = next((p for p in missing if p not in self._sent), None)
+        if position is None:
+            return None
+        self._turn += 1
+        self._sent[position] = (self._turn, now_s)
+        self.resent += position in self._began
+        self._began.add(position)
+        return position, min(self.part_bytes, self.size - position)
 
     def take_back(self, position: int) -> None:
         """A part that `next_part` gave was not sent after all."""

@@ -15,7 +15,7 @@ from delian.core.net.mqtt_parts import (
     Sending,
 )
 from delian.core.ports import ProtocolError
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 PART = PART_BYTES_MIN
@@ -70,6 +70,7 @@ def test_over_a_good_channel_each_part_travels_once():
     repeat=st.sampled_from([0.0, 0.2]),
     offset=st.integers(0, 3 * PART),
 )
+@example(seed=7311, size=9673, loss=0.3, repeat=0.0, offset=0)  # more under way than the window
 def test_over_a_bad_channel_everything_arrives(seed, size, loss, repeat, offset):
     rng = random.Random(seed)
     carry(rng.randbytes(size), rng, loss, repeat, offset=min(offset, size))
