@@ -111,16 +111,15 @@ class Cabal:
             plots -= {Plot.WITHHELD_DENY_LIST}  # devices have the list by now
         if plots:
             name = name_of(event.message)
-            others = [
+            others = {
                 scheme.plot
                 for scheme, plotter in zip(self.schemes, self._plotters, strict=True)
-                if scheme.plot in found_out.LATER
-                and (name in plotter.plotted or scheme.plot is Plot.WITHHELD_DENY_LIST)
-            ]
+                if name in plotter.plotted or scheme.plot is Plot.WITHHELD_DENY_LIST
+            }
             reasons = found_out.check(host, plots, event, effects, others)
             self.found += bool(reasons)
-            self.reasons.update((p, r) for p in plots for r in reasons & found_out.ANSWERS[p])
-            self.reasons.update((p, r) for p in others for r in reasons & found_out.LATER[p])
+            both = [(p, r) for p in plots | others for r in reasons & found_out.reasons_of(p)]
+            self.reasons.update(both)
             return
         for effect in effects:
             if type(effect) is Record and effect.kind == "session":

@@ -67,8 +67,20 @@ LATER: Final[dict[Plot, frozenset[str]]] = {
     Plot.BOTH_SHARES: frozenset(("equivocation",)),
     Plot.WITHHELD_DENY_LIST: frozenset((DENY_LIST,)),
 }
+#: For which reasons devices may refuse what another party has changed beside these: a list without
+#: one member may be below the floor.
+BESIDE: Final[dict[Plot, frozenset[str]]] = {
+    Plot.SECOND_ROSTER: frozenset(("small",)),
+    Plot.TWO_ROSTERS: frozenset(("small",)),
+}
 #: A message that is late, early or for another attempt is not taken for that alone.
 _NOBODYS: Final = frozenset(("foreign", "order"))
+
+
+def reasons_of(plot: Plot) -> frozenset[str]:
+    """For which reasons a device may refuse what a party of this plot has changed."""
+    none: frozenset[str] = frozenset()
+    return frozenset().union(*(by.get(plot, none) for by in (ANSWERS, LATER, BESIDE)))
 
 
 def check(
@@ -79,15 +91,15 @@ def check(
     others: Iterable[Plot] = (),
 ) -> frozenset[str]:
     """The reasons of these plots for which the device refused the message that they have changed;
-    none where it ignored it. others: plots of the same attempt that show in no single message.
-    Raises OracleFailure where it took it, or refused it for no reason of all these plots.
+    none where it ignored it. others: plots of the same attempt; what one has changed and another
+    changes again may be refused for either. Raises OracleFailure where the device took it, or
+    refused it for no reason of all these plots.
     """
     message, plots = event.message, sorted(plots)
     what = f"{host.node}, {name_of(message)}: {', '.join(plots)}"
     records = [effect for effect in effects if type(effect) is Record]
     reasons = frozenset(one.fields["reason"] for one in records if one.kind == "session")
-    answers = [*(ANSWERS[plot] for plot in plots), *(LATER[plot] for plot in others)]
-    if known := reasons & frozenset().union(*answers):
+    if known := reasons & frozenset().union(*map(reasons_of, {*plots, *others})):
         return known
     if any(one.kind == "ignored" for one in records):
         return frozenset()  # also a copy of what it has refused, while it says so

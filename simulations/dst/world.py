@@ -428,7 +428,8 @@ class World:
             digest = hashlib.sha256(content).digest()
             self.hosts[CLOUD].blobs[digest] = content
             run.weights.CopyFrom(BlobRef(digest=digest, size=len(content)))
-        elif what == "nonsense":
+        elif what == "nonsense":  # a number that is taken
+            run.run = run.run if run.run in self.auditor.runs else ROUNDS_RUN
             run.submit.CopyFrom(self._plan(ROUNDS_RUN))
         elif what in ("drain", "serve"):
             draining = what == "drain" and self.now < self.healed_ns

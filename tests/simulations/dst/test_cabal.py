@@ -76,6 +76,14 @@ def test_an_edge_lies_beside_an_operator_whose_log_it_does_not_have(plot):
     assert counts[key(Plot.FORKED_LOG, FOUND, "log fork")] == 1
 
 
+@pytest.mark.parametrize("seed", [4570, 4648, 4843])
+def test_seeds_that_the_simulation_itself_once_failed(seed):
+    """4570: an order came before the run whose number it names. 4648, 4843: a second list of
+    members that another party had changed, or changed again.
+    """
+    assert check_seeds([seed], hostile=True).failure is None
+
+
 class TestWithoutACheckOfTheGate:
     def broken(self, plot: Plot) -> str:
         with pytest.raises(OracleFailure) as caught:
