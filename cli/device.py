@@ -183,20 +183,17 @@ def floor_of(config: DeviceConfig) -> Policy:
     """What masked sums must keep to: the owner's word, else the federation's, else the protocol's.
     What is asked of the certificate log is the federation's terms alone. Raises DelianError.
     """
+    from ..core.identity.terms import rules_of
     from ..core.secagg.client import CORRUPT_MIN, Policy
     from ..core.secagg.cohort import COHORT_MIN
-    from ..core.secagg.logged import LogRules
 
     terms, masks = terms_of(config), config.masks
     cohort_min = terms.cohort_min if terms is not None else COHORT_MIN
     corrupt = terms.corrupt if terms is not None else CORRUPT_MIN
-    log = LogRules()
-    if terms is not None:
-        log = LogRules(terms.log_required, tuple(terms.witnesses), terms.quorum)
     return Policy(
         cohort_min=cohort_min if masks.cohort_min is None else masks.cohort_min,
         corrupt=corrupt if masks.corrupt is None else masks.corrupt,
-        log=log,
+        log=rules_of(terms),
     )
 
 

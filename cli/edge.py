@@ -76,8 +76,9 @@ def run(
 
 def edge_settings(config: EdgeConfig) -> EdgeSettings:
     """The daemon's settings of the configuration's section. Raises DelianError."""
+    from ..core.identity.authority import DAY_S
     from ..core.identity.folder import HomeAddress
-    from ..core.ports import CLOUD
+    from ..core.ports import CLOUD, SECOND
     from ..edge.daemon import EdgeSettings
     from ..edge.state import EdgePolicy
 
@@ -91,7 +92,10 @@ def edge_settings(config: EdgeConfig) -> EdgeSettings:
         cloud=HomeAddress(CLOUD, grpc=config.coordinator) if config.coordinator else None,
         transport=config.transport,
         health=config.health,
-        policy=EdgePolicy(devices_max=config.devices_max),
+        policy=EdgePolicy(
+            devices_max=config.devices_max,
+            denied_age_ns=config.deny_list_days * DAY_S * SECOND,
+        ),
         blobs_bytes_max=config.blobs_mib << 20,
         outbox_bytes_max=config.outbox_mib << 20,
         helps=config.helps,

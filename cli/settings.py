@@ -295,7 +295,14 @@ class EdgeConfig(Section):
         "coordinator's.",
     )
     helps_min: int = Field(
-        default=3, ge=3, le=800, description="Help with no sum of fewer devices than this."
+        default=3, ge=3, le=700, description="Help with no sum of fewer devices than this."
+    )
+    deny_list_days: int = Field(
+        default=7,
+        ge=1,
+        le=365,
+        description="Help with no sum when the CA has signed the newest deny list that the edge "
+        "could get longer ago than this.",
     )
     serve: Texts = Field(
         default=(), description="Bundles with weights of which it runs parts for its devices."

@@ -53,7 +53,7 @@ from ..core.ports import (
 )
 from ..core.privacy import ring
 from ..core.secagg import messages
-from ..core.wire.helper_pb2 import HelpSum
+from ..core.wire.helper_pb2 import OTHER_HEAD, HelpSum
 from ..core.wire.operator_pb2 import RunOrder
 from ..core.wire.round_pb2 import EdgeProgress, EdgeSum
 from . import staleness
@@ -177,6 +177,9 @@ class BufferedMachine(HelpedMachine):
     def _read_help(self, message: HelpSum) -> tuple[Trigger, Any]:
         if self.state.phase is not AGGREGATING or self._batch_of(message) is None:
             return _T.STALE, message
+        if message.refusal == OTHER_HEAD:
+            known = self.state.help_logs.get(message.edge, 0)
+            return (_T.STALE if message.log_size == known else _T.HELP_AGAIN), message
         why = self.refusal(message)
         return (_T.NOT_UNMASKED, (message, why)) if why else (_T.UNMASKED, message)
 

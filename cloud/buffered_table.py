@@ -28,6 +28,7 @@ class Trigger(StrEnum):
     OPENED = "sum without masks"
     UNMASKED = "HelpSum"
     NOT_UNMASKED = "HelpSum that is none"
+    HELP_AGAIN = "HelpSum from another head of the certificate log"
     HELP_DUE = "helpers still silent"
     HELP_OVER = "helpers silent for too long"
     AT_EDGES = "K updates are here and with the edges"
@@ -75,8 +76,9 @@ TABLE = (
     row(OUT, _T.OPENED, "use_sum", None, "as if there had been no masks"),
     row(AGGREGATING, _T.UNMASKED, "unmask", None, "take these masks out of the batch"),
     row(AGGREGATING, _T.NOT_UNMASKED, "note_refusal", COLLECTING, "these updates are lost"),
+    row(AGGREGATING, _T.HELP_AGAIN, "prove_again", None, "from the head that the helper has"),
     row(AGGREGATING, _T.HELP_DUE, "ask_helpers", None, "request or answer was lost"),
-    row(AGGREGATING, _T.HELP_OVER, "fall_short", COLLECTING, "these updates are lost"),
+    row(AGGREGATING, _T.HELP_OVER, "end_help", COLLECTING, "these updates are lost"),
     row(COLLECTING, _T.AT_EDGES, "flush", COLLECTING, "ask those that have some"),
     row(COLLECTING, _T.FULL, "fill", AGGREGATING, "decode, weigh by staleness, update the model"),
     row((COLLECTING, EVALUATING), _T.AGAIN, "see", None, "is there enough already?"),

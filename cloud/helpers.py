@@ -6,6 +6,8 @@ is here is put into batches, each helper is shown the seeds of a batch, and the 
 comes off. `core.secagg.helper` has what an honest helper refuses; so
 
 - a batch is of `cohort_min` different devices at least, and no device's update is in two;
+- where the coordinator has a certificate log, a batch is shown with the proof that the log has its
+  devices' certificates, when it has them all: a helper whose federation requires the log wants it;
 - a batch that was shown once is shown again as it was, also after a restart, until all its helpers
   have answered; with a refusal, or none of them for as long as a round takes, its updates are lost.
 
@@ -31,7 +33,9 @@ import numpy as np
 
 from ..core.ports import Node, Tier, Vector
 from ..core.privacy import ring
-from ..core.secagg.helper import BATCH_MAX, are_seeds
+from ..core.secagg.errors import SecureError
+from ..core.secagg.helper import BATCH_MAX, are_seeds, leaves_of
+from ..core.secagg.logged import INDEX_BYTES, prove
 from ..core.wire.helper_pb2 import (
     HELP_GIVEN,
     MALFORMED,
@@ -150,11 +154,56 @@ class HelpedMachine(WaveMachine):
         state = self.state
         for batch in state.opening:
             for edge, request in batch.requests.items():
-                self.send(Node(Tier.EDGE, edge), request)
+                self._show(edge, request)
         state.help_tries += 1
         size = self.plan.ring.wire_bytes * len(state.opening)
         pause = self.backoff.pause(state.help_tries, size)
         self.set_timer(TIMER, min(self.now + pause, max(self.now, state.help_ends_ns)))
+
+    def _show(self, edge: int, request: HelpRequest) -> None:
+        """Shows a helper a batch, unless it cannot be proved yet: then when the helpers are asked
+        again, by a newer head.
+        """
+        log = self.log
+        if log is not None:
+            leaves = [leaf for _, leaf in self._leaves(request)]
+            places = [at for leaf in leaves if (at := log.place(leaf)) is not None]
+            if len(places) < len(leaves):
+                return
+            packed = b"".join(at.to_bytes(INDEX_BYTES, "little") for at in places)
+            known = self.state.help_logs.get(edge, 0)
+            try:
+                proof = prove(log.copy.tree(), log.head, known, packed, range(len(places)))
+            except SecureError:
+                return  # the helper knows a newer head than this one
+            plain, request = request, HelpRequest()
+            request.CopyFrom(plain)
+            request.log.CopyFrom(proof)
+        self.send(Node(Tier.EDGE, edge), request)
+
+    def _leaves(self, request: HelpRequest) -> list[tuple[int, bytes]]:
+        """Device and leaf of each certificate of a batch."""
+        assert self.identity is not None
+        return leaves_of(request, self.identity)
+
+    def prove_again(self, message: HelpSum) -> None:
+        """Shows a batch again, with a proof from the head that the helper has."""
+        batch = self._batch_of(message)
+        assert batch is not None
+        self.state.help_logs[message.edge] = message.log_size
+        self._show(message.edge, batch.requests[message.edge])
+
+    def end_help(self, why: str) -> None:
+        """Gives the updates up, and bars the devices that could not be proved."""
+        log = self.log
+        if log is not None:
+            shown = [r for batch in self.state.opening for r in batch.requests.values()]
+            pairs = {pair for request in shown for pair in self._leaves(request)}
+            missing = sorted({device for device, leaf in pairs if log.place(leaf) is None})
+            self.sums.bar(missing)
+            if missing:
+                why = f"{len(missing)} devices are not in the certificate log"
+        self.fall_short(why)
 
     # ------------------------------------------------ hearing
 
@@ -173,6 +222,7 @@ class HelpedMachine(WaveMachine):
         masks = ring.unpacked(message.sum, self.plan.ring)
         np.subtract(batch.total, masks, out=batch.total)
         del batch.requests[message.edge]
+        self.state.help_logs[message.edge] = message.log_size
         if not self._owing_helpers():
             self.cancel_timer(TIMER)
             self._aggregate()

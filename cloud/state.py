@@ -297,7 +297,8 @@ class RunState:
     barred: devices that have spoilt a masked sum; who did it last is at the end. budget: of a run
     with a promise, what its sums have cost so far; None: nothing yet. opening: of `batch`, what
     helpers unmask together; batches: shown to them so far; help_tries: how often these were;
-    help_ends_ns: how long they are waited for. clip: of the round at hand, where it follows the
+    help_ends_ns: how long they are waited for; help_logs: helper -> size of the certificate log's
+    tree that it has accepted. clip: of the round at hand, where it follows the
     updates' lengths. name: what its attempts are opened under (`core/runs.py`); zero: its number.
     refused: edge -> sums in a row that no honest edge can have made. doubted: device -> the edge in
     whose sum it was without a part in the session; the newest are at the end.
@@ -339,6 +340,7 @@ class RunState:
     batches: int = 0
     help_tries: int = 0
     help_ends_ns: int = 0
+    help_logs: dict[int, int] = field(default_factory=dict)
     resolved: list[int] = field(default_factory=list)
     stale: list[int] = field(default_factory=list)
     failures: dict[int, int] = field(default_factory=dict)

@@ -43,6 +43,7 @@ from ..core.node.codec import address
 from ..core.node.driver import Driver
 from ..core.node.hosting import Tasks, Who, merge_homes, run_daemon, who_is
 from ..core.node.journal import FileJournal
+from ..core.node.known_log import LogSink, keep_fork
 from ..core.node.traces import Spans, Traces
 from ..core.node.uplinks import Distrust, Transport, Uplinks, keep_denied, trust_all
 from ..core.ports import Node, Ordered, Record, Tier
@@ -55,7 +56,6 @@ from ..core.wire.log_pb2 import LogUpdate
 from .artifacts import SEEN_FILE, gate_of
 from .conditions import ConditionSettings, Watch
 from .key_secret import key_secret
-from .known_log import LogSink, keep_fork
 from .limits import WorkerSettings
 from .machine import DeviceMachine, restore
 from .personal import PersonalStore, Slot, stamp

@@ -14,6 +14,7 @@ once when the coordinator's Pace names another list than it has.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import time
@@ -24,12 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DelianError
 from ..core.identity.denied import KnownDenied
+from ..core.identity.denied import LogSink as Heads
 from ..core.identity.deny_list import DenyList
 from ..core.identity.folder import HomeAddress
 from ..core.identity.ledger import write_file
 from ..core.identity.log_copy import KnownLog
 from ..core.identity.roles import Guard
 from ..core.identity.signing import CertificateIdentity
+from ..core.identity.terms import rules_of
 from ..core.net.grpc_guard import Servicer
 from ..core.net.switch import Switch
 from ..core.node.blobs import FolderBlobs
@@ -43,6 +46,7 @@ from ..core.node.hosting import (
     who_is,
 )
 from ..core.node.journal import FileJournal
+from ..core.node.known_log import LogSink, keep_fork
 from ..core.node.metrics import Family, Sources, gauge, text
 from ..core.node.once import RecordLog
 from ..core.node.traces import Spans, Traces
@@ -57,10 +61,11 @@ from ..core.ports import (
     Tier,
 )
 from ..core.runs import shown
-from ..core.secagg.helper import Helper
+from ..core.secagg.helper import BATCH_MAX, Helper
 from ..core.secagg.kdf import KEY_BYTES
 from ..core.wire.admission_pb2 import Pace, RejectReason
-from ..core.wire.journal_pb2 import Drain, Forget
+from ..core.wire.helper_pb2 import HelpRequest
+from ..core.wire.journal_pb2 import DeniedVersion, Drain, Forget
 from .machine import EdgeMachine, restore
 from .masks import MaskSums
 from .outbox import Outbox
@@ -68,6 +73,8 @@ from .outlink import OutboxLink
 from .state import EdgePolicy, EdgeState
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from ..core.subgraphs.hosting import PartsHost
 
 log = logging.getLogger("delian.edge")
@@ -119,14 +126,22 @@ async def serve(
 
 class Trust:
     """Who may speak to this edge: the role table and the deny list. forget: told of each node that
-    is revoked, from another thread.
+    is revoked, and tell: of each newer list, both from another thread. heads: takes heads of the
+    certificate log; None: a file does.
     """
 
-    def __init__(self, who: Who, forget: Callable[[Node], None]) -> None:
-        self._forget = forget
+    def __init__(
+        self,
+        who: Who,
+        forget: Callable[[Node], None],
+        tell: Callable[[DenyList], None] = lambda listed: None,
+        heads: Heads | None = None,
+    ) -> None:
+        self._forget, self._tell = forget, tell
         self.denied: KnownDenied | None = None
         if who.identity is not None:
-            self.denied = KnownDenied(who.identity, self._changed, KnownLog(who.identity))
+            heads = heads or KnownLog(who.identity)
+            self.denied = KnownDenied(who.identity, self._changed, heads)
         self._forgotten: frozenset[Node] = frozenset()
         self._guard = Guard(who.federation, Tier.EDGE, self.denied or DenyList)
         self.refusal = self._guard.refusal
@@ -142,6 +157,7 @@ class Trust:
             self._forgotten = revoked
 
     def _changed(self, listed: DenyList) -> None:
+        self._tell(listed)
         revoked = frozenset(listed.nodes())
         self._end(revoked - self._forgotten)
         self._forgotten = revoked
@@ -188,6 +204,7 @@ class EdgeDaemon:
         self.health: HealthServer | None = None
         self.switch = Switch()
         self._denied_asked = asyncio.Event()
+        self._log_record = RecordLog(log, _named)
         self.sources = Sources(traffic=self.switch.traffic)
 
     # ------------------------------------------------ start and end
@@ -201,10 +218,11 @@ class EdgeDaemon:
             self.switch,
             self.blobs,
             self._masks,
-            on_record=RecordLog(log, _named),
+            on_record=self._recorded,
             traces=Traces(node, self._spans),
         )
-        self.trust = Trust(self.who, self._forget_soon)
+        self.trust = Trust(self.who, self._forget_soon, self._denied_changed, self._heads())
+        self._tell_denied()
         servicers: list[Servicer] = []
         if settings.serve:
             from ..core.subgraphs.hosting import host_below
@@ -303,11 +321,25 @@ class EdgeDaemon:
         own, settings = self.who.identity, self.settings
         if own is None or not settings.helps:
             return None
-        # Without the deny list: a journal that is handled again must open what it opened, or the
-        # ledger would lack it.
+        # Without the deny list: the machine is told which devices are revoked before each request
+        # (`_hear`), so that a journal that is handled again has the same answers.
         identity = CertificateIdentity(own.material(), clock=lambda: machine.now / 1e9)
         private = _helper_key(settings.folder / "helper.key")
-        return Helper(self.who.node.number, private, identity, settings.helps_min)
+        rules = rules_of(own.terms())
+        return Helper(self.who.node.number, private, identity, settings.helps_min, rules)
+
+    def _heads(self) -> LogSink | None:
+        """Takes heads of the certificate log to the machine, where it helps; it has one head."""
+        if not self.settings.helps:
+            return None
+        return LogSink(lambda: self._machine.state.ledger.log.size, self._order_soon)
+
+    @property
+    def _machine(self) -> EdgeMachine:
+        assert self.driver is not None
+        machine = self.driver.machine
+        assert isinstance(machine, EdgeMachine)
+        return machine
 
     # ------------------------------------------------ what happens
 
@@ -327,10 +359,48 @@ class EdgeDaemon:
         if not isinstance(event, Received) or event.sender != CLOUD:
             return
         self.out.connected()  # whoever speaks can be spoken to
+        if isinstance(event.message, HelpRequest):
+            self._tell_revoked(event.message)
         if isinstance(event.message, Pace) and self.trust.denied is not None:
             version = event.message.denied_version
             if version and version != self.trust.denied().version:
                 self._denied_asked.set()
+
+    def _tell_revoked(self, request: HelpRequest) -> None:
+        """Orders the machine to forget the devices of a batch that are revoked, before it reads the
+        request.
+        """
+        if self.trust.denied is None or not self.settings.helps:
+            return
+        listed = self.trust.denied()
+        shown = itertools.chain.from_iterable(part.devices for part in request.parts)
+        for one in itertools.islice(shown, BATCH_MAX):
+            if listed.revoked(Node(Tier.DEVICE, one.device)):
+                self._order(Forget(device=one.device))
+
+    def _tell_denied(self) -> None:
+        """Orders the machine to go by the age of the deny list; without one, by the first start."""
+        listed = DenyList() if self.trust.denied is None else self.trust.denied()
+        issued_s = listed.issued_s if listed.version else int(time.time())
+        self._order(DeniedVersion(version=listed.version, issued_s=issued_s))
+
+    def _denied_changed(self, listed: DenyList) -> None:
+        """From the thread that writes the deny list."""
+        self._order_soon(DeniedVersion(version=listed.version, issued_s=listed.issued_s))
+
+    def _order(self, order: Message) -> None:
+        assert self.driver is not None
+        self.driver.post(Ordered(order))
+
+    def _order_soon(self, order: Message) -> None:
+        self._loop.call_soon_threadsafe(self._order, order)
+
+    def _recorded(self, record: Record) -> None:
+        if record.kind == "log_fork":
+            assert self.who.identity is not None
+            keep_fork(self.who.identity.folder, record.fields)
+            return
+        self._log_record(record)
 
     def _connected(self, home: Node) -> None:
         assert self.out is not None
@@ -338,25 +408,18 @@ class EdgeDaemon:
         self._denied_asked.set()
 
     def _renewed(self) -> None:
-        assert self.hubs is not None and self.driver is not None
-        machine = self.driver.machine
-        assert isinstance(machine, EdgeMachine)
+        assert self.hubs is not None
+        machine = self._machine
         machine.helper = self._helper_of(machine)  # signed with the newest certificate
         self.hubs.redial()
         if self.parts is not None:
             self.parts.redial()
 
     def _limit(self, sender: Node) -> int:
-        assert self.driver is not None
-        machine = self.driver.machine
-        assert isinstance(machine, EdgeMachine)
-        return machine.limit(sender)
+        return self._machine.limit(sender)
 
     def _knows(self, node: Node) -> bool:
-        assert self.driver is not None
-        machine = self.driver.machine
-        assert isinstance(machine, EdgeMachine)
-        return node.tier is Tier.DEVICE and machine.knows(node.number)
+        return node.tier is Tier.DEVICE and self._machine.knows(node.number)
 
     def _forget_soon(self, node: Node) -> None:
         """From the thread that writes the deny list."""

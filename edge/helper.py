@@ -9,14 +9,26 @@ are in the program that adds them up. After a restart what was being added up is
 from __future__ import annotations
 
 from ..core.machine import Machine
-from ..core.ports import CLOUD, NewModel, Outcome, ProgramStopped, RunProgram, wire_size
+from ..core.ports import CLOUD, SECOND, NewModel, Outcome, ProgramStopped, RunProgram, wire_size
 from ..core.privacy.ring import RingPlan, packed
-from ..core.secagg.helper import Helper
-from ..core.wire.helper_pb2 import HELP_GIVEN, HelpRefusal, HelpRequest, HelpSum
+from ..core.secagg.errors import SecureError
+from ..core.secagg.helper import Answer, Helper
+from ..core.secagg.logged import ForkError, accept
+from ..core.wire.helper_pb2 import (
+    HELP_GIVEN,
+    OLD_DENY_LIST,
+    HelpRefusal,
+    HelpRequest,
+    HelpSum,
+)
+from ..core.wire.journal_pb2 import DeniedVersion
+from ..core.wire.log_pb2 import LogUpdate
 from .state import HELPING_MAX, EdgePolicy, EdgeState, Helping
 from .table import Trigger
 
 _T = Trigger
+#: Orders about which certificates it may count.
+NOTICES = (DeniedVersion, LogUpdate)
 
 
 class HelperMachine(Machine[EdgeState]):
@@ -41,12 +53,54 @@ class HelperMachine(Machine[EdgeState]):
         known = self.state.helping.get(ticket)
         return (_T.STALE, None) if known is None else (_T.HELPED, (ticket, outcome))
 
+    def _read_notice(self, order: DeniedVersion | LogUpdate) -> Trigger:
+        state = self.state
+        if isinstance(order, DeniedVersion):
+            known = state.denied_version, state.denied_issued_s
+            newer = (order.version, order.issued_s) > known if order.version else known == (0, 0)
+            return _T.DENIED if newer else _T.STALE
+        logged = self.helper is not None and self.helper.rules.required
+        fits = logged and order.old_size == state.ledger.log.size
+        return _T.LOG_UPDATE if fits else _T.STALE
+
     # ------------------------------------------------ actions
+
+    def keep_denied(self, order: DeniedVersion) -> None:
+        self.state.denied_version, self.state.denied_issued_s = order.version, order.issued_s
+
+    def keep_log(self, update: LogUpdate) -> None:
+        assert self.helper is not None
+        ledger, helper = self.state.ledger, self.helper
+        try:
+            ledger.log = accept(ledger.log, update, helper.identity, helper.rules)
+        except SecureError as fault:
+            self._note(fault)
+
+    def _knows_too_little(self) -> bool:
+        """Whether the deny list is too old to tell which devices of a batch are revoked."""
+        age_ns = self.now - self.state.denied_issued_s * SECOND
+        return 0 < self.policy.denied_age_ns < age_ns
+
+    def _note(self, fault: SecureError) -> None:
+        self.record("log_refused", reason=fault.reason)
+        if isinstance(fault, ForkError):
+            signed = fault.known.signed
+            self.record(
+                "log_fork",
+                why=fault.message,
+                known=b"" if signed is None else signed.SerializeToString(deterministic=True),
+                offered=fault.offered.SerializeToString(deterministic=True),
+            )
 
     def help(self, message: HelpRequest) -> None:
         state = self.state
         assert self.helper is not None
-        answer = self.helper.answer(message, state.ledger)
+        if self._knows_too_little():
+            answer = Answer(OLD_DENY_LIST)
+        else:
+            answer = self.helper.answer(message, state.ledger)
+        if answer.fault is not None:
+            self._note(answer.fault)
         if answer.refusal != HELP_GIVEN:
             reason = HelpRefusal.Name(answer.refusal).lower()
             self.record("help_refused", run=message.run, batch=message.batch, reason=reason)
@@ -58,6 +112,7 @@ class HelperMachine(Machine[EdgeState]):
                     edge=state.edge,
                     refusal=answer.refusal,
                     bad=answer.bad,
+                    log_size=state.ledger.log.size,
                 ),
             )
             return
@@ -77,7 +132,10 @@ class HelperMachine(Machine[EdgeState]):
         if not isinstance(outcome, Outcome) or outcome.vector is None:
             return  # there was no memory, say; it is asked for again
         content = packed(outcome.vector, RingPlan.of(batch.ring))
-        message = HelpSum(run=batch.run, batch=batch.batch, edge=self.state.edge)
+        state = self.state
+        message = HelpSum(
+            run=batch.run, batch=batch.batch, edge=state.edge, log_size=state.ledger.log.size
+        )
         size = wire_size(message, len(content))
         message.sum = content
         self.send(CLOUD, message, size)

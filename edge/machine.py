@@ -76,7 +76,7 @@ from .collection import (
     sum_bytes,
     upload_bytes,
 )
-from .helper import HelperMachine
+from .helper import NOTICES, HelperMachine
 from .state import (
     ANSWERS_REMEMBERED,
     BUNDLES_KEPT,
@@ -252,6 +252,8 @@ class EdgeMachine(HelperMachine):
     def _read_order(self, order: Any) -> tuple[Trigger, Any]:
         if isinstance(order, Forget):
             return _T.FORGET, order
+        if isinstance(order, NOTICES):
+            return self._read_notice(order), order
         if isinstance(order, Drain):
             state = self.state
             if order.draining == state.drained or state.phase is OFFLINE:
@@ -360,6 +362,8 @@ class EdgeMachine(HelperMachine):
 
     def forget(self, order: Forget) -> None:
         state, device = self.state, order.device
+        if self.helper is not None:
+            state.ledger.deny(device)
         state.check_ins.pop(device, None)
         for askers in state.asked.values():
             askers.pop(device, None)

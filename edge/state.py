@@ -118,6 +118,7 @@ class EdgeState:
     from there has succeeded. collections: open attempts by name. closed: those that are over, the
     oldest first. floor: run -> (round, attempt), up to which tasks that are not remembered are old.
     drained: its own side has ordered it to drain; it drains as well while the cloud's pace says so.
+    denied_version, denied_issued_s: of its copy of the deny list, as at a device (`DeviceState`).
     ledger: whose seeds it has opened as a helper. helping: ticket -> the batch whose masks are
     being added up; tickets: given out. turn_ns: when the last of those comes back who were sent
     away from a full pool.
@@ -140,6 +141,8 @@ class EdgeState:
     closed: dict[str, Closed] = field(default_factory=dict)
     floor: dict[int, tuple[int, int]] = field(default_factory=dict)
     drained: bool = False
+    denied_version: int = 0
+    denied_issued_s: int = 0
     ledger: Ledger = field(default_factory=Ledger)
     helping: dict[int, Helping] = field(default_factory=dict)
     tickets: int = 0
@@ -154,7 +157,8 @@ class EdgePolicy:
     the cloud. progress_delay_ns: how long answers are gathered. sum_bytes_max: of running sums and
     of those on their way up, all attempts together; a task that would go beyond it is answered by
     an empty sum. sum_keep_ns: how long after its attempt's time a sum is still offered to a cloud
-    that is silent. Windows and lease: until the cloud has set a pace.
+    that is silent. Windows and lease: until the cloud has set a pace. denied_age_ns: how old the
+    deny list may be where it helps; 0: of any age.
     """
 
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 64 * 1024))
@@ -167,6 +171,7 @@ class EdgePolicy:
     after_task_ms: tuple[int, int] = (1_000, 5_000)
     after_reject_ms: tuple[int, int] = (30_000, 120_000)
     lease_ms: int = 600_000
+    denied_age_ns: int = 0
 
     def __post_init__(self) -> None:
         assert 0 < self.devices_max <= DEVICES_PER_EDGE_MAX

@@ -31,6 +31,8 @@ class Trigger(StrEnum):
     SESSION_DOWN = "Cohort, Delivery, Survivors, UnmaskRequest, or RoundClosed for a device"
     HELP = "HelpRequest"
     HELPED = "sum of masks"
+    LOG_UPDATE = "another head of the certificate log"
+    DENIED = "another copy of the deny list"
     DRAIN = "order to drain"
     OPEN_AGAIN = "order to drain no more"
     DRAIN_TOO = "order about draining, which goes on"
@@ -66,6 +68,8 @@ TABLE = (
     row(_ON, _T.SESSION_DOWN, "pass_down", None, "to the device that it names"),
     row(_ON, _T.HELP, "help", None, "open the seeds, once and for all, and add their masks up"),
     row(_ON, _T.HELPED, "give", None, "to the cloud"),
+    row(tuple(Phase), _T.LOG_UPDATE, "keep_log", None, "take it if it continues the known one"),
+    row(tuple(Phase), _T.DENIED, "keep_denied", None, "it helps by one that is not too old"),
     row(SERVING, _T.DRAIN, "drain", DRAINING, "send the pool away; what was begun goes on"),
     row(DRAINING, _T.OPEN_AGAIN, "serve_again", SERVING, "take devices again"),
     row(DRAINING, _T.DRAIN_TOO, "keep_order", None, "the cloud's pace says so too, or still"),

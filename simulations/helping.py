@@ -14,6 +14,7 @@ from ..core.privacy import noising
 from ..core.secagg import masks
 from ..core.secagg.helper import Helper, Trust
 from ..core.secagg.identity import SimulatedIdentity
+from ..core.secagg.simulated_log import simulated_rules
 from ..core.streams import Streams
 from ..core.wire.secure_pb2 import SecurePlan
 from ..edge.machine import EdgeMachine
@@ -43,7 +44,8 @@ def edge_of(
         return EdgeMachine(state, policy, identity=identity)
     named = f"delian simulated helper {seed} {state.edge} {state.incarnation}"
     private = hashlib.sha256(named.encode()).digest()
-    return EdgeMachine(state, policy, Helper(state.edge, private, identity), identity)
+    helper = Helper(state.edge, private, identity, rules=simulated_rules(seed))
+    return EdgeMachine(state, policy, helper, identity)
 
 
 def unmasked(effect: RunProgram, streams: Streams) -> Vector:

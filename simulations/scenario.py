@@ -33,7 +33,7 @@ EDGES_MAX = 4_096  # as many as a coordinator serves
 SEED_MAX = 2**63 - 1
 #: Devices that a masked sum may be of, and the silence that masks bear (`core.secagg`, which takes
 #: long to import).
-MASKED_MIN, MASKED_MAX, HELPED_MAX = 3, 1_000, 800
+MASKED_MIN, MASKED_MAX, HELPED_MAX = 3, 1_000, 700
 COHORTS_MAX = 16  # of a masked round
 MASKS_BEAR = 0.9
 

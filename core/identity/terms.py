@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import DecodeError
 
 from ..secagg.cohort import COHORT_MIN
+from ..secagg.logged import LogRules
 from ..wire.enrolment_pb2 import FederationTerms, SignedTerms
 from .certificates import IdentityError, check_federation, read_file
 from .ledger import write_file
@@ -56,6 +57,13 @@ class Change(StrEnum):
     NOTHING = "nothing"  # not newer
     TAKEN = "taken"
     LOOSER = "looser"  # they wait for the owner
+
+
+def rules_of(terms: FederationTerms | None) -> LogRules:
+    """What a node asks of the certificate log by its federation's terms; None: it has none."""
+    if terms is None:
+        return LogRules()
+    return LogRules(terms.log_required, tuple(terms.witnesses), terms.quorum)
 
 
 # ---------------------------------------------------------------- signing

@@ -18,7 +18,11 @@ that an honest helper
 - opens a seed in one batch and never in another: two sums that overlap would give their difference
   away. Which seeds it has opened is in its state (`Ledger`), and durable before an answer leaves;
 - counts devices, not seeds, and only where each seed is signed with the certificate of the device:
-  else the coordinator could fill a batch up with devices of its own.
+  else the coordinator could fill a batch up with devices of its own;
+- adds up no batch with a device that is revoked, or whose certificate is not proved to be in the
+  certificate log, where its federation's terms require the log (`logged`): else the authority could
+  fill it up. Who is revoked and the accepted head are in the `Ledger`, which changes by recorded
+  events alone, so a journal that is handled again has the same answers.
 
 Nothing is promised of the sum being right: a helper or a device that lies makes noise.
 
@@ -47,6 +51,8 @@ from ..wire.helper_pb2 import (
     BAD_SEEDS,
     HELP_GIVEN,
     MALFORMED,
+    NOT_LOGGED,
+    OTHER_HEAD,
     TOO_FEW,
     HelpRefusal,
     HelpRequest,
@@ -57,13 +63,15 @@ from . import hpke, kdf, masks
 from .cohort import SECRET_BYTES, check_plan, is_increasing
 from .errors import SecureError
 from .identity import CERTIFICATE_BYTES_MAX, SIGNATURE_BYTES_MAX, Identity
+from .logged import LOG, LogHead, LogRules, Verifier, accept, check_leaves
 from .transcript import Session
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 
 HELPERS_MAX: Final = 3
-#: Seeds in one batch: with certificates of 2 KiB still a message that an edge takes.
-BATCH_MAX: Final = 800
+#: Seeds in one batch: with certificates of 2 KiB, and a proof from a log of 2^22 entries, still a
+#: message that an edge takes.
+BATCH_MAX: Final = 700
 #: HPKE's encapsulated key, the seed and a tag.
 SEALED_BYTES: Final = SECRET_BYTES + hpke.OVERHEAD_BYTES
 #: Bytes of a device's MaskSeeds, encoded.
@@ -75,6 +83,9 @@ SEEDS_BYTES_MAX: Final = (
 OPENED_MAX: Final = 200_000
 BATCHES_MAX: Final = 1_000
 RUNS_MAX: Final = 64
+#: Revoked devices that a helper remembers. Those of a request are told just before it.
+DENIED_MAX: Final = 65_536
+_NO_RULES: Final = LogRules()
 
 
 @dataclass(frozen=True)
@@ -237,17 +248,28 @@ class RunLedger:
 @dataclass(slots=True)
 class Ledger:
     """What a helper must never forget, as plain data; no secret is in it. runs: by number; those
-    up to `floor` that are not here are not known any more.
+    up to `floor` that are not here are not known any more. log: the newest head of the certificate
+    log that it has accepted. denied: devices that are revoked, the last DENIED_MAX that it was told
+    of.
     """
 
     runs: dict[int, RunLedger] = field(default_factory=dict)
     floor: int = 0
+    log: LogHead = field(default_factory=LogHead)
+    denied: dict[int, bool] = field(default_factory=dict)
+
+    def deny(self, device: int) -> None:
+        """Notes that a device is revoked."""
+        self.denied.pop(device, None)
+        self.denied[device] = True
+        if len(self.denied) > DENIED_MAX:
+            del self.denied[next(iter(self.denied))]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a helper says to a request. keys: of the masks to be added up, 32 bytes and a sign each;
-    ring: of the sum.
+    ring: of the sum. fault: why the proof of the certificate log does not hold.
     """
 
     refusal: HelpRefusal = HELP_GIVEN
@@ -255,6 +277,7 @@ class Answer:
     keys: tuple[tuple[bytes, int], ...] = ()
     suite: int = 0
     ring: RingPlan | None = None
+    fault: SecureError | None = None
 
 
 class Helper:
@@ -262,11 +285,19 @@ class Helper:
     durable before an answer leaves.
 
     private: the 32 bytes of its X25519 key. identity: signs as the edge, and knows whose devices'
-    signatures are whose. least: devices in a sum, however few a plan asks for.
+    signatures are whose. least: devices in a sum, however few a plan asks for. rules: what is asked
+    of the certificate log.
     """
 
-    def __init__(self, edge: int, private: bytes, identity: Identity, least: int = 0) -> None:
-        self.edge, self.identity, self.least = edge, identity, least
+    def __init__(
+        self,
+        edge: int,
+        private: bytes,
+        identity: Identity,
+        least: int = 0,
+        rules: LogRules = _NO_RULES,
+    ) -> None:
+        self.edge, self.identity, self.least, self.rules = edge, identity, least, rules
         self._private, self._public = private, kdf.public_key(private)
 
         self._card = HelperKey(
@@ -283,9 +314,9 @@ class Helper:
     def answer(self, request: HelpRequest, ledger: Ledger) -> Answer:
         """Opens the seeds of a batch, once and for all; the same request has the same answer.
 
-        What is refused as MALFORMED or TOO_FEW leaves the ledger as it is. Everything else is
-        noted before any seed is opened, also where some seed turns out to be bad: what is in the
-        ledger does not depend on keys or certificates.
+        What is refused as MALFORMED, TOO_FEW, NOT_LOGGED or OTHER_HEAD leaves what was opened as it
+        is. Every other batch is noted before any seed is opened, also where some seed turns out to
+        be bad.
         """
         try:
             batch = _read(request)
@@ -301,17 +332,38 @@ class Helper:
         least = max(self.least, *(part.session.cohort_min for part in batch.parts))
         if len({one.device for _, one in batch.seeds}) < least:
             return Answer(TOO_FEW)
+        logged = self.rules.required
+        if logged and request.HasField("log") and request.log.update.old_size != ledger.log.size:
+            return Answer(OTHER_HEAD)
+        try:
+            if logged:
+                self._check_log(request, ledger)
+        except SecureError as fault:
+            return Answer(NOT_LOGGED, fault=fault)
         if not _note(ledger, request.run, request.batch, batch):
             return Answer(ASKED_BEFORE)
         keys, bad = [], []
         for part, one in batch.seeds:
             try:
+                if one.device in ledger.denied:
+                    raise SecureError("denied", "a device that is revoked")
                 keys.append((self._open(part, place, one), 1))
             except SecureError:
                 bad.append(one.device)
         if bad:
             return Answer(BAD_SEEDS, tuple(sorted(set(bad))))
         return Answer(keys=tuple(keys), suite=batch.parts[0].session.suite, ring=batch.ring)
+
+    def _check_log(self, request: HelpRequest, ledger: Ledger) -> None:
+        """Accepts the head that a batch is proved under. Raises SecureError, with a reason of the
+        log's, unless the certificates of all devices are proved to be in the log. A certificate
+        that is not the CA's is in no proof; its seed is bad.
+        """
+        if not request.HasField("log"):
+            raise SecureError(LOG, "no proof that the devices' certificates are in the log")
+        ledger.log = accept(ledger.log, request.log.update, self.identity, self.rules)
+        leaves = [leaf for _, leaf in leaves_of(request, self.identity)]
+        check_leaves(request.log, leaves, ledger.log)
 
     def _open(self, helpers: Helpers, place: int, one: MaskSeeds) -> bytes:
         """The key of a device's mask."""
@@ -323,6 +375,20 @@ class Helper:
         if len(opened) != SECRET_BYTES:
             raise SecureError("sealed", "what was sealed is no seed")
         return _mask_key(helpers, place, device, opened)
+
+
+def leaves_of(request: HelpRequest, verifier: Verifier) -> list[tuple[int, bytes]]:
+    """Device and leaf of each certificate that the log must have for a request, each leaf once, in
+    the order of parts and devices. Certificates that are not the CA's have none.
+    """
+    found: dict[bytes, int] = {}
+    for part in request.parts:
+        for one in part.devices:
+            try:
+                found.setdefault(verifier.log_leaf(one.device, one.certificate), one.device)
+            except SecureError:
+                continue
+    return [(device, leaf) for leaf, device in found.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,23 +22,24 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from delian.core.wire import log_pb2 as delian_dot_core_dot_wire_dot_log__pb2
 from delian.core.wire import round_pb2 as delian_dot_core_dot_wire_dot_round__pb2
 from delian.core.wire import secure_pb2 as delian_dot_core_dot_wire_dot_secure__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64\x65lian/core/wire/helper.proto\x12\x0b\x64\x65lian.wire\x1a\x1c\x64\x65lian/core/wire/round.proto\x1a\x1d\x64\x65lian/core/wire/secure.proto\"T\n\x08HelpPart\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.delian.wire.Task\x12\'\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x16.delian.wire.MaskSeeds\"O\n\x0bHelpRequest\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12$\n\x05parts\x18\x03 \x03(\x0b\x32\x15.delian.wire.HelpPart\"x\n\x07HelpSum\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12\x0c\n\x04\x65\x64ge\x18\x03 \x01(\x04\x12)\n\x07refusal\x18\x04 \x01(\x0e\x32\x18.delian.wire.HelpRefusal\x12\x0b\n\x03sum\x18\x05 \x01(\x0c\x12\x0b\n\x03\x62\x61\x64\x18\x06 \x03(\x04*Z\n\x0bHelpRefusal\x12\x0e\n\nHELP_GIVEN\x10\x00\x12\r\n\tMALFORMED\x10\x01\x12\x0b\n\x07TOO_FEW\x10\x02\x12\x10\n\x0c\x41SKED_BEFORE\x10\x03\x12\r\n\tBAD_SEEDS\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64\x65lian/core/wire/helper.proto\x12\x0b\x64\x65lian.wire\x1a\x1a\x64\x65lian/core/wire/log.proto\x1a\x1c\x64\x65lian/core/wire/round.proto\x1a\x1d\x64\x65lian/core/wire/secure.proto\"T\n\x08HelpPart\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.delian.wire.Task\x12\'\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x16.delian.wire.MaskSeeds\"s\n\x0bHelpRequest\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12$\n\x05parts\x18\x03 \x03(\x0b\x32\x15.delian.wire.HelpPart\x12\"\n\x03log\x18\x04 \x01(\x0b\x32\x15.delian.wire.LogProof\"\x8a\x01\n\x07HelpSum\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12\x0c\n\x04\x65\x64ge\x18\x03 \x01(\x04\x12)\n\x07refusal\x18\x04 \x01(\x0e\x32\x18.delian.wire.HelpRefusal\x12\x0b\n\x03sum\x18\x05 \x01(\x0c\x12\x0b\n\x03\x62\x61\x64\x18\x06 \x03(\x04\x12\x10\n\x08log_size\x18\x07 \x01(\x04*\x8d\x01\n\x0bHelpRefusal\x12\x0e\n\nHELP_GIVEN\x10\x00\x12\r\n\tMALFORMED\x10\x01\x12\x0b\n\x07TOO_FEW\x10\x02\x12\x10\n\x0c\x41SKED_BEFORE\x10\x03\x12\r\n\tBAD_SEEDS\x10\x04\x12\x0e\n\nNOT_LOGGED\x10\x05\x12\x0e\n\nOTHER_HEAD\x10\x06\x12\x11\n\rOLD_DENY_LIST\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'delian.core.wire.helper_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HELPREFUSAL']._serialized_start=396
-  _globals['_HELPREFUSAL']._serialized_end=486
-  _globals['_HELPPART']._serialized_start=107
-  _globals['_HELPPART']._serialized_end=191
-  _globals['_HELPREQUEST']._serialized_start=193
-  _globals['_HELPREQUEST']._serialized_end=272
-  _globals['_HELPSUM']._serialized_start=274
-  _globals['_HELPSUM']._serialized_end=394
+  _globals['_HELPREFUSAL']._serialized_start=480
+  _globals['_HELPREFUSAL']._serialized_end=621
+  _globals['_HELPPART']._serialized_start=135
+  _globals['_HELPPART']._serialized_end=219
+  _globals['_HELPREQUEST']._serialized_start=221
+  _globals['_HELPREQUEST']._serialized_end=336
+  _globals['_HELPSUM']._serialized_start=339
+  _globals['_HELPSUM']._serialized_end=477
 # @@protoc_insertion_point(module_scope)

@@ -15,11 +15,21 @@ from delian.cloud.helpers import grouped
 from delian.cloud.plan import PlanError, RunPlan
 from delian.cloud.staleness import staleness_weight
 from delian.cloud.state import Attempt, Phase
-from delian.core.ports import SECOND, Record, RunProgram, Send
+from delian.core.ports import SECOND, Ordered, Record, RunProgram, Send
 from delian.core.secagg.helper import BATCH_MAX, Helper, Helpers, Ledger, mask, masks_of
 from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.secagg.logged import LogRules
+from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.admission_pb2 import EdgeHello
-from delian.core.wire.helper_pb2 import ASKED_BEFORE, BAD_SEEDS, HelpRequest, HelpSum
+from delian.core.wire.helper_pb2 import (
+    ASKED_BEFORE,
+    BAD_SEEDS,
+    HELP_GIVEN,
+    NOT_LOGGED,
+    OTHER_HEAD,
+    HelpRequest,
+    HelpSum,
+)
 from delian.core.wire.round_pb2 import EdgeSum, EdgeSumAck, EdgeTask
 from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
 
@@ -35,8 +45,9 @@ def secure(edges=HELPERS, **changes):
     return SecurePlan(helpers=[HelperKey(edge=e) for e in edges], **numbers)
 
 
-def helper(edge, life=1):
-    return Helper(edge, bytes([edge, life]) * 16, SimulatedIdentity(edge, SEED, "edge"))
+def helper(edge, life=1, rules=None):
+    identity = SimulatedIdentity(edge, SEED, "edge")
+    return Helper(edge, bytes([edge, life]) * 16, identity, rules=rules or LogRules())
 
 
 def said_by(device):
@@ -220,6 +231,94 @@ def test_a_device_s_two_updates_are_not_two_devices():
     assert not bench.shown(), "12, 22 and twice 10 are three devices"
     bench.part(2, 20)
     assert bench.shown()
+
+
+# ---------------------------------------------------------------- the certificate log
+
+
+class LoggedBench(Bench):
+    """The helpers require the log. size: of the head that the coordinator has, of `devices`."""
+
+    def __init__(self, *arguments, size=24, devices=range(40), **changes):
+        super().__init__(*arguments, **changes)
+        self.log = self.machine.log = SimulatedLog(SEED, devices)
+        self.size, self.refusals = size, []
+
+    def started(self):
+        return super().started().knows(self.size)
+
+    def knows(self, size):
+        return self.does(Ordered(self.log.head(size).signed))
+
+    def publishes(self, edge, life=1):
+        super().publishes(edge, life)
+        self.helpers[edge] = helper(edge, life, simulated_rules(SEED))
+        return self
+
+    def answer(self, edge, request, **changes):
+        found = self.helpers[edge].answer(request, self.ledgers[edge])
+        total = b""
+        if found.ring is not None:
+            total = masks_of(found.keys, found.ring.length, found.suite).tobytes()
+        size = self.ledgers[edge].log.size
+        fields = {"refusal": found.refusal, "bad": found.bad, "sum": total, "log_size": size}
+        message = HelpSum(run=request.run, batch=request.batch, edge=edge, **{**fields, **changes})
+        self.refusals.append(found.refusal)
+        return self.hears(edge, message, after=SECOND)
+
+
+def test_a_batch_is_shown_with_the_proof_that_its_devices_are_in_the_log():
+    bench = LoggedBench().training().full()
+    for edge in HELPERS:
+        assert bench.shown()[edge][0].log.update.checkpoint == bench.log.head(24).signed
+    mean, _ = bench.helped().step()
+    np.testing.assert_allclose(mean, mean_of((1.0, [10, 11, 20, 21])), rtol=1e-6)
+    assert bench.state.help_logs == {5: 24, 6: 24} and bench.refusals == [HELP_GIVEN] * 2
+
+
+def test_a_helper_that_has_another_head_is_shown_the_proof_from_there():
+    bench = LoggedBench().training().full()
+    for edge in HELPERS:
+        bench.ledgers[edge].log = bench.log.head(11)
+    shown = bench.shown()
+    for edge in HELPERS:
+        bench.answer(edge, shown[edge][0])
+        ((again,),) = bench.shown().values()
+        assert again.log.update.old_size == 11 and again.parts == shown[edge][0].parts
+        bench.answer(edge, again)
+    assert bench.refusals == [OTHER_HEAD, HELP_GIVEN] * 2 and bench.step()
+
+
+def test_the_same_word_of_another_head_again_is_answered_when_the_timer_says_so():
+    bench = LoggedBench().training().full()
+    bench.ledgers[5].log = bench.log.head(11)
+    (first,) = bench.shown()[5]
+    assert bench.answer(5, first).shown() and not bench.answer(5, first).shown()
+    assert bench.fires("help", after=9 * SECOND).shown()[5][0].log.update.old_size == 11
+
+
+def test_what_cannot_be_proved_yet_is_shown_under_a_newer_head():
+    bench = LoggedBench(size=21).training().full()
+    assert not bench.shown(), "device 21 is not under this head"
+    bench.knows(30).fires("help", after=9 * SECOND)
+    assert sorted(bench.shown()) == [5, 6] and bench.helped().step()
+
+
+def test_a_device_that_never_comes_into_the_log_costs_the_batch_and_is_barred():
+    devices = [d for d in range(40) if d != 11]
+    bench = LoggedBench(devices=devices, size=39).training().full()
+    assert not bench.shown()
+    bench.fires("help", after=10**6 * SECOND)
+    (why,) = bench.why()
+    assert "not in the certificate log" in why and bench.state.barred == [11]
+
+
+def test_a_helper_s_verdict_about_the_log_ends_the_batch():
+    bench = LoggedBench().training().full()
+    (first,) = bench.shown()[5]
+    bench.answer(5, first, refusal=NOT_LOGGED, sum=b"")
+    (why,) = bench.why()
+    assert "not logged" in why
 
 
 # ---------------------------------------------------------------- what is lost, and repeated

@@ -48,7 +48,7 @@ def run_all(*files):
     [
         (Coordinator, machine.TABLE, ("machine", "secure", "log"), 13),
         (RoundsMachine, rounds.TABLE, ("rounds", "evaluation", "orders", "machine", "secure"), 47),
-        (BufferedMachine, buffered_table.TABLE, ("buffered", "secure", "helpers"), 40),
+        (BufferedMachine, buffered_table.TABLE, ("buffered", "secure", "helpers"), 41),
     ],
 )
 def test_every_row_is_taken(owner, table, files, rows, monkeypatch):

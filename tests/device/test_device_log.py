@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from delian.core.identity.log import sign_head
 from delian.core.identity.log_copy import FORK_FILE
+from delian.core.node.known_log import keep_fork
 from delian.core.ports import Ordered, Record
 from delian.core.secagg.client import Policy
 from delian.core.secagg.logged import LogHead, ServedLog, update_from
@@ -18,7 +19,6 @@ from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.log_pb2 import Checkpoint, LogUpdate
 from delian.core.wire.round_pb2 import NOT_IN_COHORT
 from delian.core.wire.secure_pb2 import KeyBundle
-from delian.device.known_log import keep_fork
 from delian.device.machine import restore
 from delian.device.state import DevicePolicy, Phase
 

@@ -19,6 +19,7 @@ from delian.core.ports import (
 )
 from delian.core.secagg.helper import Helper, Helpers, mask
 from delian.core.secagg.identity import SimulatedIdentity, simulated_coordinator
+from delian.core.secagg.logged import LogRules
 from delian.core.secagg.signed_task import sign
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility, Pace
 from delian.core.wire.blob_pb2 import BlobRef
@@ -89,9 +90,10 @@ def edge_task(
     return EdgeTask(task=task, devices=devices, time_ms=edge_ms, alone=alone, apart=apart)
 
 
-def helper(edge=4, least=0):
-    """An edge's part as a helper."""
-    return Helper(edge, bytes([edge]) * 32, SimulatedIdentity(edge, 1, "edge"), least)
+def helper(edge=4, least=0, rules=None):
+    """An edge's part as a helper. rules: what it asks of the certificate log."""
+    identity = SimulatedIdentity(edge, 1, "edge")
+    return Helper(edge, bytes([edge]) * 32, identity, least, rules or LogRules())
 
 
 def helped_task(helpers=(4,), **changes):

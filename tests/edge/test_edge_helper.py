@@ -9,20 +9,39 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from delian.core.identity.authority import Authority, issue_to
+from delian.core.identity.certificates import Role, TlsMaterial
+from delian.core.identity.denied import page_of
+from delian.core.identity.folder import HomeAddress, IdentityFolder
 from delian.core.ports import (
     CLOUD,
+    SECOND,
+    Ordered,
     Outcome,
     ProgramFinished,
     ProgramStopped,
     Received,
+    Record,
     RunProgram,
     Send,
     Started,
 )
 from delian.core.secagg.helper import Helpers, masks_of
+from delian.core.secagg.logged import update_from
+from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.admission_pb2 import EdgeHello
-from delian.core.wire.helper_pb2 import ASKED_BEFORE, BAD_SEEDS, HELP_GIVEN, HelpSum
+from delian.core.wire.helper_pb2 import (
+    ASKED_BEFORE,
+    BAD_SEEDS,
+    HELP_GIVEN,
+    NOT_LOGGED,
+    OLD_DENY_LIST,
+    HelpSum,
+)
+from delian.core.wire.journal_pb2 import DeniedVersion, Forget
+from delian.core.wire.log_pb2 import LogUpdate
 from delian.core.wire.round_pb2 import COUNTED, OUT_OF_MEMORY, REFUSED, EdgeSum, Upload, UploadAck
+from delian.edge.daemon import EdgeDaemon, EdgeSettings
 from delian.edge.machine import restore
 from delian.edge.masks import MaskSums
 from delian.edge.state import HELPING_MAX
@@ -126,6 +145,117 @@ def test_it_adds_up_a_few_batches_at_once_and_no_more_than_its_memory_allows():
 def test_an_edge_that_does_not_help_leaves_requests_alone():
     bench = asked(Bench().does(Started(())))
     assert not programs(bench) and not sent(bench, HelpSum)
+
+
+# ---------------------------------------------------------------- which devices count
+
+DAY = 86_400
+
+
+def logged(**policy):
+    rules = simulated_rules(1)
+    return Bench(helper=helper(rules=rules), **policy).does(Started(()))
+
+
+def update(size, old_size=0, log=None):
+    log = log or SimulatedLog(1, range(12))
+    return update_from(log.tree(), old_size, log.head(size))
+
+
+def test_a_batch_with_a_device_that_was_revoked_before_it_gets_no_sum():
+    bench = helping().does(Ordered(Forget(device=2)))
+    (answer,) = sent(asked(bench), HelpSum)
+    assert (answer.refusal, list(answer.bad)) == (BAD_SEEDS, [2]) and not programs(bench)
+    assert programs(asked(bench, (5, 6, 7), batch=2)), "others are helped"
+
+
+def test_a_journal_that_is_handled_again_gives_the_answers_of_the_first_life():
+    events = [Started(()), Ordered(Forget(device=2)), Received(CLOUD, help_request()), Started(())]
+    lives = [Bench(helper=helper()), Bench(helper=helper())]
+    said = [[repr(life.does(event).effects) for event in events] for life in lives]
+    assert said[0] == said[1]
+    assert lives[0].machine.snapshot() == lives[1].machine.snapshot()
+
+
+def test_an_edge_that_does_not_help_remembers_no_revoked_devices():
+    bench = Bench().does(Started(())).does(Ordered(Forget(device=2)))
+    assert not bench.state.ledger.denied
+
+
+@pytest.mark.parametrize(("issued_s", "helps"), [(3 * DAY, True), (3 * DAY - 1, False)])
+def test_it_helps_by_a_deny_list_that_is_young_enough(issued_s, helps):
+    bench = helping(denied_age_ns=7 * DAY * SECOND)
+    bench.now = 10 * DAY * SECOND
+    bench.does(Ordered(DeniedVersion(version=4, issued_s=issued_s)))
+    asked(bench)
+    assert bool(programs(bench)) == helps
+    assert [a.refusal for a in sent(bench, HelpSum)] == ([] if helps else [OLD_DENY_LIST])
+    bench.does(Ordered(DeniedVersion(version=5, issued_s=9 * DAY)))
+    assert programs(asked(bench, (5, 6, 7), batch=2)), "nothing was opened before"
+
+
+def test_an_older_deny_list_changes_nothing():
+    bench = helping().does(Ordered(DeniedVersion(version=4, issued_s=DAY)))
+    for version, issued_s in ((4, DAY), (3, 2 * DAY), (0, 2 * DAY)):
+        bench.does(Ordered(DeniedVersion(version=version, issued_s=issued_s)))
+        assert not bench.machine.changed
+    assert restore(bench.machine.snapshot()).denied_version == 4
+
+
+def test_its_answers_name_the_head_that_it_has():
+    bench = logged().does(Ordered(update(9)))
+    (answer,) = sent(asked(bench), HelpSum)
+    assert (answer.refusal, answer.log_size) == (NOT_LOGGED, 9)
+    assert Record("log_refused", {"reason": "log"}) in bench.effects
+
+
+def test_it_takes_heads_that_continue_its_own_and_keeps_the_evidence_of_others():
+    bench = logged().does(Ordered(update(6))).does(Ordered(update(9, 6)))
+    assert bench.state.ledger.log.size == 9
+    bench.does(Ordered(update(12, 6)))
+    assert not bench.machine.changed, "it is from a head that it had before"
+    fork = update(12, 9, SimulatedLog(1, [*reversed(range(12))]))
+    bench.does(Ordered(fork))
+    (record,) = [e for e in bench.effects if type(e) is Record and e.kind == "log_fork"]
+    assert LogUpdate.FromString(record.fields["offered"]) == fork
+    assert restore(bench.machine.snapshot()).ledger.log.size == 9
+
+
+def test_the_daemon_tells_the_machine_of_the_revoked_devices_of_a_batch_before_the_request(
+    tmp_path,
+):
+    authority = Authority.create(tmp_path / "ca", "farm")
+    key, issued = issue_to(authority, Role.EDGE, 4)
+    folder = IdentityFolder(tmp_path / "own")
+    folder.store(TlsMaterial(key, issued.chain, authority.pem), renew_after_s=9e9)
+    issue_to(authority, Role.DEVICE, 2)
+    authority.revoke("device-2")
+
+    async def page(wanted):
+        return page_of(authority.signed(), wanted)
+
+    async def scenario() -> None:
+        home = HomeAddress(CLOUD, grpc="127.0.0.1:1")
+        settings = EdgeSettings(
+            tmp_path / "edge", folder.folder, "127.0.0.1:0", cloud=home, helps=True
+        )
+        edge = await asyncio.to_thread(EdgeDaemon, settings)
+        await edge.start()
+        try:
+            assert await edge.trust.denied.fetch(page)
+            posted = []
+            edge.driver.post = lambda event, *_: posted.append(event)
+            edge._inbox(Received(CLOUD, help_request()))
+        finally:
+            await edge.close()
+        told, request = [e for e in posted if not is_notice(e)]
+        assert told == Ordered(Forget(device=2)) and type(request) is Received
+
+    asyncio.run(scenario())
+
+
+def is_notice(event):
+    return isinstance(event, Ordered) and isinstance(event.order, DeniedVersion)
 
 
 # ---------------------------------------------------------------- what an edge gathers

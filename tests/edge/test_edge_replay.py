@@ -28,9 +28,11 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
+from delian.core.secagg.logged import prove, update_from
+from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.admission_pb2 import Pace, Requirements
 from delian.core.wire.blob_pb2 import Blob, FetchBlob
-from delian.core.wire.journal_pb2 import Drain, Forget
+from delian.core.wire.journal_pb2 import DeniedVersion, Drain, Forget
 from delian.core.wire.round_pb2 import (
     EVALUATE,
     OUT_OF_MEMORY,
@@ -60,7 +62,8 @@ upload = _bench.upload
 vector = _bench.vector
 
 DEVICES = range(1, 9)
-HELPER = _bench.helper()
+HELPER = _bench.helper(rules=simulated_rules(1))
+LOG = SimulatedLog(1, range(12))
 # Room for two sums of 16 bytes: limits are met often. A sum is kept for a few seconds.
 POLICY = EdgePolicy(devices_max=6, sum_bytes_max=32, sum_keep_ns=4 * SECOND)
 
@@ -159,7 +162,21 @@ def _help(machine, pick):
         outcome = pick([Outcome(vector(9))] * 3 + [ProgramStopped(OUT_OF_MEMORY)])
         return ProgramFinished(ticket, outcome)
     devices = pick([(1, 2, 3), (4, 5, 6), (2, 3, 4), (7, 8)])
-    return Received(CLOUD, help_request(devices, batch=pick([1, 2, 3]), round=pick([1, 1, 2])))
+    request = help_request(devices, batch=pick([1, 2, 3]), round=pick([1, 1, 2]))
+    known, head = machine.state.ledger.log.size, LOG.head(pick([10, 12, 12]))
+    places = b"".join(LOG.index_of(d).to_bytes(8, "little") for d in devices)
+    if known <= head.size and pick([True] * 7 + [False]):
+        request.log.CopyFrom(prove(LOG.tree(), head, known, places, range(len(devices))))
+    return Received(CLOUD, request)
+
+
+def _notice(machine, pick):
+    """Of the deny list, or a head of the certificate log."""
+    known = machine.state.ledger.log.size
+    head = LOG.head(pick([10, 12]))
+    if pick([True, False]) and known <= head.size:
+        return Ordered(update_from(LOG.tree(), known, head))
+    return Ordered(DeniedVersion(version=pick([0, 1, 2]), issued_s=pick([1, 2, 3])))
 
 
 MOVES = (
@@ -169,6 +186,7 @@ MOVES = (
     *(_answer,) * 5,
     *(_timer,) * 4,
     _help,
+    _notice,
     lambda m, pick: Received(device(pick(DEVICES)), FetchBlob(digest=_digest(m, pick))),
     lambda m, pick: Received(CLOUD, Blob(digest=_digest(m, pick))),
     lambda m, pick: BlobStored(_digest(m, pick), pick([True, True, True, False])),

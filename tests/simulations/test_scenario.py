@@ -247,7 +247,7 @@ def test_what_cannot_be_masked_is_refused(tmp_path, settings, message):
         (["round.mode=synchronous"], "for a buffered run"),
         (["privacy.aggregation=plain"], "they unmask masked sums"),
         (["privacy.cohort_min=7"], "none under 7 is read"),
-        (["round.concurrency=801"], "masks are for at most 800"),
+        (["round.concurrency=701"], "masks are for at most 700"),
         (["privacy.helpers=4"], "privacy.helpers"),
         (["privacy.aggregation=secure"], None),
     ],

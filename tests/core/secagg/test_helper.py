@@ -434,7 +434,7 @@ def test_the_ledger_holds_no_secret():
     answer = helper_at(4).answer(request(), ledger)
     kept = snapshot.dump(ledger)
     assert all(key not in kept and key.hex().encode() not in kept for key, _ in answer.keys)
-    assert {f.name for f in dataclasses.fields(Ledger)} == {"runs", "floor"}
+    assert {f.name for f in dataclasses.fields(Ledger)} == {"runs", "floor", "log", "denied"}
 
 
 # ---------------------------------------------------------------- seals

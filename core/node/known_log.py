@@ -1,5 +1,6 @@
-"""The certificate log at a device: its machine has the one head that counts, for sessions and
-between them. Here is what brings it heads, and what keeps the evidence of a fork.
+"""The certificate log at a node whose machine has the one head that counts: a device, for sessions
+and between them, and an edge that helps. Here is what brings the machine heads, and what keeps the
+evidence of a fork.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import DelianError
-from ..core.identity.log import read_head
-from ..core.identity.log_copy import keep_evidence
-from ..core.wire.log_pb2 import Checkpoint, LogUpdate
+from ..errors import DelianError
+from ..identity.log import read_head
+from ..identity.log_copy import keep_evidence
+from ..wire.log_pb2 import Checkpoint, LogUpdate
 
-log = logging.getLogger("delian.device")
+log = logging.getLogger("delian.identity")
 
 
 class LogSink:
