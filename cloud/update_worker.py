@@ -86,7 +86,7 @@ class Worker:
         try:
             if job.head["op"] == "load":
                 return self._load(job), b""
-            return self._update(bool(job.head["remembered"])), b""
+            return self._update(bool(job.head["remembered"]), float(job.head["weight"])), b""
         except MemoryError as error:
             raise JobStopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
 
@@ -115,7 +115,7 @@ class Worker:
         made = programs.load(functions, (), path)
         return Runtime(bundle, made=made, limits=self._allowed)
 
-    def _update(self, remembered: bool) -> Mapping[str, Any]:
+    def _update(self, remembered: bool, weight: float) -> Mapping[str, Any]:
         runtime = self._runtime
         if runtime is None:
             raise JobStopped(PROGRAM_FAILED, "no bundle is loaded")
@@ -137,6 +137,7 @@ class Worker:
                 memory,
                 mean.view("<f4").astype(np.float32, copy=False),
                 out=None if made is None else (after.view(np.float32), made),
+                weight=weight,
             )
         except DelianError as error:
             raise JobStopped(PROGRAM_FAILED, str(error)) from error

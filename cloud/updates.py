@@ -144,7 +144,8 @@ class ServerUpdates:
     async def _made(self, program: RunProgram) -> NewModel:
         """Raises Stopped, DelianError and OSError."""
         bundle, weights, *memory = program.blobs
-        mean = await self._on_thread(lambda: update_of(program.arguments[0]))
+        made, weight = program.arguments
+        mean = await self._on_thread(lambda: update_of(made))
         updater = self._updaters.setdefault(
             bundle, _Updater(bundle, self._blobs, self._backend, self._limits)
         )
@@ -153,7 +154,7 @@ class ServerUpdates:
             async with updater.turn:
                 state = await self._blobs.read(weights)
                 before = await self._blobs.read(memory[0]) if memory else b""
-                after, remembered = await updater.update(state, before, mean)
+                after, remembered = await updater.update(state, before, mean, weight)
         finally:
             await self._let_go()
         finite = await asyncio.to_thread(lambda: np.isfinite(np.frombuffer(after, "<f4")).all())
@@ -207,19 +208,22 @@ class _Updater:
         self._layout: Layout | None = None
         self._file = -1
 
-    async def update(self, state: bytes, memory: bytes, mean: Array) -> tuple[bytes, bytes]:
-        """The next state and the next memory. Raises Stopped, DelianError and OSError; then the
-        process is gone, and the next update starts another.
+    async def update(
+        self, state: bytes, memory: bytes, mean: Array, weight: float
+    ) -> tuple[bytes, bytes]:
+        """The next state and the next memory. weight: the sum of weights in the mean. Raises
+        Stopped, DelianError and OSError; then the process is gone, and the next update starts
+        another.
         """
         ends = asyncio.get_running_loop().time() + self._limits.wall_s
         try:
-            return await self._update(state, memory, mean, ends)
+            return await self._update(state, memory, mean, weight, ends)
         except BaseException:
             await asyncio.shield(self.close())
             raise
 
     async def _update(
-        self, state: bytes, memory: bytes, mean: Array, ends: float
+        self, state: bytes, memory: bytes, mean: Array, weight: float, ends: float
     ) -> tuple[bytes, bytes]:
         if self._layout is None:
             await self._start(ends)
@@ -243,7 +247,7 @@ class _Updater:
             return _read(file, places[3], layout.state), _read(file, places[4], layout.memory)
 
         await asyncio.to_thread(write)
-        job = {"ticket": 1, "op": "update", "remembered": bool(memory)}
+        job = {"ticket": 1, "op": "update", "remembered": bool(memory), "weight": weight}
         await process.ask(job, wall_s=ends - asyncio.get_running_loop().time())
         return await asyncio.to_thread(read)
 

@@ -220,16 +220,28 @@ class Runtime:
         memory: Sequence[Array],
         mean: Array,
         out: tuple[Array, Sequence[Array]] | None = None,
+        *,
+        weight: float | None = None,
     ) -> tuple[Array, list[Array]]:
         """The next state and memory from the weighted mean update f32[D]. out: where they are
-        written; it overlaps none of the arguments.
+        written; it overlaps none of the arguments. weight: the sum of weights in the mean. Raises
+        DelianError where the program takes it and there is none.
         """
+        program = self.programs["server_update"]
+        taken = 2 * len(self._state) + len(memory)
+        weighed = len(program.function.param_types) > taken
+        if weighed and weight is None:
+            raise DelianError(
+                f"the server's update of {self.manifest.algorithm} needs the sum of weights",
+                "give server_update the weight that came with the mean",
+            )
         after = np.empty_like(state) if out is None else out[0]
         remembered = [np.empty_like(m) for m in memory] if out is None else [*out[1]]
-        self.programs["server_update"](
+        program(
             *self.views(state, self._state),
             *memory,
             *self.views(mean, self._state),
+            *([np.array(weight, np.float32)] if weighed else []),
             out=[*self.views(after, self._state), *remembered],
         )
         return after, remembered

@@ -171,7 +171,7 @@ def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learn.Algorit
     facts: dict[str, Any] = {
         "local": _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum),
     }
-    facts |= _share(kind, scenario, data)
+    facts |= _fleet(kind, data)
     for field in dataclasses.fields(kind):
         if field.name not in facts and hasattr(chosen, field.name):
             facts[field.name] = getattr(chosen, field.name)
@@ -183,13 +183,9 @@ _SHARED = {"epochs", "local_steps", "personal_steps", "personal_learning_rate"}
 _LOCAL = {"optimizer", "learning_rate", "momentum"}
 
 
-def _share(
-    kind: type[learn.Algorithm], scenario: Scenario, data: datasets.FederatedData
-) -> dict[str, float]:
-    """The share of the fleet that a round takes, for algorithms whose server needs to know it."""
-    if not issubclass(kind, learn.Scaffold | learn.FedDyn):
-        return {}
-    return {"share": min(1.0, scenario.round.devices / len(data.training))}
+def _fleet(kind: type[learn.Algorithm], data: datasets.FederatedData) -> dict[str, int]:
+    """How many devices may take part, for algorithms whose server needs to know it."""
+    return {"fleet": len(data.training)} if issubclass(kind, learn.Scaffold | learn.FedDyn) else {}
 
 
 def _own_algorithm(
@@ -203,7 +199,7 @@ def _own_algorithm(
     facts = {n: getattr(chosen, n) for n in names if n in said & _SHARED}
     if said & _LOCAL:
         facts["local"] = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
-    facts |= _share(kind, scenario, data)
+    facts |= _fleet(kind, data)
     try:
         return kind(**{**facts, **chosen.settings})
     except (TypeError, ValueError, DelianError) as fault:

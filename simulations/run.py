@@ -319,7 +319,9 @@ class CompiledTraining:
         self, weights: Floats, memory: bytes, mean: Floats, weight: float
     ) -> tuple[Floats, bytes]:
         remembered = self.runtime.memory_from(memory)
-        self.state, remembered = self.runtime.server_update(weights, remembered, mean)
+        self.state, remembered = self.runtime.server_update(
+            weights, remembered, mean, weight=weight
+        )
         return self.state, self.runtime.memory_bytes(remembered)
 
     def round_over(self) -> None:

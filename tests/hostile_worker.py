@@ -132,7 +132,7 @@ def main() -> None:
             vector = np.array(_instead(plan), np.uint32)
             return runtime.Update(vector, 0.0, True, np.empty(0, np.float32))
 
-        def server_update(self, state, memory, mean, out=None):
+        def server_update(self, state, memory, mean, out=None, *, weight=None):
             found = _instead(plan)
             out[0][: len(found)] = found
             return out[0], list(out[1])

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     WEIGHTS = "weights"
     MEMORY = "server memory"
     MEAN = "mean update"
+    WEIGHT = "sum of weights"
     DATA = "data"
     KEY = "random key"
     KEPT = "client state"
@@ -56,7 +57,7 @@ _TAKES: dict[str, tuple[Kind, ...]] = {
     "init": (Kind.KEY,),
     "client_state": (Kind.WEIGHTS,),
     "client_update": (Kind.WEIGHTS, Kind.DATA, Kind.KEY, Kind.KEPT),
-    "server_update": (Kind.WEIGHTS, Kind.MEMORY, Kind.MEAN),
+    "server_update": (Kind.WEIGHTS, Kind.MEMORY, Kind.MEAN, Kind.WEIGHT),
     "evaluate": (Kind.MODEL, Kind.DATA, Kind.KEY),
     "personalise": (Kind.WEIGHTS, Kind.DATA, Kind.KEY, Kind.KEPT),
     "infer": (Kind.MODEL, Kind.EXAMPLE),
@@ -71,6 +72,7 @@ _GIVES: dict[str, tuple[Kind, ...]] = {
     "infer": (Kind.LOGITS,),
 }
 _KEY = TensorType(DType.U32, (2,))
+_WEIGHT = TensorType(DType.F32, ())
 
 
 def ports_of(bundle: Bundle, program: str) -> Ports:
@@ -80,6 +82,9 @@ def ports_of(bundle: Bundle, program: str) -> Ports:
     function, manifest = bundle.programs[program], bundle.manifest
     inputs = _named(manifest, program, _TAKES[program], function.param_types)
     outputs = _named(manifest, program, _GIVES[program], function.result_types)
+    weights = [port.type for port in inputs if port.kind is Kind.WEIGHT]
+    if weights not in ([], [_WEIGHT]):
+        raise _unfit(program, f"{', '.join(map(str, weights))[:200]} after the mean update")
     keys = [i for i, port in enumerate(inputs) if port.kind is Kind.KEY]
     if any(inputs[i].type != _KEY for i in keys):
         raise _unfit(program, f"a key of {inputs[keys[0]].type}, where one is {_KEY}")

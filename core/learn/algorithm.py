@@ -148,6 +148,13 @@ class Algorithm:
         """What the server remembers before the first round."""
         return self.server.init(state)
 
+    def reported(self, count: Tensor) -> Algorithm | None:
+        """The algorithm for the server's update of a round in which so many devices reported, f32[]
+        (of a buffered run the sum of their discounts). None: its update does not depend on that.
+        Only algorithms whose devices all weigh one may ask.
+        """
+        return None
+
     def server_update(self, state: Any, memory: Any, mean: Any) -> tuple[Any, Any]:
         """The next state and memory from the weighted mean update."""
         step, memory = self.server.update(tree.map(np.negative, mean), memory, state)

@@ -3,7 +3,9 @@
     init(key)                            -> state, memory
     client_state(state)                  -> kept; where devices remember anything at all
     client_update(state, data, key, kept) -> vector u32[L], loss f32[], finite bool[], kept
-    server_update(state, memory, mean)   -> state, memory
+    server_update(state, memory, mean)   -> state, memory; also takes weight f32[], the sum of
+                                            weights in `mean`, where the algorithm asks how many
+                                            devices reported
     evaluate(model, data, key)           -> loss, correct, count (sums over the query set), and of a
                                             task with metrics of its own (above, below) of each
     personalise(state, data, key, kept)  -> model
@@ -39,6 +41,7 @@ from .stages import Turn
 from .task import Task
 
 KEY = TensorType(DType.U32, (2,))
+WEIGHT = TensorType(DType.F32, ())
 #: A device that has anything to train on weighs at least this much.
 WEIGHT_LEAST = 1.0
 
@@ -100,7 +103,7 @@ def build(
 
     specs: dict[str, tuple[Any, ...]] = {
         "client_update": (state, data, KEY, kept),
-        "server_update": (state, memory, state),
+        "server_update": (state, memory, state, *([WEIGHT] if counts_reports(algorithm) else [])),
         "evaluate": (model, data, KEY),
         "personalise": (state, data, KEY, kept),
         "infer": (model, example),
@@ -165,7 +168,7 @@ def functions(
         "init": _init(task, algorithm),
         "client_state": _client_state(task, algorithm, chain, plan),
         "client_update": _client_update(task, algorithm, chain, plan, weight_max),
-        "server_update": _server_update(algorithm),
+        "server_update": _server_update(algorithm, weight_max),
         "evaluate": _evaluate(task),
         "personalise": _personalise(task, algorithm, chain),
         "infer": _infer(task),
@@ -268,17 +271,30 @@ def _client_update(
     return client_update
 
 
-def _server_update(algorithm: Algorithm) -> Any:
+def counts_reports(algorithm: Algorithm) -> bool:
+    """Whether the server's update depends on how many devices reported."""
+    return algorithm.reported(np.float32(1.0)) is not None
+
+
+def _server_update(algorithm: Algorithm, weight_max: float) -> Any:
     name = type(algorithm).__name__
 
-    def server_update(state: Any, memory: Any, mean: Any) -> Any:
+    def updated(algorithm: Algorithm, state: Any, memory: Any, mean: Any) -> Any:
         after, remembered = algorithm.server_update(state, memory, mean)
         after = contract.like(f"the next state of {name}.server_update", "the state", state, after)
         return after, contract.like(
             f"the memory of {name}.server_update", "that of memory()", memory, remembered
         )
 
-    return server_update
+    def server_update(state: Any, memory: Any, mean: Any) -> Any:
+        return updated(algorithm, state, memory, mean)
+
+    def weighed_update(state: Any, memory: Any, mean: Any, weight: Tensor) -> Any:
+        # Weights travel as shares of the largest; a device's own is one.
+        own: Any = algorithm.reported(weight * weight_max)
+        return updated(own, state, memory, mean)
+
+    return weighed_update if counts_reports(algorithm) else server_update
 
 
 def _evaluate(task: Task) -> Any:

@@ -15,7 +15,7 @@ the client state; h is the server's memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,14 @@ from .task import Task
 
 @dataclass(frozen=True)
 class FedDyn(Algorithm):
-    """`alpha` is the paper's; `share` is |P|/m, the share of the fleet that a round takes. All
-    devices weigh alike. The server's step is the paper's: its optimiser is not used.
+    """`alpha` is the paper's; `fleet` is m, how many devices may take part, and |P| is how many
+    reported in a round. 0: `share` is |P|/m, whatever happens. All devices weigh alike. The
+    server's step is the paper's: its optimiser is not used.
     """
 
     alpha: float = 0.01
     share: float = 1.0
+    fleet: int = 0
 
     def client_state(self, task: Task, state: Any) -> Any:
         return tree.map(np.zeros_like, state)
@@ -58,6 +60,9 @@ class FedDyn(Algorithm):
         update = tree.map(np.subtract, end, state)
         own = tree.map(lambda h, d: h - self.alpha * d, kept, update)
         return ClientResult(update, self.weight(data), loss, own)
+
+    def reported(self, count: Tensor) -> Algorithm | None:
+        return replace(self, share=np.minimum(count / self.fleet, 1.0)) if self.fleet else None
 
     def memory(self, state: Any) -> Any:
         return tree.map(np.zeros_like, state)

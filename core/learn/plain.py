@@ -76,7 +76,7 @@ def _plain(
         "init": (key,),
         "client_state": (state,),
         "client_update": (state, data, 0, kept),
-        "server_update": (state, memory, state),
+        "server_update": (state, memory, state, *([0] if build.counts_reports(algorithm) else [])),
         "evaluate": (model, data, 0),
         "personalise": (state, data, 0, kept),
         "infer": (model, x),

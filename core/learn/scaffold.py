@@ -15,7 +15,7 @@ the model, have about the same size, and one clip and one step of the ring serve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,11 +37,13 @@ class Controlled(NamedTuple):
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
     """`local_learning_rate` is eta_l, the rate of the local SGD; the rate of the server's is eta_g.
-    `share` is |S|/N, the share of the fleet that a round takes. All devices weigh alike.
+    `fleet` is N, how many devices may take part; |S| is how many reported in a round. 0: `share` is
+    |S|/N, whatever happens. All devices weigh alike.
     """
 
     local_learning_rate: float = 0.1
     share: float = 1.0
+    fleet: int = 0
 
     def init(self, task: Task, key: Tensor) -> Controlled:
         model = task.init(key)
@@ -73,6 +75,9 @@ class Scaffold(Algorithm):
         control = tree.map(lambda c, d: -c - d / steps, state.control, moved)
         update = Controlled(moved, control)
         return ClientResult(update, self.weight(data), loss, apply(kept, control))
+
+    def reported(self, count: Tensor) -> Algorithm | None:
+        return replace(self, share=np.minimum(count / self.fleet, 1.0)) if self.fleet else None
 
     def memory(self, state: Controlled) -> Any:
         return self.server.init(state.model)

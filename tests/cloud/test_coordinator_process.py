@@ -255,8 +255,8 @@ def expected(bundle, rounds) -> np.ndarray:
             update = (rng.random(runtime.ring.dimension, np.float32) - 0.5) / 10
             vector = ring.encode(update, np.float32(0.5), key, runtime.ring)
             total = vector if total is None else total + vector
-        mean, _ = ring.decode(total, runtime.ring)
-        state, memory = runtime.server_update(state, memory, mean)
+        mean, weight = ring.decode(total, runtime.ring)
+        state, memory = runtime.server_update(state, memory, mean, weight=weight)
     return state
 
 

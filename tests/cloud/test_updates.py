@@ -10,7 +10,7 @@ import pytest
 from delian.cloud.updates import ServerUpdates
 from delian.core.bundle import Bundle
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet, Scaffold
 from delian.core.learn.build import build
 from delian.core.learn.robust import Combination
 from delian.core.nn import Mlp, adam, sgd
@@ -25,10 +25,14 @@ from delian.core.wire.round_pb2 import BAD_BUNDLE, NON_FINITE, PROGRAM_FAILED
 
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
+    return made(FedAvg(local=sgd(0.1), server=adam(0.01), personal_steps=1, epochs=1))
+
+
+def made(algorithm) -> Bundle:
     rows = SampleSet(np.zeros((6, 4), np.float32), np.zeros(6, np.int32), np.array(4), np.array(2))
     return build(
         Classification("small", lambda key: Mlp.init(key, 4, (3,), 2), Samples(2, 1.0)),
-        FedAvg(local=sgd(0.1), server=adam(0.01), personal_steps=1, epochs=1),
+        algorithm,
         rows,
         example=TensorType(DType.F32, (2, 4)),
         clip=1.0,
@@ -38,7 +42,7 @@ def bundle() -> Bundle:
     )
 
 
-async def updated(bundle, means, *, content=None, backend="reference"):
+async def updated(bundle, means, *, content=None, backend="reference", weight=1.0):
     """The outcome of one update after another, each from what the one before gave."""
     blobs = MemoryBlobs()
     updates = ServerUpdates(blobs, backend)
@@ -46,7 +50,9 @@ async def updated(bundle, means, *, content=None, backend="reference"):
     weights, memory, outcomes = await blobs.put(bundle.weights.tobytes()), None, []
     for ticket, mean in enumerate(means):
         names = [programs.digest, weights.digest, *([memory.digest] if memory else [])]
-        outcome = await updates.run(RunProgram(ticket, "server_update", tuple(names), (mean, 1.0)))
+        outcome = await updates.run(
+            RunProgram(ticket, "server_update", tuple(names), (mean, weight))
+        )
         outcomes.append(outcome)
         if isinstance(outcome, NewModel):
             weights, memory = outcome.weights, outcome.memory
@@ -70,6 +76,16 @@ def test_updates_in_a_row_are_those_of_the_runtime(bundle):
         assert blobs.contents[outcome.memory.digest] == runtime.memory_bytes(memory)
     again, _ = run(updated(bundle, means))
     assert again == outcomes
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_an_update_is_told_the_sum_of_weights(weight):
+    bundle = made(Scaffold(fleet=40))
+    mean = np.full(bundle.manifest.dimension, 0.25, np.float32)
+    (outcome,), blobs = run(updated(bundle, [mean], weight=weight))
+    runtime = Runtime(bundle, "reference")
+    state, _ = runtime.server_update(bundle.weights, runtime.memory(), mean, weight=weight)
+    assert blobs.contents[outcome.weights.digest] == state.tobytes()
 
 
 def test_a_rule_in_the_mean_s_place_is_worked_out_on_the_update_s_thread(bundle, monkeypatch):

@@ -14,15 +14,18 @@ import numpy as np
 import pytest
 from delian.core import bundle as bundles
 from delian.core.bundle import Bundle
+from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn import (
     Classification,
     FedAvg,
+    FedDyn,
     Maml,
     MetaSgd,
     Metrics,
     Samples,
     SampleSet,
+    Scaffold,
 )
 from delian.core.learn.build import build
 from delian.core.nn import Mlp, adam, sgd
@@ -272,3 +275,32 @@ def test_a_number_beyond_all_bounds_is_refused(made: Bundle, changes: dict[str, 
     body = {**made._body(), **changes}
     with pytest.raises(dl.DelianError, match="the manifest is incomplete"):
         bundles.parse(bundles.pack(body, made.parts()))
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 20.0])
+def test_scaffold_moves_its_control_by_the_share_that_reported(weight: float) -> None:
+    """Line 17: c <- c + |S|/N mean; of more than the fleet a buffered run may count some twice."""
+    runtime = Runtime(make(Scaffold(fleet=10, share=0.9)), "reference")
+    half = len(runtime.bundle.weights) // 2
+    mean = np.ones(2 * half, np.float32)
+    after, _ = runtime.server_update(runtime.bundle.weights, runtime.memory(), mean, weight=weight)
+    moved = after - runtime.bundle.weights
+    np.testing.assert_allclose(moved[:half], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(moved[half:], min(weight * 8 / 10, 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [1.0, 5.0])
+def test_feddyn_moves_its_memory_by_the_share_that_reported(weight: float) -> None:
+    """h <- h - alpha |P|/m mean."""
+    runtime = Runtime(make(FedDyn(fleet=100, alpha=0.5)), "reference")
+    mean = np.ones_like(runtime.bundle.weights)
+    _, memory = runtime.server_update(runtime.bundle.weights, runtime.memory(), mean, weight=weight)
+    for leaf in memory:
+        np.testing.assert_allclose(leaf, -0.5 * weight * 8 / 100, rtol=1e-6)
+
+
+def test_an_update_that_needs_the_sum_of_weights_says_so() -> None:
+    runtime = Runtime(make(Scaffold(fleet=10)), "reference")
+    mean = np.zeros_like(runtime.bundle.weights)
+    with pytest.raises(DelianError, match="needs the sum of weights"):
+        runtime.server_update(runtime.bundle.weights, runtime.memory(), mean)

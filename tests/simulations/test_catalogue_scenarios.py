@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.core.learn.stages import SERVERS
+from delian.core.runtime import Runtime
 from delian.simulations import scenario_file
 from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.processes import Shape, fitted, simulate_processes
@@ -33,6 +34,26 @@ REMEMBERING = ("scaffold", "fedrep")
 def scenario(algorithm, *settings):
     chosen = scenario_file.with_algorithm(scenario_file.load("digits"), algorithm)
     return scenario_file.override(chosen, [*SMALL, *settings])
+
+
+@pytest.mark.parametrize("how", ["secure", "plain"])
+def test_scaffold_s_control_moves_by_those_who_reported(how, monkeypatch):
+    """With dropouts fewer report than a round selects: the server's program takes their number."""
+    told, update = [], Runtime.server_update
+
+    def hear(self, state, memory, mean, out=None, *, weight=None):
+        after, kept = update(self, state, memory, mean, out, weight=weight)
+        half = len(mean) // 2
+        told.append(weight)
+        share = np.dot(after[half:] - state[half:], mean[half:]) / np.dot(mean[half:], mean[half:])
+        assert share == pytest.approx(weight / 7, rel=1e-3)  # nine devices, two of them held out
+        return after, kept
+
+    monkeypatch.setattr(Runtime, "server_update", hear)
+    lossy = ("fleet.dropout=0.5", "round.over_selection=1.0", "rounds=4")
+    result = simulate(scenario("scaffold", *lossy, f'privacy.aggregation="{how}"'))
+    assert told == [r.reported for r in result.rounds if r.applied]
+    assert min(told) < 5
 
 
 def test_the_scenarios_know_the_whole_catalogue():

@@ -198,8 +198,8 @@ def each_model_is_the_sum(asked, attempts):
             key = np.array(device_key(round_key, device), np.uint32)
             data = stage.arrays[stage.data.training[device]]
             ring.add(total, runtime.client_update(weights, data, key).vector)
-        mean, _ = ring.decode(total, runtime.ring)
-        weights, memory = runtime.server_update(weights, memory, mean)
+        mean, weight = ring.decode(total, runtime.ring)
+        weights, memory = runtime.server_update(weights, memory, mean, weight=weight)
         assert hashlib.sha256(weights.tobytes()).digest() == attempt["model"]
         checked += 1
     return checked
