@@ -130,7 +130,11 @@ async def serve(
 
     Raises DelianError for what its operator can mend, and StoreError when the store is lost.
     """
-    await run_daemon(CloudDaemon(settings, gatherer_factory, spans), stop, ready)
+
+    def make() -> CloudDaemon:
+        return CloudDaemon(settings, gatherer_factory, spans)
+
+    await run_daemon(make, settings.folder, stop, ready)
 
 
 class CloudDaemon:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ..core.errors import DelianError
 from ..core.files import write_whole
+from ..core.node.disk import state_in
 from ..core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ..core.wire.journal_pb2 import Conditions
 
@@ -174,9 +175,10 @@ def read_consent(file: Path | None) -> bool:
 
 
 def write_consent(file: Path, agreed: bool) -> None:
-    """The owner agrees, or takes it back."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, "yes\n" if agreed else "no\n")
+    """The owner agrees, or takes it back. Raises DelianError where that cannot be written."""
+    with state_in(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, "yes\n" if agreed else "no\n")
 
 
 def _text(path: Path) -> str:

@@ -142,7 +142,7 @@ async def serve(
     """Runs a device until `stop` is set, or SIGTERM or SIGINT comes. ready: told once when the
     device has recovered its state. Raises DelianError for what its owner can mend.
     """
-    await run_daemon(await asyncio.to_thread(_Agent, settings, spans), stop, ready)
+    await run_daemon(lambda: _Agent(settings, spans), settings.folder, stop, ready)
 
 
 class _Agent:

@@ -29,6 +29,7 @@ from typing import Any
 
 from ..core.errors import DelianError
 from ..core.files import sync_file, sync_folder, write_whole
+from ..core.node.disk import state_in
 
 log = logging.getLogger("delian.device.personal")
 
@@ -112,27 +113,26 @@ class PersonalStore:
 
         Raises DelianError when the draft cannot be read or kept.
         """
-        if not self._good_enough(judgement):
+        with state_in(self.folder):
+            if self._good_enough(judgement):
+                self._install(bundle, bundle_digest.hex(), judgement)
+                return True
             self.draft.unlink(missing_ok=True)
-            log.info(
-                "personal model turned down",
-                extra={"loss": judgement.loss_after, "present": judgement.loss_present},
-            )
-            return False
-        try:
-            self._install(bundle, bundle_digest.hex(), judgement)
-        except OSError as error:
-            raise DelianError(
-                f"the personal model cannot be kept in {self.folder}: {error}", "make room"
-            ) from error
-        return True
+        log.info(
+            "personal model turned down",
+            extra={"loss": judgement.loss_after, "present": judgement.loss_present},
+        )
+        return False
 
     def rollback(self) -> Slot:
-        """Serves the model that was served before. Raises NoModelError where there is none."""
+        """Serves the model that was served before. Raises NoModelError where there is none, and
+        DelianError where the folder takes no change.
+        """
         slot = self.previous()
         if slot is None or self._served() is None:
             raise NoModelError(f"{self.folder} holds no earlier model to go back to")
-        self._serve(slot.name)
+        with state_in(self.folder):
+            self._serve(slot.name)
         log.warning("personal model rolled back", extra={"digest": slot.digest})
         return slot
 

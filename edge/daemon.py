@@ -121,7 +121,7 @@ async def serve(
     """Runs an edge until `stop` is set, or SIGTERM or SIGINT comes. ready: told once when devices
     are served. Raises DelianError for what its operator can mend.
     """
-    await run_daemon(await asyncio.to_thread(EdgeDaemon, settings, spans), stop, ready)
+    await run_daemon(lambda: EdgeDaemon(settings, spans), settings.folder, stop, ready)
 
 
 class Trust:

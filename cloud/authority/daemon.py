@@ -55,7 +55,7 @@ async def serve(
     """Runs an authority until `stop` is set, or SIGTERM or SIGINT comes. ready: told once where it
     serves. Raises DelianError for what its operator can mend.
     """
-    await run_daemon(AuthorityDaemon(settings), stop, ready)
+    await run_daemon(lambda: AuthorityDaemon(settings), settings.folder, stop, ready)
 
 
 class AuthorityDaemon:

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -138,6 +138,29 @@ def sync_content(fd: int) -> None:
 def is_full(fault: OSError) -> bool:
     """Whether there is no room left: on the disk, or for this user."""
     return fault.errno in _FULL
+
+
+@contextlib.contextmanager
+def state_in(folder: Path) -> Iterator[None]:
+    """Turns what the system refuses of a node's folder into a DelianError that names it: a folder
+    that is read-only, a file in its place, a full disk. Other OSErrors pass.
+    """
+    try:
+        yield
+    except OSError as fault:
+        path = (
+            Path(os.fsdecode(fault.filename)) if isinstance(fault.filename, str | bytes) else None
+        )
+        ours = path is not None and (path.is_relative_to(folder) or folder.is_relative_to(path))
+        if not ours and not is_full(fault):
+            raise
+        place = folder if path is None else path
+        raise DelianError(
+            f"the state of this node cannot be kept in {folder}: {place}: {fault.strerror}",
+            "make room on the disk, then start the node again"
+            if is_full(fault)
+            else "give the node a folder that it may write to",
+        ) from fault
 
 
 class FolderInUse(DelianError):

@@ -234,7 +234,9 @@ class Driver:
         except Exception as fault:
             self._fault = fault
             name = str(self._machine.node) if self._machine else "a node"
-            log.exception("%s stops: %s", name, fault, extra={"node": name})
+            # An error of ours says what to do about it; of others it takes a developer to read.
+            trace = None if isinstance(fault, DelianError) else fault
+            log.error("%s stops: %s", name, fault, exc_info=trace, extra={"node": name})
             raise
         except BaseException as fault:  # cancelled, or the process is to end
             self._fault = fault

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from ..errors import DelianError
 from ..identity.folder import HOMES_MAX, HomeAddress, IdentityFolder
 from ..ports import CLOUD, Node, Tier
+from .disk import state_in
 
 log = logging.getLogger("delian.node")
 
@@ -174,13 +175,18 @@ class Daemon(Protocol):
 
 
 async def run_daemon(
-    daemon: Daemon, stop: asyncio.Event | None, ready: Callable[[dict[str, Any]], None]
+    make: Callable[[], Daemon],
+    folder: Path,
+    stop: asyncio.Event | None,
+    ready: Callable[[dict[str, Any]], None],
 ) -> None:
     """Runs a daemon until `stop` is set, SIGTERM or SIGINT comes, or one of its tasks fails, and
-    raises what that raised. ready: told its facts once, when it has started.
+    raises what that raised. make: gives the daemon; called on a thread, for it may read files.
+    folder: where the daemon keeps its state. ready: told its facts once, when it has started.
     """
     stop = stop or asyncio.Event()
-    with stop_on_signals(stop):
+    with stop_on_signals(stop), state_in(folder):
+        daemon = await asyncio.to_thread(make)
         try:
             await daemon.start()
             ready(daemon.facts())

@@ -174,7 +174,7 @@ def test_a_fault_of_the_machine_stops_the_node_with_nothing_half_done(caplog):
     run(again())
 
 
-def test_a_journal_that_fails_stops_the_node_before_any_effect():
+def test_a_journal_that_fails_stops_the_node_before_any_effect(caplog):
     async def main():
         running = Running(journal=SlowJournal(0))
         async with running:
@@ -185,6 +185,9 @@ def test_a_journal_that_fails_stops_the_node_before_any_effect():
             assert running.switch.sent == []
 
     run(main())
+    (said,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    # The error says what to do: a traceback would hide it.
+    assert "no room" in said.getMessage() and said.exc_info is None
 
 
 def test_a_journal_without_its_snapshot_is_not_taken_for_a_new_node():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from delian.core.node.hosting import (
     merge_homes,
     notify_ready,
     parse_home,
+    run_daemon,
     stop_on_signals,
     who_is,
 )
@@ -129,3 +131,42 @@ def test_systemd_is_told_when_it_asks(tmp_path, monkeypatch):
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         notify_ready()
         assert systemd.recv(100) == b"READY=1"
+
+
+# ---------------------------------------------------------------- folders that take nothing
+
+
+def run_in(folder, fault) -> None:
+    def make():
+        raise fault
+
+    asyncio.run(run_daemon(make, folder, asyncio.Event(), lambda facts: None))
+
+
+@pytest.mark.parametrize(
+    ("code", "place", "hint"),
+    [
+        (errno.EROFS, "state", "may write to"),
+        (errno.EROFS, "state/blobs", "may write to"),
+        (errno.EACCES, "", "may write to"),
+        (errno.EEXIST, "state", "may write to"),
+        (errno.ENOSPC, "state/blobs", "make room"),
+    ],
+)
+def test_a_folder_that_takes_nothing_is_an_error_with_a_hint(tmp_path, code, place, hint):
+    folder, path = tmp_path / "state", tmp_path / place
+    with pytest.raises(DelianError) as error:
+        run_in(folder, OSError(code, os.strerror(code), str(path)))
+    assert str(folder) in str(error.value) and str(path) in str(error.value)
+    assert os.strerror(code) in str(error.value) and hint in str(error.value)
+
+
+def test_a_full_disk_is_an_error_with_a_hint_whatever_it_was_that_met_it(tmp_path):
+    with pytest.raises(DelianError, match="make room"):
+        run_in(tmp_path / "state", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+
+@pytest.mark.parametrize("path", [None, "/elsewhere/file"])
+def test_other_faults_of_the_system_stay_what_they_are(tmp_path, path):
+    with pytest.raises(OSError, match="Input/output"):
+        run_in(tmp_path, OSError(errno.EIO, os.strerror(errno.EIO), path))
