@@ -37,12 +37,24 @@ Names = Annotated[
     list[str] | None,
     typer.Option("--name", help="Only of this holder, as device-5; may be given again."),
 ]
+Issuers = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--issuer",
+        min=0,
+        max=4095,
+        metavar="NUMBER",
+        help="Only of holders of this authority: an issuing authority's number, or 0, the root; may"
+        " be given again.",
+    ),
+]
 
 
 @app.command("show")
 def show(
     folder: Folder,
     names: Names = None,
+    issuers: Issuers = None,
     day: Annotated[
         str | None, typer.Option("--day", metavar="YYYY-MM-DD", help="Begun on this day, in UTC.")
     ] = None,
@@ -54,6 +66,7 @@ def show(
         each
         for each in _entries(folder, 0)
         if (not names or each["name"] in names)
+        and (not issuers or each["issuer"] in issuers)
         and (start is None or start <= each["not_before_s"] < start + 86_400)
     ]
     tell({"entries": found}, as_json, lambda: _lines(found))
@@ -115,6 +128,7 @@ def verify(
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="COPY", help="Where the copy is kept.")],
     names: Names = None,
+    issuers: Issuers = None,
     every_s: Annotated[
         float, typer.Option("--every", min=1.0, max=86_400.0, help="Seconds between two looks.")
     ] = 60.0,
@@ -129,8 +143,9 @@ def watch(
 
     It asks the authority, where one is named or configured, and else the coordinator.
     With --name it prints those of these holders only: the owner of device-5 sees every certificate
-    that was issued in its name. It ends with an error when the log does not continue the copy; the
-    two signed heads are in COPY/log.fork then.
+    that was issued in its name. With --issuer it prints those of one authority's holders: an
+    organisation sees all that was issued with the key of its issuing authority. It ends with an
+    error when the log does not continue the copy; the two signed heads are in COPY/log.fork then.
     """
     import asyncio
 
@@ -149,10 +164,13 @@ def watch(
     source = (operator.authority if apart else operator.coordinator, apart)
     own = IdentityFolder(operator.identity)
     copy = _copy(folder, own)
-    with_names = frozenset(names or ())
 
     def tell_new(first: int) -> None:
-        found = [e for e in _entries(folder, first) if not with_names or e["name"] in with_names]
+        found = [
+            each
+            for each in _entries(folder, first)
+            if (not names or each["name"] in names) and (not issuers or each["issuer"] in issuers)
+        ]
         for each, line in zip(found, _lines(found)[1:], strict=True):
             echo(json.dumps(each) if as_json else line)
 
@@ -257,6 +275,7 @@ def _log_in(folder: Path) -> Path:
 
 def _entries(folder: Path, first: int) -> Iterator[dict[str, Any]]:
     """The entries of a folder's log, from one on."""
+    from ..core.identity.certificates import authority_of
     from ..core.identity.log import read_entry
     from ..core.identity.log_file import LogFile
 
@@ -267,6 +286,7 @@ def _entries(folder: Path, first: int) -> Iterator[dict[str, Any]]:
             yield {
                 "index": index,
                 "name": entry.name,
+                "issuer": 0 if entry.role is None else authority_of(entry.role, entry.number),
                 "not_before_s": entry.not_before,
                 "not_after_s": entry.not_after,
                 "sha256": entry.digest.hex(),
@@ -279,13 +299,16 @@ def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
         (
             each["index"],
             each["name"],
+            each["issuer"],
             when(each["not_before_s"] * 1000),
             when(each["not_after_s"] * 1000),
             each["sha256"],
         )
         for each in found
     ]
-    return table(("index", "name", "begins (UTC)", "ends", "SHA-256 of the certificate"), rows)
+    return table(
+        ("index", "name", "issuer", "begins (UTC)", "ends", "SHA-256 of the certificate"), rows
+    )
 
 
 def _day(text: str) -> int:

@@ -46,16 +46,14 @@ from ..core.sandbox import walls
 from ..core.subgraphs.hosting import host_top
 from ..core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ..core.wire.admission_pb2 import CheckIn
-from ..core.wire.authority_pb2 import NodesAsk
 from ..core.wire.blob_pb2 import FetchBlob
 from ..core.wire.journal_pb2 import DeniedVersion, Forget
-from ..core.wire.link_pb2 import NODE_DEVICE, NODE_EDGE
 from ..core.wire.operator_pb2 import BUFFERED, RunOrder
 from ..core.wire.round_pb2 import Upload
 from .audit_log import AuditLog
+from .authority.federated import Authorities, learn_nodes
 from .authority.hosted import HostedAuthority
 from .authority.port import AuthorityPort
-from .authority.remote import RemoteAuthority
 from .certificate_log import follow
 from .errands import IdentityErrands
 from .fleet import Fleet, live
@@ -96,8 +94,6 @@ FETCH_PATIENCE_S = 0.003
 OBSERVE_S = 30.0
 #: How often the authority is asked for news: names that are revoked, terms, nodes that joined.
 DENIED_S = 5.0
-#: Pages of nodes that are taken over before the authority is asked for other news again.
-NODE_PAGES_MAX = 64
 #: How often old models are let go of, at most.
 RETIRE_EVERY_S = 2.0
 #: A device's certificate must still be valid for so long when it gives its keys: its neighbours
@@ -112,6 +108,9 @@ class Gatherer(StateMachine, Protocol):
 
     def limit(self, sender: Node) -> int:
         """Bytes of the largest message that it would take from a node now."""
+
+    def devices(self) -> set[int]:
+        """The devices that it has something to do with now."""
 
 
 #: Makes edge 0: of its snapshot, or of None a new one.
@@ -226,16 +225,16 @@ class CloudDaemon:
         return Trust(coordinator_identity(ca, folder, settings.addresses)[0], folder, ca.log)
 
     async def _open_authority(self, trust: Trust) -> AuthorityPort:
-        """The authority, in this process or another. Raises DelianError where this coordinator does
-        not know yet who is revoked, and nobody says so.
+        """The authorities: the root in this process or another, others as they register. Raises
+        DelianError where this coordinator does not know yet who is revoked, and nobody says so.
         """
         settings, hosted = self.settings, self.hosted
         authority: AuthorityPort
         if hosted is None:
-            authority = remote = RemoteAuthority(
-                settings.authority, trust.own.material, self._certified
+            authority = federated = Authorities.at(
+                settings.authority, trust, self.fleet, self._certified, DENIED_S
             )
-            self._closers.push_async_callback(remote.close)
+            self._closers.push_async_callback(federated.close)
             self.tasks.start("renewal", trust.renew(authority, self._renewed))
         else:
             authority = local = hosted.authority(self.fleet)
@@ -517,6 +516,21 @@ class CloudDaemon:
         if self.mqtt is not None:
             self.mqtt.forget(node)
 
+    def _end_revoked(self, listed: DenyList) -> None:
+        """Ends what goes on with the nodes that are revoked, themselves or with the authority that
+        has let them in.
+        """
+        machine: Any = self.gatherer.machine
+        devices = {Node(Tier.DEVICE, number) for number in machine.devices()}
+        here = {*self.hub.peers, *(self.mqtt.peers if self.mqtt is not None else ())}
+        gone = sorted(filter(listed.revoked, devices | here))
+        for node in gone:
+            if node in devices:
+                self.gatherer.post(Ordered(Forget(device=node.number)))
+            self._end_links(node, "revoked")
+        if gone:
+            self.hub.review()
+
     def _renewed(self) -> None:
         """gRPC shows the new certificate by itself; tasks are signed with it; MQTT redials."""
         desk: Any = self.cloud.machine
@@ -552,35 +566,19 @@ class CloudDaemon:
 
     async def _follow(self, trust: Trust, authority: AuthorityPort) -> None:
         """Exchanges news with the authority, and carries out all revocations."""
-        known = frozenset(await self.fleet.revoked())
+        known, ended = frozenset(await self.fleet.revoked()), -1
         while True:
             listed = trust.denied()
             self._tell_denied(listed)
-            revoked = frozenset(listed.nodes())
-            fresh, known = revoked - known, revoked
-            for node in sorted(fresh):
-                await self.fleet.revoke(node)
-                if node.tier is Tier.DEVICE:
-                    self.gatherer.post(Ordered(Forget(device=node.number)))
-                self._end_links(node, "revoked")
-            if fresh:
-                self.hub.review()
+            if listed.version != ended:
+                revoked = frozenset(listed.nodes())
+                await self.fleet.follow_revoked(revoked - known, listed.authorities())
+                self._end_revoked(listed)
+                known, ended = revoked, listed.version
             await asyncio.sleep(DENIED_S)
             await trust.sync(authority, self._home(), self._state().draining)
-            await self._learn_nodes(authority)
-
-    async def _learn_nodes(self, authority: AuthorityPort) -> None:
-        """Takes over the nodes that joined at the authority since the last time."""
-        last = await self.fleet.last_numbers()
-        for tier, wire in ((Tier.DEVICE, NODE_DEVICE), (Tier.EDGE, NODE_EDGE)):
-            after = last.get(tier, 0)
             with contextlib.suppress(IdentityError):  # `sync` has logged that it is away
-                for _ in range(NODE_PAGES_MAX):
-                    page = (await authority.nodes(NodesAsk(tier=wire, after=after))).nodes
-                    if not page:
-                        break
-                    await self.fleet.learn(tier, page)
-                    after = page[-1].number
+                await learn_nodes(self.fleet, authority, 0)
 
 
 def _needed(state: CoordinatorState) -> Iterator[bytes]:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import and_, bindparam, func, insert, literal_column, select, update
 
-from ..core.identity.certificates import NUMBER_MAX, IdentityError
+from ..core.identity.certificates import NUMBER_BITS, NUMBER_MAX, IdentityError
 from ..core.identity.folder import HomeAddress, check_addresses
 from ..core.node.codec import address
 from ..core.ports import CLOUD, MS, Node, Tier
@@ -104,7 +104,7 @@ class Fleet:
         service. enrols: numbers are handed out; else nodes have what numbers they like.
         """
         self._database, self.cloud = database, cloud or HomeAddress(CLOUD)
-        self._draining, self._ahead_max = draining, AHEAD_MAX if enrols else NUMBER_MAX
+        self._draining, self._ahead_max = draining, AHEAD_MAX if enrols else None
         self._written: dict[Node, tuple[int, int | None]] = {}
 
     # ------------------------------------------------ enrolment
@@ -112,10 +112,13 @@ class Fleet:
     async def register(
         self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0, site: str = ""
     ) -> int:
-        """A new number, larger than `above`; durable on return. site: of the node's token."""
+        """A new number, larger than `above` and of the same authority; durable on return. site: of
+        the node's token.
+        """
+        mine = (NodeRow.tier == tier.value, *_of_authority(above >> NUMBER_BITS))
 
         async def work(connection: Connection) -> int:
-            asked = select(func.max(NodeRow.number)).where(NodeRow.tier == tier.value)
+            asked = select(func.max(NodeRow.number)).where(*mine)
             last = int((await connection.execute(asked)).scalar() or 0)
             number = max(last, above) + 1
             row = {"tier": tier.value, "number": number, "labels": dict(labels), "site": site}
@@ -201,6 +204,18 @@ class Fleet:
         with contextlib.suppress(NotKnown):
             await self.mark(node, "revoked")
 
+    async def follow_revoked(self, nodes: Iterable[Node], authorities: Iterable[int]) -> None:
+        """Marks nodes that were revoked, and those that revoked authorities have let in."""
+        for node in sorted(nodes):
+            await self.revoke(node)
+
+        async def work(connection: Connection, authority: int) -> None:
+            mine = (*_of_authority(authority), NodeRow.state != "revoked")
+            await connection.execute(update(NodeRow).where(*mine).values(state="revoked"))
+
+        for authority in authorities:
+            await self._database.transact(partial(work, authority=authority))
+
     # ------------------------------------------------ operators
 
     async def nodes(
@@ -251,9 +266,11 @@ class Fleet:
         rows = await self._database.rows(select(NodeRow).where(NodeRow.state == "revoked"))
         return [Node(Tier(row.tier), row.number) for row in rows]
 
-    async def last_numbers(self) -> dict[Tier, int]:
-        """The largest number that was handed out in each tier that has one."""
-        given = NodeRow.enrolled_ms > 0
+    async def last_numbers(self, authority: int = 0) -> dict[Tier, int]:
+        """The largest number that an authority (the root: 0) has handed out in each tier that has
+        one.
+        """
+        given = and_(NodeRow.enrolled_ms > 0, *_of_authority(authority))
         found: dict[Tier, int] = {}
         for tier in (Tier.DEVICE, Tier.EDGE):
             asked = select(NodeRow).where(NodeRow.tier == tier.value, given)
@@ -285,7 +302,9 @@ def _is_news(written: tuple[int, int | None] | None, found: Live) -> bool:
     return found.home != home or found.seen_ms >= seen_ms + SEEN_EVERY_MS
 
 
-async def _write_seen(connection: Connection, seen: Mapping[Node, Live], ahead_max: int) -> None:
+async def _write_seen(
+    connection: Connection, seen: Mapping[Node, Live], ahead_max: int | None
+) -> None:
     known: list[dict[str, Any]] = []
     new: list[dict[str, Any]] = []
     for tier in Tier:
@@ -294,9 +313,15 @@ async def _write_seen(connection: Connection, seen: Mapping[Node, Live], ahead_m
             continue
         mine = (NodeRow.tier == tier.value, NodeRow.number.in_(list(some)))
         there = set((await connection.execute(select(NodeRow.number).where(*mine))).scalars())
-        given = select(func.max(NodeRow.number)).where(mine[0], NodeRow.enrolled_ms > 0)
-        most = min(NUMBER_MAX, int((await connection.execute(given)).scalar() or 0) + ahead_max)
+        # Not a parameter: PostgreSQL would take the two places where it stands for two expressions.
+        authority = NodeRow.number.op(">>")(literal_column(str(NUMBER_BITS)))
+        given = select(authority, func.max(NodeRow.number)).where(mine[0], NodeRow.enrolled_ms > 0)
+        counted = (await connection.execute(given.group_by(authority))).all()
+        last = {0: 0} | {int(row[0]): int(row[1]) for row in map(tuple, counted)}
         for number, found in some.items():
+            most = NUMBER_MAX
+            if ahead_max is not None:  # of an authority that has let nobody in, none counts
+                most = min(most, last.get(number >> NUMBER_BITS, -ahead_max) + ahead_max)
             values = {"at": found.seen_ms, "where": found.home}
             row = {"of_tier": tier.value, "with_number": number, **values}
             if number in there:
@@ -324,6 +349,12 @@ async def _write_seen(connection: Connection, seen: Mapping[Node, Live], ahead_m
             for row in new
         ]
         await connection.execute(insert(NodeRow), rows)
+
+
+def _of_authority(authority: int) -> tuple[Any, ...]:
+    """Of the rows of nodes that an authority (the root: 0) has let in."""
+    first = authority << NUMBER_BITS
+    return NodeRow.number >= first, NodeRow.number < first + (1 << NUMBER_BITS)
 
 
 def _is(node: Node) -> tuple[Any, ...]:

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from ..core.errors import DelianError
 from ..core.identity import terms
 from ..core.identity.certificate_log import CertificateLog
@@ -22,9 +20,8 @@ from ..core.identity.certificates import IdentityError, PeerIdentity, Role, load
 from ..core.identity.denied import PAGE_BYTES, KnownDenied, page_of
 from ..core.identity.deny_list import DenyList, SignedList
 from ..core.identity.folder import HomeAddress, IdentityFolder, home_message
-from ..core.identity.ledger import write_file
 from ..core.identity.log_copy import LogCopy
-from ..core.identity.numbers import BYTES_MAX, check_numbers, parse_numbers
+from ..core.identity.numbers import KeptNumbers
 from ..core.identity.relayed import make_ask
 from ..core.identity.renewal import Renewer, reply_of
 from ..core.identity.roles import Guard
@@ -65,9 +62,6 @@ class Trust:
                 "get one with a token of: delian token --tier cloud",
             )
         self.federation = identity.federation
-        key = load_certificate(material.authority).public_key()
-        assert isinstance(key, ec.EllipticCurvePublicKey)
-        self._key = key
         self._known = KnownDenied(own)
         self.log: CertificateLog | LogCopy
         if log is None:
@@ -76,7 +70,7 @@ class Trust:
         else:
             self.log = log
         self.guard = Guard(self.federation, Tier.CLOUD, self.denied)
-        self._numbers = (0, 0)  # the last ones that are stored, as far as is known
+        self._numbers = self.numbers(0)
         self.reached = True  # the authority, at the last try
 
     def denied(self) -> DenyList:
@@ -103,6 +97,11 @@ class Trust:
     def terms(self) -> FederationTerms | None:
         """The federation's terms as they were a moment ago; None: it has none. Blocks."""
         return self.own.terms()
+
+    def numbers(self, authority: int) -> KeptNumbers:
+        """What an authority has said of the numbers that it gave out. authority: the root: 0."""
+        name = f"{NUMBERS}-{authority}" if authority else NUMBERS
+        return KeptNumbers(self.own.folder / name)
 
     # ------------------------------------------------ the authority
 
@@ -137,12 +136,8 @@ class Trust:
         if home is not None:
             made.home.CopyFrom(home_message(home))
             made.draining.extend(sorted(draining))
-        try:
-            with (self.own.folder / NUMBERS).open("rb") as file:
-                made.numbers.CopyFrom(parse_numbers(file.read(BYTES_MAX + 1)))
-            self._numbers = made.numbers.devices, made.numbers.edges
-        except FileNotFoundError:
-            pass
+        if (numbers := self._numbers.newest()) is not None:
+            made.numbers.CopyFrom(numbers)
         return made
 
     def _pages(self) -> list[DeniedPage]:
@@ -157,12 +152,7 @@ class Trust:
         if told.terms:
             authority = self.own.material().authority
             self.own.take_terms(told.terms, authority, self.federation, owned=False)
-        numbers = check_numbers(told.numbers, self._key, self.federation)
-        last = numbers.devices, numbers.edges
-        if last != self._numbers and all(a >= b for a, b in zip(last, self._numbers, strict=True)):
-            content = numbers.SerializeToString(deterministic=True)
-            write_file(self.own.folder / NUMBERS, content, 0o600)
-            self._numbers = last
+        self._numbers.take(told.numbers)
 
     # ------------------------------------------------ its own certificate
 

@@ -18,7 +18,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,47 +125,19 @@ async def serve(
 
 
 class Trust:
-    """Who may speak to this edge: the role table and the deny list. forget: told of each node that
-    is revoked, and tell: of each newer list, both from another thread. heads: takes heads of the
-    certificate log; None: a file does.
+    """Who may speak to this edge: the role table and the deny list. changed: called from another
+    thread with each newer list. heads: takes heads of the certificate log; None: a file does.
     """
 
     def __init__(
-        self,
-        who: Who,
-        forget: Callable[[Node], None],
-        tell: Callable[[DenyList], None] = lambda listed: None,
-        heads: Heads | None = None,
+        self, who: Who, changed: Callable[[DenyList], None], heads: Heads | None = None
     ) -> None:
-        self._forget, self._tell = forget, tell
         self.denied: KnownDenied | None = None
         if who.identity is not None:
-            heads = heads or KnownLog(who.identity)
-            self.denied = KnownDenied(who.identity, self._changed, heads)
-        self._forgotten: frozenset[Node] = frozenset()
+            self.denied = KnownDenied(who.identity, changed, heads or KnownLog(who.identity))
         self._guard = Guard(who.federation, Tier.EDGE, self.denied or DenyList)
         self.refusal = self._guard.refusal
         self.distrust = self._guard.distrust
-
-    def review(self, knows: Callable[[Node], bool]) -> None:
-        """Ends what goes on with the nodes that are revoked: a life before this one may have ended
-        between storing the list and acting on it. knows: whether anything goes on with a node.
-        """
-        if self.denied is not None:
-            revoked = frozenset(self.denied().nodes())
-            self._end(filter(knows, revoked))
-            self._forgotten = revoked
-
-    def _changed(self, listed: DenyList) -> None:
-        self._tell(listed)
-        revoked = frozenset(listed.nodes())
-        self._end(revoked - self._forgotten)
-        self._forgotten = revoked
-
-    def _end(self, nodes: Iterable[Node]) -> None:
-        for node in sorted(nodes):
-            log.warning("a certificate was revoked", extra={"node": str(node)})
-            self._forget(node)
 
 
 class EdgeDaemon:
@@ -221,7 +193,7 @@ class EdgeDaemon:
             on_record=self._recorded,
             traces=Traces(node, self._spans),
         )
-        self.trust = Trust(self.who, self._forget_soon, self._denied_changed, self._heads())
+        self.trust = Trust(self.who, self._denied_changed, self._heads())
         self._tell_denied()
         servicers: list[Servicer] = []
         if settings.serve:
@@ -263,7 +235,8 @@ class EdgeDaemon:
         self.tasks.start("the edge", driver.run())
         await driver.started()
         await self.hubs.start()
-        self.trust.review(self._knows)
+        # A life before this one may have ended between storing the list and acting on it.
+        self._review()
         self.uplinks.start(add=False)
         self.tasks.start("the outbox", self.out.run())
         self.out.connected()
@@ -387,6 +360,7 @@ class EdgeDaemon:
     def _denied_changed(self, listed: DenyList) -> None:
         """From the thread that writes the deny list."""
         self._order_soon(DeniedVersion(version=listed.version, issued_s=listed.issued_s))
+        self._loop.call_soon_threadsafe(self._review)
 
     def _order(self, order: Message) -> None:
         assert self.driver is not None
@@ -418,20 +392,23 @@ class EdgeDaemon:
     def _limit(self, sender: Node) -> int:
         return self._machine.limit(sender)
 
-    def _knows(self, node: Node) -> bool:
-        return node.tier is Tier.DEVICE and self._machine.knows(node.number)
-
-    def _forget_soon(self, node: Node) -> None:
-        """From the thread that writes the deny list."""
-        self._loop.call_soon_threadsafe(self._forget, node)
-
-    def _forget(self, node: Node) -> None:
+    def _review(self) -> None:
+        """Ends what goes on with the nodes that are revoked, themselves or with the authority that
+        has let them in.
+        """
         assert self.driver is not None and self.hubs is not None
-        if node.tier is Tier.DEVICE:
-            self.driver.post(Ordered(Forget(device=node.number)))
-        self.hubs.forget(node)
+        denied = self.trust.denied
+        if denied is None or not denied().names:
+            return
+        revoked = denied().revoked
+        devices = {Node(Tier.DEVICE, number) for number in self._machine.devices()}
+        for node in sorted(filter(revoked, devices.union(self.hubs.peers))):
+            log.warning("a certificate was revoked", extra={"node": str(node)})
+            if node in devices:
+                self.driver.post(Ordered(Forget(device=node.number)))
+            self.hubs.forget(node)
         if self.parts is not None:
-            self.parts.forget(node)
+            self.parts.review(revoked)
 
     # ------------------------------------------------ what it says of itself
 

@@ -350,15 +350,12 @@ class EdgeMachine(HelperMachine):
         self.keep_order(order)
         self._hello_soon()
 
-    def knows(self, device: int) -> bool:
-        """Whether a device is in the pool, or on its way there, or waited for."""
+    def devices(self) -> set[int]:
+        """The devices that are in the pool, or on their way there, or waited for."""
         state = self.state
-        return (
-            device in state.pool
-            or device in state.check_ins
-            or any(device in askers for askers in state.asked.values())
-            or any(device in c.state.waiting for c in self._open.values())
-        )
+        asked = (askers.keys() for askers in state.asked.values())
+        waiting = (collection.state.waiting for collection in self._open.values())
+        return {*state.pool, *state.check_ins}.union(*asked, *waiting)
 
     def forget(self, order: Forget) -> None:
         state, device = self.state, order.device

@@ -39,7 +39,9 @@ class AuthorityPort(Protocol):
         """A page of the certificate log."""
 
     async def announce(self, announcement: Announcement) -> Announced:
-        """Tells where nodes reach the coordinator; gives the terms."""
+        """Tells where nodes reach the coordinator; gives the terms, and at the root the issuing
+        authorities.
+        """
 
     async def recall(self, pages: Sequence[DeniedPage]) -> Announced:
         """Gives a deny list back to an authority that was restored from an older copy."""

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from ...core.errors import DelianError
 from ...core.identity.authority import TooMany
 from ...core.identity.certificates import (
+    NUMBER_BITS,
     NUMBER_MAX,
     IdentityError,
     PeerIdentity,
@@ -66,13 +67,20 @@ class RemoteAuthority:
     """An `AuthorityPort`.
 
     address: "host:port". material: the coordinator's key and certificate; asked for at each
-    connection, may block. renewed: told of each certificate that was passed on.
+    connection, may block. renewed: told of each certificate that was passed on. number: of an
+    issuing authority; the root: 0. site: of its nodes.
     """
 
     def __init__(
-        self, address: str, material: Callable[[], TlsMaterial], renewed: Renewed | None = None
+        self,
+        address: str,
+        material: Callable[[], TlsMaterial],
+        renewed: Renewed | None = None,
+        *,
+        number: int = 0,
+        site: str = "",
     ) -> None:
-        self.address = address
+        self.address, self.number, self.site = address, number, site
         self._material, self._renewed = material, renewed
         self._channel: grpc.aio.Channel | None = None
         self._shown: TlsMaterial | None = None
@@ -122,7 +130,7 @@ class RemoteAuthority:
 
     async def nodes(self, asked: NodesAsk) -> NodesPage:
         page: NodesPage = await self._ask("Nodes", asked)
-        return _checked(page, asked.after)
+        return _checked(page, asked.after, self.number, self.site)
 
     async def create_token(self, request: TokenRequest, caller: PeerIdentity | None) -> TokenReply:
         self._elsewhere("delian token")
@@ -162,7 +170,7 @@ class RemoteAuthority:
         before = self._channel
         grpc_core.hold()
         options = [
-            *authority_options(material.identity().federation),
+            *authority_options(material.identity().federation, self.number),
             ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
         ]
         credentials = channel_credentials(material)
@@ -173,8 +181,10 @@ class RemoteAuthority:
         return self._channel
 
 
-def _checked(page: NodesPage, after: int) -> NodesPage:
-    """The page, if it is what was asked for and fits the store. Raises IdentityError."""
+def _checked(page: NodesPage, after: int, authority: int = 0, site: str = "") -> NodesPage:
+    """The page, if it is what was asked for and fits the store. authority: that gave it; site: of
+    its nodes, where it is an issuing one. Raises IdentityError.
+    """
     if len(page.nodes) > NODES_AT_ONCE:
         raise IdentityError(f"the authority gave {len(page.nodes)} nodes at once")
     last = after
@@ -183,6 +193,8 @@ def _checked(page: NodesPage, after: int) -> NodesPage:
         if not last < node.number <= NUMBER_MAX or not 0 < min(times) <= max(times) <= _MS_MAX:
             raise IdentityError("the authority's page of nodes is not in order")
         check_labels(node.labels)
+        if node.number >> NUMBER_BITS != authority or (authority and node.site != site):
+            raise IdentityError(f"the authority {authority} gave a node that is not its own")
         if node.site:
             check_site(node.site)
         last = node.number

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from cryptography import x509
@@ -64,6 +66,21 @@ class LogSink(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class DeniedFile:
+    """Where a list is kept, and whose it is. authority: the root's certificate."""
+
+    authority: x509.Certificate
+    federation: str
+    path: Path
+
+
+def _file_of(identity: IdentityFolder) -> DeniedFile:
+    material = identity.material()
+    federation = identity_of(material.certificate).federation
+    return DeniedFile(load_certificate(material.authority), federation, identity.denied_path)
+
+
 class KnownDenied:
     """What a node knows of the deny list. Calling it gives the list: `Guard` takes it as it is.
 
@@ -72,7 +89,7 @@ class KnownDenied:
 
     def __init__(
         self,
-        identity: IdentityFolder,
+        identity: IdentityFolder | DeniedFile,
         changed: Callable[[DenyList], None] | None = None,
         log: LogSink | None = None,
     ) -> None:
@@ -80,10 +97,8 @@ class KnownDenied:
         would trust those whom it must not. changed: called from another thread with each list that
         is newer, or signed later. log: takes the heads of the certificate log that come with it.
         """
-        material = identity.material()
-        self._authority: x509.Certificate = load_certificate(material.authority)
-        self._federation = identity_of(material.certificate).federation
-        self._path = identity.denied_path
+        at = identity if isinstance(identity, DeniedFile) else _file_of(identity)
+        self._authority, self._federation, self._path = at.authority, at.federation, at.path
         self._changed, self._log = changed, log
         self._list = DenyList()
         self.signed: SignedList | None = None

@@ -105,6 +105,10 @@ class DenyList:
         """Whether the node is revoked for good: no certificate of it can be valid."""
         return self.voids(Role(node.tier.value), node.number, FOR_GOOD - 1)
 
+    def authorities(self) -> list[int]:
+        """The numbers of the issuing authorities that are revoked."""
+        return sorted(n for role, n in self.names if role is Role.AUTHORITY and n)
+
     def nodes(self) -> Iterator[Node]:
         """The nodes whose own names are revoked for good; `revoked` also knows those of a revoked
         authority.

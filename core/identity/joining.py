@@ -3,11 +3,12 @@
 The token names the coordinator's address and the CA's public key. The node
 
 1. connects and takes the certificate that is shown, believing nothing yet;
-2. checks it: signed by the token's key, valid now, and it names the token's federation's cloud;
+2. checks it: signed by the key that the token names, the root's or an issuing authority's, valid
+   now, and it names an authority of the token's federation;
 3. connects with gRPC, with that one certificate as all that it trusts, asking TLS for the name of
-   the cloud; only then does it send the token's secret;
-4. checks the reply: the CA's key is the token's, the certificate is for the node's own key, and the
-   CA has signed the federation's terms (`terms`).
+   the authority; only then does it send the token's secret;
+4. checks the reply: the root's key is the token's, the certificate is for the node's own key and of
+   the same authority, and the root has signed the federation's terms (`terms`).
 
 So nobody is trusted for having answered. Nothing that an attacker on the way can do gives him the
 token, or makes the node part of another federation.
@@ -85,17 +86,19 @@ async def join(
         )
     key = await asyncio.to_thread(own.pending_key)
     shown = await shown_certificate(target, timeout_s)
-    check_server(shown, token)
+    server = check_server(shown, token)
     request = enrolment_pb2.EnrolRequest(
         token=text,
         request=certificate_request(key),
         tier=_TIERS[token.role],
         labels=check_labels(machine_labels() if labels is None else labels),
     )
-    reply = await _enrol(target, shown, token, request, timeout_s)
+    reply = await _enrol(target, (shown, server), request, timeout_s)
     identity = check_reply(key, reply, token.authority_key())
     if identity.tier is not token.role or identity.federation != token.federation:
         raise IdentityError("the authority gave us another role than the token's")
+    if identity.authority != server.number:
+        raise IdentityError("the authority gave us a certificate of another authority")
     if not reply.terms:
         raise IdentityError(
             "the authority gave no terms of the federation",
@@ -106,17 +109,16 @@ async def join(
     return identity
 
 
-def check_server(shown: x509.Certificate, token: Token) -> None:
-    """Raises IdentityError unless the token's CA signed this certificate for the federation's
-    authority. A coordinator's is refused: a reader of the token could use it.
+def check_server(shown: x509.Certificate, token: Token) -> PeerIdentity:
+    """Which authority a server is. Raises IdentityError unless the key that the token names signed
+    its certificate, for an authority of the federation. A coordinator's is refused: a reader of the
+    token could use it.
     """
     algorithm = shown.signature_hash_algorithm
     try:
         if not isinstance(algorithm, hashes.SHA256 | hashes.SHA384 | hashes.SHA512):
             raise InvalidSignature
-        token.authority_key().verify(
-            shown.signature, shown.tbs_certificate_bytes, ec.ECDSA(algorithm)
-        )
+        token.server_key().verify(shown.signature, shown.tbs_certificate_bytes, ec.ECDSA(algorithm))
     except InvalidSignature:
         raise IdentityError(
             "the server that answered is not of the federation that the token is for",
@@ -129,6 +131,9 @@ def check_server(shown: x509.Certificate, token: Token) -> None:
             f"{identity.common_name} answered, not the authority",
             "is this the enrolment port of `delian authority run`?",
         )
+    if bool(token.issuer) != bool(identity.number):
+        raise IdentityError("the server that answered is another authority than the token's")
+    return identity
 
 
 def machine_labels() -> dict[str, str]:
@@ -200,18 +205,19 @@ async def shown_certificate(address: str, timeout_s: float) -> x509.Certificate:
 
 async def _enrol(
     address: str,
-    shown: x509.Certificate,
-    token: Token,
+    shown: tuple[x509.Certificate, PeerIdentity],
     request: enrolment_pb2.EnrolRequest,
     timeout_s: float,
 ) -> enrolment_pb2.EnrolReply:
+    """shown: what the server has shown, and which authority it is."""
     import grpc
 
     from ..wire import enrolment_pb2_grpc
 
-    trusted = shown.public_bytes(serialization.Encoding.PEM)
+    certificate, server = shown
+    trusted = certificate.public_bytes(serialization.Encoding.PEM)
     options = [
-        *authority_options(token.federation),
+        *authority_options(server.federation, server.number),
         ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
     ]
     async with grpc.aio.secure_channel(

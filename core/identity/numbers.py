@@ -12,6 +12,7 @@ with integers unsigned and big-endian; ECDSA with P-256 and SHA-256 (FIPS 186-5)
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -19,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import DecodeError
 
 from ..wire.authority_pb2 import SignedNumbers
-from .certificates import NUMBER_MAX, IdentityError, check_federation
+from .certificates import NUMBER_MAX, IdentityError, check_federation, read_file
+from .ledger import write_file
 
 BYTES_MAX = 256
 _DOMAIN = b"delian/numbers/v1\0"
@@ -60,6 +62,35 @@ def parse_numbers(content: bytes) -> SignedNumbers:
         return SignedNumbers.FromString(content)
     except DecodeError:
         raise IdentityError("the statement of numbers is damaged") from None
+
+
+class KeptNumbers:
+    """The newest statement of one authority, in a file of the coordinator's. Its signature is
+    verified by that authority, when it gets the statement back.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: SignedNumbers | None = None
+
+    def newest(self) -> SignedNumbers | None:
+        """None: none was kept yet. Blocks. Raises IdentityError."""
+        if self._known is None and self._path.exists():
+            self._known = parse_numbers(read_file(self._path, BYTES_MAX))
+        return self._known
+
+    def take(self, numbers: SignedNumbers) -> None:
+        """Keeps a statement that takes no number back; durable on return. Blocks. Raises
+        IdentityError.
+        """
+        known = self.newest() or SignedNumbers()
+        if numbers == known:
+            return
+        if numbers.devices >= known.devices and numbers.edges >= known.edges:
+            content = numbers.SerializeToString(deterministic=True)
+            parse_numbers(content)  # of no more bytes than are read again
+            write_file(self._path, content, 0o600)
+            self._known = numbers
 
 
 def _signed(numbers: SignedNumbers) -> bytes:

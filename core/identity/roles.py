@@ -39,6 +39,8 @@ _OWNERS = ADMINS | {Role.OWNER}
 _ANYBODY = frozenset(Role)
 _DEVICES = frozenset({DEVICE})
 _COORDINATOR = frozenset({CLOUD})
+#: Issuing authorities, at the root authority (`may_ask_authority`).
+_ISSUERS = frozenset({Role.AUTHORITY})
 
 #: Who serves: a tier, or `Role.AUTHORITY`.
 Here: TypeAlias = Tier | Role
@@ -82,14 +84,16 @@ CALLS: Mapping[tuple[Here, str], frozenset[Role]] = {
     (Role.AUTHORITY, _ENROLMENT + "Enrol"): _ANYBODY,
     # The coordinator brings the nodes' renewals, and its own.
     (Role.AUTHORITY, _IDENTITY + "Renew"): _COORDINATOR,
-    (Role.AUTHORITY, _IDENTITY + "Denied"): frozenset({CLOUD, *OPERATORS}),
+    (Role.AUTHORITY, _IDENTITY + "Denied"): frozenset({CLOUD, *OPERATORS}) | _ISSUERS,
     (Role.AUTHORITY, _IDENTITY + "Log"): frozenset({CLOUD, *OPERATORS}),
     (Role.AUTHORITY, _AUTHORITY + "Announce"): _COORDINATOR,
     (Role.AUTHORITY, _AUTHORITY + "Recall"): _COORDINATOR,
     (Role.AUTHORITY, _AUTHORITY + "Nodes"): _COORDINATOR,
     (Role.AUTHORITY, _AUTHORITY + "CreateToken"): _OWNERS,
-    (Role.AUTHORITY, _AUTHORITY + "Revoke"): _OWNERS,
+    (Role.AUTHORITY, _AUTHORITY + "Revoke"): _OWNERS | _ISSUERS,  # issuers: their own nodes
     (Role.AUTHORITY, _AUTHORITY + "Audit"): _VIEWERS,
+    (Role.AUTHORITY, _AUTHORITY + "Register"): _ISSUERS,
+    (Role.AUTHORITY, _AUTHORITY + "Append"): _ISSUERS,
 }
 
 #: Calls of operators that change nothing by themselves. The coordinator records all others, with
@@ -114,6 +118,16 @@ READS = frozenset(
 def may_call(role: Role, here: Here, call: str) -> bool:
     """Whether a role may make a call ("/delian.wire.Link/Connect") at a server, `here`."""
     return role in CALLS.get((here, call), ())
+
+
+def may_ask_authority(peer: PeerIdentity, authority: int) -> bool:
+    """Whether a holder may use the service `Authority` of the authority of that number (the root:
+    0): the coordinator that of each, operators that of the authority that issued their
+    certificates, issuing authorities the root's.
+    """
+    if peer.tier is Role.AUTHORITY:
+        return authority == 0 and peer.number > 0
+    return peer.tier not in OPERATORS or peer.authority == authority
 
 
 # ---------------------------------------------------------------- topics
@@ -254,6 +268,7 @@ class Guard:
     """Says of each call whether this server answers it.
 
     denied: gives the newest deny list that is known here; called often, so it must be quick.
+    authority: the number of the authority that serves; the root: 0.
     """
 
     def __init__(
@@ -262,9 +277,11 @@ class Guard:
         here: Here,
         denied: Callable[[], DenyList] = DenyList,
         clock: Callable[[], float] = time.time,
+        authority: int = 0,
     ) -> None:
         self.federation = federation
         self.here = here
+        self._authority = authority
         self._denied = denied
         self._clock = clock
 
@@ -277,6 +294,9 @@ class Guard:
         if peer is not None and (reason := self.distrust(peer)) is not None:
             return reason
         role = Role.NOBODY if peer is None else peer.tier
+        ours = peer is None or may_ask_authority(peer, self._authority)
+        if call.startswith(_AUTHORITY) and not ours:
+            return "another authority's"
         return None if may_call(role, self.here, call) else "not allowed"
 
     def distrust(self, peer: PeerIdentity) -> str | None:

@@ -2,11 +2,13 @@
 
 Its text is all that `delian join` needs:
 
-    delian1.BASE64URL( version, role, id[8], secret[32], CA's public key[33], federation, address,
-                       check[4] )
+    delian1.BASE64URL( version, role, id[8], secret[32], root's public key[33],
+                       issuing authority's public key[33], federation, address, check[4] )
 
-The CA's public key pins the federation: the node trusts nobody whom that key has not signed, so it
-never has to trust a server because it was the first to answer. The id names the token in the book;
+The root's public key pins the federation: the node trusts nobody whom that key has not signed, so
+it never has to trust a server because it was the first to answer. The key of an issuing authority
+is there where one lets the node in (version 2, else 1): the server's certificate is signed by it,
+and it by the root. The id names the token in the book;
 the secret is 256 random bits, of which the book keeps SHA-256 alone (a slow hash is for passwords
 that people choose). The check catches a text that was cut or mistyped.
 
@@ -50,7 +52,7 @@ TOKENS_MAX = 10_000  # that are still good
 TEXT_MAX = 1024  # characters of a token's text
 
 _PREFIX = "delian1."
-_VERSION = 1
+_VERSION, _VERSION_ISSUED = 1, 2
 _ROLES = (
     Role.DEVICE,
     Role.EDGE,
@@ -72,13 +74,16 @@ class Token:
     role: Role
     federation: str
     address: str
-    authority: bytes  # the CA's public key, SEC 1 compressed
+    authority: bytes  # the root's public key, SEC 1 compressed
     id: bytes
     secret: bytes = field(repr=False)
+    issuer: bytes = b""  # the public key of the issuing authority; empty: the root lets the node in
 
     def text(self) -> str:
         """The token as it is handed to people."""
-        parts = [bytes([_VERSION, _ROLES.index(self.role)]), self.id, self.secret, self.authority]
+        version = _VERSION_ISSUED if self.issuer else _VERSION
+        parts = [bytes([version, _ROLES.index(self.role)]), self.id, self.secret, self.authority]
+        parts.append(self.issuer)
         for word in (self.federation, self.address):
             encoded = word.encode()
             parts.append(bytes([len(encoded)]) + encoded)
@@ -87,11 +92,21 @@ class Token:
         return _PREFIX + base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
     def authority_key(self) -> ec.EllipticCurvePublicKey:
-        """Raises IdentityError when it is no point of the curve."""
-        try:
-            return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), self.authority)
-        except ValueError:
-            raise IdentityError("the token's CA key is damaged") from None
+        """The root's. Raises IdentityError when it is no point of the curve."""
+        return _point(self.authority)
+
+    def server_key(self) -> ec.EllipticCurvePublicKey:
+        """The key that has signed the server's certificate: the issuing authority's, else the
+        root's. Raises IdentityError.
+        """
+        return _point(self.issuer or self.authority)
+
+
+def _point(encoded: bytes) -> ec.EllipticCurvePublicKey:
+    try:
+        return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), encoded)
+    except ValueError:
+        raise IdentityError("the token's CA key is damaged") from None
 
 
 def parse(text: str) -> Token:
@@ -110,9 +125,10 @@ def parse(text: str) -> Token:
     content, check = body[:-_CHECK], body[-_CHECK:]
     if len(content) < _HEAD + 2 or zlib.crc32(content).to_bytes(_CHECK, "big") != check:
         raise IdentityError("the token is cut short or mistyped", hint)
-    if content[0] != _VERSION or content[1] >= len(_ROLES):
+    if content[0] not in (_VERSION, _VERSION_ISSUED) or content[1] >= len(_ROLES):
         raise IdentityError("the token is of another version of delian", "bring both up to date")
-    words, rest = [], content[_HEAD:]
+    words_at = _HEAD + (_KEY if content[0] == _VERSION_ISSUED else 0)
+    words, rest = [], content[words_at:]
     for _ in range(2):
         length = rest[0] if rest else 0
         words.append(rest[1 : 1 + length])
@@ -129,6 +145,7 @@ def parse(text: str) -> Token:
         authority=content[2 + _ID + _SECRET : _HEAD],
         id=content[2 : 2 + _ID],
         secret=content[2 + _ID : 2 + _ID + _SECRET],
+        issuer=content[_HEAD:words_at],
     )
 
 
@@ -205,11 +222,13 @@ class TokenBook:
         uses: int = 1,
         addresses: Iterable[str] = (),
         site: str = "",
+        issuer: bytes = b"",
         now_s: float | None = None,
     ) -> tuple[Token, int]:
         """A new token and when it expires (Unix time in seconds); durable on return.
 
-        address: of the enrolment, as nodes reach it. addresses: for an edge or the coordinator,
+        address: of the enrolment, as nodes reach it. authority, issuer: public keys of the root
+        and, where one enrols, of the issuing authority. addresses: for an edge or the coordinator,
         where the one that joins is reached. site: that the nodes belong to. Both go into
         certificates. Raises IdentityError.
         """
@@ -239,6 +258,7 @@ class TokenBook:
             authority=authority,
             id=os.urandom(_ID),
             secret=os.urandom(_SECRET),
+            issuer=issuer,
         )
         known = _Known(role, hashlib.sha256(token.secret).digest(), expires, uses, names, site)
         with self.lock.held():

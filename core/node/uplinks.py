@@ -116,6 +116,12 @@ class Hubs:
             self.mqtt.start()
             self._switch.add_link(self.mqtt)
 
+    @property
+    def peers(self) -> set[Node]:
+        """The nodes that are here now."""
+        hubs = [hub for hub in (self.grpc, self.mqtt) if hub is not None]
+        return {node for hub in hubs for node in hub.peers}
+
     def redial(self) -> None:
         """Shows the certificate of now: it was renewed. gRPC does so at each handshake by itself. A
         home on MQTT is believed no longer than the certificate lasts with which it was published.

@@ -103,11 +103,11 @@ class PartsHost:
         self.driver.start()
         await self.service.keep_reviewing()
 
-    def forget(self, node: Node) -> None:
-        """A node is not trusted any more."""
+    def review(self, revoked: Callable[[Node], bool]) -> None:
+        """Ends what goes on with nodes that are revoked."""
         self.service.review()
         if self.enveloped is not None:
-            self.enveloped.forget(node)
+            self.enveloped.review(revoked)
 
     def redial(self) -> None:
         """The certificate was renewed."""

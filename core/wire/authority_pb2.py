@@ -27,7 +27,7 @@ from delian.core.wire import link_pb2 as delian_dot_core_dot_wire_dot_link__pb2
 from delian.core.wire import operator_pb2 as delian_dot_core_dot_wire_dot_operator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n delian/core/wire/authority.proto\x12\x0b\x64\x65lian.wire\x1a delian/core/wire/enrolment.proto\x1a\x1b\x64\x65lian/core/wire/link.proto\x1a\x1f\x64\x65lian/core/wire/operator.proto\"\x86\x01\n\x0c\x41nnouncement\x12\x1f\n\x04home\x18\x01 \x01(\x0b\x32\x11.delian.wire.Home\x12\x10\n\x08\x64raining\x18\x02 \x03(\x04\x12\x16\n\x0e\x64\x65nied_version\x18\x03 \x01(\x04\x12+\n\x07numbers\x18\x04 \x01(\x0b\x32\x1a.delian.wire.SignedNumbers\"W\n\tAnnounced\x12\r\n\x05terms\x18\x01 \x01(\x0c\x12+\n\x07numbers\x18\x02 \x01(\x0b\x32\x1a.delian.wire.SignedNumbers\x12\x0e\n\x06recall\x18\x03 \x01(\x08\"V\n\rSignedNumbers\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x01(\x04\x12\r\n\x05\x65\x64ges\x18\x03 \x01(\x04\x12\x11\n\tsignature\x18\x04 \x01(\x0c\">\n\x08NodesAsk\x12#\n\x04tier\x18\x01 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\"\xc4\x01\n\x0c\x45nrolledNode\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x13\n\x0b\x65nrolled_ms\x18\x02 \x01(\x04\x12\x1b\n\x13\x63\x65rtificate_ends_ms\x18\x03 \x01(\x04\x12\x35\n\x06labels\x18\x04 \x03(\x0b\x32%.delian.wire.EnrolledNode.LabelsEntry\x12\x0c\n\x04site\x18\x05 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"5\n\tNodesPage\x12(\n\x05nodes\x18\x01 \x03(\x0b\x32\x19.delian.wire.EnrolledNode\"*\n\rRevokeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"/\n\x0bRevokeReply\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x04\x32\x80\x03\n\tAuthority\x12=\n\x08\x41nnounce\x12\x19.delian.wire.Announcement\x1a\x16.delian.wire.Announced\x12;\n\x06Recall\x12\x17.delian.wire.DeniedPage\x1a\x16.delian.wire.Announced(\x01\x12\x36\n\x05Nodes\x12\x15.delian.wire.NodesAsk\x1a\x16.delian.wire.NodesPage\x12\x41\n\x0b\x43reateToken\x12\x19.delian.wire.TokenRequest\x1a\x17.delian.wire.TokenReply\x12>\n\x06Revoke\x12\x1a.delian.wire.RevokeRequest\x1a\x18.delian.wire.RevokeReply\x12<\n\x05\x41udit\x12\x19.delian.wire.AuditRequest\x1a\x16.delian.wire.AuditLine0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n delian/core/wire/authority.proto\x12\x0b\x64\x65lian.wire\x1a delian/core/wire/enrolment.proto\x1a\x1b\x64\x65lian/core/wire/link.proto\x1a\x1f\x64\x65lian/core/wire/operator.proto\"\x86\x01\n\x0c\x41nnouncement\x12\x1f\n\x04home\x18\x01 \x01(\x0b\x32\x11.delian.wire.Home\x12\x10\n\x08\x64raining\x18\x02 \x03(\x04\x12\x16\n\x0e\x64\x65nied_version\x18\x03 \x01(\x04\x12+\n\x07numbers\x18\x04 \x01(\x0b\x32\x1a.delian.wire.SignedNumbers\"\x8b\x01\n\tAnnounced\x12\r\n\x05terms\x18\x01 \x01(\x0c\x12+\n\x07numbers\x18\x02 \x01(\x0b\x32\x1a.delian.wire.SignedNumbers\x12\x0e\n\x06recall\x18\x03 \x01(\x08\x12\x32\n\x0b\x61uthorities\x18\x04 \x03(\x0b\x32\x1d.delian.wire.IssuingAuthority\"A\n\x10IssuingAuthority\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"\"\n\x0fRegisterRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"\x1e\n\rRegisterReply\x12\r\n\x05terms\x18\x01 \x01(\x0c\"$\n\rAppendRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"\r\n\x0b\x41ppendReply\"V\n\rSignedNumbers\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x01(\x04\x12\r\n\x05\x65\x64ges\x18\x03 \x01(\x04\x12\x11\n\tsignature\x18\x04 \x01(\x0c\">\n\x08NodesAsk\x12#\n\x04tier\x18\x01 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\"\xc4\x01\n\x0c\x45nrolledNode\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x13\n\x0b\x65nrolled_ms\x18\x02 \x01(\x04\x12\x1b\n\x13\x63\x65rtificate_ends_ms\x18\x03 \x01(\x04\x12\x35\n\x06labels\x18\x04 \x03(\x0b\x32%.delian.wire.EnrolledNode.LabelsEntry\x12\x0c\n\x04site\x18\x05 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"5\n\tNodesPage\x12(\n\x05nodes\x18\x01 \x03(\x0b\x32\x19.delian.wire.EnrolledNode\"*\n\rRevokeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"/\n\x0bRevokeReply\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x04\x32\x86\x04\n\tAuthority\x12=\n\x08\x41nnounce\x12\x19.delian.wire.Announcement\x1a\x16.delian.wire.Announced\x12;\n\x06Recall\x12\x17.delian.wire.DeniedPage\x1a\x16.delian.wire.Announced(\x01\x12\x36\n\x05Nodes\x12\x15.delian.wire.NodesAsk\x1a\x16.delian.wire.NodesPage\x12\x41\n\x0b\x43reateToken\x12\x19.delian.wire.TokenRequest\x1a\x17.delian.wire.TokenReply\x12>\n\x06Revoke\x12\x1a.delian.wire.RevokeRequest\x1a\x18.delian.wire.RevokeReply\x12<\n\x05\x41udit\x12\x19.delian.wire.AuditRequest\x1a\x16.delian.wire.AuditLine0\x01\x12\x44\n\x08Register\x12\x1c.delian.wire.RegisterRequest\x1a\x1a.delian.wire.RegisterReply\x12>\n\x06\x41ppend\x12\x1a.delian.wire.AppendRequest\x1a\x18.delian.wire.AppendReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,22 +38,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENROLLEDNODE_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_ANNOUNCEMENT']._serialized_start=146
   _globals['_ANNOUNCEMENT']._serialized_end=280
-  _globals['_ANNOUNCED']._serialized_start=282
-  _globals['_ANNOUNCED']._serialized_end=369
-  _globals['_SIGNEDNUMBERS']._serialized_start=371
-  _globals['_SIGNEDNUMBERS']._serialized_end=457
-  _globals['_NODESASK']._serialized_start=459
-  _globals['_NODESASK']._serialized_end=521
-  _globals['_ENROLLEDNODE']._serialized_start=524
-  _globals['_ENROLLEDNODE']._serialized_end=720
-  _globals['_ENROLLEDNODE_LABELSENTRY']._serialized_start=675
-  _globals['_ENROLLEDNODE_LABELSENTRY']._serialized_end=720
-  _globals['_NODESPAGE']._serialized_start=722
-  _globals['_NODESPAGE']._serialized_end=775
-  _globals['_REVOKEREQUEST']._serialized_start=777
-  _globals['_REVOKEREQUEST']._serialized_end=819
-  _globals['_REVOKEREPLY']._serialized_start=821
-  _globals['_REVOKEREPLY']._serialized_end=868
-  _globals['_AUTHORITY']._serialized_start=871
-  _globals['_AUTHORITY']._serialized_end=1255
+  _globals['_ANNOUNCED']._serialized_start=283
+  _globals['_ANNOUNCED']._serialized_end=422
+  _globals['_ISSUINGAUTHORITY']._serialized_start=424
+  _globals['_ISSUINGAUTHORITY']._serialized_end=489
+  _globals['_REGISTERREQUEST']._serialized_start=491
+  _globals['_REGISTERREQUEST']._serialized_end=525
+  _globals['_REGISTERREPLY']._serialized_start=527
+  _globals['_REGISTERREPLY']._serialized_end=557
+  _globals['_APPENDREQUEST']._serialized_start=559
+  _globals['_APPENDREQUEST']._serialized_end=595
+  _globals['_APPENDREPLY']._serialized_start=597
+  _globals['_APPENDREPLY']._serialized_end=610
+  _globals['_SIGNEDNUMBERS']._serialized_start=612
+  _globals['_SIGNEDNUMBERS']._serialized_end=698
+  _globals['_NODESASK']._serialized_start=700
+  _globals['_NODESASK']._serialized_end=762
+  _globals['_ENROLLEDNODE']._serialized_start=765
+  _globals['_ENROLLEDNODE']._serialized_end=961
+  _globals['_ENROLLEDNODE_LABELSENTRY']._serialized_start=916
+  _globals['_ENROLLEDNODE_LABELSENTRY']._serialized_end=961
+  _globals['_NODESPAGE']._serialized_start=963
+  _globals['_NODESPAGE']._serialized_end=1016
+  _globals['_REVOKEREQUEST']._serialized_start=1018
+  _globals['_REVOKEREQUEST']._serialized_end=1060
+  _globals['_REVOKEREPLY']._serialized_start=1062
+  _globals['_REVOKEREPLY']._serialized_end=1109
+  _globals['_AUTHORITY']._serialized_start=1112
+  _globals['_AUTHORITY']._serialized_end=1630
 # @@protoc_insertion_point(module_scope)

@@ -22,14 +22,48 @@ class Announcement(_message.Message):
     def __init__(self, home: _Optional[_Union[_enrolment_pb2.Home, _Mapping]] = ..., draining: _Optional[_Iterable[int]] = ..., denied_version: _Optional[int] = ..., numbers: _Optional[_Union[SignedNumbers, _Mapping]] = ...) -> None: ...
 
 class Announced(_message.Message):
-    __slots__ = ("terms", "numbers", "recall")
+    __slots__ = ("terms", "numbers", "recall", "authorities")
     TERMS_FIELD_NUMBER: _ClassVar[int]
     NUMBERS_FIELD_NUMBER: _ClassVar[int]
     RECALL_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
     terms: bytes
     numbers: SignedNumbers
     recall: bool
-    def __init__(self, terms: _Optional[bytes] = ..., numbers: _Optional[_Union[SignedNumbers, _Mapping]] = ..., recall: _Optional[bool] = ...) -> None: ...
+    authorities: _containers.RepeatedCompositeFieldContainer[IssuingAuthority]
+    def __init__(self, terms: _Optional[bytes] = ..., numbers: _Optional[_Union[SignedNumbers, _Mapping]] = ..., recall: _Optional[bool] = ..., authorities: _Optional[_Iterable[_Union[IssuingAuthority, _Mapping]]] = ...) -> None: ...
+
+class IssuingAuthority(_message.Message):
+    __slots__ = ("number", "site", "address")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    site: str
+    address: str
+    def __init__(self, number: _Optional[int] = ..., site: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("terms",)
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    terms: bytes
+    def __init__(self, terms: _Optional[bytes] = ...) -> None: ...
+
+class AppendRequest(_message.Message):
+    __slots__ = ("certificate",)
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
+
+class AppendReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class SignedNumbers(_message.Message):
     __slots__ = ("federation", "devices", "edges", "signature")

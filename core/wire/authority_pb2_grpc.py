@@ -67,6 +67,16 @@ class AuthorityStub:
                 request_serializer=delian_dot_core_dot_wire_dot_operator__pb2.AuditRequest.SerializeToString,
                 response_deserializer=delian_dot_core_dot_wire_dot_operator__pb2.AuditLine.FromString,
                 _registered_method=True)
+        self.Register = channel.unary_unary(
+                '/delian.wire.Authority/Register',
+                request_serializer=delian_dot_core_dot_wire_dot_authority__pb2.RegisterRequest.SerializeToString,
+                response_deserializer=delian_dot_core_dot_wire_dot_authority__pb2.RegisterReply.FromString,
+                _registered_method=True)
+        self.Append = channel.unary_unary(
+                '/delian.wire.Authority/Append',
+                request_serializer=delian_dot_core_dot_wire_dot_authority__pb2.AppendRequest.SerializeToString,
+                response_deserializer=delian_dot_core_dot_wire_dot_authority__pb2.AppendReply.FromString,
+                _registered_method=True)
 
 
 class AuthorityServicer:
@@ -113,6 +123,20 @@ class AuthorityServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Register(self, request, context):
+        """An issuing authority says that it is there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Append(self, request, context):
+        """Adds a certificate that an issuing authority has signed to the certificate log. Repeated, it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AuthorityServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +169,16 @@ def add_AuthorityServicer_to_server(servicer, server):
                     servicer.Audit,
                     request_deserializer=delian_dot_core_dot_wire_dot_operator__pb2.AuditRequest.FromString,
                     response_serializer=delian_dot_core_dot_wire_dot_operator__pb2.AuditLine.SerializeToString,
+            ),
+            'Register': grpc.unary_unary_rpc_method_handler(
+                    servicer.Register,
+                    request_deserializer=delian_dot_core_dot_wire_dot_authority__pb2.RegisterRequest.FromString,
+                    response_serializer=delian_dot_core_dot_wire_dot_authority__pb2.RegisterReply.SerializeToString,
+            ),
+            'Append': grpc.unary_unary_rpc_method_handler(
+                    servicer.Append,
+                    request_deserializer=delian_dot_core_dot_wire_dot_authority__pb2.AppendRequest.FromString,
+                    response_serializer=delian_dot_core_dot_wire_dot_authority__pb2.AppendReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +344,60 @@ class Authority:
             '/delian.wire.Authority/Audit',
             delian_dot_core_dot_wire_dot_operator__pb2.AuditRequest.SerializeToString,
             delian_dot_core_dot_wire_dot_operator__pb2.AuditLine.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Register(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/delian.wire.Authority/Register',
+            delian_dot_core_dot_wire_dot_authority__pb2.RegisterRequest.SerializeToString,
+            delian_dot_core_dot_wire_dot_authority__pb2.RegisterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Append(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/delian.wire.Authority/Append',
+            delian_dot_core_dot_wire_dot_authority__pb2.AppendRequest.SerializeToString,
+            delian_dot_core_dot_wire_dot_authority__pb2.AppendReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -87,11 +87,11 @@ class EnvelopedService:
         self._rate = Buckets(FRAMES_BURST, FRAMES_PER_S, STREAMS_MAX)
         switch.on_errand(SubgraphFrame, self._take)
 
-    def forget(self, node: Node) -> None:
-        """Ends a node's visit."""
-        held = self._lines.get(node)
-        if held is not None:
-            held[0].end("sent away")
+    def review(self, revoked: Callable[[Node], bool]) -> None:
+        """Ends the visits of nodes that are revoked."""
+        for node, held in list(self._lines.items()):
+            if revoked(node):
+                held[0].end("sent away")
 
     async def run(self) -> None:
         """Lets go of who is silent, until it is cancelled."""

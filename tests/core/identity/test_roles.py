@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from delian.core.identity import roles
-from delian.core.identity.certificates import PeerIdentity, Role
+from delian.core.identity.certificates import NUMBER_BITS, PeerIdentity, Role
 from delian.core.identity.deny_list import DenyList
 from delian.core.identity.roles import Guard, may_call, may_publish, may_read, may_send
 from delian.core.net import topics
@@ -33,11 +33,13 @@ ALLOWED = {
     ("cloud", "Identity/Renew"): {"device", "edge"},
     ("authority", "Enrolment"): {"device", "edge", "cloud", "authority", "nobody", *PEOPLE},
     ("authority", "Identity/Renew"): {"cloud"},
-    ("authority", "Identity/Denied"): {"cloud", *PEOPLE},
+    ("authority", "Identity/Denied"): {"cloud", "authority", *PEOPLE},
     ("authority", "Identity/Log"): {"cloud", *PEOPLE},
     **{("authority", f"Authority/{call}"): {"cloud"} for call in ("Announce", "Recall", "Nodes")},
     ("authority", "Authority/CreateToken"): {"owner", "admin", "operator"},
-    ("authority", "Authority/Revoke"): {"owner", "admin", "operator"},
+    ("authority", "Authority/Revoke"): {"owner", "admin", "operator", "authority"},
+    ("authority", "Authority/Register"): {"authority"},
+    ("authority", "Authority/Append"): {"authority"},
     ("authority", "Authority/Audit"): set(PEOPLE),
     ("cloud", "Identity/Denied"): {"device", "edge", "cloud", *PEOPLE},
     ("cloud", "Identity/Log"): {"device", "edge", "cloud", *PEOPLE},
@@ -239,3 +241,26 @@ def test_an_edge_asks_for_itself_and_its_devices_and_everybody_else_for_itself_a
     assert roles.may_ask_for(EDGE, DEVICE) and not roles.may_ask_for(EDGE, OTHER_EDGE)
     assert not roles.may_ask_for(DEVICE, OTHER_DEVICE) and not roles.may_ask_for(DEVICE, EDGE)
     assert not roles.may_ask_for(EDGE, CLOUD)
+
+
+@pytest.mark.parametrize(
+    ("role", "number", "asks"),
+    [
+        (Role.CLOUD, 0, {0, 3, 7}),  # the coordinator has news for all
+        (Role.ADMIN, 1, {0}),
+        (Role.OWNER, 1, {0}),
+        (Role.OWNER, (3 << NUMBER_BITS) + 1, {3}),
+        (Role.AUTHORITY, 0, set()),
+        (Role.AUTHORITY, 3, {0}),
+    ],
+)
+def test_an_authority_answers_its_own_operators_and_the_root_the_others(role, number, asks):
+    who = peer(role, number)
+    for authority in (0, 3, 7):
+        guard = Guard("farm", Role.AUTHORITY, clock=lambda: 1, authority=authority)
+        calls = [f"/delian.wire.Authority/{name}" for name in ("Announce", "Revoke", "Append")]
+        answered = [call for call in calls if guard(who, call)]
+        may = [call for call in calls if may_call(role, Role.AUTHORITY, call)]
+        assert answered == (may if authority in asks else [])
+        # The deny list is for everybody whom the table names.
+        assert guard(who, "/delian.wire.Identity/Denied")
