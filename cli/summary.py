@@ -48,6 +48,8 @@ def _run(report: Report) -> list[str]:
             lines.append(_row(name, *pair, measure))
     worst = (summary["worst_decile_global"], summary["worst_decile_personalised"])
     lines.append(_row("worst tenth", *worst, measure))
+    if unused := summary.get("unused_shared_model"):
+        lines.append(f"  shared: {unused}, which no device uses")
     verb = "does" if summary["harmed"] == 1 else "do"
     lines.append(
         f"  {summary['harmed']} of {summary['evaluated']} devices {verb} worse with their own model"

@@ -7,7 +7,7 @@ them on; where a scenario gives two keys for one thing, it is a property here.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -37,8 +37,13 @@ class LocalTraining(Table):
     """How far the server goes along the mean update. 1 with sgd is plain averaging."""
     server_optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
     """The server's optimiser (FedOpt; momentum of 0.9 is FedAvgM)."""
-    personal_steps: Steps = 5
-    """Gradient steps that make a device's model personal."""
+    personal_steps: int = Field(default=5, ge=0, le=10_000)
+    """Gradient steps that make a device's model personal. 0: it is judged as it is, such as the
+    model that a device of Ditto or FedPer keeps.
+    """
+
+    #: What the shared model is, where no device uses it; empty where it is a model like any other.
+    unused: ClassVar[str] = ""
 
     @property
     def label(self) -> str:
@@ -162,6 +167,7 @@ class FedPer(Passes):
 
     name: Literal["fedper"] = "fedper"
     """Which algorithm."""
+    unused: ClassVar[str] = "the shared body under the head that was first drawn"
     head_leaves: HeadLeaves = 2
     """How many of the model's last arrays are the head: a layer has a weight and a bias."""
 
@@ -279,6 +285,8 @@ class ProtoNet(LocalTraining):
 
     name: Literal["protonet"] = "protonet"
     """Which algorithm."""
+    personal_steps: Steps = 5
+    """Batches of the support set that prototypes are made of."""
     epochs: Steps = 1
     """Passes over a device's data in a round."""
 

@@ -100,6 +100,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "devices": len(devices),
         "parameters": result.parameters,
         "measure": measure.name,
+        "unused_shared_model": result.scenario.algorithm.unused if result.algorithm is None else "",
         **_accuracy(devices, measure),
         "seen": _accuracy(seen, measure),
         "held_out": _accuracy(newcomers, measure) if newcomers else None,

@@ -154,13 +154,15 @@ def _tile(value: str, name: str, note: str, hue: str = "") -> str:
 
 def _tiles(report: Report) -> str:
     summary, ways, measure = report["summary"], _ways(report), _measure(report)
-    tiles = []
+    tiles, unused = [], escaped(summary.get("unused_shared_model", ""))
     if summary["evaluated"]:
         tiles = [
             _tile(
                 _large(summary["global_accuracy"], measure),
                 "shared model",
-                f"mean {measure.name.removeprefix('mean ')} over devices"
+                f"{unused}, which no device uses"
+                if unused
+                else f"mean {measure.name.removeprefix('mean ')} over devices"
                 if not ways
                 else f"chance is {percent1(1 / ways)}",
                 "shared",
@@ -263,9 +265,12 @@ def _learning_story(report: Report) -> str:
     told = f"is right on {shared} of a device’s examples"
     if _measure(report).error:
         told = f"is wrong by {shared} in the mean square"
+    unused = summary.get("unused_shared_model")
+    model = f"{escaped(unused)}, which no device uses," if unused else "the shared model"
+    adapted = f"{_times(steps, 'gradient step')} on the device make{'s' * (steps == 1)} that "
     first = (
-        f"After {_times(judged, 'round')} the shared model {told}"
-        f"{chance}. {_times(steps, 'gradient step')} on the device make{'s' * (steps == 1)} that "
+        f"After {_times(judged, 'round')} {model} {told}"
+        f"{chance}. {adapted if steps else 'The devices’ own models, without further steps, give '}"
         f'<b class="personal">{show(summary["personalised_accuracy"])}</b>.'
         f"{explained(report['rounds'])}"
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from delian.core.errors import DelianError
 from delian.core.learn.stages import SERVERS
 from delian.core.runtime import Runtime
 from delian.simulations import scenario_file
@@ -54,6 +55,17 @@ def test_scaffold_s_control_moves_by_those_who_reported(how, monkeypatch):
     result = simulate(scenario("scaffold", *lossy, f'privacy.aggregation="{how}"'))
     assert told == [r.reported for r in result.rounds if r.applied]
     assert min(told) < 5
+
+
+def test_devices_are_judged_without_personal_steps():
+    """By what they keep: another model than the shared one. ProtoNet has none without a batch."""
+    result = simulate(scenario("ditto", *ALL, "algorithm.personal_steps=0"))
+    trained = [d for d in result.devices if d.rounds]
+    assert any(d.accuracy_after != d.accuracy_before for d in trained)
+    fresh = [d for d in result.devices if d.held_out]
+    assert fresh and all(d.accuracy_after is not None for d in fresh)
+    with pytest.raises(DelianError, match="personal_steps"):
+        scenario("protonet", "algorithm.personal_steps=0")
 
 
 def test_the_scenarios_know_the_whole_catalogue():

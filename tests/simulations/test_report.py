@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
 import pytest
+from delian.cli.summary import summary_text
 from delian.core.errors import DelianError
 from delian.simulations import plots, svg
 from delian.simulations.records import Evaluation
@@ -324,3 +325,15 @@ def test_ticks_are_round_and_inside():
     assert svg.ticks(0, 1, 5) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert svg.ticks(1, 30, 10) == [5, 10, 15, 20, 25, 30]
     assert svg.ticks(3, 3, 5) == [3]
+
+
+@pytest.mark.parametrize("name", ["fedper", "fedrep"])
+def test_a_shared_model_that_no_device_uses_is_called_so(name, make_result, scenario, tmp_path):
+    result = make_result(override(with_algorithm(scenario, name), ["algorithm.personal_steps=0"]))
+    report = build_report(result)
+    what = "the shared body under the head that was first drawn, which no device uses"
+    assert page(report).count(what) == 2
+    assert f"shared: {what}" in summary_text(report, tmp_path)
+    assert "own models, without further steps, give" in page(report)
+    other = build_report(make_result(scenario))
+    assert "no device uses" not in page(other) + summary_text(other, tmp_path)

@@ -500,6 +500,19 @@ def test_fedadagrad() -> None:
     close(run(FedAvg(local=sgd(ETA), server=adagrad(rate, epsilon=tau))).state, x, 1e-4)
 
 
+@pytest.mark.parametrize("kind", [FedPer, FedRep, Ditto])
+def test_with_no_personal_step_a_device_has_the_model_that_it_keeps(kind: Any) -> None:
+    """As these papers judge it."""
+    federated = run(kind(epochs=PASSES, local=sgd(ETA), personal_steps=0, **HEAD.get(kind, {})))
+    kept, state = federated.kept[1], federated.state
+    wanted = [state[0], *kept] if kind in HEAD else kept
+    for ours, theirs in zip(dl.tree.leaves(federated.personal(1)), wanted, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+HEAD: dict[Any, dict[str, int]] = {FedPer: {"head_leaves": 1}, FedRep: {"head_leaves": 1}}
+
+
 def test_judged_rows_of_a_class_without_prototype_weigh_nothing() -> None:
     """The support half has classes 0 and 1, the query half a row of class 2 among others."""
     rng = np.random.default_rng(4)
