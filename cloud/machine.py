@@ -298,7 +298,7 @@ class Coordinator(Machine[CoordinatorState]):
         known = self._machines.get(run.run)
         if known is not None and known.state is run and known.roster.edges is self.state.edges:
             known.identity = self.identity  # its certificate is renewed
-            known.log = self._served()
+            known.log, known.denied = self._served(), self.state.denied
             return known
         plan = RunPlan.from_message(run.run, run.plan)
         if plan.secure is not None and self.identity is None:
@@ -312,7 +312,7 @@ class Coordinator(Machine[CoordinatorState]):
         elsewhere = partial(self._busy_elsewhere, run.run)
         machine = kind(run, plan, self._roster(), rng, self.identity, backoff, elsewhere)
         machine.names_sums = self.policy.names_sums
-        machine.log = self._served()
+        machine.log, machine.denied = self._served(), self.state.denied
         self._machines[run.run] = machine
         return machine
 

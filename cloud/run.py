@@ -113,6 +113,7 @@ class RunMachine(Machine[RunState]):
         self.roster = roster
         self.rng = rng
         self.log: ServedLog | None = None  # what proves devices to each other
+        self.denied = 0  # version of the deny list that it goes by
         self.identity = identity  # signs tasks, and verifies whose keys are whose
         self.sessions = Sessions(self)
         self.sums = Sums(self)
@@ -243,13 +244,13 @@ class RunMachine(Machine[RunState]):
         return []
 
     def _secure(self, attempt: Attempt) -> SecurePlan | None:
-        """How an attempt's updates are masked: as the plan says, with the keys of the helpers in it
-        and the number of survivors that the devices' noise was planned for.
+        """How an attempt's updates are masked: as the plan says, with the keys of the helpers, the
+        number of survivors that the devices' noise was planned for, and the deny list's version.
         """
         plan, promise = self.plan.secure, self.plan.promise
         if plan is None:
             return None
-        secure = SecurePlan(helpers=attempt.helpers)
+        secure = SecurePlan(helpers=attempt.helpers, denied_version=self.denied)
         secure.suite, secure.cohort_min = plan.suite, plan.cohort_min
         secure.corrupt, secure.dropout = plan.corrupt, plan.dropout
         if promise is not None and not promise.central and not attempt.evaluates:

@@ -61,7 +61,7 @@ from .machine import DeviceMachine, restore
 from .personal import PersonalStore, Slot, stamp
 from .releases import Releases
 from .runner import WorkerRunner
-from .secure import SECRET_BYTES
+from .secure import DENY_LIST_VERSION, SECRET_BYTES
 from .state import DevicePolicy, DeviceState
 
 log = logging.getLogger("delian.device")
@@ -83,6 +83,10 @@ OWNER_REFUSES = {
     "deny list": (
         "a masked task was refused: the deny list is too old; neither the home nor the coordinator"
         " has given a newer one (`deny_list_days` in [device.masks])"
+    ),
+    DENY_LIST_VERSION: (
+        "a masked task was refused: it names a newer deny list than this device's, and neither the"
+        " home nor the coordinator has given that list"
     ),
     "policy": (
         "a masked task was refused: it is below the floor, which the owner sets by"
@@ -382,6 +386,9 @@ class _Agent:
             self.answered += 1
         elif record.kind == "session":
             self._session_failed(record.fields["reason"])
+        elif record.kind == "deny_list_awaited" and self.denied is not None:
+            self.denied.wanted = record.fields["version"]
+            self._denied_asked.set()
         elif record.kind == "log_fork":
             assert self.who.identity is not None
             keep_fork(self.who.identity.folder, record.fields)

@@ -239,7 +239,7 @@ class DeviceMachine(HelpedMachine):
         try:
             self._check_task(task)
         except SecureError as fault:
-            return _T.REFUSED, (task, fault.reason)
+            return self._refusal(task, fault)
         return _T.TASK, task
 
     def _read_timer(self, name: str) -> Trigger:

@@ -51,10 +51,13 @@ _CAN_MASK = (SessionPhase.MASKING, SessionPhase.MASKED)
 UNMASKED = "unmasked"
 #: And of one that has masks, where the deny list is too old.
 DENY_LIST = "deny list"
+#: And where it is older than the one that the task names.
+DENY_LIST_VERSION = "deny list version"
 #: What the coordinator is told of a refused task, by the reason.
 _REFUSALS = {
     UNMASKED: MASKS_REQUIRED,
     DENY_LIST: NOT_IN_COHORT,
+    DENY_LIST_VERSION: NOT_IN_COHORT,
     releases.NOISE: BELOW_FLOOR,
     releases.BUDGET: BELOW_FLOOR,
 }
@@ -133,6 +136,22 @@ class SessionMachine(Machine[DeviceState]):
         if self.identity is not None:
             check(task, self.identity, self.now // SECOND)
         releases.check(task, self.policy.floor, self.policy.cap, self.state.releases)
+        if task.secure.denied_version > self.state.denied_version:
+            raise SecureError(DENY_LIST_VERSION, "the task names a newer deny list")
+
+    def _refusal(self, task: Task, fault: SecureError) -> tuple[Trigger, tuple[Task, str]]:
+        """What follows where a task does not pass. One that names a newer deny list is not answered
+        when it comes first: the home sends it again, and the list may be here by then.
+        """
+        waits = fault.reason == DENY_LIST_VERSION and self.state.awaited != _name(task)
+        return (_T.BEHIND if waits else _T.REFUSED), (task, fault.reason)
+
+    def await_list(self, subject: tuple[Task, str]) -> None:
+        """Has the newer deny list fetched."""
+        task, _ = subject
+        self.state.awaited = _name(task)
+        version = task.secure.denied_version
+        self.record("deny_list_awaited", device=self.state.device, version=version)
 
     def _lacks_masks(self, task: Task) -> bool:
         """Whether the owner requires masks and the task has none, whatever the task is for."""
@@ -350,6 +369,10 @@ class SessionMachine(Machine[DeviceState]):
     def part(self, _: object) -> None:
         self.record("session_over", device=self.state.device)
         self._end()
+
+
+def _name(task: Task) -> tuple[int, int, int]:
+    return task.run, task.round, task.attempt
 
 
 def refusal_of(fault: SecureError) -> FailureReason:

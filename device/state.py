@@ -54,7 +54,8 @@ class DeviceState:
     made, where helpers unmask it. releases: what updates told of the device so far; None: nothing.
     denied_version: of its copy of the deny list; 0: it has none. denied_issued_s: Unix time when
     the CA signed it; without a copy, of its first start. log: the newest head of the certificate
-    log that it has accepted.
+    log that it has accepted. awaited: run, round and attempt of the last task that names a newer
+    deny list.
     """
 
     device: int
@@ -89,6 +90,7 @@ class DeviceState:
     denied_version: int = 0
     denied_issued_s: int = 0
     log: LogHead = field(default_factory=LogHead)
+    awaited: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class Trigger(StrEnum):
     TASK = "Task"
     UNWANTED = "Task that it will not do"
     REFUSED = "Task that is not signed, or breaks the owner's rules"
+    BEHIND = "Task that names a newer deny list, for the first time"
     BLOB = "Blob that is missing"
     STORED = "blob stored"
     CORRUPT = "blob does not hash to its digest"
@@ -75,6 +76,7 @@ TABLE = (
     row(RESTING, _T.TASK, "take", FETCHING, "also when the Accept was lost"),
     row(RESTING, _T.UNWANTED, "decline", None, "it is over already, or not allowed"),
     row(RESTING, _T.REFUSED, "refuse_task", None, "record why; the true task may still come"),
+    row(RESTING, _T.BEHIND, "await_list", None, "fetch the list; the task is sent again"),
     row(FETCHING, _T.BLOB, "keep", FETCHING, "store it"),
     row(FETCHING, _T.STORED, "note", FETCHING, "one less is missing"),
     row(FETCHING, _T.CORRUPT, IGNORE, FETCHING, "the next repetition asks again"),

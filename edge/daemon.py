@@ -337,6 +337,7 @@ class EdgeDaemon:
         if isinstance(event.message, Pace) and self.trust.denied is not None:
             version = event.message.denied_version
             if version and version != self.trust.denied().version:
+                self.trust.denied.wanted = version
                 self._denied_asked.set()
 
     def _tell_revoked(self, request: HelpRequest) -> None:

@@ -84,7 +84,8 @@ def _file_of(identity: IdentityFolder) -> DeniedFile:
 class KnownDenied:
     """What a node knows of the deny list. Calling it gives the list: `Guard` takes it as it is.
 
-    signed: as it is passed on; None: nothing was fetched yet.
+    signed: as it is passed on; None: nothing was fetched yet. wanted: the version that a task or
+    a Pace has named; a list that is older is not enough.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class KnownDenied:
         self._changed, self._log = changed, log
         self._list = DenyList()
         self.signed: SignedList | None = None
+        self.wanted = 0
         self._load()
 
     def __call__(self) -> DenyList:

@@ -394,8 +394,8 @@ async def keep_denied(
     """Asks for the deny list: again and again until it is cancelled, and at once when `asked` is
     set. Without an answer it asks again soon, then less and less often. It asks the coordinator's
     gRPC and the home (`errands`), in this order unless `home_first`; the second where the first
-    fails, or has a list that the CA should have signed again by now: an edge may keep the newest
-    one to itself, above all one that is revoked.
+    fails, or has a list that the CA should have signed again by now, or an older one than
+    `denied.wanted`: an edge may keep the newest one to itself, above all one that is revoked.
     """
     failures = 0
 
@@ -411,7 +411,8 @@ async def keep_denied(
             except (IdentityError, OSError, TimeoutError):
                 changed = await denied.fetch(ways[1])
             else:
-                if time.time() - denied().issued_s > LIST_FRESH_S:
+                late = time.time() - denied().issued_s > LIST_FRESH_S
+                if late or denied().version < denied.wanted:
                     with contextlib.suppress(IdentityError, OSError, TimeoutError):
                         changed = await denied.fetch(ways[1]) or changed
             failures = 0

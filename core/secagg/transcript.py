@@ -71,13 +71,13 @@ def _secure_bytes(plan: SecurePlan) -> bytes:
         + _var(card.signature)
         for card in plan.helpers
     )
-    head = b"\1" + struct.pack("<IIddI", *numbers)
+    head = b"\1" + struct.pack("<IIddIQ", *numbers, plan.denied_version)
     return head + struct.pack("<I", len(plan.helpers)) + b"".join(helpers)
 
 
 def task_digest(task: Task) -> bytes:
     """The SHA-256 that names a task as a whole, 32 bytes. Raises SecureError as `task_bytes`."""
-    return hashlib.sha256(b"delian/task/v2" + task_bytes(task)).digest()
+    return hashlib.sha256(b"delian/task/v3" + task_bytes(task)).digest()
 
 
 def signed_task(task: Task) -> bytes:

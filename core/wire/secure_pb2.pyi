@@ -8,20 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SecurePlan(_message.Message):
-    __slots__ = ("suite", "cohort_min", "corrupt", "dropout", "helpers", "noise_survivors")
+    __slots__ = ("suite", "cohort_min", "corrupt", "dropout", "helpers", "noise_survivors", "denied_version")
     SUITE_FIELD_NUMBER: _ClassVar[int]
     COHORT_MIN_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_FIELD_NUMBER: _ClassVar[int]
     DROPOUT_FIELD_NUMBER: _ClassVar[int]
     HELPERS_FIELD_NUMBER: _ClassVar[int]
     NOISE_SURVIVORS_FIELD_NUMBER: _ClassVar[int]
+    DENIED_VERSION_FIELD_NUMBER: _ClassVar[int]
     suite: int
     cohort_min: int
     corrupt: float
     dropout: float
     helpers: _containers.RepeatedCompositeFieldContainer[HelperKey]
     noise_survivors: int
-    def __init__(self, suite: _Optional[int] = ..., cohort_min: _Optional[int] = ..., corrupt: _Optional[float] = ..., dropout: _Optional[float] = ..., helpers: _Optional[_Iterable[_Union[HelperKey, _Mapping]]] = ..., noise_survivors: _Optional[int] = ...) -> None: ...
+    denied_version: int
+    def __init__(self, suite: _Optional[int] = ..., cohort_min: _Optional[int] = ..., corrupt: _Optional[float] = ..., dropout: _Optional[float] = ..., helpers: _Optional[_Iterable[_Union[HelperKey, _Mapping]]] = ..., noise_survivors: _Optional[int] = ..., denied_version: _Optional[int] = ...) -> None: ...
 
 class HelperKey(_message.Message):
     __slots__ = ("edge", "key", "certificate", "signature")

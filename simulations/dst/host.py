@@ -20,6 +20,7 @@ from ...core.node.codec import decode, encode, open_snapshot, seal_snapshot
 from ...core.node.memory import MemoryDisk
 from ...core.node.segments import JournalError, Segments
 from ...core.ports import (
+    SECOND,
     BlobStored,
     CancelProgram,
     CancelTimer,
@@ -39,6 +40,7 @@ from ...core.ports import (
     StoreBlob,
     TimerFired,
 )
+from ...core.wire.journal_pb2 import DeniedVersion
 from .clock import NodeClock
 
 if TYPE_CHECKING:
@@ -430,6 +432,9 @@ class Host:
 
     def _record(self, effect: Record, event: Event) -> None:
         self.world.counts[effect.kind] += 1
+        if effect.kind == "deny_list_awaited" and not self.world.withholds:
+            version, issued_s = effect.fields["version"], self.now // SECOND
+            self.world.order(self.node, DeniedVersion(version=version, issued_s=issued_s))
         if effect.kind == "session" and "reason" in effect.fields:
             self.world.counts[f"session {effect.fields['reason']}"] += 1
 

@@ -16,12 +16,14 @@ from delian.core.errors import DelianError
 from delian.core.ports import (
     SECOND,
     CancelProgram,
+    Ordered,
     ProgramFinished,
     ProgramStopped,
     Received,
     Started,
 )
 from delian.core.privacy import ring
+from delian.core.wire.journal_pb2 import DeniedVersion
 from delian.core.wire.operator_pb2 import RunOrder
 from delian.core.wire.round_pb2 import OUT_OF_MEMORY, EdgeTask, Flush, RoundClosed
 from delian.core.wire.secure_pb2 import (
@@ -60,6 +62,13 @@ class TestARound:
         bench = Bench().waiting().hello(2, [20, 21, 22, 23])
         (task,) = bench.said(1, EdgeTask)
         assert task.task.secure == SECURE
+
+    def test_tasks_name_the_deny_list_that_the_coordinator_goes_by(self):
+        bench = Bench().waiting()
+        bench.does(Ordered(DeniedVersion(version=6)))
+        bench.hello(2, [20, 21, 22, 23])
+        (task,) = bench.said(1, EdgeTask)
+        assert task.task.secure.denied_version == 6
 
     def test_who_vanishes_after_the_shares_is_not_in_the_sum(self):
         bench = Bench().collecting()

@@ -41,7 +41,7 @@ from delian.core.wire.blob_pb2 import Blob
 from delian.core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
 from delian.core.wire.link_pb2 import NODE_EDGE, Address
 from delian.core.wire.round_pb2 import COUNTED, EVALUATE, LATE, TRAIN, RoundClosed, UploadAck
-from delian.core.wire.secure_pb2 import Cohort, Survivors
+from delian.core.wire.secure_pb2 import Cohort, SecurePlan, Survivors
 from delian.device.machine import DeviceMachine, restore
 from delian.device.state import DevicePolicy
 from hypothesis import given, settings
@@ -103,9 +103,16 @@ def _task(machine, pick):
         purpose=pick([TRAIN, EVALUATE]),
         bundle=pick([BUNDLE, b"c" * 32]),
         time_ms=pick([1, 10_000, 60_000, 60_000]),
-        secure=pick([None, SECURE, SECURE]),
+        secure=pick([None, SECURE, SECURE, _newer(machine)]),
     )
     return say(machine, task, pick)
+
+
+def _newer(machine):
+    """Masks by a newer deny list than the device's."""
+    secure = SecurePlan(denied_version=machine.state.denied_version + 1)
+    secure.MergeFrom(SECURE)
+    return secure
 
 
 def _digest(machine, pick):

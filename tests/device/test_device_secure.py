@@ -38,6 +38,7 @@ from delian.core.wire.round_pb2 import (
     MASKS_REQUIRED,
     NON_FINITE,
     NOT_IN_COHORT,
+    TASK_NOT_SIGNED,
     TRAIN,
     Failure,
     RoundClosed,
@@ -292,6 +293,38 @@ class TestDenyList:
         bench.gets(masked_task(attempt=2))
         assert bench.phase is Phase.FETCHING
         assert restore(bench.machine.snapshot()).denied_issued_s == 9 * DAY
+
+    def named(self, version, **changes):
+        secure = SecurePlan()
+        secure.CopyFrom(SECURE)
+        secure.denied_version = version
+        return masked_task(secure=secure, **changes)
+
+    def test_a_task_that_names_a_newer_list_waits_for_the_list_and_is_taken_with_it(self):
+        bench = self.aged((4, 9 * DAY)).gets(self.named(5))
+        assert bench.phase is Phase.READY and not bench.said
+        assert Record("deny_list_awaited", {"device": 7, "version": 5}) in bench.effects
+        bench.does(Ordered(DeniedVersion(version=5, issued_s=10 * DAY)))
+        assert bench.gets(self.named(5)).phase is Phase.FETCHING
+
+    def test_a_task_that_names_a_newer_list_is_refused_when_the_list_does_not_come(self):
+        bench = self.aged((4, 9 * DAY)).gets(self.named(5)).gets(self.named(5))
+        assert bench.phase is Phase.READY and failure(bench) == NOT_IN_COHORT
+        assert Record("session", {"device": 7, "reason": "deny list version"}) in bench.effects
+        again = bench.gets(self.named(5, attempt=2))
+        assert not again.said, "the next attempt's task waits for the list again"
+        assert restore(bench.machine.snapshot()).awaited == (1, 1, 2)
+
+    @pytest.mark.parametrize("version", [0, 3, 4])
+    def test_a_task_that_names_the_list_that_is_known_or_an_older_one_is_taken(self, version):
+        bench = self.aged((4, 9 * DAY)).gets(self.named(version))
+        assert bench.phase is Phase.FETCHING
+
+    def test_a_task_that_nobody_has_signed_does_not_have_the_list_fetched(self):
+        task = self.named(5)
+        task.secure.denied_version = 6
+        bench = self.aged((4, 9 * DAY)).gets(task)
+        assert failure(bench) == TASK_NOT_SIGNED and not bench.machine.state.awaited[0]
 
     def test_without_a_list_its_age_counts_from_the_first_start(self):
         bench = self.aged((0, DAY))

@@ -31,6 +31,7 @@ ALTERED = {
     "fewer corrupt": lambda t: setattr(t.secure, "corrupt", 0.3),
     "another suite": lambda t: setattr(t.secure, "suite", 2),
     "helpers": lambda t: t.secure.helpers.add(edge=1, key=b"\x09" * 32, signature=b"s"),
+    "the deny list": lambda t: setattr(t.secure, "denied_version", 3),
     "planned noise": lambda t: setattr(t.secure, "noise_survivors", 3),
     "another clip": lambda t: setattr(t.ring, "clip", 2.0),
     "noise": lambda t: setattr(t.ring, "noise", 1.0),

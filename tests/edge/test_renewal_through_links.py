@@ -336,16 +336,20 @@ def test_a_device_gets_the_deny_list_from_its_edge_and_leaves_one_that_is_revoke
     within(scenario)
 
 
-def test_a_device_whose_edge_keeps_the_newest_list_to_itself_asks_the_coordinator(tmp_path):
+@pytest.mark.parametrize("named", [False, True])
+def test_a_device_whose_edge_keeps_the_newest_list_to_itself_asks_the_coordinator(tmp_path, named):
+    """named: the edge's list is fresh; a task names a newer one."""
+
     async def scenario() -> None:
         authority = Authority.create(tmp_path / "ca", "farm")
         key, issued = issue_to(authority, Role.DEVICE, 5)
         folder = IdentityFolder(tmp_path / "own")
         folder.store(TlsMaterial(key, issued.chain, authority.pem), renew_after_s=60)
-        old = authority.signed(now_s=time.time() - LIST_FRESH_S - 60)
+        old = authority.signed(now_s=time.time() - (0 if named else LIST_FRESH_S + 60))
         issue_to(authority, Role.EDGE, 3)
         authority.revoke("edge-3")
         known, asked = KnownDenied(folder), []
+        known.wanted = authority.denied().version if named else 0
 
         class Home:
             async def denied(self, ask):

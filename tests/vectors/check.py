@@ -185,9 +185,9 @@ def task_digest(t, helpers=()):
         + u64(t["kept"]) + f64(t["within"]) + u64(t["top"])
         + of("rng_key") + u32(t["time_ms"]) + u64(t["expires_s"]) + sha(of("manifest"))
         + b"\x01" + u32(t["suite"]) + u32(t["cohort_min"]) + f64(t["corrupt"]) + f64(t["dropout"])
-        + u32(t["noise_survivors"]) + u32(len(helpers)) + cards
+        + u32(t["noise_survivors"]) + u64(t["denied_version"]) + u32(len(helpers)) + cards
     )  # fmt: skip
-    found = sha(b"delian/task/v2" + fields)
+    found = sha(b"delian/task/v3" + fields)
     same("task digest", found, t["digest"])
     return found
 

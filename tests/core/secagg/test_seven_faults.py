@@ -106,7 +106,9 @@ def test_fault_4_a_coordinator_in_the_middle_is_found_out():
 
 def test_fault_5_degree_and_threshold_are_computed_and_nobody_chooses_them():
     fields = set(SecurePlan.DESCRIPTOR.fields_by_name)
-    assert fields - {"helpers"} == {"suite", "cohort_min", "corrupt", "dropout", "noise_survivors"}
+    assert fields - {"helpers", "denied_version"} == {
+        *("suite", "cohort_min", "corrupt", "dropout", "noise_survivors")
+    }
     for members in (3, 5, 12, 40, 100, 1000):
         graph = parameters(members, 0.1, 0.1)
         corrupt = int(0.1 * members) if graph.complete else 0

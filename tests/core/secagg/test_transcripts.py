@@ -39,7 +39,10 @@ RULE = {"device": 2_654_435_761, "place": 40_503}
 #: What a transcript shows of a task, a ring plan and a secure plan as it is.
 TASK_FIELDS = ("run", "round", "attempt", "purpose", "time_ms", "expires_s")
 RING_FIELDS = tuple(field.name for field in RingPlan.DESCRIPTOR.fields)
-SECURE_FIELDS = ("suite", "cohort_min", "corrupt", "dropout", "noise_survivors")
+SECURE_FIELDS = (
+    *("suite", "cohort_min", "corrupt", "dropout"),
+    *("noise_survivors", "denied_version"),
+)
 
 
 def task_of(suite: int) -> Task:
@@ -53,7 +56,7 @@ def task_of(suite: int) -> Task:
     task.ring.central, task.ring.rotated = False, True
     task.secure.suite, task.secure.cohort_min = suite, 3
     task.secure.corrupt, task.secure.dropout = 0.2, 0.1
-    task.secure.noise_survivors = 3
+    task.secure.noise_survivors, task.secure.denied_version = 3, 2**33 + 7
     sign(task, simulated_coordinator(SEED), ends_s=1_800_000_000)
     return task
 
