@@ -15,7 +15,11 @@ from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # An example may take as long as a busy machine takes for it: what is tested is what comes of it.
-settings.register_profile("delian", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Examples are the same in each run, so that only a change can fail a test. New examples are drawn
+# by hand: pytest --hypothesis-profile=search
+ANY_SPEED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("search", **ANY_SPEED)
+settings.register_profile("delian", derandomize=True, **ANY_SPEED)
 settings.load_profile("delian")
 
 
