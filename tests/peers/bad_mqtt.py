@@ -268,8 +268,7 @@ async def turned_away_by_the_broker(scene: Scene) -> None:
 
     world = scene.world
     other = Authority.create(world.folder / f"elsewhere-{scene.number}", FEDERATION)
-    short = world.material(Role.DEVICE, scene.number, life_s=1)
-    await asyncio.sleep(1.5)
+    short = world.material(Role.DEVICE, scene.number, life_s=30, ago_s=60)
 
     async def knock(name: str, material: TlsMaterial) -> None:
         with pytest.raises(aiomqtt.MqttError):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from functools import partial
 from typing import Any
 
@@ -51,8 +52,7 @@ async def expired_stream(scene: Scene) -> None:
 
 
 async def expired_handshake(scene: Scene) -> None:
-    scene._material = scene.world.material(Role.DEVICE, scene.number, life_s=1)
-    await asyncio.sleep(1.5)
+    scene._material = scene.world.material(Role.DEVICE, scene.number, life_s=30, ago_s=60)
     await refused_handshake(scene)
 
 
@@ -229,8 +229,7 @@ async def token_used_before(scene: Scene) -> None:
 
 
 async def token_expired(scene: Scene) -> None:
-    token = await asyncio.to_thread(new_token, scene, valid_s=1)
-    await asyncio.sleep(1.2)
+    token = await asyncio.to_thread(new_token, scene, valid_s=1, now_s=time.time() - 60)
     code = grpc.StatusCode.PERMISSION_DENIED
     await refused_enrolment(scene, token, new_request(), code=code)
 

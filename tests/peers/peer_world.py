@@ -305,13 +305,26 @@ class World:
         return next(self._numbers)
 
     def material(
-        self, role: Role, number: int, *, life_s: int = 86_400, authority: Authority | None = None
+        self,
+        role: Role,
+        number: int,
+        *,
+        life_s: int = 86_400,
+        ago_s: int = 0,
+        authority: Authority | None = None,
     ) -> TlsMaterial:
-        """A certificate, as enrolment gives it. authority: another federation's."""
+        """A certificate, issued `ago_s` seconds ago. authority: of another federation."""
         by = authority or self.authority
         key = new_key()
         at = ["127.0.0.1"] if role in (Role.EDGE, Role.CLOUD) else []
-        issued = by.issue(certificate_request(key), role, number, addresses=at, life_s=life_s)
+        issued = by.issue(
+            certificate_request(key),
+            role,
+            number,
+            addresses=at,
+            life_s=life_s,
+            now_s=time.time() - ago_s,
+        )
         return TlsMaterial(key_pem(key), issued.chain, self.authority.pem)
 
     def _broker_material(self) -> TlsMaterial:

@@ -1,5 +1,5 @@
-"""The same bad peers against daemons that are processes, with the patience that they have in the
-field: none makes a daemon grow, or leaves it a file.
+"""The same bad peers against daemons that are processes: none makes a daemon grow, or leaves it a
+file.
 """
 
 from __future__ import annotations
