@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import itertools
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,8 +19,6 @@ from delian.core.ops import PRIMITIVES
 FILES = 6
 #: Programs of a file where one error is looked for.
 TOGETHER = 24
-#: Processor seconds within which a planted error must be found.
-FOUND_S = 60.0
 
 
 def module(name: str) -> ModuleType:
@@ -80,11 +77,11 @@ def test_a_file_of_programs_passes(compiler: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda m: m.name)
 def test_a_planted_error_is_found(mutant: Any, compiler: str) -> None:
-    began, found = time.process_time(), search.Found()
+    found = search.Found()
     with mutant.where() if mutant.where else contextlib.nullcontext():
         for batch in search.units(list(mutant.primitives), 1, TOGETHER):
             search.tried(batch, compiler, found, mutant.text)
-            if found.findings or time.process_time() - began > FOUND_S:
+            if found.findings:
                 break
             assert found.units < FILES, "not found"
     assert found.findings

@@ -156,8 +156,8 @@ def test_the_steps_of_models_are_those_that_the_back_end_times(name, placed_mode
 def test_a_node_is_measured_and_its_profile_tells_what_a_program_takes():
     from delian.core.placement.measure import measure_node, measured_seconds
 
-    made = measure_node(name="here", cpu="this", date="today", memory=None, seconds=4.0)
+    made = measure_node(name="here", cpu="this", date="today", memory=None, seconds=1.0)
     assert NodeProfile.from_json(made.to_json()) == made
     f = traced(lambda x, y, z: np.tanh(x @ y) @ z, (64, 256), (256, 512), (512, 64))
-    # Both are measured, and other processes may have had the processor at either time.
-    assert 1 / 4 < sum(op_seconds(f, made)) / sum(measured_seconds(f)) < 4
+    # Two real measurements, of which a busy machine may slow down either: a wrong unit is 1,000.
+    assert 1 / 50 < sum(op_seconds(f, made)) / sum(measured_seconds(f)) < 50
