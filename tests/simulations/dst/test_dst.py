@@ -32,8 +32,8 @@ MUTANTS = _MODULE.MUTANTS
 MUTANT_SEEDS = 120
 #: Seeds that hold in the default tests; the slow ones go on from there.
 FIRST_SEEDS = 40
-#: Seeds in any of which it must show: as many as are run for every change.
-OTHER_SEEDS = 500
+#: Seeds that hold for every change; more of them by hand, with `delian dst`.
+SEEDS = 224
 
 
 def test_the_first_seeds_hold():
@@ -43,9 +43,9 @@ def test_the_first_seeds_hold():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(FIRST_SEEDS, OTHER_SEEDS, 46))  # workers share them
-def test_five_hundred_seeds_hold(first):
-    report = check_seeds(range(first, min(first + 46, OTHER_SEEDS)))
+@pytest.mark.parametrize("first", range(FIRST_SEEDS, SEEDS, 46))  # workers share them
+def test_more_seeds_hold(first):
+    report = check_seeds(range(first, first + 46))
     assert report.failure is None, report.failure
 
 
@@ -63,13 +63,6 @@ def test_a_planted_bug_is_found(mutant):
     found = find(mutant, [mutant.seed, *range(MUTANT_SEEDS)])
     assert found is not None, mutant.what
     assert found.oracle in mutant.oracles, found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
-def test_a_planted_bug_is_found_by_other_seeds_too(mutant):
-    found = find(mutant, range(1000, 1000 + OTHER_SEEDS))
-    assert found is not None, mutant.what
 
 
 def test_there_are_at_least_fifteen_planted_bugs():

@@ -11,7 +11,7 @@ from delian.core.backends.native.toolchain import Toolchain, find
 
 #: Programs of each kind in an ordinary run, and how many files more in a slow one.
 USUAL = {"tensors": 24, "convolutions": 8, "models": 4}
-FILES = 8
+FILES = 3
 
 
 def check(differential: ModuleType, toolchain: Toolchain, kind: str, first: int) -> None:
