@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ..core.secagg.helper import Trust
     from ..core.wire.enrolment_pb2 import FederationTerms
     from ..device.daemon import DeviceSettings
+    from ..device.releases import Cap
     from .settings import DeviceConfig, MasksConfig
 
 app = typer.Typer(help="Run a device, and ask its personal model.", no_args_is_help=True)
@@ -116,10 +116,9 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
     from ..device.conditions import ConditionSettings
     from ..device.daemon import DeviceSettings
     from ..device.limits import WorkerSettings
-    from ..device.releases import Cap
     from ..device.state import DevicePolicy
 
-    identity, budget = config.identity or config.state / "identity", config.budget
+    identity = config.identity or config.state / "identity"
     return DeviceSettings(
         folder=config.state.absolute(),
         identity=None if config.insecure else identity,
@@ -133,7 +132,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
             secure_required=masks_required(config),
             floor=floor_of(config),
             helpers=trust_of(config.masks),
-            cap=Cap(math.inf if budget.epsilon is None else budget.epsilon, budget.delta),
+            caps=caps_of(config),
             denied_age_ns=config.masks.deny_list_days * DAY_S * SECOND,
         ),
         transport=config.transport,
@@ -195,6 +194,19 @@ def floor_of(config: DeviceConfig) -> Policy:
         corrupt=corrupt if masks.corrupt is None else masks.corrupt,
         log=rules_of(terms),
     )
+
+
+def caps_of(config: DeviceConfig) -> tuple[Cap, ...]:
+    """What the device's updates may tell in all its life: the owner's cap and the federation's;
+    both count. Raises DelianError.
+    """
+    from ..device.releases import Cap
+
+    terms, budget = terms_of(config), config.budget
+    caps = [] if budget.epsilon is None else [Cap(budget.epsilon, budget.delta)]
+    if terms is not None and terms.epsilon:
+        caps.append(Cap(terms.epsilon, terms.delta))
+    return tuple(caps) or (Cap(delta=budget.delta),)
 
 
 def trust_of(masks: MasksConfig) -> Trust:

@@ -115,6 +115,19 @@ Quorum = Annotated[
         help="How many witnesses must have signed the log's head. [default: as before; 0 at first]",
     ),
 ]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon",
+        min=0.0,
+        help="What all updates of a device may tell over all runs, by the device's own account; 0:"
+        " no cap. With a cap, runs need noise of the devices. [default: as before; 0 at first]",
+    ),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option("--delta", help="The delta of --epsilon. [default: as before; 1e-6 at first]"),
+]
 
 
 class Holder(StrEnum):
@@ -136,6 +149,8 @@ def init(
     log_required: LogRequired = None,
     witnesses: Witnesses = None,
     quorum: Quorum = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
     module: Annotated[
         Path | None,
         typer.Option("--pkcs11", metavar="MODULE", help="Make the key in a token: its library."),
@@ -171,6 +186,8 @@ def init(
         log_required=log_required,
         witnesses=witnesses or None,
         quorum=quorum,
+        epsilon=epsilon,
+        delta=delta,
         fresh=True,
     )
     tell(
@@ -217,6 +234,8 @@ def set_terms(
     log_required: LogRequired = None,
     witnesses: Witnesses = None,
     quorum: Quorum = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -224,8 +243,8 @@ def set_terms(
 
     On a CA that is older than terms, any option makes them, and a root key of artifacts. Devices
     get terms when they join and when they renew. A device keeps what it has against looser terms:
-    a smaller sum, another root key, fewer or other witnesses of the certificate log; its owner
-    accepts them by `delian device terms --accept`.
+    a smaller sum, another root key, fewer or other witnesses of the certificate log, a larger
+    epsilon; its owner accepts them by `delian device terms --accept`.
     """
     from ..core.errors import DelianError
     from ..core.identity.founding import publish, terms_of
@@ -239,6 +258,8 @@ def set_terms(
         "log_required": log_required,
         "witnesses": witnesses or None,
         "quorum": quorum,
+        "epsilon": epsilon,
+        "delta": delta,
     }
     if all(value is None for value in changes.values()):
         held = terms_of(authority)

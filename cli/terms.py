@@ -20,6 +20,8 @@ def terms_facts(terms: FederationTerms) -> dict[str, Any]:
         "log_required": terms.log_required,
         "witnesses": [root_name(key) for key in terms.witnesses],
         "quorum": terms.quorum,
+        "epsilon": terms.epsilon or None,
+        "delta": terms.delta or None,
     }
 
 
@@ -31,6 +33,8 @@ def terms_text(terms: FederationTerms) -> str:
     if terms.quorum:
         log += f", its heads signed by {terms.quorum} of {len(terms.witnesses)} witnesses"
     key = f"root key {root}" if root else "no root key"
+    if terms.epsilon:
+        log += f"; epsilon at most {terms.epsilon:g} at delta {terms.delta:g}"
     return (
         f"sums of {terms.cohort_min} or more devices, against {terms.corrupt:.0%} corrupt ones;"
         f" {masks}; {log}; {key} (version {terms.version})"

@@ -189,5 +189,6 @@ def check_terms(held: FederationTerms | None, plan: PlanMessage) -> None:
     Raises TermsError.
     """
     if held is not None:
-        masks = plan.secure
-        terms.check_run(held, plan.HasField("secure"), masks.cohort_min, masks.corrupt)
+        masks, ring = plan.secure, plan.ring
+        noised = ring.noise > 0 and not ring.central
+        terms.check_run(held, plan.HasField("secure"), masks.cohort_min, masks.corrupt, noised)

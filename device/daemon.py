@@ -59,7 +59,7 @@ from .key_secret import key_secret
 from .limits import WorkerSettings
 from .machine import DeviceMachine, restore
 from .personal import PersonalStore, Slot, stamp
-from .releases import Releases
+from .releases import BUDGET, Cap, Releases
 from .runner import WorkerRunner
 from .secure import DENY_LIST_VERSION, SECRET_BYTES
 from .state import DevicePolicy, DeviceState
@@ -87,6 +87,11 @@ OWNER_REFUSES = {
     DENY_LIST_VERSION: (
         "a masked task was refused: it names a newer deny list than this device's, and neither the"
         " home nor the coordinator has given that list"
+    ),
+    BUDGET: (
+        "a task was refused: its update would bring this device's account of epsilon above a cap,"
+        " or has no noise of the devices; the caps are `epsilon` in [device.budget] and the"
+        " federation's terms (`delian device terms`)"
     ),
     "policy": (
         "a masked task was refused: it is below the floor, which the owner sets by"
@@ -431,7 +436,7 @@ class _Agent:
         """The device's own account: epsilon at delta of the updates with noise, and how many left
         with noise of the devices and without.
         """
-        cap = self.settings.policy.cap
+        cap = min(self.settings.policy.caps, key=lambda cap: cap.epsilon, default=Cap())
         spent = Releases() if state is None or state.releases is None else state.releases
         return {
             "epsilon": round(spent.epsilon(cap.delta), 4),

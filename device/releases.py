@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.privacy import accounting, noising
@@ -27,13 +28,15 @@ from ..core.wire.round_pb2 import Task
 _FORMAT = f"<{len(ORDERS)}d"
 #: The delta of what is shown where the owner has set none.
 DELTA = 1e-6
-#: The reason of a task that is refused for its noise or for the owner's cap.
+#: The reason of a task that is refused for its noise or for a cap.
 NOISE, BUDGET = "noise", "budget"
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What the owner allows the device to release in all its life: epsilon at delta."""
+    """What a device may release in all its life, by the word of its owner or of its federation:
+    epsilon at delta.
+    """
 
     epsilon: float = math.inf
     delta: float = DELTA
@@ -102,16 +105,18 @@ def cost_of(task: Task, floor: Policy) -> Divergences | None:
         return None
 
 
-def check(task: Task, floor: Policy, cap: Cap, releases: Releases | None) -> None:
+def check(task: Task, floor: Policy, caps: Iterable[Cap], releases: Releases | None) -> None:
     """Raises SecureError for a task whose noise was planned for more devices than a sum may have,
-    or whose update the owner's cap does not allow.
+    or whose update one of the caps, the owner's or the federation's, does not allow.
     """
     planned = task.secure.noise_survivors
     if adds_noise(task) and not 0 < planned <= task.secure.cohort_min:
         raise SecureError(NOISE, "the noise was planned for more devices than a sum may have")
-    if math.isinf(cap.epsilon):
+    finite = [cap for cap in caps if not math.isinf(cap.epsilon)]
+    if not finite:
         return
     cost = cost_of(task, floor)
     spent = releases or Releases()
-    if cost is None or spent.unbounded or spent.epsilon(cap.delta, cost) > cap.epsilon:
-        raise SecureError(BUDGET, "the owner's privacy budget does not allow this update")
+    bounded = cost is not None and not spent.unbounded
+    if not bounded or any(spent.epsilon(cap.delta, cost) > cap.epsilon for cap in finite):
+        raise SecureError(BUDGET, "the privacy budget does not allow this update")

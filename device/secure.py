@@ -135,7 +135,7 @@ class SessionMachine(Machine[DeviceState]):
             raise SecureError(DENY_LIST, "the deny list is too old to take a masked task")
         if self.identity is not None:
             check(task, self.identity, self.now // SECOND)
-        releases.check(task, self.policy.floor, self.policy.cap, self.state.releases)
+        releases.check(task, self.policy.floor, self.policy.caps, self.state.releases)
         if task.secure.denied_version > self.state.denied_version:
             raise SecureError(DENY_LIST_VERSION, "the task names a newer deny list")
 

@@ -102,8 +102,9 @@ class DevicePolicy:
     secure_required: whether a task whose updates are not masked is declined; yes, unless the owner
     allows plain tasks. floor: what its sessions may not go below. helpers: who may hold what
     unmasks it; nobody, unless it says so. unmask_ns: how long it waits to be asked for its shares,
-    when as much time again as its task had is over. denied_age_ns: how old the deny list may be
-    where a masked task is taken; 0: of any age.
+    when as much time again as its task had is over. caps: what its updates may tell in all its
+    life; each of them counts. denied_age_ns: how old the deny list may be where a masked task is
+    taken; 0: of any age.
     """
 
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 16 * 1024))
@@ -114,7 +115,7 @@ class DevicePolicy:
     floor: Policy = field(default_factory=Policy)
     helpers: Trust = field(default_factory=Trust)
     unmask_ns: int = 600 * SECOND
-    cap: Cap = field(default_factory=Cap)
+    caps: tuple[Cap, ...] = ()
     denied_age_ns: int = 0
 
     def __post_init__(self) -> None:

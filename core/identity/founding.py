@@ -48,6 +48,8 @@ def publish(
     log_required: bool | None = None,
     witnesses: Sequence[Path] | None = None,
     quorum: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
     fresh: bool = False,
 ) -> FederationTerms:
     """Signs and publishes the federation's next terms: those before, with what is given changed.
@@ -75,6 +77,8 @@ def publish(
         log_required=log_required,
         witnesses=None if witnesses is None else [public_of(path) for path in witnesses],
         quorum=quorum,
+        epsilon=epsilon,
+        delta=delta,
     )
     terms.publish(authority.folder, authority.sign, following)
     return following

@@ -14,6 +14,7 @@ The bytes that are signed are laid down in proto/enrolment.proto. Nothing here r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from enum import StrEnum
 from pathlib import Path
@@ -42,6 +43,8 @@ WITNESS_KEY_BYTES: Final = 32
 COHORT_MIN_DEFAULT: Final = 10
 COHORT_MIN_MAX: Final = 1000
 CORRUPT_DEFAULT: Final = 0.05
+#: The delta of a cap on epsilon.
+DELTA_DEFAULT: Final = 1e-6
 
 _DOMAIN: Final = b"delian/federation-terms/v1"
 Sign = Callable[[bytes], bytes]
@@ -81,6 +84,8 @@ def made(
     log_required: bool | None = None,
     witnesses: Collection[bytes] | None = None,
     quorum: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
 ) -> FederationTerms:
     """The next terms: those before, or the defaults, with what is given changed.
 
@@ -88,6 +93,7 @@ def made(
     log_required: whether neighbours' certificates must be in the certificate log.
     witnesses: Ed25519 public keys, 32 bytes each.
     quorum: of so many witnesses a head of the log needs cosignatures.
+    epsilon, delta: what all updates of a device may tell over all runs; epsilon 0: no cap.
 
     Raises TermsError.
     """
@@ -97,6 +103,7 @@ def made(
         corrupt=CORRUPT_DEFAULT,
         log_required=True,
     )
+    cap = start.epsilon if epsilon is None else epsilon
     terms = FederationTerms(
         federation=federation,
         # A CA that was restored from a backup does not repeat a version.
@@ -109,6 +116,8 @@ def made(
         log_required=start.log_required if log_required is None else log_required,
         witnesses=sorted(start.witnesses if witnesses is None else set(witnesses)),
         quorum=start.quorum if quorum is None else quorum,
+        epsilon=cap,
+        delta=0.0 if not cap else (start.delta or DELTA_DEFAULT) if delta is None else delta,
     )
     _check(terms)
     return terms
@@ -171,7 +180,7 @@ def verify(
 
 def is_looser(now: FederationTerms, before: FederationTerms) -> bool:
     """Whether terms ask for less than others, or trust another root key, or need the word of fewer
-    witnesses that were named before.
+    witnesses that were named before, or let updates tell more.
     """
     replaced = bool(before.artifact_root) and now.artifact_root != before.artifact_root
     # A head that these terms accept may have been signed by all witnesses that are new.
@@ -183,11 +192,21 @@ def is_looser(now: FederationTerms, before: FederationTerms) -> bool:
         or now.cohort_min < before.cohort_min
         or now.corrupt < before.corrupt
         or now.masks_required < before.masks_required
+        or (before.epsilon > 0 and not 0 < now.epsilon <= before.epsilon)
+        or (before.epsilon > 0 and now.delta > before.delta)
     )
 
 
-def check_run(terms: FederationTerms, masked: bool, cohort_min: int, corrupt: float) -> None:
-    """Whether a run keeps to the terms. Raises TermsError."""
+def check_run(
+    terms: FederationTerms, masked: bool, cohort_min: int, corrupt: float, noised: bool = False
+) -> None:
+    """Whether a run keeps to the terms. noised: its devices add noise. Raises TermsError."""
+    if terms.epsilon and not noised:
+        raise TermsError(
+            f"the federation's terms cap epsilon at {terms.epsilon:g}, and no noise of the devices"
+            " bounds what this run's updates tell",
+            "plan distributed noise: docs/privacy.md",
+        )
     if not masked:
         if terms.masks_required:
             raise TermsError(
@@ -268,11 +287,13 @@ def _check(terms: FederationTerms) -> None:
         and all(len(key) == WITNESS_KEY_BYTES for key in terms.witnesses)
         and list(terms.witnesses) == sorted(set(terms.witnesses))
         and terms.quorum <= len(terms.witnesses)
+        and 0.0 <= terms.epsilon < math.inf
+        and (0.0 < terms.delta < 1.0 if terms.epsilon else terms.delta == 0.0)
     )
     if not good:
         raise TermsError(
             "these are no terms of a federation",
             f"a smallest sum of {COHORT_MIN} to {COHORT_MIN_MAX} devices, a share of corrupt"
-            f" devices below 1, an Ed25519 root key, at most {WITNESSES_MAX} witnesses, and a"
-            " quorum of no more than there are",
+            f" devices below 1, an Ed25519 root key, at most {WITNESSES_MAX} witnesses, a quorum of"
+            " no more than there are, and an epsilon with a delta between 0 and 1 or none",
         )

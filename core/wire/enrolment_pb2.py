@@ -26,7 +26,7 @@ from delian.core.wire import link_pb2 as delian_dot_core_dot_wire_dot_link__pb2
 from delian.core.wire import log_pb2 as delian_dot_core_dot_wire_dot_log__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n delian/core/wire/enrolment.proto\x12\x0b\x64\x65lian.wire\x1a\x1b\x64\x65lian/core/wire/link.proto\x1a\x1a\x64\x65lian/core/wire/log.proto\"\xb9\x01\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12#\n\x04tier\x18\x03 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\x35\n\x06labels\x18\x04 \x03(\x0b\x32%.delian.wire.EnrolRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb4\x01\n\nEnrolReply\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\x12\x11\n\tauthority\x18\x04 \x01(\x0c\x12\x15\n\rrenew_after_s\x18\x05 \x01(\r\x12 \n\x05homes\x18\x06 \x03(\x0b\x32\x11.delian.wire.Home\x12\r\n\x05terms\x18\x07 \x01(\x0c\"\xd5\x01\n\x0f\x46\x65\x64\x65rationTerms\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x10\n\x08issued_s\x18\x03 \x01(\x04\x12\x15\n\rartifact_root\x18\x04 \x01(\x0c\x12\x16\n\x0emasks_required\x18\x05 \x01(\x08\x12\x12\n\ncohort_min\x18\x06 \x01(\r\x12\x0f\n\x07\x63orrupt\x18\x07 \x01(\x01\x12\x14\n\x0clog_required\x18\x08 \x01(\x08\x12\x11\n\twitnesses\x18\t \x03(\x0c\x12\x0e\n\x06quorum\x18\n \x01(\r\"/\n\x0bSignedTerms\x12\r\n\x05terms\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"F\n\x04Home\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0c\n\x04grpc\x18\x02 \x01(\t\x12\x0c\n\x04mqtt\x18\x03 \x01(\t2H\n\tEnrolment\x12;\n\x05\x45nrol\x12\x19.delian.wire.EnrolRequest\x1a\x17.delian.wire.EnrolReply2\xb5\x01\n\x08Identity\x12<\n\x05Renew\x12\x17.delian.wire.RenewalAsk\x1a\x1a.delian.wire.RenewalAnswer\x12\x39\n\x06\x44\x65nied\x12\x16.delian.wire.DeniedAsk\x1a\x17.delian.wire.DeniedPage\x12\x30\n\x03Log\x12\x13.delian.wire.LogAsk\x1a\x14.delian.wire.LogPageb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n delian/core/wire/enrolment.proto\x12\x0b\x64\x65lian.wire\x1a\x1b\x64\x65lian/core/wire/link.proto\x1a\x1a\x64\x65lian/core/wire/log.proto\"\xb9\x01\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12#\n\x04tier\x18\x03 \x01(\x0e\x32\x15.delian.wire.NodeTier\x12\x35\n\x06labels\x18\x04 \x03(\x0b\x32%.delian.wire.EnrolRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb4\x01\n\nEnrolReply\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\x12\x11\n\tauthority\x18\x04 \x01(\x0c\x12\x15\n\rrenew_after_s\x18\x05 \x01(\r\x12 \n\x05homes\x18\x06 \x03(\x0b\x32\x11.delian.wire.Home\x12\r\n\x05terms\x18\x07 \x01(\x0c\"\xf5\x01\n\x0f\x46\x65\x64\x65rationTerms\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x10\n\x08issued_s\x18\x03 \x01(\x04\x12\x15\n\rartifact_root\x18\x04 \x01(\x0c\x12\x16\n\x0emasks_required\x18\x05 \x01(\x08\x12\x12\n\ncohort_min\x18\x06 \x01(\r\x12\x0f\n\x07\x63orrupt\x18\x07 \x01(\x01\x12\x14\n\x0clog_required\x18\x08 \x01(\x08\x12\x11\n\twitnesses\x18\t \x03(\x0c\x12\x0e\n\x06quorum\x18\n \x01(\r\x12\x0f\n\x07\x65psilon\x18\x0b \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x0c \x01(\x01\"/\n\x0bSignedTerms\x12\r\n\x05terms\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"F\n\x04Home\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\x12\x0c\n\x04grpc\x18\x02 \x01(\t\x12\x0c\n\x04mqtt\x18\x03 \x01(\t2H\n\tEnrolment\x12;\n\x05\x45nrol\x12\x19.delian.wire.EnrolRequest\x1a\x17.delian.wire.EnrolReply2\xb5\x01\n\x08Identity\x12<\n\x05Renew\x12\x17.delian.wire.RenewalAsk\x1a\x1a.delian.wire.RenewalAnswer\x12\x39\n\x06\x44\x65nied\x12\x16.delian.wire.DeniedAsk\x1a\x17.delian.wire.DeniedPage\x12\x30\n\x03Log\x12\x13.delian.wire.LogAsk\x1a\x14.delian.wire.LogPageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,13 +42,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENROLREPLY']._serialized_start=295
   _globals['_ENROLREPLY']._serialized_end=475
   _globals['_FEDERATIONTERMS']._serialized_start=478
-  _globals['_FEDERATIONTERMS']._serialized_end=691
-  _globals['_SIGNEDTERMS']._serialized_start=693
-  _globals['_SIGNEDTERMS']._serialized_end=740
-  _globals['_HOME']._serialized_start=742
-  _globals['_HOME']._serialized_end=812
-  _globals['_ENROLMENT']._serialized_start=814
-  _globals['_ENROLMENT']._serialized_end=886
-  _globals['_IDENTITY']._serialized_start=889
-  _globals['_IDENTITY']._serialized_end=1070
+  _globals['_FEDERATIONTERMS']._serialized_end=723
+  _globals['_SIGNEDTERMS']._serialized_start=725
+  _globals['_SIGNEDTERMS']._serialized_end=772
+  _globals['_HOME']._serialized_start=774
+  _globals['_HOME']._serialized_end=844
+  _globals['_ENROLMENT']._serialized_start=846
+  _globals['_ENROLMENT']._serialized_end=918
+  _globals['_IDENTITY']._serialized_start=921
+  _globals['_IDENTITY']._serialized_end=1102
 # @@protoc_insertion_point(module_scope)

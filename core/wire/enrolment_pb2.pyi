@@ -46,7 +46,7 @@ class EnrolReply(_message.Message):
     def __init__(self, node: _Optional[_Union[_link_pb2.Address, _Mapping]] = ..., federation: _Optional[str] = ..., certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ..., renew_after_s: _Optional[int] = ..., homes: _Optional[_Iterable[_Union[Home, _Mapping]]] = ..., terms: _Optional[bytes] = ...) -> None: ...
 
 class FederationTerms(_message.Message):
-    __slots__ = ("federation", "version", "issued_s", "artifact_root", "masks_required", "cohort_min", "corrupt", "log_required", "witnesses", "quorum")
+    __slots__ = ("federation", "version", "issued_s", "artifact_root", "masks_required", "cohort_min", "corrupt", "log_required", "witnesses", "quorum", "epsilon", "delta")
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ISSUED_S_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,8 @@ class FederationTerms(_message.Message):
     LOG_REQUIRED_FIELD_NUMBER: _ClassVar[int]
     WITNESSES_FIELD_NUMBER: _ClassVar[int]
     QUORUM_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     federation: str
     version: int
     issued_s: int
@@ -67,7 +69,9 @@ class FederationTerms(_message.Message):
     log_required: bool
     witnesses: _containers.RepeatedScalarFieldContainer[bytes]
     quorum: int
-    def __init__(self, federation: _Optional[str] = ..., version: _Optional[int] = ..., issued_s: _Optional[int] = ..., artifact_root: _Optional[bytes] = ..., masks_required: _Optional[bool] = ..., cohort_min: _Optional[int] = ..., corrupt: _Optional[float] = ..., log_required: _Optional[bool] = ..., witnesses: _Optional[_Iterable[bytes]] = ..., quorum: _Optional[int] = ...) -> None: ...
+    epsilon: float
+    delta: float
+    def __init__(self, federation: _Optional[str] = ..., version: _Optional[int] = ..., issued_s: _Optional[int] = ..., artifact_root: _Optional[bytes] = ..., masks_required: _Optional[bool] = ..., cohort_min: _Optional[int] = ..., corrupt: _Optional[float] = ..., log_required: _Optional[bool] = ..., witnesses: _Optional[_Iterable[bytes]] = ..., quorum: _Optional[int] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class SignedTerms(_message.Message):
     __slots__ = ("terms", "signature")

@@ -237,3 +237,29 @@ def test_a_device_asks_of_the_certificate_log_what_the_federation_s_terms_say(tm
     assert asked() == LogRules(required=False)
     publish(authority, cohort_min=3, fresh=True)
     assert asked() == LogRules(required=True)
+
+
+def test_a_device_goes_by_its_owner_s_cap_on_epsilon_and_by_the_federation_s(tmp_path):
+    from delian.cli.device import caps_of
+    from delian.core.identity.authority import Authority, issue_to
+    from delian.core.identity.certificates import Role, TlsMaterial
+    from delian.core.identity.folder import IdentityFolder
+    from delian.core.identity.founding import publish
+    from delian.core.identity.terms import published
+    from delian.device.releases import Cap
+
+    authority = Authority.create(tmp_path / "ca", "farm")
+    key, issued = issue_to(authority, Role.DEVICE, 1)
+    own = IdentityFolder(tmp_path / "identity")
+    own.store(TlsMaterial(key, issued.chain, authority.pem), renew_after_s=issued.renew_after_s)
+    free = Config().device.model_copy(update={"state": tmp_path})
+    budget = free.budget.model_copy(update={"epsilon": 2.0, "delta": 1e-5})
+    careful = free.model_copy(update={"budget": budget})
+
+    publish(authority, cohort_min=3, fresh=True)
+    own.take_terms(published(authority.folder), authority.pem, "farm")
+    assert caps_of(free) == (Cap(),) and caps_of(careful) == (Cap(2.0, 1e-5),)
+    publish(authority, epsilon=8.0)
+    own.take_terms(published(authority.folder), authority.pem, "farm")
+    assert caps_of(free) == (Cap(8.0, 1e-6),)
+    assert caps_of(careful) == (Cap(2.0, 1e-5), Cap(8.0, 1e-6))

@@ -126,4 +126,8 @@ def test_a_witness_is_made_named_in_the_terms_and_shown(delian, ca, tmp_path):
     code, terms, _ = delian("ca", "terms", "ca", "--no-log", "--quorum", 0, "--json")
     assert code == 0 and terms["log_required"] is False and terms["quorum"] == 0
     assert delian("ca", "terms", "ca", "--quorum", 2)[0] == 2
+    code, terms, _ = delian("ca", "terms", "ca", "--epsilon", 8, "--delta", 1e-7, "--json")
+    assert code == 0 and (terms["epsilon"], terms["delta"]) == (8.0, 1e-7)
+    code, terms, _ = delian("ca", "terms", "ca", "--epsilon", 0, "--json")
+    assert code == 0 and terms["epsilon"] is None
     assert json.dumps(delian("witness", "init", "w")[0]) == "2"

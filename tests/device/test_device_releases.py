@@ -35,7 +35,7 @@ def noised(survivors=9, cohort_min=9, central=False, **names):
 
 
 def with_cap(epsilon, **more):
-    return DevicePolicy(cap=Cap(epsilon, 1e-6), **more)
+    return DevicePolicy(caps=(Cap(epsilon, 1e-6),), **more)
 
 
 def reasons(bench):
@@ -93,6 +93,18 @@ def test_an_update_that_leaves_is_charged_and_survives_a_restart():
 
 def test_what_gives_no_update_is_not_charged():
     assert Bench().training(secure=_bench.SECURE).machine.state.releases is None
+
+
+def test_the_owner_s_cap_and_the_federation_s_both_count():
+    first = Releases().epsilon(1e-6, cost_of(noised(), Policy()))
+    wide, narrow = Cap(first * 2, 1e-6), Cap(first / 2, 1e-6)
+    for caps in ((wide, narrow), (narrow, wide), (narrow,)):
+        bench = Bench(policy=DevicePolicy(caps=caps)).ready().gets(noised())
+        assert reasons(bench) == ["budget"] and bench.phase is Phase.READY
+    bench = Bench(policy=DevicePolicy(caps=(wide, wide))).ready().gets(noised())
+    assert bench.phase is Phase.FETCHING
+    plain = Bench(policy=DevicePolicy(caps=(wide,))).ready().gets(noised(0, 3, central=True))
+    assert reasons(plain) == ["budget"], "no noise of the device's own bounds it"
 
 
 def test_a_task_beyond_the_cap_is_refused_and_one_within_is_taken():

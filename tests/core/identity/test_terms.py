@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -213,6 +214,53 @@ class TestWitnesses:
         assert t.is_looser(before, self.terms([], 0))
 
 
+class TestACapOnEpsilon:
+    def capped(self, epsilon=None, delta=None, before=None):
+        return t.made("farm", before, now_s=1.0, epsilon=epsilon, delta=delta)
+
+    def test_there_is_none_unless_one_is_given_and_it_stays_until_it_is_taken_away(self):
+        free = self.capped()
+        assert (free.epsilon, free.delta) == (0.0, 0.0)
+        capped = self.capped(8.0)
+        assert (capped.epsilon, capped.delta) == (8.0, 1e-6)
+        kept = self.capped(None, 1e-9, capped)
+        assert (kept.epsilon, kept.delta) == (8.0, 1e-9)
+        assert self.capped(4.0, None, kept).delta == 1e-9
+        none = self.capped(0.0, None, kept)
+        assert (none.epsilon, none.delta) == (0.0, 0.0)
+
+    @pytest.mark.parametrize(
+        ("epsilon", "delta"), [(-1.0, None), (math.inf, None), (math.nan, None), (1.0, 1.0)]
+    )
+    def test_one_that_is_none_is_refused(self, epsilon, delta):
+        with pytest.raises(t.TermsError):
+            self.capped(epsilon, delta)
+
+    def test_a_delta_without_an_epsilon_is_refused(self):
+        terms = self.capped()
+        terms.delta = 1e-6
+        with pytest.raises(t.TermsError):
+            t.signed(lambda content: b"", terms)
+
+    @pytest.mark.parametrize(
+        ("epsilon", "delta", "looser"),
+        [
+            (8.0, None, False),
+            (4.0, None, False),
+            (9.0, None, True),
+            (0.0, None, True),
+            (8.0, 1e-5, True),
+            (4.0, 1e-7, False),
+        ],
+    )
+    def test_terms_that_let_updates_tell_more_are_looser(self, epsilon, delta, looser):
+        before = self.capped(8.0)
+        assert t.is_looser(self.capped(epsilon, delta, before), before) is looser
+
+    def test_the_first_cap_is_tighter(self):
+        assert not t.is_looser(self.capped(8.0), self.capped())
+
+
 def signed_by_other(other, before):
     following = t.made("farm", before, now_s=before.version + 1, cohort_min=30)
     return t.signed(other.sign, following)
@@ -226,6 +274,12 @@ class TestARun:
     def test_below_the_terms_it_is_refused(self, plan):
         with pytest.raises(t.TermsError):
             t.check_run(self.held(), *plan)
+
+    def test_with_a_cap_on_epsilon_it_needs_noise_of_its_devices(self):
+        capped = self.held(epsilon=8.0)
+        with pytest.raises(t.TermsError, match="epsilon at 8"):
+            t.check_run(capped, True, 10, 0.05)
+        t.check_run(capped, True, 10, 0.05, noised=True)
 
     def test_that_keeps_to_the_terms_is_taken(self):
         t.check_run(self.held(), True, 10, 0.05)
