@@ -37,6 +37,8 @@ def _run(report: Report) -> list[str]:
     elif summary["why"]:
         head += f" (ended early: {summary['why']})"
     lines = [head]
+    if report["data"].get("left_out"):
+        lines.append(f"  {report['data']['left_out_text']}")
     if not summary["evaluated"]:
         return [*lines, "  nothing was evaluated"]
     measure = measure_of(report["scenario"])

@@ -53,6 +53,7 @@ def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("source", known["source"]),
         ("partition", known["partition"]),
         ("devices", f"{known['devices']}, of which {len(known['held_out'])} never train"),
+        *([("left out", known["left_out_text"])] if known["left_out"] else []),
         (known["unit"], whole(known["examples_total"])),
         (
             "on a device",

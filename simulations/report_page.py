@@ -513,15 +513,15 @@ def _traffic(report: Report) -> str:
 def _data(report: Report) -> str:
     card, devices = report["data"], report["devices"]
     counts = sorted(card["examples"])
-    middle = counts[len(counts) // 2]
-    spread = f"{counts[0]} to {counts[-1]}, the middle one {middle}"
-    if counts[0] == counts[-1]:
-        spread = str(counts[0])
+    least, middle, most = counts[0], counts[len(counts) // 2], counts[-1]
+    spread = str(least) if least == most else f"{least} to {most}, the middle one {middle}"
     held_out = [bool(d["held_out"]) for d in devices]
     lead = (
         f"{whole(card['examples_total'])} {escaped(card['unit'])} of {escaped(card['source'])}, "
         f"{escaped(card['partition'])}. A device has {spread}."
     )
+    if card.get("left_out"):
+        lead += f" Of the data’s own devices {escaped(card['left_out_text'])}."
     legend = ""
     if any(held_out):
         legend = parts.legend(

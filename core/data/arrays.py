@@ -239,8 +239,9 @@ def federate(
             f"set model.classes={found}, or check the labels: they count from 0",
         )
     classes = classes or found
+    left_out = 0
     if partition == "natural":
-        parts, names, how = _natural(data, devices, min_examples, seed)
+        parts, names, how, left_out = _natural(data, devices, min_examples, seed)
     else:
         if devices is None:
             raise DelianError(
@@ -271,15 +272,18 @@ def federate(
         labels = tuple(str(i) for i in range(classes))
         counts = label_table([data.y[part] for part in parts], classes)
     sizes = tuple(len(p) for p in parts)
-    card = DataCard(data.source, how, "examples", sizes, labels, counts, numbers)
+    least = f"{min_examples} examples"
+    card = DataCard(data.source, how, "examples", sizes, labels, counts, numbers, left_out, least)
     held_out = hold_out(len(parts), held_out_devices, seed)
     return FederatedData(tables, held_out, data.x.shape[1:], classes, names, card)
 
 
 def _natural(
     data: Labelled, devices: int | None, min_examples: int, seed: int
-) -> tuple[partitioners.Parts, tuple[str, ...], str]:
-    """The owners with enough examples; `devices` of them when a number is given."""
+) -> tuple[partitioners.Parts, tuple[str, ...], str, int]:
+    """The owners with enough examples; `devices` of them when a number is given. Their parts and
+    names, how they were found, and how many owners have too few examples.
+    """
     if data.owners is None:
         raise DelianError(
             f"{data.source} does not say which device an example is on",
@@ -298,4 +302,9 @@ def _natural(
     rng = np.random.default_rng([seed, PARTITION_STREAM])
     chosen = sorted(int(i) for i in rng.choice(kept, wanted, replace=False))
     how = f"by the data's own devices, {len(chosen)} of {len(parts)}"
-    return [parts[i] for i in chosen], tuple(data.owner_names[i] for i in chosen), how
+    return (
+        [parts[i] for i in chosen],
+        tuple(data.owner_names[i] for i in chosen),
+        how,
+        len(parts) - len(kept),
+    )

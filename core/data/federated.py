@@ -64,7 +64,8 @@ class DataCard:
     devices.
 
     `label_counts[d][l]` counts device d's examples of label l (its support and query sets
-    together); where `numbers` are learnt, l is a range of values.
+    together); where `numbers` are learnt, l is a range of values. `left_out` counts the devices of
+    the data that have too little, which is less than `least` in words: "4 examples".
     """
 
     source: str
@@ -74,6 +75,17 @@ class DataCard:
     label_names: tuple[str, ...]
     label_counts: tuple[tuple[int, ...], ...]
     numbers: bool = False
+    left_out: int = 0
+    least: str = ""
+
+    @property
+    def missing(self) -> str:
+        """What was left out, in words; empty where nothing was."""
+        if not self.left_out:
+            return ""
+        one = self.left_out == 1
+        devices, verb = ("device has", "was") if one else ("devices have", "were")
+        return f"{self.left_out} {devices} fewer than {self.least} and {verb} left out"
 
     def to_json(self) -> dict[str, Any]:
         """The card as plain data, for report.json."""
@@ -86,6 +98,8 @@ class DataCard:
             "label_names": list(self.label_names),
             "label_counts": [list(row) for row in self.label_counts],
             "numbers": self.numbers,
+            "left_out": self.left_out,
+            "left_out_text": self.missing,
         }
 
 

@@ -81,6 +81,8 @@ def shakespeare(
         tuple(len(r) for r in rows),
         tuple(vocabulary),
         label_table([y[r] for r in rows], len(vocabulary)),
+        left_out=len(parts) - len(roles),
+        least=f"{least:,} characters",
     )
     return FederatedData(tables, held_out, (steps,), len(vocabulary), names, card)
 

@@ -9,10 +9,12 @@ import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from delian.cli.summary import summary_text
+from delian.core.data import Labelled, federate
 from delian.core.errors import DelianError
-from delian.simulations import plots, svg
+from delian.simulations import data_page, plots, svg
 from delian.simulations.records import Evaluation
 from delian.simulations.report import (
     build_report,
@@ -337,3 +339,29 @@ def test_a_shared_model_that_no_device_uses_is_called_so(name, make_result, scen
     assert "own models, without further steps, give" in page(report)
     other = build_report(make_result(scenario))
     assert "no device uses" not in page(other) + summary_text(other, tmp_path)
+
+
+def test_devices_that_were_left_out_are_in_page_and_summary(make_result, scenario, tmp_path):
+    said = "2 devices have fewer than 4 examples and were left out"
+    result = make_result(scenario)
+    card = {**result.data, "left_out": 2, "left_out_text": said}
+    report = build_report(dataclasses.replace(result, data=card))
+    assert said in page(report) and said in summary_text(report, tmp_path)
+    assert "left out" not in summary_text(build_report(result), tmp_path)
+
+
+def test_devices_that_were_left_out_are_in_the_card_s_page():
+    owners = np.repeat(np.arange(3), (5, 3, 6))
+    x, y = np.zeros((len(owners), 2), np.float32), np.zeros(len(owners), np.int32)
+    made = federate(
+        Labelled("three", x, y, owners, ("a", "b", "c")),
+        partition="natural",
+        devices=None,
+        alpha=0.0,
+        min_examples=4,
+        query_fraction=0.5,
+        held_out_devices=0,
+        seed=1,
+    )
+    said = dict(data_page.lines(data_page.facts(made)))["left out"]
+    assert said == "1 device has fewer than 4 examples and was left out"

@@ -198,3 +198,21 @@ def test_omniglot_s_devices_are_alphabets_by_groups_of_drawers(shared_data):
 def test_an_omniglot_group_larger_than_the_drawers_is_refused(shared_data):
     with pytest.raises(DelianError, match="20 drawers, fewer than a group of 21"):
         data.omniglot(shared_data / "omniglot_small.npz", drawers=21)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((5, 4, 6), ""),
+        ((5, 3, 6), "1 device has fewer than 4 examples and was left out"),
+        ((3, 1, 6), "2 devices have fewer than 4 examples and were left out"),
+    ],
+)
+def test_devices_with_too_few_examples_are_counted(sizes, said) -> None:
+    owners = np.repeat(np.arange(3), sizes)
+    x, y = np.zeros((len(owners), 2), np.float32), np.zeros(len(owners), np.int32)
+    rows = data.Labelled("three", x, y, owners, ("a", "b", "c"))
+    natural = DEAL | {"partition": "natural", "devices": None, "min_examples": 4}
+    made = data.federate(rows, **natural | {"held_out_devices": 0})
+    assert made.card.to_json()["left_out_text"] == said
+    assert len(made.devices) + made.card.left_out == 3
