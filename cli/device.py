@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..core.wire.enrolment_pb2 import FederationTerms
     from ..device.daemon import DeviceSettings
     from ..device.releases import Cap
+    from ..device.state import DevicePolicy
     from .settings import DeviceConfig, MasksConfig
 
 app = typer.Typer(help="Run a device, and ask its personal model.", no_args_is_help=True)
@@ -110,13 +112,10 @@ def run(
 def device_settings(config: DeviceConfig) -> DeviceSettings:
     """The daemon's settings of the configuration's section. Raises DelianError."""
     from ..core.data.sources import DataSettings
-    from ..core.identity.authority import DAY_S
     from ..core.node.hosting import parse_home
-    from ..core.ports import SECOND
     from ..device.conditions import ConditionSettings
     from ..device.daemon import DeviceSettings
     from ..device.limits import WorkerSettings
-    from ..device.state import DevicePolicy
 
     identity = config.identity or config.state / "identity"
     return DeviceSettings(
@@ -128,13 +127,8 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
             **{**dict(config.worker), "artifacts": _artifacts(config.worker.artifacts)},
         ),
         conditions=ConditionSettings(**dict(config.conditions)),
-        policy=DevicePolicy(
-            secure_required=masks_required(config),
-            floor=floor_of(config),
-            helpers=trust_of(config.masks),
-            caps=caps_of(config),
-            denied_age_ns=config.masks.deny_list_days * DAY_S * SECOND,
-        ),
+        policy=policy_of(config),
+        policy_now=partial(policy_of, config),
         transport=config.transport,
         broker_authority=config.broker_authority,
         blobs_bytes_max=config.blobs_mib << 20,
@@ -145,6 +139,23 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         insecure=config.insecure,
         number=config.number,
         federation=config.federation,
+    )
+
+
+def policy_of(config: DeviceConfig) -> DevicePolicy:
+    """What the device goes by: its owner's word, and the terms that it holds now. Raises
+    DelianError.
+    """
+    from ..core.identity.authority import DAY_S
+    from ..core.ports import SECOND
+    from ..device.state import DevicePolicy
+
+    return DevicePolicy(
+        secure_required=masks_required(config),
+        floor=floor_of(config),
+        helpers=trust_of(config.masks),
+        caps=caps_of(config),
+        denied_age_ns=config.masks.deny_list_days * DAY_S * SECOND,
     )
 
 

@@ -49,19 +49,20 @@ from ..core.node.uplinks import Distrust, Transport, Uplinks, keep_denied, trust
 from ..core.ports import Node, Ordered, Record, Tier
 from ..core.runs import number_of, shown
 from ..core.sandbox import walls
-from ..core.secagg import logged, messages, native
+from ..core.secagg import messages, native
 from ..core.streams import Streams
 from ..core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
 from ..core.wire.log_pb2 import LogUpdate
-from .artifacts import SEEN_FILE, gate_of
+from .artifacts import SEEN_FILE, Gate, gate_of
 from .conditions import ConditionSettings, Watch
 from .key_secret import key_secret
 from .limits import WorkerSettings
 from .machine import DeviceMachine, restore
 from .personal import PersonalStore, Slot, stamp
-from .releases import BUDGET, Cap, Releases
+from .refusals import OWNER_REFUSES
+from .releases import Cap, Releases
 from .runner import WorkerRunner
-from .secure import DENY_LIST_VERSION, SECRET_BYTES
+from .secure import SECRET_BYTES
 from .state import DevicePolicy, DeviceState
 
 log = logging.getLogger("delian.device")
@@ -74,37 +75,6 @@ SERVER_STOP_S = 5.0
 SIGN_ANEW_S = 3600.0
 #: Pauses before an inference server that ended is started again.
 SERVER_AGAIN_S, SERVER_AGAIN_S_MAX = 1.0, 60.0
-#: What the log says of a task or session that the device refuses, by the reason of its record.
-OWNER_REFUSES = {
-    "unmasked": (
-        "a plain task was refused: edges and the coordinator could read its update;"
-        " the owner allows plain tasks by `required = false` in [device.masks]"
-    ),
-    "deny list": (
-        "a masked task was refused: the deny list is too old; neither the home nor the coordinator"
-        " has given a newer one (`deny_list_days` in [device.masks])"
-    ),
-    DENY_LIST_VERSION: (
-        "a masked task was refused: it names a newer deny list than this device's, and neither the"
-        " home nor the coordinator has given that list"
-    ),
-    BUDGET: (
-        "a task was refused: its update would bring this device's account of epsilon above a cap,"
-        " or has no noise of the devices; the caps are `epsilon` in [device.budget] and the"
-        " federation's terms (`delian device terms`)"
-    ),
-    "policy": (
-        "a masked task was refused: it is below the floor, which the owner sets by"
-        " `cohort_min` and `corrupt` in [device.masks]"
-    ),
-    logged.LOG: (
-        "a masked session was ended: nothing proved that the other devices' certificates are in"
-        " the federation's certificate log"
-    ),
-    logged.WITNESSES: (
-        "a masked session was ended: too few witnesses have signed the head of the certificate log"
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +83,13 @@ class DeviceSettings:
 
     folder: where the device keeps everything. identity: what `delian join` wrote. homes: where it
     goes, in order of preference; empty: where its enrolment said. transport: what it speaks where a
-    home offers both. broker_authority: PEM of whom to trust for a broker, where that is not the
-    federation's CA. blobs_bytes_max: for bundles and weights. inference: a Unix socket to serve
-    the personal model on; None: it is not served. artifact_root: the public key that says which
-    bundles may run; None: that of the federation's terms. signed: whether only signed bundles run,
-    where a root key or the federation's terms are known. insecure, number, federation: without an
-    identity, on loopback alone.
+    home offers both. policy_now: makes the policy of the owner's word and of the terms that the
+    device has now; blocks; None: the policy stays. broker_authority: PEM of whom to trust for a
+    broker, where that is not the federation's CA. blobs_bytes_max: for bundles and weights.
+    inference: a Unix socket to serve the personal model on; None: it is not served. artifact_root:
+    the public key that says which bundles may run; None: that of the federation's terms. signed:
+    whether only signed bundles run, where a root key or the federation's terms are known. insecure,
+    number, federation: without an identity, on loopback alone.
     """
 
     folder: Path
@@ -129,6 +100,7 @@ class DeviceSettings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     conditions: ConditionSettings = field(default_factory=ConditionSettings)
     policy: DevicePolicy = field(default_factory=DevicePolicy)
+    policy_now: Callable[[], DevicePolicy] | None = None
     blobs_bytes_max: int = 2 << 30
     personal_margin: float = 0.05
     inference: Path | None = None
@@ -183,19 +155,11 @@ class _Agent:
             self.denied = KnownDenied(
                 self.who.identity, self._denied_changed, LogSink(self._log_size, self._offer_log)
             )
-        self._denied_asked = asyncio.Event()
+        self._denied_asked, self._renewed = asyncio.Event(), asyncio.Event()
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
         self.personal.prepare()
         self.blobs = FolderBlobs(folder / "blobs", settings.blobs_bytes_max)
-        own = self.who.identity
-        self.gate = gate_of(
-            self.who.federation,
-            folder / SEEN_FILE,
-            joined=own is not None,
-            terms=own.terms() if own is not None else None,
-            root=settings.artifact_root,
-            signed=settings.signed,
-        )
+        self.gate = self._gate_now()
         self.runner = WorkerRunner(
             settings.worker,
             self.blobs.path,
@@ -237,6 +201,7 @@ class _Agent:
             settings.transport,
             settings.broker_authority,
             on_connected=self._connected,
+            on_renewed=self._renewed.set,
             denied=self.denied,
             distrust=self._distrust(),
         )
@@ -326,15 +291,41 @@ class _Agent:
         listed = self.denied or DenyList
         return CertificateIdentity(own.material(), lambda: machine.now / 1e9, listed)
 
+    def _gate_now(self) -> Gate | None:
+        own, settings = self.who.identity, self.settings
+        return gate_of(
+            self.who.federation,
+            settings.folder / SEEN_FILE,
+            joined=own is not None,
+            terms=own.terms() if own is not None else None,
+            root=settings.artifact_root,
+            signed=settings.signed,
+        )
+
     async def _keep_signing(self) -> None:
-        """Signs with the newest certificate, from one task to the next."""
+        """Goes by the newest certificate and the newest terms, when there are some."""
         while self.who.identity is not None:
-            await asyncio.sleep(SIGN_ANEW_S)
-            machine = self.driver.machine
-            assert isinstance(machine, DeviceMachine)
-            newest = await asyncio.to_thread(self._identity_of, machine)
-            if machine.state.session is None:
-                machine.identity = newest
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SIGN_ANEW_S):
+                    await self._renewed.wait()
+            self._renewed.clear()
+            try:
+                await self._sign_anew()
+            except DelianError as error:
+                log.warning("the newest certificate or terms cannot be taken: %s", error)
+
+    async def _sign_anew(self) -> None:
+        """Takes them between two tasks: a session goes on by those that it began with."""
+        machine, now = self.driver.machine, self.settings.policy_now
+        assert isinstance(machine, DeviceMachine) and self.who.identity is not None
+        newest = await asyncio.to_thread(self._identity_of, machine)
+        policy = self.settings.policy if now is None else await asyncio.to_thread(now)
+        has_terms = await asyncio.to_thread(self.who.identity.terms) is not None
+        if self.gate is None and self.settings.signed and has_terms:
+            self.gate = self.runner.gate = await asyncio.to_thread(self._gate_now)
+        if machine.state.session is None:
+            machine.identity, machine.policy = newest, policy
+            self.settings = replace(self.settings, policy=policy)
 
     # ------------------------------------------------ what happens
 

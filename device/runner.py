@@ -68,7 +68,7 @@ class WorkerRunner:
         kept: Path | None = None,
     ) -> None:
         self._settings, self._path_of, self._personal = settings, path_of, personal
-        self._memory, self._command, self._gate = memory, tuple(command), gate
+        self._memory, self._command, self.gate = memory, tuple(command), gate
         self._kept = None if kept is None else KeptStates(kept)
         self._turn = asyncio.Lock()
         self._running: WorkerProcess | None = None
@@ -115,8 +115,8 @@ class WorkerRunner:
                 return ProgramStopped(NO_DATA)
             try:
                 limits = ArtifactLimits()
-                if self._gate is not None:
-                    limits = await asyncio.to_thread(self._gate.admit, program)
+                if self.gate is not None:
+                    limits = await asyncio.to_thread(self.gate.admit, program)
                 return await self._ask(program, limits)
             except ArtifactError:
                 return ProgramStopped(NOT_SIGNED)  # the gate has logged why
