@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from types import FunctionType, MethodType
@@ -77,7 +77,9 @@ class Compiled:
 
     Arrays and numbers are values of the program; every other leaf of the arguments, and
     `dl.Static(value)`, it is specialised for. Globals and closures are read when it is compiled,
-    and it is compiled anew when they were rebound.
+    and it is compiled again when what it read from them has changed: a name that was set again, an
+    attribute, an item of a list or dict, an element of an array. A call gives what the function
+    would give in Python, of the same class: a float, a NumPy scalar, an array.
     """
 
     #: Whether it runs as plain Python where one debugs.
@@ -113,7 +115,7 @@ class Compiled:
         leaves, structure = flatten(args)
         entry = self._entry(args, leaves, structure)
         given = [np.asarray(v) for k, v in enumerate(leaves) if k not in entry.traced.static]
-        return entry.traced.result(entry.run(*given))
+        return entry.traced.as_python(entry.run(*given))
 
     def trace(self, *args: Any) -> Traced:
         """The program for these arguments, or for arguments of these types."""
@@ -123,8 +125,7 @@ class Compiled:
         f = traced.function
         donated = _donated(traced, self.donate)
         function = Function(f.name, f.body, f.param_names, f.result_names, donated)
-        outside = traced.in_structure, traced.out_structure, traced.static, traced.outside
-        return Traced(function, *outside)
+        return replace(traced, function=function)
 
     def _entry(self, args: Sequence[Any], leaves: Sequence[Any], structure: Any) -> _Entry:
         # A function may go through a dict in its order.
@@ -168,7 +169,7 @@ def _positional(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tup
 
 def _key(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray | np.generic):
-        return leaf.dtype, leaf.shape
+        return leaf.dtype, leaf.shape, isinstance(leaf, np.generic)
     if isinstance(leaf, bool | int | float):
         return type(leaf)
     return Static(leaf) if not isinstance(leaf, Static | TensorType) else leaf

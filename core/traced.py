@@ -7,8 +7,9 @@ or from an earlier call, does not need it.
 from __future__ import annotations
 
 import functools
+import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -86,6 +87,63 @@ def _alike(a: Any, b: Any) -> bool:
     return same_static(a, b)
 
 
+#: What a single number is in Python: a set of bits, for it may be one of several.
+BOOL, INT, FLOAT, SCALAR, ARRAY = 1, 2, 4, 8, 16
+_PRESENT: tuple[Callable[[Any], Any], ...] = tuple(
+    np.ndarray.item if k < SCALAR else np.asarray if k == ARRAY else lambda v: v[()]
+    for k in range(2 * ARRAY)
+)
+
+
+class Seen:
+    """An array, list, dict or set that a program read from outside, as it was then.
+
+    An array that cannot be written to is not looked at again.
+    """
+
+    __slots__ = ("content", "owner")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.content = _content(owner)
+
+    def current(self) -> bool:
+        """Whether it is still as it was."""
+        owner, was = self.owner, self.content
+        if isinstance(owner, np.ndarray):
+            return was is None or was == _content(owner)
+        if isinstance(owner, set):
+            return bool(owner == was)
+        if len(owner) != len(was):
+            return False
+        if isinstance(owner, dict):
+            keys, values = was.keys(), was.values()
+            same = all(map(operator.is_, owner, keys))
+            return same and all(map(operator.is_, owner.values(), values))
+        return all(map(operator.is_, owner, was))
+
+
+def _content(owner: Any) -> Any:
+    if isinstance(owner, np.ndarray):
+        if is_frozen(owner):
+            return None
+        return owner.dtype, owner.shape, owner.tobytes()
+    return owner.copy()
+
+
+def is_frozen(array: Any) -> bool:
+    """Whether neither an array nor what it is a view of can be written to."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return array is None or (isinstance(array, bytes) or _is_read_only(array))
+
+
+def _is_read_only(buffer: Any) -> bool:
+    return isinstance(buffer, memoryview) and buffer.readonly
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A specialised program.
@@ -96,6 +154,8 @@ class Traced:
         out_structure: of the result.
         static: which leaves of the arguments are static.
         outside: what was read from closures, globals and modules: (mapping or cell, name, value).
+        seen: the arrays, lists, dicts and sets that were read from outside, as they were.
+        kinds: of each leaf of the result, what Python would give: see `as_python`.
     """
 
     function: Function
@@ -103,6 +163,8 @@ class Traced:
     out_structure: tree.Structure
     static: frozenset[int]
     outside: tuple[tuple[Any, str, Any], ...]
+    kinds: tuple[int, ...] = ()
+    seen: tuple[Seen, ...] = ()
 
     def arguments(self, *args: Any) -> list[Any]:
         """The leaves that the program takes, of arguments like those that it was traced for."""
@@ -118,15 +180,33 @@ class Traced:
         """The program's results as the function's result."""
         return tree.unflatten(self.out_structure, arrays)
 
+    def as_python(self, arrays: Sequence[Any]) -> Any:
+        """The program's results as the function's result: numbers where Python gives numbers.
+
+        A leaf that is one of several kinds, as the program takes its path, is a NumPy scalar, or a
+        Python number where no path gives another one.
+        """
+        if self.kinds.count(ARRAY) != len(self.kinds):
+            arrays = [
+                _PRESENT[k](v) for k, v in zip(self.kinds, map(np.asarray, arrays), strict=True)
+            ]
+        return tree.unflatten(self.out_structure, arrays)
+
     def current(self) -> bool:
-        """Whether everything that was read from outside is still what it was."""
+        """Whether everything that was read from outside is still what it was.
+
+        A name, an attribute or an item is compared by identity; an array by its bytes.
+        """
         for owner, name, value in self.outside:
-            if isinstance(owner, types.CellType):
+            if isinstance(owner, dict):  # None stands for no value too.
+                if owner.get(name) is not value:
+                    return False
+            elif isinstance(owner, types.CellType):
                 if owner.cell_contents is not value:
                     return False
-            elif owner.get(name) is not value:
+            elif not same_static(getattr(owner, name, None), value):
                 return False
-        return True
+        return all(seen.current() for seen in self.seen)
 
 
 def _is_leaf(value: Any) -> bool:

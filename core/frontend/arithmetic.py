@@ -43,7 +43,7 @@ def dtype_of(s: Specialiser, value: Any) -> tuple[DType, bool]:
     if kind is Tensor:
         return value.dtype, value.weak
     if kind is bool:
-        return DType.BOOL, False
+        return DType.BOOL, True
     if kind is int:
         return DType.I64, True
     if kind is float:
@@ -121,6 +121,13 @@ def convert(s: Specialiser, value: Value, dtype: DType) -> Value:
     return s.emit("convert", value, dtype=dtype)
 
 
+def convert_number(s: Specialiser, value: Any, dtype: DType) -> Any:
+    """A number of Python's own as another one of Python's."""
+    if type(value) is Tensor:
+        return Tensor(convert(s, value.value, dtype), True)
+    return float(value) if dtype is DType.F64 else int(value)
+
+
 def broadcast(s: Specialiser, value: Value, shape: tuple[int, ...]) -> Value:
     """NumPy's broadcasting to a shape that is known to fit."""
     have = value.shape
@@ -173,7 +180,7 @@ def strong(value: Any) -> Any:
     """A number as np.asarray makes it: of a type of its own."""
     if type(value) is Tensor:
         return Tensor(value.value) if value.weak else value
-    return np.asarray(value) if type(value) in (int, float) else value
+    return np.asarray(value) if type(value) in (bool, int, float) else value
 
 
 def operands(
@@ -190,11 +197,19 @@ def elementwise(s: Specialiser, name: str, *values: Any) -> Tensor:
     return Tensor(s.emit(name, *args), weak)
 
 
+def float_kind(dtype: DType) -> DType:
+    """The float type that NumPy's functions of floats take integers in."""
+    if dtype.is_float:
+        return dtype
+    return DType.F16 if dtype in (DType.BOOL, DType.U8) else DType.F64
+
+
 def floating(s: Specialiser, name: str, *values: Any) -> Tensor:
-    """Likewise, integers becoming f64 first, as in NumPy's `exp` or true division."""
+    """Likewise, integers becoming floats first, as in NumPy's `exp`: f64, but f16 where that holds
+    all of them.
+    """
     dtype, weak = result_dtype(s, values)
-    if not dtype.is_float:
-        dtype, weak = DType.F64, weak and dtype is not DType.BOOL
+    dtype = float_kind(dtype)
     args, _ = operands(s, values, dtype)
     return Tensor(s.emit(name, *args), weak)
 
@@ -228,7 +243,10 @@ remainder = or_bool("mod", None, "divided")
 
 
 def divide(s: Specialiser, a: Any, b: Any) -> Tensor:
-    return floating(s, "div", a, b)
+    """True division, of integers in f64."""
+    dtype, weak = result_dtype(s, (a, b))
+    args, _ = operands(s, (a, b), dtype if dtype.is_float else DType.F64)
+    return Tensor(s.emit("div", *args), weak)
 
 
 def bitwise(name: str) -> Binary:
@@ -326,6 +344,8 @@ def negative(s: Specialiser, a: Any) -> Tensor:
 
 
 def positive(s: Specialiser, a: Any) -> Tensor:
+    if dtype_of(s, a) == (DType.BOOL, False):
+        raise s.error("DL116", "NumPy has no + of a bool", "convert it: x.astype(np.int32)")
     return tensor(s, a)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import inspect
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +18,20 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..traced import Transform
-from . import hir, liveness, operators, statements, syntax
-from .values import Activation, Choice, Closure, Frame, Method, Tensor, describe, is_static
+from . import hir, iteration, lists, liveness, operators, statements, syntax
+from .values import (
+    Activation,
+    Choice,
+    Closure,
+    Frame,
+    Method,
+    NotKnown,
+    Once,
+    Tensor,
+    Text,
+    describe,
+    is_static,
+)
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -100,6 +113,8 @@ def _row(f: Any) -> Callable[[Specialiser, Any, Sequence[Any], Mapping[str, Any]
 
 
 _NO = object()
+#: The package itself: its classes are not set anew while it runs.
+_HOUSE = f"{__name__.partition('.')[0]}."
 
 
 def _bound_special(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -123,6 +138,8 @@ def _call_function(
     name = f.__name__ if "<" in f.__qualname__ else f.__qualname__
     keyword_defaults = f.__kwdefaults__ or {}
     bound = bind(s, name, function, f.__defaults__ or (), keyword_defaults, args, kwargs)
+    for default in (*(f.__defaults__ or ()), *keyword_defaults.values()):
+        s.look(default)
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
     frame = Frame(bound, function.assigned, None, f.__globals__, cells)
     return _run(s, f.__code__, function, frame)
@@ -283,9 +300,9 @@ def run_handler(
     """Calls a vocabulary function; arguments that it has not become an error of the user's."""
     try:
         return handler(s, *args, **kwargs)
+    except NotKnown:
+        raise operators.not_known(s, f"`{name}`") from None
     except TypeError as e:
-        import inspect
-
         try:
             inspect.signature(handler).bind(s, *args, **kwargs)
         except TypeError as misfit:
@@ -298,8 +315,6 @@ def run_handler(
 
 
 def _signature(handler: Callable[..., Any]) -> str:
-    import inspect
-
     signature = inspect.signature(handler)
     parameters = [
         p.replace(annotation=inspect.Parameter.empty)
@@ -322,7 +337,12 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         return operators.python(s, lambda: cls(*texts, **kwargs), what)
     if cls.__module__ == "itertools" and cls.__name__ not in _ENDLESS:
         make: Any = cls
-        return s.own(operators.python(s, lambda: list(make(*args, **kwargs)), what))
+        if cls.__name__ == "groupby" and not is_static(tuple(args)):
+            raise s.needs_static(tuple(args), f"what {what} compares")
+        drawn = [iteration.items(s, a) if type(a) is Once else a for a in args]
+        return Once(
+            lambda: operators.python(s, lambda: list(make(*drawn, **kwargs)), what), s.region
+        )
     if is_static((tuple(args), dict(kwargs))) and (
         issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "operator")
     ):
@@ -397,6 +417,12 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
     if isinstance(owner, _CONTAINERS) and not isinstance(owner, types.ModuleType):
         if isinstance(owner, list | dict | set) and f.__name__ in liveness.MUTATORS:
             statements.may_change(s, owner)
+        if isinstance(owner, list | tuple) and f.__name__ in lists.METHODS:
+            return lists.METHODS[f.__name__](s, owner, *args, **kwargs)
+        if isinstance(owner, str) and not is_static((tuple(args), dict(kwargs))):
+            if f.__name__ not in ("format", "join"):
+                raise operators.text_needed(s, f"`{f.__name__}`")
+            return Text(f"{owner}({', '.join(map(describe, (*args, *kwargs.values())))})")
         result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
         return s.own(result) if isinstance(result, list | dict | set) else result
     if isinstance(owner, np.ndarray | np.generic) and not is_static((tuple(args), dict(kwargs))):
@@ -466,6 +492,13 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
         return vocabulary.tensor_attribute(s, value, name)
     if kind.__module__ not in ("builtins", "numpy", "types"):
         found = _in_class(kind, name)
+        own = getattr(value, "__dict__", None)
+        if found is not None and not kind.__module__.startswith(_HOUSE):
+            s.outside.setdefault((id(kind), name), (kind, name, found))
+            if isinstance(own, dict) and name not in own:
+                s.outside.setdefault((id(own), name), (own, name, None))
+        if isinstance(own, dict) and name in own and not isinstance(found, property):
+            found = None  # The object's own comes before a method of its class.
         if isinstance(found, types.FunctionType):
             return types.MethodType(found, value)
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
@@ -482,8 +515,32 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
             raise s.error("DL104", f"`{value.__name__}` has no `{name}`", hint) from None
         raise s.error("DL104", f"{describe(value)} has no attribute `{name}`", hint) from None
     if isinstance(value, types.ModuleType):
-        s.outside[(id(value.__dict__), name)] = (value.__dict__, name, found)
+        s.read(value.__dict__, name, found)
+    else:
+        _note(s, value, name, found)
     return found
+
+
+#: What classes of these modules hold cannot be set to something else.
+_FIXED = frozenset(("builtins", "numpy", "functools", "operator"))
+
+
+def _note(s: Specialiser, value: Any, name: str, found: Any) -> None:
+    """Notes an attribute that was read of an object from outside, where it may be set again."""
+    holder = value if isinstance(value, type) else type(value)
+    if holder.__module__ in _FIXED and not isinstance(value, types.FunctionType):
+        return
+    if not isinstance(value, type) and _is_frozen(holder):
+        s.look(found)
+        return
+    held = inspect.getattr_static(value, name, _NO)
+    if (held is found or isinstance(held, types.MemberDescriptorType)) and is_static(found):
+        s.read(value, name, found)
+
+
+def _is_frozen(kind: type) -> bool:
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)
 
 
 def _in_class(kind: type, name: str) -> Any:

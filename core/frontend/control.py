@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
+from ..traced import SCALAR
 from . import arithmetic, choices, hir, joins, operators, statements
 from .joins import Slot
 from .scope import Scope, close, free_values, union
-from .values import Choice, Frame, Tensor, Unbound, is_number
+from .values import Choice, Frame, Tensor, Unbound, is_number, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -220,7 +221,7 @@ class _Join:
                 absent = leaf is _ABSENT
                 made = joins.zeros(self.s, slot) if absent else joins.fill(self.s, leaf, slot)
                 out.append(made)
-        return _Later(lambda results: Tensor(results[place], slot.weak))
+        return _Later(lambda results: Tensor(results[place], kind=slot.kind))
 
     def placeholder(self, given: Any, path: int) -> Any:
         """A hidden name that one path sets, guarded by a flag: on the other paths it is zeros that
@@ -260,7 +261,7 @@ class _Join:
             found += moved
         if len(found) == 1:
             return found[0]
-        tag = self.add(Slot(TensorType(DType.I64), False), tags)
+        tag = self.add(Slot(TensorType(DType.I64), SCALAR), tags)
 
         def build(results: Sequence[Value]) -> Any:
             given = tuple(f(results) if type(f) is _Later else f for f in found)
@@ -338,7 +339,8 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
         s.scope.ops += scope.ops
         if isinstance(rest, bool):
             return rest if rest is (op == "or") else value
-        return arithmetic.elementwise(s, op, value, rest)
+        both = arithmetic.elementwise(s, op, value, rest)
+        return Tensor(both.value, kind=kind_of(value) | kind_of(rest))
     other = s.new_scope()
     scopes = (scope, other) if op == "and" else (other, scope)
     join = _Join(s, scopes)

@@ -69,7 +69,7 @@ def _transformed(
     small = simplify(close(scope, (), free, (), results))
     block = operators.python(s, lambda: transform(small), name)
     values = iter(s.scope.inline(block, free))
-    out = [Tensor(next(values), v.weak) if type(v) is Tensor else v for v in made]
+    out = [v.like(next(values)) if type(v) is Tensor else v for v in made]
     return joins.rebuilt(s, structure, out)
 
 
@@ -84,7 +84,7 @@ class _Region:
     def rebuilt(self, s: Specialiser, values: Sequence[Value]) -> Any:
         """The result again, with these tensors."""
         supply = iter(values)
-        out = [Tensor(next(supply), v.weak) if type(v) is Tensor else v for v in self.leaves]
+        out = [v.like(next(supply)) if type(v) is Tensor else v for v in self.leaves]
         return joins.rebuilt(s, self.structure, out)
 
 
@@ -111,7 +111,7 @@ def _region(
     at = s.loc
     params = [Value(v.value.type) for v in given if type(v) is Tensor]
     supply = iter(params)
-    inside = [Tensor(next(supply), v.weak) if type(v) is Tensor else v for v in given]
+    inside = [v.like(next(supply)) if type(v) is Tensor else v for v in given]
     with s.inside(s.new_scope()) as scope:
         args = joins.rebuilt(s, structure, inside)
         result = calls.call(s, f, args, {})
@@ -163,7 +163,7 @@ def _reverse(
     params = [*residuals, *floats]
     with s.inside(s.new_scope()) as scope:
         supply = iter(residuals)
-        inside = [Tensor(next(supply), v.weak) if type(v) is Tensor else v for v in kept]
+        inside = [v.like(next(supply)) if type(v) is Tensor else v for v in kept]
         res = joins.rebuilt(s, forward.structure.children[1], inside)
         cts = iter(floats)
         values = [

@@ -102,7 +102,9 @@ def log_base(base: float) -> Handler:
 
 
 def exp2(s: Specialiser, x: Any) -> Tensor:
-    return arithmetic.floating(s, "pow", 2.0, array(s, x))
+    value = tensor(s, array(s, x))
+    kind = arithmetic.float_kind(value.dtype)
+    return arithmetic.elementwise(s, "pow", tensor(s, 2.0, kind), tensor(s, value, kind))
 
 
 def float_power(s: Specialiser, x1: Any, x2: Any) -> Tensor:
@@ -127,7 +129,9 @@ def arctan2(s: Specialiser, x1: Any, x2: Any) -> Tensor:
 
 
 def arctan(s: Specialiser, x: Any) -> Tensor:
-    return arithmetic.floating(s, "atan2", array(s, x), 1.0)
+    value = tensor(s, array(s, x))
+    kind = arithmetic.float_kind(value.dtype)
+    return arithmetic.elementwise(s, "atan2", tensor(s, value, kind), tensor(s, 1.0, kind))
 
 
 def _beside(s: Specialiser, x: Any) -> Tensor:
@@ -161,8 +165,7 @@ def logaddexp(s: Specialiser, x1: Any, x2: Any) -> Tensor:
 def hypot(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     """Scaled by the larger, so that squares stay within range; the scale has no derivative."""
     kind, weak = arithmetic.result_dtype(s, (array(s, x1), array(s, x2)))
-    if not kind.is_float:
-        kind, weak = DType.F64, weak and kind is not DType.BOOL
+    kind = arithmetic.float_kind(kind)
     x, y = (Tensor(tensor(s, v, kind).value, weak) for v in (x1, x2))
     top = arithmetic.maximum(s, absolute(s, x), absolute(s, y))
     scale = Tensor(s.emit("stop_gradient", top.value), top.weak)
@@ -248,8 +251,13 @@ def round_(s: Specialiser, a: Any, decimals: Any = 0) -> Tensor:
     if abs(places) > _DECIMALS_MAX:
         raise s.error("DL119", f"no float has {places} decimals")
     x = tensor(s, a)
+    if x.dtype is DType.BOOL:
+        hint = "convert it first: x.astype(np.float32)"
+        raise s.error("DL116", "NumPy rounds bools as f16 numbers", hint)
     if not x.dtype.is_float:
-        return x
+        if places >= 0:
+            return x
+        return tensor(s, round_(s, tensor(s, x, DType.F64), places), x.dtype)
     if places == 0:
         return arithmetic.elementwise(s, "round", x)
     # As NumPy: a power of ten that is a whole number, multiplied or divided by.

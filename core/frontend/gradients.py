@@ -70,18 +70,18 @@ class Closed:
 
     def gradients(self, s: Specialiser, values: Sequence[Value]) -> Any:
         """Cotangents of the differentiated leaves as a tuple of trees like the arguments."""
-        leaves = [Tensor(v, x.weak) for v, x in zip(values, self.wrt, strict=True)]
+        leaves = [x.like(v) for v, x in zip(values, self.wrt, strict=True)]
         return joins.rebuilt(s, self.arguments, leaves)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     index: int
-    weak: bool
+    kind: int
 
 
 def _from(leaf: Any, values: Sequence[Value]) -> Any:
-    return Tensor(values[leaf.index], leaf.weak) if type(leaf) is Place else leaf
+    return Tensor(values[leaf.index], kind=leaf.kind) if type(leaf) is Place else leaf
 
 
 def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -143,9 +143,7 @@ def close_over(
     wrt = tuple(_differentiable(s, v, n, places) for v, n in zip(leaves, names, strict=True))
     params = [Value(x.type) for x in wrt]
     with s.inside(s.new_scope()) as scope:
-        fresh = joins.rebuilt(
-            s, structure, [Tensor(p, x.weak) for p, x in zip(params, wrt, strict=True)]
-        )
+        fresh = joins.rebuilt(s, structure, [x.like(p) for p, x in zip(params, wrt, strict=True)])
         given = list(args)
         for k, value in zip(places, fresh, strict=True):
             given[k] = value
@@ -159,7 +157,7 @@ def close_over(
         kept: list[Any] = []
         for leaf in out:
             if type(leaf) is Tensor:
-                kept.append(Place(len(results), leaf.weak))
+                kept.append(Place(len(results), leaf.kind))
                 results.append(leaf.value)
             else:
                 kept.append(leaf)
@@ -284,5 +282,5 @@ def _tangents(s: Specialiser, closed: Closed, values: Sequence[Value]) -> Any:
             continue
         type_ = closed.block.results[leaf.index].tensor
         zero = None if type_.dtype.is_float else s.scope.number(0, type_.dtype, type_.shape)
-        leaves.append(Tensor(next(supply) if zero is None else zero, leaf.weak))
+        leaves.append(Tensor(next(supply) if zero is None else zero, kind=leaf.kind))
     return joins.rebuilt(s, closed.structure, leaves)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType, Value
+from ..traced import ARRAY, SCALAR
 from . import arithmetic, operators
 from .values import Tensor, describe
 
@@ -50,7 +51,8 @@ def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
         value = s.emit("slice", value, start=tuple(starts), stop=tuple(stops), step=tuple(steps))
     if reversed_axes:
         value = s.emit("reverse", value, axes=tuple(reversed_axes))
-    return Tensor(reshape(s, value, tuple(shape)), x.weak)
+    # NumPy gives a number, but an array of no axes where the index has an ellipsis.
+    return Tensor(reshape(s, value, tuple(shape)), kind=SCALAR if dots is None else ARRAY)
 
 
 def reshape(s: Specialiser, value: Value, shape: tuple[int, ...]) -> Value:
@@ -202,7 +204,7 @@ def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None)
     if len(places) == 1:
         axis = places[0]
         index = wrapped(s, arrays[0], x.shape[axis])
-        return Tensor(s.emit("take", x.value, index, axis=axis), x.weak)
+        return Tensor(s.emit("take", x.value, index, axis=axis))
     rest = [k for k in range(len(x.shape)) if k not in places]
     front = places[0] if side_by_side else 0
     order = (*rest[:front], *places, *rest[front:])
@@ -216,7 +218,7 @@ def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None)
     shape = value.shape
     value = reshape(s, value, (*shape[:front], merged, *shape[front + len(places) :]))
     flat = _flat_index(s, arrays, sizes, x, places)
-    return Tensor(s.emit("take", value, flat, axis=front), x.weak)
+    return Tensor(s.emit("take", value, flat, axis=front))
 
 
 def _is_index(item: Any) -> bool:

@@ -4,12 +4,13 @@ program.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import arithmetic, indexing, operators
-from .values import Indexed, Tensor, TensorRange, describe
+from .values import Indexed, Once, Tensor, TensorRange, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -24,12 +25,73 @@ _STATIC = (tuple, list, dict, set, frozenset, str, range, bytes)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
+def drawn(s: Specialiser, value: Any) -> Any:
+    """What an iterator goes through, which it can do once; any other value as it is."""
+    if type(value) is not Once:
+        return value
+    hint = "make a list of it first: list(zip(a, b))"
+    if value.used:
+        text = "an iterator is gone through twice; Python finds nothing in it the second time"
+        raise s.error("DL113", text, hint)
+    if value.region is not s.region:
+        text = "an iterator that was made outside the branch or loop is gone through within"
+        raise s.error("DL113", text, hint)
+    value.used = True
+    return value.make()
+
+
+def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]:
+    """Every item, as Python goes through what may change meanwhile: a list by its places; a dict,
+    and what an iterator draws from, must not change.
+    """
+    if type(value) is list:
+        k = 0
+        while k < len(value):
+            if k >= limit:
+                raise too_long(s, len(value))
+            yield value[k]
+            k += 1
+        return
+    sources = value.sources if type(value) is Once else ()
+    before = [list(source) for source in sources]
+    size = len(value) if isinstance(value, dict | Sized) and not is_number(value) else None
+
+    def check(last: bool) -> None:
+        for a, b in zip(sources, before, strict=True):
+            same = len(a) == len(b) and (not last or all(x is y for x, y in zip(a, b, strict=True)))
+            if not same:
+                raise changed_meanwhile(s)
+        if size is not None and len(value) != size:
+            raise changed_meanwhile(s)
+
+    for item in items(s, value):
+        yield item
+        check(False)
+    check(True)
+
+
+def changed_meanwhile(s: Specialiser) -> Exception:
+    text = "what a loop goes through changes in the loop"
+    return s.error("DL111", text, "go through a copy: for x in list(values)")
+
+
+def sources_of(*values: Any) -> tuple[list[Any], ...]:
+    """The lists that an iterator over these draws from."""
+    return tuple(
+        source
+        for v in values
+        for source in ((v,) if type(v) is list else v.sources if type(v) is Once else ())
+    )
+
+
 def items(s: Specialiser, value: Any) -> list[Any]:
     """Every item, at compile time."""
+    value = drawn(s, value)
     if isinstance(value, _STATIC + _VIEWS):
         if isinstance(value, range) and len(value) > _NUMBERS_MAX:
             raise too_long(s, len(value))
-        if isinstance(value, set | frozenset):
+        if isinstance(value, set | frozenset) and not all(type(v) in (int, bool) for v in value):
+            # Python's order of strings differs from process to process: any order is one of them.
             return operators.python(s, lambda: sorted(value), "the order of a set")  # type: ignore[no-any-return]
         return list(value)  # type: ignore[call-overload, no-any-return]
     indexed = as_indexed(s, value)
@@ -89,6 +151,7 @@ def place(s: Specialiser, start: Any, index: Any, step: Any) -> Any:
 
 def zipped(s: Specialiser, values: list[Any], strict: bool) -> Any:
     """`zip`: by index when every part can be, else item by item."""
+    values = [drawn(s, v) for v in values]
     parts = [as_indexed(s, v) for v in values]
     if values and all(p is not None for p in parts):
         known = [p for p in parts if p is not None]
@@ -97,7 +160,7 @@ def zipped(s: Specialiser, values: list[Any], strict: bool) -> Any:
         return Indexed(min(lengths), lambda s, i: tuple(p.item(s, i) for p in known))
     rows = [items(s, v) for v in values]
     _check_strict(s, [len(r) for r in rows], strict)
-    return s.own([tuple(r) for r in zip(*rows, strict=False)])
+    return [tuple(r) for r in zip(*rows, strict=False)]
 
 
 def _check_strict(s: Specialiser, lengths: list[int], strict: bool) -> None:
@@ -107,10 +170,11 @@ def _check_strict(s: Specialiser, lengths: list[int], strict: bool) -> None:
 
 
 def enumerated(s: Specialiser, value: Any, start: int) -> Any:
+    value = drawn(s, value)
     part = as_indexed(s, value)
     if part is not None:
         return Indexed(part.length, lambda s, i: (place(s, start, i, 1), part.item(s, i)))
-    return s.own([(start + k, v) for k, v in enumerate(items(s, value))])
+    return [(start + k, v) for k, v in enumerate(items(s, value))]
 
 
 def backwards(s: Specialiser, value: Any) -> Any:
@@ -120,4 +184,4 @@ def backwards(s: Specialiser, value: Any) -> Any:
     if part is not None:
         last = part.length - 1
         return Indexed(part.length, lambda s, i: part.item(s, operators.binary(s, "-", last, i)))
-    return s.own(items(s, value)[::-1])
+    return items(s, value)[::-1]

@@ -16,7 +16,6 @@ from .. import tree
 from ..ir import Block, Builder, DType, TensorType, Value
 from ..traced import Transform
 from . import gradients, joins, operators
-from .values import Tensor
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -42,7 +41,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     made = iter(s.scope.inline(block, closed.operands))
     rows = []
     for _ in outs:
-        parts = [Tensor(next(made), x.weak) for x in closed.wrt]
+        parts = [x.like(next(made)) for x in closed.wrt]
         row = joins.rebuilt(s, closed.arguments, parts)
         rows.append(row[0] if isinstance(t.argnums, int) else row)
     return tree.unflatten(closed.structure, rows)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
-from ..traced import same_static
+from ..traced import SCALAR, same_static
 from . import arithmetic, hir, liveness
 from .choices import Functions
-from .values import Tensor, describe, is_number
+from .values import Tensor, describe, is_number, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -28,7 +28,11 @@ class Slot:
     """A leaf that becomes a value of the program: a result of a branch, or a loop's carry."""
 
     type: TensorType
-    weak: bool
+    kind: int
+
+    @property
+    def weak(self) -> bool:
+        return self.kind < SCALAR
 
     def __str__(self) -> str:
         return str(self.type)
@@ -38,8 +42,8 @@ def slot_of(s: Specialiser, leaf: Any) -> Slot:
     """The slot that a number fits in."""
     if type(leaf) is Slot:
         return leaf
-    dtype, weak = arithmetic.dtype_of(s, leaf)
-    return Slot(TensorType(dtype, arithmetic.shape_of(leaf)), weak)
+    dtype, _ = arithmetic.dtype_of(s, leaf)
+    return Slot(TensorType(dtype, arithmetic.shape_of(leaf)), kind_of(leaf))
 
 
 _KIND = {DType.BOOL: 0, DType.U8: 1, DType.U32: 1, DType.I32: 1, DType.I64: 1}
@@ -50,7 +54,7 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     if type(a) is not Slot and type(b) is not Slot:
         if type(a) is Tensor and type(b) is Tensor:
             if a.value is b.value:
-                return True, a if not a.weak else b
+                return True, a if a.kind == b.kind else Tensor(a.value, kind=a.kind | b.kind)
         elif type(a) is not Tensor and type(b) is not Tensor and same_static(a, b):
             return True, a
     if not ((type(a) is Slot or is_number(a)) and (type(b) is Slot or is_number(b))):
@@ -59,14 +63,14 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     if x.type.shape != y.type.shape:
         return False, None
     if x.type.dtype is y.type.dtype:
-        return True, Slot(x.type, x.weak and y.weak)
+        return True, Slot(x.type, x.kind | y.kind)
     kinds = _KIND.get(x.type.dtype, 2), _KIND.get(y.type.dtype, 2)
     if x.weak and y.weak:
-        return True, x if kinds[0] > kinds[1] else y
+        return True, Slot((x if kinds[0] > kinds[1] else y).type, x.kind | y.kind)
     if x.weak and kinds[0] <= kinds[1]:
-        return True, y
+        return True, Slot(y.type, x.kind | y.kind)
     if y.weak and kinds[1] <= kinds[0]:
-        return True, x
+        return True, Slot(x.type, x.kind | y.kind)
     return False, None
 
 

@@ -56,7 +56,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     supply = iter(zip(values, flags, strict=True))
     wanted = _axes_of_leaves(s, out_axes, result, "out_axes")
     finished = [
-        Tensor(_placed(s, *next(supply), axis, size), v.weak) if type(v) is Tensor else v
+        v.like(_placed(s, *next(supply), axis, size)) if type(v) is Tensor else v
         for v, axis in zip(made, wanted, strict=True)
     ]
     return joins.rebuilt(s, out_structure, finished)
@@ -106,7 +106,7 @@ def _one_lane(
         value = arithmetic.tensor(s, leaf)
         operands.append(_moved(s, value.value, axis, 0))
         kind = TensorType(value.dtype, shape[:axis] + shape[axis + 1 :])
-        inside.append(Tensor(Value(kind), value.weak))
+        inside.append(value.like(Value(kind)) if kind == value.type else Tensor(Value(kind)))
     if size is None:
         hint = "in_axes must name an axis of at least one argument"
         raise s.error("DL119", "vmap: no argument has an axis to map over", hint)

@@ -11,7 +11,8 @@ it needs the index at compile time or changes the shape of what it carries, it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
@@ -22,7 +23,7 @@ from .choices import Functions, Path, is_function, may_be_carried
 from .control import Run, boolean, branch
 from .joins import Slot
 from .scope import Scope, close, free_values, union
-from .values import Choice, Frame, Indexed, Tensor, TensorRange, Unbound, describe, is_number
+from .values import Choice, Frame, Indexed, Once, Tensor, TensorRange, Unbound, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -37,15 +38,16 @@ class LoopMismatch(ProgramError):
 def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
     source = s.eval(node.iterable, frame)
     s.at(node.iterable.loc)
+    if type(source) is list or (type(source) is Once and source.sources):
+        _unroll_live(s, node, frame, source)
+        return
+    source = iteration.drawn(s, source)
     if isinstance(source, TensorRange):
         _range_region(s, node, frame, source)
         return
     indexed = iteration.as_indexed(s, source)
     if indexed is None:
-        values = iteration.items(s, source)
-        if len(values) > iteration.UNROLL_MAX:
-            raise iteration.too_long(s, len(values))
-        _unroll(s, node, frame, Indexed(len(values), lambda s, i: values[i]))
+        _unroll_live(s, node, frame, source)
         return
     small = indexed.length <= 1
     if small or (id(node) in s.unrolled and indexed.length <= iteration.UNROLL_MAX):
@@ -73,11 +75,45 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
 
 
 def _unroll(s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed) -> None:
-    for k in range(indexed.length):
+    _rounds(s, node, frame, (partial(indexed.item, s, k) for k in range(indexed.length)))
 
-        def body(k: int = k) -> None:
+
+def _unroll_live(s: Specialiser, node: hir.For, frame: Frame, source: Any) -> None:
+    """Item by item, of what the body itself may change."""
+    if not isinstance(source, list | Once) and len(values := iteration.items(s, source)) > (
+        iteration.UNROLL_MAX
+    ):
+        raise iteration.too_long(s, len(values))
+    lists = iteration.sources_of(source)
+    names = [n for n in node.stored if any(frame.vars.get(n) is one for one in lists)]
+    before = {n: frame.vars[n] for n in names}
+
+    def rounds() -> Iterator[Callable[[], Any]]:
+        for item in iteration.live(s, source, iteration.UNROLL_MAX):
+            yield partial(_itself, item)
+            if any(frame.vars.get(n) is not before[n] for n in names):
+                s.at(node.iterable.loc)
+                text = (
+                    f"`{names[0]}` changes in the loop over it where only the program knows whether"
+                )
+                raise s.error("DL111", text, f"go through a copy: for x in list({names[0]})")
+
+    _rounds(s, node, frame, rounds())
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def _rounds(
+    s: Specialiser, node: hir.For, frame: Frame, items: Iterable[Callable[[], Any]]
+) -> None:
+    """One round after the other; the item of each is made in it."""
+    for item in items:
+
+        def body(item: Callable[[], Any] = item) -> None:
             s.at(node.iterable.loc)
-            statements.assign(s, node.target, indexed.item(s, k), frame)
+            statements.assign(s, node.target, item(), frame)
             statements.run(s, node.body, frame)
 
         if node.stop is not None:
@@ -431,7 +467,7 @@ def _holding(leaf: Any, value: Value) -> Any:
     """A carried leaf in a round, or after the loop."""
     if type(leaf) is Functions:
         return Choice(Tensor(value), leaf.functions)
-    return Tensor(value, leaf.weak)
+    return Tensor(value, kind=leaf.kind)
 
 
 class _For(_Loop):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from .. import tree
 from ..ir import Value
-from . import arithmetic
-from .values import Tensor, describe, is_static
+from ..traced import ARRAY, BOOL, SCALAR
+from . import arithmetic, pynumbers
+from .values import Choice, NotKnown, Tensor, Text, describe, is_number, is_static, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -52,9 +53,39 @@ def python(s: Specialiser, compute: Callable[[], Any], what: str) -> Any:
     try:
         with np.errstate(all="ignore"):
             return compute()
+    except NotKnown:
+        raise not_known(s, what) from None
     except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as e:
         text = f"{type(e).__name__}: {e}" if not isinstance(e, KeyError) else f"no key {e}"
         raise s.error("DL113", f"{what} fails: {text}") from e
+
+
+def not_known(s: Specialiser, what: str) -> Exception:
+    """The error for what Python asks of a value that only the running program knows."""
+    hint = (
+        "compare numbers with ==, <, np.where or np.sort; use known values as keys, or pass them as"
+        " dl.Static(value)"
+    )
+    text = f"{what} needs the value of a number that only the running program knows"
+    return s.static_needed(text, hint)
+
+
+def _written(s: Specialiser, op: str, a: Any, b: Any) -> Text:
+    """A string with a number of the running program in it, and another one."""
+    if op not in "+%" or not (
+        isinstance(a, str | Text) and (op == "%" or isinstance(b, str | Text))
+    ):
+        raise text_needed(s, f"`{op}`")
+    return Text(
+        f"{describe(a) if type(a) is Text else a}{b if isinstance(b, str) else describe(b)}"
+    )
+
+
+def text_needed(s: Specialiser, what: str) -> Exception:
+    hint = "choose by comparing the number itself, or make the text outside the compiled function"
+    return s.static_needed(
+        f"{what} needs the text of a number that only the running program knows", hint
+    )
 
 
 def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
@@ -64,8 +95,10 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
                 from . import linear
 
                 return linear.matmul(s, a, b)
-            return arithmetic.BINARY[op](s, a, b)
+            return pynumbers.binary(s, op, a, b)
         return _tensor_and_other(s, op, a, b)
+    if type(a) is Text or type(b) is Text:
+        return _written(s, op, a, b)
     function = BINARY[op]
     name = function.__name__.rstrip("_")
     for owner, method, other in ((a, f"__{name}__", b), (b, f"__r{name}__", a)):
@@ -116,9 +149,9 @@ def _user_method(owner: Any, name: str) -> FunctionType | None:
 def unary(s: Specialiser, op: str, a: Any) -> Any:
     if op == "not":
         test = condition(s, a)
-        return not test if isinstance(test, bool) else Tensor(s.emit("not", test))
+        return not test if isinstance(test, bool) else Tensor(s.emit("not", test), True)
     if type(a) is Tensor:
-        return arithmetic.UNARY[op](s, a)
+        return pynumbers.unary(s, op, a)
     name = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[op]
     found = _user_method(a, name)
     if found is not None:
@@ -128,20 +161,22 @@ def unary(s: Specialiser, op: str, a: Any) -> Any:
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if op in ("is", "is not"):
-        if type(a) is Tensor and type(b) is Tensor:
-            same = a.value is b.value
-        else:
-            same = a is b
-        return same if op == "is" else not same
+        same = _is(s, a, b)
+        return same if op == "is" else unary(s, "not", same)
     if op in ("in", "not in"):
         return _contains(s, a, b, op)
     if type(a) is Tensor or type(b) is Tensor:
         x, y = _listed(s, a), _listed(s, b)
         if arithmetic.is_operand(x) and arithmetic.is_operand(y):
-            return arithmetic.COMPARE[op](s, x, y)
-        if op in ("==", "!="):
-            return op == "!="  # As in Python: a number equals no string, no None, no function.
-        raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}")
+            return pynumbers.compare(s, op, x, y)
+        if op in ("==", "!=") and not (ARRAY & (kind_of_tensor(a) | kind_of_tensor(b))):
+            # As in Python: a number equals no string, no None, no function.
+            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b))
+            return np.bool_(op == "!=") if numpys else op == "!="
+        hint = "ask `x is None`, or compare with a number" if op in ("==", "!=") else ""
+        raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
+    if type(a) is Text or type(b) is Text:
+        raise text_needed(s, f"`{op}`")
     found = _user_method(a, {"==": "__eq__", "!=": "__ne__"}.get(op, ""))
     if not (is_static(a) and is_static(b)):
         if found is None or op not in ("==", "!="):
@@ -150,16 +185,70 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     return python(s, lambda: COMPARE[op](a, b), f"`{op}`")
 
 
+def kind_of_tensor(value: Any) -> int:
+    return kind_of(value) if type(value) is Tensor else 0
+
+
+def _is(s: Specialiser, a: Any, b: Any) -> Any:
+    """`a is b`.
+
+    A number of the running program is the object True or False where it is a bool of Python's.
+    Whether two such numbers are one object is Python's affair: two names may be one argument.
+    """
+    if type(b) is Tensor and type(a) is not Tensor:
+        a, b = b, a
+    if type(a) is not Tensor:
+        if type(a) is Choice or type(b) is Choice:
+            raise s.needs_static(a if type(a) is Choice else b, "an operand of `is`")
+        return a is b
+    if isinstance(b, bool) and a.kind & BOOL:
+        if a.kind != BOOL:
+            raise s.needs_static(a, "the class of an operand of `is`")
+        return a if b else unary(s, "not", a)
+    if is_number(b) and kind_of(b) & a.kind:
+        hint = "compare the values: ==, np.array_equal"
+        raise s.needs_static(a, "an operand of `is`", hint)
+    return False
+
+
 def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
-    if op in ("==", "!=") and (type(a) is not type(b) or a is None or b is None):
-        return op == "!="
+    """`==` and `!=` of lists, tuples and dicts: as Python, item by item, an item being equal to
+    itself.
+    """
+    listed = next((k for k in (list, tuple) if isinstance(a, k) and isinstance(b, k)), None)
+    if op in ("==", "!="):
+        if listed is not None:
+            same = len(a) == len(b) and _all_equal(s, zip(a, b, strict=True))
+            return same if op == "==" else unary(s, "not", same)
+        if isinstance(a, dict) and isinstance(b, dict):
+            same = a.keys() == b.keys() and _all_equal(s, ((v, b[k]) for k, v in a.items()))
+            return same if op == "==" else unary(s, "not", same)
+        plain = (list, tuple, dict, set, frozenset, str, int, float, type(None))
+        if isinstance(a, plain) and isinstance(b, plain) and not isinstance(a, set | frozenset):
+            return op == "!="
+        if (a is None or b is None) and "__eq__" not in (*vars(type(a)), *vars(type(b))):
+            return op == "!="
     hint = "compare their arrays one by one"
     raise s.needs_static(a if not is_static(a) else b, f"`{op}` of structures", hint)
 
 
+def _all_equal(s: Specialiser, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    result: Any = True
+    for x, y in pairs:
+        test = True if x is y else condition(s, compare(s, "==", x, y))
+        if test is False:
+            return False
+        if test is not True:
+            one = Tensor(test, True)
+            result = one if result is True else arithmetic.bitwise_and(s, result, one)
+    return result
+
+
 def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
-    numbers = a.shape == () if type(a) is Tensor else is_static(a) and not is_static(b)
-    if numbers and isinstance(b, tuple | list | set | frozenset):
+    if isinstance(b, _VALUES):
+        b = [*b]  # type: ignore[misc]
+    among = isinstance(b, tuple | list | set | frozenset | range) and len(b) <= _IN_MAX
+    if among and not is_static((a, b)):
         return _equals_one_of(s, a, list(b), op)
     if not is_static(a) or type(b) is Tensor:
         hint = "np.any(x == value) asks whether an array holds a value"
@@ -174,15 +263,19 @@ def _equals_one_of(s: Specialiser, a: Any, values: list[Any], op: str) -> Any:
     """
     found: Any = False
     for value in values:
-        test = True if value is a else condition(s, compare(s, "==", a, value))
+        test = equal(s, a, value)
         if test is True:
             found = True
             break
         if test is not False:
-            found = (
-                Tensor(test) if found is False else arithmetic.bitwise_or(s, found, Tensor(test))
-            )
+            one = Tensor(test, True)
+            found = one if found is False else arithmetic.bitwise_or(s, found, one)
     return found if op == "in" else unary(s, "not", found)
+
+
+def equal(s: Specialiser, a: Any, b: Any) -> bool | Value:
+    """Whether two values are one object or equal, as Python's containers ask."""
+    return True if a is b else condition(s, compare(s, "==", a, b))
 
 
 def both(s: Specialiser, a: Any, b: Any) -> Any:
@@ -193,7 +286,8 @@ def both(s: Specialiser, a: Any, b: Any) -> Any:
         return False
     if b is True:
         return a
-    return arithmetic.bitwise_and(s, a, b)
+    both_true = arithmetic.bitwise_and(s, a, b)
+    return Tensor(both_true.value, kind=kind_of(a) | kind_of(b))
 
 
 def condition(s: Specialiser, value: Any) -> bool | Value:
@@ -202,6 +296,8 @@ def condition(s: Specialiser, value: Any) -> bool | Value:
         return value
     if type(value) is Tensor:
         return arithmetic.truth(s, value)
+    if type(value) is Text:
+        raise text_needed(s, "the truth of a text")
     found = _user_method(value, "__bool__")
     if found is not None:
         return condition(s, s.call(MethodType(found, value)))
@@ -212,6 +308,11 @@ def condition(s: Specialiser, value: Any) -> bool | Value:
     truth: bool = python(s, lambda: bool(value), "the truth of a value")
     return truth
 
+
+_VALUES: tuple[type, ...] = (type({}.values()), type({}.items()))
+
+#: `in` over more items than this is not written out.
+_IN_MAX = 1000
 
 #: Sizes, axes and the like are 64-bit numbers.
 _INT_MAX = 2**63

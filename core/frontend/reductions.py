@@ -26,60 +26,103 @@ def reduced(s: Specialiser, name: str, x: Value, axes: tuple[int, ...], keepdims
     return value
 
 
-def _accumulated(s: Specialiser, a: Any, dtype: Any) -> Value:
+def _accumulated(s: Specialiser, a: Any, dtype: Any, where: Any, identity: int) -> Value:
     """What is summed up: bools and integers narrower than i64 are widened to it, as NumPy widens
     them.
 
-    (NumPy sums unsigned integers in u64, which the IR has not: they are summed in i64.)
+    NumPy sums unsigned integers in u64, which the IR has not: the program says what to sum them in.
     """
     x = tensor(s, a)
     kind = x.dtype if dtype is None else numpy_dtype(s, dtype)
+    if dtype is None and kind in (DType.U8, DType.U32):
+        hint = "say what to sum in: x.sum(dtype=np.int64)"
+        raise s.error("DL116", f"NumPy sums {kind.value} in u64, which a program has not", hint)
     if dtype is None and not kind.is_float:
         kind = DType.I64
-    return arithmetic.convert(s, x.value, kind)
+    return _where(s, Tensor(arithmetic.convert(s, x.value, kind)), where, identity).value
+
+
+def _where(s: Specialiser, x: Tensor, where: Any, identity: Any) -> Tensor:
+    """The identity of a reduction in the place of what it leaves out."""
+    if where is True:
+        return x
+    kept = arithmetic.select(s, tensor(s, where, DType.BOOL), x, identity)
+    return tensor(s, kept, x.dtype)
+
+
+def _begun(s: Specialiser, combine: Any, result: Tensor, initial: Any) -> Tensor:
+    """With the value that a reduction starts from, which has the type that it reduces in."""
+    if initial is None:
+        return result
+    return combine(s, result, tensor(s, initial, result.dtype))  # type: ignore[no-any-return]
 
 
 def sum_(
-    s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
 ) -> Tensor:
-    x = _accumulated(s, a, dtype)
+    x = _accumulated(s, a, dtype, where, 0)
     if x.dtype is DType.BOOL:
         return any_(s, Tensor(x), axis, keepdims)
-    return Tensor(reduced(s, "reduce_sum", x, axes_of(s, Tensor(x), axis), keepdims))
+    total = Tensor(reduced(s, "reduce_sum", x, axes_of(s, Tensor(x), axis), keepdims))
+    return _begun(s, arithmetic.add, total, initial)
 
 
 def prod(
-    s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
 ) -> Tensor:
-    x = _accumulated(s, a, dtype)
+    x = _accumulated(s, a, dtype, where, 1)
     if x.dtype is DType.BOOL:
         return all_(s, Tensor(x), axis, keepdims)
-    return Tensor(reduced(s, "reduce_prod", x, axes_of(s, Tensor(x), axis), keepdims))
+    product = Tensor(reduced(s, "reduce_prod", x, axes_of(s, Tensor(x), axis), keepdims))
+    return _begun(s, arithmetic.multiply, product, initial)
 
 
-def _extreme(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any) -> Tensor:
+def _extreme(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any, initial: Any) -> Tensor:
     x = tensor(s, a)
     axes = axes_of(s, x, axis)
     if any(x.shape[k] == 0 for k in axes):
         raise s.error("DL115", f"{describe(x)} has no largest or smallest element: it is empty")
-    return Tensor(reduced(s, name, x.value, axes, keepdims))
+    found = Tensor(reduced(s, name, x.value, axes, keepdims))
+    return _begun(
+        s, arithmetic.maximum if name == "reduce_max" else arithmetic.minimum, found, initial
+    )
 
 
-def max_(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
-    return _extreme(s, "reduce_max", a, axis, keepdims)
+def max_(
+    s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, initial: Any = None
+) -> Tensor:
+    return _extreme(s, "reduce_max", a, axis, keepdims, initial)
 
 
-def min_(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
-    return _extreme(s, "reduce_min", a, axis, keepdims)
+def min_(
+    s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, initial: Any = None
+) -> Tensor:
+    return _extreme(s, "reduce_min", a, axis, keepdims, initial)
 
 
-def any_(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
-    x = tensor(s, a, DType.BOOL)
+def any_(
+    s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, where: Any = True
+) -> Tensor:
+    x = _where(s, tensor(s, a, DType.BOOL), where, False)
     return Tensor(reduced(s, "reduce_max", x.value, axes_of(s, x, axis), keepdims))
 
 
-def all_(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
-    x = tensor(s, a, DType.BOOL)
+def all_(
+    s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, where: Any = True
+) -> Tensor:
+    x = _where(s, tensor(s, a, DType.BOOL), where, True)
     return Tensor(reduced(s, "reduce_min", x.value, axes_of(s, x, axis), keepdims))
 
 
@@ -153,7 +196,9 @@ def var(
     centred = arithmetic.subtract(s, x, mean(s, x, axis, None, True))
     squares = arithmetic.multiply(s, centred, centred)
     total = Tensor(reduced(s, "reduce_sum", squares.value, axes, keepdims))
-    return arithmetic.divide(s, total, _count(x, axes) - ddof)
+    if not isinstance(ddof, int | float | np.number):
+        raise s.needs_static(ddof, "`ddof`")
+    return arithmetic.divide(s, total, max(_count(x, axes) - ddof, 0))
 
 
 def std(
@@ -207,14 +252,14 @@ def sort(s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: An
 
 
 def cumsum(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
-    x = Tensor(_accumulated(s, a, dtype))
+    x = Tensor(_accumulated(s, a, dtype, True, 0))
     if axis is None:
         x, axis = ravel(s, x), 0
     return Tensor(s.emit("cumsum", x.value, axis=axis_of(s, x, axis)))
 
 
 def cumprod(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
-    x = Tensor(_accumulated(s, a, dtype))
+    x = Tensor(_accumulated(s, a, dtype, True, 0))
     if axis is None:
         x, axis = ravel(s, x), 0
     return s.call(numbers.running, np.multiply, x, axis_of(s, x, axis))  # type: ignore[no-any-return]

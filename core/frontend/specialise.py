@@ -13,8 +13,9 @@ makes one program.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import getitem
@@ -24,9 +25,10 @@ import numpy as np
 
 from ..errors import Loc, ProgramError
 from ..ir import Value
+from ..traced import Seen, Transform
 from . import arithmetic, calls, choices, control, hir, indexing, iteration, operators, statements
 from .scope import Scope
-from .values import Activation, Closure, Frame, Tensor, Unbound, describe, is_static
+from .values import Activation, Closure, Frame, Once, Tensor, Text, Unbound, describe, is_static
 
 #: Of a long chain of calls, how many an operation keeps at either end.
 _CHAIN_ENDS = 16
@@ -56,7 +58,14 @@ class Specialiser:
         self.owned: dict[int, tuple[Any, object]] = {}
         #: Loops that a first attempt showed to need unrolling, by node identity.
         self.unrolled: set[int] = set()
-        #: What was read from outside: (id of the mapping, name) -> (mapping, name, value).
+        #: How many functions that are written in NumPy are being inlined (`vocabulary.Defined`).
+        self.defining = 0
+        #: The arrays, lists, dicts and sets among it, by id.
+        self.seen: dict[int, Seen] = {}
+        #: Dataclasses among it whose fields were looked at, by id.
+        self.looked: dict[int, Any] = {}
+        #: What was read from outside: (id of the owner, name) -> (owner, name, value). An owner is
+        #: a module's dict, a cell, or an object.
         self.outside: dict[tuple[int, str], tuple[Any, str, Any]] = {}
 
     # Errors and spans
@@ -82,6 +91,10 @@ class Specialiser:
         message = f"{what} must be known when the program is compiled, not {describe(value)}"
         default = "pass it as dl.Static(value), close over it, or compute it from shapes"
         return StaticNeeded("DL107", message, self.locs(), hint or default)
+
+    def static_needed(self, message: str, hint: str) -> ProgramError:
+        """The error for a question that only values known now can answer."""
+        return StaticNeeded("DL107", message, self.locs(), hint)
 
     # Building
 
@@ -137,9 +150,10 @@ class Specialiser:
             return self.cell(at.cells[name], name)
         if name in at.module:
             value = at.module[name]
-            self.outside[(id(at.module), name)] = (at.module, name, value)
+            self.read(at.module, name, value)
             return value
         if hasattr(builtins, name):
+            self.outside[(id(at.module), name)] = (at.module, name, None)
             return getattr(builtins, name)
         known = [*frame.vars, *at.cells, *at.module]
         raise self.error("DL103", f"there is no name `{name}`", self.nearest(name, known))
@@ -150,8 +164,43 @@ class Specialiser:
         except ValueError:
             message = f"`{name}` of the enclosing function has no value yet"
             raise self.error("DL103", message) from None
-        self.outside[(id(cell), "cell_contents")] = (cell, "cell_contents", value)
+        self.read(cell, "cell_contents", value)
         return value
+
+    def read(self, owner: Any, name: str, value: Any) -> None:
+        """Notes what was read from outside: another value there asks for another program."""
+        if (key := (id(owner), name)) not in self.outside:
+            self.outside[key] = (owner, name, value)
+            self.look(value)
+
+    def look(self, value: Any) -> None:
+        """Notes what a value from outside holds, where that may change."""
+        kind = type(value)
+        parts: Iterable[Any]
+        if isinstance(value, np.ndarray | list | dict | set):
+            if id(value) in self.seen or id(value) in self.owned:
+                return
+            self.seen[id(value)] = Seen(value)
+            held = value if isinstance(value, list) else ()
+            parts = value.values() if isinstance(value, dict) else held
+        elif isinstance(value, tuple):
+            parts = value
+        elif kind is partial:
+            parts = (*value.args, *value.keywords.values())
+        elif isinstance(value, Transform):
+            parts = (value.f,)
+        elif dataclasses.is_dataclass(kind) and id(value) not in self.looked:
+            self.looked[id(value)] = value
+            names = [f.name for f in dataclasses.fields(kind) if hasattr(value, f.name)]
+            if not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+                for name in names:
+                    self.read(value, name, getattr(value, name))
+                return
+            parts = [getattr(value, name) for name in names]
+        else:
+            return
+        for part in parts:
+            self.look(part)
 
     def nearest(self, name: str, known: Sequence[str]) -> str:
         near = difflib.get_close_matches(name, known, 1)
@@ -254,7 +303,12 @@ class Specialiser:
 
     def subscript(self, value: Any, index: Any) -> Any:
         if type(value) is Tensor:
+            if value.weak:
+                text = f"a Python {value.classes[0].__name__} has no items"
+                raise self.error("DL119", text, "np.asarray(x) makes an array of it")
             return indexing.subscript(self, value, index)
+        if type(value) is Text or type(index) is Text:
+            raise operators.text_needed(self, "an index")
         if is_static(index):
             if isinstance(value, np.ndarray) and not isinstance(index, tuple | list | np.ndarray):
                 return operators.python(self, lambda: value[index], "an index")
@@ -282,6 +336,7 @@ class Specialiser:
         if node.kind is list:
             return self.own(items)
         self.at(node.loc)
+        self.hashable(tuple(items), "an item of a set")
         return self.own(operators.python(self, lambda: set(items), "a set"))
 
     def eval_dict(self, node: hir.DictDisplay, frame: Frame) -> Any:
@@ -302,7 +357,8 @@ class Specialiser:
 
     def hashable(self, key: Any, what: str) -> None:
         if not is_static(key):
-            raise self.needs_static(key, what)
+            hint = "use an index, or a list of pairs, or pass the key as dl.Static(value)"
+            raise self.needs_static(key, what, hint)
         operators.python(self, lambda: hash(key), what)
 
     def eval_lambda(self, node: hir.Lambda, frame: Frame) -> Any:
@@ -318,25 +374,35 @@ class Specialiser:
         inner = Frame({}, node.names, frame, frame.module, frame.cells, inner=True)
         out: list[Any] = []
 
+        # A generator takes its first source where it stands, and runs where it is gone through.
+        first = self.eval(node.generators[0].iterable, frame)
+
         def generate(depth: int) -> None:
             if depth == len(node.generators):
                 value = self.eval(node.value, inner)
                 out.append(value if node.key is None else (self.eval(node.key, inner), value))
                 return
             generator = node.generators[depth]
-            source = self.eval(generator.iterable, inner if depth else frame)
+            source = self.eval(generator.iterable, inner) if depth else first
             self.at(generator.iterable.loc)
-            for item in iteration.items(self, source):
+            for item in iteration.live(self, source):
                 statements.assign(self, generator.target, item, inner)
                 if all(self.static_condition(c, inner) for c in generator.conditions):
                     generate(depth + 1)
 
+        if node.kind is tuple:
+
+            def make() -> list[Any]:
+                generate(0)
+                return out
+
+            return Once(make, self.region, iteration.sources_of(first))
         generate(0)
         self.at(node.loc)
-        if node.kind is tuple:
-            return tuple(out)
         if node.kind is list:
             return self.own(out)
+        what = "an item of a set" if node.key is None else "a dict's key"
+        self.hashable(tuple(v if node.key is None else v[0] for v in out), what)
         return self.own(operators.python(self, lambda: node.kind(out), "a comprehension"))
 
     def static_condition(self, node: hir.Expr, frame: Frame) -> bool:
@@ -348,19 +414,24 @@ class Specialiser:
         return test
 
     def eval_format(self, node: hir.Format, frame: Frame) -> Any:
-        out = []
+        out: list[str] = []
+        known = True
         for part in node.parts:
             if isinstance(part, str):
                 out.append(part)
                 continue
             value, conversion, spec = part
             shown = self.eval(value, frame)
-            if conversion or spec is None or not is_static(shown):
-                shown = describe(shown) if not is_static(shown) else _CONVERT[conversion](shown)
             layout = "" if spec is None else self.eval(spec, frame)
             self.at(node.loc)
+            if not is_static((shown, layout)):
+                known = False
+                out.append(describe(shown))
+                continue
+            if conversion:
+                shown = operators.python(self, partial(_CONVERT[conversion], shown), "a format")
             out.append(operators.python(self, partial(format, shown, layout), "a format"))
-        return "".join(out)
+        return "".join(out) if known else Text("".join(out))
 
     def eval_named(self, node: hir.Named, frame: Frame) -> Any:
         value = self.eval(node.value, frame)
@@ -393,7 +464,7 @@ class Specialiser:
 
 
 _MISSING = object()
-_CONVERT: dict[str, Callable[[Any], Any]] = {"": str, "s": str, "r": repr, "a": ascii}
+_CONVERT: dict[str, Callable[[Any], Any]] = {"s": str, "r": repr, "a": ascii}
 _EVALUATE: dict[type, Callable[[Specialiser, Any, Frame], Any]] = {
     hir.Name: Specialiser.eval_name,
     hir.Constant: Specialiser.eval_constant,

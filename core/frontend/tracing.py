@@ -14,11 +14,11 @@ import numpy as np
 from .. import tree
 from ..errors import DelianError, ProgramError, TypeRuleError
 from ..ir import DType, Function, ListType, TensorType, Value
-from ..traced import Static, Traced, Transform, flatten, name_of
+from ..traced import ARRAY, Static, Traced, Transform, flatten, name_of
 from . import arithmetic, calls
 from .scope import free_values
 from .specialise import Specialiser
-from .values import Tensor, describe, is_number
+from .values import Tensor, describe, is_number, kind_of
 
 #: Inlining recurses in Python, some ten frames a call; the calls themselves are limited to
 #: `calls.DEPTH_MAX`.
@@ -49,18 +49,20 @@ def trace(
     abstract: list[Any] = []
     static = set()
     for k, leaf in enumerate(leaves):
-        type_, weak = _type_of(leaf, names[k])
+        type_, kind = _type_of(leaf, names[k])
         if type_ is None:
             static.add(k)
             abstract.append(leaf.value if isinstance(leaf, Static) else leaf)
             continue
         params.append(Value(type_))
         param_names.append(names[k])
-        abstract.append(Tensor(params[-1], weak))
+        abstract.append(Tensor(params[-1], kind=kind))
     args = tree.unflatten(structure, abstract)
     with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
+        s.look(f)
         result = calls.call(s, f, args, {})
         out, out_structure = tree.flatten(result)
+        kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)
         paths = list(out_structure.paths())
         results = [_result(s, v, p) for v, p in zip(out, paths, strict=True)]
         if free_values(s.scope.ops, params, results):
@@ -76,18 +78,20 @@ def trace(
     function = Function(
         name or name_of(f), body, tuple(param_names), tuple(p or "result" for p in paths)
     )
-    return Traced(function, structure, out_structure, frozenset(static), tuple(s.outside.values()))
+    outside = tuple(s.outside.values())
+    seen = tuple(s.seen.values())
+    return Traced(function, structure, out_structure, frozenset(static), outside, kinds, seen)
 
 
-def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, bool]:
-    """A parameter's type and whether it is weak; None for a static leaf."""
+def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, int]:
+    """A parameter's type and what it is in Python (`Tensor.kind`); None for a static leaf."""
     if isinstance(leaf, TensorType):
-        return leaf, False
+        return leaf, ARRAY
     if isinstance(leaf, ListType):
         raise ProgramError("DL118", f"the argument `{name}` cannot be a list of the IR")
     if isinstance(leaf, np.ndarray | np.generic):
         try:
-            return TensorType(DType.of(leaf.dtype), leaf.shape), False
+            return TensorType(DType.of(leaf.dtype), leaf.shape), kind_of(leaf)
         except KeyError:
             known = ", ".join(DType.names())
             raise ProgramError(
@@ -96,8 +100,8 @@ def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, bool]:
                 hint=f"convert it to one of {known}",
             ) from None
     if isinstance(leaf, bool | int | float):
-        return TensorType.of(leaf), not isinstance(leaf, bool)
-    return None, False
+        return TensorType.of(leaf), kind_of(leaf)
+    return None, 0
 
 
 def _result(s: Specialiser, leaf: Any, path: str) -> Value:

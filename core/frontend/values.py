@@ -3,10 +3,11 @@
 An abstract value is a Python value with a `Tensor` wherever only the running program knows the
 number:
 
-    3, "mean", None, np.tanh, an ndarray     known now (static); numbers become constants when they
-    meet a tensor Tensor                                   an SSA value of the program tuples,
-    dicts, dataclasses...            real ones, with abstract values inside Closure
-    a nested function: HIR and the frame that it reads from
+    3, "mean", None, np.tanh, an ndarray    known now (static); numbers become constants when they
+                                            meet a tensor
+    Tensor                                  an SSA value of the program, and what it is in Python
+    tuples, dicts, dataclasses...           real ones, with abstract values inside
+    Closure                                 a nested function: HIR and the frame that it reads from
 
 so structures need no abstract double, and everything static is computed by Python itself.
 """
@@ -21,24 +22,42 @@ import numpy as np
 
 from .. import ir, tree
 from ..errors import Loc
+from ..traced import ARRAY, BOOL, FLOAT, INT, SCALAR
 from . import hir
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
 
 
+_PYTHON = {ir.DType.BOOL: BOOL, ir.DType.I64: INT}
+_CLASSES: tuple[tuple[int, type], ...] = ((BOOL, bool), (INT, int), (FLOAT, float))
+
+
+class NotKnown(TypeError):
+    """Python asks a value of the running program for something that only the program knows."""
+
+    def __init__(self) -> None:
+        super().__init__("a value of the running program is not known yet")
+
+
 class Tensor:
     """A number or array of the running program.
 
-    `weak`: it came from Python numbers alone, so it gives way to any other type of its kind (NEP
-    50).
+    `kind`: what it is in Python, a set of the bits above: a bool, int or float of Python's, a NumPy
+    scalar, an array. `weak`: it is surely one of Python's numbers, so it gives way to any other
+    type of its kind (NEP 50).
     """
 
-    __slots__ = ("value", "weak")
+    __slots__ = ("kind", "value", "weak")
 
-    def __init__(self, value: ir.Value, weak: bool = False) -> None:
+    def __init__(self, value: ir.Value, weak: bool = False, kind: int = 0) -> None:
         self.value = value
-        self.weak = weak
+        if value.tensor.shape:
+            kind = ARRAY
+        elif not kind:
+            kind = _PYTHON.get(value.tensor.dtype, FLOAT) if weak else SCALAR
+        self.kind = kind
+        self.weak = kind < SCALAR
 
     @property
     def type(self) -> ir.TensorType:
@@ -52,11 +71,60 @@ class Tensor:
     def dtype(self) -> ir.DType:
         return self.value.tensor.dtype
 
+    @property
+    def classes(self) -> list[Any]:
+        """The Python classes that it may have, usually one."""
+        out: list[Any] = [cls for bit, cls in _CLASSES if self.kind & bit]
+        if self.kind & SCALAR:
+            out.append(self.dtype.numpy.type)
+        return [*out, np.ndarray] if self.kind & ARRAY else out
+
+    def like(self, value: ir.Value) -> Tensor:
+        """Another value that is in Python what this one is."""
+        return Tensor(value, kind=self.kind)
+
     def __bool__(self) -> bool:
-        raise TypeError("a value of the running program is not known yet")
+        raise NotKnown
+
+    def __eq__(self, other: object) -> bool:
+        raise NotKnown
+
+    def __hash__(self) -> int:
+        raise NotKnown
 
     def __repr__(self) -> str:
         return str(self.value.type)
+
+
+class Text:
+    """A string that a number of the running program is written in: good for an error's words."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+
+    def __eq__(self, other: object) -> bool:
+        raise NotKnown
+
+    def __hash__(self) -> int:
+        raise NotKnown
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+def kind_of(value: Any) -> int:
+    """What a number is in Python, as a `Tensor.kind`."""
+    if type(value) is Tensor:
+        return value.kind
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, np.generic):
+        return SCALAR
+    if isinstance(value, np.ndarray):
+        return ARRAY
+    return INT if isinstance(value, int) else FLOAT
 
 
 class Unbound:
@@ -186,6 +254,24 @@ class TensorRange:
         self.step = step
 
 
+class Once:
+    """An iterator: what `zip`, `map` or a generator expression gives. It can be gone through once.
+
+    `make` gives its items when they are asked for, as a list or an `Indexed`; `sources` are lists
+    that they come from.
+    """
+
+    __slots__ = ("make", "region", "sources", "used")
+
+    def __init__(
+        self, make: Callable[[], Any], region: object, sources: tuple[list[Any], ...] = ()
+    ) -> None:
+        self.make = make
+        self.region = region
+        self.sources = sources
+        self.used = False
+
+
 class Indexed:
     """A sequence of known length whose items can be had by an index of the running program."""
 
@@ -211,7 +297,7 @@ def is_static(value: Any) -> bool:
     Functions are static: they are looked into when called.
     """
     kind = type(value)
-    if kind in (Tensor, TensorRange, Indexed, Choice):
+    if kind in (Tensor, Text, TensorRange, Indexed, Once, Choice):
         return False
     if kind in _ATOMS:
         return True
@@ -238,6 +324,8 @@ def describe(value: Any) -> str:
     """What an error message calls a value."""
     if isinstance(value, Tensor):
         return str(value.type)
+    if isinstance(value, Text):
+        return value.shown
     if isinstance(value, Unbound):
         return "unset"
     if isinstance(value, np.ndarray):
@@ -250,6 +338,8 @@ def describe(value: Any) -> str:
         return f"a partial of {describe(value.func)}"
     if isinstance(value, Choice):
         return _cut(f"one of {', '.join(map(describe, value.functions))}")
+    if isinstance(value, Once):
+        return "an iterator"
     if isinstance(value, TensorRange | Indexed):
         return "a range of the running program"
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ProgramError, TypeRuleError
-from . import arithmetic, elementwise, indexing, linear, operators, reductions, shapes, taking
+from ..ir import DType
+from ..traced import ARRAY, SCALAR
+from . import (
+    arithmetic,
+    elementwise,
+    indexing,
+    linear,
+    operators,
+    places,
+    reductions,
+    shapes,
+    taking,
+)
 from .definitions import arrays, orders
 from .values import Method, Tensor, describe, is_static
 
@@ -33,24 +46,97 @@ Handler = Callable[..., Any]
 class Row:
     """What one function means."""
 
-    __slots__ = ("fold", "function", "handler", "name")
+    __slots__ = ("fold", "function", "gives", "handler", "name")
 
-    def __init__(self, function: Any, name: str, handler: Handler, fold: bool) -> None:
+    def __init__(
+        self, function: Any, name: str, handler: Handler, fold: bool, gives: int | None = SCALAR
+    ) -> None:
         self.function = function
         self.name = name
         self.handler = handler
         self.fold = fold
+        #: What a single number of the result is in Python; None where the handler says so itself.
+        self.gives = gives
 
     def __call__(
         self, s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         from .calls import run_handler
 
-        if kwargs and (words := refused_keyword(kwargs)):
+        if self.gives is not None:
+            args, kwargs = places.placed(f, self.handler, args, kwargs)
+        if kwargs and (words := refused_keyword(kwargs, self.handler)):
             raise s.error("DL105", f"`{self.name}`: {words[0]}", words[1])
         if self.fold and is_static((tuple(args), dict(kwargs))):
             return operators.python(s, lambda: f(*args, **kwargs), f"`{self.name}`")
-        return run_handler(s, self.name, self.handler, args, kwargs)
+        if isinstance(f, np.ufunc):
+            args, kwargs = self.of_type(s, args, kwargs)
+            args = _in_loop_type(s, self, args)
+        result = run_handler(s, self.name, self.handler, args, kwargs)
+        if self.gives is None or s.defining:
+            return result
+        return given_as(s, result, self.gives)
+
+    def of_type(
+        self, s: Specialiser, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """A ufunc's `dtype`: its operands are converted first."""
+        if not isinstance(self.function, np.ufunc) or "dtype" not in kwargs:
+            return args, kwargs
+        kind = arithmetic.numpy_dtype(s, kwargs["dtype"])
+        if self.function.types[-1].endswith("?"):
+            raise s.error("DL105", f"`{self.name}` gives bools", "leave `dtype` out")
+        values = [elementwise.array(s, v) for v in args]
+        for value in values:
+            have, weak = arithmetic.dtype_of(s, value)
+            if not weak and not np.can_cast(have.numpy, kind.numpy, "same_kind"):
+                text = f"`{self.name}` cannot take {describe(value)} as {kind.value}"
+                raise s.error("DL116", text, "convert it first: x.astype(dtype)")
+        converted = [arithmetic.tensor(s, v, kind) for v in values]
+        return converted, {k: v for k, v in kwargs.items() if k != "dtype"}
+
+
+def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any]:
+    """A ufunc's operands in the types that NumPy's loop takes: of bools and bytes often others."""
+    values = [elementwise.array(s, v) for v in args]
+    if len(values) != row.function.nin or not all(map(arithmetic.is_operand, values)):
+        return args
+    kinds = [arithmetic.dtype_of(s, v) for v in values]
+    if not any(kind in (DType.BOOL, DType.U8) for kind, _ in kinds):
+        return args
+    asked = tuple(
+        {DType.I64: int, DType.F64: float}.get(kind, kind.numpy) if weak else kind.numpy
+        for kind, weak in kinds
+    )
+    try:
+        loop = row.function.resolve_dtypes((*asked, *(None,) * row.function.nout))
+    except TypeError as e:
+        hint = "convert one of them: x.astype(np.int32); of bools use ^, ~, &, |"
+        raise s.error("DL116", f"`{row.name}` fails: {e}", hint) from None
+    out = []
+    for value, (kind, _), to in zip(values, kinds, loop, strict=False):
+        if kind in (DType.BOOL, DType.U8) and to != kind.numpy:
+            if to == np.int8:
+                text = f"`{row.name}` of {describe(value)} is in NumPy one of int8"
+                raise s.error("DL116", text, "convert it first: x.astype(np.int32)")
+            value = tensor_of(s, value, to)
+        out.append(value)
+    return out
+
+
+def tensor_of(s: Specialiser, value: Any, dtype: Any) -> Tensor:
+    return arithmetic.tensor(s, value, arithmetic.numpy_dtype(s, dtype))
+
+
+def given_as(s: Specialiser, result: Any, kind: int) -> Any:
+    """A function's result whose single numbers are in Python of this kind."""
+    if type(result) is Tensor:
+        return result if result.kind == kind or result.shape else Tensor(result.value, kind=kind)
+    if type(result) is tuple:
+        return tuple(given_as(s, r, kind) for r in result)
+    if type(result) is list:
+        return s.own([given_as(s, r, kind) for r in result])
+    return result
 
 
 class Defined:
@@ -65,12 +151,15 @@ class Defined:
         self.function = function
 
     def __call__(self, s: Specialiser, *args: Any, **kwargs: Any) -> Any:
+        s.defining += 1  # Promotion is of the whole function, not of each step of it.
         try:
             return s.call(self.function, *args, **kwargs)
         except TypeRuleError as e:
             raise _outside(s.error("DL120", e.message, e.hint)) from e
         except ProgramError as e:
             raise _outside(e) from e.__cause__
+        finally:
+            s.defining -= 1
 
 
 def _outside(e: ProgramError) -> ProgramError:
@@ -91,9 +180,13 @@ _REFUSED = {
 }
 
 
-def refused_keyword(kwargs: Mapping[str, Any]) -> tuple[str, str] | None:
+def refused_keyword(
+    kwargs: Mapping[str, Any], handler: Handler | None = None
+) -> tuple[str, str] | None:
     """What is wrong with a call that has one of them, and a hint."""
     for name in kwargs:
+        if handler is not None and name in places.of_handler(handler):
+            continue
         if name in _REFUSED and kwargs[name] is not None:
             return _REFUSED[name]
     return None
@@ -103,7 +196,25 @@ def refused_keyword(kwargs: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _item(s: Specialiser, x: Tensor) -> Tensor:
-    return Tensor(indexing.reshape(s, x.value, ()), True)
+    kind = x.dtype if x.dtype is DType.BOOL else DType.F64 if x.dtype.is_float else DType.I64
+    return Tensor(arithmetic.convert(s, indexing.reshape(s, x.value, ()), kind), True)
+
+
+#: Methods whose result is an array though it has no axis: always, or where the owner is one.
+_ARRAY_METHODS = frozenset(("reshape",))
+_LIKE_METHODS = frozenset(
+    ("astype", "copy", "transpose", "squeeze", "swapaxes", "view", "conj", "conjugate")
+)
+
+
+def method_result(s: Specialiser, name: str, owner: Any, result: Any) -> Any:
+    """What an ndarray's method gives, as NumPy gives it."""
+    if type(result) is not Tensor or result.shape or name == "item":
+        return result
+    if name in _ARRAY_METHODS:
+        return Tensor(result.value, kind=ARRAY)
+    like = owner.kind & (SCALAR | ARRAY) or SCALAR if name in _LIKE_METHODS else SCALAR
+    return Tensor(result.value, kind=like)
 
 
 #: ndarray's methods.
@@ -169,15 +280,52 @@ _INSTEAD = {
 
 
 def tensor_attribute(s: Specialiser, x: Tensor, name: str) -> Any:
+    if x.weak:
+        return _python_attribute(s, x, name)
     found = PROPERTIES.get(name)
     if found is not None:
-        return found(s, x)
+        return method_result(s, "copy", x, found(s, x))
     handler = METHODS.get(name)
     if handler is not None:
-        return Method(name, x, handler)
+        return Method(name, x, partial(_method, name, handler))
     near = difflib.get_close_matches(name, [*METHODS, *PROPERTIES], 1)
     text = _INSTEAD.get(name) or (f"did you mean `{near[0]}`?" if near else "")
     raise s.error("DL104", f"{describe(x)} has no attribute `{name}` in a compiled program", text)
+
+
+def _method(name: str, handler: Handler, s: Specialiser, x: Tensor, /, *a: Any, **k: Any) -> Any:
+    from .calls import run_handler
+
+    function = getattr(np, name, None)
+    if function is not None and name not in ("reshape", "transpose", "astype", "copy"):
+        # The array itself is the function's first argument.
+        (x, *a), k = places.placed(function, handler, (x, *a), k)  # type: ignore[assignment]
+    if k and (words := refused_keyword(k, handler)):
+        raise s.error("DL105", f"`{name}`: {words[0]}", words[1])
+    return method_result(s, name, x, run_handler(s, name, handler, (x, *a), k))
+
+
+def _python_attribute(s: Specialiser, x: Tensor, name: str) -> Any:
+    """An attribute of a number of Python's own."""
+    if name in ("real", "numerator") and all(hasattr(c, name) for c in x.classes):
+        return operators.unary(s, "+", x)
+    if name == "conjugate":
+        return Method(name, x, lambda s, x: operators.unary(s, "+", x))
+    if name == "imag":
+        return operators.binary(s, "*", x, 0)
+    if name == "is_integer" and all(hasattr(c, name) for c in x.classes):
+        return Method(
+            name, x, lambda s, x: operators.compare(s, "==", operators.binary(s, "%", x, 1), 0)
+        )
+    if name == "__class__":
+        return s.call(type, x)
+    said = " or ".join(c.__name__ for c in x.classes)
+    known = any(hasattr(c, name) for c in x.classes)
+    text = f"a Python {said} has no attribute `{name}`" + (
+        " in a compiled program" if known else ""
+    )
+    hint = "np.asarray(x) makes an array of it" if hasattr(np.ndarray, name) else ""
+    raise s.error("DL104", text, hint)
 
 
 # Finding rows

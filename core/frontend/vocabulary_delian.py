@@ -10,6 +10,7 @@ from .. import functional, random, tree
 from ..functional import pooling, resizing
 from ..ir import DType
 from ..nn.norms import within
+from ..traced import ARRAY
 from . import arithmetic, joins, operators, shapes
 from .arithmetic import tensor
 from .values import Tensor, describe
@@ -50,7 +51,7 @@ def _unary(name: str) -> Any:
 
 def _stop_gradient(s: Specialiser, x: Any) -> Tensor:
     value = tensor(s, x)
-    return Tensor(s.emit("stop_gradient", value.value), value.weak)
+    return Tensor(s.emit("stop_gradient", value.value))
 
 
 def _conv(s: Specialiser, x: Any, kernel: Any, strides: Any, padding: Any) -> Tensor:
@@ -163,5 +164,6 @@ def rows() -> list[Row]:
         (resizing.nearest_places, "the sizes of resize"),
         (resizing.linear_weights, "the sizes of resize"),
     )
-    rows = [Row(f, n, h, False) for f, n, h in known]
+    trees = ("tree.map", "tree.flatten", "tree.unflatten", "nn.within")
+    rows = [Row(f, n, h, False, None if n in trees else ARRAY) for f, n, h in known]
     return rows + [Row(f, n, _known(n), True) for f, n in sizes]

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType
+from ..traced import ARRAY, BOOL, SCALAR
 from . import arithmetic, elementwise, linear, reductions, shapes, systems, taking
 from .arithmetic import tensor
 from .definitions import arrays, matrices, numbers, orders, signals, statistics
 from .elementwise import array, binary, floats, logical, whole
 from .elementwise import numbers as of_numbers
-from .values import Tensor, is_static
+from .values import Tensor, Text, is_static
 from .vocabulary import Defined, Handler, Row
 
 if TYPE_CHECKING:
@@ -280,7 +281,11 @@ def _result_type(s: Specialiser, *values: Any) -> np.dtype[Any]:
 
 
 def _isscalar(s: Specialiser, element: Any) -> bool:
-    return type(element) is Tensor and element.weak and element.shape == ()
+    if type(element) is not Tensor:
+        return type(element) is Text
+    if element.kind & ARRAY and element.kind != ARRAY:
+        raise s.needs_static(element, "the class of an argument of `np.isscalar`")
+    return element.kind != ARRAY
 
 
 def _astype(s: Specialiser, x: Any, dtype: Any, /, *, copy: Any = True) -> Tensor:
@@ -365,12 +370,34 @@ def _name(function: Any, group: Iterable[Named]) -> str:
     return f"{prefix}{function.__name__}"
 
 
+#: Functions that give an array where others give a number of NumPy's: x[()] has no axis but is one.
+_ARRAYS = frozenset(
+    (
+        *("array", "asarray", "ascontiguousarray", "copy", "zeros", "ones", "empty", "full"),
+        *("zeros_like", "ones_like", "empty_like", "full_like", "reshape", "transpose"),
+        *("swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "flip", "flipud"),
+        *("fliplr", "roll", "rollaxis", "rot90", "matrix_transpose", "where", "select"),
+        *("tensordot", "cov", "piecewise", "take_along_axis", "pad"),
+    )
+)
+_PYTHON = {"allclose": BOOL, "array_equal": BOOL, "array_equiv": BOOL, "isscalar": BOOL}
+
+
+def _gives(name: str) -> int | None:
+    """What a single number of a function's result is in Python."""
+    last = name.rpartition(".")[2]
+    if last in ("real", "imag"):
+        return None  # What it is given.
+    return ARRAY if last in _ARRAYS else _PYTHON.get(last, SCALAR)
+
+
 def rows() -> list[Row]:
     made: dict[int, Row] = {}
     for _, group in GROUPS:
         for f, handler in group:
             # Two names of one function (np.max is np.amax) are one row, by its own name.
-            made.setdefault(id(f), Row(f, _name(f, group), handler, group is not _MAKING))
+            name = _name(f, group)
+            made.setdefault(id(f), Row(f, name, handler, group is not _MAKING, _gives(name)))
     out = list(made.values())
     for d in DType.here():
         # Types from outside NumPy (bfloat16) may crash on what is no number.

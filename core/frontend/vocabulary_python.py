@@ -7,14 +7,28 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir import DType
-from . import arithmetic, calls, iteration, operators
+from ..traced import ARRAY
+from . import arithmetic, calls, iteration, operators, pynumbers
 from .arithmetic import tensor
-from .values import Closure, Indexed, Method, Tensor, TensorRange, describe, is_static
+from .values import (
+    Choice,
+    Closure,
+    Indexed,
+    Method,
+    Once,
+    Tensor,
+    TensorRange,
+    Text,
+    describe,
+    is_number,
+    is_static,
+)
 from .vocabulary import Row
 
 if TYPE_CHECKING:
@@ -49,36 +63,55 @@ def _range(s: Specialiser, *bounds: Any) -> Any:
 
 
 def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Any:
-    return iteration.zipped(s, list(values), bool(strict))
+    _iterable(s, *values)
+    made = partial(iteration.zipped, s, list(values), bool(strict))
+    return Once(made, s.region, iteration.sources_of(*values))
 
 
 def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
-    return iteration.enumerated(s, iterable, operators.static_int(s, start, "a start"))
+    _iterable(s, iterable)
+    first = operators.static_int(s, start, "a start")
+    made = partial(iteration.enumerated, s, iterable, first)
+    return Once(made, s.region, iteration.sources_of(iterable))
 
 
 def _reversed(s: Specialiser, sequence: Any) -> Any:
-    return iteration.backwards(s, sequence)
+    if type(sequence) is Once:
+        raise s.error("DL119", "`reversed` does not take an iterator", "make a list of it first")
+    made = partial(iteration.backwards, s, sequence)
+    return Once(made, s.region, iteration.sources_of(sequence))
+
+
+def _iterable(s: Specialiser, *values: Any) -> None:
+    """Refuses now what cannot be gone through later."""
+    for value in values:
+        if is_number(value) and not arithmetic.shape_of(value):
+            raise s.error("DL119", f"{describe(value)} cannot be iterated")
 
 
 def _map(s: Specialiser, function: Any, *iterables: Any) -> Any:
-    columns = [iteration.items(s, i) for i in iterables]
-    return s.own([s.call(function, *row) for row in zip(*columns, strict=False)])
+    def make() -> list[Any]:
+        columns = [iteration.items(s, i) for i in iterables]
+        return [s.call(function, *row) for row in zip(*columns, strict=False)]
+
+    return Once(make, s.region, iteration.sources_of(*iterables))
 
 
 def _filter(s: Specialiser, function: Any, iterable: Any) -> Any:
-    kept = []
-    for value in iteration.items(s, iterable):
-        test = operators.condition(s, value if function is None else s.call(function, value))
-        if not isinstance(test, bool):
-            raise s.needs_static(Tensor(test), "what `filter` tests")
-        if test:
-            kept.append(value)
-    return s.own(kept)
+    def make() -> list[Any]:
+        kept = []
+        for value in iteration.items(s, iterable):
+            test = operators.condition(s, value if function is None else s.call(function, value))
+            if not isinstance(test, bool):
+                raise s.needs_static(Tensor(test), "what `filter` tests")
+            if test:
+                kept.append(value)
+        return kept
+
+    return Once(make, s.region, iteration.sources_of(iterable))
 
 
 def _extreme(name: str) -> Callable[..., Any]:
-    elementwise = arithmetic.maximum if name == "max" else arithmetic.minimum
-
     def run(s: Specialiser, *values: Any, key: Any = None, default: Any = _MISSING) -> Any:
         items = list(values) if len(values) != 1 else iteration.items(s, values[0])
         if not items:
@@ -93,13 +126,13 @@ def _extreme(name: str) -> Callable[..., Any]:
             return items[best]
         if is_static(tuple(items)):
             return operators.python(s, lambda: (max if name == "max" else min)(items), f"`{name}`")
-        result = items[0]
-        for value in items[1:]:
-            result = elementwise(s, result, value)
-        if arithmetic.shape_of(result) != ():
-            hint = f"use np.{name} or np.{name}imum for arrays"
-            raise s.error("DL115", f"`{name}` compares numbers, not {describe(result)}", hint)
-        return result
+        for value in items:
+            if not is_number(value):
+                raise s.needs_static(tuple(items), f"what `{name}` compares")
+            if arithmetic.shape_of(value) != ():
+                hint = f"use np.{name} or np.{name}imum for arrays"
+                raise s.error("DL115", f"`{name}` compares numbers, not {describe(value)}", hint)
+        return pynumbers.extreme(s, name == "max", items)
 
     return run
 
@@ -119,7 +152,7 @@ def _truths(s: Specialiser, iterable: Any, op: str) -> Any:
             if test is (op == "or"):
                 return test
             continue
-        one = Tensor(test)
+        one = Tensor(test, True)
         result = one if isinstance(result, bool) else arithmetic.elementwise(s, op, result, one)
     return result
 
@@ -133,14 +166,17 @@ def _any(s: Specialiser, iterable: Any) -> Any:
 
 
 def _absolute(s: Specialiser, x: Any) -> Any:
-    return (
-        s.call(np.absolute, x)
-        if type(x) is Tensor
-        else operators.python(s, lambda: abs(x), "`abs`")
-    )
+    if type(x) is not Tensor:
+        return operators.python(s, lambda: abs(x), "`abs`")
+    return pynumbers.absolute(s, x) if x.weak else s.call(np.absolute, x)
 
 
 def _round(s: Specialiser, number: Any, ndigits: Any = None) -> Any:
+    if type(number) is Tensor and number.kind & ARRAY:
+        hint = "np.round rounds an array"
+        raise s.error("DL119", f"`round` does not take {describe(number)}", hint)
+    if type(number) is Tensor and number.weak:
+        return pynumbers.rounded(s, number, ndigits)
     rounded = s.call(np.round, number, 0 if ndigits is None else ndigits)
     return _int(s, rounded) if ndigits is None else rounded
 
@@ -165,11 +201,12 @@ def _float(s: Specialiser, x: Any = 0.0) -> Any:
 
 def _bool(s: Specialiser, x: Any = False) -> Any:
     test = operators.condition(s, x)
-    return test if isinstance(test, bool) else Tensor(test)
+    return test if isinstance(test, bool) else Tensor(test, True)
 
 
-def _pow(s: Specialiser, base: Any, exp: Any) -> Any:
-    return operators.binary(s, "**", base, exp)
+def _pow(s: Specialiser, base: Any, exp: Any, mod: Any = None) -> Any:
+    power = operators.binary(s, "**", base, exp)
+    return power if mod is None else operators.binary(s, "%", power, mod)
 
 
 def _divmod(s: Specialiser, x: Any, y: Any) -> Any:
@@ -186,6 +223,7 @@ def _list(s: Specialiser, iterable: Any = ()) -> Any:
 
 def _set(s: Specialiser, iterable: Any = ()) -> Any:
     values = iteration.items(s, iterable)
+    s.hashable(tuple(values), "an item of a set")
     return s.own(operators.python(s, lambda: set(values), "`set`"))
 
 
@@ -197,29 +235,46 @@ def _dict(s: Specialiser, source: Any = (), **more: Any) -> Any:
     if isinstance(source, dict):
         return s.own({**source, **more})
     pairs = [tuple(iteration.items(s, p)) for p in iteration.items(s, source)]
+    for key, *_ in pairs:
+        s.hashable(key, "a dict's key")
     return s.own(operators.python(s, lambda: {**dict(pairs), **more}, "`dict`"))
 
 
 def _sorted(s: Specialiser, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
     values = iteration.items(s, iterable)
     ranks = values if key is None else [s.call(key, v) for v in values]
+    return s.own([values[k] for k in order_of(s, ranks, reverse, "sorted")])
+
+
+def order_of(s: Specialiser, ranks: list[Any], reverse: Any, name: str) -> list[int]:
+    """The order that `sorted` or `list.sort` puts values of these ranks in."""
     try:
-        order = sorted(range(len(values)), key=lambda k: ranks[k], reverse=bool(reverse))
-    except (
-        TypeError
-    ) as e:  # Tensors have no order; pairs whose first items are known and differ do.
+        return sorted(range(len(ranks)), key=lambda k: ranks[k], reverse=bool(reverse))
+    except TypeError as e:  # Pairs whose first items are known and differ have an order.
         if is_static(tuple(ranks)):
-            raise s.error("DL113", f"`sorted` fails: {e}") from None
+            raise s.error("DL113", f"`{name}` fails: {e}") from None
         hint = "np.sort sorts an array"
-        raise s.needs_static(tuple(ranks), "what `sorted` compares", hint) from None
-    return s.own([values[k] for k in order])
+        raise s.needs_static(tuple(ranks), f"what `{name}` compares", hint) from None
+
+
+def _class_of(value: Any) -> Any:
+    """The class of a value other than a number of the running program."""
+    if type(value) in (Closure, Method, Choice):
+        return types.FunctionType
+    return str if type(value) is Text else type(value)
 
 
 def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
     if type(value) is Tensor:
-        return operators.python(  # type: ignore[no-any-return]
-            s, lambda: issubclass(np.ndarray, classes), "`isinstance`"
-        )
+        answers = {
+            bool(operators.python(s, partial(issubclass, c, classes), "`isinstance`"))
+            for c in value.classes
+        }
+        if len(answers) == 1:
+            return answers.pop()
+        raise _of_several_classes(s, value)
+    if type(value) is Text:
+        return operators.python(s, lambda: issubclass(str, classes), "`isinstance`")  # type: ignore[no-any-return]
     if type(value) in (Closure, Method):
         return operators.python(  # type: ignore[no-any-return]
             s, lambda: issubclass(types.FunctionType, classes), "`isinstance`"
@@ -228,9 +283,17 @@ def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
 
 
 def _type(s: Specialiser, value: Any) -> Any:
-    if type(value) is Tensor:
-        return np.ndarray
-    return types.FunctionType if type(value) in (Closure, Method) else type(value)
+    if type(value) is not Tensor:
+        return _class_of(value)
+    if len(value.classes) > 1:
+        raise _of_several_classes(s, value)
+    return value.classes[0]
+
+
+def _of_several_classes(s: Specialiser, value: Tensor) -> Exception:
+    classes = " or ".join(f"`{c.__name__}`" for c in value.classes)
+    text = f"this number is in Python {classes}, as the program takes its path"
+    return s.static_needed(text, "convert it on each path: float(x), np.float64(x), np.asarray(x)")
 
 
 def _getattr(s: Specialiser, value: Any, name: Any, default: Any = _MISSING) -> Any:
@@ -245,10 +308,16 @@ def _hasattr(s: Specialiser, value: Any, name: Any) -> bool:
     if not isinstance(name, str):
         raise s.error("DL119", f"an attribute's name is a string, not {describe(name)}")
     if type(value) is Tensor:
-        from .vocabulary import METHODS, PROPERTIES
-
-        return name in METHODS or name in PROPERTIES
-    return inspect.getattr_static(value, name, _MISSING) is not _MISSING
+        answers = {hasattr(c, name) for c in value.classes}
+        if len(answers) > 1:
+            raise _of_several_classes(s, value)
+        return answers.pop()
+    if type(value) is Text:
+        return hasattr(str, name)
+    found = inspect.getattr_static(value, name, _MISSING) is not _MISSING
+    if not found:
+        s.outside[(id(value), name)] = (value, name, None)
+    return found
 
 
 def _callable(s: Specialiser, value: Any) -> bool:
@@ -281,8 +350,13 @@ def _slice(s: Specialiser, *bounds: Any) -> slice:
     return operators.python(s, lambda: slice(*bounds), "`slice`")  # type: ignore[no-any-return]
 
 
-def _str(s: Specialiser, value: Any = "") -> str:
-    return str(value) if is_static(value) else describe(value)
+def _text(write: Callable[[Any], str]) -> Callable[..., Any]:
+    def run(s: Specialiser, value: Any = "") -> Any:
+        if is_static(value):
+            return operators.python(s, lambda: write(value), f"`{write.__name__}`")
+        return value if type(value) is Text and write is str else Text(describe(value))
+
+    return run
 
 
 def _identity(s: Specialiser, value: Any) -> Any:
@@ -328,7 +402,7 @@ def _operator_rows() -> list[Row]:
         (operators.UNARY, _unary),
     )
     return [
-        Row(function, f"operator.{function.__name__}", handler(symbol), False)
+        Row(function, f"operator.{function.__name__}", handler(symbol), False, None)
         for table, handler in groups
         for symbol, function in table.items()
     ]
@@ -367,8 +441,8 @@ def rows() -> list[Row]:
         (functools.lru_cache, "functools.lru_cache", _cache),
         (dataclasses.replace, "dataclasses.replace", _replace),
         (bool, "bool", _bool),
-        (str, "str", _str),
-        (repr, "repr", _str),
+        (str, "str", _text(str)),
+        (repr, "repr", _text(repr)),
     )
     fold: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (int, "int", _int),
@@ -378,5 +452,7 @@ def rows() -> list[Row]:
         (pow, "pow", _pow),
         (divmod, "divmod", _divmod),
     )
-    known = [Row(f, n, h, False) for f, n, h in always] + [Row(f, n, h, True) for f, n, h in fold]
+    known = [Row(f, n, h, False, None) for f, n, h in always] + [
+        Row(f, n, h, True, None) for f, n, h in fold
+    ]
     return known + _operator_rows()

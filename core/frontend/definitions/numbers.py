@@ -21,7 +21,9 @@ _LN2 = float(np.log(2.0))
 def _float_type(*values: Tensor) -> Any:
     """The type that a function of floats gives: f64 for integers."""
     kind = np.result_type(*values)
-    return np.dtype(np.float64) if kind.kind in "biu" else kind
+    if kind.kind == "b" or kind == np.uint8:
+        return np.dtype(np.float16)
+    return np.dtype(np.float64) if kind.kind in "iu" else kind
 
 
 def arcsinh(x: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ SHOWN = {
     "UnaryOp": "return -x + +x + ~x.astype(np.int32)",
     "Not": "return not x[0] > 1",
     "Compare": "return 0 < x[0] <= 5 != 2 == 2 >= 1 > 0",
-    "In": "return x * (1 in (1, 2)) * (3 not in [1]) * (x is x) * (x is not None)",
+    "In": "return x * (1 in (1, 2)) * (3 not in [1]) * (x is not None)",
     "Call": "return np.sum(*(x,), **{'axis': 0}, keepdims=True)",
     "Attribute": "return x.T",
     "Subscript": "return x[0], x[-1], x[1:], x[::2], x[..., None]",
