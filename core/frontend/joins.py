@@ -65,6 +65,8 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     if x.type.dtype is y.type.dtype:
         return True, Slot(x.type, x.kind | y.kind)
     kinds = _KIND.get(x.type.dtype, 2), _KIND.get(y.type.dtype, 2)
+    if 0 in kinds:
+        return False, None  # A truth is no number: it has another class and another text.
     if x.weak and y.weak:
         return True, Slot((x if kinds[0] > kinds[1] else y).type, x.kind | y.kind)
     if x.weak and kinds[0] <= kinds[1]:

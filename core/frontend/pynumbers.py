@@ -133,7 +133,9 @@ def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:
             result = value if better else result
             continue
         strong = [arithmetic.dtype_of(s, v) for v in (value, result)]
-        if not any(weak for _, weak in strong) and strong[0][0] is not strong[1][0]:
+        truths = [kind is DType.BOOL for kind, _ in strong]
+        apart = not any(weak for _, weak in strong) and strong[0][0] is not strong[1][0]
+        if apart or truths[0] is not truths[1]:
             text = f"the result is {describe(value)} or {describe(result)}"
             raise s.error("DL108", text, "convert one of them: np.float64(x), x.astype(dtype)")
         made = arithmetic.select(s, better, value, result)

@@ -103,4 +103,4 @@ _PATHS = re.compile(r"\bif\b|\bmax\(|\bmin\(|\band\b|\bor\b|\bwhile\b|\bfor\b")
 
 def is_allowed(text: str, words: str) -> bool:
     """Whether a difference is that of a class alone, after paths that meet."""
-    return bool(_PATHS.search(text)) and words.startswith(("class ", "shape or element type"))
+    return bool(_PATHS.search(text)) and words.startswith(("class ", "element type"))

@@ -126,10 +126,17 @@ def difference(got: Any, want: Any) -> str:
             return "structure"
         return next(filter(None, map(difference, got.values(), want.values())), "")
     if type(got) is not type(want):
-        return f"class {type(got).__name__}, not {type(want).__name__}"
+        equal = np.shape(got) == np.shape(want) and np.allclose(got, want, equal_nan=True)
+        return f"class {type(got).__name__}, not {type(want).__name__}" if equal else "value"
+    if want is None:
+        return ""
     a, b = np.asarray(got), np.asarray(want)
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
-        return "shape or element type"
+    if a.shape != b.shape:
+        return "shape"
+    if b.dtype == object:
+        return "value"  # An int of more than 64 bits.
+    if a.dtype != b.dtype:
+        return "element type" if np.allclose(a, b, equal_nan=True) else "value"
     if a.dtype.kind != "f":
         return "" if np.array_equal(a, b) else "value"
     close = np.allclose(a, b, rtol=_CLOSE[a.dtype.itemsize], atol=1e-12, equal_nan=True)
