@@ -183,7 +183,8 @@ def _judge(config: Config, role: str, own: IdentityFolder) -> Iterator[Finding]:
 
 def check_authority(config: Config) -> Iterator[Finding]:
     """The CA's folder, where there is one."""
-    from ..core.identity.authority import KEY, Authority
+    from ..core.identity.authority import Authority
+    from ..core.identity.authority_folder import KEY
     from ..core.identity.founding import root_folder, terms_of
 
     folder = ca_folder(config)

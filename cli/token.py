@@ -121,7 +121,7 @@ def token(
             Role(tier.value),
             opened.federation,
             target,
-            opened.public,
+            opened.root_public,
             valid_s=valid_s,
             uses=uses,
             addresses=node_address or (),

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from ..core.identity.authority import TooMany
+from ..core.identity.authority_book import TooMany
 from ..core.identity.certificates import IdentityError, PeerIdentity, identity_of_context
 from ..core.identity.denied import TIME_METADATA
 from ..core.identity.relayed import claimed, result_of

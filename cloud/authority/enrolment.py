@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import grpc
 
-from ...core.identity.authority import Revoked, TooMany
+from ...core.identity.authority_book import Revoked, TooMany
 from ...core.identity.certificates import (
     IdentityError,
     Role,

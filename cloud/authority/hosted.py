@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.identity.approvals import TokenLimits
-from ...core.identity.authority import DAY_S, Authority
+from ...core.identity.authority import Authority
 from ...core.identity.folder import HomeAddress
+from ...core.identity.leaf import DAY_S
 from ...core.identity.local import authority_identity
 from ...core.identity.tokens import TokenBook
 from .enrolment import EnrolmentService, NodeRegistry, RateLimit, serve_enrolment

@@ -15,7 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ...core.identity.authority import LIFE_S, Authority, Issued, TooMany
+from ...core.identity.authority import LIFE_S, Authority, Issued
+from ...core.identity.authority_book import TooMany
 from ...core.identity.certificates import PeerIdentity, Role, public_bytes, requested_key
 from ...core.identity.folder import home_message
 from ...core.identity.terms import published

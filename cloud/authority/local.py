@@ -193,7 +193,7 @@ class LocalAuthority:
         def make() -> tuple[Token, int]:
             site = site_for(caller, request.site)
             allow(limits, self.ca, caller, (role, uses, valid_s, site), request.approval)
-            where = (self.ca.federation, enrolment, self.ca.public)
+            where = (self.ca.federation, enrolment, self.ca.root_public)
             return tokens.create(role, *where, valid_s=valid_s, uses=uses, site=site)
 
         token, expires = await asyncio.to_thread(make)

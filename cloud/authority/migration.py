@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.files import sync_folder
-from ...core.identity.authority import CERTIFICATE, KEY, MOVING, Authority
+from ...core.identity.authority import Authority
+from ...core.identity.authority_folder import CERTIFICATE, KEY, MOVING
 from ...core.identity.certificates import IdentityError, load_certificate
 from ...core.identity.denied import KnownDenied, page_of
 from ...core.identity.folder import IdentityFolder

@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from ...core.errors import DelianError
-from ...core.identity.authority import TooMany
+from ...core.identity.authority_book import TooMany
 from ...core.identity.certificates import (
     NUMBER_BITS,
     NUMBER_MAX,

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 
 from ...core.errors import DelianError
-from ...core.identity.authority import TooMany
+from ...core.identity.authority_book import TooMany
 from ...core.identity.certificates import IdentityError, Role
 from ...core.identity.denied import PAGE_BYTES
 from ...core.identity.deny_list import ENTRY_BYTES, NODES_MAX

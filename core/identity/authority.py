@@ -1,17 +1,22 @@
-"""The federation's certificate authority: one key that signs who is who, and the list of names that
-are revoked.
+"""A certificate authority: a key that signs who is who. The root authority of a federation, or an
+issuing authority under it (`delegation`).
 
-Its folder holds
+A folder holds
 
-    ca.key          the key, mode 0600; ca.token instead: where the key is (`hsm`)
-    ca.pem          its certificate, which every node has
-    authority.json  the federation's name
+    ca.key, ca.pem  key and CA certificate; `authority_folder` has these and the rest of their kind
     issued.jsonl    one line a certificate that was given out
-    log             an entry for each certificate, for good (`certificate_log`)
-    denied.jsonl    one line a revocation (`revoked.Revocations`)
     numbers.jsonl   the last number of each role (`revoked.Numbers`)
-    terms           what the federation asks of its runs, signed (`terms`)
     tokens.jsonl    who may still join (`tokens.TokenBook`)
+
+and at the root, which has these for all authorities of the federation,
+
+    log                an entry for each certificate, for good (`certificate_log`)
+    denied.jsonl       one line a revocation (`revoked.Revocations`)
+    authorities.jsonl  what was delegated to issuing authorities (`delegation.Delegations`)
+    terms              what the federation asks of its runs, signed (`terms`)
+
+An issuing authority asks the root, its `Superior`, to log each certificate before it gives it out,
+and to revoke names. While the root is away it issues nothing.
 
 A certificate is written down before it is given out, a revocation before it is answered, both under
 one lock: nothing is issued to a name that is revoked, whichever way it was asked for, and what was
@@ -22,109 +27,72 @@ age.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ..ports import Node, Tier
 from ..secagg.cohort import COHORT_MIN
 from . import terms
-from .certificate_log import CertificateLog
+from .authority_book import AuthorityBook, was_revoked
+from .authority_folder import (
+    CERTIFICATE,
+    FACTS,
+    p256,
+    write_facts,
+    write_key,
+)
+from .authority_folder import has_key as holds_key
 from .certificates import (
-    ADDRESSES_MAX,
-    OPERATORS,
     IdentityError,
     PeerIdentity,
     Role,
+    TlsMaterial,
     addresses_of,
     authority_name,
     certificate_request,
     check_federation,
     check_issued,
-    check_time,
-    general_name,
     identity_of,
-    is_reserved,
     key_pem,
-    load_certificate,
-    load_key,
     new_key,
-    node_name,
     public_bytes,
     requested_key,
     subject_of,
     uri_of,
 )
-from .deny_list import FOR_GOOD, DenyList, SignedList, sign_list
-from .hsm import FILE as TOKEN
-from .hsm import KeyPlace, TokenKey
-from .ledger import Entry, FolderLock, Ledger, private_folder, write_file
-from .log import entry_of
-from .revoked import SKIPPED, Numbers, Revocations, holder_of
-from .root import BACKDATE_S, extended_usage, fingerprint_of, key_usage, root_certificate
+from .chain import chain_of_pem, read_chain
+from .delegation import LIFE_S as DELEGATION_LIFE_S
+from .delegation import NODES, ROLES, Delegation
+from .hsm import KeyPlace
+from .intermediate import facts_of, issuing_certificate, read_issuing
+from .leaf import DAY_S, LIFE_S_MAX, address_names, server_names, signed_leaf
+from .ledger import Entry, FolderLock, private_folder, write_file
+from .log import entry_of, leaf_of, read_entry
+from .root import BACKDATE_S, extended_usage, fingerprint_of, root_certificate
 
-DAY_S = 24 * 3600
 LIFE_S = 30 * DAY_S
-LIFE_S_MAX = 398 * DAY_S
 AUTHORITY_LIFE_S = 3650 * DAY_S
-KEPT_S = DAY_S  # how long after a certificate's end it is remembered: other clocks may be late
-RESIGN_S = 3600  # the deny list is signed again after so long, when nothing has changed
-#: Certificates of one name that have not ended. A node needs two; more are answers that were lost.
-CERTIFICATES_MAX = 32
-
-KEY, CERTIFICATE, FACTS = "ca.key", "ca.pem", "authority.json"
-MOVING = "moving"  # says where the CA is moved to: the folder is shut
-_FORMAT = 1
-_NUMBERED = (Role.DEVICE, Role.EDGE, *OPERATORS)  # roles of many holders
-_SINGLE = (Role.CLOUD, Role.AUTHORITY)  # roles of one holder, whose number is 0
+_ENTRIES_AT_ONCE = 4096  # of the log
+VISIT_S = DAY_S  # life of a certificate that an issuing authority shows to the root
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What a node is given. chain: PEM, the certificate and then the CA's."""
+    """What a node is given. chain: PEM, the certificate and those above it, up to the root's."""
 
     identity: PeerIdentity
     chain: bytes
     renew_after_s: int
 
 
-class Revoked(IdentityError):
-    """The name was revoked: it gets no certificate any more."""
-
-
-class TooMany(IdentityError):
-    """A name has as many certificates as it may have; some must end first."""
-
-
-class Authority:
-    """A CA that is open. Several processes may have the same folder open."""
-
-    def __init__(self, folder: Path) -> None:
-        """Opens what `create` made; raises IdentityError."""
-        self.folder = folder
-        self.lock = FolderLock(folder)
-        self._key, self.certificate, self.federation = _load(folder)
-        self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
-        self._issued_file = Ledger(folder / "issued.jsonl")
-        self._revoked = Revocations(folder)
-        self._numbers = Numbers(folder)
-        self.log = CertificateLog(folder, self.lock, self.federation, self.sign, self.key)
-        self._issued: list[Entry] = []
-        self._logged = 0  # entries that the log has at least
-        self._ends: dict[str, list[int]] = {}  # name -> the ends of its certificates
-        self._list = DenyList()
-        self._listed_at: tuple[int, ...] = (-1,)
-        self._signed: tuple[int, int, SignedList] | None = None  # version, when, the list
-        with self.lock.held():
-            self._compact(time.time())
+class Authority(AuthorityBook):
+    """A CA that is open, and what it signs. Several processes may have the same folder open."""
 
     @classmethod
     def create(
@@ -141,21 +109,14 @@ class Authority:
         check_federation(federation)
         private_folder(folder)
         with FolderLock(folder).held():
-            for name in (KEY, TOKEN, CERTIFICATE, FACTS):
-                if (folder / name).exists():
-                    raise IdentityError(
-                        f"{folder} holds a CA already",
-                        "name another folder; a new CA in its place would shut every node out",
-                    )
-            key = new_key() if token is None else TokenKey.generate(token)
-            certificate = root_certificate(key, federation, life_s)
-            if token is None:
-                write_file(folder / KEY, key_pem(key), 0o600)
-            else:
-                token.store(folder)
+            if holds_key(folder) or any((folder / name).exists() for name in (CERTIFICATE, FACTS)):
+                raise IdentityError(
+                    f"{folder} holds a CA already",
+                    "name another folder; a new CA in its place would shut every node out",
+                )
+            certificate = root_certificate(write_key(folder, token), federation, life_s)
             write_file(folder / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
-            facts = {"format": _FORMAT, "federation": federation}
-            write_file(folder / FACTS, json.dumps(facts).encode() + b"\n")
+            write_facts(folder, {"federation": federation})
         made = cls(folder)
         # No more than the protocol itself asks for; `delian ca init` publishes stricter ones.
         least = terms.made(
@@ -172,23 +133,19 @@ class Authority:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the root certificate, for people to compare."""
-        return fingerprint_of(self.certificate)
+        return fingerprint_of(self.root)
 
     @property
-    def public(self) -> bytes:
-        """The CA's public key in 33 bytes, which tokens carry."""
-        return public_bytes(_p256(self.certificate))
+    def root_public(self) -> bytes:
+        """The root's public key in 33 bytes, which tokens carry."""
+        return public_bytes(p256(self.root))
 
     @property
-    def key(self) -> ec.EllipticCurvePublicKey:
-        """The CA's public key."""
-        return _p256(self.certificate)
-
-    def sign(self, message: bytes) -> bytes:
-        """The CA's signature of a statement that is no certificate: ECDSA P-256, SHA-256, DER. The
-        message begins with a domain of its own.
+    def issuer_public(self) -> bytes:
+        """An issuing authority's own public key in 33 bytes, which its tokens carry as well; empty
+        at the root.
         """
-        return self._key.sign(message, ec.ECDSA(hashes.SHA256()))
+        return b"" if self.issuing is None else public_bytes(self.key)
 
     # ------------------------------------------------------------ issuing
 
@@ -206,22 +163,27 @@ class Authority:
         """A certificate for the key of a request (PKCS #10, PEM), whose sender must have signed it.
 
         addresses: where a server is reached, beside the DNS name that is its identity. site: of a
-        node or an owner. Raises
-        Revoked when the name was revoked, TooMany when it has CERTIFICATES_MAX certificates that
-        have not ended, and IdentityError.
+        node or an owner; an issuing authority's holders are of its own. Raises Revoked when the
+        name was revoked, TooMany when it has CERTIFICATES_MAX certificates that have not ended,
+        Away, and IdentityError.
         """
         now = time.time() if now_s is None else now_s
         names: list[x509.GeneralName] = []
         if role in (Role.EDGE, Role.CLOUD):
-            names = self._server_names(Node(Tier(role.value), number), addresses)
+            node = Node(Tier(role.value), number)
+            names = server_names(self.federation, node, addresses, self.issuing)
         elif role is Role.AUTHORITY:
-            names = [x509.DNSName(authority_name(self.federation)), *self._addresses(addresses)]
+            own = authority_name(self.federation, number)
+            names = [x509.DNSName(own), *address_names(addresses, self.issuing)]
         elif tuple(addresses):
             raise IdentityError(f"a certificate of a {role} carries no addresses")
-        names.insert(0, x509.UniformResourceIdentifier(uri_of(self.federation, role, number)))
-        certificate = self._sign(
+        names.insert(0, x509.UniformResourceIdentifier(self._uri(role, number)))
+        if self.site and site not in ("", self.site):
+            raise IdentityError(f"this authority names holders of the site {self.site} alone")
+        certificate = signed_leaf(
+            self._ca,
             requested_key(request),
-            subject_of(self.federation, f"{role.value}-{number}", site),
+            subject_of(self.federation, f"{role.value}-{number}", self.site or site),
             names,
             extended_usage(role),
             (life_s, now, self._begin(role, number, now)),
@@ -245,18 +207,19 @@ class Authority:
         what `issue` does, and IdentityError when that certificate is denied, has ended, or is not
         this CA's.
         """
-        certificate = load_certificate(shown_certificate)
-        check_issued(certificate, self.certificate)
-        check_time(certificate, now_s)
-        if identity_of(certificate) != shown or shown.federation != self.federation:
+        pem = shown_certificate.startswith(b"-----BEGIN")
+        chain = (chain_of_pem if pem else read_chain)(shown_certificate)
+        if chain.verify(self.root, now_s) != shown or shown.federation != self.federation:
             raise IdentityError("the certificate is not the one that was shown")
+        if shown.authority != self.number:
+            raise IdentityError(f"authority {shown.authority} renews {shown.common_name}")
         if self.denied().denies(shown):
-            raise _revoked(shown.common_name)
+            raise was_revoked(shown.common_name)
         return self.issue(
             request,
             shown.tier,
             shown.number,
-            addresses=addresses_of(certificate),
+            addresses=addresses_of(chain.leaf),
             site=shown.site,
             life_s=life_s,
             now_s=now_s,
@@ -275,12 +238,13 @@ class Authority:
         nobody, so `identity_of` refuses it. PEM, with the CA's after it.
         """
         now = time.time() if now_s is None else now_s
-        names = self._addresses(addresses)
+        names = address_names(addresses, self.issuing)
         if not names:
             raise IdentityError("a server's certificate needs an address")
-        certificate = self._sign(
+        certificate = signed_leaf(
+            self._ca,
             requested_key(request),
-            subject_of(self.federation, common_name),
+            subject_of(self.federation, common_name, self.site),
             names,
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
             (life_s, now, now - BACKDATE_S),
@@ -288,67 +252,29 @@ class Authority:
         self._write_down(certificate, None, now)
         return self._chain(certificate)
 
-    def _server_names(self, node: Node, addresses: Iterable[str]) -> list[x509.GeneralName]:
-        own = [node_name(self.federation, node)]
-        if node.tier is Tier.CLOUD:
-            # The coordinator is a gathering edge too.
-            own.append(node_name(self.federation, Node(Tier.EDGE, 0)))
-        return [*map(x509.DNSName, own), *self._addresses(addresses)]
-
-    @staticmethod
-    def _addresses(addresses: Iterable[str]) -> list[x509.GeneralName]:
-        given = list(addresses)
-        if len(given) > ADDRESSES_MAX:
-            raise IdentityError(f"{len(given)} addresses; at most {ADDRESSES_MAX}")
-        if reserved := [name for name in given if is_reserved(name.lower())]:
-            raise IdentityError(f"`{reserved[0]}` is a name that the CA itself hands out")
-        return [general_name(address) for address in given]
-
-    def _sign(
-        self,
-        key: ec.EllipticCurvePublicKey,
-        subject: x509.Name,
-        names: Sequence[x509.GeneralName],
-        usage: x509.ExtendedKeyUsage,
-        times: tuple[int, float, float],
-    ) -> x509.Certificate:
-        """times: how long it lives in seconds, now, and when it begins, in Unix time."""
-        life_s, now_s, begins_s = times
-        if not 0 < life_s <= LIFE_S_MAX:
-            raise IdentityError(f"a certificate cannot live {life_s} s; at most {LIFE_S_MAX}")
-        now = datetime.fromtimestamp(now_s, UTC).replace(microsecond=0)
-        end = min(now + timedelta(seconds=life_s), self.certificate.not_valid_after_utc)
-        if end <= now:
-            raise IdentityError("the CA's own certificate has ended", "make a new federation")
-        authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(_p256(self.certificate))
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self.certificate.subject)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(datetime.fromtimestamp(begins_s, UTC).replace(microsecond=0))
-            .not_valid_after(end)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(key_usage(), critical=True)
-            .add_extension(usage, critical=False)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(authority_key, critical=False)
-            .sign(self._key, hashes.SHA256())
+    def visitor(self) -> TlsMaterial:
+        """Key and certificate by which an issuing authority shows itself to the root before the
+        root has logged anything of it. The certificate is in no log and no server's.
+        """
+        key, now = new_key(), time.time()
+        names = [x509.UniformResourceIdentifier(self._uri(Role.AUTHORITY, self.number))]
+        certificate = signed_leaf(
+            self._ca,
+            key.public_key(),
+            subject_of(self.federation, f"{Role.AUTHORITY.value}-{self.number}", self.site),
+            names,
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]),
+            (VISIT_S, now, now - BACKDATE_S),
         )
+        return TlsMaterial(key_pem(key), self._chain(certificate), self.root_pem)
+
+    def _uri(self, role: Role, number: int) -> str:
+        return uri_of(self.federation, role, number)
 
     def _chain(self, certificate: x509.Certificate) -> bytes:
-        return certificate.public_bytes(serialization.Encoding.PEM) + self.pem
-
-    def check_open(self, role: Role, number: int) -> int:
-        """Raises Revoked when a name gets no certificate any more. Gives the Unix time at which its
-        certificates begin at the earliest.
-        """
-        before = self.denied().names.get((role, number), 0)
-        if before == FOR_GOOD:
-            raise _revoked(f"{role.value}-{number}")
-        return before
+        """The certificate and those above it, PEM."""
+        leaf = certificate.public_bytes(serialization.Encoding.PEM)
+        return leaf + self.pem + (b"" if self.issuing is None else self.root_pem)
 
     def _begin(self, role: Role, number: int, now_s: float) -> float:
         """When a certificate of that holder begins: not before those that are void."""
@@ -360,180 +286,112 @@ class Authority:
             )
         return max(now_s - BACKDATE_S, before)
 
-    def _write_down(
-        self, certificate: x509.Certificate, holder: PeerIdentity | None, now_s: float
-    ) -> None:
-        """holder: None for a server that is no node."""
-        common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-        name = str(common)
-        entry = {
-            "serial": f"{certificate.serial_number:x}",
-            "name": name,
-            "not_after": int(certificate.not_valid_after_utc.timestamp()),
-        }
-        with self.lock.held():
-            self._refresh()
-            if holder is not None:
-                if holder.not_before < self._revoked.before((holder.tier, holder.number)):
-                    raise _revoked(name)
-                if holder.tier not in _SINGLE:
-                    live = self._ends[name] = [t for t in self._ends.get(name, ()) if t > now_s]
-                    if len(live) >= CERTIFICATES_MAX:
-                        raise TooMany(f"{name} has {len(live)} certificates that have not ended")
-                    self._numbers.note(holder.tier, holder.number)
-            entry["log"] = self.log.append(entry_of(certificate), self._logged)
-            self._issued_file.append(entry)
-            self._take_issued(entry)
+    # ------------------------------------------------------------ issuing authorities
 
-    # ------------------------------------------------------------ numbers
-
-    def last_number(self, role: Role) -> int:
-        """The largest number of a role that this CA knows of; 0: there is none."""
-        with self.lock.held():
-            self._refresh()
-            return self._numbers.last(role)
-
-    def give_number(self, role: Role, number: int) -> None:
-        """Gives a number out; durable on return. Raises IdentityError unless it is above all that
-        were given out before.
-        """
-        with self.lock.held():
-            self._refresh()
-            self._numbers.give(role, number)
-
-    def note_number(self, role: Role, number: int) -> None:
-        """Remembers that a number is in use, whoever gave it out; durable on return."""
-        with self.lock.held():
-            self._refresh()
-            self._numbers.note(role, number)
-
-    def restored(self, *, now_s: float | None = None) -> dict[str, int]:
-        """What must be done when this folder and the registry of nodes were both restored from an
-        older copy: leaves out the numbers that were given out since, and raises the deny list's
-        version above those that nodes have seen. Gives the last number of each role.
+    def delegate(
+        self,
+        request: bytes,
+        site: str,
+        domains: Iterable[str] = (),
+        *,
+        number: int | None = None,
+        nodes: int | None = None,
+        life_s: int = DELEGATION_LIFE_S,
+        now_s: float | None = None,
+    ) -> bytes:
+        """The CA certificate of an issuing authority, PEM, and then the root's. request: PKCS #10,
+        PEM. domains: below which it names hosts. number: of an authority that gets another
+        certificate, as when its own ends; None: a new one. nodes: numbers that it may give out to
+        each role; None: as before, or NODES. Raises Revoked and IdentityError.
         """
         now = time.time() if now_s is None else now_s
+        key = requested_key(request)
         with self.lock.held():
             self._refresh()
-            self._revoked.raise_version(now)
-            for role in _NUMBERED:
-                self._numbers.note(role, self._numbers.last(role) + SKIPPED)
-            return {role.value: self._numbers.last(role) for role in _NUMBERED}
-
-    def recall(self, listed: DenyList, *, now_s: float | None = None) -> None:
-        """Revokes what a list of this CA's revokes that is newer than its own: the folder was
-        restored from an older copy. listed: verified. Durable on return.
-        """
-        now = time.time() if now_s is None else now_s
-        with self.lock.held():
-            self._refresh()
-            for (role, number), before in listed.names.items():
-                if role not in _SINGLE:
-                    self._numbers.note(role, number)
-                self._revoked.add((role, number), before, "recalled", now)
-            self._revoked.raise_version(max(now, listed.version + 1))
-
-    # ------------------------------------------------------------ denying
-
-    def revoke(
-        self, name: str, why: str = "", *, now_s: float | None = None
-    ) -> tuple[DenyList, bool]:
-        """Voids every certificate of a holder, and gives it no other. name: its common name, as
-        "device-5". The coordinator's ("cloud-0") and the authority's are void up to now, since they
-        have no other name.
-        Gives the list and whether it has changed; raises IdentityError when the name was never
-        given out.
-        """
-        now = time.time() if now_s is None else now_s
-        holder = holder_of(name)
-        with self.lock.held():
-            self._refresh()
-            if holder is None or not self._is_known(*holder):
+            delegations = self._delegations
+            logged = self._delegated()
+            chosen = delegations.next(max(logged, default=0)) if number is None else number
+            before = delegations.of(chosen)
+            unknown = number is not None and before is None and number not in logged
+            if unknown or (before is not None and before.site != site):
+                raise IdentityError(f"authority-{chosen} was not delegated to the site {site}")
+            self.check_open(Role.AUTHORITY, chosen)
+            least, taken = (1, 0) if before is None else (before.nodes, before.reserved)
+            wanted = nodes or (NODES if before is None else before.nodes)
+            spare = self._numbers.spare(delegations.reserved()) + taken
+            if not least <= wanted <= spare // ROLES:
                 raise IdentityError(
-                    f"no certificate of `{name[:80]}` is known here",
-                    "name a node as device-5 or edge-2; after a restore from a backup, run"
-                    " `delian ca restored` first",
+                    f"{wanted} numbers of each role cannot be delegated: from {least} to"
+                    f" {spare // ROLES} can"
                 )
-            before = int(now) - BACKDATE_S + 1 if holder[0] in _SINGLE else FOR_GOOD
-            fresh = self._revoked.add(holder, before, why, now)
-            return self.denied(), fresh
+            pair = self._ca.key, self.certificate
+            certificate = issuing_certificate(
+                pair, key, self.federation, chosen, site, domains, life_s=life_s, now_s=now
+            )
+            found = facts_of(certificate)
+            made = Delegation(chosen, site, found.domains, wanted, found.not_after)
+            delegations.add(made)
+            self._write_down(certificate, None, now)
+        return certificate.public_bytes(serialization.Encoding.PEM) + self.pem
 
-    def _is_known(self, role: Role, number: int) -> bool:
-        if role in _SINGLE:
-            return number == 0
-        return 0 < number <= self._numbers.last(role)
-
-    def denied(self) -> DenyList:
-        """The newest list, whoever changed it. As quick as looking at a file's date while nobody
-        does, so that a server can ask at each call.
+    def _delegated(self) -> set[int]:
+        """The issuing authorities that the log knows of, also where the folder was restored from an
+        older copy since. Reads all of the log.
         """
-        mark = self._revoked.mark()
-        if mark != self._listed_at:
-            with self.lock.held():
-                self._refresh()
-                self._list = self._revoked.listed()
-                self._listed_at = self._revoked.mark()
-        return self._list
+        found: set[int] = set()
+        first = 0
+        while entries := self.log.file.entries(first, _ENTRIES_AT_ONCE):
+            first += len(entries)
+            found |= {entry.number for entry in map(read_entry, entries) if entry.issues}
+        return found
 
-    def signed(self, *, now_s: float | None = None) -> SignedList:
-        """The newest list under the CA's signature, at most RESIGN_S old."""
-        now = time.time() if now_s is None else now_s
-        with self.lock.held():
-            listed = self.denied()
-            known = self._signed
-            if known is None or known[0] != listed.version or not 0 <= now - known[1] < RESIGN_S:
-                made = sign_list(self._key, self.federation, listed, int(now))
-                known = self._signed = listed.version, int(now), made
-            return known[2]
-
-    def issued(self) -> list[Entry]:
-        """What was given out and has not ended: serial, name, not_after."""
+    def delegations(self) -> list[Delegation]:
+        """The issuing authorities, revoked ones too."""
         with self.lock.held():
             self._refresh()
-            return list(self._issued)
+            return self._delegations.all()
 
-    def _refresh(self) -> None:
-        self._issued_file.news(self._forget_issued, self._take_issued)
-        self._revoked.refresh()
-        self._numbers.refresh()
-
-    def _take_issued(self, entry: Entry) -> None:
-        self._issued.append(entry)
-        self._logged = max(self._logged, int(entry.get("log", -1)) + 1)
-        self._ends.setdefault(entry["name"], []).append(int(entry["not_after"]))
-
-    def _forget_issued(self) -> None:
-        self._issued.clear()
-        self._ends.clear()
-
-    def _compact(self, now_s: float) -> None:
-        """Rewrites the files without what has ended, when that is at least half, and brings a
-        folder of before up to date.
+    def append(self, content: bytes, *, now_s: float | None = None) -> int:
+        """Adds a certificate of an issuing authority to the log, before that authority gives it
+        out; durable on return. Gives its index; repeated, it changes nothing. content: a chain in
+        DER. Raises Revoked, TooMany, and IdentityError unless the authority may issue it now.
         """
-        self._refresh()
-        self._revoked.migrate(BACKDATE_S, now_s)
-        self._note_numbers()
-        self._numbers.compact()
-        live = [e for e in self._issued if e["not_after"] + KEPT_S > now_s]
-        if len(live) * 2 < len(self._issued):
-            self._issued_file.rewrite(live)
-            self._forget_issued()
-            for entry in live:
-                self._take_issued(entry)
-
-    def _note_numbers(self) -> None:
-        """Notes the numbers that the other files know of: numbers.jsonl may be new, or lost."""
-        used = {holder_of(e["name"]) for e in self._issued}
-        for role in _NUMBERED:
-            mine = [holder[1] for holder in used if holder is not None and holder[0] is role]
-            self._numbers.note(role, max([*mine, self._revoked.last(role)]))
+        now = time.time() if now_s is None else now_s
+        chain = read_chain(content)
+        if chain.issuing is None:
+            raise IdentityError("the certificate is of no issuing authority")
+        number = read_issuing(chain.issuing, self.root).number
+        entry = read_entry(entry_of(chain.leaf))
+        holder = None if entry.role is None else chain.check_issued(self.root)
+        if holder is None:
+            check_issued(chain.leaf, chain.issuing)
+        chain.check_time(now)
+        if entry.not_after - entry.not_before > LIFE_S_MAX + BACKDATE_S:
+            raise IdentityError(f"a certificate lives at most {LIFE_S_MAX} s")
+        name = f"{entry.name} of authority-{number}" if holder is None else holder.common_name
+        with self.lock.held():
+            self._refresh()
+            known = self._delegations.of(number)
+            if known is None or self.log.place(leaf_of(chain.issuing)) is None:
+                raise IdentityError(f"authority-{number} was not delegated here")
+            if holder is not None and not known.may_name(holder.tier, holder.number):
+                raise IdentityError(
+                    f"authority-{number} has {known.nodes} numbers for each role, and"
+                    f" {holder.common_name} is none of them",
+                    f"the root gives more: delian ca delegate --number {number} --nodes N",
+                )
+            self.check_open(Role.AUTHORITY, number)
+            if (place := self.log.place(leaf_of(chain.leaf))) is not None:
+                return place
+            self._check_room(name, holder, now, own=False)
+            serial = f"{chain.leaf.serial_number:x}"
+            made: Entry = {"serial": serial, "name": name, "not_after": entry.not_after}
+            made["log"] = self.log.append(entry_of(chain.leaf), self._logged)
+            self._keep(made, holder)
+            return int(made["log"])
 
 
 # ---------------------------------------------------------------- parts
-
-
-def _revoked(name: str) -> Revoked:
-    return Revoked(f"{name} was revoked", "join again with a new token: it gets a new number")
 
 
 def issue_to(
@@ -552,48 +410,3 @@ def issue_to(
     request = certificate_request(key)
     issued = authority.issue(request, role, number, addresses=addresses, site=site, now_s=now_s)
     return key_pem(key), issued
-
-
-def _check_stays(folder: Path) -> None:
-    path = folder / MOVING
-    if path.exists():
-        raise IdentityError(
-            f"the CA of {folder} is moved to another folder: {path} says where",
-            "go on with: delian authority migrate COORDINATOR_STATE AUTHORITY_STATE",
-        )
-
-
-def _load(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate, str]:
-    _check_stays(folder)
-    try:
-        key = _load_key(folder)
-        certificate = load_certificate((folder / CERTIFICATE).read_bytes())
-        facts = json.loads((folder / FACTS).read_bytes())
-    except FileNotFoundError as error:
-        missing = Path(error.filename).name
-        raise IdentityError(
-            f"{folder} holds no CA: there is no {missing}",
-            f"make one with: delian ca init {folder} --federation NAME",
-        ) from None
-    except OSError as error:
-        raise IdentityError(f"cannot read the CA in {folder}: {error.strerror}") from None
-    except ValueError:
-        raise IdentityError(f"{folder / FACTS} is damaged") from None
-    if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
-        raise IdentityError(f"{folder / FACTS} is of another version of delian")
-    if public_bytes(key.public_key()) != public_bytes(_p256(certificate)):
-        raise IdentityError(f"the CA's key is not the key of {folder / CERTIFICATE}")
-    return key, certificate, check_federation(str(facts.get("federation", "")))
-
-
-def _load_key(folder: Path) -> ec.EllipticCurvePrivateKey:
-    if (folder / TOKEN).exists():
-        return TokenKey(KeyPlace.load(folder))
-    return load_key((folder / KEY).read_bytes())
-
-
-def _p256(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
-    key = certificate.public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise IdentityError("the CA's key is not a P-256 key")
-    return key

@@ -280,7 +280,7 @@ def check_reply(
 ) -> PeerIdentity:
     """Whom the coordinator's reply makes of us; raises IdentityError when it does not hold.
 
-    authority: the key of the CA that issues, where it is known beforehand, from a token.
+    authority: the root's key where it is known beforehand, from a token.
     """
     if max(len(reply.certificate), len(reply.authority)) > CERTIFICATE_BYTES_MAX:
         raise IdentityError("the coordinator's reply is too large")
@@ -289,8 +289,7 @@ def check_reply(
     root = load_certificate(reply.authority)
     chain = chain_of_pem(reply.certificate)
     check_issued(root, root)
-    issuer = root if chain.issuing is None else chain.issuing
-    if authority is not None and not _same_key(issuer.public_key(), authority):
+    if authority is not None and not _same_key(root.public_key(), authority):
         raise IdentityError("the coordinator's CA is not the token's")
     identity = chain.verify(root)
     if not _same_key(chain.leaf.public_key(), key.public_key()):

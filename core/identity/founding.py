@@ -20,6 +20,7 @@ from ..wire.enrolment_pb2 import FederationTerms
 from . import terms
 from .artifact_keys import OnlineFolder, RootFolder
 from .authority import Authority
+from .authority_folder import p256
 from .certificates import KEY_BYTES_MAX, read_file
 from .ledger import write_file
 from .manifest import load_public, raw
@@ -30,7 +31,7 @@ ONLINE_FOLDER: Final = "artifacts"
 
 def terms_of(authority: Authority) -> FederationTerms | None:
     """The terms that a CA hands out; None: it is older than terms. Raises IdentityError."""
-    return terms.held(authority.folder, authority.key, authority.federation)
+    return terms.held(authority.folder, p256(authority.root), authority.federation)
 
 
 def root_folder(authority: Authority) -> Path:

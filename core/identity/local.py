@@ -25,7 +25,6 @@ from .certificates import (
     general_name,
     identity_of,
     key_pem,
-    load_certificate,
     new_key,
 )
 from .chain import chain_of_pem
@@ -69,8 +68,9 @@ def _server_identity(
     now = time.time() if now_s is None else now_s
     if own.exists() and _still_good(own, authority, role, addresses, now):
         return own, False
-    key, issued = issue_to(authority, role, 0, addresses, now_s=now)
-    material = TlsMaterial(key, issued.chain, authority.pem)
+    number = authority.number if role is Role.AUTHORITY else 0
+    key, issued = issue_to(authority, role, number, addresses, now_s=now)
+    material = TlsMaterial(key, issued.chain, authority.root_pem)
     own.store(material, renew_after_s=issued.renew_after_s, now_s=now)
     return own, True
 
@@ -81,11 +81,10 @@ def _still_good(
     try:
         chain = chain_of_pem(own.material().certificate)
         check_issued(chain.leaf, authority.certificate)
-        certificate = chain.leaf
         facts = own.facts()
-        denied = authority.denied().denies(identity_of(certificate))
+        denied = authority.denied().denies(identity_of(chain.leaf))
         wanted = {general_name(address) for address in addresses}
-        there = {general_name(address) for address in addresses_of(certificate)}
+        there = {general_name(address) for address in addresses_of(chain.leaf)}
     except IdentityError:
         return False
     return facts.role == role and now_s < facts.renew_at and not denied and wanted == there
@@ -101,6 +100,7 @@ def operator_identity(
         raise IdentityError(
             f"an operator cannot have the role {role.value}", "viewer, runner, owner, admin"
         )
+    site = site or (authority.site if role is Role.OWNER else "")
     if (role is Role.OWNER) != bool(site):
         raise IdentityError("an owner has a site, and no other operator has one", "--site NAME")
     own = IdentityFolder(folder)
@@ -110,10 +110,10 @@ def operator_identity(
             "name another folder",
         )
     key, issued = issue_to(authority, role, authority.last_number(role) + 1, site=site)
-    material = TlsMaterial(key, issued.chain, authority.pem)
+    material = TlsMaterial(key, issued.chain, authority.root_pem)
     own.store(material, renew_after_s=issued.renew_after_s)
     if content := terms.published(authority.folder):
-        own.take_terms(content, authority.pem, authority.federation, owned=False)
+        own.take_terms(content, authority.root_pem, authority.federation, owned=False)
     return issued.identity
 
 
@@ -126,7 +126,7 @@ def broker_files(
     key = new_key()
     chain = authority.issue_server(certificate_request(key), list(addresses), life_s=life_s)
     private_folder(folder)
-    write_file(folder / "ca.pem", authority.pem)
+    write_file(folder / "ca.pem", authority.root_pem)
     write_file(folder / "key.pem", key_pem(key), 0o600)
     write_file(folder / "cert.pem", chain)
-    return int(load_certificate(chain).not_valid_after_utc.timestamp())
+    return int(chain_of_pem(chain).leaf.not_valid_after_utc.timestamp())

@@ -84,6 +84,8 @@ class LogFile:
         """The entries [first, first + count), or as many as there are. Raises IdentityError."""
         with self._thread:
             count = max(0, min(count, self.size() - first))
+            if count == 0:  # of a log without entries there is no file
+                return []
             return [record[:ENTRY_BYTES] for record in self._records(first, count)]
 
     def tree(self) -> Tree:

@@ -13,7 +13,7 @@ import logging
 import re
 from pathlib import Path
 
-from .certificates import NUMBER_MAX, IdentityError, Role
+from .certificates import NUMBER_BITS, NUMBER_MAX, IdentityError, Role
 from .deny_list import FOR_GOOD, NODES_MAX, DenyList, Name
 from .ledger import Entry, Ledger
 
@@ -57,9 +57,9 @@ class Revocations:
         """The list of now, not signed."""
         return DenyList(self._version, dict(self._names))
 
-    def last(self, role: Role) -> int:
-        """The largest revoked number of a role; 0: there is none."""
-        return max((number for other, number in self._names if other is role), default=0)
+    def numbers(self, role: Role) -> list[int]:
+        """The revoked numbers of a role, of all authorities."""
+        return [number for other, number in self._names if other is role]
 
     def add(self, name: Name, before: int, why: str, now_s: float) -> bool:
         """Revokes a name; durable on return. False: it was revoked before, and later."""
@@ -147,7 +147,9 @@ class Numbers:
     number is above both, so restoring one of the two from an older copy gives no number twice.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, authority: int = 0) -> None:
+        """authority: whose numbers these are."""
+        self._base = authority << NUMBER_BITS
         self._ledger = Ledger(folder / "numbers.jsonl")
         self._last: dict[str, int] = {}
         self._lines = 0
@@ -157,8 +159,18 @@ class Numbers:
         self._ledger.news(self._forget, self._take)
 
     def last(self, role: Role) -> int:
-        """The largest number that was given out; 0: none was."""
-        return self._last.get(role.value, 0)
+        """The largest number that was given out; one below `first`: none was."""
+        return self._last.get(role.value, self._base)
+
+    @property
+    def first(self) -> int:
+        """The first number of a role."""
+        return self._base + 1
+
+    def spare(self, reserved: int) -> int:
+        """Numbers that can be given out yet, of all roles. reserved: that others may give out."""
+        used = sum(number - self._base for number in self._last.values())
+        return NODES_MAX - reserved - used
 
     def note(self, role: Role, number: int) -> None:
         """Remembers a number that is in use; durable on return."""
@@ -167,16 +179,15 @@ class Numbers:
             self._ledger.append(entry)
             self._take(entry)
 
-    def give(self, role: Role, number: int) -> None:
+    def give(self, role: Role, number: int, reserved: int = 0) -> None:
         """Gives a number out, durable on return. Raises IdentityError when it may have been given
         out before, or when there are no more: the deny list must have room for every name.
         """
         if number <= self.last(role):
             raise IdentityError(f"the number of {role.value}-{number} was given out before")
-        used = sum(self._last.values()) - self.last(role) + number
-        if used > NODES_MAX:
+        if number - self.last(role) > self.spare(reserved):
             raise IdentityError(
-                f"{NODES_MAX} numbers were given out, and a federation has no more",
+                f"{NODES_MAX} numbers were given out or delegated, and a federation has no more",
                 "make a new federation",
             )
         self.note(role, number)

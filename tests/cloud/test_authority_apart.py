@@ -152,7 +152,7 @@ class Farm:
 
     def token(self, role=Role.DEVICE, **options):
         made, _ = TokenBook(self.ca.folder, self.ca.lock).create(
-            role, "farm", f"127.0.0.1:{self.ports['enrolment']}", self.ca.public, **options
+            role, "farm", f"127.0.0.1:{self.ports['enrolment']}", self.ca.root_public, **options
         )
         return made.text()
 

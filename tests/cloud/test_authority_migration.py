@@ -49,7 +49,7 @@ async def coordinator(folder, **changes):
 
 def token_of(ca, uses=1):
     return TokenBook(ca.folder, ca.lock).create(
-        Role.DEVICE, "farm", "127.0.0.1:1", ca.public, uses=uses
+        Role.DEVICE, "farm", "127.0.0.1:1", ca.root_public, uses=uses
     )[0]
 
 

@@ -11,7 +11,7 @@ from delian.cloud import errands as e
 from delian.cloud.authority.enrolment import FileRegistry
 from delian.cloud.authority.issuing import Issuing
 from delian.cloud.authority.local import LocalAuthority
-from delian.core.identity import authority
+from delian.core.identity import authority_book
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.identity.certificates import (
     IdentityError,
@@ -289,7 +289,7 @@ def test_a_renewal_that_is_said_again_gives_no_second_certificate(tmp_path):
 
 
 def test_replays_after_the_coordinator_has_forgotten_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(authority, "CERTIFICATES_MAX", 4)
+    monkeypatch.setattr(authority_book, "CERTIFICATES_MAX", 4)
 
     async def scenario(world):
         await world.renew(world.material())

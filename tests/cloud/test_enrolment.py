@@ -12,7 +12,8 @@ from delian.cloud.authority import enrolment as e
 from delian.cloud.authority.issuing import Issuing
 from delian.cloud.authority.local import LocalAuthority
 from delian.cloud.identity import IdentityService
-from delian.core.identity.authority import CERTIFICATES_MAX, Authority, issue_to
+from delian.core.identity.authority import Authority, issue_to
+from delian.core.identity.authority_book import CERTIFICATES_MAX
 from delian.core.identity.certificates import (
     IdentityError,
     Role,
@@ -83,7 +84,7 @@ class World:
 
     def token(self, role=Role.DEVICE, **options):
         address = f"127.0.0.1:{self.port}"
-        public = self.authority.public
+        public = self.authority.root_public
         return self.tokens.create(role, "farm", address, public, **options)[0].text()
 
     async def join(self, name, text, **options):

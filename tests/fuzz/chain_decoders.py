@@ -40,7 +40,7 @@ def _authority() -> Authority:
 @cache
 def _issuing() -> x509.Certificate:
     root = _authority()
-    pair = root._key, root.certificate
+    pair = root._ca.key, root.certificate
     return issuing_certificate(
         pair, _KEY.public_key(), "farm", 3, "north", life_s=10**7, now_s=time.time()
     )

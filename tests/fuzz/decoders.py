@@ -321,7 +321,7 @@ def _authority() -> tuple[bytes, bytes]:
             certificates.Role.DEVICE,
             "example",
             "127.0.0.1:7444",
-            authority.public,
+            authority.root_public,
             bytes(tokens._ID),
             bytes(tokens._SECRET),
         )

@@ -216,7 +216,7 @@ def new_token(scene: Scene, authority: Any = None, **more: Any) -> str:
     authority = authority or scene.world.authority
     address = f"127.0.0.1:{scene.world.cloud.ports['enrolment']}"
     book = TokenBook(authority.folder, authority.lock)
-    return book.create(Role.DEVICE, FEDERATION, address, authority.public, **more)[0].text()
+    return book.create(Role.DEVICE, FEDERATION, address, authority.root_public, **more)[0].text()
 
 
 async def token_used_before(scene: Scene) -> None:

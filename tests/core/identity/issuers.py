@@ -73,7 +73,7 @@ def rogue(authority, number=3, site="north", domains=(), days=365, now_s=None, k
     """An issuing authority's key and certificate, made with the root's key."""
     own = key or new_key()
     certificate = issuing_certificate(
-        (authority._key, authority.certificate),
+        (authority._ca.key, authority.certificate),
         own.public_key(),
         "farm",
         number,

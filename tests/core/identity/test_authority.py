@@ -11,11 +11,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509 import verification
-from delian.core.identity import authority as a
+from delian.core.identity import authority_book as a
 from delian.core.identity.authority import Authority, issue_to
+from delian.core.identity.authority_folder import CERTIFICATE, KEY
 from delian.core.identity.certificates import (
     IdentityError,
     Role,
+    addresses_of,
     certificate_request,
     identity_of,
     load_certificate,
@@ -51,13 +53,13 @@ def test_the_key_is_for_its_owner_alone(authority):
 
     issue_to(authority, Role.DEVICE, 1)
     authority.revoke("device-1")
-    assert (mode("."), mode(a.KEY), mode(a.CERTIFICATE)) == (0o700, 0o600, 0o644)
+    assert (mode("."), mode(KEY), mode(CERTIFICATE)) == (0o700, 0o600, 0o644)
     assert mode("issued.jsonl") == mode("denied.jsonl") == 0o600
 
 
 def test_key_and_certificate_of_two_cas_are_not_mixed(authority, tmp_path):
     other = Authority.create(tmp_path / "other", "farm")
-    (authority.folder / a.KEY).write_bytes((other.folder / a.KEY).read_bytes())
+    (authority.folder / KEY).write_bytes((other.folder / KEY).read_bytes())
     with pytest.raises(IdentityError, match="is not the key of"):
         Authority(authority.folder)
 
@@ -102,7 +104,7 @@ def test_a_server_s_certificate_carries_its_identity_as_a_name_and_its_addresses
         "edge-0.farm.delian.internal",
         "coordinator.example",
     ]
-    assert a.addresses_of(made) == ["coordinator.example", "10.0.0.1", "::1"]
+    assert addresses_of(made) == ["coordinator.example", "10.0.0.1", "::1"]
     usage = made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert x509.ExtendedKeyUsageOID.SERVER_AUTH in usage
 
@@ -161,7 +163,7 @@ def test_a_renewal_keeps_the_names_and_takes_a_new_key(authority):
     made = load_certificate(second.chain)
     assert second.identity.uri == first.identity.uri
     assert second.identity.serial != first.identity.serial
-    assert a.addresses_of(made) == ["edge.example"]
+    assert addresses_of(made) == ["edge.example"]
     assert made.public_key() == requested_key(wanted) and key
 
 

@@ -231,7 +231,7 @@ def test_what_the_root_does_not_delegate(authority, arguments, message):
 def test_a_root_of_an_older_delian_delegates_nothing(authority, monkeypatch):
     old = x509.BasicConstraints(ca=True, path_length=0)
     monkeypatch.setattr(x509, "BasicConstraints", lambda ca, path_length: old)
-    authority.certificate = root_certificate(authority._key, "farm", 100 * DAY_S)
+    authority.certificate = root_certificate(authority._ca.key, "farm", 100 * DAY_S)
     monkeypatch.undo()
     with pytest.raises(IdentityError, match="allows no issuing authority"):
         rogue(authority)
@@ -244,7 +244,7 @@ def test_a_chain_fits_where_certificates_travel(tmp_path):
     from delian.core.identity.intermediate import issuing_certificate
 
     key = c.new_key()
-    widest = (root._key, root.certificate), key.public_key(), name, 4095, "s" * 63
+    widest = (root._ca.key, root.certificate), key.public_key(), name, 4095, "s" * 63
     domains = [("d" * 63) + ".example"]
     made = issuing_certificate(*widest, domains, life_s=DAY_S, now_s=2_000_000_000)
     size = len(made.public_bytes(Encoding.DER))
@@ -265,7 +265,7 @@ def test_a_revoked_authority_takes_all_its_holders_along(authority, north):
         assert not denied.voids(role, number, 0)
     assert not denied.voids(Role.EDGE, (4 << NUMBER_BITS) + 1, 0)
     assert not denied.revoked(Node(Tier.DEVICE, BASE + (1 << NUMBER_BITS)))
-    signed = sign_list(authority._key, "farm", denied, 10)
+    signed = sign_list(authority._ca.key, "farm", denied, 10)
     head = verify_head(signed.head, signed.signature, authority.certificate, "farm")
     assert read_entries(head, signed.entries).names == denied.names
 

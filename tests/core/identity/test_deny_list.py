@@ -29,7 +29,7 @@ LISTED = DenyList(7, NAMES, 1_900_000_100)
 
 
 def signed_by(authority, listed=LISTED, issued_s=1_900_000_100, federation="farm"):
-    return sign_list(authority._key, federation, listed, issued_s)
+    return sign_list(authority._ca.key, federation, listed, issued_s)
 
 
 def opened(authority, signed):
@@ -106,7 +106,7 @@ def test_a_list_longer_than_a_federation_has_names_is_refused_before_it_is_fetch
 
     head = signed_by(authority).head
     long = head[:41] + (2**22 + 1).to_bytes(4, "big") + head[45:]
-    signature = authority._key.sign(long, ec.ECDSA(hashes.SHA256()))
+    signature = authority._ca.key.sign(long, ec.ECDSA(hashes.SHA256()))
     with pytest.raises(DenyListError, match="4194305 entries is too long"):
         verify_head(long, signature, authority.certificate, "farm")
 

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from delian.core.identity import signing
-from delian.core.identity.authority import DAY_S, LIFE_S, Authority, issue_to
+from delian.core.identity.authority import LIFE_S, Authority, issue_to
 from delian.core.identity.certificates import (
     IdentityError,
     Role,
@@ -19,6 +19,7 @@ from delian.core.identity.certificates import (
     new_key,
 )
 from delian.core.identity.deny_list import DenyList
+from delian.core.identity.leaf import DAY_S
 from delian.core.identity.signing import CertificateIdentity
 from delian.core.secagg.identity import (
     CERTIFICATE_BYTES_MAX,

@@ -46,7 +46,7 @@ def test_what_names_no_site_is_refused(authority, tmp_path, site):
     with pytest.raises(IdentityError, match="cannot name a site"):
         authority.issue(REQUEST, Role.DEVICE, 1, site=site)
     with pytest.raises(IdentityError, match="cannot name a site"):
-        TokenBook(tmp_path).create(Role.DEVICE, "farm", "a:1", authority.public, site=site)
+        TokenBook(tmp_path).create(Role.DEVICE, "farm", "a:1", authority.root_public, site=site)
 
 
 def test_an_owner_has_a_site_and_no_other_operator_has_one(authority, tmp_path):
@@ -62,7 +62,7 @@ def test_a_token_says_the_site_also_after_a_restart_and_to_a_key_that_asks_again
     authority, tmp_path
 ):
     book = TokenBook(tmp_path)
-    token, _ = book.create(Role.DEVICE, "farm", "a:1", authority.public, site="north")
+    token, _ = book.create(Role.DEVICE, "farm", "a:1", authority.root_public, site="north")
     assert book.redeem(token, Role.DEVICE, b"key").site == "north"
     book = TokenBook(tmp_path)
     assert book.redeem(token, Role.DEVICE, b"key").site == "north"
