@@ -275,7 +275,6 @@ def _log_in(folder: Path) -> Path:
 
 def _entries(folder: Path, first: int) -> Iterator[dict[str, Any]]:
     """The entries of a folder's log, from one on."""
-    from ..core.identity.certificates import authority_of
     from ..core.identity.log import read_entry
     from ..core.identity.log_file import LogFile
 
@@ -286,7 +285,7 @@ def _entries(folder: Path, first: int) -> Iterator[dict[str, Any]]:
             yield {
                 "index": index,
                 "name": entry.name,
-                "issuer": 0 if entry.role is None else authority_of(entry.role, entry.number),
+                "issuer": entry.authority,
                 "not_before_s": entry.not_before,
                 "not_after_s": entry.not_after,
                 "sha256": entry.digest.hex(),

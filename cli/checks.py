@@ -205,14 +205,28 @@ def check_authority(config: Config) -> Iterator[Finding]:
             yield warning("terms", "the federation has none", "delian ca terms --cohort-min N")
         denied = len(authority.denied().names)
         text = f"{authority.federation}, {_days(left)} left, {denied} revoked"
+        if authority.issuing is not None:
+            text = f"authority-{authority.number} of {text}"
+            if not config.authority.superior:
+                yield wrong("root authority", "none is named", "set authority.superior")
         if left <= 0:
-            yield wrong("ca", "its certificate has ended", "make a new federation")
+            yield wrong("ca", "its certificate has ended", _renewal(authority.number))
         elif left < 90 * DAY_S:
-            yield warning("ca", text, "plan a new federation; nodes must join again")
+            yield warning("ca", text, _renewal(authority.number))
         else:
             yield ok("ca", text)
     except (DelianError, OSError) as error:
         yield wrong("ca", str(error).partition("\n")[0], getattr(error, "hint", ""))
+
+
+def _renewal(number: int) -> str:
+    """What to do about the end of a CA certificate. number: of an issuing authority, or 0."""
+    if not number:
+        return "plan a new federation; nodes must join again"
+    return (
+        "another certificate for its key: delian authority request, delian ca delegate --number"
+        f" {number}, delian authority accept"
+    )
 
 
 def check_key_is_elsewhere(config: Config) -> Finding:

@@ -192,6 +192,7 @@ def connected_authority(
 
     operator = load(config, {"operator.identity": identity}).config.operator
     shown = IdentityFolder(operator.identity).material()
-    options = list(authority_options(shown.identity().federation))
+    own = shown.identity()  # an operator asks the authority that issued its certificate
+    options = list(authority_options(own.federation, own.authority))
     with grpc.secure_channel(target, channel_credentials(shown), options=options) as channel:
         yield Client(target, AuthorityStub(channel), (), what="authority")

@@ -146,7 +146,7 @@ def policy_of(config: DeviceConfig) -> DevicePolicy:
     """What the device goes by: its owner's word, and the terms that it holds now. Raises
     DelianError.
     """
-    from ..core.identity.authority import DAY_S
+    from ..core.identity.leaf import DAY_S
     from ..core.ports import SECOND
     from ..device.state import DevicePolicy
 

@@ -76,8 +76,8 @@ def run(
 
 def edge_settings(config: EdgeConfig) -> EdgeSettings:
     """The daemon's settings of the configuration's section. Raises DelianError."""
-    from ..core.identity.authority import DAY_S
     from ..core.identity.folder import HomeAddress
+    from ..core.identity.leaf import DAY_S
     from ..core.ports import CLOUD, SECOND
     from ..edge.daemon import EdgeSettings
     from ..edge.state import EdgePolicy

@@ -1,15 +1,9 @@
-"""`delian ca` and `delian join`: who belongs to a federation.
-
-`ca` works on the CA's folder, on the coordinator's machine or wherever the key is kept; `join`
-needs a token and nothing else.
-"""
+"""`delian ca`: an authority's folder, wherever the key is kept."""
 
 from __future__ import annotations
 
 import re
-import sys
 import time
-from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +21,6 @@ if TYPE_CHECKING:
 
 ca = typer.Typer(help="The federation's certificate authority.", no_args_is_help=True)
 
-TOKEN_TEXT_MAX = 4096
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Folder = Annotated[Path, typer.Argument(help="The CA's folder.")]
@@ -68,6 +61,16 @@ RootPub = Annotated[
     Path | None,
     typer.Option(
         "--artifact-root", help="root.pub of an existing root key. [default: one is made here]"
+    ),
+]
+
+
+Superior = Annotated[
+    str | None,
+    typer.Option(
+        "--superior",
+        metavar="HOST:PORT",
+        help="With the folder of an issuing authority: its root. [default: authority.superior]",
     ),
 ]
 
@@ -175,7 +178,7 @@ def init(
     from ..core.identity.authority import Authority
     from ..core.identity.founding import publish
 
-    place = _key_place(federation, module, token, pin_file)
+    place = key_place(federation, module, token, pin_file)
     made = Authority.create(folder, federation, token=place)
     held = publish(
         made,
@@ -202,7 +205,7 @@ def init(
     )
 
 
-def _key_place(
+def key_place(
     federation: str, module: Path | None, token: str | None, pin_file: Path | None
 ) -> KeyPlace | None:
     """Where the CA's key is to be; None: in its folder."""
@@ -291,9 +294,9 @@ def show(
     }
     facts["tokens"] = TokenBook(authority.folder, authority.lock).open_tokens()
     lines = [
-        f"federation   {authority.federation}",
+        f"federation   {authority.federation}{_kind(authority)}",
         f"fingerprint  {authority.fingerprint}",
-        f"ends         {_day(facts['ends'])}",
+        f"ends         {day(facts['ends'])}",
         f"issued       {len(facts['issued'])} certificates that have not ended",
         f"revoked      {len(denied.names)} names (deny list version {denied.version})",
         f"tokens       {len(facts['tokens'])} open",
@@ -306,6 +309,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="A node, as device-5 or edge-2.")],
     folder: AuthorityFolder = None,
     why: Annotated[str, typer.Option("--why", help="For the record.")] = "",
+    superior: Superior = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -313,8 +317,9 @@ def revoke(
 
     A running coordinator sees it at once and tells the edges. The node's owner joins again with a
     new token, under a new number. cloud-0, the coordinator, gets a new certificate when it starts.
+    authority-3, an issuing authority, is revoked with all that it has let in.
     """
-    denied, fresh = open_authority(folder, config).revoke(name, why)
+    denied, fresh = acting_authority(folder, config, superior).revoke(name, why)
     text = "revoked" if fresh else "was revoked already"
     facts = {"name": name, "revoked": fresh, "version": denied.version}
     tell(facts, as_json, lambda: [f"{name}: {text} (deny list version {denied.version})"])
@@ -366,12 +371,19 @@ def issue(
             "--role",
             help="Of an operator: viewer (reads runs, nodes, the record), runner (also starts and"
             " controls runs), owner (of a --site: reads runs, decides about the site's nodes and"
-            " tokens), admin (all of it, and models' aliases). [default: admin]",
+            " tokens), admin (all of it, and models' aliases). [default: admin; of an issuing"
+            " authority: owner]",
         ),
     ] = None,
     site: Annotated[
-        str, typer.Option("--site", help="Of an owner: the organisation or place that it owns.")
+        str,
+        typer.Option(
+            "--site",
+            help="Of an owner: the organisation or place that it owns. [default: an issuing"
+            " authority's own]",
+        ),
     ] = "",
+    superior: Superior = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -384,7 +396,7 @@ def issue(
     from ..core.identity import local
     from ..core.identity.certificates import Role
 
-    authority = open_authority(folder, config)
+    authority = acting_authority(folder, config, superior)
     names = address or []
     if holder is Holder.OPERATOR and names:
         raise DelianError("an operator has no address", "leave --address out")
@@ -397,118 +409,18 @@ def issue(
         own, facts["new"] = local.coordinator_identity(authority, out, names)
         facts["name"], facts["ends"] = "cloud-0", own.facts().not_after
     else:
-        rights = Role((role or Rights.ADMIN).value)
+        rights = Role((role or (Rights.OWNER if authority.site else Rights.ADMIN)).value)
         identity = local.operator_identity(authority, out, rights, site)
         facts["name"], facts["ends"] = identity.common_name, identity.not_after
         signs = rights not in (Role.VIEWER, Role.OWNER)  # they submit no runs
         if signs and not _sign_online(authority, out, identity.common_name):
             echo(_unsigned_key(out, identity.common_name), err=True)
     name = facts.get("name", "the broker")
-    text = f"{out} holds the identity of {name}, until {_day(facts['ends'])}"
+    text = f"{out} holds the identity of {name}, until {day(facts['ends'])}"
     tell(facts, as_json, lambda: [text])
 
 
-def join(
-    token: Annotated[
-        str | None,
-        typer.Argument(
-            help="`-` reads the token from standard input. The token itself is also accepted, but"
-            " other users of this machine can read it in the list of processes."
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="Read the token from this file.")
-    ] = None,
-    identity: Annotated[
-        Path | None,
-        typer.Option("--identity", help="Folder to write. [default: of the configuration]"),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", help="HOST:PORT of the enrolment, in place of the token's."),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="NAME=VALUE", help="What to call this node. Repeatable."),
-    ] = None,
-    artifact_root: Annotated[
-        Path | None,
-        typer.Option("--artifact-root", help="For a device: root.pub of whoever signs bundles."),
-    ] = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Join a federation: make a key on this machine and get a certificate for it.
-
-    `delian join -` reads the token of `delian token` from standard input, `--token-file` from a
-    file. The token says which federation, and what this machine is to be: a device, an edge
-    or, where another process is the authority, the coordinator.
-    May be repeated when it failed: the same key asks again.
-    """
-    import asyncio
-
-    from ..core.identity.folder import IdentityFolder
-    from ..core.identity.joining import join as ask
-    from ..core.identity.joining import machine_labels
-    from ..core.identity.tokens import parse
-
-    text = _token_text(token, token_file)
-    role = parse(text).role
-    section = getattr(settings_of(config, {}), role.value)
-    folder = identity or section.identity or section.state / "identity"
-    labels = machine_labels() | _labels(label or ())
-    if role.value == Tier.EDGE:
-        # Where devices find this edge: the coordinator tells them when they join.
-        address_of_edge = section.public or section.listen
-        if not address_of_edge.endswith(":0"):  # the system chooses the port at each start
-            labels.setdefault("grpc", address_of_edge)
-        labels.setdefault("mqtt", section.broker.url)
-    keep_root = _artifact_root(artifact_root, role.value)
-    who = asyncio.run(ask(text, folder, labels=labels, address=address))
-    keep_root(folder)
-    facts = IdentityFolder(folder).facts()
-    found = {
-        "name": who.common_name,
-        "federation": who.federation,
-        "folder": str(folder),
-        "ends": who.not_after,
-        "renew_at": facts.renew_at,
-        "homes": [
-            {"node": f"{h.node.tier.value}-{h.node.number}", "grpc": h.grpc, "mqtt": h.mqtt}
-            for h in facts.homes
-        ],
-    }
-    lines = [
-        f"this is {who.common_name} of the federation {who.federation}",
-        f"identity  {folder}",
-        f"ends      {_day(who.not_after)}, renewed by itself while the {role.value} runs",
-        f"next      delian {role.value} run" + (f" --identity {identity}" if identity else ""),
-    ]
-    tell(found, as_json, lambda: lines)
-
-
 # ---------------------------------------------------------------- parts
-
-
-def _token_text(token: str | None, file: Path | None) -> str:
-    """The token of `join`, from where the user wants it read. Raises DelianError."""
-    from ..core.errors import DelianError
-    from ..core.identity.certificates import read_file
-
-    if (token is None) == (file is None):
-        raise DelianError(
-            "the token comes from one place", "delian join - reads it from stdin; or --token-file"
-        )
-    if file is not None:
-        return read_file(file, TOKEN_TEXT_MAX).decode(errors="replace")
-    if token == "-":
-        return sys.stdin.read(TOKEN_TEXT_MAX)
-    echo(
-        "warning: other users of this machine can read a token on the command line, and shells"
-        " keep it: use `delian join -` or --token-file",
-        err=True,
-    )
-    return token or ""
 
 
 def seconds_of(text: str) -> int:
@@ -528,29 +440,30 @@ def settings_of(file: Path | None, flags: dict[str, Any]) -> Config:
 
 
 def open_authority(folder: Path | None, file: Path | None) -> Any:
+    """The authority of a folder, of either kind. Raises DelianError."""
     from ..core.identity.authority import Authority
+    from .checks import ca_folder
 
-    if folder is None:
-        from .checks import ca_folder
-
-        folder = ca_folder(settings_of(file, {}))
-    return Authority(folder)
+    return Authority(folder or ca_folder(settings_of(file, {})))
 
 
-def _artifact_root(path: Path | None, role: str) -> Callable[[Path], None]:
-    """Reads the root key before anything is asked; gives what puts it beside the identity."""
-    from ..core.errors import DelianError
-    from ..core.identity.ledger import write_file
-    from ..core.identity.manifest import public_pem
+def acting_authority(folder: Path | None, file: Path | None, superior: str | None) -> Any:
+    """The same to issue and revoke: an issuing authority is connected to its root, as `superior` or
+    the configuration names it. Raises DelianError.
+    """
+    from ..core.identity.authority_folder import superior_of
+    from .checks import ca_folder
 
-    if path is None:
-        return lambda folder: None
-    if role != Tier.DEVICE:
-        raise DelianError(f"an {role} runs no bundles", "leave --artifact-root out")
-    from ..device.artifacts import ROOT_FILE, read_root
+    settings = settings_of(file, {"authority.superior": superior})
+    found = folder or ca_folder(settings)
+    if superior_of(found) is None:
+        return open_authority(found, None)
+    from ..cloud.authority.superior import open_authority as connected
 
-    root = read_root(path)
-    return lambda folder: write_file(folder / ROOT_FILE, public_pem(root))
+    authority, above = connected(found, settings.authority.superior)
+    assert above is not None
+    above.refresh("")
+    return authority
 
 
 def _sign_online(authority: Authority, out: Path, name: str) -> bool:
@@ -569,26 +482,22 @@ def _unsigned_key(out: Path, name: str) -> str:
     )
 
 
-def _labels(given: Sequence[str]) -> dict[str, str]:
-    from ..core.errors import DelianError
-
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise DelianError(f"--label {text}: this is not name=value")
-        found[name] = value
-    return found
+def _kind(authority: Any) -> str:
+    if authority.issuing is None:
+        return ""
+    return f", authority-{authority.number} for the site {authority.site}"
 
 
 def _facts(authority: Any) -> dict[str, Any]:
     return {
         "federation": authority.federation,
+        "authority": authority.number,
+        "site": authority.site,
         "folder": str(authority.folder),
         "fingerprint": authority.fingerprint,
         "ends": int(authority.certificate.not_valid_after_utc.timestamp()),
     }
 
 
-def _day(unix_s: int) -> str:
+def day(unix_s: int) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(unix_s))

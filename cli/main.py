@@ -31,6 +31,7 @@ with unsearched():
         cloud,
         config_show,
         data,
+        delegation,
         device,
         device_cascade,
         doctor,
@@ -39,6 +40,7 @@ with unsearched():
         fleet,
         identity,
         ir,
+        join,
         model,
         partition,
         partition_simulate,
@@ -81,6 +83,8 @@ app.command("dst", help=_paragraphs(dst.dst))(dst.dst)
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(data.app, name="data")
 app.add_typer(cloud.app, name="cloud")
+authority.app.command("request", help=_paragraphs(delegation.request))(delegation.request)
+authority.app.command("accept", help=_paragraphs(delegation.accept))(delegation.accept)
 app.add_typer(authority.app, name="authority")
 app.add_typer(run.app, name="run")
 app.add_typer(fleet.app, name="fleet")
@@ -90,6 +94,8 @@ app.add_typer(broker.app, name="broker")
 device.app.command("cascade", help=_paragraphs(device_cascade.cascade))(device_cascade.cascade)
 app.add_typer(device.app, name="device")
 app.add_typer(edge.app, name="edge")
+identity.ca.command("delegate", help=_paragraphs(delegation.delegate))(delegation.delegate)
+identity.ca.command("list", help=_paragraphs(delegation.issuers))(delegation.issuers)
 app.add_typer(identity.ca, name="ca")
 app.add_typer(certificate_log.app, name="log")
 app.add_typer(witness.app, name="witness")
@@ -97,7 +103,7 @@ app.add_typer(artifact.app, name="artifact")
 app.add_typer(audit.app, name="audit")
 app.command("token", help=_paragraphs(token.token))(token.token)
 app.command("approve", help=_paragraphs(token.approve))(token.approve)
-app.command("join", help=_paragraphs(identity.join))(identity.join)
+app.command("join", help=_paragraphs(join.join))(join.join)
 app.add_typer(config_show.app, name="config")
 app.add_typer(ir.app, name="ir")
 app.command("build", help=_paragraphs(build.build))(build.build)

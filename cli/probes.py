@@ -56,6 +56,8 @@ async def probe(config: Config, role: str) -> list[Finding]:
 
     findings: list[Finding] = []
     if role == "authority":
+        if above := config.authority.superior:
+            findings.append(await reach("authority to root", above))
         return findings
     if role == "cloud" and config.cloud.authority:
         findings.append(await reach("cloud to authority", config.cloud.authority))

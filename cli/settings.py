@@ -216,8 +216,18 @@ class AuthorityConfig(Section):
     ca: Folder | None = Field(
         default=None, description="The CA's folder. Absent: `ca` in the state."
     )
+    superior: OptionalAddress = Field(
+        default="",
+        description="Of an issuing authority: host:port of the federation's root authority. Empty: "
+        "this is the root.",
+    )
     listen: Address = Field(
         default=f"127.0.0.1:{AUTHORITY_PORT}", description="gRPC: the coordinator and admins."
+    )
+    public: OptionalAddress = Field(
+        default="",
+        description="Of an issuing authority: host:port by which the coordinator reaches `listen`. "
+        "Empty: `listen` itself.",
     )
     enrolment: Address = Field(
         default=f"127.0.0.1:{ENROLMENT_PORT}",

@@ -116,6 +116,10 @@ def token(
         made = parse(text)
     else:
         opened = open_authority(folder, config)
+        if opened.issuing is not None and tier is Tier.CLOUD:
+            raise DelianError(
+                "an issuing authority lets no coordinator in", "the root does: --ca ROOT_CA"
+            )
         target = address or _enrolment_of(settings, opened.folder)
         made, expires_s = TokenBook(opened.folder, opened.lock).create(
             Role(tier.value),
@@ -125,7 +129,8 @@ def token(
             valid_s=valid_s,
             uses=uses,
             addresses=node_address or (),
-            site=site,
+            site=site or opened.site,
+            issuer=opened.issuer_public,
         )
     _tell_token(made, expires_s, uses, as_json)
 

@@ -11,6 +11,7 @@ minutes, for all nodes at once.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ GONE_MS = 24 * 3_600_000
 #: let in after the backup of which the store was made. Beyond, an edge has made it up, and it would
 #: be a row, and the next number to be handed out.
 AHEAD_MAX = 10_000
+#: How long a node may take from its number to its certificate.
+JOINING_MS = 60_000
 #: Rows in one statement.
 ROWS_AT_ONCE = 500
 NODES_DEFAULT, NODES_MAX = 100, 1_000
@@ -166,7 +169,12 @@ class Fleet:
         asked = select(NodeRow).where(
             NodeRow.tier == tier.value, NodeRow.number > after, NodeRow.enrolled_ms > 0
         )
-        rows = await self._database.rows(asked.order_by(NodeRow.number).limit(NODES_AT_ONCE))
+        found = await self._database.rows(asked.order_by(NodeRow.number).limit(NODES_AT_ONCE))
+        joining = now_ms() - JOINING_MS
+        # One that is just being let in, and all after it, are told when it has a certificate.
+        rows = itertools.takewhile(
+            lambda row: row.certificate_ends_ms or row.enrolled_ms < joining, found
+        )
         return [
             EnrolledNode(
                 number=row.number,

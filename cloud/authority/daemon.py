@@ -4,6 +4,9 @@
     FOLDER/delian.db  the nodes, and the signed record of calls (or PostgreSQL, by URL)
     FOLDER/announced  where nodes reach the coordinator, as it last said
 
+An issuing authority's folder (`delian authority accept`) is served in the same way: it registers at
+the root authority, and has each certificate in the root's log before it hands it out.
+
 It serves enrolment on one port, and to the coordinator and to admins `Identity` and `Authority` on
 another, over mutual TLS. While it is away no node joins, no certificate is renewed and no name is
 revoked; everything else goes on.
@@ -80,7 +83,8 @@ class AuthorityDaemon:
         self.fleet = Fleet(self.database, await asyncio.to_thread(self._known_home), self._out)
         self.audit = AuditLog(self.database, self.hosted.own.material)
         self.authority = self.hosted.authority(self.fleet, self._announced)
-        numbers, revoked = await self.fleet.last_numbers(), await self.fleet.revoked()
+        numbers = await self.fleet.last_numbers(self.hosted.ca.number)
+        revoked = await self.fleet.revoked()
         await asyncio.to_thread(self.authority.reconcile, numbers, revoked)
         if port := await self.hosted.open_enrolment(self.authority, closers):
             self.ports["enrolment"] = port
@@ -91,6 +95,7 @@ class AuthorityDaemon:
             closers.push_async_callback(health.close)
             self.ports["health"] = health.port
         self.tasks.start("the authority's certificate", self.hosted.keep_identity())
+        self.tasks.start("the root authority's news", self.hosted.follow_superior())
         self.tasks.start("the audit log", self.audit.run())
         self.tasks.start("the deny list", self._watch_denied())
         if settings.witnesses:
@@ -109,13 +114,14 @@ class AuthorityDaemon:
         """Where it serves."""
         return {
             "federation": self.hosted.ca.federation,
+            "authority": self.hosted.ca.number,
             "ports": dict(self.ports),
             "folder": str(self.settings.folder),
         }
 
     async def _open_hub(self) -> None:
         ca = self.hosted.ca
-        guard = Guard(ca.federation, Role.AUTHORITY, ca.denied)
+        guard = Guard(ca.federation, Role.AUTHORITY, ca.denied, authority=ca.number)
         self.identity = IdentityService(
             self.authority, guard, self.authority.page, self.authority.log_page
         )
@@ -170,8 +176,7 @@ class AuthorityDaemon:
         while True:
             listed = await asyncio.to_thread(self.hosted.ca.denied)
             revoked = frozenset(listed.nodes())
-            for node in sorted(revoked - known):
-                await self.fleet.revoke(node)
+            await self.fleet.follow_revoked(revoked - known, listed.authorities())
             known = revoked
             await asyncio.sleep(DENIED_S)
 
@@ -182,6 +187,8 @@ class AuthorityDaemon:
     def _why_not_ready(self) -> str | None:
         if self.database.lost.is_set():
             return "the store is lost"
+        if not self.hosted.reached:
+            return "the root authority does not answer: nothing is issued"
         return None if self.serving else "starting or ending"
 
     def _metrics(self) -> bytes:

@@ -41,6 +41,7 @@ from ...core.identity.certificates import (
 from ...core.identity.folder import HomeAddress
 from ...core.identity.joining import check_labels
 from ...core.identity.ledger import Entry, FolderLock, Ledger, private_folder
+from ...core.identity.superior import Away
 from ...core.identity.tokens import TEXT_MAX, Admission, Token, TokenBook, TokenError, parse
 from ...core.net import grpc_core
 from ...core.node.once import Once
@@ -227,7 +228,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         self._limiter = RateLimiter(limit or RateLimit(), limiter_clock)
         self._one_at_a_time = asyncio.Lock()
         self._first = Once()
-        self.counts = {"enrolled": 0, "refused": 0, "limited": 0, "malformed": 0}
+        self.counts = {"enrolled": 0, "refused": 0, "limited": 0, "malformed": 0, "away": 0}
 
     async def Enrol(
         self, request: enrolment_pb2.EnrolRequest, context: Any
@@ -263,6 +264,10 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             reply, fresh = await self._issuing.enrol(
                 request.request, role, number, admission.addresses, admission.site
             )
+        except Away as error:
+            self.counts["away"] += 1
+            log.warning("enrolment waits", extra={"peer": peer, "why": error.message})
+            await _refuse(context, grpc.StatusCode.UNAVAILABLE, error.message)
         except (TokenError, Revoked) as error:
             self.counts["refused"] += 1
             why = {"peer": peer, "token_id": token.id.hex(), "why": error.message}
@@ -272,6 +277,10 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             self.counts["limited"] += 1
             log.warning("enrolment limited", extra={"peer": peer, "why": error.message})
             await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
+        except IdentityError as error:
+            self.counts["refused"] += 1
+            log.error("enrolment failed", extra={"peer": peer, "why": error.message})
+            await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, error.message)
         self.counts["enrolled"] += fresh
         log.info("enrolled", extra={"peer": peer, "node": f"{role.value}-{number}"})
         return reply

@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...core.errors import DelianError
 from ...core.identity.approvals import TokenLimits
-from ...core.identity.authority import Authority
 from ...core.identity.folder import HomeAddress
 from ...core.identity.leaf import DAY_S
 from ...core.identity.local import authority_identity
@@ -22,11 +22,14 @@ from ...core.identity.tokens import TokenBook
 from .enrolment import EnrolmentService, NodeRegistry, RateLimit, serve_enrolment
 from .issuing import Issuing
 from .local import LocalAuthority
+from .superior import Refused, RootAuthority, open_authority
 
 log = logging.getLogger("delian.cloud.authority")
 
 #: How often its own certificate is looked at.
 RENEW_S = 3600.0
+#: How often an issuing authority asks the root for news.
+NEWS_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class HostingSettings:
 
     enrolment: empty: no node can join. public_enrolment: what tokens name; empty: `enrolment`.
     addresses: for the authority's certificate. token_uses: of tokens for devices without approval.
+    superior: of an issuing authority, the root; public: where the coordinator reaches this one.
     """
 
     ca: Path
@@ -44,6 +48,8 @@ class HostingSettings:
     certificate_days: int = 30
     enrolments_per_minute: float = 60.0
     token_uses: int = 20
+    superior: str = ""
+    public: str = ""
 
 
 class HostedAuthority:
@@ -51,7 +57,10 @@ class HostedAuthority:
 
     def __init__(self, settings: HostingSettings) -> None:
         self._settings = settings
-        self.ca = Authority(settings.ca)
+        self.ca, self.superior = open_authority(settings.ca, settings.superior)
+        self.reached = True  # the root, at the last try
+        if self.superior is not None:
+            self._refresh(self.superior, "")  # nothing is served yet
         self.own = authority_identity(self.ca, settings.addresses)[0]
         self._tokens = TokenBook(self.ca.folder, self.ca.lock)
         self._limits = TokenLimits(self.ca.folder, self.ca.lock, settings.token_uses)
@@ -73,6 +82,7 @@ class HostedAuthority:
             limits=self._limits,
             enrolment=settings.public_enrolment or settings.enrolment,
             announced=announced,
+            superior=self.superior,
         )
 
     async def open_enrolment(self, authority: LocalAuthority, closers: AsyncExitStack) -> int:
@@ -92,6 +102,30 @@ class HostedAuthority:
         """Enrolments that were refused, by kind."""
         counts = {} if self.enrolment is None else self.enrolment.counts
         return {kind: count for kind, count in counts.items() if kind != "enrolled"}
+
+    async def follow_superior(self) -> None:
+        """Exchanges news with the root, for ever. Of the root itself: ends at once. Raises Refused
+        when the root trusts this authority no more.
+        """
+        while self.superior is not None:
+            await asyncio.to_thread(self._refresh, self.superior, self._settings.public)
+            await asyncio.sleep(NEWS_S)
+
+    def _refresh(self, superior: RootAuthority, public: str) -> None:
+        try:
+            superior.refresh(public)
+        except Refused:
+            raise
+        except (DelianError, OSError, TimeoutError) as error:
+            if superior.signed() is None:
+                raise
+            if self.reached:
+                log.warning("nothing is issued: %s", error)
+            self.reached = False
+        else:
+            if not self.reached:
+                log.info("the root authority answers again")
+            self.reached = True
 
     async def keep_identity(self) -> None:
         """Renews the authority's own certificate when it is due."""

@@ -135,7 +135,7 @@ class Issuing:
         reply = EnrolReply(
             federation=issued.identity.federation,
             certificate=issued.chain,
-            authority=self.authority.pem,
+            authority=self.authority.root_pem,
             renew_after_s=issued.renew_after_s,
             terms=await self._terms(),
         )

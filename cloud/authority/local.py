@@ -1,5 +1,5 @@
-"""The authority as a CA's folder in this process: what `delian authority run` serves, and what a
-coordinator has that holds the folder itself.
+"""An authority's folder in this process: what `delian authority run` serves, of the root or of an
+issuing authority, and what a coordinator has that holds the root's folder itself.
 
 It verifies each renewal itself, from whichever peer it comes, and signs the answers with its own
 certificate's key. Of what a coordinator says it believes where nodes reach it and which edges are
@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ...core.errors import DelianError
 from ...core.identity.approvals import TokenLimits, allow, site_for
 from ...core.identity.authority import Authority
-from ...core.identity.certificates import IdentityError, PeerIdentity, Role, TlsMaterial
+from ...core.identity.certificates import (
+    IdentityError,
+    PeerIdentity,
+    Role,
+    TlsMaterial,
+    authority_of,
+    identity_of,
+)
+from ...core.identity.chain import read_chain
 from ...core.identity.denied import page_of
 from ...core.identity.deny_list import (
     ENTRY_BYTES,
@@ -31,14 +39,17 @@ from ...core.identity.relayed import make_answer, read_ask
 from ...core.identity.revoked import holder_of
 from ...core.identity.roles import Guard
 from ...core.identity.terms import published
-from ...core.identity.tokens import VALID_S, Token, TokenBook
+from ...core.identity.tokens import VALID_S, Token, TokenBook, split_address
 from ...core.node.codec import node_of
 from ...core.ports import CLOUD, Node, Tier
 from ...core.wire.authority_pb2 import (
     Announced,
     Announcement,
+    AppendReply,
+    IssuingAuthority,
     NodesAsk,
     NodesPage,
+    RegisterReply,
     RevokeReply,
     RevokeRequest,
     SignedNumbers,
@@ -55,12 +66,15 @@ from ...core.wire.link_pb2 import (
 from ...core.wire.log_pb2 import LogAsk, LogPage
 from ...core.wire.operator_pb2 import TokenReply, TokenRequest
 from .issuing import Issuing
+from .superior import RootAuthority
 
 log = logging.getLogger("delian.cloud.authority")
 
 #: Edges that an announcement may name.
 DRAINING_MAX = 4_096
 WHY_CHARS_MAX = 256
+#: Of "host:port": a DNS name has 253.
+ADDRESS_CHARS_MAX = 300
 _FED_BY = {NODE_DEVICE: Tier.DEVICE, NODE_EDGE: Tier.EDGE}
 
 
@@ -69,7 +83,8 @@ class LocalAuthority:
 
     ca: the folder. material: the authority's own key and certificate; may block. tokens, limits,
     enrolment ("host:port" that tokens name): None and "" where no tokens are made. announced: told
-    where nodes reach the coordinator, and which edges are out of service.
+    where nodes reach the coordinator, and which edges are out of service. superior: of an issuing
+    authority, the root; None: this is the root.
     """
 
     def __init__(
@@ -82,9 +97,12 @@ class LocalAuthority:
         limits: TokenLimits | None = None,
         enrolment: str = "",
         announced: Callable[[HomeAddress, frozenset[int]], None] = lambda home, draining: None,
+        superior: RootAuthority | None = None,
     ) -> None:
-        self.ca, self.issuing = ca, issuing
+        self.ca, self.issuing, self._superior = ca, issuing, superior
         self.counts: Counter[str] = Counter()
+        #: The issuing authorities that have registered, by number.
+        self._registered: dict[int, IssuingAuthority] = {}
         self._material, self._announced = material, announced
         self._tokens, self._limits, self._enrolment = tokens, limits, enrolment
         self._guard = Guard(ca.federation, Role.AUTHORITY, ca.denied, issuing.clock)
@@ -92,7 +110,7 @@ class LocalAuthority:
     # ------------------------------------------------ the coordinator
 
     async def renew(self, ask: RenewalAsk) -> RenewalAnswer:
-        asked = await asyncio.to_thread(read_ask, ask, self.ca.certificate)
+        asked = await asyncio.to_thread(read_ask, ask, self.ca.root)
         reason = await asyncio.to_thread(self._guard.distrust, asked.identity)
         material = await asyncio.to_thread(self._material)
         if reason is not None:
@@ -105,7 +123,11 @@ class LocalAuthority:
         return await asyncio.to_thread(self.page, asked)
 
     def page(self, asked: DeniedAsk) -> DeniedPage:
-        """A page of the deny list, the first with the head of the certificate log. Blocks."""
+        """A page of the deny list, at the root the first with the head of the certificate log.
+        Blocks.
+        """
+        if self._superior is not None:
+            return page_of(self.signed(), asked)
         now = self.issuing.clock()
         return page_of(self.signed(), asked, lambda size: self.ca.log.update(size, now))
 
@@ -113,12 +135,18 @@ class LocalAuthority:
         return await asyncio.to_thread(self.log_page, asked)
 
     def log_page(self, asked: LogAsk) -> LogPage:
-        """A page of the certificate log. Blocks."""
+        """A page of the certificate log. Blocks. Raises IdentityError."""
+        if self._superior is not None:
+            raise IdentityError(f"the root authority at {self._superior.address} has the log")
         return self.ca.log.page(asked, self.issuing.clock())
 
     def signed(self) -> SignedList:
-        """The newest deny list. Blocks."""
-        return self.ca.signed(now_s=self.issuing.clock())
+        """The newest deny list. Blocks. Raises IdentityError where the root has given none yet."""
+        if self._superior is None:
+            return self.ca.signed(now_s=self.issuing.clock())
+        if (signed := self._superior.signed()) is None:
+            raise IdentityError("the root authority has given no deny list yet")
+        return signed
 
     async def announce(self, announcement: Announcement) -> Announced:
         if len(announcement.draining) > DRAINING_MAX:
@@ -141,12 +169,16 @@ class LocalAuthority:
         self.ca.note_number(Role.EDGE, numbers.edges)
 
     def _told(self, denied_version: int = 0) -> Announced:
-        ca = self.ca
+        ca, denied = self.ca, self.ca.denied()
         last = ca.last_number(Role.DEVICE), ca.last_number(Role.EDGE)
+        revoked = {number for role, number in denied.names if role is Role.AUTHORITY}
         return Announced(
             terms=published(ca.folder),
             numbers=sign_numbers(ca.federation, *last, ca.sign),
-            recall=denied_version > ca.denied().version,
+            recall=self._superior is None and denied_version > denied.version,
+            authorities=[
+                found for number, found in sorted(self._registered.items()) if number not in revoked
+            ],
         )
 
     async def recall(self, pages: Sequence[DeniedPage]) -> Announced:
@@ -154,6 +186,8 @@ class LocalAuthority:
         return await asyncio.to_thread(self._told)
 
     def _recall(self, pages: Sequence[DeniedPage]) -> None:
+        if self._superior is not None:
+            raise IdentityError("an issuing authority has no deny list of its own")
         if not pages:
             raise IdentityError("the list has no page")
         first = pages[0]
@@ -176,6 +210,41 @@ class LocalAuthority:
             raise IdentityError("only devices and edges are enrolled")
         return NodesPage(nodes=await self.issuing.registry.enrolled(tier, asked.after))
 
+    # ------------------------------------------------ issuing authorities
+
+    def register(self, caller: PeerIdentity, address: str) -> RegisterReply:
+        """An issuing authority is there. caller: of its certificate, which says number and site.
+        Blocks. Raises IdentityError.
+        """
+        if len(address) > ADDRESS_CHARS_MAX:
+            raise IdentityError(f"the address has more than {ADDRESS_CHARS_MAX} characters")
+        made = IssuingAuthority(number=caller.number, site=caller.site, address=address)
+        if address and self._registered.get(caller.number) != made:
+            split_address(address)
+            self._registered[caller.number] = made
+            facts = {"number": caller.number, "site": caller.site, "address": address}
+            log.info("an issuing authority has registered", extra=facts)
+        return RegisterReply(terms=published(self.ca.folder))
+
+    def append(self, caller: PeerIdentity, content: bytes) -> AppendReply:
+        """Adds a certificate of an issuing authority to the log; durable on return. content: its
+        chain in DER. Blocks. Raises IdentityError.
+        """
+        chain = read_chain(content)
+        if identity_of(chain.leaf).authority != caller.number:
+            raise IdentityError(f"the certificate is not of the issuing authority {caller.number}")
+        self.ca.append(content, now_s=self.issuing.clock())
+        return AppendReply()
+
+    async def revoke_own(self, caller: PeerIdentity, request: RevokeRequest) -> RevokeReply:
+        """Revokes a holder for the issuing authority that let it in. Raises IdentityError."""
+        holder = holder_of(request.name)
+        if holder is None or holder[0] is Role.AUTHORITY or authority_of(*holder) != caller.number:
+            raise IdentityError(
+                f"`{request.name[:80]}` is no holder of the issuing authority {caller.number}"
+            )
+        return await self.revoke(request)
+
     # ------------------------------------------------ operators
 
     async def create_token(self, request: TokenRequest, caller: PeerIdentity | None) -> TokenReply:
@@ -191,13 +260,22 @@ class LocalAuthority:
         valid_s, uses = request.valid_s or VALID_S, request.uses or 1
 
         def make() -> tuple[Token, int]:
-            site = site_for(caller, request.site)
+            site = self._site(caller, request.site)
             allow(limits, self.ca, caller, (role, uses, valid_s, site), request.approval)
             where = (self.ca.federation, enrolment, self.ca.root_public)
-            return tokens.create(role, *where, valid_s=valid_s, uses=uses, site=site)
+            return tokens.create(
+                role, *where, valid_s=valid_s, uses=uses, site=site, issuer=self.ca.issuer_public
+            )
 
         token, expires = await asyncio.to_thread(make)
         return TokenReply(token=token.text(), expires_ms=expires * 1000)
+
+    def _site(self, caller: PeerIdentity | None, wanted: str) -> str:
+        """The site of a token. An issuing authority has one."""
+        own = self.ca.site
+        if own and wanted not in ("", own):
+            raise IdentityError(f"this authority enrols nodes of the site {own} alone")
+        return site_for(caller, own or wanted)
 
     async def revoke(self, request: RevokeRequest) -> RevokeReply:
         if len(request.why) > WHY_CHARS_MAX:

@@ -189,8 +189,8 @@ def _checked(page: NodesPage, after: int, authority: int = 0, site: str = "") ->
         raise IdentityError(f"the authority gave {len(page.nodes)} nodes at once")
     last = after
     for node in page.nodes:
-        times = node.enrolled_ms, node.certificate_ends_ms
-        if not last < node.number <= NUMBER_MAX or not 0 < min(times) <= max(times) <= _MS_MAX:
+        times = 0 < node.enrolled_ms <= _MS_MAX and node.certificate_ends_ms <= _MS_MAX
+        if not last < node.number <= NUMBER_MAX or not times:
             raise IdentityError("the authority's page of nodes is not in order")
         check_labels(node.labels)
         if node.number >> NUMBER_BITS != authority or (authority and node.site != site):

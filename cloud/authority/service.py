@@ -1,4 +1,5 @@
-"""What coordinator and admins call, as service `Authority` of proto/authority.proto.
+"""What the coordinator, operators and issuing authorities call, as service `Authority` of
+proto/authority.proto.
 
 Who may call is decided before a call comes here (`core.identity.roles`). A call of an admin is in
 the authority's own signed record before it has an effect, as at the coordinator (`cloud.calls`).
@@ -6,6 +7,7 @@ the authority's own signed record before it has an effect, as at the coordinator
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -32,7 +34,8 @@ from .local import LocalAuthority
 
 T = TypeVar("T")
 
-#: Calls of one caller: a coordinator makes three in 5 s.
+#: Calls of one caller: a coordinator makes three in 5 s, an issuing authority two, and one for each
+#: certificate.
 CALLS_BURST, CALLS_PER_S = 256, 8.0
 #: Pages of the largest list.
 PAGES_MAX = NODES_MAX * ENTRY_BYTES // PAGE_BYTES + 1
@@ -88,9 +91,11 @@ class AuthorityService(authority_pb2_grpc.AuthorityServicer):
     async def Revoke(
         self, request: authority_pb2.RevokeRequest, context: Any
     ) -> authority_pb2.RevokeReply:
-        site = own_site(context)
+        site, caller = own_site(context), caller_of(context).identity
 
         async def work() -> authority_pb2.RevokeReply:
+            if caller is not None and caller.tier is Role.AUTHORITY:
+                return await self._authority.revoke_own(caller, request)
             if site is not None:  # an owner decides about the nodes of the own site
                 holder = holder_of(request.name)
                 if holder is None or holder[0] not in (Role.DEVICE, Role.EDGE):
@@ -99,6 +104,28 @@ class AuthorityService(authority_pb2_grpc.AuthorityServicer):
             return await self._authority.revoke(request)
 
         return await self._change(context, "Revoke", request, work)
+
+    async def Register(
+        self, request: authority_pb2.RegisterRequest, context: Any
+    ) -> authority_pb2.RegisterReply:
+        caller = caller_of(context).identity
+        assert caller is not None  # the table of roles lets no other in
+
+        async def work() -> authority_pb2.RegisterReply:
+            return await asyncio.to_thread(self._authority.register, caller, request.address)
+
+        return await self._answer(context, work)
+
+    async def Append(
+        self, request: authority_pb2.AppendRequest, context: Any
+    ) -> authority_pb2.AppendReply:
+        caller = caller_of(context).identity
+        assert caller is not None
+
+        async def work() -> authority_pb2.AppendReply:
+            return await asyncio.to_thread(self._authority.append, caller, request.certificate)
+
+        return await self._answer(context, work)
 
     async def Audit(
         self, request: operator_pb2.AuditRequest, context: Any

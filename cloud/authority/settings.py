@@ -18,8 +18,12 @@ class AuthoritySettings:
     ca: Path | None = None
     #: The store's file or URL; empty: SQLite in the folder.
     store: str = ""
+    #: Of an issuing authority: the root authority.
+    superior: str = ""
     #: Mutual TLS: the coordinator and admins.
     listen: str = "127.0.0.1:7445"
+    #: Of an issuing authority: where the coordinator reaches `listen`; empty: `listen`.
+    public: str = ""
     #: Nodes without a certificate.
     enrolment: str = "127.0.0.1:7444"
     #: What tokens name; empty: `enrolment`.
@@ -45,4 +49,6 @@ class AuthoritySettings:
             certificate_days=self.certificate_days,
             enrolments_per_minute=self.enrolments_per_minute,
             token_uses=self.token_uses,
+            superior=self.superior,
+            public=self.public or self.listen,
         )

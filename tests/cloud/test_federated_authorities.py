@@ -13,7 +13,7 @@ pytest.importorskip("grpc")
 
 from delian.cloud.authority import remote
 from delian.cloud.authority.federated import Authorities
-from delian.cloud.fleet import AHEAD_MAX, Fleet, Live
+from delian.cloud.fleet import AHEAD_MAX, JOINING_MS, Fleet, Live
 from delian.cloud.registry import now_ms
 from delian.cloud.store.database import Database
 from delian.core.identity.certificates import NUMBER_BITS, IdentityError
@@ -247,6 +247,27 @@ def test_numbers_are_counted_for_each_authority(tmp_path):
         assert await fleet.last_numbers() == {Tier.DEVICE: 2}
         assert await fleet.last_numbers(NORTH) == {Tier.DEVICE: NORTHS + 2}
         assert await fleet.last_numbers(SOUTH) == {}
+
+    within(tmp_path, scenario)
+
+
+def test_a_node_is_told_when_it_has_its_certificate_and_one_that_never_gets_it_stops_nobody(
+    tmp_path,
+):
+    async def scenario(world):
+        fleet = world.fleet
+
+        async def told():
+            return [each.number for each in await fleet.enrolled(Tier.DEVICE, 0)]
+
+        now = now_ms()
+        for at in (now - 2 * JOINING_MS, now, now):
+            await fleet.register(Tier.DEVICE, {}, at)
+        await fleet.certified(Node(Tier.DEVICE, 3), 1, 2_000_000_000, now)
+        assert await told() == [1]  # the first has had its time; the second is just joining
+        await fleet.certified(Node(Tier.DEVICE, 2), 1, 2_000_000_000, now)
+        assert await told() == [1, 2, 3]
+        remote._checked(NodesPage(nodes=await fleet.enrolled(Tier.DEVICE, 0)), 0)
 
     within(tmp_path, scenario)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import threading
+import zlib
 
 import pytest
 from delian.core.identity.certificates import IdentityError, Role, new_key, public_bytes
@@ -203,3 +205,27 @@ def test_what_is_no_address_is_refused(address):
 
 def test_addresses_in_ipv6_have_brackets():
     assert split_address("[::1]:7401") == ("[::1]", 7401)
+
+
+def test_a_token_of_an_issuing_authority_names_its_key_and_the_root_s(book):
+    issuer = new_key().public_key()
+    token = make(book, issuer=public_bytes(issuer), site="north")
+    assert parse(token.text()) == token
+    assert token.server_key() == issuer and token.authority == CA
+    assert public_bytes(token.authority_key()) == CA
+    of_root = make(book)
+    assert of_root.issuer == b"" and of_root.server_key() == of_root.authority_key()
+
+
+def test_a_token_of_an_issuing_authority_that_was_cut_is_no_token_of_the_root(book):
+    """The versions differ, so that no byte of one is read as another field of the other."""
+    token = make(book, issuer=public_bytes(new_key().public_key()))
+    assert not {v.text()[8:10] for v in (token, make(book))} - {"AQ", "Ag"}
+    body = bytearray(
+        base64.urlsafe_b64decode(token.text()[8:] + "=="[: -len(token.text()[8:]) % 4])
+    )
+    body[0] = 1  # as if it were of the root
+    body[-4:] = zlib.crc32(bytes(body[:-4])).to_bytes(4, "big")
+    text = "delian1." + base64.urlsafe_b64encode(bytes(body)).rstrip(b"=").decode()
+    with pytest.raises(IdentityError):
+        parse(text)
