@@ -44,7 +44,7 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
             a = _base(s, a, b)
         if op in ("<<", ">>") and type(b) is int and b < 0:
             raise s.error("DL113", f"`{op}` fails: ValueError: negative shift count")
-        made = arithmetic.BINARY[op](s, a, b)
+        made = Tensor(arithmetic.BINARY[op](s, a, b).value, True)
         floats = made.kind == FLOAT and op != "/" and FLOAT not in (kind_of(a), kind_of(b))
         return Tensor(made.value, kind=INT | FLOAT) if floats and (x | y) != INT else made
     for value, kind, other in ((a, x, b), (b, y, a)):
@@ -125,6 +125,8 @@ def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:
 
     A NaN exceeds nothing and is exceeded by nothing.
     """
+    from . import joins
+
     result = values[0]
     for value in values[1:]:
         better = compare_any(s, ">" if greatest else "<", value, result)
@@ -132,10 +134,7 @@ def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:
         if isinstance(better, bool):
             result = value if better else result
             continue
-        strong = [arithmetic.dtype_of(s, v) for v in (value, result)]
-        truths = [kind is DType.BOOL for kind, _ in strong]
-        apart = not any(weak for _, weak in strong) and strong[0][0] is not strong[1][0]
-        if apart or truths[0] is not truths[1]:
+        if not joins.join_leaf(s, value, result)[0]:  # As where a branch leaves one or the other.
             text = f"the result is {describe(value)} or {describe(result)}"
             raise s.error("DL108", text, "convert one of them: np.float64(x), x.astype(dtype)")
         made = arithmetic.select(s, better, value, result)

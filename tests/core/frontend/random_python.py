@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 import re
 
-_NUMBERS = ("p", "q", "i", "j", "t", "u", "s", "r", "c", "d", "g", "z", "p2", "2", "0.5", "True")
-_ARRAYS = ("x", "w", "k", "m", "h")
+_NUMBERS = ("p", "q", "i", "j", "t", "u", "s", "r", "c", "d", "g", "z", "p2", "2", "0.5", "nan")
+_ARRAYS = ("x", "w", "k", "m", "h", "o")
 _UNARY = ("-{}", "+{}", "abs({})", "not {}", "float({})", "int({})", "bool({})", "round({})")
 _BINARY = ("+", "-", "*", "+", "*", "/", "//", "%", "&", "|", "<", "<=", "==", "!=", ">")
 _OF_TWO = (
@@ -36,13 +36,14 @@ _OF_ARRAY = (
         "np.cumsum({})",
         "{}.astype(int)",
     ),
-    *("np.clip({}, 0, 1)", "np.round({})", "np.abs({})", "np.any({}, 0)", "{}.T", "np.sign({})"),
+    *("np.clip({}, 0, 1)", "np.round({})", "np.abs({})", "np.any({}, 0)", "{}.T", "np.sqrt({})"),
+    "np.sum({}, 0, None, None, True)",
     *("np.mean({}, 0, None, None, True)", "list({})[0]", "max(list({}))", "{}.astype(np.float32)"),
 )
 _QUESTIONS = (
     *("isinstance({}, float)", "isinstance({}, (int, np.integer))", "type({}) is float"),
     *("hasattr({}, 'dtype')", "isinstance({}, np.ndarray)", "({} is None)", "np.isscalar({})"),
-    *("(({}) is True)", "f'{{{}}}' == 'x'", "str({}) == '7'", "callable({})"),
+    *("(({}) is True)", "('{{}}'.format({}) == 'x')", "str({}) == '7'", "callable({})"),
 )
 
 
@@ -55,7 +56,7 @@ def number(rng: random.Random, depth: int) -> str:
         a, b = number(rng, depth - 1), number(rng, depth - 1)
         return f"({a} {rng.choice(_BINARY)} {b})"
     if kind < 0.5:
-        return f"({number(rng, depth - 1)} ** {rng.choice((0, 1, 2, -1, 0.5))})"
+        return f"({number(rng, depth - 1)} ** {rng.choice((0, 1, 2, -1, 'j', 'u'))})"
     if kind < 0.62:
         return "(" + rng.choice(_UNARY).format(number(rng, depth - 1)) + ")"
     if kind < 0.8:
@@ -85,6 +86,7 @@ _SHAPES = (
     "l = [{a}]\na = l\na += [{b}]\nl[0] = {c}\nreturn a, len(l)",
     "d = {{'a': {a}}}\nd['b'] = {b}\nd.setdefault('a', {c})\nreturn list(d.values())",
     "v = zip([{a}, {b}], [1, 2])\nreturn list(v), {c}",
+    "v = zip([{a}, {b}], [1, 2])\nn = len(list(v))\nreturn n + len(list(v)), {c}",
     "def f(v, acc=[]):\n    acc.append(v)\n    return len(acc)\nreturn f({a}) + f({b})",
     "n = 0\nwhile n < 4 and n != {a}:\n    n = n + 1\nreturn n",
     "n = {a}\ndef f():\n    return n\nn = {b}\nreturn f()",
