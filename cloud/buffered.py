@@ -457,7 +457,7 @@ class BufferedMachine(HelpedMachine):
         self._cancel_timers()
 
     def go_on(self, _: object) -> None:
-        self.state.pausing = False
+        self.state.pausing, self.state.stopped_by = False, ""
         self._set_out()
 
     def take_weights(self, weights: Any) -> None:

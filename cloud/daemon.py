@@ -40,7 +40,7 @@ from ..core.node.heap import collect_seldom, keep_freed_memory
 from ..core.node.hosting import INSECURE, Tasks, check_loopback, run_daemon
 from ..core.node.once import RecordLog
 from ..core.node.traces import At, Opened, Spans, Traces
-from ..core.ports import CLOUD, Event, Node, Ordered, Received, Record, Tier
+from ..core.ports import CLOUD, BlobStored, Event, Node, Ordered, Received, Record, Tier
 from ..core.runs import number_of
 from ..core.sandbox import walls
 from ..core.subgraphs.hosting import host_top
@@ -130,10 +130,9 @@ async def serve(
     Raises DelianError for what its operator can mend, and StoreError when the store is lost.
     """
 
-    def make() -> CloudDaemon:
-        return CloudDaemon(settings, gatherer_factory, spans)
-
-    await run_daemon(make, settings.folder, stop, ready)
+    await run_daemon(
+        lambda: CloudDaemon(settings, gatherer_factory, spans), settings.folder, stop, ready
+    )
 
 
 class CloudDaemon:
@@ -181,6 +180,8 @@ class CloudDaemon:
             self.tasks.start(name, driver.run())
         for driver in (self.cloud, self.gatherer):
             await driver.started()
+        for digest in await self.cloud_blobs.missing():
+            self.cloud.post(BlobStored(digest, intact=False))
         for run, plan in await self.registry.unbegun(self._state().newest):
             await self.audit.publish(run, plan)
             self.cloud.post(Ordered(RunOrder(run=run, submit=plan)))
@@ -303,12 +304,12 @@ class CloudDaemon:
             told = telemetry.appended(str(node))
             return DatabaseJournal(self.database, self.packs, node, keep, told)
 
-        cloud_blobs = NodeBlobs(self.blobs, lambda: _needed(self._state()))
+        self.cloud_blobs = NodeBlobs(self.blobs, lambda: _needed(self._state()))
         self.cloud = Driver(
             self._make_desk,
             journal(CLOUD, records.keep),
             switch,
-            cloud_blobs,
+            self.cloud_blobs,
             self.updates,
             on_record=self._recorded,
             limits=DriverLimits(checkpoint_bytes=CHECKPOINT_BYTES),
@@ -326,7 +327,7 @@ class CloudDaemon:
             traces=Traces(EDGE_0, self._spans),
             patience=self._patience,
         )
-        switch.attach(CLOUD, self.cloud.post, cloud_blobs, self._limit, self.cloud.offer)
+        switch.attach(CLOUD, self.cloud.post, self.cloud_blobs, self._limit, self.cloud.offer)
         switch.attach(EDGE_0, self.gatherer.post, edge_blobs, self._edge_limit, self.gatherer.offer)
         # Tasks first, then the nodes: a node that ends in good order is no task's failure.
         self._closers.push_async_callback(self.tasks.close)

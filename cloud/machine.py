@@ -53,6 +53,7 @@ from ..core.ports import (
     DEVICES_PER_EDGE_MAX,
     EDGES_MAX,
     PROTOCOL,
+    BlobStored,
     DropBlob,
     Effect,
     Event,
@@ -112,6 +113,7 @@ class Trigger(StrEnum):
     DRAIN = "order: an edge drains, or no more"
     DENIED = "another deny list"
     LOG_HEAD = "another head of the certificate log"
+    BLOB_GONE = "blob that is gone or damaged"
     STALE = "late, repeated or of no use"
 
 
@@ -131,6 +133,7 @@ TABLE = (
     row(SERVING, _T.DRAIN, "drain", None, "tell it by its pace"),
     row(SERVING, _T.DENIED, "keep_denied", None, "tell the edges by their pace"),
     row(SERVING, _T.LOG_HEAD, "keep_log", None, "sessions that begin later go by it"),
+    row(SERVING, _T.BLOB_GONE, "miss", None, "runs that need it pause, and say why"),
     row(SERVING, _T.STALE, IGNORE, None, "count it"),
 )
 
@@ -225,7 +228,8 @@ class Coordinator(Machine[CoordinatorState]):
                 return self._read_order(order)
             case Started():
                 return _T.STARTED, event
-        raise AssertionError(f"the coordinator's blobs are its own: {event}")
+            case BlobStored(digest, intact):
+                return (_T.STALE if intact else _T.BLOB_GONE), digest
 
     def _read_message(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
         kind, state = type(message), self.state
@@ -462,6 +466,15 @@ class Coordinator(Machine[CoordinatorState]):
             heeds = machine.heeds_fetches and machine.owes(sender.number)
             if heeds and machine.names(message.digest):
                 self._tell(machine, Fetched(sender.number, message.digest))
+
+    def miss(self, digest: bytes) -> None:
+        for machine in self._active():
+            if machine.needs(digest):
+                machine.state.stopped_by = (
+                    f"blob {digest.hex()} is gone from the store, or damaged: restore it from a"
+                    " backup, then resume the run"
+                )
+                self._tell(machine, RunOrder(run=machine.plan.run, pause=True))
 
     def pass_on(self, subject: tuple[int, Any]) -> None:
         run, event = subject

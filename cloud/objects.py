@@ -318,6 +318,11 @@ class NodeBlobs:
                 found.append(digest)
         return tuple(found)
 
+    async def missing(self) -> tuple[bytes, ...]:
+        """What its machine counts on and the store has not got, or not whole."""
+        here = await self.digests()
+        return tuple(sorted(set(self._seen()) - set(here)))
+
     async def size(self, digest: bytes) -> int | None:
         return await self.store.size(digest)
 

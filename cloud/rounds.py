@@ -493,11 +493,11 @@ class RoundsMachine(RunMachine):
         self.state.pausing = True
 
     def go_on(self, _: object) -> None:
-        self.state.pausing = False
+        self.go_on_after(None)
         self.wait(None)
 
     def go_on_after(self, _: object) -> None:
-        self.state.pausing = False
+        self.state.pausing, self.state.stopped_by = False, ""
 
     def cancel(self, _: object) -> None:
         state = self.state

@@ -67,7 +67,6 @@ from ..core.wire.admission_pb2 import (
 )
 from ..core.wire.blob_pb2 import Blob, FetchBlob
 from ..core.wire.journal_pb2 import Conditions, Connected, Homes
-from ..core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE, Address
 from ..core.wire.round_pb2 import (
     COUNTED,
     DEADLINE,
@@ -81,6 +80,7 @@ from ..core.wire.round_pb2 import (
     UploadAck,
 )
 from .helped import HelpedMachine
+from .homes import edge_of, edges_of
 from .secure import NOTICES, SECRET_BYTES
 from .state import BUNDLES_KEPT, HOMES_MAX, LEASE_MS_MIN, RUNS_REMEMBERED
 from .state import DevicePolicy as DevicePolicy
@@ -164,7 +164,8 @@ class DeviceMachine(HelpedMachine):
                 return self._read_timer(name), None
             case BlobStored(digest, intact):
                 if digest not in self.wanted:
-                    return _T.STALE, None
+                    gone = not intact and digest in self.state.have
+                    return (_T.BLOB_GONE if gone else _T.STALE), digest
                 return (_T.STORED if intact else _T.CORRUPT), digest
             case ProgramFinished(ticket, outcome):
                 if self.state.phase is not TRAINING or ticket != self.state.ticket:
@@ -286,7 +287,7 @@ class DeviceMachine(HelpedMachine):
                 return _T.CONSENT_LOST, order
             return _T.CONDITIONS, order
         if isinstance(order, Homes):
-            homes = _edges(order)
+            homes = edges_of(order)
             if not 0 < len(homes) <= HOMES_MAX:
                 raise ProtocolError(f"{self.node}: a device has 1 to {HOMES_MAX} different homes")
             if homes == state.homes:
@@ -296,7 +297,7 @@ class DeviceMachine(HelpedMachine):
         if isinstance(order, NOTICES):
             return self._read_notice(order), order
         if isinstance(order, Connected):
-            at_home = _edge(order.home) == state.home
+            at_home = edge_of(order.home) == state.home
             return (_T.CONNECTED if at_home and phase in OFFERED else _T.STALE), order
         raise ProtocolError(f"{self.node}: a device takes no {type(order).__name__} as an order")
 
@@ -446,6 +447,13 @@ class DeviceMachine(HelpedMachine):
         if not self._missing():
             self.post(_T.ALL_HERE)
 
+    def forget(self, digest: bytes) -> None:
+        self.state.have.remove(digest)
+
+    def refetch(self, digest: bytes) -> None:
+        self.forget(digest)
+        self._begin()
+
     def train(self, _: object) -> None:
         state, task = self.state, self._task()
         self.cancel_timer("repeat")
@@ -581,18 +589,6 @@ def _is_update(vector: Vector, plan: RingPlan) -> bool:
 def _name(message: Any) -> tuple[int, int, int]:
     """Which attempt a message belongs to."""
     return message.run, message.round, message.attempt
-
-
-def _edge(home: Address) -> int:
-    """A home's number. The cloud gathers as edge 0."""
-    return 0 if home.tier == NODE_CLOUD else int(home.number)
-
-
-def _edges(order: Homes) -> list[int]:
-    """The homes' numbers, each once."""
-    numbers = [_edge(h) for h in order.homes]
-    known = all(h.tier in (NODE_EDGE, NODE_CLOUD) for h in order.homes)
-    return list(dict.fromkeys(numbers)) if known else []
 
 
 def restore(data: bytes) -> DeviceState:

@@ -25,6 +25,7 @@ class Trigger(StrEnum):
     BLOB = "Blob that is missing"
     STORED = "blob stored"
     CORRUPT = "blob does not hash to its digest"
+    BLOB_GONE = "blob that is gone or damaged"
     ALL_HERE = "nothing is missing"
     TRAINED = "finite update"
     TRAINED_EARLY = "finite update, before its neighbours are known"
@@ -57,6 +58,7 @@ OFFERED = (CHECKING_IN, READY)
 _BEFORE = (FETCHING, TRAINING, SEALING)
 _IN_SESSION = (*WORKING, UNMASKING)
 _NOT_OFFERED = (OFFLINE, IDLE, *WORKING, UNMASKING)
+_NOT_TRAINING = (*RESTING, FETCHING, SEALING, UPLOADING, UNMASKING)
 
 TABLE = (
     row((OFFLINE, *RESTING), _T.STARTED, "start", CHECKING_IN, "offer itself"),
@@ -80,6 +82,8 @@ TABLE = (
     row(FETCHING, _T.BLOB, "keep", FETCHING, "store it"),
     row(FETCHING, _T.STORED, "note", FETCHING, "one less is missing"),
     row(FETCHING, _T.CORRUPT, IGNORE, FETCHING, "the next repetition asks again"),
+    row(TRAINING, _T.BLOB_GONE, "refetch", FETCHING, "ask for it again, then train"),
+    row(_NOT_TRAINING, _T.BLOB_GONE, "forget", None, "the next task asks for it again"),
     row(FETCHING, _T.UNANSWERED, "fetch_again", FETCHING, "request or blob was lost"),
     row(FETCHING, _T.ALL_HERE, "train", TRAINING, "one call into compiled code"),
     row(TRAINING, _T.TRAINED, "upload", UPLOADING, "mask and send"),

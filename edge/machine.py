@@ -10,12 +10,11 @@ a device works for one of them. Bundles and weights are fetched once and served 
 Its own side may take it out of service, and so may the cloud by its Pace. It drains while either
 wants it: it sends its pool on to other homes and goes on with what it has begun.
 
-Messages of secure aggregation pass through it, up under the name of the device that sent them and
-down to the device that they name; it keeps nothing of them.
+Messages of secure aggregation pass through it, under the name of their device; it keeps none.
 
-An event of an open attempt is handed to its collection; the timers of a collection carry its name.
-Who answered is remembered beyond the end of an attempt, so that a repeated answer is told what
-became of it. Nothing that is done for one device takes longer in a larger pool.
+An event of an open attempt is handed to its collection, whose name its timers carry. Who answered
+is remembered beyond the attempt, so that a repeated answer is told what became of it. Nothing that
+is done for one device takes longer in a larger pool.
 """
 
 from __future__ import annotations
@@ -166,9 +165,10 @@ class EdgeMachine(HelperMachine):
             case TimerFired(name):
                 return self._read_timer(name)
             case BlobStored(digest, intact):
-                if digest not in self._missing():
-                    return _T.STALE, None
-                return (_T.STORED if intact else _T.CORRUPT), digest
+                if digest in self._missing():
+                    return (_T.STORED if intact else _T.CORRUPT), digest
+                gone = not intact and digest in self.state.have
+                return (_T.BLOB_GONE if gone else _T.STALE), digest
             case Started(stored):
                 return _T.STARTED, stored
             case Ordered(order):
@@ -407,6 +407,10 @@ class EdgeMachine(HelperMachine):
         if not self._missing():
             self.cancel_timer("fetch")
 
+    def refetch(self, digest: bytes) -> None:
+        self.state.have.remove(digest)
+        self._fetch_missing()
+
     def _fetch_missing(self) -> None:
         if self._missing():
             self.state.fetch_tries = 0
@@ -576,8 +580,8 @@ class EdgeMachine(HelperMachine):
         return len(closed.answers)
 
     def _raise_floor(self, run: int, at: tuple[int, int]) -> None:
-        highest = max(at, self.state.floor.get(run, (0, 0)))
-        _keep_newest(self.state.floor, run, highest, RUNS_REMEMBERED)
+        floor = self.state.floor
+        _keep_newest(floor, run, max(at, floor.get(run, (0, 0))), RUNS_REMEMBERED)
 
 
 def _keep_newest(table: dict[int, Any], run: int, value: Any, runs: int) -> None:

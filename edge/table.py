@@ -18,6 +18,7 @@ class Trigger(StrEnum):
     FETCH = "FetchBlob"
     BLOB = "Blob that is missing"
     STORED = "blob stored"
+    BLOB_GONE = "blob that is gone or damaged"
     CORRUPT = "blob does not hash to its digest"
     FETCH_DUE = "blob still missing"
     TASK = "EdgeTask, new"
@@ -55,6 +56,7 @@ TABLE = (
     row(_ON, _T.FETCH, "serve", None, "send it, or when it is here"),
     row(_ON, _T.BLOB, "keep", None, "store it"),
     row(_ON, _T.STORED, "serve_waiting", None, "send it to all who asked"),
+    row(_ON, _T.BLOB_GONE, "refetch", None, "ask for it again where a task names it"),
     row(_ON, _T.CORRUPT, IGNORE, None, "the next repetition asks again"),
     row(_ON, _T.FETCH_DUE, "fetch_again", None, "request or blob was lost"),
     row(_ON, _T.TASK, "open", None, "a collection of its own, beside the others"),

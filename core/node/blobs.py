@@ -4,18 +4,22 @@
     FOLDER/partial/DIGEST   what has come so far of one that is on its way; survives restarts
 
 A partial is not synced until it is whole: after a power failure it may hold rubbish, which the hash
-finds, and the transfer begins anew. Files are read and written on threads; the index is the event
-loop's own.
+finds, and the transfer begins anew. A whole blob is hashed again when a process asks for it for the
+first time, and when its file was changed since: one that is damaged is set aside
+(`whole/DIGEST.damaged`) and is not in the store any more, so that it is fetched again. Files are
+read and written on threads; the index is the event loop's own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import logging
 import os
 import re
 import shutil
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -36,6 +40,7 @@ T = TypeVar("T")
 _CHUNK_BYTES = 2**20
 _NAME = re.compile(r"[0-9a-f]{64}")
 _PUT = ".put"
+_DAMAGED = ".damaged"
 
 
 class BlobError(DelianError):
@@ -87,10 +92,12 @@ class BlobStore(Protocol):
     """Blobs by SHA-256. A digest that has not 32 bytes raises BlobError everywhere."""
 
     async def digests(self) -> tuple[bytes, ...]:
-        """The whole blobs that are here."""
+        """The whole blobs that are here, and hash to their digests."""
 
     async def size(self, digest: bytes) -> int | None:
-        """Bytes of a whole blob; None: it is not here."""
+        """Bytes of a whole blob; None: it is not here, or does not hash to its digest any more.
+        Raises BlobError where it cannot be read.
+        """
 
     async def read(self, digest: bytes, offset: int = 0, length: int = -1) -> bytes:
         """`length` bytes from `offset` on, fewer at the end; -1: all. Raises BlobError where the
@@ -134,11 +141,13 @@ class FolderBlobs:
         self._stale: OrderedDict[bytes, int] = OrderedDict()  # partials that nobody writes
         self._writers: dict[bytes, FolderPartial] = {}
         self._pins: dict[bytes, int] = {}
+        self._sound: dict[bytes, _Stamp] = {}  # files that hash to their names, as they were then
+        self._hashing = asyncio.Lock()
         self._lock = asyncio.Lock()
         for place, index in ((self._whole, self._sizes), (self._partial, self._stale)):
             place.mkdir(exist_ok=True)
             files = [(entry, entry.stat()) for entry in os.scandir(place) if entry.is_file()]
-            for entry, stat in sorted(files, key=lambda f: (f[1].st_mtime_ns, f[0].name)):
+            for entry, stat in sorted(files, key=lambda f: (f[1].st_atime_ns, f[0].name)):
                 if _NAME.fullmatch(entry.name):
                     index[bytes.fromhex(entry.name)] = stat.st_size
                 elif entry.name.endswith(_PUT):
@@ -147,10 +156,32 @@ class FolderBlobs:
     # ------------------------------------------------ BlobStore
 
     async def digests(self) -> tuple[bytes, ...]:
-        return tuple(sorted(self._sizes))
+        return tuple([d for d in sorted(self._sizes) if await self.size(d) is not None])
 
     async def size(self, digest: bytes) -> int | None:
-        return self._sizes.get(check_digest(digest))
+        known = self._sizes.get(check_digest(digest))
+        return known if known is not None and await self._is_sound(digest) else None
+
+    async def _is_sound(self, digest: bytes) -> bool:
+        """Whether the file hashes to its name; otherwise it is set aside."""
+        path = self._whole / digest.hex()
+        if self._sound.get(digest) == _stamp_of(path) is not None:
+            return True
+        async with self._hashing:  # many ask at once: the first one hashes
+            stamp = _stamp_of(path)
+            if stamp is not None and self._sound.get(digest) == stamp:
+                return True
+            if stamp is not None and await in_thread(lambda: _hash_of(path)) == digest:
+                self._sound[digest] = stamp
+                return True
+            self._sizes.pop(digest, None)
+            self._sound.pop(digest, None)
+            aside = path.with_name(f"{path.name}{_DAMAGED}")
+            if stamp is not None:
+                await in_thread(lambda: path.replace(aside))
+        where = "gone" if stamp is None else f"damaged, and set aside as {aside}"
+        log.error("blob %s is %s", path.name[:16], where, extra={"store": str(self.folder)})
+        return False
 
     async def read(self, digest: bytes, offset: int = 0, length: int = -1) -> bytes:
         path = self.path(digest)
@@ -160,7 +191,8 @@ class FolderBlobs:
                 if offset:
                     file.seek(offset)
                 else:
-                    os.utime(path)  # so that the order of use survives a restart
+                    # So that the order of use survives a restart; when it was written stays.
+                    os.utime(path, ns=(time.time_ns(), os.fstat(file.fileno()).st_mtime_ns))
                 return file.read(length)
 
         return await in_thread(work)
@@ -275,6 +307,7 @@ class FolderBlobs:
 
     async def _remove(self, digest: bytes) -> None:
         paths = []
+        self._sound.pop(digest, None)
         if self._sizes.pop(digest, None) is not None:
             paths.append(self._whole / digest.hex())
         if self._stale.pop(digest, None) is not None:
@@ -298,8 +331,11 @@ class FolderBlobs:
     # ------------------------------------------------ of partials
 
     def settle(self, path: Path, digest: bytes) -> None:
-        """Gives a whole and synced file its place. On any thread."""
-        path.replace(self._whole / digest.hex())
+        """Gives a whole and synced file, which hashes to its name, its place. On any thread."""
+        place = self._whole / digest.hex()
+        path.replace(place)
+        if (stamp := _stamp_of(place)) is not None:
+            self._sound[digest] = stamp
         sync_folder(self._whole)
 
     def ended(self, writer: FolderPartial, whole: bool, kept: int) -> None:
@@ -405,6 +441,32 @@ class FolderPartial:
 
 
 _WRITE = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+
+
+#: What tells a file that was written to from the one before: bytes, inode, mtime in ns.
+_Stamp = tuple[int, int, int]
+
+
+def _stamp_of(path: Path) -> _Stamp | None:
+    """None: there is no such file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise BlobError(f"a blob could not be read: {fault}") from fault
+    return found.st_size, found.st_ino, found.st_mtime_ns
+
+
+def _hash_of(path: Path) -> bytes:
+    """Empty where the disk cannot read it."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as fault:
+        if fault.errno == errno.EIO:
+            return b""
+        raise
 
 
 def _open(path: Path) -> tuple[int, int, hashlib._Hash]:

@@ -134,7 +134,7 @@ class Driver:
 
     `counters`: "events", "entries", "entry bytes", "batches", "skipped" (not journaled),
     "checkpoints", "replayed", "dropped" (inbox full), "programs", "corrupt blobs", "store failed",
-    and for each kind "refused KIND" (messages) and "record KIND".
+    "blobs gone" (damaged ones too), and for each kind "refused KIND" (messages) and "record KIND".
     """
 
     def __init__(

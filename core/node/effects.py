@@ -136,8 +136,9 @@ class Effects:
     def _send(self, effect: Send, traceparent: str) -> None:
         self._switch.send(self._node, effect.to, effect.message, traceparent)
 
-    def _send_blob(self, effect: SendBlob, traceparent: str) -> None:
-        self._switch.send_blob(self._node, effect.to, effect.digest)
+    async def _send_blob(self, effect: SendBlob, traceparent: str) -> None:
+        if await self._has(effect.digest):
+            self._switch.send_blob(self._node, effect.to, effect.digest)
 
     def _record(self, effect: Record, traceparent: str) -> None:
         self._counters[f"record {effect.kind}"] += 1
@@ -199,6 +200,21 @@ class Effects:
         await self._blobs.put(content)
         return True
 
+    async def _has(self, digest: bytes) -> bool:
+        """Whether a blob is in the store, whole. Where it is not, the machine, which counts on it,
+        is told: it asks for it again, or says so.
+        """
+        try:
+            here = await self._blobs.size(digest) is not None
+        except BlobError as fault:
+            log.error("blob not read: %s", fault.message, extra={"blob": digest.hex()[:16]})
+            here = False
+        if not here:
+            self._counters["blobs gone"] += 1
+            self._unpin(digest)
+            self._inbox.put(Item(BlobStored(digest, intact=False)))
+        return here
+
     async def _drop_blob(self, effect: DropBlob, traceparent: str) -> None:
         self._unpin(effect.digest)
         try:
@@ -226,7 +242,9 @@ class Effects:
 
     async def _program(self, effect: RunProgram, traceparent: str) -> None:
         try:
-            outcome = await self._executor.run(effect)
+            here = [await self._has(digest) for digest in effect.blobs]
+            stopped = ProgramStopped(PROGRAM_FAILED)
+            outcome = await self._executor.run(effect) if all(here) else stopped
         except Exception:
             log.exception("%s could not be run", effect.program, extra={"ticket": effect.ticket})
             outcome = ProgramStopped(PROGRAM_FAILED)

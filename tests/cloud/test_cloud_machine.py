@@ -20,6 +20,7 @@ from delian.core.machine import IGNORE
 from delian.core.ports import (
     EDGES_MAX,
     SECOND,
+    BlobStored,
     DropBlob,
     NewModel,
     Node,
@@ -419,3 +420,22 @@ def test_devices_and_other_tiers_are_not_heard():
 def test_a_blob_of_no_run_is_not_given():
     bench = Bench().started().hears(1, FetchBlob(digest=BlobRef(digest=b"?" * 32).digest))
     assert bench.ignored()
+
+
+class TestBlobsThatAreGone:
+    @pytest.mark.parametrize("where", ["waiting", "collecting", "aggregating"])
+    def test_a_run_whose_weights_are_gone_pauses_and_says_which(self, where):
+        bench = getattr(Bench(), where)()
+        run = bench.machine.state.runs[1]
+        bench.does(BlobStored(run.weights.digest, False))
+        assert run.pausing and run.weights.digest.hex() in run.stopped_by
+        if where == "waiting":
+            (fact,) = bench.records("phase")
+            assert fact["phase"] == "paused" and "backup" in fact["why"]
+        bench.orders("resume")
+        assert not run.pausing and not run.stopped_by
+
+    def test_a_run_that_does_not_need_it_goes_on(self):
+        bench = Bench().waiting().does(BlobStored(b"?" * 32, False))
+        assert not bench.machine.state.runs[1].pausing
+        assert bench.does(BlobStored(b"?" * 32, True)).ignored()

@@ -46,7 +46,7 @@ def run_all(*files):
 @pytest.mark.parametrize(
     ("owner", "table", "files", "rows"),
     [
-        (Coordinator, machine.TABLE, ("machine", "secure", "log"), 13),
+        (Coordinator, machine.TABLE, ("machine", "secure", "log"), 14),
         (RoundsMachine, rounds.TABLE, ("rounds", "evaluation", "orders", "machine", "secure"), 47),
         (BufferedMachine, buffered_table.TABLE, ("buffered", "secure", "helpers"), 41),
     ],

@@ -390,3 +390,20 @@ def test_started_again_it_still_sends_the_answer_that_it_had():
 def test_its_state_survives_a_snapshot(where):
     state = getattr(Bench(), where)().machine.state
     assert restore(Bench(state).machine.snapshot()) == state
+
+
+def test_a_blob_that_is_found_damaged_while_it_trains_is_fetched_again_and_it_trains():
+    bench = Bench().training().does(BlobStored(WEIGHTS, False))
+    assert bench.phase is Phase.FETCHING and bench.said == [FetchBlob(digest=WEIGHTS)]
+    bench.does(ProgramFinished(1, ProgramStopped(PROGRAM_FAILED)))  # the program without it
+    assert bench.phase is Phase.FETCHING and not bench.said
+    (run,) = bench.does(BlobStored(WEIGHTS, True)).of(RunProgram)
+    assert run.ticket == 2 and bench.phase is Phase.TRAINING
+
+
+def test_a_blob_that_is_found_damaged_at_rest_is_fetched_with_the_next_task():
+    bench = Bench().training().gets(RoundClosed(run=1, round=1, attempt=1))
+    assert not bench.does(BlobStored(BUNDLE, False)).said
+    assert bench.does(BlobStored(BUNDLE, False)).ignored()  # it is known
+    bench.gets(make_task(round=2))
+    assert FetchBlob(digest=BUNDLE) in bench.said

@@ -99,6 +99,13 @@ class TestBlobs:
         bench.does(BlobStored(WEIGHTS, True))
         assert bench.does(TimerFired("fetch")).ignored()
 
+    def test_a_blob_that_is_found_damaged_is_fetched_again_for_all_who_ask(self):
+        bench = Bench().serving().does(BlobStored(WEIGHTS, False))
+        assert bench.said(CLOUD) == [FetchBlob(digest=WEIGHTS)]
+        assert not bench.hears(device(1), FetchBlob(digest=WEIGHTS)).of(SendBlob)
+        sent = bench.does(BlobStored(WEIGHTS, True)).of(SendBlob)
+        assert sent == [SendBlob(device(1), WEIGHTS)]
+
     def test_a_digest_that_no_task_named_is_not_fetched(self):
         bench = Bench().collecting().hears(device(1), FetchBlob(digest=b"?" * 32))
         assert bench.ignored() and not bench.said(CLOUD)

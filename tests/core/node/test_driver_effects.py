@@ -252,3 +252,20 @@ def test_programs_end_with_the_node():
         assert running.executor.cancelled == [3] and not running.executor.running
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    "effect", [SendBlob(DEVICE, b"?" * 32), RunProgram(3, "p", (b"?" * 32,), ())]
+)
+def test_a_machine_is_told_of_a_blob_that_it_counts_on_and_the_store_has_not_got(effect):
+    async def main():
+        async with Running({1: [effect]}) as running:
+            await running.tell(check_in(1))
+            await running.settle()
+            assert BlobStored(b"?" * 32, intact=False) in running.events
+            assert running.driver.counters["blobs gone"] == 1
+            assert not running.executor.running
+            stopped = ProgramFinished(3, ProgramStopped(PROGRAM_FAILED))
+            assert (stopped in running.events) == isinstance(effect, RunProgram)
+
+    run(main())

@@ -300,3 +300,74 @@ def test_two_stores_never_share_a_folder(tmp_path):
 
     with_store(tmp_path, use)
     with_store(tmp_path, lambda store: store.digests())
+
+
+# ---------------------------------------------------------------- damage
+
+
+def flip(path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path, at: int) -> None:
+    os.truncate(path, at)
+
+
+@pytest.mark.parametrize("harm", [flip, cut])
+@pytest.mark.parametrize("at", [0, 150, 299])
+def test_a_blob_that_was_damaged_while_no_process_ran_is_not_here_and_can_come_again(
+    tmp_path, harm, at, caplog
+):
+    data, other = content(1), content(2)
+    whole = tmp_path / "whole"
+
+    async def fill(store):
+        await store.put(data)
+        await store.put(other)
+
+    async def look(store):
+        assert await store.digests() == (name(other),)
+        assert await store.size(name(data)) is None
+        with pytest.raises(BlobError, match="not in"):
+            store.path(name(data))
+        assert await arrive(store, data) and await store.read(name(data)) == data
+
+    with_store(tmp_path, fill)
+    harm(whole / name(data).hex(), at)
+    with_store(tmp_path, look)
+    assert (whole / f"{name(data).hex()}.damaged").exists()  # somebody may want to look at it
+    assert "damaged" in caplog.text and name(data).hex()[:16] in caplog.text
+
+
+def test_a_blob_that_is_damaged_or_removed_meanwhile_is_not_here(tmp_path):
+    data, other = content(1), content(2)
+
+    async def use(store):
+        for blob in (data, other):
+            await store.put(blob)
+            assert await store.size(name(blob)) == 300
+        flip(store.path(name(data)), 7)
+        store.path(name(other)).unlink()
+        assert await store.size(name(data)) is None and await store.size(name(other)) is None
+        assert await arrive(store, data) and await store.size(name(data)) == 300
+
+    with_store(tmp_path, use)
+
+
+def test_a_blob_is_hashed_once_however_many_ask(tmp_path, monkeypatch):
+    data, hashed = content(1), []
+    hash_of = module._hash_of
+
+    async def fill(store):
+        await store.put(data)
+
+    async def ask(store):
+        monkeypatch.setattr(module, "_hash_of", lambda path: hashed.append(path) or hash_of(path))
+        assert set(await asyncio.gather(*(store.size(name(data)) for _ in range(50)))) == {300}
+        assert await store.read(name(data)) == data and await store.size(name(data)) == 300
+        assert len(hashed) == 1
+
+    with_store(tmp_path, fill)
+    with_store(tmp_path, ask)
