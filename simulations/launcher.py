@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ runpy.run_module("delian.cli", run_name="__main__", alter_sys=True)
 """
 
 
+#: Starts all children, and lasts as long as this process: the kernel takes the end of the thread
+#: that started a child for the death of the parent.
+_starter = ThreadPoolExecutor(1, "launcher")
+
+
 class Child:
     """One daemon. `command` goes to `python -m delian.cli`."""
 
@@ -74,15 +80,17 @@ class Child:
         """Starts it, or starts it again."""
         assert not self.running
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(os.getpid()), *self.command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=self._environment,
-                # A group of its own: Ctrl-C in the terminal is the parent's to handle.
-                start_new_session=True,
-            )
+            self._process = _starter.submit(
+                lambda: subprocess.Popen(
+                    [sys.executable, "-c", _BOOT, str(os.getpid()), *self.command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=self._environment,
+                    # A group of its own: Ctrl-C in the terminal is the parent's to handle.
+                    start_new_session=True,
+                )
+            ).result()
 
     def wait_ready(self, deadline: float) -> dict[str, Any]:
         """The facts of its ready line. Raises DelianError when it ends, or says nothing in time."""
