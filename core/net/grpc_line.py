@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from ..identity.certificates import channel_options
 from ..identity.roles import may_send
 from ..node.codec import address, envelope_bytes, errand_of, message_of, node_of
-from ..ports import RETRY_MS_MAX, Node, ProtocolError
+from ..ports import RETRY_MS_MAX, Node, ProtocolError, Tier
 from ..wire.blob_pb2 import FetchBlob
 from ..wire.link_pb2 import Envelope, Goodbye
 from . import grpc_core
@@ -29,6 +29,7 @@ from .limits import (
     INLINE_MAX,
     QUEUE_BYTES_MAX,
     QUEUE_ENVELOPES_MAX,
+    Pace,
 )
 from .transfer import Refused
 
@@ -69,6 +70,8 @@ class Line:
         self.transfers = Fetching(
             uplink.switch, uplink.faults, uplink.meter, home, self._put, self._metadata()
         )
+        # What a coordinator says to an edge is for thousands of devices.
+        self._pace = Pace() if uplink.node.tier is Tier.DEVICE else None
         self._goodbye: Goodbye | None = None
         self._closing = False
         self._wished = asyncio.Event()  # to dial anew, or to end
@@ -261,6 +264,9 @@ class Line:
             if self._goodbye is not None:
                 log.info("%s: %s says goodbye, %s", self._up.node, self.home, self._goodbye.reason)
                 return
+            if self._pace is not None and (wait_s := self._pace.wait_s(monotonic())) > 0.0:
+                self._up.faults.count("too many messages", self.home)
+                await asyncio.sleep(wait_s)
 
     def _take(self, said: Envelope) -> None:
         """One envelope. Raises ProtocolError."""

@@ -46,6 +46,11 @@ RATE_PER_S = 500.0
 #: Envelopes beyond the rate that are dropped before the peer is sent away.
 RATE_DROPPED_MAX = 1_000
 
+#: Words of a home, and its welcomes, that an uplink over MQTT reads: so many at once, and so many a
+#: second. A home says one when it starts, renews or connects, and welcomes once a birth.
+PRESENCES_BURST = 30
+PRESENCES_PER_S = 1 / 3
+
 #: Transfers under way from one peer, and from all of them.
 TRANSFERS_PER_PEER = 8
 TRANSFERS_MAX = 4_096
@@ -102,3 +107,21 @@ class Buckets:
         if len(self._left) > self._holders_max:
             self._left.popitem(last=False)
         return allowed
+
+
+class Pace:
+    """How fast one peer is read where nothing may be lost: `burst` messages at once, and `per_s` a
+    second from then on. Who is read no faster cannot send faster: flow control holds it back.
+    """
+
+    def __init__(self, burst: int = RATE_BURST, per_s: float = RATE_PER_S) -> None:
+        self._burst, self._per_s = float(burst), per_s
+        self._left, self._at = self._burst, 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Counts one message, and gives how long to wait before the next is read. now: seconds, of
+        a clock that does not go back.
+        """
+        grown = self._left + (now - self._at) * self._per_s
+        self._left, self._at = min(self._burst, grown) - 1.0, now
+        return max(0.0, -self._left / self._per_s)

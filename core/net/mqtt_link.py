@@ -380,6 +380,7 @@ class _Visit(Side):
     def _take_home(self, payload: bytes) -> None:
         if not payload:  # somebody has removed it; the home will put it back
             return
+        self.limit(Kind.HOME)
         seen = self.credentials.read(payload)
         if seen.presence.state == PRESENCE_DEATH:
             self.read(payload, PRESENCE_DEATH, self.upper)
@@ -396,6 +397,7 @@ class _Visit(Side):
             self._be_born_soon()
 
     def _take_welcome(self, payload: bytes) -> None:
+        self.limit(Kind.WELCOME)
         seen = self.read(payload, PRESENCE_WELCOME, self.upper)
         if self._home is None or self._birth is None:
             raise SealError("stale")

@@ -4,6 +4,7 @@ comes is read, and counted when it is refused.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +13,12 @@ from pathlib import Path
 from ..identity.certificates import PeerIdentity, TlsFiles, TlsMaterial
 from ..identity.contexts import client_context
 from ..ports import Node, ProtocolError
-from .limits import Faults
+from .limits import PRESENCES_BURST, PRESENCES_PER_S, Buckets, Faults
 from .mqtt_client import BrokerAddress, Connection, Publication, Unsent
 from .mqtt_peer import Office
 from .seal import Credentials, SealError, Seen, new_session
 from .switch import Switch
-from .topics import Direction, Topic, host_of, name_of, parse
+from .topics import Direction, Kind, Topic, host_of, name_of, parse
 from .transfer import Intake
 
 
@@ -74,6 +75,7 @@ class Side:
         self.faults = faults
         self.filters = filters
         self.session = new_session()
+        self._presences = Buckets(PRESENCES_BURST, PRESENCES_PER_S, len(Kind))
         self.me = host_of(identity.node)
         self.identity = identity
         self.credentials = identity.credentials()
@@ -102,6 +104,13 @@ class Side:
     def take(self, topic: Topic, text: str, payload: bytes, retained: bool) -> None:
         """What has come for this side. Raises ProtocolError."""
         raise AssertionError("each side has its own")
+
+    def limit(self, kind: Kind) -> None:
+        """Counts a word of a home before it is verified: each new session of a home costs a birth,
+        too. Raises SealError beyond the rate.
+        """
+        if not self._presences.take(kind, asyncio.get_running_loop().time()):
+            raise SealError(f"too many words of kind {kind.value}")
 
     def receive(self, text: str, payload: bytes, retained: bool) -> None:
         """Everything that comes goes through here: what is refused is counted."""
