@@ -141,7 +141,7 @@ def watch(
 ) -> None:
     """Keep a verified copy of the log, and print each certificate that is issued.
 
-    It asks the authority, where one is named or configured, and else the coordinator.
+    It asks the root authority, where one is named or configured, and else the coordinator.
     With --name it prints those of these holders only: the owner of device-5 sees every certificate
     that was issued in its name. With --issuer it prints those of one authority's holders: an
     organisation sees all that was issued with the key of its issuing authority. It ends with an
@@ -160,9 +160,11 @@ def watch(
         "operator.identity": identity,
     }
     operator = load(config, flags).config.operator
-    apart = coordinator is None and bool(operator.authority)
-    source = (operator.authority if apart else operator.coordinator, apart)
     own = IdentityFolder(operator.identity)
+    # The configured authority of an organisation's operator is the organisation's: it has no log.
+    at_root = authority is not None or own.identity().authority == 0
+    apart = coordinator is None and bool(operator.authority) and at_root
+    source = (operator.authority if apart else operator.coordinator, apart)
     copy = _copy(folder, own)
 
     def tell_new(first: int) -> None:

@@ -21,10 +21,12 @@ from ...core.identity.certificates import (
     NUMBER_BITS,
     IdentityError,
     PeerIdentity,
+    authority_of,
     check_site,
 )
 from ...core.identity.numbers import KeptNumbers
 from ...core.identity.relayed import claimed
+from ...core.identity.revoked import holder_of
 from ...core.identity.tokens import split_address
 from ...core.ports import Tier
 from ...core.wire.authority_pb2 import (
@@ -155,10 +157,18 @@ class Authorities:
         return await self.root.nodes(asked)
 
     async def create_token(self, request: TokenRequest, caller: PeerIdentity | None) -> TokenReply:
-        return await self.root.create_token(request, caller)
+        number = 0 if caller is None else caller.authority
+        return await self._of(number).create_token(request, caller)
 
     async def revoke(self, request: RevokeRequest) -> RevokeReply:
-        return await self.root.revoke(request)
+        holder = holder_of(request.name)
+        number = 0 if holder is None else authority_of(*holder)
+        return await self._of(number).revoke(request)
+
+    def _of(self, number: int) -> RemoteAuthority:
+        """The authority of a number; the root where it is not connected, which revokes any name."""
+        found = self._issuing.get(number)
+        return self.root if found is None else found.remote
 
     # ------------------------------------------------ issuing authorities
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from delian.cli import checks
+from delian.cli import certificate_log, checks
 from delian.cli.settings import Config
+from delian.core.identity.authority import Authority
+from delian.core.identity.certificates import Role
+from delian.core.identity.local import operator_identity
 from delian.core.identity.tokens import parse
 
 pytest.importorskip("sqlalchemy")
@@ -117,3 +120,46 @@ def test_doctor_looks_at_an_issuing_authority(delian, north, superior, states):
     found = [f for f in checks.check_authority(config) if f.name in ("ca", "root authority")]
     assert {f.state.value for f in found} == states
     assert any("authority-1 of farm" in f.text for f in found)
+
+
+class Above:
+    """The root in this process."""
+
+    def __init__(self, folder):
+        self.root = Authority(folder)
+
+    def append(self, chain):
+        self.root.append(chain)
+
+    def revoke(self, name, why):
+        return self.root.revoke(name, why)
+
+    def denied(self):
+        return self.root.denied()
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ((), ("cloud:7443", False)),  # the configured authority is the organisation's own
+        (("--authority", "root:7445"), ("root:7445", True)),
+    ],
+)
+def test_an_owner_watches_the_root_s_log(
+    tmp_path, delian, root, north, monkeypatch, options, asked
+):
+    owner = tmp_path / "owner"
+    operator_identity(Authority(north, Above(root)), owner, Role.OWNER)
+    told = []
+
+    async def follow(copy, own, source, every_s, tell_new):
+        told.append(source)
+
+    monkeypatch.setattr(certificate_log, "_follow", follow)
+    (tmp_path / "delian.toml").write_text(
+        '[operator]\nauthority = "north:7445"\ncoordinator = "cloud:7443"\n'
+    )
+    watch = ("log", "watch", tmp_path / "copy", "--identity", owner, "--once")
+    code, _, err = delian(*watch, *options, "--config", tmp_path / "delian.toml")
+    assert code == 0, err
+    assert told == [asked]

@@ -13,10 +13,12 @@ pytest.importorskip("grpc")
 
 from delian.cloud.authority import remote
 from delian.cloud.authority.federated import Authorities
+from delian.cloud.authority.remote import RemoteAuthority
 from delian.cloud.fleet import AHEAD_MAX, JOINING_MS, Fleet, Live
 from delian.cloud.registry import now_ms
 from delian.cloud.store.database import Database
-from delian.core.identity.certificates import NUMBER_BITS, IdentityError
+from delian.core.errors import DelianError
+from delian.core.identity.certificates import NUMBER_BITS, IdentityError, PeerIdentity, Role
 from delian.core.identity.folder import HomeAddress, home_message
 from delian.core.identity.numbers import KeptNumbers
 from delian.core.node.codec import address
@@ -27,9 +29,11 @@ from delian.core.wire.authority_pb2 import (
     EnrolledNode,
     IssuingAuthority,
     NodesPage,
+    RevokeRequest,
     SignedNumbers,
 )
 from delian.core.wire.link_pb2 import NODE_DEVICE, RenewalAnswer, RenewalAsk, RenewalClaim
+from delian.core.wire.operator_pb2 import TokenRequest
 from waiting import run, until
 
 NORTH, SOUTH = 3, 7
@@ -185,6 +189,32 @@ def test_what_the_root_names_no_more_is_left_and_what_moves_is_connected_again(t
         assert world.router.issuing == [NORTH]
         await world.router.close()
         assert world.made[-1].closed and world.root.closed and not world.router.issuing
+
+    within(tmp_path, scenario)
+
+
+def test_an_operator_is_told_the_authority_that_does_what_the_coordinator_cannot(tmp_path):
+    async def scenario(world):
+        def no_certificate():
+            raise IdentityError("nothing is dialled here")
+
+        def remote_to(found):
+            return RemoteAuthority(found.address, no_certificate, number=found.number)
+
+        root = RemoteAuthority("root.example:7445", no_certificate)
+        told = [registered(NORTH)]
+        router = Authorities(root, remote_to, world.numbers, world.fleet, 3600.0)
+        await router._take({each.number: each for each in told})
+        owner = PeerIdentity("farm", Role.OWNER, NORTHS + 1, 1, 2**33, f"owner-{NORTHS + 1}")
+        admin = PeerIdentity("farm", Role.ADMIN, 1, 1, 2**33, "admin-1")
+        for caller, where in ((owner, "north.example:7445"), (admin, "root.example:7445")):
+            with pytest.raises(DelianError, match=where):
+                await router.create_token(TokenRequest(), caller)
+        gone = f"device-{SOUTH << NUMBER_BITS}"
+        for name, where in ((f"device-{NORTHS + 5}", "north"), ("edge-2", "root"), (gone, "root")):
+            with pytest.raises(DelianError, match=f"{where}.example:7445"):
+                await router.revoke(RevokeRequest(name=name))
+        await router.close()
 
     within(tmp_path, scenario)
 
