@@ -27,6 +27,7 @@ from delian.core.identity.certificates import (
     identity_of,
     load_certificate,
     new_key,
+    node_name,
 )
 from delian.core.identity.chain import Chain, chain_of_pem
 from delian.core.identity.delegation import (
@@ -44,6 +45,9 @@ from delian.core.identity.log import leaf_of, read_entry
 from delian.core.identity.relayed import make_answer, make_ask, read_answer, read_ask
 from delian.core.identity.signing import CertificateIdentity
 from delian.core.identity.superior import Away
+from delian.core.net import topics
+from delian.core.net.grpc_guard import claim, claimed
+from delian.core.node.codec import address, node_of
 from delian.core.ports import Node, Tier
 from delian.core.secagg.identity import CERTIFICATE_BYTES_MAX
 from delian.core.wire.enrolment_pb2 import EnrolReply
@@ -276,11 +280,11 @@ def test_it_cannot_be_asked_for_another_s_holder(authority, north, role, number)
 
 
 def test_it_gives_no_address_that_is_not_its_own(north):
-    for address in ("10.0.0.1", "::1", "cloud.example", "xnorth.example"):
+    for host in ("10.0.0.1", "::1", "cloud.example", "xnorth.example"):
         with pytest.raises(IdentityError, match="gives no certificate for the address"):
-            issue_to(north, Role.EDGE, FIRST, [address])
+            issue_to(north, Role.EDGE, FIRST, [host])
         with pytest.raises(IdentityError, match="gives no certificate for the address"):
-            north.issue_server(certificate_request(new_key()), [address])
+            north.issue_server(certificate_request(new_key()), [host])
     with pytest.raises(IdentityError, match="hands out"):
         issue_to(north, Role.EDGE, FIRST, ["cloud-0.farm.delian.internal"])
     with pytest.raises(IdentityError, match="of the site north alone"):
@@ -484,3 +488,17 @@ def test_a_folder_whose_parts_do_not_fit_is_not_opened(authority, north, tmp_pat
     (north.folder / CERTIFICATE).write_bytes(pem)
     with pytest.raises(IdentityError, match="not the key of"):
         Authority(north.folder)
+
+
+@pytest.mark.parametrize(
+    "number", [FIRST, (AUTHORITIES_MAX << NUMBER_BITS) + (1 << NUMBER_BITS) - 1]
+)
+def test_the_numbers_of_issuing_authorities_travel_as_others_do(number):
+    """In topics, addresses, claims of callers without TLS, DNS names and JSON (RFC 8259: 2^53)."""
+    device, edge = Node(Tier.DEVICE, number), Node(Tier.EDGE, number)
+    for node in (device, edge):
+        assert topics.node_named(topics.name_of(node)) == node
+        assert node_of(address(node)) == node
+        assert claimed(claim(node)[0][1], "farm").node == node
+    assert all(len(label) <= 63 for label in node_name("farm", edge).split("."))
+    assert int(float(number)) == number
