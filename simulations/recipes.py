@@ -15,7 +15,7 @@ from ..core import learn, nn
 from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
-from ..core.learn.sampling import Episodes, EpisodeTable, Samples, SampleSet
+from ..core.learn.sampling import Episodes, EpisodeTable, LastBatch, Samples, SampleSet
 from ..core.user_code import load_class, load_function
 from . import algorithms, settings
 from .scenario import Scenario
@@ -59,7 +59,8 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learn.Task, 
         return learn.Classification(scenario.name, init, source), TensorType(DType.F32, shape)
     share = getattr(scenario.algorithm, "adapt_share", 0.5)
     scale = _scale(scenario, example.x)
-    source = Samples(scenario.algorithm.batch_size, scale, adapt_share=share)
+    last: LastBatch = getattr(scenario.data, "last_batch", Samples.last_batch)
+    source = Samples(scenario.algorithm.batch_size, scale, adapt_share=share, last_batch=last)
     shape = (source.query_size, *example.x.shape[1:])
     classes = getattr(scenario.model, "classes", None) or data.classes
     text = isinstance(scenario.data, settings.ShakespeareData)
@@ -171,7 +172,7 @@ def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learn.Algorit
     facts: dict[str, Any] = {
         "local": _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum),
     }
-    facts |= _fleet(kind, data)
+    facts |= _fleet(kind, scenario, data)
     for field in dataclasses.fields(kind):
         if field.name not in facts and hasattr(chosen, field.name):
             facts[field.name] = getattr(chosen, field.name)
@@ -183,9 +184,16 @@ _SHARED = {"epochs", "local_steps", "personal_steps", "personal_learning_rate"}
 _LOCAL = {"optimizer", "learning_rate", "momentum"}
 
 
-def _fleet(kind: type[learn.Algorithm], data: datasets.FederatedData) -> dict[str, int]:
-    """How many devices may take part, for algorithms whose server needs to know it."""
-    return {"fleet": len(data.training)} if issubclass(kind, learn.Scaffold | learn.FedDyn) else {}
+def _fleet(
+    kind: type[learn.Algorithm], scenario: Scenario, data: datasets.FederatedData
+) -> dict[str, float]:
+    """How many devices may take part, and the share of them that a round asks for, for algorithms
+    whose server needs to know it.
+    """
+    if not issubclass(kind, learn.Scaffold | learn.FedDyn):
+        return {}
+    fleet = len(data.training)
+    return {"share": min(1.0, scenario.round.devices / fleet), "fleet": fleet}
 
 
 def _own_algorithm(
@@ -199,7 +207,7 @@ def _own_algorithm(
     facts = {n: getattr(chosen, n) for n in names if n in said & _SHARED}
     if said & _LOCAL:
         facts["local"] = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
-    facts |= _fleet(kind, data)
+    facts |= _fleet(kind, scenario, data)
     try:
         return kind(**{**facts, **chosen.settings})
     except (TypeError, ValueError, DelianError) as fault:
@@ -258,4 +266,6 @@ def local_steps(scenario: Scenario, arrays: Any) -> int:
     rows = examples(arrays)
     if isinstance(chosen, algorithms.MetaLearning | algorithms.ProtoNet):
         rows -= rows * round(100 * getattr(chosen, "adapt_share", 0.5)) // 100
-    return int(epochs * max(1, -(-rows // chosen.batch_size)))
+    drops = getattr(scenario.data, "last_batch", "") == "drop"
+    batches = rows // chosen.batch_size if drops else -(-rows // chosen.batch_size)
+    return int(epochs * max(1, batches))

@@ -52,7 +52,16 @@ Partition = Literal["dirichlet", "iid", "shards", "quantity"]
 AnyPartition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
 
 
-class DealtData(Table):
+class RowData(Table):
+    """What data have in common of which a device has rows."""
+
+    last_batch: Literal["fill", "weigh", "drop", "full"] = "fill"
+    """What becomes of the last batch of a pass where rows do not fill it: `fill` it with the first
+    rows of the pass, `weigh` its step by its share of a batch, `drop` it, or take a `full` step.
+    """
+
+
+class DealtData(RowData):
     """What data that no device owns have in common."""
 
     partition: Partition = "dirichlet"
@@ -133,7 +142,7 @@ class Cifar10Data(DealtData):
     """The folder, relative to the scenario's. `--data` wins over it."""
 
 
-class FemnistData(Table):
+class FemnistData(RowData):
     """FEMNIST: 62 characters, a writer is a device; a folder of LEAF's JSON files."""
 
     source: Literal["femnist"] = "femnist"
@@ -148,7 +157,7 @@ class FemnistData(Table):
     """Writers that never train and show how the model serves newcomers."""
 
 
-class HarData(Table):
+class HarData(RowData):
     """UCI HAR: what people do, by the motion of their phones; a subject is a device."""
 
     source: Literal["har"] = "har"
@@ -206,7 +215,7 @@ class OmniglotData(Table):
         return self
 
 
-class ShakespeareData(Table):
+class ShakespeareData(RowData):
     """The next character of a play: a speaking role is a device."""
 
     source: Literal["shakespeare"] = "shakespeare"
@@ -227,7 +236,7 @@ class ShakespeareData(Table):
     """The share of their windows that only judge; they adapt to the rest. Absent: as others."""
 
 
-class SyntheticData(Table):
+class SyntheticData(RowData):
     """Random prototypes of 28 x 28 with noise: for timing, not for learning. Needs no file."""
 
     source: Literal["synthetic"] = "synthetic"
@@ -240,7 +249,7 @@ class SyntheticData(Table):
     """Devices that never train."""
 
 
-class LogisticData(Table):
+class LogisticData(RowData):
     """Synthetic(alpha, beta) (Li et al. 2020): 60 features, ten labels, devices whose data and
     whose models differ. Needs no file.
     """
@@ -261,7 +270,7 @@ class LogisticData(Table):
     """Devices that never train and show how the model serves newcomers."""
 
 
-class SinusoidData(Table):
+class SinusoidData(RowData):
     """Sinusoids of amplitude 0.1 to 5 and phase 0 to pi (Finn et al. 2017): a device has one, and
     learns it from a few points. Needs no file.
     """

@@ -95,6 +95,17 @@ class Algorithm:
             return task.source.cyclic(data, order, step)
         return task.source.batch(data, order, step)
 
+    def step_share(self, task: Task, data: Any, step: Any) -> Any:
+        """How much of a step that batch makes: what the local optimiser says is multiplied by
+        it.
+        """
+        return 1.0 if self.local_steps else task.source.share(data, step)
+
+    def whole_steps(self, task: Task, data: Any) -> Tensor:
+        """How many whole steps the local training takes, one at least: the sum of all shares."""
+        each = self.local_steps or task.source.length(data)
+        return np.maximum(np.float32(self.epochs * each), 1.0)
+
     def weight(self, data: Any) -> Tensor:
         """What the device counts for in the mean, f32[]: its examples, or one where all hold
         episodes alike.
@@ -140,7 +151,7 @@ class Algorithm:
             for step in range(self.steps(task, data)):
                 loss, slope = gradient(task, current, state, data, order, step)
                 change, memory = self.local.update(slope, memory, current)
-                current = apply(current, change)
+                current = apply(current, shortened(change, self.step_share(task, data, step)))
                 total, count = total + loss, count + 1.0
         return current, total / np.maximum(count, 1.0)
 
@@ -172,6 +183,11 @@ class Algorithm:
             _, gradient = value_and_grad(task.loss)(model, batch)
             model = tree.map(lambda p, g: p - self.personal_learning_rate * g, model, gradient)
         return model
+
+
+def shortened(change: Any, share: Any) -> Any:
+    """A step, or a share of it; one, where a source has no shares, leaves no operation."""
+    return change if isinstance(share, float) else tree.map(lambda c: share * c, change)
 
 
 def evaluate(

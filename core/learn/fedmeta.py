@@ -44,11 +44,16 @@ class Maml(Algorithm):
     def steps(self, task: Task, data: Any) -> Any:
         return self.local_steps or task.source.episodes(data)
 
+    def step_share(self, task: Task, data: Any, step: Any) -> Any:
+        return task.source.episode_share(data, self._turn(task, data, step))
+
+    def _turn(self, task: Task, data: Any, step: Any) -> Any:
+        """The step within a pass: a fixed number of steps takes the episodes round and round."""
+        return step % task.source.episodes(data) if self.local_steps else step
+
     def episode(self, task: Task, data: Any, order: Tensor, step: Any) -> tuple[Batch, Batch]:
         """(what a step adapts on, what it judges by)."""
-        if self.local_steps:
-            step = step % task.source.episodes(data)
-        return task.source.episode(data, order, step)
+        return task.source.episode(data, order, self._turn(task, data, step))
 
     def adapt(self, task: Task, state: Any, batch: Batch) -> Any:
         """theta': the inner steps on one support batch."""

@@ -48,7 +48,7 @@ class FedNova(Algorithm):
         self, task: Task, state: Normalised, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
         end, loss = self.descend(task, state.model, state.model, data, key)
-        steps = np.maximum(np.float32(self.epochs * self.steps(task, data)), 1.0)
+        steps = self.whole_steps(task, data)
         each = tree.map(lambda y, x: (y - x) / steps, end, state.model)
         return ClientResult(Normalised(each, steps * STEP), self.weight(data), loss, kept)
 

@@ -30,11 +30,12 @@ class FedSgd(Algorithm):
     def client_update(
         self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
-        order = task.source.order(data, key)
+        source = task.source.once()
+        order = source.order(data, key)
         summed, total = tree.map(np.zeros_like, state), np.float32(0.0)
         rows = np.float32(0.0)
-        for step in range(task.source.steps(data)):
-            loss, gradient, count = self._summed(task, state, task.source.batch(data, order, step))
+        for step in range(source.steps(data)):
+            loss, gradient, count = self._summed(task, state, source.batch(data, order, step))
             summed = tree.map(np.add, summed, gradient)
             total, rows = total + loss, rows + count
         rows = np.maximum(rows, 1.0)

@@ -53,12 +53,13 @@ class Ifca(Algorithm):
 
     def choose(self, task: Task, state: Clusters, data: Any, key: Tensor) -> Any:
         """(f32[k], one for the model of least loss on the support set; that model)."""
-        order = task.source.order(data, key)
+        source = task.source.once()
+        order = source.order(data, key)
         losses = []
         for model in state.models:
             total = np.float32(0.0)
-            for step in range(task.source.steps(data)):
-                batch = task.source.batch(data, order, step)
+            for step in range(source.steps(data)):
+                batch = source.batch(data, order, step)
                 total = total + task.loss(model, batch) * np.sum(batch.weight)
             losses.append(total)
         best = np.argmin(np.stack(losses))

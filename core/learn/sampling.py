@@ -3,10 +3,12 @@
 A source answers the same questions for every algorithm, so that an algorithm is written once:
 
 - `order(data, key)`: the random plan of one pass;
-- `steps(data)`, `batch(data, order, step)`: plain training on the support set, every row once a
-  pass; `cyclic(data, order, step)`: the same for any number of steps, round and round;
+- `steps(data)`, `batch(data, order, step)`: plain training on the support set, a pass over its
+  rows; `share(data, step)`: how much of a step such a batch makes; `length(data)`: their sum over
+  a pass; `once()`: the same source whose passes have every row exactly once;
+- `cyclic(data, order, step)`: plain training for any number of steps, round and round;
 - `episodes(data)`, `episode(data, order, step)`: meta-training, a batch to adapt on and a batch to
-  judge by, disjoint;
+  judge by, disjoint; `episode_share(data, step)`: how much of a step that makes;
 - `adaptation(data, order, step)`: personalisation on the support set;
 - `pieces(data, order, step)`: one task's data, a batch of it a step, round and round;
 - `query_batches(data)`, `query(data, order, step)`: evaluation on rows that training never touched;
@@ -19,8 +21,8 @@ every device of the fleet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -59,6 +61,14 @@ class EpisodeTable(NamedTuple):
     characters: Tensor
 
 
+#: What becomes of the last batch of a pass, where the rows do not fill it: its mean over few rows
+#: has much noise, and a step along it is the last one before the upload. `fill`: it is filled up
+#: with the first rows of the same pass. `weigh`: its step is as much shorter as it has fewer rows.
+#: `drop`: it is left out, so each pass leaves out other rows. `full`: a step like any other. A
+#: device whose rows are fewer than one batch has one batch of them all, and a whole step, in any
+#: case.
+LastBatch = Literal["fill", "weigh", "drop", "full"]
+
 #: Larger tables are not sorted to shuffle them: each step makes its own entries of the order, which
 #: costs the same for any number of rows. Sorting so many costs as much as ten steps of twenty rows.
 SORTED_ROWS_MAX = 4096
@@ -74,6 +84,7 @@ class Samples:
     scale: float
     query_size: int = 64
     adapt_share: float = 0.5
+    last_batch: LastBatch = "fill"
 
     def rows(self, data: SampleSet, rows: Tensor, valid: Tensor) -> Batch:
         """The batch of these row numbers; those out of range must be marked as not valid."""
@@ -98,17 +109,54 @@ class Samples:
         return random.permuted(order, rows, np.minimum(positions, rows - 1))
 
     def steps(self, data: SampleSet) -> Tensor:
-        return (data.support + self.batch_size - 1) // self.batch_size
+        return self._batches(data.support)
 
     def batch(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
-        position = step * self.batch_size + np.arange(self.batch_size)
-        picked = self.entries(data, order, position)
-        return self.rows(data, picked, position < data.support)
+        position, valid = self._positions(data.support, step)
+        return self.rows(data, self.entries(data, order, position), valid)
+
+    def share(self, data: SampleSet, step: Tensor) -> Tensor | float:
+        return self._share(data.support, step)
+
+    def length(self, data: SampleSet) -> Tensor:
+        if self.last_batch != "weigh":
+            return self.steps(data).astype(np.float32)
+        whole = np.maximum(np.minimum(data.support, self.batch_size), 1)
+        return data.support.astype(np.float32) / whole.astype(np.float32)
+
+    def once(self) -> Samples:
+        return replace(self, last_batch="full")
 
     def episodes(self, data: SampleSet) -> Tensor:
-        """One pass judges by every row that it does not adapt on, once."""
-        judged = data.support - self.adapted(data)
-        return (judged + self.batch_size - 1) // self.batch_size
+        """One pass judges by the rows that it does not adapt on."""
+        return self._batches(data.support - self.adapted(data))
+
+    def episode_share(self, data: SampleSet, step: Tensor) -> Tensor | float:
+        return self._share(data.support - self.adapted(data), step)
+
+    def _batches(self, rows: Tensor) -> Tensor:
+        """How many batches a pass over so many rows has."""
+        if self.last_batch == "drop":
+            return np.maximum(rows // self.batch_size, np.minimum(rows, 1))
+        return (rows + self.batch_size - 1) // self.batch_size
+
+    def _positions(self, rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch's places in a pass over so many rows, i64[B], and which of them count."""
+        column = np.arange(self.batch_size)
+        position = step * self.batch_size + column
+        if self.last_batch == "fill":
+            return position % np.maximum(rows, 1), column < rows
+        return position, position < rows
+
+    def _share(self, rows: Tensor, step: Tensor) -> Tensor | float:
+        """How much of a step a batch of a pass over so many rows makes, f32[]."""
+        if self.last_batch != "weigh":
+            return 1.0
+        whole = np.maximum(np.minimum(rows, self.batch_size), 1)
+        left = np.clip(rows - step * self.batch_size, 0, whole)
+        # An algorithm may take more steps than the pass has batches: these are its own, and whole.
+        left = np.where(left > 0, left, whole)
+        return left.astype(np.float32) / whole.astype(np.float32)
 
     def adapted(self, data: SampleSet) -> Tensor:
         """How many of the support rows episodes adapt on: whole per cents of them."""
@@ -124,10 +172,10 @@ class Samples:
         cut = self.adapted(data)
         first = np.maximum(cut, 1)
         inner = (step * self.batch_size + column) % first
-        outer = cut + step * self.batch_size + column
-        picked = self.entries(data, order, outer)
+        outer, valid = self._positions(data.support - cut, step)
+        picked = self.entries(data, order, cut + outer)
         adapt = self.rows(data, self.entries(data, order, inner), column < first)
-        return adapt, self.rows(data, picked, outer < data.support)
+        return adapt, self.rows(data, picked, valid)
 
     def cyclic(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         return self.adaptation(data, order, step)
@@ -197,6 +245,18 @@ class Episodes:
 
     def steps(self, data: EpisodeTable) -> int:
         return self.per_pass
+
+    def share(self, data: EpisodeTable, step: Tensor) -> float:
+        """All episodes are alike."""
+        return 1.0
+
+    episode_share = share
+
+    def length(self, data: EpisodeTable) -> float:
+        return float(self.per_pass)
+
+    def once(self) -> Episodes:
+        return self
 
     def batch(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """An episode whole: what an algorithm without an inner loop can learn from it."""

@@ -71,7 +71,7 @@ class Scaffold(Algorithm):
         drift = tree.map(lambda c, own: (c - own) / self.local_learning_rate, state.control, kept)
         end, loss = self.descend(task, state.model, drift, data, key)
         moved = tree.map(np.subtract, end, state.model)
-        steps = np.maximum(np.float32(self.epochs * self.steps(task, data)), 1.0)
+        steps = self.whole_steps(task, data)
         control = tree.map(lambda c, d: -c - d / steps, state.control, moved)
         update = Controlled(moved, control)
         return ClientResult(update, self.weight(data), loss, apply(kept, control))

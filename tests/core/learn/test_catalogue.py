@@ -35,6 +35,7 @@ from delian.core.learn import (
     SampleSet,
     Scaffold,
 )
+from delian.core.learn.sampling import LastBatch
 from delian.core.nn import Mlp, adagrad, sgd
 
 FEATURES, OUTPUTS = 3, 2
@@ -57,8 +58,8 @@ def first_model(key: Any) -> Any:
     return rng.normal(size=(FEATURES, OUTPUTS)).astype(np.float32), np.zeros(OUTPUTS, np.float32)
 
 
-def task(batch_size: int = max(ROWS)) -> Regression:
-    return Regression("regression", first_model, Samples(batch_size, 1.0))
+def task(batch_size: int = max(ROWS), last_batch: LastBatch = "full") -> Regression:
+    return Regression("regression", first_model, Samples(batch_size, 1.0, last_batch=last_batch))
 
 
 def devices() -> list[SampleSet]:
@@ -252,6 +253,27 @@ def test_fednova_weighs_how_far_a_step_went() -> None:
         federated.round(number)
     assert taus == [6, 4]
     close(federated.state.model, x)
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedNova, Scaffold])
+def test_a_partial_last_batch_makes_a_part_of_a_step(kind: Any) -> None:
+    """Three rows in batches of two: a step and a half. How far a device went a step (FedNova), or
+    what its control variate is (SCAFFOLD), is counted by that.
+    """
+    own = {"local_learning_rate": ETA} if kind is Scaffold else {}
+    federated = Federated(kind(local=sgd(ETA), **own), task(2, "weigh"), [DATA[1], DATA[1]])
+    (first, _), data = federated.round(0), DATA[1]
+    key = dl.random.fold_in(key_of(0, 0), 0)
+    picked = np.asarray(federated.task.source.order(data, key))[:3]
+    x = y = start()
+    for part, batch in ((1.0, picked[:2]), (0.5, picked[2:])):
+        y = y - part * ETA * slope(y, data.x[batch], data.y[batch])
+    if kind is FedAvg:
+        close(first.update, y - x)
+    elif kind is FedNova:
+        close(first.update.model, (y - x) / 1.5)
+    else:
+        close(first.update.control, (x - y) / 1.5)
 
 
 def test_feddyn() -> None:

@@ -4,6 +4,8 @@ plain Python.
 
 from __future__ import annotations
 
+from typing import Any
+
 import delian as dl
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ def rows(support: int, query: int, capacity: int) -> SampleSet:
 
 @pytest.mark.parametrize("support", [1, 4, 5, 7, 12])
 def test_a_pass_takes_every_support_row_once(support: int) -> None:
-    source, data = Samples(5, 1.0), rows(support, 3, 16)
+    source, data = Samples(5, 1.0).once(), rows(support, 3, 16)
     order = source.order(data, dl.random.key(1))
     taken = []
     for step in range(int(source.steps(data))):
@@ -31,7 +33,7 @@ def test_a_pass_takes_every_support_row_once(support: int) -> None:
 
 @pytest.mark.parametrize("support", [2, 3, 9, 12])
 def test_an_episode_judges_by_rows_that_it_did_not_adapt_on(support: int) -> None:
-    source, data = Samples(4, 1.0), rows(support, 3, 16)
+    source, data = Samples(4, 1.0).once(), rows(support, 3, 16)
     order = source.order(data, dl.random.key(2))
     adapted, judged = set(), []
     for step in range(int(source.episodes(data))):
@@ -45,13 +47,50 @@ def test_an_episode_judges_by_rows_that_it_did_not_adapt_on(support: int) -> Non
 
 
 def test_a_pass_over_a_large_table_takes_every_support_row_once() -> None:
-    source, data = Samples(500, 1.0), rows(2_345, 3, SORTED_ROWS_MAX + 1)
+    source, data = Samples(500, 1.0).once(), rows(2_345, 3, SORTED_ROWS_MAX + 1)
     order = source.order(data, dl.random.key(1))
     taken = []
     for step in range(int(source.steps(data))):
         batch = source.batch(data, order, step)
         taken += [int(y) for y, w in zip(batch.y, batch.weight, strict=True) if w]
     assert sorted(taken) == list(range(2_345)) != taken
+
+
+#: By what becomes of it: rows in the last of a pass's batches of five, its share of a step, steps.
+LAST = {"fill": (5, 1.0, 3), "weigh": (2, 0.4, 3), "drop": (5, 1.0, 2), "full": (2, 1.0, 3)}
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("kind", LAST)
+def test_the_last_batch_of_a_pass(kind: Any, large: bool) -> None:
+    """Twelve rows in batches of five; as rows to judge by those of an episode alike."""
+    source = Samples(5, 1.0, last_batch=kind, adapt_share=0.01)
+    data = rows(12, 3, SORTED_ROWS_MAX + 1 if large else 16)
+    order = source.order(data, dl.random.key(1))
+    count, share, steps = LAST[kind]
+    assert int(source.steps(data)) == int(source.episodes(data)) == steps
+    whole = float(source.length(data))
+    assert whole == pytest.approx(sum(float(source.share(data, i)) for i in range(steps)))
+    for batch in (source.batch, lambda *given: source.episode(*given)[1]):
+        passed = [batch(data, order, np.int64(step)) for step in range(steps)]
+        taken = [[int(y) for y, w in zip(b.y, b.weight, strict=True) if w] for b in passed]
+        assert len(taken[-1]) == count == len(set(taken[-1]))
+        assert set().union(*taken) <= set(range(12))
+        if kind == "fill":
+            assert taken[-1][2:] == taken[0][:3] and len(set().union(*taken)) == 12
+    assert float(source.share(data, steps - 1)) == pytest.approx(share)
+    assert float(source.episode_share(data, steps - 1)) == pytest.approx(share)
+    assert float(source.share(data, steps + 4)) == 1.0
+
+
+@pytest.mark.parametrize("kind", LAST)
+@pytest.mark.parametrize("support", [0, 1, 3, 5])
+def test_rows_that_make_no_second_batch_make_one_whole_step(kind: Any, support: int) -> None:
+    source, data = Samples(5, 1.0, last_batch=kind), rows(support, 3, 16)
+    batch = source.batch(data, source.order(data, dl.random.key(1)), np.int64(0))
+    taken = sorted(int(y) for y, w in zip(batch.y, batch.weight, strict=True) if w)
+    assert taken == list(range(support)) and int(source.steps(data)) == min(support, 1)
+    assert float(source.share(data, 0)) == 1.0
 
 
 def test_halves_of_a_large_table_do_not_meet() -> None:
