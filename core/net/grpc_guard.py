@@ -32,6 +32,8 @@ from .limits import Faults
 CLAIM = "delian-node"
 _CLAIM = re.compile(r"(device|edge|cloud|operator|viewer|runner|admin)-(0|[1-9][0-9]{0,18})")
 _NEVER = 2**62
+#: Of a call's name, which its caller writes, in the log.
+_CALL_CHARS_MAX = 100
 #: Connections of which it is remembered that they have made a call.
 _CONNECTIONS_MAX = 20_000
 
@@ -185,6 +187,27 @@ class Connections:
         more, self.silent = silent - self.silent, silent
         self._begun_before = self._begun
         return more
+
+
+class UnknownCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Counts calls that no service of this server has, by who makes them: an operator's at an edge,
+    a later version's. gRPC answers the same by itself, and tells nobody.
+    """
+
+    def __init__(self, door: Door, faults: Faults) -> None:
+        self._door, self._faults = door, faults
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        async def refuse(_: Any, context: grpc.aio.ServicerContext) -> None:
+            try:
+                peer = self._door.identify(context)
+            except IdentityError:
+                peer = None
+            caller = name_of(peer) if peer is not None else context.peer()
+            self._faults.count("unknown call", caller, call=str(details.method)[:_CALL_CHARS_MAX])
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this node has no such call")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 class Registrar:

@@ -30,7 +30,7 @@ from ..node.hosting import INSECURE, check_loopback
 from ..ports import Content, Node, ProtocolError
 from ..wire.link_pb2 import Envelope
 from . import grpc_core
-from .grpc_guard import Connections, Door, Policy, Registrar, Servicer, name_of
+from .grpc_guard import Connections, Door, Policy, Registrar, Servicer, UnknownCalls, name_of
 from .grpc_peer import CALL_ENDED, CONNECT, GOODBYE_S, PULL, PUSH, SERVICE, Peer
 from .grpc_serving import Serving
 from .limits import (
@@ -153,6 +153,9 @@ class GrpcHub:
         registrar = Registrar(server, self._door)
         for add in self._servicers:
             add(registrar)
+        server.add_generic_rpc_handlers(
+            (UnknownCalls(self._door, self.faults),)
+        )  # after all others
         try:
             if self._credentials is None:
                 port = server.add_insecure_port(self.address)
@@ -336,7 +339,7 @@ class GrpcHub:
             if not self._door.secure:
                 identity = self._door.claimed(node)
         except (DecodeError, ProtocolError, IdentityError):
-            self.faults.count("malformed", context.peer())
+            self.faults.count("malformed", name_of(identity) if identity else context.peer())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no envelope")
         if identity is None or identity.node != node:
             self.faults.count("wrong sender", name_of(identity))

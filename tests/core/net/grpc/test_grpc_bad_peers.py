@@ -9,6 +9,7 @@ import os
 
 import grpc
 import pytest
+from delian.core.net.grpc_guard import claim
 from delian.core.net.grpc_server import VIOLATIONS_MAX
 from delian.core.net.limits import PART_BYTES, PART_BYTES_MAX, QUEUE_ENVELOPES_MAX
 from delian.core.net.transfer import part_bytes
@@ -119,6 +120,19 @@ def test_what_does_not_belong_is_counted_and_the_stream_goes_on(net):
         assert len(above.received) == 2
 
     bad(net, story)
+
+
+def test_a_call_that_this_node_has_not_is_counted_by_its_caller(net, caplog):
+    async def story(stranger, hub, above):
+        path = "/delian.wire.Operator/ListRuns"
+        call = stranger._channel.unary_unary(path)(b"", metadata=claim("operator-3"))
+        assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+        call = stranger._channel.unary_unary(path)(b"")  # of a caller that does not say who it is
+        assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert hub.faults.counts["unknown call"] == 2
+
+    bad(net, story)
+    assert any("unknown call from operator-3" in r.getMessage() for r in caplog.records)
 
 
 def test_a_device_cannot_speak_to_the_cloud_past_its_edge(net):

@@ -260,3 +260,20 @@ def test_a_message_that_is_larger_than_any_is_refused_by_grpc_itself(net, farm):
             assert hub.peers == ()
 
     asyncio.run(story())
+
+
+def test_a_stream_that_begins_with_no_envelope_is_logged_by_its_certificate(net, farm, caplog):
+    async def story():
+        above, below = net.Station(net.edge()), net.Station(net.device())
+        async with serving(above, farm) as (hub, port):
+            creds = channel_credentials(material(farm, below.node))
+            options = channel_options("farm", above.node)
+            async with grpc.aio.secure_channel(f"127.0.0.1:{port}", creds, options) as channel:
+                call = channel.stream_stream("/delian.wire.Link/Connect")()
+                await call.write(b"\xff" * 40)
+                assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert hub.faults.counts["malformed"] == 1
+
+    asyncio.run(story())
+    (said,) = [r for r in caplog.records if "malformed" in r.getMessage()]
+    assert "device-" in said.getMessage() and "127.0.0.1" not in said.getMessage()
