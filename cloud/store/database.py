@@ -196,8 +196,10 @@ class Database:
 
     def _fault(self, fault: Exception) -> StoreError:
         cause = getattr(fault, "orig", None) or fault
+        # A timeout has no text of its own.
+        why = "it did not answer in time" if isinstance(cause, TimeoutError) else str(cause)
         return StoreError(
-            f"the store {self.url.render_as_string()} failed: {cause}",
+            f"the store {self.url.render_as_string()} failed: {why or type(cause).__name__}",
             "see that the database is there, has room and may be written to",
         )
 

@@ -568,3 +568,22 @@ def _round(round, attempt, model):
             "model_size": 4 if model else 0,
         },
     )
+
+
+@pytest.mark.parametrize("fault", [TimeoutError(), OSError()])
+def test_a_fault_of_the_database_without_a_text_still_gives_a_reason(tmp_path, fault):
+    async def main():
+        database = await Database.open(tmp_path / "s.db")
+        try:
+
+            async def work(connection):
+                raise fault
+
+            with pytest.raises(StoreError) as error:
+                await database.transact(work)
+        finally:
+            await database.close()
+        why = "did not answer in time" if isinstance(fault, TimeoutError) else "OSError"
+        assert why in error.value.message
+
+    run(main())
