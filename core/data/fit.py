@@ -5,7 +5,8 @@ A bundle is compiled for one capacity, and says so in its manifest: a SampleSet 
 
 Which rows judge and are never trained on is decided by each row's own content: the hash of a row
 lies below `query_fraction` of all hashes, or it does not. So a row stays on its side while others
-come and go, and equal rows are on one side; the split is the same after every restart.
+come and go, and equal rows are on one side; the split is the same after every restart. Data that
+have a split of their own (`Rows.query`) keep it.
 """
 
 from __future__ import annotations
@@ -123,11 +124,12 @@ def _samples(
     capacity = x_leaf.shape[0]
     if capacity < 2:
         raise MisfitError("the bundle has room for fewer than two examples", "build it larger")
-    judges = hashes < np.uint64(int(query_fraction * 2**64))
-    if not judges.any():
-        judges[hashes.argmin()] = True
-    if judges.all():
-        judges[hashes.argmax()] = False
+    judges = _judges(hashes, query_fraction) if rows.query is None else rows.query.astype(bool)
+    if judges.all() or not judges.any():
+        raise NoDataError(
+            f"the data's own split has {int(judges.sum())} of {len(x)} rows that only judge",
+            "some must be learnt from and some judged by; without `query` they are chosen",
+        )
     support, query = np.flatnonzero(~judges), np.flatnonzero(judges)
     if len(x) > capacity:
         room = min(max(1, round(capacity * len(query) / len(x))), capacity - 1)
@@ -138,6 +140,16 @@ def _samples(
     made_y = np.zeros(y_leaf.shape, _DTYPES[y_leaf.dtype])
     made_x[: len(order)], made_y[: len(order)] = x[order], y[order]
     return [made_x, made_y, np.array(len(support), np.int64), np.array(len(query), np.int64)]
+
+
+def _judges(hashes: NDArray[np.uint64], query_fraction: float) -> NDArray[np.bool_]:
+    """Which rows judge by their content, bool[n]: one at least, and not all."""
+    judges: NDArray[np.bool_] = hashes < np.uint64(int(query_fraction * 2**64))
+    if not judges.any():
+        judges[hashes.argmin()] = True
+    if judges.all():
+        judges[hashes.argmax()] = False
+    return judges
 
 
 def _episodes(rows: Rows, wanted: Sequence[Leaf]) -> list[Array]:

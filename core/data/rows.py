@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DelianError
@@ -26,17 +27,30 @@ class NoDataError(DelianError):
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Examples, one a row. `x`: numbers [n, ...]; `y`: whole numbers [n], or [n, T] (sequences);
-    where numbers are learnt, any [n] or [n, k].
+    where numbers are learnt, any [n] or [n, k]. `query`: the data's own split, bool [n]: rows that
+    only judge. None: it is made by content.
     """
 
     x: Array
     y: Array
+    query: Array | None = None
 
     def __post_init__(self) -> None:
         if self.x.ndim < 1 or self.y.ndim < 1 or len(self.x) != len(self.y):
             raise DelianError(
                 f"data of {list(self.x.shape)} examples and {list(self.y.shape)} labels",
                 "a source gives as many labels as examples, one a row",
+            )
+        if (split := self.query) is None:
+            return
+        if (
+            split.shape != (len(self.x),)
+            or split.dtype.kind not in "biu"
+            or np.any((split != 0) & (split != 1))
+        ):
+            raise DelianError(
+                f"the split `query` is {split.dtype}{list(split.shape)}, of {len(self.x)} examples",
+                "it has one truth value a row: whether the row only judges",
             )
 
 

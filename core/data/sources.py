@@ -97,7 +97,9 @@ def version_of(settings: DataSettings) -> int | None:
 
 
 class NpzSource:
-    """An .npz file with `x` and `y`, or with all the arrays that the bundle takes."""
+    """An .npz file with `x` and `y`, and with `query` where it has a split of its own; or with all
+    the arrays that the bundle takes.
+    """
 
     def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
         self.path, self.bytes_max = path, bytes_max
@@ -110,10 +112,10 @@ class NpzSource:
         check_size(str(self.path), self.path.stat().st_size, self.bytes_max)
         present = npz_keys(self.path)
         whole = set(row.names) <= set(present)
-        wanted = row.names if whole else ("x", "y")
+        wanted = row.names if whole else ("x", "y", *(["query"] if "query" in present else []))
         arrays = read_npz(self.path, list(wanted))
         check_size(str(self.path), sum(a.nbytes for a in arrays.values()), self.bytes_max)
-        return Leaves(arrays) if whole else Rows(arrays["x"], arrays["y"])
+        return Leaves(arrays) if whole else Rows(**arrays)
 
 
 # ---------------------------------------------------------------- live data, the owner's code

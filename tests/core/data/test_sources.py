@@ -54,6 +54,39 @@ def test_an_npz_file_gives_its_rows_and_changes_its_version_when_written_anew(tm
     assert source.version() != first
 
 
+def test_data_may_bring_their_own_split(tmp_path):
+    path, rows = tmp_path / "d.npz", some_rows(6)
+    judges = np.array([0, 1, 0, 0, 1, 1], bool)
+    np.savez(path, x=rows.x, y=rows.y, query=judges)
+    given = open_source(DataSettings(str(path))).read(ROW)
+    x, y, support, query = fit(given, samples(8, 4), classes=3)
+    assert (int(support), int(query)) == (3, 3)
+    np.testing.assert_array_equal(x[:3], rows.x[~judges])
+    np.testing.assert_array_equal(x[3:6], rows.x[judges])
+    np.testing.assert_array_equal(y[3:6], rows.y[judges])
+    # Of more rows than there is room for some of each side are kept.
+    x, y, support, query = fit(given, samples(4, 4), classes=3)
+    assert (int(support), int(query)) == (2, 2)
+    assert {tuple(r) for r in x[2:4]} <= {tuple(r) for r in rows.x[judges]}
+
+
+@pytest.mark.parametrize(
+    "split", [np.zeros(5, bool), np.ones((6, 1), bool), np.full(6, 2), np.full(6, -1)]
+)
+def test_a_split_that_is_none_is_refused(tmp_path, split):
+    path, rows = tmp_path / "d.npz", some_rows(6)
+    np.savez(path, x=rows.x, y=rows.y, query=split)
+    with pytest.raises(DelianError, match="the split `query` is"):
+        open_source(DataSettings(str(path))).read(ROW)
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_a_split_without_rows_on_one_side_is_no_data(side):
+    rows = some_rows(6)
+    with pytest.raises(NoDataError, match="own split"):
+        fit(Rows(rows.x, rows.y, np.full(6, side)), samples(8, 4), classes=3)
+
+
 def test_an_npz_file_with_the_very_arrays_of_a_bundle_is_taken_as_it_is(tmp_path):
     path = tmp_path / "d.npz"
     wanted = samples(5, 4)
