@@ -9,7 +9,9 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from delian.core.ports import CLOUD, SECOND, Node, Tier
@@ -28,8 +30,8 @@ assert _SPEC is not None and _SPEC.loader is not None
 _MODULE = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(sys.modules.setdefault(_SPEC.name, _MODULE))
 MUTANTS = _MODULE.MUTANTS
-#: Seeds in which every planted bug shows.
-MUTANT_SEEDS = 120
+#: Seeds in one of which a planted bug must show: the rarest do in one of a hundred.
+MUTANT_SEEDS = 500
 #: Seeds that hold in the default tests; the slow ones go on from there.
 FIRST_SEEDS = 40
 #: Seeds that hold for every change; more of them by hand, with `delian dst`.
@@ -50,19 +52,32 @@ def test_more_seeds_hold(first):
 
 
 def find(mutant, seeds):
-    """The first of the seeds that finds a planted bug."""
+    """The first of the seeds in which an oracle that is meant to finds a planted bug. One that
+    shows in another way first does not count, and does not end the search.
+    """
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
         found = (check_seed(seed) for seed in seeds)
-        return next((f for f in found if isinstance(f, Failure)), None)
+        meant = (f for f in found if isinstance(f, Failure) and f.oracle in mutant.oracles)
+        return next(meant, None)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
 def test_a_planted_bug_is_found(mutant):
-    # Where a machine has changed since, the bug may show in another seed.
+    # Where a machine has changed since, the bug shows in another seed; its own saves the search.
     found = find(mutant, [mutant.seed, *range(MUTANT_SEEDS)])
     assert found is not None, mutant.what
-    assert found.oracle in mutant.oracles, found
+    if found.seed != mutant.seed:
+        warnings.warn(f"{mutant.name} shows in seed {found.seed} now: write that", stacklevel=1)
+
+
+def test_a_bug_that_shows_in_another_seed_or_to_another_oracle_first_is_still_found(monkeypatch):
+    seen = {3: "lost", 5: "sum"}
+    shown = {seed: Failure(seed, oracle, "", ()) for seed, oracle in seen.items()}
+    monkeypatch.setitem(globals(), "check_seed", shown.get)
+    stale = SimpleNamespace(plant=lambda patch: None, oracles=("sum",))
+    assert find(stale, [2, *range(9)]) == shown[5]
+    assert find(stale, [2, *range(5)]) is None
 
 
 def test_there_are_at_least_fifteen_planted_bugs():
