@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from ...core.identity import terms
 from ...core.identity.authority import Authority
+from ...core.identity.authority_book import TooMany
 from ...core.identity.authority_folder import superior_of
 from ...core.identity.certificates import (
     IdentityError,
@@ -93,7 +94,8 @@ class RootAuthority:
 
     def append(self, chain: bytes) -> None:
         """Adds a certificate to the log; durable on return. chain: DER of it, then of the issuing
-        authority's. Raises Away while the root does not answer, and IdentityError.
+        authority's. Raises Away while the root does not answer, TooMany beyond its limits, Refused,
+        and IdentityError.
         """
         self._call(AuthorityStub, "Append", AppendRequest(certificate=chain))
 
@@ -151,10 +153,9 @@ class RootAuthority:
                     f"the root authority at {self.address} refuses this authority: {detail}",
                     "its operator revoked it, or its certificate has ended: delian ca list there",
                 ) from None
+            kind = TooMany if code is grpc.StatusCode.RESOURCE_EXHAUSTED else IdentityError
             what = code.name.lower().replace("_", " ")
-            raise IdentityError(
-                f"the root authority at {self.address}: {detail} ({what})"
-            ) from None
+            raise kind(f"the root authority at {self.address}: {detail} ({what})") from None
 
     def _open(self) -> grpc.Channel:
         with self._lock:

@@ -74,7 +74,7 @@ class Organisation:
         if not (owner / "live").exists():
             await asyncio.to_thread(operator_identity, self.daemon.hosted.ca, owner, Role.OWNER)
         self.owner = IdentityFolder(owner)
-        await until(lambda: self.daemon.fleet.cloud.grpc)  # the coordinator has found it
+        await until(lambda: self.daemon.service.counts["announced"])  # by the coordinator
 
     async def token(self):
         """A device's, as the owner asks for it."""

@@ -11,6 +11,7 @@ pytest.importorskip("grpc")
 
 import grpc
 from delian.cloud import daemon as coordinators
+from delian.cloud.authority.service import CALLS_PER_S
 from delian.cloud.authority.superior import Refused, RootAuthority, open_authority
 from delian.core.identity.authority import Authority
 from delian.core.identity.certificates import (
@@ -25,6 +26,7 @@ from delian.core.identity.relayed import make_ask
 from delian.core.identity.renewal import RenewalRefused, renew_call
 from delian.core.identity.superior import Away
 from delian.core.identity.tokens import parse
+from delian.core.net.limits import Buckets
 from delian.core.ports import CLOUD, Node, Tier
 from delian.core.wire import link_pb2
 from delian.core.wire.authority_pb2 import (
@@ -156,6 +158,22 @@ def test_an_authority_that_was_restored_gets_its_numbers_back(tmp_path):
         await north.start()
         await until(lambda: north.daemon.hosted.ca.last_number(Role.DEVICE) == NORTHS + 2)
         assert (await north.join("three")).identity().number == NORTHS + 3
+
+    within(tmp_path, scenario)
+
+
+def test_beyond_the_root_s_rate_a_node_is_told_to_come_again(tmp_path):
+    async def scenario(world):
+        north, service = world.north, world.root.service
+        token = await north.token()
+        service._rates = lambda: 0.0
+        service._calls = Buckets(0, CALLS_PER_S)
+        with pytest.raises(IdentityError, match="resource exhausted") as told:
+            await north.join("one", token)
+        assert "try again" in told.value.hint
+        assert north.daemon.hosted.enrolment.counts["limited"] == 1
+        service._calls = Buckets(100, CALLS_PER_S)
+        assert (await north.join("one", token)).identity().number == NORTHS + 1
 
     within(tmp_path, scenario)
 
