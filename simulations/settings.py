@@ -92,7 +92,9 @@ class DigitsData(DealtData):
 
 
 class NpzData(DealtData):
-    """Your own .npz file: `x` [n, ...], `y` [n] and, for the natural partition, `device` [n]."""
+    """Your own .npz file: `x` [n, ...], `y` [n] and, for the natural partition, `device` [n]; with
+    `query` [n] these rows only judge.
+    """
 
     source: Literal["npz"] = "npz"
     """Where the data comes from."""

@@ -3,7 +3,8 @@
 An .npz file has `x` [n, ...] (u8 are pixels; bool, other integers or floats; also `image`) and `y`
 [n] (whole numbers from 0; also `label`). With `device` [n] (numbers or text) each example says
 which device it lives on; `device_names` [d] may name the devices, `device` is then an index into
-it. Without `device` a partitioner deals the examples out. Where numbers are to be learnt, `y` [n]
+it. Without `device` a partitioner deals the examples out. With
+`query` [n] (truth values) these rows only judge. Where numbers are to be learnt, `y` [n]
 or [n, k] is any numbers.
 """
 
@@ -29,6 +30,7 @@ from .federated import (
     value_table,
 )
 from .files import npz_keys, read_gzip, read_npz
+from .rows import Rows
 
 Partition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
 
@@ -44,7 +46,7 @@ F32_WHOLE_MAX = 1 << 24
 @dataclass(frozen=True, slots=True)
 class Labelled:
     """Examples that no device owns yet, or `owners[i]`'s, an index into `owner_names`. y: labels,
-    i32 [n], or numbers, f32 [n] or [n, k].
+    i32 [n], or numbers, f32 [n] or [n, k]. query: the data's own split, [n]: rows that only judge.
     """
 
     source: str
@@ -52,6 +54,7 @@ class Labelled:
     y: NDArray[Any]
     owners: NDArray[np.int64] | None = None
     owner_names: tuple[str, ...] = ()
+    query: NDArray[np.bool_] | None = None
 
 
 def digits() -> Labelled:
@@ -86,7 +89,7 @@ def npz(path: Path, numbers: bool = False) -> Labelled:
     present = npz_keys(path)
     x_key = "image" if "x" not in present and "image" in present else "x"
     y_key = "label" if "y" not in present and "label" in present else "y"
-    optional = [key for key in ("device", "device_names") if key in present]
+    optional = [key for key in ("device", "device_names", "query") if key in present]
     arrays = read_npz(path, [x_key, y_key, *optional])
     x = _examples(path, x_key, arrays[x_key])
     read = _numbers if numbers else _labels
@@ -99,7 +102,11 @@ def npz(path: Path, numbers: bool = False) -> Labelled:
     for key, array in read_in:
         if array.dtype == np.float32:
             _check_finite(path, key, array, owners, names)
-    return Labelled(path.name, x, y, owners, names)
+    split = arrays.get("query")
+    Rows(x, y, split)  # checks it
+    return Labelled(
+        path.name, x, y, owners, names, None if split is None else split.astype(np.bool_)
+    )
 
 
 def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
@@ -265,7 +272,7 @@ def federate(
         variance = feature_noise * float(x.std()) ** 2
         x = partitioners.shift_features(x, parts, variance, seed)
         how += f"; noise of up to {feature_noise:g} of the data's variance"
-    tables = make_tables(x, data.y, parts, names, query_fraction, seed)
+    tables = make_tables(x, data.y, parts, names, query_fraction, seed, judges=data.query)
     if numbers:
         labels, counts = value_table([data.y[part] for part in parts])
     else:

@@ -201,14 +201,16 @@ def make_tables(
     seed: int,
     *,
     shuffle: bool = True,
+    judges: NDArray[np.bool_] | None = None,
 ) -> tuple[DeviceData, ...]:
     """Cut each device's rows (`parts`, indices into `x` and `y`) into a support and a query set and
     pad them.
 
     Each set gets at least one example; `query_fraction` is one for all devices or one for each.
     With `shuffle` the rows are drawn at random; without, the query set is the end of the device's
-    rows (for text, where neighbours in time must not fall on both sides). Raises DelianError
-    naming the device that has too few examples.
+    rows (for text, where neighbours in time must not fall on both sides). judges: the
+    data's own split, [n], in place of all that. Raises DelianError naming the device that has too
+    few examples.
     """
     for name, rows in zip(names, parts, strict=True):
         if len(rows) == 0:
@@ -227,10 +229,18 @@ def make_tables(
     rng = np.random.default_rng([seed, SPLIT_STREAM])
     devices = []
     each = [query_fraction] * len(parts) if isinstance(query_fraction, float) else query_fraction
-    for part, fraction in zip(parts, each, strict=True):
+    for name, part, fraction in zip(names, parts, each, strict=True):
         rows = rng.permutation(part) if shuffle else part
         count = len(rows)
         query = min(count - 1, max(1, round(count * fraction)))
+        if judges is not None:
+            rows = rows[np.argsort(judges[rows], kind="stable")]
+            query = int(judges[rows].sum())
+            if not 0 < query < count:
+                raise DelianError(
+                    f"device `{name}` has {query} of {count} rows that only judge",
+                    "the data's `query` leaves each device some to learn from and some to judge by",
+                )
         device_x = np.zeros((capacity, *x.shape[1:]), x.dtype)
         device_y = np.zeros((capacity, *y.shape[1:]), y.dtype)
         device_x[:count] = x[rows]

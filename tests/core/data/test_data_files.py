@@ -194,3 +194,18 @@ def test_text_that_is_not_utf_8(tmp_path):
     path.write_bytes(b"First Lord:\n\xff\xfe")
     with pytest.raises(DelianError, match=r"is not UTF-8 text \(byte 12\)"):
         read_text(path, 1000)
+
+
+def test_a_federation_keeps_the_split_of_its_data(tmp_path):
+    judges = np.array([0, 1, 0, 1, 1, 0], bool)
+    given = {"x": X, "y": Y, "device": np.array([0, 0, 1, 1, 2, 2])}
+    deal = {"partition": "natural", "devices": None, "alpha": 1.0, "min_examples": 2}
+    deal |= {"query_fraction": 0.5, "held_out_devices": 0, "seed": 0}
+    made = data.federate(data.npz(save(tmp_path, **given, query=judges)), **deal)
+    for number, device in enumerate(made.devices):
+        rows = np.array([2 * number, 2 * number + 1])
+        assert (device.support, device.query) == (1, 1)
+        np.testing.assert_array_equal(device.x[0], X[rows[~judges[rows]][0]])
+        np.testing.assert_array_equal(device.x[1], X[rows[judges[rows]][0]])
+    with pytest.raises(DelianError, match="device `0` has 2 of 2 rows"):
+        data.federate(data.npz(save(tmp_path, **given, query=judges | True)), **deal)
