@@ -164,10 +164,12 @@ TOPICS: tuple[TopicRule, ...] = (
     TopicRule(EDGE, "edge/{me}/down/+/+", read=True),
     TopicRule(EDGE, "cloud/+/up/home", read=True),
     TopicRule(EDGE, "edge/{me}/up/home", publish=True, retain=True),
+    TopicRule(EDGE, "edge/{me}/up/home", read=True),
     TopicRule(EDGE, "device/+/up/+/{me}", read=True),
     TopicRule(EDGE, "device/+/down/+/{me}", publish=True),
     # The cloud, which is edge 0 as well.
     TopicRule(CLOUD, "cloud/{me}/up/home", publish=True, retain=True),
+    TopicRule(CLOUD, "cloud/{me}/up/home", read=True),
     TopicRule(CLOUD, "device/+/up/+/{me}", read=True),
     TopicRule(CLOUD, "device/+/down/+/{me}", publish=True),
     TopicRule(CLOUD, "edge/+/up/+/{me}", read=True),

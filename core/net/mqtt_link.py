@@ -33,8 +33,8 @@ from ..ports import Node, Tier
 from ..wire.mqtt_pb2 import PRESENCE_BIRTH, PRESENCE_DEATH, PRESENCE_HOME, PRESENCE_WELCOME
 from .limits import Buckets, Faults
 from .mqtt_client import WILL_DELAY_S, BrokerAddress, Publication
-from .mqtt_peer import MESSAGE_EXPIRY_S, Peer
-from .mqtt_side import MqttIdentity, Side
+from .mqtt_peer import MESSAGE_EXPIRY_S, Below, Peer
+from .mqtt_side import MqttIdentity, OwnHome, Side
 from .seal import Ephemeral, SealError, Seen, agree, presence_in
 from .switch import Switch
 from .topics import (
@@ -111,8 +111,12 @@ class MqttHub(Side):
         )
         assert me.tier is not Tier.DEVICE
         self._on_peer = on_peer or (lambda node, here: None)
-        self._home = home(identity.federation, me)
-        self._peers: OrderedDict[Node, _Below] = OrderedDict()
+        self._home = OwnHome(
+            home(identity.federation, me),
+            lambda: self.credentials.home(self.session),
+            lambda payload: self.publish(self._home.topic, payload, retain=True),
+        )
+        self._peers: OrderedDict[Node, Below] = OrderedDict()
         self._peers_max = peers_max
         self._births = Buckets(BIRTHS_BURST, 1 / BIRTH_EVERY_S, NODES_COUNTED)
         self._deaths = Buckets(BIRTHS_BURST, 1 / BIRTH_EVERY_S, NODES_COUNTED)
@@ -131,7 +135,7 @@ class MqttHub(Side):
         for below in self._peers.values():
             await below.peer.close()
         farewell = self.credentials.death(self.session)
-        await self.connection.close(Publication(self._home, farewell, retain=True))
+        await self.connection.close(Publication(self._home.topic, farewell, retain=True))
         await self.office.close()
         self._peers.clear()
 
@@ -167,7 +171,7 @@ class MqttHub(Side):
             self._left(below)
             self.office.spawn(below.peer.close())
 
-    def _left(self, below: _Below) -> None:
+    def _left(self, below: Below) -> None:
         if below.here:
             below.here = False
             self._on_peer(below.peer.other, False)
@@ -175,17 +179,20 @@ class MqttHub(Side):
     # ------------------------------------------------ the connection
 
     def will(self) -> Publication:
-        return Publication(self._home, self.credentials.death(self.session), retain=True)
+        return Publication(self._home.topic, self.credentials.death(self.session), retain=True)
 
     def changed(self, connected: bool) -> None:
         if not connected:
             return
         # Anew each time: a will may have taken its place, or the broker may have lost it.
-        self.publish(self._home, self.credentials.home(self.session), retain=True)
+        self._home.publish()
         for below in self._peers.values():
             below.peer.kick()
 
     def take(self, topic: Topic, text: str, payload: bytes, retained: bool) -> None:
+        if text == self._home.topic:
+            self._home.heard(payload, asyncio.get_running_loop().time())
+            return
         if topic.upper != self.me or topic.direction is not Direction.UP:
             raise SealError("wrong topic")
         if retained:  # nothing that nodes below say is retained
@@ -219,7 +226,7 @@ class MqttHub(Side):
         if seen.presence.other_session != self.session:
             raise SealError("stale")
         if below is None:
-            below = _Below(Peer(self.office, node, self._confirmed))
+            below = Below(Peer(self.office, node, self._confirmed))
             self._make_room()
             self._peers[node] = below
         if seen.encoded != below.birth:
@@ -265,16 +272,6 @@ class MqttHub(Side):
             node = node if node is not None else next(iter(self._peers))
             self.faults.counts["peers forgotten"] += 1
             self.forget(node)
-
-
-class _Below:
-    """A node below, as the hub knows it. birth, welcome: the last ones."""
-
-    def __init__(self, peer: Peer) -> None:
-        self.peer = peer
-        self.birth = b""
-        self.welcome = b""
-        self.here = False  # as it was last told
 
 
 # ---------------------------------------------------------------- upwards

@@ -396,3 +396,13 @@ class Peer:
         self._closed = True
         self.silence()
         await self.transfers.close()
+
+
+class Below:
+    """A node below, as the hub knows it. birth, welcome: the last ones."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.birth = b""
+        self.welcome = b""
+        self.here = False  # as it was last told

@@ -21,6 +21,10 @@ from .switch import Switch
 from .topics import Direction, Kind, Topic, host_of, name_of, parse
 from .transfer import Intake
 
+#: How often a hub puts its home back: so many times at once, and once every so many seconds.
+PUT_BACK_BURST = 10
+PUT_BACK_EVERY_S = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class MqttIdentity:
@@ -56,6 +60,37 @@ class MqttIdentity:
             changed=link.changed,
             faults=link.faults,
         )
+
+
+class OwnHome:
+    """A hub's retained message that says where it serves, and that stays in its place.
+
+    Another takes its place when the will of an earlier life of the hub comes some seconds after
+    this life began, or when somebody removes it. Without a home no node would come.
+    """
+
+    def __init__(
+        self, topic: str, make: Callable[[], bytes], publish: Callable[[bytes], None]
+    ) -> None:
+        self.topic = topic
+        self._make, self._publish = make, publish
+        self._newest = b""
+        self._again = Buckets(PUT_BACK_BURST, 1 / PUT_BACK_EVERY_S, 1)
+
+    def publish(self) -> None:
+        """Signed at this time."""
+        self._newest = self._make()
+        self._publish(self._newest)
+
+    def heard(self, payload: bytes, now: float) -> None:
+        """Publishes the home again unless this is it: some brokers do not know "no local". now: in
+        seconds. Raises SealError.
+        """
+        if payload == self._newest:
+            return
+        if not self._again.take(self.topic, now):
+            raise SealError("too many homes")
+        self.publish()
 
 
 class Side:

@@ -154,10 +154,11 @@ def home(federation: str, node: Node) -> str:
 
 
 def filters_of_hub(federation: str, hub: Node) -> tuple[str, ...]:
-    """What a node that serves others subscribes to: all that ends in its name."""
+    """What a node that serves others subscribes to: all that ends in its name, and its home."""
     below = [tier for tier, uppers in UPPER_TIERS.items() if hub.tier in uppers]
-    return tuple(
-        f"{PREFIX}/{federation}/{tier}/+/{Direction.UP}/+/{name_of(hub)}" for tier in below
+    return (
+        *(f"{PREFIX}/{federation}/{tier}/+/{Direction.UP}/+/{name_of(hub)}" for tier in below),
+        home(federation, hub),
     )
 
 

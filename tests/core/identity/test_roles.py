@@ -156,7 +156,7 @@ def every_topic():
 
 
 def readers_of_home(node, nodes):
-    return {n for n in nodes if node.tier in topics.UPPER_TIERS[n.tier]}
+    return {n for n in nodes if n == node or node.tier in topics.UPPER_TIERS[n.tier]}
 
 
 def as_peer(node):

@@ -164,10 +164,10 @@ def test_content_that_does_not_hash_to_its_id_is_refused(mqtt, against):
 
 
 def test_a_flood_is_cut_off(against, monkeypatch):
-    monkeypatch.setattr(mqtt_peer, "RATE_PER_S", 10.0)
+    monkeypatch.setattr(mqtt_peer, "RATE_PER_S", 0.0)  # however long it takes
 
     async def attack(hub, say, edge):
-        for _ in range(2_000 + 1_000):
+        for _ in range(2_000 + 900):
             say(CHECK_IN)
         assert len(edge.received) < 2_100 and hub.peers == (DEVICE,)
         for _ in range(200):

@@ -280,6 +280,25 @@ def test_both_ends_are_told_when_there_is_a_way(mqtt, mosquitto, monkeypatch):
 # ---------------------------------------------------------------- what is old
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_hub_puts_its_home_back(mqtt, mosquitto, removed):
+    """The broker publishes the will of a hub that was killed when the next life has begun."""
+
+    async def main():
+        edge, device = mqtt.Station(EDGE), mqtt.Station(DEVICE)
+        hub = mqtt.hub(edge, mosquitto.url)
+        async with mqtt.closing(hub):
+            await mqtt.until(lambda: hub.connection.connected)
+            will = b"" if removed else Credentials("farm", EDGE, None).death(12345)
+            await publish(mosquitto, home("farm", EDGE), will, retain=True)
+            up = mqtt.uplink(device, {EDGE: mosquitto.url})
+            async with mqtt.closing(up):
+                device.send(EDGE, CHECK_IN)
+                await edge.gets(1)
+
+    asyncio.run(main())
+
+
 def test_a_home_of_an_earlier_life_does_no_harm(mqtt, mosquitto):
     """The broker holds the home of a hub that died without a word; then the hub is back."""
 
@@ -294,6 +313,7 @@ def test_a_home_of_an_earlier_life_does_no_harm(mqtt, mosquitto):
         async with mqtt.closing(hub, up):
             assert await edge.gets(1) == [CHECK_IN]
             # And again, while they speak: nobody answers there, so the old keys stay in use.
+            hub._home.heard = lambda payload, now: None
             await publish(mosquitto, home("farm", EDGE), stale)
             await mqtt.until(lambda: up._visit._home.presence.session == 12345)
             edge.send(DEVICE, admission_pb2.Accept(sequence=1))
