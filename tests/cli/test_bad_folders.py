@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 
 import pytest
 from delian.cli import main as command
@@ -14,13 +13,16 @@ EDGE = ("edge", "run", "--insecure", "--number", "1", "--coordinator", "127.0.0.
 DEVICE = ("device", "run", "--insecure", "--number", "1", "--home", "edge-1@127.0.0.1:1")
 
 
-def run(capsys, monkeypatch, *arguments: str) -> str:
-    monkeypatch.setattr(sys, "argv", ["delian", *arguments])
-    with pytest.raises(SystemExit) as end:
-        command.main()
-    err = capsys.readouterr().err
-    assert end.value.code == command.INPUT_ERROR and "hint: " in err and "Traceback" not in err
-    return err
+@pytest.fixture
+def refused(delian):
+    """Runs a command that is to end with an error and a hint; gives what it writes to stderr."""
+
+    def run(*arguments):
+        code, _, err = delian(*arguments)
+        assert code == command.INPUT_ERROR and "hint: " in err
+        return err
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -34,22 +36,22 @@ def run(capsys, monkeypatch, *arguments: str) -> str:
     ],
     ids=" ".join,
 )
-def test_a_file_in_the_folder_s_place(tmp_path, monkeypatch, capsys, arguments):
+def test_a_file_in_the_folder_s_place(tmp_path, refused, arguments):
     file = tmp_path / "state"
     file.write_text("no folder")
-    err = run(capsys, monkeypatch, *arguments, "--state", str(file))
+    err = refused(*arguments, "--state", str(file))
     assert str(file) in err
     assert file.read_text() == "no folder"
 
 
 @pytest.mark.parametrize(("arguments", "part"), [(EDGE, "blobs"), (DEVICE, "personal")])
-def test_a_file_in_the_place_of_a_part_of_it(tmp_path, monkeypatch, capsys, arguments, part):
+def test_a_file_in_the_place_of_a_part_of_it(tmp_path, refused, arguments, part):
     (tmp_path / part).write_text("no folder")
-    err = run(capsys, monkeypatch, *arguments, "--state", str(tmp_path))
+    err = refused(*arguments, "--state", str(tmp_path))
     assert str(tmp_path / part) in err
 
 
-def test_a_rollback_in_a_folder_that_is_read_only(tmp_path, monkeypatch, capsys):
+def test_a_rollback_in_a_folder_that_is_read_only(tmp_path, monkeypatch, refused):
     folder = tmp_path / "personal"
 
     def refuse(*_) -> None:
@@ -59,7 +61,7 @@ def test_a_rollback_in_a_folder_that_is_read_only(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(personal.PersonalStore, "previous", lambda self: personal_slot(folder))
     monkeypatch.setattr(personal.PersonalStore, "_served", lambda self: "a")
     monkeypatch.setattr(personal, "_write", refuse)
-    err = run(capsys, monkeypatch, "device", "rollback", "--state", str(tmp_path))
+    err = refused("device", "rollback", "--state", str(tmp_path))
     assert "Read-only file system" in err and str(folder) in err
 
 

@@ -18,6 +18,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "third_derivative": (np.float64(1.1),),
     "machine": (np.float64(0.3), np.int64(11)),
     "root": (np.float64(2.0), np.float64(1.0)),
+    "scaled": (np.array([0.5, 2.0]), 0.7),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
 }
 
@@ -31,7 +32,8 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert {k for k, v in vars(module).items() if callable(v)} == set(ARGUMENTS)
+    np.testing.assert_allclose(module.step(np.zeros(3)), [-0.5, -0.1, -0.1])
+    assert {k for k, v in vars(module).items() if callable(v)} == {*ARGUMENTS, "step"}
     return module
 
 
