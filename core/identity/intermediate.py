@@ -161,17 +161,21 @@ def read_issuing(certificate: x509.Certificate, root: x509.Certificate) -> Issui
     `issuing_certificate` gives it. The time is not checked. Raises IdentityError.
     """
     check_issued(certificate, root)
-    try:
-        facts = facts_of(certificate)
-    except MALFORMED:
-        raise IdentityError("the issuing authority's certificate is malformed") from None
+    facts = facts_of(certificate)
     if certificate.issuer != root.subject:
         raise IdentityError("the issuing authority's certificate is of another federation")
     return facts
 
 
 def facts_of(certificate: x509.Certificate) -> IssuingFacts:
-    """The same without the signature. Raises IdentityError and what reading X.509 raises."""
+    """The same without the signature. Raises IdentityError."""
+    try:
+        return _facts(certificate)
+    except MALFORMED:
+        raise IdentityError("the issuing authority's certificate is malformed") from None
+
+
+def _facts(certificate: x509.Certificate) -> IssuingFacts:
     extensions = certificate.extensions
     try:
         basic = extensions.get_extension_for_class(x509.BasicConstraints).value
