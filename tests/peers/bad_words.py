@@ -296,7 +296,7 @@ ROWS = [
     Row(garbage, ("malformed",)),
     Row(garbage, ("malformed",), home=GATHERER, slow=True),
     Row(truncated, ("malformed",)),
-    Row(garbage_instead_of_a_name, ("malformed",), "malformed from ipv4:", slow=True),
+    Row(garbage_instead_of_a_name, ("malformed",), "malformed from device-", slow=True),
     Row(unknown_message, ("unknown message",)),
     Row(somebody_else, ("wrong sender",)),
     Row(somebody_else_at_first, ("wrong sender",), "wrong sender from device-", slow=True),
