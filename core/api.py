@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
-from . import debugging, tree
+from . import debugging, in_place, tree
 from .backends import Backend, compile_function
 from .eager_vmap import loop_over_lanes
 from .errors import DelianError
@@ -84,6 +84,8 @@ class Compiled:
 
     #: Whether it runs as plain Python where one debugs.
     _plainly = True
+    #: Whether a call may change the caller's arrays in place.
+    _changes = True
 
     def __init__(
         self,
@@ -114,14 +116,21 @@ class Compiled:
             return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
         leaves, structure = flatten(args)
         entry = self._entry(args, leaves, structure)
-        given = [np.asarray(v) for k, v in enumerate(leaves) if k not in entry.traced.static]
-        return entry.traced.as_python(entry.run(*given))
+        passed = [v for k, v in enumerate(leaves) if k not in entry.traced.static]
+        given = [np.asarray(v) for v in passed]
+        if not entry.traced.changed:
+            return entry.traced.as_python(entry.run(*given))
+        targets = in_place.targets(entry.traced, passed)
+        return entry.traced.as_python(in_place.written(targets, entry.run(*given)))
 
     def trace(self, *args: Any) -> Traced:
         """The program for these arguments, or for arguments of these types."""
+        return self._trace(args, False)
+
+    def _trace(self, args: Sequence[Any], changes: bool) -> Traced:
         from .frontend import trace
 
-        traced = trace(self.__wrapped__, *args)
+        traced = trace(self.__wrapped__, *args, changes=changes)
         f = traced.function
         donated = _donated(traced, self.donate)
         function = Function(f.name, f.body, f.param_names, f.result_names, donated)
@@ -142,7 +151,7 @@ class Compiled:
         with self._lock:
             found = self._entries.get(key)
             if found is None or not found.traced.current():
-                traced = self.trace(*args)
+                traced = self._trace(args, self._changes)
                 run = compile_function(traced.function, self.backend, self.profile, self.threads)
                 found = self._entries[key] = _Entry(traced, run)
         return found
@@ -240,6 +249,13 @@ class _Program(Compiled):
     """One that plain Python cannot stand for."""
 
     _plainly = False
+    _changes = False
+
+
+class _Value(Compiled):
+    """The value of a function of which a derivative is wanted too."""
+
+    _changes = False
 
 
 #: What gives a value, and a function of cotangents or tangents.
@@ -265,7 +281,7 @@ class Derivative(Transform):
         # What a call runs; a pullback cannot leave a program, so a vjp's value and pullback are
         # two, and so are those of a linearize.
         pair = kind in _PAIRS
-        self._compiled = Compiled(f, "reference", ()) if pair else _Program(self, "reference", ())
+        self._compiled = _Value(f, "reference", ()) if pair else _Program(self, "reference", ())
         self._pull = _Program(partial(_pull if kind == "vjp" else _push, f), "reference", ())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

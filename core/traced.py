@@ -156,6 +156,8 @@ class Traced:
         outside: what was read from closures, globals and modules: (mapping or cell, name, value).
         seen: the arrays, lists, dicts and sets that were read from outside, as they were.
         kinds: of each leaf of the result, what Python would give: see `as_python`.
+        changed: the parameters that the function changes in place. What they hold afterwards
+            follows the function's own results, in this order.
     """
 
     function: Function
@@ -165,6 +167,7 @@ class Traced:
     outside: tuple[tuple[Any, str, Any], ...]
     kinds: tuple[int, ...] = ()
     seen: tuple[Seen, ...] = ()
+    changed: tuple[int, ...] = ()
 
     def arguments(self, *args: Any) -> list[Any]:
         """The leaves that the program takes, of arguments like those that it was traced for."""
@@ -178,7 +181,7 @@ class Traced:
 
     def result(self, arrays: Sequence[Any]) -> Any:
         """The program's results as the function's result."""
-        return tree.unflatten(self.out_structure, arrays)
+        return tree.unflatten(self.out_structure, arrays[: len(arrays) - len(self.changed)])
 
     def as_python(self, arrays: Sequence[Any]) -> Any:
         """The program's results as the function's result: numbers where Python gives numbers.
@@ -186,6 +189,7 @@ class Traced:
         A leaf that is one of several kinds, as the program takes its path, is a NumPy scalar, or a
         Python number where no path gives another one.
         """
+        arrays = arrays[: len(arrays) - len(self.changed)]
         if self.kinds.count(ARRAY) != len(self.kinds):
             arrays = [
                 _PRESENT[k](v) for k, v in zip(self.kinds, map(np.asarray, arrays), strict=True)

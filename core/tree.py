@@ -99,17 +99,19 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     What `is_leaf` holds for is taken for a leaf, whatever it is.
     """
     leaves: list[Any] = []
+    return leaves, _visit(tree, is_leaf, leaves)
 
-    def visit(node: Any) -> Structure:
-        parts = None if is_leaf is not None and is_leaf(node) else children(node)
-        if parts is None:
-            leaves.append(node)
-            return LEAF
-        keys, nodes, fixed = parts
-        order = tuple(node) if isinstance(node, dict) else ()
-        return Structure(type(node), keys, tuple(visit(n) for n in nodes), fixed, order)
 
-    return leaves, visit(tree)
+def _visit(node: Any, is_leaf: Callable[[Any], bool] | None, leaves: list[Any]) -> Structure:
+    # A function of the module: a nested one that calls itself would keep the leaves alive.
+    parts = None if is_leaf is not None and is_leaf(node) else children(node)
+    if parts is None:
+        leaves.append(node)
+        return LEAF
+    keys, nodes, fixed = parts
+    order = tuple(node) if isinstance(node, dict) else ()
+    below = tuple([_visit(n, is_leaf, leaves) for n in nodes])
+    return Structure(type(node), keys, below, fixed, order)
 
 
 def leaves(tree: Any) -> list[Any]:
@@ -144,19 +146,19 @@ def build(structure: Structure, nodes: Iterable[Any]) -> Any:
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The tree again. Raises ValueError when the number of leaves does not fit."""
     supply = iter(leaves)
-
-    def visit(node: Structure) -> Any:
-        if node.kind is None:
-            try:
-                return next(supply)
-            except StopIteration:
-                raise ValueError(f"too few leaves for a tree of {structure.leaves}") from None
-        return build(node, [visit(c) for c in node.children])
-
-    tree = visit(structure)
+    tree = _rebuilt(structure, supply, structure)
     if next(supply, _END) is not _END:
         raise ValueError(f"too many leaves for a tree of {structure.leaves}")
     return tree
+
+
+def _rebuilt(node: Structure, supply: Iterator[Any], whole: Structure) -> Any:
+    if node.kind is None:
+        try:
+            return next(supply)
+        except StopIteration:
+            raise ValueError(f"too few leaves for a tree of {whole.leaves}") from None
+    return build(node, [_rebuilt(c, supply, whole) for c in node.children])
 
 
 _END = object()

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..traced import Transform
-from . import hir, iteration, lists, liveness, operators, statements, syntax
+from . import hir, iteration, lists, liveness, operators, sharing, statements, syntax
 from .values import (
     Activation,
     Choice,
@@ -53,6 +53,10 @@ _IMPURE_NUMPY = frozenset(
         *("copyto", "place", "put", "putmask", "put_along_axis", "fill_diagonal"),
     )
 )
+#: Methods of arrays that change them.
+_CHANGING = frozenset(
+    ("byteswap", "fill", "itemset", "partition", "put", "resize", "setfield", "setflags", "sort")
+)
 _ENDLESS = frozenset(("count", "cycle", "repeat"))
 _CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -66,7 +70,8 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         frame = Frame(bound, f.function.assigned, f.frame, f.frame.module, f.frame.cells)
         return _run(s, f.function, f.function, frame)
     if kind is Method:
-        return run_handler(s, f.name, f.handler, (f.owner, *args), kwargs)
+        result = run_handler(s, f.name, f.handler, (f.owner, *args), kwargs)
+        return sharing.settled_method(s, f.name, result, f.owner, args, kwargs)
     if kind is types.MethodType:
         special = _bound_special(s, f, args, kwargs)
         if special is not _NO:
@@ -339,10 +344,13 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         make: Any = cls
         if cls.__name__ == "groupby" and not is_static(tuple(args)):
             raise s.needs_static(tuple(args), f"what {what} compares")
-        drawn = [iteration.items(s, a) if type(a) is Once else a for a in args]
-        return Once(
-            lambda: operators.python(s, lambda: list(make(*drawn, **kwargs)), what), s.region
-        )
+
+        def items() -> Any:
+            drawn = [iteration.items(s, a) if type(a) is Once else a for a in args]
+            return operators.python(s, lambda: list(make(*drawn, **kwargs)), what)
+
+        sources = iteration.sources_of(*args)
+        return Once(items, s.region, sources, iteration.computes(*args))
     if is_static((tuple(args), dict(kwargs))) and (
         issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "operator")
     ):
@@ -425,6 +433,9 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
             return Text(f"{owner}({', '.join(map(describe, (*args, *kwargs.values())))})")
         result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
         return s.own(result) if isinstance(result, list | dict | set) else result
+    if isinstance(owner, np.ndarray) and f.__name__ in _CHANGING:
+        text = f"`{f.__name__}` would change {describe(owner)}, which is known while compiling"
+        raise s.error("DL111", text, "copy it first: x = x.copy()")
     if isinstance(owner, np.ndarray | np.generic) and not is_static((tuple(args), dict(kwargs))):
         return call(s, attribute(s, s_tensor(s, owner), f.__name__), args, kwargs)
     known = isinstance(owner, (*_VIEWS, type, np.ndarray, np.generic, np.dtype)) or _pure(f)

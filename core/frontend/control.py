@@ -14,7 +14,7 @@ from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
 from ..traced import SCALAR
-from . import arithmetic, choices, hir, joins, operators, statements
+from . import arithmetic, choices, hir, joins, operators, statements, stores
 from .joins import Slot
 from .scope import Scope, close, free_values, union
 from .values import Choice, Frame, Tensor, Unbound, is_number, kind_of
@@ -56,7 +56,7 @@ def branch(
     scopes: list[Scope] = []
     ends: list[dict[str, Any]] = []
     for run in runs:
-        with s.inside(s.new_scope()) as scope:
+        with s.inside(s.new_scope(), changes=True) as scope:
             frame.vars = dict(before)
             joins.localise(s, frame.vars, node.stored)
             run()
@@ -131,6 +131,8 @@ class _Join:
         self.scopes = scopes
         self.results: list[list[Value]] = [[] for _ in scopes]
         self.slots: list[Slot] = []
+        #: The arrays that the slots may be: each with the columns of leaves that it stands in.
+        self.columns = stores.Columns(s)
         kept = frozenset(n for n in names if all(type(e.get(n)) is not Unbound for e in ends))
         kept = frozenset(n for n in kept if all(n in e for e in ends))
         self.paths = [
@@ -221,7 +223,9 @@ class _Join:
                 absent = leaf is _ABSENT
                 made = joins.zeros(self.s, slot) if absent else joins.fill(self.s, leaf, slot)
                 out.append(made)
-        return _Later(lambda results: Tensor(results[place], kind=slot.kind))
+        key = tuple(map(id, leaves))
+        self.columns.add(key, leaves)
+        return _Later(lambda results: self.columns.joined(key, results[place], slot.kind, leaves))
 
     def placeholder(self, given: Any, path: int) -> Any:
         """A hidden name that one path sets, guarded by a flag: on the other paths it is zeros that
@@ -286,12 +290,18 @@ class _Join:
         return _Later(build)
 
     def emit(self, name: str, test: Value) -> Sequence[Value]:
-        if not self.slots:
+        changed = stores.all_changed(c.changed for c in self.scopes)
+        if not self.slots and not changed:
             return ()
+        for scope, out in zip(self.scopes, self.results, strict=True):
+            out += [scope.changed.get(m, (m.value,))[0] for m in changed]
         pairs = list(zip(self.scopes, self.results, strict=True))
         free = union(*(free_values(c.ops, (), r) for c, r in pairs))
         blocks = [close(c, (), free, (), r) for c, r in pairs]
-        return self.s.scope.emit(name, (test, *free), {}, blocks)
+        results = self.s.scope.emit(name, (test, *free), {}, blocks)
+        for memory, value in zip(changed, results[len(self.slots) :], strict=True):
+            stores.set_value(self.s, memory, value)
+        return results
 
 
 def choose(
@@ -302,7 +312,7 @@ def choose(
     """
     scopes, values = [], []
     for run in runs:
-        with s.inside(s.new_scope()) as scope:
+        with s.inside(s.new_scope(), changes=True) as scope:
             values.append(run())
         scopes.append(scope)
     s.at(loc)
@@ -331,11 +341,11 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
     test = operators.condition(s, value)
     if isinstance(test, bool):
         return value if test is (op == "or") else boolean(s, op, runs[1:], loc)
-    with s.inside(s.new_scope()) as scope:
+    with s.inside(s.new_scope(), changes=True) as scope:
         rest = boolean(s, op, runs[1:], loc)
     s.at(loc)
     truths = _is_bool(value) and _is_bool(rest)
-    if truths and not any(o.regions for o in scope.ops):
+    if truths and not scope.changed and not any(o.regions for o in scope.ops):
         s.scope.ops += scope.ops
         if isinstance(rest, bool):
             return rest if rest is (op == "or") else value

@@ -224,9 +224,12 @@ Target: TypeAlias = Name | Subscript | Sequence | Starred | Refused
 
 @dataclass(frozen=True, slots=True)
 class Assign:
+    """`changed`: a name among the targets is one whose array the function may change in place."""
+
     loc: Loc
     targets: tuple[Target, ...]
     value: Expr
+    changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +282,7 @@ class While:
     reads.
 
     `stop` is the flag that a `break` or `return` inside sets, tested by the loop before its own
-    test.
+    test. `rebound`: names that the body binds otherwise than by `op=`.
     """
 
     loc: Loc
@@ -289,6 +292,7 @@ class While:
     carried: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
     stored: tuple[str, ...] = ()
+    rebound: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +305,7 @@ class For:
     carried: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
     stored: tuple[str, ...] = ()
+    rebound: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

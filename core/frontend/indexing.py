@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType, Value
-from ..traced import ARRAY, SCALAR
-from . import arithmetic, operators
+from ..traced import ARRAY
+from . import arithmetic, operators, stores
+from .lenses import Lens, Reshape, Reverse, Stride, Transpose, Window
 from .values import Tensor, describe
 
 if TYPE_CHECKING:
@@ -22,10 +23,75 @@ if TYPE_CHECKING:
 
 
 def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
-    """NumPy's x[index]."""
+    """NumPy's x[index]: a view of x where it is one in NumPy."""
     items, dots = _expanded(s, x, index)
     if any(_is_array(i) for i in items):
         return _advanced(s, x, items, dots)
+    made = _basic(s, x, items)
+    if made.shape != ():
+        return made
+    # One element is a number, unless an ellipsis asks for an array without axes.
+    if dots is None:
+        return Tensor(made.value)
+    if made.kind == ARRAY:
+        return made
+    is_number = not made.kind & ARRAY
+    return stores.fresh(s, made.value) if is_number else stores.guarded(s, made.value, [x])
+
+
+def place(s: Specialiser, x: Tensor, index: Any) -> Tensor:
+    """The part of x that `x[index] = value` writes to, as a view; no arrays index it."""
+    items, _ = _expanded(s, x, index)
+    if any(_is_array(i) for i in items):
+        return _by_numbers(s, x, items)
+    return _basic(s, x, items)
+
+
+def takes_arrays(s: Specialiser, x: Tensor, index: Any) -> bool:
+    """Whether arrays index x, so that x[index] is a copy."""
+    items = [_as_mask(s, i) for i in (index if isinstance(index, tuple) else (index,))]
+    return any(isinstance(i, list) or (_is_array(i) and i.shape != ()) for i in items)
+
+
+def places(
+    s: Specialiser, x: Tensor, index: Any
+) -> tuple[Tensor, list[Value], int, tuple[int, ...]]:
+    """What arrays index: (x with the indexed axes first, as a view; the places along each of them;
+    before which of the other axes the arrays' axes stand in x[index]; their shape).
+    """
+    items, dots = _expanded(s, x, index)
+    base = _basic(s, x, [slice(None) if _is_index(i) else i for i in items])
+    at = [k for k, i in enumerate(items) if _is_index(i)]
+    arrays = [items[k] for k in at]
+    rest = [k for k in range(len(base.shape)) if k not in at]
+    moved = _permuted(s, base, (*at, *rest))
+    shape = arithmetic.broadcast_shapes(s, arrays)
+    found = []
+    for axis, array in zip(at, arrays, strict=True):
+        if type(array) is int:
+            number = whole(s, array, base.shape[axis], axis, base)
+            found.append(s.scope.number(number, DType.I64, shape))
+        else:
+            found.append(arithmetic.broadcast(s, wrapped(s, array, base.shape[axis]), shape))
+    return moved, found, _front(items, at, dots), shape
+
+
+def _front(items: Sequence[Any], at: Sequence[int], dots: int | None) -> int:
+    """Before which of the axes that no array indexes the arrays' own stand."""
+    parted = dots is not None and at[0] < dots <= at[-1]
+    side_by_side = at[-1] - at[0] == len(at) - 1 and not parted
+    return at[0] if side_by_side else 0
+
+
+def _permuted(s: Specialiser, x: Tensor, perm: tuple[int, ...]) -> Tensor:
+    if perm == tuple(range(len(perm))):
+        return x
+    lens = Transpose(perm)
+    return stores.view(s, x, lens.get(s, x.value), (lens,))
+
+
+def _basic(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
+    """By slices and known numbers alone."""
     starts, stops, steps, reversed_axes, shape = [], [], [], [], []
     axis = 0
     for item in items:
@@ -46,13 +112,39 @@ def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
         stops.append(max(stop, start))
         steps.append(step)
         axis += 1
-    value = x.value
-    if (starts, stops) != ([0] * axis, list(x.shape)) or any(n != 1 for n in steps):
-        value = s.emit("slice", value, start=tuple(starts), stop=tuple(stops), step=tuple(steps))
+    lenses: list[Lens] = []
+    if any(n != 1 for n in steps):
+        lenses.append(Stride(tuple(starts), tuple(stops), tuple(steps)))
+    elif (starts, stops) != ([0] * axis, list(x.shape)):
+        sizes = tuple(b - a for a, b in zip(starts, stops, strict=True))
+        lenses.append(Window(tuple(starts), sizes))
     if reversed_axes:
-        value = s.emit("reverse", value, axes=tuple(reversed_axes))
-    # NumPy gives a number, but an array of no axes where the index has an ellipsis.
-    return Tensor(reshape(s, value, tuple(shape)), kind=SCALAR if dots is None else ARRAY)
+        lenses.append(Reverse(tuple(reversed_axes)))
+    value = x.value
+    for lens in lenses:
+        value = lens.get(s, value)
+    if value.shape != tuple(shape):
+        lenses.append(Reshape(tuple(shape)))
+        value = lenses[-1].get(s, value)
+    return stores.view(s, x, value, lenses)
+
+
+def _by_numbers(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
+    """By numbers of which the running program knows some, and slices: a view."""
+    base = _basic(s, x, [slice(None) if _is_index(i) else i for i in items])
+    starts: list[int | Value] = [0] * len(base.shape)
+    sizes = list(base.shape)
+    at = [k for k, i in enumerate(items) if _is_index(i)]
+    for k in at:
+        item = items[k]
+        known = type(item) is int
+        starts[k] = whole(s, item, sizes[k], k, base) if known else wrapped(s, item, sizes[k])
+        sizes[k] = 1
+    window = Window(tuple(starts), tuple(sizes))
+    shape = tuple(n for k, n in enumerate(sizes) if k not in at)
+    lenses = (window, Reshape(shape))
+    value = reshape(s, window.get(s, base.value), shape)
+    return stores.view(s, base, value, lenses)
 
 
 def reshape(s: Specialiser, value: Value, shape: tuple[int, ...]) -> Value:
@@ -195,18 +287,33 @@ def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None)
     stands in their place, otherwise in front: NumPy's rule. An ellipsis parts them even where it
     stands for no axis.
     """
+    made = _taken(s, x, items, dots)
+    numbers = [i for i in items if _is_array(i)]
+    if any(i.shape != () for i in numbers):
+        return stores.fresh(s, made.value)
+    if made.shape == () and dots is None:
+        return made
+    if not stores.is_array(x):
+        return Tensor(made.value, kind=ARRAY)
+    if made.shape == () or any(map(stores.is_array, numbers)):
+        # An array without axes: NumPy copies by one, and gives one for an ellipsis.
+        return stores.guarded(s, made.value, [x])
+    lenses = _by_numbers(s, x, items).lenses[len(x.lenses) :]
+    return stores.view(s, x, made.value, lenses)
+
+
+def _taken(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None) -> Tensor:
+    """The elements that arrays take."""
     basic = tuple(slice(None) if _is_index(i) else i for i in items)
-    x = subscript(s, x, basic)
+    x = stores.plain(_basic(s, x, basic))
     places = [k for k, i in enumerate(items) if _is_index(i)]
     arrays = [items[k] for k in places]
-    parted = dots is not None and places[0] < dots <= places[-1]
-    side_by_side = places[-1] - places[0] == len(places) - 1 and not parted
     if len(places) == 1:
         axis = places[0]
         index = wrapped(s, arrays[0], x.shape[axis])
         return Tensor(s.emit("take", x.value, index, axis=axis))
     rest = [k for k in range(len(x.shape)) if k not in places]
-    front = places[0] if side_by_side else 0
+    front = _front(items, places, dots)
     order = (*rest[:front], *places, *rest[front:])
     value = x.value
     if order != tuple(range(len(order))):

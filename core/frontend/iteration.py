@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import arithmetic, indexing, operators
+from . import arithmetic, indexing, operators, stores
 from .values import Indexed, Once, Tensor, TensorRange, describe, is_number
 
 if TYPE_CHECKING:
@@ -37,7 +37,12 @@ def drawn(s: Specialiser, value: Any) -> Any:
         text = "an iterator that was made outside the branch or loop is gone through within"
         raise s.error("DL113", text, hint)
     value.used = True
-    return value.make()
+    at = stores.mark(s)
+    made = value.make()
+    if value.computes and stores.changed_since(s, at):
+        text = "a function that an iterator calls changes an array in place"
+        raise s.error("DL111", text, "call it in a loop, or in a list: [f(x) for x in values]")
+    return made
 
 
 def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]:
@@ -55,6 +60,8 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
     sources = value.sources if type(value) is Once else ()
     before = [list(source) for source in sources]
     size = len(value) if isinstance(value, dict | Sized) and not is_number(value) else None
+    computed = computes(value)
+    at = stores.mark(s)
 
     def check(last: bool) -> None:
         for a, b in zip(sources, before, strict=True):
@@ -63,6 +70,9 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
                 raise changed_meanwhile(s)
         if size is not None and len(value) != size:
             raise changed_meanwhile(s)
+        if computed and stores.changed_since(s, at):
+            text = "an array changes in place while an iterator computes its items"
+            raise s.error("DL111", text, "compute them first: for x in list(values)")
 
     for item in items(s, value):
         yield item
@@ -82,6 +92,11 @@ def sources_of(*values: Any) -> tuple[list[Any], ...]:
         for v in values
         for source in ((v,) if type(v) is list else v.sources if type(v) is Once else ())
     )
+
+
+def computes(*values: Any) -> bool:
+    """Whether an iterator over these calls a function for its items."""
+    return any(type(v) is Once and v.computes for v in values)
 
 
 def items(s: Specialiser, value: Any) -> list[Any]:

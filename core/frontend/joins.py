@@ -17,6 +17,7 @@ from ..ir import DType, TensorType, Value
 from ..traced import SCALAR, same_static
 from . import arithmetic, hir, liveness
 from .choices import Functions
+from .stores import is_array
 from .values import Tensor, describe, is_number, kind_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     """(whether they join, what to: a Slot, or a leaf that is the same on both sides)."""
     if type(a) is not Slot and type(b) is not Slot:
         if type(a) is Tensor and type(b) is Tensor:
-            if a.value is b.value:
+            if a is b:
+                return True, a
+            if not (is_array(a) or is_array(b)) and a.value is b.value:
                 return True, a if a.kind == b.kind else Tensor(a.value, kind=a.kind | b.kind)
         elif type(a) is not Tensor and type(b) is not Tensor and same_static(a, b):
             return True, a

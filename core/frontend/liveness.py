@@ -34,7 +34,7 @@ def annotate(
     walk = _Walk()
     walk.nodes(body)
     assigned = frozenset(walk.assigned | parameters)
-    annotator = _Annotator(frozenset(walk.captured), assigned)
+    annotator = _Annotator(frozenset(walk.captured), assigned, walk.changed | walk.updated)
     annotated, _ = annotator.block(body, frozenset((hir.RESULT,)) | annotator.pinned)
     return annotated, assigned, frozenset(walk.reads | walk.captured) - assigned
 
@@ -68,6 +68,9 @@ class _Walk:
         self.assigned: set[str] = set()
         self.changed: set[str] = set()
         self.captured: set[str] = set()
+        #: Names that are bound otherwise than by `op=`, which may change an array in place.
+        self.rebound: set[str] = set()
+        self.updated: set[str] = set()
 
     def nodes(self, node: Any) -> None:
         kind = type(node)
@@ -82,7 +85,11 @@ class _Walk:
             self.nodes(node.value)
         elif kind is hir.Update:
             self.nodes(node.target)
-            self.target(node.target)
+            if isinstance(node.target, hir.Name):
+                self.updated.add(node.target.name)
+                self.assigned.add(node.target.name)
+            else:
+                self.target(node.target)
             self.nodes(node.value)
         elif kind is hir.For:
             self.target(node.target)
@@ -95,6 +102,7 @@ class _Walk:
             self.reads.update((node.stop,) if node.stop else ())
         elif kind is hir.SetFlag:
             self.assigned.add(node.name)
+            self.rebound.add(node.name)
         elif kind is hir.FunctionDef:
             self.captured |= node.reads
             self.nodes(node.parameters.defaults)
@@ -107,6 +115,7 @@ class _Walk:
     def other(self, node: Any) -> None:
         if isinstance(node, hir.Define | hir.Named):
             self.assigned.add(node.name)
+            self.rebound.add(node.name)
         elif isinstance(node, hir.Call):
             function = node.function
             if isinstance(function, hir.Attribute) and function.name in MUTATORS:
@@ -122,10 +131,12 @@ class _Walk:
         self.reads |= inner.reads - node.names
         self.assigned |= inner.assigned - node.names
         self.changed |= inner.changed - node.names
+        self.rebound |= inner.rebound - node.names
         self.captured |= inner.captured - node.names
 
     def target(self, target: Any) -> None:
         self.assigned.update(names_of(target))
+        self.rebound.update(names_of(target))
         if isinstance(target, hir.Subscript):
             self.changed.update(_root(target))
             self.nodes(target)
@@ -155,9 +166,10 @@ _Live = frozenset[str]
 class _Annotator:
     """Annotates one function. `pinned` names are always live; `local` names are its own."""
 
-    def __init__(self, pinned: _Live, local: _Live) -> None:
+    def __init__(self, pinned: _Live, local: _Live, in_place: set[str]) -> None:
         self.pinned = pinned
         self.local = local
+        self.in_place = in_place
 
     def changed(self, *nodes: Any) -> tuple[_Live, tuple[str, ...]]:
         """The names that code assigns or changes, and those of the latter kind."""
@@ -187,6 +199,8 @@ class _Annotator:
         if isinstance(node, hir.Assign):
             written = frozenset(n for t in node.targets for n in names_of(t)) - self.pinned
             stores = _reads(*(t for t in node.targets if not isinstance(t, hir.Name))) - written
+            if isinstance(node.value, hir.Call | hir.Binary) and self.in_place & written:
+                node = replace(node, changed=True)
             return node, (live - written) | _reads(node.value) | stores
         if isinstance(node, hir.SetFlag):
             return node, live - {node.name}
@@ -208,5 +222,8 @@ class _Annotator:
         around = live | head | (first - (bound - self.pinned))
         body, _ = self.block(node.body, around)
         carried, dead = tuple(sorted(names & around)), tuple(sorted(names - around))
-        made = replace(node, body=body, carried=carried, dead=dead, stored=stored)
+        walk = _Walk()
+        walk.nodes(node.body)
+        rebound = frozenset(walk.rebound) | bound
+        made = replace(node, body=body, carried=carried, dead=dead, stored=stored, rebound=rebound)
         return made, around | (_reads(node.iterable) if isinstance(node, hir.For) else frozenset())

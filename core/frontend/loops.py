@@ -15,30 +15,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .. import tree
 from ..errors import ProgramError
-from ..ir import DType, TensorType, Value
-from . import arithmetic, hir, iteration, joins, operators, statements
-from .choices import Functions, Path, is_function, may_be_carried
+from ..ir import DType, Value
+from . import arithmetic, hir, iteration, operators, statements, stores
+from .carries import Carries, LoopMismatch
 from .control import Run, boolean, branch
-from .joins import Slot
 from .scope import Scope, close, free_values, union
-from .values import Choice, Frame, Indexed, Once, Tensor, TensorRange, Unbound, describe, is_number
+from .values import Frame, Indexed, Once, Tensor, TensorRange, describe
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
 
 
-class LoopMismatch(ProgramError):
-    """What a loop carries changes its type or structure: a loop of known length may still be
-    unrolled.
-    """
-
-
 def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
     source = s.eval(node.iterable, frame)
     s.at(node.iterable.loc)
-    if type(source) is list or (type(source) is Once and source.sources):
+    if type(source) is list or (type(source) is Once and (source.sources or source.computes)):
         _unroll_live(s, node, frame, source)
         return
     source = iteration.drawn(s, source)
@@ -251,226 +243,12 @@ def _unroll_while(
     )
 
 
-#: Rounds that the fixed point may take: found, made weak, made strong, confirmed, and one to spare.
-_ROUNDS_MAX = 5
+#: Rounds that the fixed point may take: found, made weak, made strong, arrays that are changed in
+#: place found and found to be others, confirmed, and one to spare.
+_ROUNDS_MAX = 7
 
 
-_NONE = object()
-
-
-class _Loop:
-    """What `for` and `while` share: carries and their fixed point."""
-
-    def __init__(
-        self,
-        s: Specialiser,
-        frame: Frame,
-        node: hir.For | hir.While,
-        carried: Sequence[str],
-        surely: bool,
-    ) -> None:
-        self.s = s
-        self.frame = frame
-        self.node = node
-        self.before = frame.vars
-        self.names = []
-        self.late = []  # Live names without a value before the loop.
-        self.structures: dict[str, tree.Structure] = {}
-        self.leaves: dict[str, list[Any]] = {}
-        #: Late names that the body leaves without a value, and why.
-        self.unset: dict[str, Unbound] = {}
-        for name in carried:
-            value = self.before.get(name)
-            if name in self.before and type(value) is not Unbound:
-                self.names.append(name)
-                leaves, self.structures[name] = tree.flatten(value)
-                self.leaves[name] = [self.leaf(v) for v in leaves]
-            else:
-                self.late.append(name)
-        if surely:
-            self.runs_surely()
-        else:
-            self.names += [n for n in self.late if n.startswith("$")]
-
-    def runs_surely(self) -> None:
-        """A loop that runs at least once may be the first to set a name.
-
-        What the name holds before does not matter then, and is zeros; the same goes for hidden
-        names, which a flag guards.
-        """
-        self.names += [n for n in self.late if n not in self.names]
-
-    def first(self, name: str, value: Any, path: Path) -> Any:
-        """What a leaf is carried as that a round is the first to set."""
-        if is_function(value):
-            self.check_made(name, value, path)
-        return joins.slot_of(self.s, value) if is_number(value) else self.leaf(value)
-
-    def check_made(self, name: str, function: Any, path: Path) -> None:
-        """A function that holds what a round computed is another one in each round."""
-        if not may_be_carried(function, path):
-            text = f"{joins.called(name)} holds a function that a round of the loop made"
-            hint = "make it after the loop, of what the loop carries"
-            raise LoopMismatch("DL109", text, self.s.locs(), hint)
-
-    def leaf(self, value: Any) -> Any:
-        """What a leaf is carried as: a value of the program in a slot, anything else as it is."""
-        if type(value) is Choice:
-            return Functions(value.functions)
-        return joins.slot_of(self.s, value) if type(value) is Tensor else value
-
-    def enter(self) -> list[Value]:
-        """Names as the body finds them, at a round's start; gives the carries' parameters."""
-        params: list[Value] = []
-        variables = dict(self.before)
-        joins.localise(self.s, variables, self.node.stored)
-        for name in self.names:
-            if name not in self.leaves:
-                continue
-            values = []
-            for leaf in self.leaves[name]:
-                if type(leaf) in _CARRIED:
-                    params.append(Value(_type_of(leaf)))
-                    leaf = _holding(leaf, params[-1])
-                values.append(leaf)
-            variables[name] = joins.rebuilt(self.s, self.structures[name], values)
-        for name in self.late:
-            if type(variables.get(name)) is not Unbound:  # That says more of why it has no value.
-                variables.pop(name, None)
-        self.frame.vars = variables
-        return params
-
-    def join(self, scope: Scope, params: Sequence[Value]) -> bool:
-        """Joins what the names were with what the body leaves; whether that changed nothing."""
-        kept = frozenset(self.names)
-        path = Path(scope, self.frame, self.frame.vars, kept, tuple(params))
-        settled = True
-        self.s.at(self.node.loc)
-        for name in self.names:
-            end = self.frame.vars.get(name)
-            if name not in self.frame.vars:
-                continue
-            if type(end) is Unbound and name not in self.leaves:
-                self.unset[name] = end
-                continue
-            if type(end) is Unbound:
-                raise LoopMismatch(end.code, end.message, end.locs or self.s.locs(), end.hint)
-            leaves, structure = tree.flatten(end)
-            if name not in self.leaves:  # A hidden name that the body is the first to set.
-                self.structures[name] = structure
-                self.leaves[name] = [self.first(name, v, path) for v in leaves]
-                settled = False
-                continue
-            if structure != self.structures[name]:
-                start = tree.unflatten(self.structures[name], self.leaves[name])
-                raise self.differs(name, "", start, end)
-            for k, leaf in enumerate(leaves):
-                old = self.leaves[name][k]
-                if (
-                    old is not leaf
-                    and is_function(leaf)
-                    and (type(old) is Functions or is_function(old))
-                ):
-                    self.check_made(name, leaf, path)
-                    one = old if type(old) is Functions else Functions((old,))
-                    self.leaves[name][k] = one.widened(leaf)
-                    settled = settled and old == self.leaves[name][k]
-                    continue
-                fits, joined = joins.join_leaf(self.s, old, leaf)
-                if not fits or (type(old) is Slot and old.type != joined.type and not old.weak):
-                    raise self.differs(name, list(structure.paths())[k], old, leaf)
-                if type(old) is Slot or type(joined) is Slot:
-                    settled = settled and type(old) is Slot and old == joined
-                    self.leaves[name][k] = joined
-        return settled
-
-    def differs(self, name: str, path: str, start: Any, end: Any) -> LoopMismatch:
-        loc = joins.assigned_at(self.node.body, name)
-        where = ("before the loop", f"after a round (line {loc.line})" if loc else "after a round")
-        text = joins.mismatch(name, path, start, end, where)
-        hint = (
-            "a loop must leave the type and shape that it found; start with np.zeros(shape, dtype)"
-        )
-        return LoopMismatch("DL109", text, self.s.locs(), hint)
-
-    def ends(self, scope: Scope) -> list[Value]:
-        """What the body leaves in each slot."""
-        out: list[Value] = []
-        with self.s.inside(scope):
-            for name in self.names:
-                if name not in self.leaves:
-                    continue
-                leaves = tree.flatten(self.frame.vars[name])[0]
-                for slot, leaf in zip(self.leaves[name], leaves, strict=True):
-                    if type(slot) in _CARRIED:
-                        out.append(self.filled(leaf, slot))
-        return out
-
-    def filled(self, leaf: Any, slot: Any) -> Value:
-        if type(slot) is Functions:
-            return slot.tag(self.s, leaf)
-        return joins.fill(self.s, leaf, slot)
-
-    def starts(self) -> list[Value]:
-        """What each slot holds before the loop."""
-        out: list[Value] = []
-        for name in self.names:
-            value = self.before.get(name, _NONE)
-            known = None if value is _NONE or type(value) is Unbound else tree.flatten(value)[0]
-            for k, slot in enumerate(self.leaves.get(name, ())):
-                if type(slot) not in _CARRIED:
-                    continue
-                if known is not None:
-                    out.append(self.filled(known[k], slot))
-                else:
-                    out.append(self.s.scope.number(0, _type_of(slot).dtype, _type_of(slot).shape))
-        return out
-
-    def leave(self, results: Sequence[Value]) -> None:
-        """Names as what follows finds them."""
-        self.frame.vars = self.before
-        supply = iter(results)
-        for name in self.names:
-            if name not in self.leaves:
-                continue
-            values = [
-                _holding(v, next(supply)) if type(v) in _CARRIED else v for v in self.leaves[name]
-            ]
-            self.before[name] = joins.rebuilt(self.s, self.structures[name], values)
-        line = self.node.loc.line
-        for name in self.late:
-            if name in self.leaves:
-                continue
-            known = self.before.get(name) if name in self.before else self.unset.get(name)
-            if type(known) is Unbound and known.code != "DL103":
-                self.before[name] = known
-                continue
-            self.before[name] = Unbound(
-                "DL103",
-                f"`{name}` is assigned in the loop at line {line} and nowhere before it",
-                "assign it before the loop: the loop may not run even once",
-            )
-
-    def unsettled(self) -> ProgramError:
-        return self.s.error("DL109", "the types that the loop carries do not settle")
-
-
-_CARRIED = (Slot, Functions)
-
-
-def _type_of(leaf: Any) -> TensorType:
-    """The type of a carry."""
-    return leaf.type if type(leaf) is Slot else TensorType(DType.I64)
-
-
-def _holding(leaf: Any, value: Value) -> Any:
-    """A carried leaf in a round, or after the loop."""
-    if type(leaf) is Functions:
-        return Choice(Tensor(value), leaf.functions)
-    return Tensor(value, kind=leaf.kind)
-
-
-class _For(_Loop):
+class _For(Carries):
     """A loop over start..stop-1."""
 
     def __init__(
@@ -494,7 +272,7 @@ class _For(_Loop):
             index = Value(self.bounds[0].type)
             if self.bounds[0] in s.natural:
                 s.natural.add(index)
-            with s.inside(s.new_scope()) as scope:
+            with s.inside(s.new_scope(), changes=True) as scope:
                 params = self.enter()
                 self.body(Tensor(index, True))
             if self.join(scope, (index, *params)):
@@ -511,7 +289,7 @@ class _For(_Loop):
         self.leave(results)
 
 
-class _While(_Loop):
+class _While(Carries):
     """A loop with a test. `known`: the test was known before the first round."""
 
     def __init__(
@@ -532,9 +310,11 @@ class _While(_Loop):
     def run(self) -> None:
         s = self.s
         for round_ in range(_ROUNDS_MAX):
-            with s.inside(s.new_scope()) as cond:
+            with s.inside(s.new_scope(), changes=True) as cond:
                 cond_params = self.enter()
                 truth = operators.condition(s, self.test())
+            if any(v[0] not in cond_params for v in cond.changed.values()):
+                raise stores.refuse_changes(s, cond.changed)
             if round_ == 0:
                 self.known = isinstance(truth, bool)
                 if truth is True:
@@ -542,7 +322,7 @@ class _While(_Loop):
             if truth is False:
                 self.frame.vars = self.before
                 return
-            with s.inside(s.new_scope()) as scope:
+            with s.inside(s.new_scope(), changes=True) as scope:
                 params = self.enter()
                 self.body()
             if self.join(scope, params):

@@ -12,7 +12,7 @@ import numpy as np
 from .. import tree
 from ..ir import Value
 from ..traced import ARRAY, BOOL, SCALAR
-from . import arithmetic, pynumbers
+from . import arithmetic, pynumbers, sharing
 from .values import Choice, NotKnown, Tensor, Text, describe, is_number, is_static, kind_of
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
             if op == "@":
                 from . import linear
 
-                return linear.matmul(s, a, b)
-            return pynumbers.binary(s, op, a, b)
+                return sharing.operator_result(s, linear.matmul(s, a, b))
+            return sharing.operator_result(s, pynumbers.binary(s, op, a, b), a, b)
         return _tensor_and_other(s, op, a, b)
     if type(a) is Text or type(b) is Text:
         return _written(s, op, a, b)
@@ -151,7 +151,7 @@ def unary(s: Specialiser, op: str, a: Any) -> Any:
         test = condition(s, a)
         return not test if isinstance(test, bool) else Tensor(s.emit("not", test), True)
     if type(a) is Tensor:
-        return pynumbers.unary(s, op, a)
+        return sharing.operator_result(s, pynumbers.unary(s, op, a), a)
     name = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[op]
     found = _user_method(a, name)
     if found is not None:
@@ -168,7 +168,7 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if type(a) is Tensor or type(b) is Tensor:
         x, y = _listed(s, a), _listed(s, b)
         if arithmetic.is_operand(x) and arithmetic.is_operand(y):
-            return pynumbers.compare(s, op, x, y)
+            return sharing.operator_result(s, pynumbers.compare(s, op, x, y), x, y)
         if op in ("==", "!=") and not (ARRAY & (kind_of_tensor(a) | kind_of_tensor(b))):
             # As in Python: a number equals no string, no None, no function.
             numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b))

@@ -39,6 +39,8 @@ class Scope(Builder):
         self.natural = natural
         self.numbers: dict[tuple[DType, tuple[int, ...], bytes], Value] = {}
         self.arrays: dict[tuple[int, DType], tuple[Value, Any]] = {}
+        #: What a region that was left changed in place: array -> what it held (`stores`).
+        self.changed: dict[Any, Any] = {}
 
     def emit(
         self,

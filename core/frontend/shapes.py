@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType, Value
-from . import arithmetic, indexing, iteration, operators
+from . import arithmetic, indexing, iteration, operators, stores
 from .arithmetic import numpy_dtype, tensor
+from .lenses import Reverse, Transpose
 from .operators import static_int, static_ints
 from .values import Tensor, describe, is_static
 
@@ -237,11 +238,13 @@ def reshape(s: Specialiser, a: Any, *shape: Any, order: str = "C") -> Tensor:
     elif known != total or -1 in sizes:
         text = f"{describe(x)} with {total} elements does not reshape to {sizes}"
         raise s.error("DL115", text, "the sizes must multiply to the same number")
-    return same(x, indexing.reshape(s, x.value, tuple(sizes)))
+    return stores.reshaped(s, x, indexing.reshape(s, x.value, tuple(sizes)))
 
 
 def ravel(s: Specialiser, a: Any, order: str = "C") -> Tensor:
-    return reshape(s, a, -1, order=order)
+    x = tensor(s, a)
+    value = reshape(s, stores.plain(x), -1, order=order).value
+    return stores.reshaped(s, x, value, contiguous=True)
 
 
 def transpose(s: Specialiser, a: Any, *axes: Any) -> Tensor:
@@ -260,7 +263,8 @@ def transpose(s: Specialiser, a: Any, *axes: Any) -> Tensor:
 def permuted(s: Specialiser, x: Tensor, perm: Sequence[int]) -> Tensor:
     if tuple(perm) == tuple(range(len(perm))):
         return x
-    return same(x, s.emit("transpose", x.value, perm=tuple(perm)))
+    lens = Transpose(tuple(perm))
+    return stores.view(s, x, lens.get(s, x.value), (lens,))
 
 
 def swapaxes(s: Specialiser, a: Any, axis1: Any, axis2: Any) -> Tensor:
@@ -289,7 +293,7 @@ def expand_dims(s: Specialiser, a: Any, axis: Any) -> Tensor:
     sizes = iter(x.shape)
     rank = len(x.shape) + len(given)
     shape = tuple(1 if k in places else next(sizes) for k in range(rank))
-    return same(x, indexing.reshape(s, x.value, shape))
+    return stores.reshaped(s, x, indexing.reshape(s, x.value, shape))
 
 
 def squeeze(s: Specialiser, a: Any, axis: Any = None) -> Tensor:
@@ -303,7 +307,7 @@ def squeeze(s: Specialiser, a: Any, axis: Any = None) -> Tensor:
                 "DL115", f"axis {wide[0]} of {describe(x)} cannot be squeezed: it is not 1"
             )
     shape = tuple(n for k, n in enumerate(x.shape) if k not in axes)
-    return same(x, indexing.reshape(s, x.value, shape))
+    return stores.reshaped(s, x, indexing.reshape(s, x.value, shape))
 
 
 def broadcast_to(s: Specialiser, array: Any, shape: Any) -> Tensor:
@@ -426,7 +430,8 @@ def tile(s: Specialiser, A: Any, reps: Any) -> Tensor:
 def flip(s: Specialiser, m: Any, axis: Any = None) -> Tensor:
     x = tensor(s, m)
     axes = axes_of(s, x, axis)
-    return same(x, s.emit("reverse", x.value, axes=axes)) if axes else x
+    lenses = (Reverse(axes),) if axes else ()
+    return stores.view(s, x, lenses[0].get(s, x.value), lenses) if lenses else x
 
 
 def roll(s: Specialiser, a: Any, shift: Any, axis: Any = None) -> Tensor:

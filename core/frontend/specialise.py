@@ -26,7 +26,18 @@ import numpy as np
 from ..errors import Loc, ProgramError
 from ..ir import Value
 from ..traced import Seen, Transform
-from . import arithmetic, calls, choices, control, hir, indexing, iteration, operators, statements
+from . import (
+    arithmetic,
+    calls,
+    choices,
+    control,
+    hir,
+    indexing,
+    iteration,
+    operators,
+    statements,
+    stores,
+)
 from .scope import Scope
 from .values import Activation, Closure, Frame, Once, Tensor, Text, Unbound, describe, is_static
 
@@ -56,6 +67,8 @@ class Specialiser:
         self.calls: list[Activation] = []
         #: Lists and dicts that this program made, by id: (the object, the region it was made in).
         self.owned: dict[int, tuple[Any, object]] = {}
+        #: The changes in place that may have to be undone (`stores.set_value`).
+        self.changes: list[Any] = []
         #: Loops that a first attempt showed to need unrolling, by node identity.
         self.unrolled: set[int] = set()
         #: How many functions that are written in NumPy are being inlined (`vocabulary.Defined`).
@@ -103,24 +116,38 @@ class Specialiser:
         return self.scope.emit(name, operands, attrs)[0]
 
     @contextmanager
-    def inside(self, scope: Scope) -> Iterator[Scope]:
-        """Builds a region: operations go to `scope`, and what was made outside stays as it is."""
+    def inside(self, scope: Scope, changes: bool = False) -> Iterator[Scope]:
+        """Builds a region: operations go to `scope`, and what was made outside stays as it is.
+
+        `changes`: arrays from outside may be changed in place; `scope.changed` is what they hold
+        at the region's end. A region that was left is entered again with its changes.
+        """
         before = self.scope, self.region
         self.scope, self.region = scope, object()
+        again, at = scope.changed, stores.mark(self)
         try:
-            yield scope
+            if again:
+                with stores.replayed(again):
+                    yield scope
+            else:
+                yield scope
         finally:
             self.scope, self.region = before
+            changed = stores.undo(self, at)
+        scope.changed = changed or again
+        if changed and not changes:
+            raise stores.refuse_changes(self, changed)
 
     def new_scope(self) -> Scope:
         return Scope(self.scope.locs, self.natural)
 
     def state(self) -> tuple[Any, ...]:
-        return self.scope, self.region, self.chain, self.loc, len(self.calls)
+        return self.scope, self.region, self.chain, self.loc, len(self.calls), stores.mark(self)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         """Back to before an attempt that failed."""
-        self.scope, self.region, self.chain, self.loc, depth = state
+        self.scope, self.region, self.chain, self.loc, depth, at = state
+        stores.undo(self, at)
         del self.calls[depth:]
 
     def own(self, value: Any) -> Any:
@@ -396,7 +423,7 @@ class Specialiser:
                 generate(0)
                 return out
 
-            return Once(make, self.region, iteration.sources_of(first))
+            return Once(make, self.region, iteration.sources_of(first), computes=True)
         generate(0)
         self.at(node.loc)
         if node.kind is list:

@@ -12,7 +12,20 @@ import numpy as np
 
 from .. import debugging
 from ..errors import ProgramError
-from . import calls, control, hir, iteration, loops, operators
+from ..traced import ARRAY
+from . import (
+    arithmetic,
+    calls,
+    changes,
+    control,
+    hir,
+    iteration,
+    loops,
+    operators,
+    sharing,
+    stores,
+    vocabulary,
+)
 from .values import Frame, Tensor, describe, is_static
 
 if TYPE_CHECKING:
@@ -26,11 +39,28 @@ def run(s: Specialiser, block: hir.Block, frame: Frame) -> None:
 
 def _assign(s: Specialiser, node: hir.Assign, frame: Frame) -> None:
     value = s.eval(node.value, frame)
+    if node.changed and isinstance(value, np.ndarray):
+        value = _changeable(s, node.value, value, frame)
     for target in node.targets:
         if type(target) is hir.Name:
             frame.vars[target.name] = value
         else:
             assign(s, target, value, frame)
+
+
+def _changeable(s: Specialiser, node: hir.Expr, value: Any, frame: Frame) -> Any:
+    """An array that NumPy has just made of known values, as one of the program: it is about to be
+    changed in place.
+    """
+    if isinstance(node, hir.Call):
+        function = s.eval(node.function, frame)
+        row = vocabulary.find(function)
+        copied = getattr(function, "__name__", "") in ("copy", "astype", "flatten")
+        of_array = isinstance(getattr(function, "__self__", None), np.ndarray)
+        made = row is not None and row.name.startswith("np.") and not sharing.is_view(row.name)
+        if not made and not (copied and of_array):
+            return value
+    return stores.fresh(s, arithmetic.tensor(s, value).value, row_major=value.flags.c_contiguous)
 
 
 def assign(s: Specialiser, target: hir.Target, value: Any, frame: Frame) -> None:
@@ -70,11 +100,15 @@ def _unpack(s: Specialiser, target: hir.Sequence, values: list[Any], frame: Fram
 
 def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
     """`owner[index] = value` on a list or dict that this region made."""
-    if type(owner) is Tensor or isinstance(owner, np.ndarray):
+    if type(owner) is Tensor:
+        changes.store(s, owner, index, value)
+        return
+    if isinstance(owner, np.ndarray):
         raise s.error(
             "DL111",
-            f"an array cannot be changed in place ({describe(owner)})",
-            "choose with np.where(mask, new, old), or use dl.ops.dynamic_update(x, update, starts)",
+            f"an array known when the program is compiled cannot be changed in place"
+            f" ({describe(owner)})",
+            "copy it first: x = x.copy()",
         )
     if not isinstance(owner, list | dict):
         raise s.error("DL111", f"{describe(owner)} cannot be changed", "make a new one")
@@ -107,10 +141,15 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
     if isinstance(target, hir.Subscript):
         owner, index = s.eval(target.value, frame), s.eval(target.index, frame)
         s.at(target.loc)
+        if type(owner) is Tensor:
+            changes.update_item(s, node.op, owner, index, lambda: s.eval(node.value, frame))
+            return
         old = s.subscript(owner, index)
         value = s.eval(node.value, frame)
         s.at(node.loc)
-        store(s, owner, index, operators.binary(s, node.op, old, value))
+        made = updated(s, node.op, old, value)
+        if made is not old or not isinstance(owner, list | dict):
+            store(s, owner, index, made)
         return
     if not isinstance(target, hir.Name):
         assign(s, target, None, frame)
@@ -122,7 +161,23 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
         may_change(s, old)
         old.extend(iteration.items(s, value))
     else:
-        frame.vars[target.name] = operators.binary(s, node.op, old, value)
+        made = updated(s, node.op, old, value)
+        if made is not old:
+            frame.vars[target.name] = made
+
+
+def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
+    """`old op= value`: an array is changed in place, anything else gives a new value."""
+    if type(old) is Tensor and old.kind & ARRAY:
+        changes.update(s, op, old, value)
+        return old
+    if isinstance(old, np.ndarray):
+        raise s.error(
+            "DL111",
+            f"{describe(old)} is known while compiling, and cannot be changed in place",
+            "copy it first: x = x.copy(), or write x = x + v",
+        )
+    return operators.binary(s, op, old, value)
 
 
 def _evaluate(s: Specialiser, node: hir.Evaluate, frame: Frame) -> None:

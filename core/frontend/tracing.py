@@ -15,9 +15,10 @@ from .. import tree
 from ..errors import DelianError, ProgramError, TypeRuleError
 from ..ir import DType, Function, ListType, TensorType, Value
 from ..traced import ARRAY, Static, Traced, Transform, flatten, name_of
-from . import arithmetic, calls
+from . import arithmetic, calls, stores
 from .scope import free_values
 from .specialise import Specialiser
+from .stores import Memory
 from .values import Tensor, describe, is_number, kind_of
 
 #: Inlining recurses in Python, some ten frames a call; the calls themselves are limited to
@@ -26,7 +27,11 @@ _RECURSION = 20_000
 
 
 def trace(
-    f: Callable[..., Any], *specs: Any, name: str | None = None, simplified: bool = True
+    f: Callable[..., Any],
+    *specs: Any,
+    name: str | None = None,
+    simplified: bool = True,
+    changes: bool = False,
 ) -> Traced:
     """Specialises a function.
 
@@ -37,6 +42,8 @@ def trace(
             `Static(value)`; any other leaf is taken as static.
         name: the program's, by default the function's.
         simplified: False leaves what the function says as it is, for people to look at.
+        changes: the function may change arrays among its arguments in place; what they hold then
+            follows the results (`Traced.changed`).
 
     Raises:
         ProgramError: the function cannot be compiled; says where, and what to do.
@@ -48,6 +55,7 @@ def trace(
     param_names: list[str] = []
     abstract: list[Any] = []
     static = set()
+    arguments: dict[int, Memory] = {}
     for k, leaf in enumerate(leaves):
         type_, kind = _type_of(leaf, names[k])
         if type_ is None:
@@ -56,7 +64,10 @@ def trace(
             continue
         params.append(Value(type_))
         param_names.append(names[k])
-        abstract.append(Tensor(params[-1], kind=kind))
+        argument = Tensor(params[-1], kind=kind)
+        if argument.kind == ARRAY:
+            arguments[len(params) - 1] = _argument(s, argument, names[k], changes)
+        abstract.append(argument)
     args = tree.unflatten(structure, abstract)
     with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
         s.look(f)
@@ -65,6 +76,8 @@ def trace(
         kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)
         paths = list(out_structure.paths())
         results = [_result(s, v, p) for v, p in zip(out, paths, strict=True)]
+        changed = [k for k, m in arguments.items() if m.value is not params[k]]
+        results += [arguments[k].value for k in changed]
         if free_values(s.scope.ops, params, results):
             hint = "return its results instead of the function"
             raise s.error("DL119", "a function made inside a derivative is called outside it", hint)
@@ -76,11 +89,30 @@ def trace(
     if simplified:
         body = simplify(body)
     function = Function(
-        name or name_of(f), body, tuple(param_names), tuple(p or "result" for p in paths)
+        name or name_of(f),
+        body,
+        tuple(param_names),
+        (*(p or "result" for p in paths), *(f"{param_names[k]} (changed)" for k in changed)),
     )
     outside = tuple(s.outside.values())
     seen = tuple(s.seen.values())
-    return Traced(function, structure, out_structure, frozenset(static), outside, kinds, seen)
+    return Traced(
+        function, structure, out_structure, frozenset(static), outside, kinds, seen, tuple(changed)
+    )
+
+
+def _argument(s: Specialiser, x: Tensor, name: str, changes: bool) -> Memory:
+    """The memory of an array that the caller passes."""
+    x.own = stores.fresh(s, x.value).own
+    memory = stores.memory_of(s, x)
+    assert memory is not None
+    memory.argument = name
+    if not changes:
+        memory.fixed = (
+            f"the argument `{name}` cannot be changed in place: a program without a caller in"
+            " Python has no array of the caller's to change"
+        )
+    return memory
 
 
 def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, int]:

@@ -26,7 +26,9 @@ from ..traced import ARRAY, BOOL, FLOAT, INT, SCALAR
 from . import hir
 
 if TYPE_CHECKING:
+    from .lenses import Lens
     from .specialise import Specialiser
+    from .stores import Memory
 
 
 _PYTHON = {ir.DType.BOOL: BOOL, ir.DType.I64: INT}
@@ -43,33 +45,48 @@ class NotKnown(TypeError):
 class Tensor:
     """A number or array of the running program.
 
-    `kind`: what it is in Python, a set of the bits above: a bool, int or float of Python's, a NumPy
-    scalar, an array. `weak`: it is surely one of Python's numbers, so it gives way to any other
-    type of its kind (NEP 50).
+    Attributes:
+        kind: what it is in Python, a set of the bits above: a bool, int or float of Python's, a
+            NumPy scalar, an array.
+        weak: it is surely one of Python's numbers, so it gives way to any other type of its kind
+            (NEP 50).
+        memory, lenses: the memory that it is a view of, and how (`stores`); None for a number, and
+            for an array that was neither changed nor viewed yet.
+        own: when it was made, for an array that may be changed in place: negative where its
+            elements lie in row-major order. 0 for a number, and where memory is not known.
+        held, seen: the value that it had at that version of its memory.
     """
 
-    __slots__ = ("kind", "value", "weak")
+    __slots__ = ("held", "kind", "lenses", "memory", "own", "seen", "weak")
 
     def __init__(self, value: ir.Value, weak: bool = False, kind: int = 0) -> None:
-        self.value = value
+        self.held = value
         if value.tensor.shape:
             kind = ARRAY
         elif not kind:
             kind = _PYTHON.get(value.tensor.dtype, FLOAT) if weak else SCALAR
         self.kind = kind
         self.weak = kind < SCALAR
+        self.own = 0
+        self.memory: Memory | None = None
+        self.lenses: tuple[Lens, ...] = ()
+        self.seen = 0
+
+    @property
+    def value(self) -> ir.Value:
+        return self.held if self.memory is None else self.memory.read(self)
 
     @property
     def type(self) -> ir.TensorType:
-        return self.value.tensor
+        return self.held.tensor
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.value.tensor.shape
+        return self.held.tensor.shape
 
     @property
     def dtype(self) -> ir.DType:
-        return self.value.tensor.dtype
+        return self.held.tensor.dtype
 
     @property
     def classes(self) -> list[Any]:
@@ -93,7 +110,7 @@ class Tensor:
         raise NotKnown
 
     def __repr__(self) -> str:
-        return str(self.value.type)
+        return str(self.held.type)
 
 
 class Text:
@@ -258,14 +275,19 @@ class Once:
     """An iterator: what `zip`, `map` or a generator expression gives. It can be gone through once.
 
     `make` gives its items when they are asked for, as a list or an `Indexed`; `sources` are lists
-    that they come from.
+    that they come from. `computes`: a function computes them, which Python calls item by item.
     """
 
-    __slots__ = ("make", "region", "sources", "used")
+    __slots__ = ("computes", "make", "region", "sources", "used")
 
     def __init__(
-        self, make: Callable[[], Any], region: object, sources: tuple[list[Any], ...] = ()
+        self,
+        make: Callable[[], Any],
+        region: object,
+        sources: tuple[list[Any], ...] = (),
+        computes: bool = False,
     ) -> None:
+        self.computes = computes
         self.make = make
         self.region = region
         self.sources = sources
@@ -323,7 +345,7 @@ _WIDTH = 60
 def describe(value: Any) -> str:
     """What an error message calls a value."""
     if isinstance(value, Tensor):
-        return str(value.type)
+        return str(value.held.type)
     if isinstance(value, Text):
         return value.shown
     if isinstance(value, Unbound):

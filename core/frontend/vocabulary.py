@@ -25,6 +25,7 @@ from ..ir import DType
 from ..traced import ARRAY, SCALAR
 from . import (
     arithmetic,
+    changes,
     elementwise,
     indexing,
     linear,
@@ -32,6 +33,7 @@ from . import (
     places,
     reductions,
     shapes,
+    sharing,
     taking,
 )
 from .definitions import arrays, orders
@@ -65,6 +67,10 @@ class Row:
 
         if self.gives is not None:
             args, kwargs = places.placed(f, self.handler, args, kwargs)
+        if kwargs and kwargs.get("out") is not None and self.name.startswith("np."):
+            rest = {k: v for k, v in kwargs.items() if k != "out"}
+            exact = not isinstance(f, np.ufunc)
+            return changes.out(s, kwargs["out"], self(s, f, args, rest), f"`{self.name}`", exact)
         if kwargs and (words := refused_keyword(kwargs, self.handler)):
             raise s.error("DL105", f"`{self.name}`: {words[0]}", words[1])
         if self.fold and is_static((tuple(args), dict(kwargs))):
@@ -73,9 +79,9 @@ class Row:
             args, kwargs = self.of_type(s, args, kwargs)
             args = _in_loop_type(s, self, args)
         result = run_handler(s, self.name, self.handler, args, kwargs)
-        if self.gives is None or s.defining:
-            return result
-        return given_as(s, result, self.gives)
+        if self.gives is not None and not s.defining:
+            result = given_as(s, result, self.gives)
+        return sharing.settled(s, self.name, result, args, kwargs)
 
     def of_type(
         self, s: Specialiser, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -172,7 +178,7 @@ _DEFINITIONS = str(Path(__file__).parent / "definitions")
 
 #: Keywords that NumPy's functions have and a program without changes of memory cannot.
 _REFUSED = {
-    "out": ("`out` would change an array", "take the result: y = np.add(a, b)"),
+    "out": ("`out` is not known here", "take the result: y[...] = np.add(a, b)"),
     "where": (
         "`where` leaves elements unset",
         "choose from the whole result: np.where(mask, np.add(a, b), other)",
@@ -211,10 +217,8 @@ def method_result(s: Specialiser, name: str, owner: Any, result: Any) -> Any:
     """What an ndarray's method gives, as NumPy gives it."""
     if type(result) is not Tensor or result.shape or name == "item":
         return result
-    if name in _ARRAY_METHODS:
-        return Tensor(result.value, kind=ARRAY)
-    like = owner.kind & (SCALAR | ARRAY) or SCALAR if name in _LIKE_METHODS else SCALAR
-    return Tensor(result.value, kind=like)
+    kind = owner.kind & (SCALAR | ARRAY) or SCALAR if name in _LIKE_METHODS else SCALAR
+    return given_as(s, result, ARRAY if name in _ARRAY_METHODS else kind)
 
 
 #: ndarray's methods.
@@ -254,6 +258,8 @@ METHODS: dict[str, Handler] = {
     "clip": elementwise.clip,
     "round": elementwise.round_,
     "item": _item,
+    "fill": changes.fill,
+    "sort": changes.sort,
 }
 
 PROPERTIES: dict[str, Callable[[Specialiser, Tensor], Any]] = {
@@ -269,13 +275,11 @@ PROPERTIES: dict[str, Callable[[Specialiser, Tensor], Any]] = {
 
 #: Methods that an ndarray has and a compiled program cannot: name -> what to do instead.
 _INSTEAD = {
-    "sort": "x.sort() changes x; use np.sort(x)",
-    "fill": "an array cannot be changed; use np.full_like(x, value)",
     "tolist": "the numbers are not known while compiling; index the array",
     "nonzero": "its shape depends on the data; weigh with a mask, or use np.argsort",
-    "partition": "x.partition() changes x; use np.partition(x, k)",
-    "put": "an array cannot be changed; use np.where or dl.ops.dynamic_update",
-    "resize": "an array cannot be changed; use np.reshape or np.pad",
+    "partition": "use x[...] = np.partition(x, k)",
+    "put": "assign instead: x[places] = values",
+    "resize": "an array keeps its size; use np.reshape or np.pad",
 }
 
 
@@ -338,8 +342,8 @@ _NUMPY_HINTS = {
         "its shape depends on the data; weigh with a mask instead",
     ),
     **dict.fromkeys(
-        ("place", "put", "putmask", "copyto"),
-        "an array cannot be changed; use np.where(mask, new, old)",
+        ("place", "put", "putmask"),
+        "assign instead: x[mask] = value, or x[places] = values",
     ),
     **dict.fromkeys(
         ("unique", "unique_values", "union1d", "intersect1d", "setdiff1d", "setxor1d"),
@@ -350,15 +354,14 @@ _NUMPY_HINTS = {
         "solve, inv, det, slogdet and cholesky are there; factor outside the compiled function",
     ),
     "vectorize": "use dl.vmap, or write it on whole arrays",
-    "put_along_axis": "an array cannot be changed; use np.where",
-    "fill_diagonal": "an array cannot be changed; use np.where(np.eye(n, dtype=bool), value, x)",
+    "put_along_axis": "assign instead: x[i, j] = values with arrays of places",
     "erf": "use dl.ops.erf",
 }
 
 
 #: Methods of ufuncs without a row: name -> hint.
 _UFUNC_HINTS = {
-    "at": "an array cannot be changed; np.bincount(places, values, minlength=n) adds up by place",
+    "at": "assign instead: x[places] = f(x[places], values), or use np.add.at",
     "reduceat": "reduce the parts that np.split gives",
 }
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from ..ir import DType
 from ..traced import ARRAY, BOOL, SCALAR
-from . import arithmetic, elementwise, linear, reductions, shapes, systems, taking
+from . import arithmetic, changes, elementwise, linear, reductions, shapes, systems, taking
 from .arithmetic import tensor
 from .definitions import arrays, matrices, numbers, orders, signals, statistics
 from .elementwise import array, binary, floats, logical, whole
 from .elementwise import numbers as of_numbers
 from .values import Tensor, Text, is_static
-from .vocabulary import Defined, Handler, Row
+from .vocabulary import Defined, Handler, Row, find
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -301,6 +301,11 @@ _ASKING: tuple[Named, ...] = (
     *_some(np, astype=_astype),
 )
 
+_IN_PLACE: tuple[Named, ...] = (
+    (np.copyto, changes.copyto),
+    (np.fill_diagonal, changes.fill_diagonal),
+)
+
 #: The chapters of docs/vocabulary.md.
 GROUPS: tuple[tuple[str, tuple[Named, ...]], ...] = (
     ("Arithmetic and rounding", _ARITHMETIC),
@@ -310,6 +315,7 @@ GROUPS: tuple[tuple[str, tuple[Named, ...]], ...] = (
     ("Order, search, counting", _ORDER),
     ("Shape, joining, taking", _SHAPES),
     ("Making arrays", _MAKING),
+    ("Changes in place", _IN_PLACE),
     ("Sequences and polynomials", _SIGNALS),
     ("Products", _PRODUCTS),
     ("Linear algebra", _LINALG),
@@ -397,7 +403,8 @@ def rows() -> list[Row]:
         for f, handler in group:
             # Two names of one function (np.max is np.amax) are one row, by its own name.
             name = _name(f, group)
-            made.setdefault(id(f), Row(f, name, handler, group is not _MAKING, _gives(name)))
+            fold = group not in (_MAKING, _IN_PLACE)
+            made.setdefault(id(f), Row(f, name, handler, fold, _gives(name)))
     out = list(made.values())
     for d in DType.here():
         # Types from outside NumPy (bfloat16) may crash on what is no number.
@@ -435,6 +442,8 @@ def ufunc_method(ufunc: np.ufunc, name: str) -> Row | None:
         handler = _accumulate_sum
     elif name == "accumulate" and ufunc in ASSOCIATIVE:
         handler = _accumulate(ufunc)
+    elif name == "at" and ufunc.nin == 2 and (row := find(ufunc)) is not None:
+        return Row(ufunc.at, f"np.{ufunc.__name__}.at", changes.at(ufunc, row.handler), False)
     if handler is None:
         return None
     return Row(getattr(ufunc, name), f"np.{ufunc.__name__}.{name}", handler, True)

@@ -65,14 +65,16 @@ def _range(s: Specialiser, *bounds: Any) -> Any:
 def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Any:
     _iterable(s, *values)
     made = partial(iteration.zipped, s, list(values), bool(strict))
-    return Once(made, s.region, iteration.sources_of(*values))
+    sources = iteration.sources_of(*values)
+    return Once(made, s.region, sources, iteration.computes(*values))
 
 
 def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
     _iterable(s, iterable)
     first = operators.static_int(s, start, "a start")
     made = partial(iteration.enumerated, s, iterable, first)
-    return Once(made, s.region, iteration.sources_of(iterable))
+    sources = iteration.sources_of(iterable)
+    return Once(made, s.region, sources, iteration.computes(iterable))
 
 
 def _reversed(s: Specialiser, sequence: Any) -> Any:
@@ -94,7 +96,7 @@ def _map(s: Specialiser, function: Any, *iterables: Any) -> Any:
         columns = [iteration.items(s, i) for i in iterables]
         return [s.call(function, *row) for row in zip(*columns, strict=False)]
 
-    return Once(make, s.region, iteration.sources_of(*iterables))
+    return Once(make, s.region, iteration.sources_of(*iterables), computes=True)
 
 
 def _filter(s: Specialiser, function: Any, iterable: Any) -> Any:
@@ -108,7 +110,7 @@ def _filter(s: Specialiser, function: Any, iterable: Any) -> Any:
                 kept.append(value)
         return kept
 
-    return Once(make, s.region, iteration.sources_of(iterable))
+    return Once(make, s.region, iteration.sources_of(iterable), computes=True)
 
 
 def _extreme(name: str) -> Callable[..., Any]:

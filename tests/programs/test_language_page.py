@@ -19,6 +19,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "machine": (np.float64(0.3), np.int64(11)),
     "root": (np.float64(2.0), np.float64(1.0)),
     "scaled": (np.array([0.5, 2.0]), 0.7),
+    "lower_upper": (np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.3, 1.0, 5.0]]),),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
 }
 

@@ -19,7 +19,7 @@ X = np.array([1.0, 2.0, 3.0], np.float32)
 #: A body that shows each statement and expression class. `x` is f32[3].
 SHOWN = {
     "Assign": "y = x\nreturn y",
-    "AugAssign": "x += 1\nreturn x",
+    "AugAssign": "y = x + 1\ny += 1\nreturn y",
     "AnnAssign": "y: int = 2\nz: int\nreturn x * y",
     "Expr": "'text'\n...\nx + 1\nreturn x",
     "Pass": "pass\nreturn x",
