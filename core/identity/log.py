@@ -1,6 +1,6 @@
 """The certificate log: what an entry is, and what the CA and the witnesses sign.
 
-Every certificate that the CA issues is an entry of a tree that only grows (`log_tree`). Whoever has
+Every certificate that the CA issues is an entry of a tree that only grows (`log_tree`). A holder of
 the CA's key can issue certificates in any name; with the log it cannot do so unseen. The CA writes
 the entry before it gives the certificate out. Devices accept a neighbour in a masked sum only if
 its certificate is in the tree under a head that continues the head that they know. Witnesses, which

@@ -1,5 +1,5 @@
-"""Renewals: what a node signs, what the authority signs, and how each checks the other, whoever
-carries it (proto/link.proto, RenewalAsk). Every renewal is one of these, over gRPC too: the
+"""Renewals: what a node signs, what the authority signs, and how each checks the other, over
+any carrier (proto/link.proto, RenewalAsk). Every renewal is one of these, over gRPC too: the
 coordinator has no CA key and passes them on.
 
     claim   = the node, a PKCS #10 request for its new key, the certificate that it has now
@@ -8,10 +8,10 @@ coordinator has no CA key and passes them on.
     answer  = result, signed by the authority's certificate's key over
               "delian renewal result v1" || result
 
-The present key's signature binds the new key to the node: whoever passes the ask on, an edge, a
-broker or the coordinator, has that key neither for this node nor for another, so it can have no
+The present key's signature binds the new key to the node: a carrier of the ask (an edge, a
+broker, the coordinator) has that key neither for this node nor for another, so it can have no
 certificate made in anybody's name, nor put a key of its own in the place of the node's. The request
-is signed by the new key (RFC 2986), so nobody gets a certificate for a key that it does not hold.
+is signed by the new key (RFC 2986), so no party gets a certificate for a key that it lacks.
 
 The answer names the claim that it answers, so that an old one is not taken for it, and it is signed
 because of what a certificate does not protect: where the node goes next (`EnrolReply.homes`), when
@@ -19,7 +19,7 @@ it renews again, and a refusal, which ends the node. An answer without a signatu
 
 Said again, by the node or by somebody who kept it, an ask brings the same answer and no other
 certificate as long as the authority remembers (`cloud/authority/issuing.py`), and at worst a few
-more certificates for the same name and key: they are of use to nobody else, and revoked with the
+more certificates for the same name and key: they are of use to the node alone, and revoked with the
 others.
 
 The authority is the one that issues the node's certificates: the root's, or an issuing authority.
