@@ -489,10 +489,15 @@ class Auditor:
         why = fields["why"]
         few = " cohorts gave a sum" in why
         if not why.startswith(_HONEST) and why not in self._whys and not (few or is_honest(why)):
-            # Sums that cannot be decoded: only those who lie can make some.
-            name = (fields["run"], fields["round"], fields["attempt"])
-            liars = self.world.weather.liars.intersection(fields["reported"])
-            spoilt = bool(liars) or self._twisted(name)
+            # Sums that cannot be decoded: only those who lie can make some. The record has the
+            # newest attempt's name; a batch of a buffered run is of several.
+            newest = (fields["run"], fields["round"], fields["attempt"])
+            reported = set(fields["reported"])
+            spoilt = bool(self.world.weather.liars & reported) or any(
+                self._twisted(name)
+                for name, attempt in self.attempts.items()
+                if name == newest or (name[0] == newest[0] and attempt.devices & reported)
+            )
             self.check(spoilt, "sum", f"run {fields['run']}: {why}")
             for name, attempt in self.attempts.items():
                 if name[0] == fields["run"]:

@@ -279,9 +279,11 @@ class Host:
 
     def _committed(self, batch: Batch, life: int) -> None:
         if life == self.life and self.up:
-            self._busy = False
+            # Busy until the end: a timer that is due at once waits, or a snapshot would hold its
+            # event, which no journal has yet.
             self._commit(batch)
-            if self.up and not self._busy and not self._turning:
+            if self.up:
+                self._busy = False
                 self._turn()
 
     def _commit(self, batch: Batch) -> None:

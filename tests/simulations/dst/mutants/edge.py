@@ -74,7 +74,7 @@ def opens_closed_attempts(patch: Patch) -> None:
     patch.setattr(EdgeMachine, "_read_cloud", read_any)
 
 
-@mutant("sum", "machine", "bounds", seed=6)
+@mutant("sum", "machine", "bounds", seed=13)
 def loses_the_total_on_restart(patch: Patch) -> None:
     """An edge that starts again has forgotten its running sums."""
     restart = EdgeMachine.restart
