@@ -21,11 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..core.errors import Loc
-from ..core.ir import Block, DType, Function, ListType, Op, Type, Value
+from ..core.errors import Loc, line_of
+from ..core.ir import Block, DType, Function, ListType, Op, Type, Value, unshared
 from ..core.ops import PRIMITIVES
 from ..core.ops.control import block_cost
-from ..core.passes import fuse
+from ..core.passes import fuse, memory
+from ..core.passes.copied import copies
 from ..core.passes.steps import Loop, Schedule
 from ..core.text import Printer
 
@@ -128,11 +129,23 @@ def _beside(line: str, op: Op) -> str:
 
 
 def fused(function: Function) -> str:
-    """The loops and calls that the program becomes, in the order in which they run."""
+    """The loops and calls that the program becomes, in the order in which they run; and which
+    tensors it copies.
+    """
+    function = function.with_body(unshared(function.body))
     numbers = _numbered(function)
+    schedule = fuse.schedule(function.body)
     lines = [f"fn {function.name} {{"]
-    lines += _schedule(fuse.schedule(function.body), numbers, "  ")
-    return "\n".join([*lines, "}", ""]) + _total(function)
+    lines += _schedule(schedule, numbers, "  ")
+    return "\n".join([*lines, "}", *_copies(schedule), ""]) + _total(function)
+
+
+def _copies(schedule: Schedule) -> Iterator[str]:
+    """A line for each tensor that is copied as a whole."""
+    plan = memory.plan(schedule, lambda _: memory.Place("constant", 0), lambda *_: 0)
+    for one in copies(schedule, plan):
+        where = f" of {one.op.name} ({line_of(one.op.locs)})" if one.op else ""
+        yield f"# copy of {one.type}, within {one.depth} loops: {one.when}{where}"
 
 
 def _numbered(function: Function) -> dict[Value, str]:
@@ -162,6 +175,9 @@ def _schedule(schedule: Schedule, numbers: dict[Value, str], indent: str) -> Ite
             yield f"{indent}loop {shape}{before} {{"
             for op in [*step.ops, *step.reductions]:
                 yield f"{indent}  {_short(op, numbers)}"
+            for copy, value in step.stores:
+                if copy is not value:  # It has no name in the program.
+                    numbers[copy] = f"copy of {numbers[value]}"
             stored = ", ".join(dict.fromkeys(numbers[v] for v, _ in step.stores))
             if stored:
                 yield f"{indent}  store {stored}"

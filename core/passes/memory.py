@@ -6,6 +6,10 @@ the text. A tensor lives from the step that writes it to the last that reads it;
 from outside lives until the loop ends. Two tensors may share memory when they are never alive at
 the same time. Step t reads at time 2t and writes at 2t + 1.
 
+One region of a branch runs, and the others do not. So what a branch reads, and nothing after it,
+is alive in each region from its start to its last reading there: one region may write over it, and
+the text of the next one still reads it.
+
 First tensors are made one: a loop's carry with what the body gives for it (so that the body writes
 it in place) and with what it starts from, an elementwise result with an operand that dies there,
 a result of the function with its buffer. What cannot be made one is copied. Then what is left for
@@ -22,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..ir import Function, Op, TensorType, Type, Value
-from .steps import UPDATES, Call, Loop, Schedule
+from .steps import UPDATES, Call, Loop, Schedule, operands_of
 from .views import View, contiguous_strides, is_whole, strides_in
 
 #: Tensors in the arena begin at a multiple of this: a cache line, and the widest vector.
@@ -115,10 +119,10 @@ class _Buffer:
     """Memory that one or several tensors share.
 
     `spans` are the closed intervals in which one of them is alive, `writes` when and as which value
-    one is written.
+    one is written, `names` the values that lie there as the text of a block has them.
     """
 
-    __slots__ = ("merged", "only", "owned", "place", "size", "spans", "writes")
+    __slots__ = ("merged", "names", "only", "owned", "place", "size", "spans", "writes")
 
     def __init__(self, size: int, place: Place | None = None) -> None:
         self.size = size
@@ -128,6 +132,7 @@ class _Buffer:
         self.spans: list[Span] = []
         self.writes: list[tuple[int, Value]] = []
         self.merged: _Buffer | None = None
+        self.names: list[Value] = []
 
     def root(self) -> _Buffer:
         buffer = self
@@ -149,6 +154,8 @@ class _Planner:
         self.opened: set[Value] = set()  # values that lie in a row of another tensor
         self.time = 0
         self.depth = 0
+        self.last: dict[Value, int] = {}  # the last step of the block that reads a base
+        self.kept: set[_Buffer] = set()  # what outlives the block, though it may not be read there
         self.reads: dict[int, list[Value]] = {}
         # (time, written, read): each element is read before it is written, and by none after.
         self.in_place: set[tuple[int, Value, Value]] = set()
@@ -163,10 +170,10 @@ class _Planner:
             if has_memory(param):
                 j = donated.get(i)
                 place = Place("param", i) if j is None else Place("result", j)
-                self.buffers[param] = buffer = _Buffer(param.tensor.nbytes, place)
+                buffer = self._lies(param, _Buffer(param.tensor.nbytes, place))
                 buffer.owned = j is not None
                 self._extend(buffer)
-        self._walk(schedule)
+        self._walk(schedule, set())
         self.time += 1
         for r in schedule.results:
             self._read(schedule, r)
@@ -185,6 +192,12 @@ class _Planner:
 
     # -- lifetimes
 
+    def _lies(self, value: Value, buffer: _Buffer) -> _Buffer:
+        """The value lies in a buffer, perhaps besides others."""
+        self.buffers[value] = buffer
+        buffer.names.append(value)
+        return buffer
+
     def _write(self, value: Value, buffer: _Buffer | None = None) -> None:
         """The value is written now, into memory of its own or into a buffer."""
         if not has_memory(value):
@@ -193,7 +206,7 @@ class _Planner:
             self._extend(self.buffers[value])
             return
         if buffer is None:
-            buffer = self.buffers[value] = _Buffer(value.tensor.nbytes)
+            buffer = self._lies(value, _Buffer(value.tensor.nbytes))
             self.all.append(buffer)
         buffer.spans.append((2 * self.time + 1, 2 * self.time + 1))
         buffer.writes.append((self.time, value))
@@ -213,7 +226,7 @@ class _Planner:
         if base in schedule.iotas:
             return
         if base in schedule.constants and base not in self.buffers:
-            self.buffers[base] = _Buffer(base.tensor.nbytes, self.constant(base))
+            self._lies(base, _Buffer(base.tensor.nbytes, self.constant(base)))
         self._extend(self.buffers[base])
         self.reads.setdefault(self.time, []).append(base)
 
@@ -231,17 +244,30 @@ class _Planner:
         if is_whole(view, source):
             self._overwrites(target, view.base, saves_copy=True)
 
-    def _walk(self, schedule: Schedule) -> None:
-        for step in schedule.steps:
+    def _walk(self, schedule: Schedule, kept: set[_Buffer]) -> None:
+        """The steps of a block. kept: of the buffers that it is given, those that outlive it."""
+        before = self.last, self.kept
+        self.last, self.kept = _last_reads(schedule), kept
+        for index, step in enumerate(schedule.steps):
             self.time += 1
             if isinstance(step, Loop):
                 self._loop(schedule, step)
             elif step.op.name in ("for", "while"):
                 self._repeat(schedule, step)
             elif step.op.name in ("if", "switch"):
-                self._branch(schedule, step)
+                self._branch(schedule, step, index)
             else:
                 self._call(schedule, step)
+        self.last, self.kept = before
+
+    def _is_read_after(self, buffer: _Buffer, index: int) -> bool:
+        """Whether anything after a step of the block needs what the buffer holds."""
+        return buffer in self.kept or any(self.last.get(v, -1) > index for v in buffer.names)
+
+    def _given(self, schedule: Schedule, values: Sequence[Value]) -> set[_Buffer]:
+        """The buffers of a region's arguments."""
+        bases = [schedule.views[v].base for v in values if has_memory(v)]
+        return {self.buffers[base] for base in bases if base in self.buffers}
 
     def _loop(self, schedule: Schedule, loop: Loop) -> None:
         product = loop.product
@@ -282,7 +308,7 @@ class _Planner:
         for result in call.op.results:
             self._write(result)
         if call.opens is not None:
-            self.buffers[call.opens] = self.buffers[call.op.result]
+            self._lies(call.opens, self.buffers[call.op.result])
             self.opened.add(call.opens)
         if call.op.name in UPDATES and has_memory(call.op.result):
             first, *rest = call.operands
@@ -307,7 +333,7 @@ class _Planner:
     def _alias(self, inner: Value, view: View) -> None:
         """A region's parameter is another name for a tensor outside, a window for a part of it."""
         if has_memory(inner):
-            self.buffers[inner] = self.buffers[view.base]
+            self._lies(inner, self.buffers[view.base])
             skip = view.offset + self.plan.offsets.get(view.base, 0)
             if skip:
                 self.plan.offsets[inner] = skip
@@ -333,12 +359,16 @@ class _Planner:
             carried = params[len(consts) :]
             for p, r in zip(carried, op.results, strict=True):
                 if has_memory(p):
-                    self.buffers[p] = self.buffers[r]
-            self._walk(inner)
+                    self._lies(p, self.buffers[r])
+            is_body = inner is step.bodies[-1]
+            kept = self._given(schedule, consts)
+            if not is_body:
+                kept |= {self.buffers[r] for r in op.results if has_memory(r)}
+            self._walk(inner, kept)
             self.time += 1
             for r in inner.results:
                 self._read(inner, r)
-            if inner is step.bodies[-1]:
+            if is_body:
                 self._write_back(op, region, inner, carried)
             else:  # the condition runs once more than the body: all carries outlive it
                 for r in op.results:
@@ -362,18 +392,22 @@ class _Planner:
                 self._write(result, self.buffers[result])
                 self._copy(moves, body, r, result)
 
-    def _branch(self, schedule: Schedule, step: Call) -> None:
+    def _branch(self, schedule: Schedule, step: Call, index: int) -> None:
         op = step.op
         for v in step.operands:
             self._read(schedule, v)
         for result in op.results:
             if has_memory(result):
-                self.buffers[result] = _Buffer(result.tensor.nbytes)
-                self.all.append(self.buffers[result])
+                self.all.append(self._lies(result, _Buffer(result.tensor.nbytes)))
+        given = self._given(schedule, step.operands)
+        kept = {b for b in given if self._is_read_after(b, index)}
         for region, inner in enumerate(step.bodies):
+            self.time += 1
+            for buffer in given - kept:
+                buffer.spans.append((2 * self.time, 2 * self.time))
             for p, v in zip(inner.params, step.operands[1:], strict=True):
                 self._alias(p, schedule.views[v]) if has_memory(v) else None
-            self._walk(inner)
+            self._walk(inner, kept)
             self.time += 1
             moves = self.plan.after.setdefault((op, region), [])
             for r in inner.results:
@@ -382,8 +416,8 @@ class _Planner:
                 if has_memory(result):
                     self._write(result, self.buffers[result])
                     self._copy(moves, inner, r, result)
-        for v in step.operands:
-            self._read(schedule, v)
+        for buffer in kept:
+            self._extend(buffer)
 
     # -- making one of two
 
@@ -408,7 +442,7 @@ class _Planner:
             if len(places) > 1 or (one.place and two.place) or not self._may_join(one, two):
                 continue
             two.merged = one
-            one.spans += two.spans
+            one.spans = sorted(one.spans + two.spans)
             one.writes += two.writes
             one.place = one.place or two.place
             one.only = one.only or two.only
@@ -466,11 +500,27 @@ def _reads_in_place(schedule: Schedule, loop: Loop, base: Value, written: Value)
     return True
 
 
+def _last_reads(schedule: Schedule) -> dict[Value, int]:
+    """For each base that a block reads, its last step that does; a result is read after all."""
+    last: dict[Value, int] = {}
+    for index, values in enumerate([*map(operands_of, schedule.steps), schedule.results]):
+        for v in values:
+            if isinstance(v.type, TensorType):
+                last[schedule.views[v].base] = index
+    return last
+
+
 def _overlap(a: list[Span], b: list[Span]) -> bool:
-    if len(a) == len(b) == 1:  # nearly always
-        (first,), (second,) = a, b
-        return first[0] <= second[1] and second[0] <= first[1]
-    return any(s[0] <= t[1] and t[0] <= s[1] for s in a for t in b)
+    """Whether any of one list meets any of the other; both are sorted."""
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if a[i][1] < b[j][0]:
+            i += 1
+        elif b[j][1] < a[i][0]:
+            j += 1
+        else:
+            return True
+    return False
 
 
 def _gap(taken: list[Span], size: int) -> int:

@@ -214,3 +214,23 @@ def test_a_text_that_is_too_large_is_not_read(tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(DelianError, match="larger than"):
         run("show", tmp_path / "huge.ir")
+
+
+CHANGES = """
+def bent(x):
+    y = x.copy()
+    total = 0.0
+    for i in range(40):
+        before = y.copy()
+        y[i, 0] += 1.0
+        total += (y @ before).sum()
+    return y, total
+"""
+
+
+def test_what_is_copied_is_listed(tmp_path):
+    (tmp_path / "changes.py").write_text(CHANGES)
+    said = run("show", f"{tmp_path}/changes.py:bent", "--arg", "f64[40,40]", "--after", "fuse")
+    lines = [line for line in said.stdout.splitlines() if line.startswith("# copy of ")]
+    assert lines[0] == "# copy of f64[40,40], within 0 loops: start of for (changes.py:5)"
+    assert any("within 1 loops: update of dynamic_update" in line for line in lines)
