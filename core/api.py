@@ -94,6 +94,7 @@ class Compiled:
         donate: Sequence[int],
         profile: Profile = "fast",
         threads: int | None = None,
+        checks: bool = True,
     ) -> None:
         self.__wrapped__ = f
         self.__name__ = name_of(f)
@@ -101,6 +102,7 @@ class Compiled:
         self.backend: Backend = backend
         self.profile: Profile = profile
         self.threads = threads
+        self.checks = checks
         self.donate = tuple(donate)
         self._entries: dict[Any, _Entry] = {}
         self._lock = Lock()
@@ -118,19 +120,20 @@ class Compiled:
         entry = self._entry(args, leaves, structure)
         passed = [v for k, v in enumerate(leaves) if k not in entry.traced.static]
         given = [np.asarray(v) for v in passed]
-        if not entry.traced.changed:
-            return entry.traced.as_python(entry.run(*given))
-        targets = in_place.targets(entry.traced, passed)
-        return entry.traced.as_python(in_place.written(targets, entry.run(*given)))
+        traced = entry.traced
+        if not traced.changed:
+            return traced.as_python(traced.checked(entry.run(*given)))
+        targets = in_place.targets(traced, passed)
+        return traced.as_python(in_place.written(targets, traced.checked(entry.run(*given))))
 
     def trace(self, *args: Any) -> Traced:
         """The program for these arguments, or for arguments of these types."""
-        return self._trace(args, False)
+        return self._trace(args)
 
-    def _trace(self, args: Sequence[Any], changes: bool) -> Traced:
+    def _trace(self, args: Sequence[Any], changes: bool = False, raises: bool = False) -> Traced:
         from .frontend import trace
 
-        traced = trace(self.__wrapped__, *args, changes=changes)
+        traced = trace(self.__wrapped__, *args, changes=changes, raises=raises, checks=self.checks)
         f = traced.function
         donated = _donated(traced, self.donate)
         function = Function(f.name, f.body, f.param_names, f.result_names, donated)
@@ -151,7 +154,7 @@ class Compiled:
         with self._lock:
             found = self._entries.get(key)
             if found is None or not found.traced.current():
-                traced = self._trace(args, self._changes)
+                traced = self._trace(args, self._changes, True)
                 run = compile_function(traced.function, self.backend, self.profile, self.threads)
                 found = self._entries[key] = _Entry(traced, run)
         return found
@@ -206,6 +209,7 @@ def compile(
     donate: Sequence[int] = ...,
     profile: Profile = ...,
     threads: int | None = ...,
+    checks: bool = ...,
 ) -> Compiled: ...
 @overload
 def compile(
@@ -215,6 +219,7 @@ def compile(
     donate: Sequence[int] = ...,
     profile: Profile = ...,
     threads: int | None = ...,
+    checks: bool = ...,
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
 def compile(
     f: Callable[..., Any] | None = None,
@@ -223,6 +228,7 @@ def compile(
     donate: Sequence[int] = (),
     profile: Profile = "fast",
     threads: int | None = None,
+    checks: bool = True,
 ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compiles a function; also a decorator, with or without arguments.
 
@@ -236,10 +242,11 @@ def compile(
             cost of f64) or "exact" (integers and random bits; float arithmetic is refused).
         threads: how many one call may use, with the native back end: $DELIAN_THREADS, or 1. The
             results are the same bit for bit.
+        checks: False leaves `assert` out, as `python -O` does. `raise` stays.
     """
     if f is None:
-        return lambda g: Compiled(g, backend, donate, profile, threads)
-    return Compiled(f, backend, donate, profile, threads)
+        return lambda g: Compiled(g, backend, donate, profile, threads, checks)
+    return Compiled(f, backend, donate, profile, threads, checks)
 
 
 # Derivatives

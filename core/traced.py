@@ -17,6 +17,7 @@ import numpy as np
 
 from . import tree
 from .errors import DelianError
+from .faults import Fault
 from .ir import Function, ListType, TensorType
 
 Kind = Literal[
@@ -158,6 +159,8 @@ class Traced:
         kinds: of each leaf of the result, what Python would give: see `as_python`.
         changed: the parameters that the function changes in place. What they hold afterwards
             follows the function's own results, in this order.
+        faults: the errors that the program may meet (`faults`).
+        hidden: how many results follow those: the fault code, and what errors mention.
     """
 
     function: Function
@@ -168,6 +171,8 @@ class Traced:
     kinds: tuple[int, ...] = ()
     seen: tuple[Seen, ...] = ()
     changed: tuple[int, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    hidden: int = 0
 
     def arguments(self, *args: Any) -> list[Any]:
         """The leaves that the program takes, of arguments like those that it was traced for."""
@@ -179,8 +184,22 @@ class Traced:
             )
         return [v for k, v in enumerate(leaves) if k not in self.static]
 
+    def checked(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """The program's results less the hidden ones.
+
+        Raises:
+            the error that the program met, of the class and with the words that Python gives it.
+        """
+        if not self.hidden:
+            return arrays
+        code, *held = arrays[len(arrays) - self.hidden :]
+        if number := int(code):
+            fault = self.faults[number - 1]
+            raise fault.error([_PRESENT[kind](np.asarray(held[k])) for k, kind in fault.held])
+        return arrays[: len(arrays) - self.hidden]
+
     def result(self, arrays: Sequence[Any]) -> Any:
-        """The program's results as the function's result."""
+        """The program's results (`checked` before) as the function's result."""
         return tree.unflatten(self.out_structure, arrays[: len(arrays) - len(self.changed)])
 
     def as_python(self, arrays: Sequence[Any]) -> Any:

@@ -23,6 +23,7 @@ from .values import (
     Activation,
     Choice,
     Closure,
+    Error,
     Frame,
     Method,
     NotKnown,
@@ -338,8 +339,9 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
     if issubclass(cls, Transform):
         return operators.python(s, lambda: cls(*args, **kwargs), what)
     if issubclass(cls, BaseException):
-        texts = [a if is_static(a) else describe(a) for a in args]
-        return operators.python(s, lambda: cls(*texts, **kwargs), what)
+        if not is_static((tuple(args), dict(kwargs))):
+            return Error(cls, args, kwargs)
+        return operators.python(s, lambda: cls(*args, **kwargs), what)
     if cls.__module__ == "itertools" and cls.__name__ not in _ENDLESS:
         make: Any = cls
         if cls.__name__ == "groupby" and not is_static(tuple(args)):
@@ -430,7 +432,8 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
         if isinstance(owner, str) and not is_static((tuple(args), dict(kwargs))):
             if f.__name__ not in ("format", "join"):
                 raise operators.text_needed(s, f"`{f.__name__}`")
-            return Text(f"{owner}({', '.join(map(describe, (*args, *kwargs.values())))})")
+            shown = f"{owner}({', '.join(map(describe, (*args, *kwargs.values())))})"
+            return Text(shown, lambda args, kwargs: f(*args, **kwargs), tuple(args), dict(kwargs))
         result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
         return s.own(result) if isinstance(result, list | dict | set) else result
     if isinstance(owner, np.ndarray) and f.__name__ in _CHANGING:

@@ -14,7 +14,7 @@ from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
 from ..traced import SCALAR
-from . import arithmetic, choices, hir, joins, operators, statements, stores
+from . import arithmetic, choices, hir, joins, operators, raises, statements, stores
 from .joins import Slot
 from .scope import Scope, close, free_values, union
 from .values import Choice, Frame, Tensor, Unbound, is_number, kind_of
@@ -55,13 +55,18 @@ def branch(
     before = frame.vars
     scopes: list[Scope] = []
     ends: list[dict[str, Any]] = []
-    for run in runs:
-        with s.inside(s.new_scope(), changes=True) as scope:
+    for k in _order(node):
+        with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope:
             frame.vars = dict(before)
             joins.localise(s, frame.vars, node.stored)
-            run()
-        scopes.append(scope)
-        ends.append(frame.vars)
+            runs[k]()
+        if ended:
+            frame.vars = before
+            raises.stop(s, test, scope, holds=k == 0)
+            runs[1 - k]()
+            return
+        scopes.insert(k, scope)
+        ends.insert(k, frame.vars)
     frame.vars = before
     s.at(node.loc)
     where = _paths(node)
@@ -73,6 +78,17 @@ def branch(
     for name, value in after.items():
         if value is not _ABSENT:
             frame.vars[name] = value(results) if type(value) is _Later else value
+
+
+def _order(node: hir.If | hir.For) -> tuple[int, int]:
+    """A path that ends in an error comes first: the other one is specialised in place then."""
+    ends = isinstance(node, hir.If) and node.otherwise and isinstance(node.otherwise[-1], hir.Raise)
+    return (1, 0) if ends else (0, 1)
+
+
+def join_changes(s: Specialiser, scopes: Sequence[Scope], test: Value) -> None:
+    """An `if` that gives what its paths changed, and nothing else."""
+    _Join(s, scopes).emit("if", test)
 
 
 def _paths(node: hir.If | hir.For) -> Callable[[str], tuple[str, str]]:
@@ -311,9 +327,16 @@ def choose(
     condition or a `switch` on an index.
     """
     scopes, values = [], []
-    for run in runs:
-        with s.inside(s.new_scope(), changes=True) as scope:
+    for k, run in enumerate(runs):
+        with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope:
             values.append(run())
+        if ended:
+            s.at(loc)
+            if name != "if":
+                hint = "raise it where the function is chosen"
+                raise s.error("DL112", "one of the functions that may be called raises", hint)
+            raises.stop(s, test, scope, holds=k == 0)
+            return runs[1 - k]()
         scopes.append(scope)
     s.at(loc)
     join = _Join(s, scopes)
@@ -341,12 +364,17 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
     test = operators.condition(s, value)
     if isinstance(test, bool):
         return value if test is (op == "or") else boolean(s, op, runs[1:], loc)
-    with s.inside(s.new_scope(), changes=True) as scope:
+    rest: Any = None
+    with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope:
         rest = boolean(s, op, runs[1:], loc)
     s.at(loc)
+    if ended:
+        raises.stop(s, test, scope, holds=op == "and")
+        return value
     truths = _is_bool(value) and _is_bool(rest)
-    if truths and not scope.changed and not any(o.regions for o in scope.ops):
-        s.scope.ops += scope.ops
+    plain = not any(o.regions for o in scope.ops) and raises.only_faults(s, scope.changed)
+    if truths and plain:
+        raises.stop(s, test, scope, holds=op == "and")
         if isinstance(rest, bool):
             return rest if rest is (op == "or") else value
         both = arithmetic.elementwise(s, op, value, rest)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..ir import Block, TensorType, Value
-from . import arithmetic, calls, joins, operators
+from . import arithmetic, calls, joins, operators, raises
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -58,17 +58,20 @@ def _transformed(
     from ..passes.simplify import simplify
 
     at = s.loc
-    with s.inside(s.new_scope()) as scope:
+    with s.inside(s.new_scope(), faults=True) as scope:
         result = calls.call(s, f, args, kwargs)
         if at is not None:
             s.at(at)
         leaves, structure = tree.flatten(result)
         made = [arithmetic.tensor(s, v) if is_number(v) else v for v in leaves]
     results = [v.value for v in made if type(v) is Tensor]
+    results += raises.given(scope)
     free = free_values(scope.ops, (), results)
     small = simplify(close(scope, (), free, (), results))
     block = operators.python(s, lambda: transform(small), name)
-    values = iter(s.scope.inline(block, free))
+    got = s.scope.inline(block, free)
+    raises.taken(s, scope, got[len(got) - len(scope.changed) :])
+    values = iter(got)
     out = [v.like(next(values)) if type(v) is Tensor else v for v in made]
     return joins.rebuilt(s, structure, out)
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..ir import Block, Builder, TensorType, Value
 from ..traced import Transform
-from . import arithmetic, calls, custom, joins, lanes, operators
-from .scope import close, free_values
+from . import arithmetic, calls, custom, joins, lanes, operators, raises
+from .scope import Scope, close, free_values
 from .values import Tensor, describe, is_number
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Closed:
         arguments: structure of the differentiated arguments, a tuple.
         leaves: leaves of the result; a tensor's is its place among the block's results.
         structure: of the result.
+        scope: where its errors are (`raises.given`): the last results of the block.
     """
 
     block: Block
@@ -63,6 +64,11 @@ class Closed:
     arguments: tree.Structure
     leaves: tuple[Any, ...]
     structure: tree.Structure
+    scope: Scope
+
+    def faults(self, s: Specialiser, values: Sequence[Value]) -> None:
+        """Takes the errors of a call that gave these values."""
+        raises.taken(s, self.scope, values[len(values) - len(self.scope.changed) :])
 
     def result(self, s: Specialiser, values: Sequence[Value]) -> Any:
         leaves = [_from(v, values) for v in self.leaves]
@@ -102,6 +108,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     if t.kind in ("vjp", "linearize"):
         closed = close_over(s, t.f, args, tuple(range(len(args))), kwargs, False)
         values = s.scope.inline(closed.block, closed.operands)
+        closed.faults(s, values)
         made = Pullback(closed) if t.kind == "vjp" else Pushforward(closed)
         return closed.result(s, values), made
     places = places_of(s, t, args)
@@ -109,6 +116,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     block = _with_unit_cotangent(s, closed.block, len(closed.wrt))
     values = s.scope.inline(block, closed.operands)
     count = len(closed.block.results)
+    closed.faults(s, values[:count])
     result = closed.result(s, values[:count])
     gradients = closed.gradients(s, values[count:])
     wanted = gradients[0] if isinstance(t.argnums, int) else gradients
@@ -142,7 +150,7 @@ def close_over(
     names = list(structure.paths())
     wrt = tuple(_differentiable(s, v, n, places) for v, n in zip(leaves, names, strict=True))
     params = [Value(x.type) for x in wrt]
-    with s.inside(s.new_scope()) as scope:
+    with s.inside(s.new_scope(), faults=True) as scope:
         fresh = joins.rebuilt(s, structure, [x.like(p) for p, x in zip(params, wrt, strict=True)])
         given = list(args)
         for k, value in zip(places, fresh, strict=True):
@@ -161,10 +169,11 @@ def close_over(
                 results.append(leaf.value)
             else:
                 kept.append(leaf)
+    results += raises.given(scope)
     free = free_values(scope.ops, params, results)
     block = close(scope, params, free, (), results)
     operands = (*(x.value for x in wrt), *free)
-    return Closed(block, operands, wrt, structure, tuple(kept), out_structure)
+    return Closed(block, operands, wrt, structure, tuple(kept), out_structure, scope)
 
 
 def _differentiable(s: Specialiser, leaf: Any, name: str, places: Sequence[int]) -> Tensor:
@@ -238,6 +247,9 @@ def pull(s: Specialiser, pullback: Pullback, args: Sequence[Any]) -> Any:
         want = closed.block.results[place.index].tensor
         if want.dtype.is_float:
             cotangents.append(_like(s, leaf, want, "a cotangent"))
+    for value in raises.given(closed.scope):
+        if value.dtype.is_float:
+            cotangents.append(s.scope.number(0, value.dtype, value.shape))
     block = simplify(_transformed(s, vjp, closed.block, range(len(closed.wrt))))
     values = s.scope.inline(block, (*closed.operands, *cotangents))
     return closed.gradients(s, values[len(closed.block.results) :])
@@ -254,11 +266,16 @@ def _jvp(s: Specialiser, t: Transform, args: Sequence[Any]) -> Any:
         raise s.error("DL105", "jvp takes (f, primals, tangents), the latter two as tuples")
     primals, tangents = args
     closed = close_over(s, t.f, primals, tuple(range(len(primals))), {}, False)
-    return _along(s, closed, tangents)
+    return _along(s, closed, tangents, first=True)
 
 
-def _along(s: Specialiser, closed: Closed, tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """The result and its derivative along the tangents of the arguments."""
+def _along(
+    s: Specialiser, closed: Closed, tangents: Sequence[Any], first: bool = False
+) -> tuple[Any, Any]:
+    """The result and its derivative along the tangents of the arguments.
+
+    `first`: the result was not computed before, and nor were its errors.
+    """
     from ..passes.simplify import simplify
     from ..transforms.jvp import jvp
 
@@ -269,6 +286,8 @@ def _along(s: Specialiser, closed: Closed, tangents: Sequence[Any]) -> tuple[Any
     block = simplify(_transformed(s, jvp, closed.block, range(len(closed.wrt))))
     values = s.scope.inline(block, (*closed.operands, *given))
     count = len(closed.block.results)
+    if first:
+        closed.faults(s, values[:count])
     return closed.result(s, values[:count]), _tangents(s, closed, values[count:])
 
 

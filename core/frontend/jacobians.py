@@ -36,9 +36,14 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
         text = "only floating-point results have a Jacobian"
         raise s.error("DL117", text, "return the floats alone, or use dl.jvp or dl.vjp")
     build = _forward if t.kind == "jacfwd" else _reverse
-    count = len(closed.wrt)
-    block = operators.python(s, lambda: build(closed.block, count, outs), "the derivative")
+    count, own = len(closed.wrt), closed.block
+    if closed.scope.changed:  # Its errors have no derivative.
+        results = own.results[: -len(closed.scope.changed)]
+        own = Block(own.params, own.ops, results)
+    block = operators.python(s, lambda: build(own, count, outs), "the derivative")
     made = iter(s.scope.inline(block, closed.operands))
+    if closed.scope.changed:
+        closed.faults(s, s.scope.inline(closed.block, closed.operands))
     rows = []
     for _ in outs:
         parts = [x.like(next(made)) for x in closed.wrt]

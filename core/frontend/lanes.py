@@ -15,7 +15,7 @@ from .. import tree
 from ..eager_vmap import axes_of
 from ..errors import DelianError
 from ..ir import TensorType, Value
-from . import arithmetic, calls, joins, operators
+from . import arithmetic, calls, joins, operators, raises
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -42,7 +42,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     size, operands, inside = _one_lane(s, leaves, axes, list(structure.paths()))
     params = [v.value for v, axis in zip(inside, axes, strict=True) if axis is not None]
     at = s.loc
-    with s.inside(s.new_scope()) as scope:
+    with s.inside(s.new_scope(), faults=True) as scope:
         lane_args, lane_kwargs = joins.rebuilt(s, structure, inside)
         result = calls.call(s, t.f, lane_args, lane_kwargs)
         if at is not None:
@@ -50,10 +50,13 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
         out, out_structure = tree.flatten(result)
         made = [arithmetic.tensor(s, v) if is_number(v) else v for v in out]
     results = [v.value for v in made if type(v) is Tensor]
+    own = len(results)
+    results += raises.given(scope)
     free = free_values(scope.ops, params, results)
     block = close(scope, params, free, (), results)
     values, flags = _run(s, block, (*operands, *free), len(params), size)
-    supply = iter(zip(values, flags, strict=True))
+    raises.taken_of_lanes(s, scope, values[own:], flags[own:])
+    supply = iter(zip(values[:own], flags[:own], strict=True))
     wanted = _axes_of_leaves(s, out_axes, result, "out_axes")
     finished = [
         v.like(_placed(s, *next(supply), axis, size)) if type(v) is Tensor else v

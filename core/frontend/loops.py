@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ProgramError
 from ..ir import DType, Value
-from . import arithmetic, hir, iteration, operators, statements, stores
+from . import arithmetic, hir, iteration, operators, raises, statements, stores
 from .carries import Carries, LoopMismatch
 from .control import Run, boolean, branch
 from .scope import Scope, close, free_values, union
@@ -121,6 +121,8 @@ def _rounds(
 def _range_region(s: Specialiser, node: hir.For, frame: Frame, source: TensorRange) -> None:
     step = operators.static_int(s, source.step, "a range's step")
     start, stop = (_whole(s, v) for v in (source.start, source.stop))
+    if s.faults is not None and s.faults.possible():  # Its bounds may be any numbers.
+        stop = s.emit("select", s.faults.none_yet(), stop, start)
     if step == 1:
         _index_region(s, node, frame, start, stop, lambda i: i)
         return
@@ -169,7 +171,8 @@ def _index_region(
     def run(index: Tensor) -> None:
         s.at(node.iterable.loc)
         statements.assign(s, node.target, item(index), frame)
-        statements.run(s, node.body, frame)
+        with raises.refused(s):
+            statements.run(s, node.body, frame)
 
     if node.stop is None:
         _For(s, frame, node, node.carried, surely, start, stop, run).run()
@@ -201,7 +204,8 @@ def run_while(s: Specialiser, node: hir.While, frame: Frame) -> None:
         return boolean(s, "and", runs, node.test.loc)
 
     def body() -> None:
-        statements.run(s, node.body, frame)
+        with raises.refused(s):
+            statements.run(s, node.body, frame)
 
     from .specialise import StaticNeeded
 
@@ -226,7 +230,7 @@ def _unroll_while(
 ) -> None:
     for _ in range(iteration.UNROLL_MAX):
         scope = s.scope
-        with s.inside(s.new_scope()) as trial:
+        with s.inside(s.new_scope(), faults=True) as trial:
             truth = operators.condition(s, test())
         if truth is False:
             return
@@ -234,6 +238,7 @@ def _unroll_while(
             _While(s, frame, node, node.carried, False, test, body).run()
             return
         scope.ops += trial.ops
+        raises.leave(s, trial)
         body()
     s.at(node.loc)
     raise s.error(
@@ -303,6 +308,8 @@ class _While(Carries):
         body: Callable[[], None],
     ) -> None:
         super().__init__(s, frame, node, carried, surely)
+        self.carried = carried
+        self.surely = surely
         self.test = test
         self.body = body
         self.known = False
@@ -312,9 +319,13 @@ class _While(Carries):
         for round_ in range(_ROUNDS_MAX):
             with s.inside(s.new_scope(), changes=True) as cond:
                 cond_params = self.enter()
-                truth = operators.condition(s, self.test())
-            if any(v[0] not in cond_params for v in cond.changed.values()):
-                raise stores.refuse_changes(s, cond.changed)
+                truth = self.guarded(operators.condition(s, self.test()))
+            changed = {m: v for m, v in cond.changed.items() if v[0] not in cond_params}
+            if changed and raises.only_faults(s, changed):
+                self.rotated()
+                return
+            if changed:
+                raise stores.refuse_changes(s, changed)
             if round_ == 0:
                 self.known = isinstance(truth, bool)
                 if truth is True:
@@ -333,6 +344,33 @@ class _While(Carries):
             hint = "change in the body what the test reads"
             raise s.error("DL110", "the loop never ends: its test is always true", hint)
         self.emit(cond, cond_params, truth, scope, params)
+
+    def guarded(self, truth: bool | Value) -> bool | Value:
+        """The test; false once there was an error, after which it may never come out so."""
+        faults = self.s.faults
+        if isinstance(truth, bool) or faults is None or not faults.possible():
+            return truth
+        return self.s.emit("and", faults.none_yet(), truth)
+
+    def rotated(self) -> None:
+        """Runs the test before the loop and at each round's end: it may meet errors itself, and a
+        test of the IR gives nothing but its truth.
+        """
+        going = f"$going{self.node.loc.line}.{self.node.loc.column}"
+        self.frame.vars = dict(self.before)
+        first = arithmetic.tensor(self.s, self.test())
+        self.frame.vars[going] = first
+
+        def body() -> None:
+            self.body()
+            self.frame.vars[going] = arithmetic.tensor(self.s, self.test())
+
+        names = (going, *self.carried)
+
+        def test() -> Any:
+            return self.frame.vars[going]
+
+        _While(self.s, self.frame, self.node, names, self.surely, test, body).run()
 
     def emit(
         self,

@@ -76,9 +76,8 @@ def _written(s: Specialiser, op: str, a: Any, b: Any) -> Text:
         isinstance(a, str | Text) and (op == "%" or isinstance(b, str | Text))
     ):
         raise text_needed(s, f"`{op}`")
-    return Text(
-        f"{describe(a) if type(a) is Text else a}{b if isinstance(b, str) else describe(b)}"
-    )
+    shown = f"{describe(a) if type(a) is Text else a}{b if isinstance(b, str) else describe(b)}"
+    return Text(shown, BINARY[op], a, b)
 
 
 def text_needed(s: Specialiser, what: str) -> Exception:
@@ -89,6 +88,8 @@ def text_needed(s: Specialiser, what: str) -> Exception:
 
 
 def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    if op == "%" and isinstance(a, str) and not is_static(b):
+        return _written(s, op, a, b)
     if type(a) is Tensor or type(b) is Tensor:
         if arithmetic.is_operand(a) and arithmetic.is_operand(b):
             if op == "@":

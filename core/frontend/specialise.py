@@ -38,6 +38,7 @@ from . import (
     statements,
     stores,
 )
+from .raises import Faults, Raised, only_faults
 from .scope import Scope
 from .values import Activation, Closure, Frame, Once, Tensor, Text, Unbound, describe, is_static
 
@@ -63,12 +64,18 @@ class Specialiser:
         #: The function that the program is made of, for errors about the call of it.
         self.entry: Loc | None = None
         self.region: object = object()
+        #: What is raised there is raised whatever the numbers are.
+        self.outermost = self.region
         #: The calls whose bodies are being run, innermost last.
         self.calls: list[Activation] = []
         #: Lists and dicts that this program made, by id: (the object, the region it was made in).
         self.owned: dict[int, tuple[Any, object]] = {}
         #: The changes in place that may have to be undone (`stores.set_value`).
         self.changes: list[Any] = []
+        #: The errors that the program may meet; None where no caller would raise them.
+        self.faults: Faults | None = None
+        #: Whether `assert` is checked.
+        self.checks = True
         #: Loops that a first attempt showed to need unrolling, by node identity.
         self.unrolled: set[int] = set()
         #: How many functions that are written in NumPy are being inlined (`vocabulary.Defined`).
@@ -116,11 +123,12 @@ class Specialiser:
         return self.scope.emit(name, operands, attrs)[0]
 
     @contextmanager
-    def inside(self, scope: Scope, changes: bool = False) -> Iterator[Scope]:
+    def inside(self, scope: Scope, changes: bool = False, faults: bool = False) -> Iterator[Scope]:
         """Builds a region: operations go to `scope`, and what was made outside stays as it is.
 
         `changes`: arrays from outside may be changed in place; `scope.changed` is what they hold
         at the region's end. A region that was left is entered again with its changes.
+        `faults`: the fault code may change (`raises`), and no array.
         """
         before = self.scope, self.region
         self.scope, self.region = scope, object()
@@ -131,11 +139,15 @@ class Specialiser:
                     yield scope
             else:
                 yield scope
+        except Raised as e:
+            if not changes:
+                raise e.refused(self) from None
+            raise
         finally:
             self.scope, self.region = before
             changed = stores.undo(self, at)
-        scope.changed = changed or again
-        if changed and not changes:
+            scope.changed = changed or again
+        if changed and not changes and not (faults and only_faults(self, changed)):
             raise stores.refuse_changes(self, changed)
 
     def new_scope(self) -> Scope:
@@ -441,8 +453,7 @@ class Specialiser:
         return test
 
     def eval_format(self, node: hir.Format, frame: Frame) -> Any:
-        out: list[str] = []
-        known = True
+        out: list[Any] = []
         for part in node.parts:
             if isinstance(part, str):
                 out.append(part)
@@ -451,14 +462,14 @@ class Specialiser:
             shown = self.eval(value, frame)
             layout = "" if spec is None else self.eval(spec, frame)
             self.at(node.loc)
-            if not is_static((shown, layout)):
-                known = False
-                out.append(describe(shown))
-                continue
-            if conversion:
-                shown = operators.python(self, partial(_CONVERT[conversion], shown), "a format")
-            out.append(operators.python(self, partial(format, shown, layout), "a format"))
-        return "".join(out) if known else Text("".join(out))
+            write = partial(_formatted, conversion)
+            if is_static((shown, layout)):
+                out.append(operators.python(self, partial(write, shown, layout), "a format"))
+            else:
+                out.append(Text(describe(shown), write, shown, layout))
+        if all(type(part) is str for part in out):
+            return "".join(out)
+        return Text("".join(map(str, out)), lambda *parts: "".join(parts), *out)
 
     def eval_named(self, node: hir.Named, frame: Frame) -> Any:
         value = self.eval(node.value, frame)
@@ -491,6 +502,12 @@ class Specialiser:
 
 
 _MISSING = object()
+
+
+def _formatted(conversion: str | None, value: Any, layout: str) -> str:
+    return format(_CONVERT[conversion](value) if conversion else value, layout)
+
+
 _CONVERT: dict[str, Callable[[Any], Any]] = {"s": str, "r": repr, "a": ascii}
 _EVALUATE: dict[type, Callable[[Specialiser, Any, Frame], Any]] = {
     hir.Name: Specialiser.eval_name,

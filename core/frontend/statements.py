@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import debugging
-from ..errors import ProgramError
 from ..traced import ARRAY
 from . import (
     arithmetic,
@@ -22,11 +21,12 @@ from . import (
     iteration,
     loops,
     operators,
+    raises,
     sharing,
     stores,
     vocabulary,
 )
-from .values import Frame, Tensor, describe, is_static
+from .values import Error, Frame, Tensor, describe, is_static
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -207,34 +207,29 @@ def _define(s: Specialiser, node: hir.Define, frame: Frame) -> None:
 
 
 def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
+    if not s.checks:
+        return
     test = s.eval(node.test, frame)
     s.at(node.test.loc)
     truth = operators.condition(s, test)
-    if not isinstance(truth, bool):
-        if debugging.on:
-            return  # plain Python has judged it
-        raise s.needs_static(
-            Tensor(truth), "an assertion", "return the condition and check it outside"
-        )
-    if not truth:
-        message = "" if node.message is None else s.eval(node.message, frame)
-        text = message if isinstance(message, str) else describe(message)
-        text = f": {text}" if text else ""
+
+    def words() -> tuple[Any, ...]:
+        return () if node.message is None else (s.eval(node.message, frame),)
+
+    if isinstance(truth, bool):
+        if not truth:
+            text = "".join(f": {m if isinstance(m, str) else describe(m)}" for m in words())
+            s.at(node.loc)
+            raise s.error("DL112", f"the assertion fails{text}")
+    elif s.faults is not None and not debugging.on:  # Plain Python has judged it there.
         s.at(node.loc)
-        raise s.error("DL112", f"the assertion fails{text}")
+        raises.check(s, truth, lambda: Error(AssertionError, words(), {}))
 
 
 def _raise(s: Specialiser, node: hir.Raise, frame: Frame) -> None:
-    """Reached while compiling, so the program would surely raise it: the error is given now."""
     error = None if node.error is None else s.eval(node.error, frame)
     s.at(node.loc)
-    if isinstance(error, ProgramError):
-        raise s.error(error.code, error.message, error.hint)
-    if isinstance(error, BaseException):
-        hint = getattr(error, "hint", "")
-        raise s.error("DL112", getattr(error, "message", None) or str(error), hint)
-    name = getattr(error, "__name__", "an error")
-    raise s.error("DL112", f"the function raises {name}")
+    raises.throw(s, error)
 
 
 _RUN: dict[type, Callable[[Any, Any, Frame], None]] = {

@@ -16,6 +16,7 @@ from ..errors import DelianError, ProgramError, TypeRuleError
 from ..ir import DType, Function, ListType, TensorType, Value
 from ..traced import ARRAY, Static, Traced, Transform, flatten, name_of
 from . import arithmetic, calls, stores
+from .raises import Faults, Raised
 from .scope import free_values
 from .specialise import Specialiser
 from .stores import Memory
@@ -32,6 +33,8 @@ def trace(
     name: str | None = None,
     simplified: bool = True,
     changes: bool = False,
+    raises: bool = False,
+    checks: bool = True,
 ) -> Traced:
     """Specialises a function.
 
@@ -44,11 +47,17 @@ def trace(
         simplified: False leaves what the function says as it is, for people to look at.
         changes: the function may change arrays among its arguments in place; what they hold then
             follows the results (`Traced.changed`).
+        raises: there is a caller that raises the errors of the running program
+            (`Traced.checked`); else `raise` that depends on its numbers is refused, and `assert`
+            left out.
+        checks: False leaves out `assert`.
 
     Raises:
         ProgramError: the function cannot be compiled; says where, and what to do.
     """
     s = Specialiser()
+    s.faults = Faults(s) if raises else None
+    s.checks = checks and __debug__
     leaves, structure = flatten(tuple(specs))
     names = _names(f, structure)
     params: list[Value] = []
@@ -78,6 +87,8 @@ def trace(
         results = [_result(s, v, p) for v, p in zip(out, paths, strict=True)]
         changed = [k for k, m in arguments.items() if m.value is not params[k]]
         results += [arguments[k].value for k in changed]
+        hidden = [] if s.faults is None else s.faults.results()
+        results += hidden
         if free_values(s.scope.ops, params, results):
             hint = "return its results instead of the function"
             raise s.error("DL119", "a function made inside a derivative is called outside it", hint)
@@ -92,12 +103,25 @@ def trace(
         name or name_of(f),
         body,
         tuple(param_names),
-        (*(p or "result" for p in paths), *(f"{param_names[k]} (changed)" for k in changed)),
+        (
+            *(p or "result" for p in paths),
+            *(f"{param_names[k]} (changed)" for k in changed),
+            *(f"fault {k}" if k else "fault" for k in range(len(hidden))),
+        ),
     )
     outside = tuple(s.outside.values())
     seen = tuple(s.seen.values())
     return Traced(
-        function, structure, out_structure, frozenset(static), outside, kinds, seen, tuple(changed)
+        function,
+        structure,
+        out_structure,
+        frozenset(static),
+        outside,
+        kinds,
+        seen,
+        tuple(changed),
+        tuple(s.faults.table) if s.faults is not None else (),
+        len(hidden),
     )
 
 
@@ -180,6 +204,8 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
         yield
     except TypeRuleError as e:
         raise s.error("DL120", e.message, e.hint) from e
+    except Raised as e:
+        raise e.refused(s) from None
     except DelianError:
         raise
     except RecursionError:

@@ -14,7 +14,7 @@ so structures need no abstract double, and everything static is computed by Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,12 +114,19 @@ class Tensor:
 
 
 class Text:
-    """A string that a number of the running program is written in: good for an error's words."""
+    """A string that a number of the running program is written in: good for an error's words.
 
-    __slots__ = ("shown",)
+    Attributes:
+        shown: what it is while compiling, with types where the numbers are.
+        write, parts: the text of the parts, once their numbers are known.
+    """
 
-    def __init__(self, shown: str) -> None:
+    __slots__ = ("parts", "shown", "write")
+
+    def __init__(self, shown: str, write: Callable[..., str], *parts: Any) -> None:
         self.shown = shown
+        self.write = write
+        self.parts = parts
 
     def __eq__(self, other: object) -> bool:
         raise NotKnown
@@ -129,6 +136,17 @@ class Text:
 
     def __repr__(self) -> str:
         return self.shown
+
+
+class Error:
+    """An exception whose words have numbers of the running program in them."""
+
+    __slots__ = ("args", "cls", "kwargs")
+
+    def __init__(self, cls: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.cls = cls
+        self.args = tuple(args)
+        self.kwargs = dict(kwargs)
 
 
 def kind_of(value: Any) -> int:
@@ -319,7 +337,7 @@ def is_static(value: Any) -> bool:
     Functions are static: they are looked into when called.
     """
     kind = type(value)
-    if kind in (Tensor, Text, TensorRange, Indexed, Once, Choice):
+    if kind in (Tensor, Text, Error, TensorRange, Indexed, Once, Choice):
         return False
     if kind in _ATOMS:
         return True
@@ -348,6 +366,8 @@ def describe(value: Any) -> str:
         return str(value.held.type)
     if isinstance(value, Text):
         return value.shown
+    if isinstance(value, Error):
+        return f"{value.cls.__name__}({', '.join(map(describe, value.args))})"
     if isinstance(value, Unbound):
         return "unset"
     if isinstance(value, np.ndarray):

@@ -356,7 +356,9 @@ def _text(write: Callable[[Any], str]) -> Callable[..., Any]:
     def run(s: Specialiser, value: Any = "") -> Any:
         if is_static(value):
             return operators.python(s, lambda: write(value), f"`{write.__name__}`")
-        return value if type(value) is Text and write is str else Text(describe(value))
+        return (
+            value if type(value) is Text and write is str else Text(describe(value), write, value)
+        )
 
     return run
 

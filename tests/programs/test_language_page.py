@@ -20,6 +20,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "root": (np.float64(2.0), np.float64(1.0)),
     "scaled": (np.array([0.5, 2.0]), 0.7),
     "lower_upper": (np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.3, 1.0, 5.0]]),),
+    "careful_root": (np.float64(2.0), np.float64(1e-13)),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
 }
 
@@ -48,3 +49,13 @@ def test_the_example_does_what_it_does_in_python(name: str, examples: ModuleType
     rest = args[1:]
     ahead, behind = np.sum(f(args[0] + step, *rest)), np.sum(f(args[0] - step, *rest))
     assert float(np.sum(slope)) == pytest.approx((ahead - behind) / 2e-6, rel=1e-5, abs=1e-6)
+
+
+def test_the_errors_are_those_of_python(examples: ModuleType) -> None:
+    compiled = dl.compile(examples.careful_root, backend="reference")
+    for args in ((-2.0, 1e-9), (2.0, -1.0)):
+        with pytest.raises((ValueError, AssertionError)) as want:
+            examples.careful_root(*args)
+        with pytest.raises(want.type) as got:
+            compiled(*args)
+        assert str(got.value) == str(want.value)

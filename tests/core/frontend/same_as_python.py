@@ -23,6 +23,8 @@ from delian.core import tree
 from delian.core.errors import ProgramError
 
 NAN, INF = float("nan"), float("inf")
+#: The words of an outcome where both raise the same error.
+RAISES = "both raise"
 
 #: One of each kind of number that Python and NumPy have, and arrays of them.
 VALUES: dict[str, Any] = {
@@ -107,6 +109,9 @@ def outcome(
         except ProgramError as e:
             assert e.code != "DL121", f"{text}\n{e}"
             return "!", f"{e.code}: {e.message}"
+        except Exception as e:
+            said = f"{type(e).__name__}: {e}"
+            return ("=", RAISES) if said == raised else ("~", f"{said}, in Python {raised}")
     if any(isinstance(v, complex) for v in tree.leaves(want)):
         raised = "no error: the power of a negative number is complex"
     if raised:

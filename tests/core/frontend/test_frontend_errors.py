@@ -288,8 +288,9 @@ def failing_assertion(x, v, n):
     return v
 
 
-def assertion_on_values(x, v, n):
-    assert v[0] > 0
+def raised_on_values(x, v, n):
+    if v[0] > 0:
+        raise ValueError(f"{v[0]} is positive")
     return v
 
 

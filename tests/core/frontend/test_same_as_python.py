@@ -2,7 +2,7 @@
 
 `programs/*.txt` has them, a file a class; the first letter of each says what becomes of it:
 
-    =  the same value, of the same class, element type and shape
+    =  the same value, of the same class, element type and shape; or the same error
     !  refused by an error with a code
     ^  Python raises an error that depends on the numbers; a compiled program has a value
     ~  another class of the same number: after a branch a name has one type (docs/language.md), and
@@ -85,8 +85,12 @@ def test_numbers_that_are_closed_over(file: Path) -> None:
 @pytest.mark.parametrize("file", PROGRAMS, ids=lambda f: f.stem)
 @pytest.mark.filterwarnings("ignore")
 def test_native_code(file: Path) -> None:
-    """The programs of a class that compile, as one program."""
-    kept = [text for mark, text in programs(file) if mark == "="]
+    """The programs of a class that compile, as one program; and those that raise as another."""
+    kept, failing = [], []
+    for mark, text in programs(file):
+        if mark == "=":
+            words = same.outcome(text, same.names_in(text))[1]
+            (failing if words == same.RAISES else kept).append(text)
     functions = [same.function(t, same.names_in(t), same.VALUES) for t in kept]
     names = [same.names_in(t) for t in kept]
 
@@ -99,6 +103,27 @@ def test_native_code(file: Path) -> None:
         want = everything(values)
     for text, x, y in zip(kept, got, want, strict=True):
         assert not same.difference(x, y), f"{text}\n    {x!r} {y!r}"
+    _raise_natively(failing)
+
+
+def _raise_natively(texts: list[str]) -> None:
+    functions = [same.function(t, same.names_in(t), same.VALUES) for t in texts]
+    names = [same.names_in(t) for t in texts]
+
+    def one(place: int, values: dict[str, Any]) -> int:
+        for k, (f, ns) in enumerate(zip(functions, names, strict=True)):
+            if place == k:
+                f(*[values[n] for n in ns])
+        return place
+
+    values = {n: v for n, v in same.VALUES.items() if any(n in ns for ns in names)}
+    run = dl.compile(one, backend="native")
+    for k, text in enumerate(texts):
+        with pytest.raises(Exception) as want:
+            one(k, values)
+        with pytest.raises(Exception) as got:
+            run(k, values)
+        assert (got.type, str(got.value)) == (want.type, str(want.value)), text
 
 
 SEEDS = range(3)
