@@ -173,10 +173,7 @@ class _Fuser:
             if i in unseen:
                 operands.append(self._copy(x, position, blank=True))
                 continue
-            any_view = op.name in _READS_VIEWS or (op.name in _FIRST_VIEW and i == 0)
-            operands.append(
-                x if any_view and self._is_base_stored(x) else self._stored(x, position)
-            )
+            operands.append(self._operand(op, i, x, position))
         if op.name == "dot":
             operands = [self._as_matrix(op, side, x, position) for side, x in enumerate(operands)]
         for result in op.results:
@@ -185,6 +182,21 @@ class _Fuser:
         index = self.graph.new(Call(op, tuple(operands), bodies), position)
         self.graph.depend(index, operands)
         self.graph.unit_of.update(dict.fromkeys(op.results, index))
+
+    def _operand(self, op: Op, i: int, x: Value, position: int) -> Value:
+        """An operand as the call reads it: where it lies, or a copy that lies row by row."""
+        if op.name in UPDATES and i > 0 and isinstance(x.type, TensorType) and x.shape != ():
+            view, target = self.views[x], self.views[op.operands[0]]
+            if view.base is target.base:  # What is updated where it lies is not read as well.
+                return self._copy(x, position)
+            if op.name == "dynamic_update" and view.base.shape == ():
+                return x
+        any_view = (
+            op.name in _READS_VIEWS
+            or (op.name in _FIRST_VIEW and i == 0)
+            or (op.name == "take" and i == 0 and op.result.shape == ())
+        )
+        return x if any_view and self._is_base_stored(x) else self._stored(x, position)
 
     def _unseen(self, op: Op) -> set[int]:
         """The operands of a loop that are overwritten before anything reads them."""

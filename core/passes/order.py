@@ -301,6 +301,7 @@ class Units:
             alone = places.get(carry) is step.op.result and readers[carry] == {u}
             row = update.shape[:1] == (1,) and update.shape[1:] == carry.shape[1:]
             value = self.base(update)
+            row = row and value.shape != ()
             if not (alone and row and step.op.result not in readers and value not in kept):
                 continue
             p = self.unit_of.get(value)

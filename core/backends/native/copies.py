@@ -4,6 +4,7 @@ that is read or written where it lies.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,18 @@ def at(pointer: str, offset: str) -> str:
     return pointer if offset == "0" else f"{pointer} + {offset}"
 
 
+def place_of(w: FunctionWriter, value: Value, size: int) -> str:
+    """A rank-0 index as an expression that is in 0..size-1."""
+    text = f"(int64_t){w.scalar(value)}"
+    low, high = w.ranges.get(value, (-1, size))
+    return text if low >= 0 and high < size else f"dl_clamp({text}, {size})"
+
+
+def element(pointer: str) -> str:
+    """The element that a pointer points to."""
+    return f"({pointer})[0]"
+
+
 def copy(
     w: FunctionWriter,
     shape: Sequence[int],
@@ -34,6 +47,8 @@ def copy(
     """A call that copies elements between strided places, or fills them with one number."""
     kind = memory_type(dtype)
     to_pointer, to_strides = to
+    if math.prod(shape) == 1:
+        return f"({to_pointer})[0] = {source if isinstance(source, str) else element(source[0])};"
     fill = isinstance(source, str)
     from_strides = [0] * len(shape) if isinstance(source, str) else source[1]
     axes = collapse(list(zip(shape, to_strides, from_strides, strict=True)))
@@ -131,7 +146,7 @@ def window(
 ) -> str:
     """Where a window begins, moved so that it fits."""
     terms = [
-        f"dl_clamp({w.scalar(start)}, {n - size + 1}) * {stride}"
+        f"{place_of(w, start, n - size + 1)} * {stride}"
         for start, n, size, stride in zip(starts, shape, sizes, strides, strict=True)
         if n != size
     ]

@@ -26,6 +26,7 @@ from ...passes import memory
 from ...passes.fuse import schedule
 from ...passes.memory import Move, Place
 from ...passes.products import product
+from ...passes.ranges import intervals
 from ...passes.steps import Call, Loop, Schedule, descent, is_elementwise, is_scalar
 from ...passes.strips import strips_of
 from ...passes.views import is_whole
@@ -193,6 +194,7 @@ class FunctionWriter:
         self.passed = {value: i for i, value in enumerate(passed)}
         self.static: list[str] = []
         self.static_of: dict[Value, int] = {}
+        self.ranges = intervals(function.body)
         self.donated = donated = memory.donations(function)
         taken = {j: function.body.params[i] for i, j in donated.items()}
         replaced = [taken.get(j) for j in range(len(function.body.results))]
@@ -500,9 +502,10 @@ class FunctionWriter:
         elif op.name in lists.WRITERS:
             lists.WRITERS[op.name](self, call)
         else:
-            for r in op.results:
-                if is_scalar(r):
-                    self._declare(r)
+            if op.name != "take":  # It defines its variable itself.
+                for r in op.results:
+                    if is_scalar(r):
+                        self._declare(r)
             self.lines += KERNELS[op.name](self, call)
 
     def _scalar_op(self, op: Op, values: Sequence[Value]) -> None:

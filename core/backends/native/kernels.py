@@ -14,7 +14,7 @@ from ...ir import DType, Value
 from ...passes.products import Product, product
 from ...passes.steps import Call, Schedule
 from . import attention, copies, depthwise, packing, quantised, solving, winograd
-from .copies import Lines, at, copy, copy_whole, function_text, nested, place
+from .copies import Lines, at, copy, copy_whole, element, function_text, nested, place, place_of
 from .epilogues import strip_floats
 from .names import from_memory, literal, local_type, memory_type, wrapping
 
@@ -273,8 +273,13 @@ def take(w: FunctionWriter, call: Call) -> Lines:
     kind = memory_type(x.dtype)
     if call.window:
         stride = w.schedule.views[x].strides[0]
-        begin = f"dl_clamp((int64_t){w.scalar(indices)}, {x.shape[0]}) * {stride}"
+        begin = f"{place_of(w, indices, x.shape[0])} * {stride}"
         return place(w, call.op.result, begin)
+    if call.op.result.shape == ():
+        view = w.schedule.views[x]
+        begin = f"{view.offset} + {place_of(w, indices, x.shape[0])} * {view.strides[0]}"
+        number = from_memory(x.dtype, element(at(w.base_pointer(x), begin)))
+        return [f"const {local_type(x.dtype)} {w.local(call.op.result)} = {number};"]
     outer, size, inner = _split(x.shape, call.op.attrs["axis"])
     parameter, argument, index = _indices(w, indices)
     count = indices.tensor.size
