@@ -229,3 +229,22 @@ def test_a_wheel_has_every_file_of_the_packages(tmp_path):
     assert wanted <= packed, sorted(wanted - packed)
     assert {"delian/__init__.py", "delian/__main__.py"} <= packed
     assert any(name.endswith("licenses/LICENSE") for name in packed)
+
+
+@pytest.mark.parametrize(
+    ("subject", "fits"),
+    [
+        ("secagg: reject a roster with a repeated number", True),
+        ("frontend, passes: loops over lists", True),
+        ("Merge branch 'x'", True),
+        ("x", False),
+        ("Frontend: loops", False),
+        ("frontend:loops", False),
+        ("frontend: " + "x" * 63, False),
+    ],
+)
+def test_commit_subjects_are_area_and_statement(tmp_path, subject, fits):
+    (tmp_path / "message").write_text(f"{subject}\n\nWhy: anything.\n")
+    script = ROOT / "tests" / "house" / "commit_subject.py"
+    done = subprocess.run([sys.executable, script, tmp_path / "message"], capture_output=True)
+    assert (done.returncode == 0) is fits
