@@ -30,6 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...core.errors import DelianError
 from ...core.node.disk import FolderLock
 from . import migrate
+from .commits import CommitCount
 from .engines import Connection, LoopEngine, Prepared, SqliteEngine, TransactionEngine, Work
 from .models import Lease
 
@@ -97,11 +98,13 @@ class Database:
         self._under_way: set[asyncio.Task[Any]] = set()
         self._file_lock: FolderLock | None = None
         self._lock_connection: AsyncConnection | None = None
+        self._count: CommitCount | None = None
         self._heart: asyncio.Task[None] | None = None
         self._writer: TransactionEngine
         self._reader: TransactionEngine
         if self.is_sqlite:
-            self._writer = SqliteEngine(url, 1, "BEGIN IMMEDIATE")
+            self._count = CommitCount(Path(url.database or ""))
+            self._writer = SqliteEngine(url, 1, "BEGIN IMMEDIATE", self._count)
             self._reader = SqliteEngine(url, READERS, "BEGIN")
         else:
             self._writer = LoopEngine(url, 1)
@@ -143,6 +146,8 @@ class Database:
                 await self._lock_connection.close()
         await self._writer.close()
         await self._reader.close()
+        if self._count is not None:
+            self._count.close()
         if self._file_lock is not None:
             self._file_lock.close()
 
@@ -198,9 +203,12 @@ class Database:
         cause = getattr(fault, "orig", None) or fault
         # A timeout has no text of its own.
         why = "it did not answer in time" if isinstance(cause, TimeoutError) else str(cause)
+        damaged = type(cause) is sqlite3.DatabaseError  # its kinds are of busy, full, ...
         return StoreError(
             f"the store {self.url.render_as_string()} failed: {why or type(cause).__name__}",
-            "see that the database is there, has room and may be written to",
+            "its file is damaged: restore the whole folder from one backup"
+            if damaged
+            else "see that the database is there, has room and may be written to",
         )
 
     # ------------------------------------------------ one writer
@@ -209,6 +217,7 @@ class Database:
         try:
             if self.is_sqlite:
                 self._lock_file()
+                await asyncio.to_thread(self._check_count)
             else:
                 await self._lock_advisory()
             self.generation = await self._writer.run(_upgrade, commit=True)
@@ -228,6 +237,18 @@ class Database:
             raise StoreInUse(
                 f"another coordinator works on {path}: {fault.message}", "stop that one first"
             ) from None
+
+    def _check_count(self) -> None:
+        assert self._count is not None
+        if lost := self._count.lost():
+            path = self._count.path
+            raise StoreError(
+                f"the store {path} ends {lost} transactions before the newest that it has"
+                f" acknowledged: it, or {path.name}-wal, is damaged or an older copy",
+                "nothing was changed; restore the whole folder from one backup. To go on from an"
+                f" older copy on purpose, remove {self._count.mark.path} and follow"
+                " `Backup and restore` in docs/operating.md",
+            )
 
     async def _lock_advisory(self) -> None:
         assert isinstance(self._reader, LoopEngine)

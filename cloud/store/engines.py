@@ -21,6 +21,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.orm import DeclarativeBase
 
+from .commits import CommitCount
+
 T = TypeVar("T")
 
 #: How long SQLite waits for another process's transaction, as of a backup.
@@ -112,15 +114,18 @@ class LoopEngine:
 
 
 class SqliteEngine:
-    """Runs transactions on threads, one for each connection. begin: the statement for it.
+    """Runs transactions on threads, one for each connection. begin: the statement for it. count:
+    of those that are committed.
 
     A thread keeps its connection: to take one out of a pool, and SQLAlchemy's own beginning and end
     of a transaction, take longer than most transactions do.
     """
 
-    def __init__(self, url: URL, connections: int, begin: str) -> None:
+    def __init__(
+        self, url: URL, connections: int, begin: str, count: CommitCount | None = None
+    ) -> None:
         self._engine = _sqlite(url, connections)
-        self._begin = begin
+        self._begin, self._count = begin, count
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="store")
         self._mine = threading.local()
         self._held: list[_AtOnce] = []
@@ -134,7 +139,7 @@ class SqliteEngine:
             try:
                 held.begin(self._begin)
                 result = _at_once(work(held))
-                held.end(commit)
+                held.end(commit, self._count)
             except BaseException:
                 self._mine.held = None
                 self._held.remove(held)
@@ -182,10 +187,14 @@ class _AtOnce:
     def begin(self, statement: str) -> None:
         self._sqlite.execute(statement)
 
-    def end(self, commit: bool) -> None:
+    def end(self, commit: bool, count: CommitCount | None) -> None:
         """Commits, or takes back."""
         if commit:
+            if count is not None:
+                count.stamp(self._sqlite)
             self._sqlite.commit()
+            if count is not None:
+                count.acknowledge()
         else:
             self._sqlite.rollback()
         if self._connection.in_transaction():

@@ -39,6 +39,11 @@ class Disk(Protocol):
     def sync_names(self) -> None:
         """Files made, renamed and removed so far stay so."""
 
+    def put(self, name: str, content: bytes) -> None:
+        """Writes a small file over, in place; makes it. Not synced: a crash may keep what was
+        there before, or any part of either.
+        """
+
     def rename(self, old: str, new: str) -> None:
         """Replaces `new` where there is one."""
 
@@ -63,6 +68,15 @@ class FolderDisk:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
             fd = self._open[name] = os.open(self.folder / name, flags, 0o600)
         write_all(fd, parts)
+
+    def put(self, name: str, content: bytes) -> None:
+        fd = self._open.get(name)
+        if fd is None:
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            fd = self._open[name] = os.open(self.folder / name, flags, 0o600)
+            os.ftruncate(fd, len(content))
+        os.lseek(fd, 0, os.SEEK_SET)
+        write_all(fd, (content,))
 
     def sync(self, name: str) -> None:
         fd = self._open.get(name)

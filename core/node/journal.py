@@ -9,6 +9,7 @@ run, so that no fsync holds up the event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,8 @@ from .segments import JournalError, Segments
 __all__ = ["NO_TAILS", "FileJournal", "Journal", "JournalError", "Tail", "whole"]
 
 T = TypeVar("T")
+
+log = logging.getLogger("delian.node")
 
 
 class Tail(NamedTuple):
@@ -121,7 +124,10 @@ class FileJournal:
                 "give the node a folder that it may write to",
             ) from fault
         self._segments = Segments(self._disk)
-        return self._segments.load()
+        found = self._segments.load()
+        for remark in self._segments.remarks:
+            log.warning("the journal in %s: %s", self.folder, remark)
+        return found
 
     def _release(self) -> None:
         if self._disk is not None:

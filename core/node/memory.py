@@ -26,6 +26,7 @@ PAGE_BYTES = 512
 class _File:
     content: bytearray = field(default_factory=bytearray)
     synced: int = 0  # bytes that are durable
+    before: bytes | None = None  # what `put` has replaced; None: it is appended to
 
 
 class MemoryDisk:
@@ -62,6 +63,15 @@ class MemoryDisk:
             file.content += content[: len(content) // 2]
             raise
         file.content += content
+
+    def put(self, name: str, content: bytes) -> None:
+        file = self._names.get(name)
+        if file is None:
+            self._tell("create")
+            file = self._names[name] = _File()
+            self._pending.append((None, name, file))
+        self._tell("put")
+        file.before, file.content, file.synced = bytes(file.content), bytearray(content), 0
 
     def sync(self, name: str) -> None:
         self._tell("sync")
@@ -134,6 +144,9 @@ class _Draws:
 
 def _tear(file: _File, draw: _Draws) -> None:
     """Keeps what was synced, and any pages of the rest up to any length."""
+    if file.before is not None and draw.unit() < 0.5:
+        file.content = bytearray(file.before)
+        return
     content, kept = file.content, file.synced
     end = kept + int(draw.unit() * (len(content) - kept + 1))
     del content[end:]

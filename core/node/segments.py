@@ -1,8 +1,8 @@
 """A journal's logic and bytes, over a `Disk` that may lose, tear and reorder what is not synced.
 
-The folder holds segments, `log-FIRST`, each a head and then records, and a snapshot,
-`snapshot-LAST` (numbers: of entries, from 1). One `append` is one record under one checksum, so it
-is there as a whole or not at all.
+The folder holds segments, `log-FIRST`, each a head and then records, a snapshot, `snapshot-LAST`
+(numbers: of entries, from 1), and the `mark` of the last acknowledged entry. One `append` is one
+record under one checksum, so it is there as a whole or not at all.
 
     segment   = head record*
     head      = magic, salt, number of the first entry, CRC
@@ -16,9 +16,9 @@ What is on the disk after a crash:
   is left out. Nothing is ever written behind it: after a recovery entries go to a new segment,
   whose first number says where the old one ended.
 - Whatever else does not fit is damage, and an error that names file and offset; no file is touched.
-  A bad record is damage when another one follows, in its segment or by the next segment's number.
-  The salt is in every checksum, so that no entry can hold bytes that pass for a record. (Damage to
-  the very last record alone cannot be told from a torn write.)
+  A bad record is damage when another one follows, in its segment or by the next segment's number,
+  or when the mark says that its entries were acknowledged (`mark`). The salt is in every checksum,
+  so that no entry can hold bytes that pass for a record.
 - A snapshot is written under another name, synced and renamed; only then what it replaces is
   removed. A damaged one is passed over while all of its entries are still there.
 - Recovered entries are synced before they are given out: a process that was killed may have left
@@ -37,6 +37,7 @@ from struct import Struct
 from zlib import crc32
 
 from ..errors import DelianError
+from . import mark
 from .disk import Disk, is_full
 
 #: Largest entry: protobuf writes nothing larger.
@@ -56,6 +57,7 @@ _SNAPSHOT = Struct("<8sQQI")
 _SEGMENT_NAME = "log-"
 _SNAPSHOT_NAME = "snapshot-"
 _NEW = "snapshot.new"
+_MARK = "mark"
 _INTERRUPTED = "it was interrupted while it wrote"
 
 
@@ -96,6 +98,8 @@ class Segments:
         self._salt = b""
         self._size = 0
         self._broken = "it was not loaded"
+        #: What `load` has found that is no damage, and that an operator should read.
+        self.remarks: list[str] = []
 
     # ------------------------------------------------ writing
 
@@ -116,6 +120,7 @@ class Segments:
             record = _record(self._salt, self._next, entries)
             self._disk.append(self._name, record)
             self._disk.sync(self._name)
+            self._disk.put(_MARK, mark.pack(self._next + len(entries) - 1))
         except OSError as fault:
             raise self._break("written", fault) from fault
         self._size += sum(len(part) for part in record)
@@ -172,7 +177,9 @@ class Segments:
             raise self._break("read", fault) from fault
 
     def _load(self) -> tuple[bytes | None, list[bytes]]:
+        self.remarks = []
         names = self._disk.list()
+        acknowledged = self._read_mark(names)
         snapshot, last, damaged = self._newest_snapshot(names)
         segments = [n for n in names if n.startswith(_SEGMENT_NAME) and (_number(n) or 0) > last]
         entries: list[bytes] = []
@@ -187,11 +194,29 @@ class Segments:
             torn = (name, torn_at)
             entries += found
             following += len(found)
-        if damaged and (_number(damaged) or 0) >= following:
+        new = snapshot is None and not entries
+        if damaged and (new or (_number(damaged) or 0) >= following):
             raise _damaged(damaged, 0, "a snapshot whose entries are no longer there")
+        if acknowledged >= following:
+            name, at = torn or (_MARK, 0)
+            raise _damaged(
+                name,
+                at,
+                f"it ends with entry {following - 1}, and {acknowledged} were acknowledged",
+            )
         self._settle(names, segments, following)
+        self._disk.put(_MARK, mark.pack(following - 1))
         self._next, self._broken = following, ""
         return snapshot, entries
+
+    def _read_mark(self, names: list[str]) -> int:
+        """How many entries were acknowledged at least."""
+        if _MARK not in names:
+            return 0  # a new node, or one of before there were marks
+        count = mark.unpack(self._disk.read(_MARK))
+        if count is None:
+            self.remarks.append(f"{_MARK} is damaged; it is made again from the journal")
+        return count or 0
 
     def _newest_snapshot(self, names: list[str]) -> tuple[bytes | None, int, str]:
         """The snapshot, its last entry (0: none) and the name of the newest damaged one."""
@@ -221,7 +246,9 @@ class Segments:
                 after = _find_record(data, start + 1, salt)
                 if after is not None:
                     raise _damaged(name, start, f"a record is not whole, yet one is at {after}")
-                break  # torn, unless the next segment's number says otherwise
+                if is_last:
+                    self.remarks.append(f"{name} has half a record at byte {start}; it is left out")
+                break  # torn, unless the mark or the next segment's number says otherwise
             first += record.count
             start = record.end
         return entries, start

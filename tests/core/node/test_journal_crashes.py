@@ -188,10 +188,9 @@ def test_damage_in_the_middle_is_an_error_that_says_where_and_touches_nothing(se
     sizes = (30, 31, 32)
     clean, _ = written(*sizes, segment_bytes_max=segment_bytes_max)
     for name in clean.list():
-        last = name == clean.list()[-1]
-        content = clean.read(name)
-        # Damage to the last record alone looks like a torn write.
-        for offset in range(len(content) - (68 if last else 0)):
+        if name == "mark":
+            continue
+        for offset in range(len(clean.read(name))):
             disk, journal = written(*sizes, segment_bytes_max=segment_bytes_max)
             disk.damage(name, offset)
             before = {n: disk.read(n) for n in disk.list()}
@@ -201,6 +200,46 @@ def test_damage_in_the_middle_is_an_error_that_says_where_and_touches_nothing(se
             assert {n: disk.read(n) for n in disk.list()} == before
             with pytest.raises(JournalError):
                 journal.append([b"more"])
+
+
+@pytest.mark.parametrize("segment_bytes_max", [1, 10**6])
+def test_a_log_that_ends_before_what_was_acknowledged_is_refused(segment_bytes_max):
+    clean, _ = written(30, 31, 32, segment_bytes_max=segment_bytes_max)
+    *_, last = (name for name in clean.list() if name != "mark")
+    for end in range(len(clean.read(last))):
+        disk = _copy(clean, last, end)
+        before = {name: disk.read(name) for name in disk.list()}
+        with pytest.raises(JournalError, match="3 were acknowledged"):
+            Segments(disk, salts()).load()
+        assert {name: disk.read(name) for name in disk.list()} == before
+    clean.remove(last)
+    with pytest.raises(JournalError, match="3 were acknowledged"):
+        Segments(clean, salts()).load()
+
+
+def test_damage_that_the_mark_cannot_tell_from_a_torn_write_is_said():
+    clean, _ = written(30, 31)
+    name = "log-00000000000000000001"
+    for content in (None, b"", b"x" * 20):  # as a power failure may leave the mark
+        disk = _copy(clean, name, len(clean.read(name)) - 1)
+        disk.remove("mark")
+        if content is not None:
+            disk.put("mark", content)
+        journal = Segments(disk, salts())
+        assert journal.load() == (None, [b"0" * 30])
+        said = ["half a record"] if content is None else ["mark is damaged", "half a record"]
+        assert all(word in remark for word, remark in zip(said, journal.remarks, strict=True))
+        journal.append([b"next"])
+        again = Segments(disk, salts(b"y"))
+        assert again.load() == (None, [b"0" * 30, b"next"]) and not again.remarks
+
+
+def _copy(disk: MemoryDisk, cut: str, end: int) -> MemoryDisk:
+    """A disk with the same files, one of them cut."""
+    made = MemoryDisk()
+    for name in disk.list():
+        made.append(name, [disk.read(name)[: end if name == cut else None]])
+    return made
 
 
 def test_a_missing_segment_is_an_error():
@@ -233,6 +272,15 @@ def test_a_damaged_snapshot_is_passed_over_while_its_entries_are_there():
     assert Segments(disk, salts()).load() == (None, [b"0" * 5, b"1" * 5])
 
 
+def test_a_damaged_first_snapshot_is_not_taken_for_a_new_node():
+    disk, journal = written()
+    journal.load()
+    journal.checkpoint(b"new")
+    disk.damage("snapshot-00000000000000000000", 3)
+    with pytest.raises(JournalError, match="snapshot"):
+        Segments(disk, salts()).load()
+
+
 def test_an_entry_that_holds_a_record_does_not_pass_for_one():
     disk, journal = written(5)
     record = disk.read("log-00000000000000000001")[36:]
@@ -241,6 +289,7 @@ def test_an_entry_that_holds_a_record_does_not_pass_for_one():
     name = "log-00000000000000000002"
     torn = disk.read(name)
     disk.remove(name)
+    disk.remove("mark")  # of before the append
     disk.append(name, [torn[:-1]])
     assert Segments(disk, salts(b"z")).load() == (None, [b"0" * 5])
 

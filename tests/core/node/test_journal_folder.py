@@ -45,6 +45,7 @@ def test_a_checkpoint_leaves_one_snapshot_and_no_old_segments(tmp_path):
     asyncio.run(main())
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "lock",
+        "mark",
         "snapshot-00000000000000000004",
     ]
 
