@@ -33,7 +33,10 @@ class Profile(StrEnum):
 
 
 def build(
-    bundle: Annotated[Path, typer.Argument(help="A .bundle: delian model export, or dl.build.")],
+    bundle: Annotated[
+        Path,
+        typer.Argument(help="A .bundle file, as from `delian simulate` or `delian model export`."),
+    ],
     target: Annotated[
         str,
         typer.Option(
