@@ -66,7 +66,7 @@ from .registry import Registry
 from .settings import CloudSettings
 from .state import CoordinatorState
 from .store import records
-from .store.database import Database, StoreError
+from .store.database import Database
 from .store.journal import DatabaseJournal
 from .store.packs import FolderPacks, Packs
 from .telemetry import Telemetry
@@ -188,7 +188,7 @@ class CloudDaemon:
         await self._open_doors()
         self.tasks.start("the fleet's book", self._observe())
         self.tasks.start("the models' keeper", self._retire())
-        self.tasks.start("the store's watch", self._watch_store())
+        self.tasks.start("the store's watch", self.database.until_lost())
         self.tasks.start("the audit log", self.audit.run())
         if self.trust is not None and self.authority is not None:
             # Nodes that join from now on get this address.
@@ -502,7 +502,7 @@ class CloudDaemon:
 
     def _why_not_ready(self) -> str | None:
         if self.database.lost.is_set():
-            return "the store is lost"
+            return f"the store is lost: {self.database.why_lost}"
         return None if self.serving else "starting or ending"
 
     async def _send_away(self, node: Node, reason: str) -> None:
@@ -560,10 +560,6 @@ class CloudDaemon:
             for run in sorted(runs):
                 await self.registry.retire(run)
             await asyncio.sleep(RETIRE_EVERY_S)
-
-    async def _watch_store(self) -> None:
-        await self.database.lost.wait()
-        raise StoreError("the store is lost: another coordinator may have taken over")
 
     async def _follow(self, trust: Trust, authority: AuthorityPort) -> None:
         """Exchanges news with the authority, and carries out all revocations."""

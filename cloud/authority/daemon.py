@@ -37,7 +37,7 @@ from ...core.wire.authority_pb2 import Announcement
 from ..audit_log import AuditLog
 from ..fleet import Fleet
 from ..identity import IdentityService
-from ..store.database import Database, StoreError
+from ..store.database import Database
 from .hosted import HostedAuthority
 from .service import AuthorityService
 from .settings import AuthoritySettings
@@ -101,7 +101,7 @@ class AuthorityDaemon:
         if settings.witnesses:
             witnessing = witnessing_of(self.hosted.ca, settings.witnesses)
             self.tasks.start("the log's witnesses", witnessing.run())
-        self.tasks.start("the store's watch", self._watch_store())
+        self.tasks.start("the store's watch", self.database.until_lost())
         self.serving = True
         log.info("the authority serves", extra=self.facts())
 
@@ -180,13 +180,9 @@ class AuthorityDaemon:
             known = revoked
             await asyncio.sleep(DENIED_S)
 
-    async def _watch_store(self) -> None:
-        await self.database.lost.wait()
-        raise StoreError("the store is lost: another authority may have taken over")
-
     def _why_not_ready(self) -> str | None:
         if self.database.lost.is_set():
-            return "the store is lost"
+            return f"the store is lost: {self.database.why_lost}"
         if not self.hosted.reached:
             return "the root authority does not answer: nothing is issued"
         return None if self.serving else "starting or ending"

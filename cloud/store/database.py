@@ -4,8 +4,9 @@ SQLite by default, in WAL mode with every commit synced; PostgreSQL by URL. Two 
 database would each believe to be the federation's only memory, so the second is refused: on SQLite
 by a lock on a file beside it, on PostgreSQL by an advisory lock; the system lets go of either when
 the process ends, however it ends. A connection to PostgreSQL can also break while the process goes
-on, and with it the lock: then `lost` is set, and the generation in the `lease` row, which every
-transaction asks for, lets nothing more be written once another coordinator has taken over.
+on, and with it the lock: then `lost` is set, with the reason in `why_lost`, and the generation in
+the `lease` row, which every transaction asks for, lets nothing more be written once another
+coordinator has taken over. A PostgreSQL that hangs is waited for, up to ANSWER_S.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,8 +41,11 @@ T = TypeVar("T")
 
 #: How long a new coordinator waits for PostgreSQL to notice that the one before has died.
 TAKE_OVER_S = 5
-#: How often it is asked whether the lock is still ours, and how long an answer may take.
+#: How often it is asked whether the lock is still ours; an answer that takes longer is logged.
 HEARTBEAT_S = 5.0
+#: How long PostgreSQL may take to answer. One that is only slow costs time: the lock is its own to
+#: give, and each transaction asks whether another coordinator has taken over.
+ANSWER_S = 120.0
 READERS = 4
 _LOCK_KEY = int.from_bytes(hashlib.sha256(b"delian coordinator").digest()[:8], "big", signed=True)
 
@@ -92,6 +96,7 @@ class Database:
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self.lost = asyncio.Event()
+        self.why_lost = ""
         self.generation = 0
         self.on_write: Callable[[float], None] = lambda seconds: None
         self._writing = asyncio.Lock()
@@ -107,8 +112,8 @@ class Database:
             self._writer = SqliteEngine(url, 1, "BEGIN IMMEDIATE", self._count)
             self._reader = SqliteEngine(url, READERS, "BEGIN")
         else:
-            self._writer = LoopEngine(url, 1)
-            self._reader = LoopEngine(url, READERS)
+            self._writer = LoopEngine(url, 1, ANSWER_S)
+            self._reader = LoopEngine(url, READERS, ANSWER_S)
         self._closed = False
 
     @classmethod
@@ -184,8 +189,8 @@ class Database:
             began = time.perf_counter()
             try:
                 result = await self._writer.run(lambda c: self._ours(c, work), commit=True)
-            except StoreInUse:
-                self.lost.set()
+            except StoreInUse as fault:
+                self._lose(fault.message)
                 raise
             except FAULTS as fault:
                 raise self._fault(fault) from fault
@@ -265,17 +270,44 @@ class Database:
                 "stop that one first",
             ) from None
 
+    async def until_lost(self) -> None:
+        """Raises StoreError when another coordinator may write."""
+        await self.lost.wait()
+        raise StoreError(
+            f"the store is lost: {self.why_lost}",
+            "see that the database answers, and that no other process works on it",
+        )
+
+    def _lose(self, why: str) -> None:
+        if not self.lost.is_set():
+            log.error("the store is lost: %s", why)
+            self.why_lost = why
+            self.lost.set()
+
     async def _beat(self) -> None:
-        """Notices that the connection which holds the lock has broken."""
+        """Notices that the connection which holds the lock has broken, or does not answer."""
         assert self._lock_connection is not None
         try:
             while True:
                 await asyncio.sleep(HEARTBEAT_S)
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await self._lock_connection.execute(text("SELECT 1"))
+                await _answered(self._lock_connection.execute(text("SELECT 1")))
         except (SQLAlchemyError, OSError, TimeoutError) as fault:
-            log.error("the lock on the store is lost", extra={"why": str(fault)})
-            self.lost.set()
+            self._lose(self._fault(fault).message)
+
+
+async def _answered(asked: Coroutine[Any, Any, Any]) -> None:
+    """Waits for an answer, and logs that it takes long. Raises TimeoutError after ANSWER_S."""
+    task = asyncio.ensure_future(asked)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            done, _ = await asyncio.wait([task], timeout=HEARTBEAT_S)
+            if not done:
+                log.warning("the store does not answer; it is waited for for %.0f s", ANSWER_S)
+            await task
+            if not done:
+                log.warning("the store answers again")
+    finally:
+        task.cancel()
 
 
 async def _upgrade(connection: Connection) -> int:

@@ -97,13 +97,18 @@ class TransactionEngine(Protocol):
 
 
 class LoopEngine:
-    """Runs transactions on the event loop, over an asynchronous driver."""
+    """Runs transactions on the event loop, over an asynchronous driver. answer_s: how long one may
+    take, with the wait for a connection; then it raises TimeoutError.
+    """
 
-    def __init__(self, url: URL, connections: int) -> None:
-        self.engine = create_async_engine(url, pool_size=connections, max_overflow=0)
+    def __init__(self, url: URL, connections: int, answer_s: float) -> None:
+        self.engine = create_async_engine(
+            url, pool_size=connections, max_overflow=0, pool_timeout=2 * answer_s
+        )
+        self._answer_s = answer_s
 
     async def run(self, work: Work[T], *, commit: bool) -> T:
-        async with self.engine.connect() as connection:
+        async with asyncio.timeout(self._answer_s), self.engine.connect() as connection:
             result = await work(_Waiting(connection))
             if commit:
                 await connection.commit()

@@ -198,12 +198,8 @@ class Segments:
         if damaged and (new or (_number(damaged) or 0) >= following):
             raise _damaged(damaged, 0, "a snapshot whose entries are no longer there")
         if acknowledged >= following:
-            name, at = torn or (_MARK, 0)
-            raise _damaged(
-                name,
-                at,
-                f"it ends with entry {following - 1}, and {acknowledged} were acknowledged",
-            )
+            what = f"it ends with entry {following - 1}, and {acknowledged} were acknowledged"
+            raise _damaged(*(torn or (_MARK, 0)), what)
         self._settle(names, segments, following)
         self._disk.put(_MARK, mark.pack(following - 1))
         self._next, self._broken = following, ""
