@@ -1,0 +1,92 @@
+"""Public NumPy programs: compiled they give what CPython with NumPy gives, or they are refused.
+
+The programs are fetched, not part of this repository: `python tests/corpus/corpus.py fetch FOLDER`,
+then DELIAN_CORPUS=FOLDER. docs/language.md has the counts of the last run of all of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+_HERE = Path(__file__).parent
+#: Equal programs in a hundred that a change may not go below.
+SHARE_MIN = 60
+#: Programs that the corpus has at least.
+PROGRAMS_MIN = 300
+
+
+def _module(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, _HERE / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
+    spec.loader.exec_module(module)
+    return module
+
+
+programs = _module("programs")
+judge = _module("judge")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    where = os.environ.get("DELIAN_CORPUS")
+    if not where or not Path(where).is_dir():
+        pytest.skip("no corpus: run tests/corpus/corpus.py fetch FOLDER, set DELIAN_CORPUS=FOLDER")
+    return Path(where).resolve()
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert sum(len(f.functions) for f in programs.manifest()) >= PROGRAMS_MIN
+
+
+@pytest.mark.slow
+def test_every_file_is_the_one_that_programs_were_chosen_from(folder: Path) -> None:
+    for file in programs.manifest():
+        assert programs.sha256(file.place(folder)) == file.sha256, file.path
+
+
+@pytest.mark.slow
+def test_no_program_is_different_or_slow_to_compile(folder: Path) -> None:
+    found: list[dict[str, Any]] = []
+    for k, file in enumerate(programs.manifest()):
+        # Native code is made for the programs of each tenth file: it is judged by its own tests.
+        how = {"native": k % 10 == 0, "gradients": True}
+        found += judge.in_a_process("judge", file, folder, how)["programs"]
+    summary = judge.summary(found)
+    print(summary)
+    wrong = [judge.line(f) for f in found if f["is"] == "different"]
+    assert not wrong, "\n".join(wrong)
+    slow = [judge.line(f) for f in found if f.get("seconds", 0) > judge.COMPILE_SECONDS]
+    assert not slow, "\n".join(slow)
+    equal = sum(f["is"] == "equal" for f in found)
+    assert 100 * equal >= SHARE_MIN * len(found), summary
+
+
+# The judge itself
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "words"),
+    [
+        (1.0, 1.0, ""),
+        (np.float64(1.0), 1.0, "float64 for float"),
+        (np.ones(3, np.float32), np.ones(3), "float32"),
+        (np.ones((3, 1)), np.ones(3), "(3, 1)"),
+        ([1.0, 2.0], (1.0, 2.0), "list for tuple"),
+        ({"a": 1}, {"b": 1}, "other keys"),
+        (np.array([1.0, np.nan]), np.array([1.0, np.nan]), ""),
+        (np.array([1.0, 1.001]), np.array([1.0, 1.0]), "values differ"),
+        (np.array([1, 2]), np.array([1, 3]), "other values"),
+        ((1.0, [np.float64(2.0)]), (1.0, [2.0]), "result[1][0]"),
+    ],
+)
+def test_the_judge_sees_values_types_shapes_and_classes(got: Any, want: Any, words: str) -> None:
+    said = judge.difference(got, want)
+    assert words in said and bool(said) == bool(words)
