@@ -45,6 +45,18 @@ def drawn(s: Specialiser, value: Any) -> Any:
     return made
 
 
+def drawn_for_loop(s: Specialiser, value: Any) -> Any:
+    """What a loop goes through. Python computes an iterator's items between the rounds: where one
+    of them may end in an error, its place among the errors of the rounds would be another.
+    """
+    before = s.faults is not None and s.faults.memories[0].value
+    made = drawn(s, value)
+    if before is not (s.faults is not None and s.faults.memories[0].value):
+        text = "an iterator's function may raise an error between the rounds of a loop"
+        raise s.error("DL111", text, "compute the items first: for x in list(values)")
+    return made
+
+
 def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]:
     """Every item, as Python goes through what may change meanwhile: a list by its places; a dict,
     and what an iterator draws from, must not change.
@@ -74,7 +86,7 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
             text = "an array changes in place while an iterator computes its items"
             raise s.error("DL111", text, "compute them first: for x in list(values)")
 
-    for item in items(s, value):
+    for item in items(s, drawn_for_loop(s, value)):
         yield item
         check(False)
     check(True)

@@ -368,9 +368,9 @@ _UFUNC_HINTS = {
 
 def _table() -> dict[int, Row]:
     if not _TABLE:
-        from . import vocabulary_delian, vocabulary_numpy, vocabulary_python
+        from . import vocabulary_delian, vocabulary_math, vocabulary_numpy, vocabulary_python
 
-        modules = (vocabulary_numpy, vocabulary_python, vocabulary_delian)
+        modules = (vocabulary_numpy, vocabulary_math, vocabulary_python, vocabulary_delian)
         for row in (row for module in modules for row in module.rows()):
             _TABLE[id(row.function)] = row
     return _TABLE
@@ -401,7 +401,7 @@ def hint(f: Any) -> str:
     if isinstance(owner, np.ufunc):
         return _UFUNC_HINTS.get(name, f"write it with np.{owner.__name__} and a loop or reduction")
     if module.split(".")[0] == "math":
-        return f"math works on known numbers alone; use np.{name}"
+        return f"use np.{name}" if hasattr(np, name) else "compute it outside, or with NumPy"
     if module.split(".")[0] == "numpy" or isinstance(f, np.ufunc):
         if name in _NUMPY_HINTS:
             return _NUMPY_HINTS[name]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import DType
-from . import vocabulary, vocabulary_numpy
+from . import vocabulary, vocabulary_math, vocabulary_numpy
 from .vocabulary_numpy import NOTES
 
 #: What stands between the generated part of the page and the rest.
@@ -88,6 +88,7 @@ def _rest() -> list[str]:
     properties = ", ".join(f"`{name}`" for name in sorted(vocabulary.PROPERTIES))
     reduced = ", ".join(f"`np.{f.__name__}`" for f in vocabulary_numpy.REDUCE)
     running = ", ".join(f"`np.{f.__name__}`" for f in (np.add, *vocabulary_numpy.ASSOCIATIVE))
+    math = ", ".join(f"`{row.name}`" for row in vocabulary_math.rows())
     types = ", ".join(f"`np.{d.numpy.name}`" for d in DType if hasattr(np, d.numpy.name))
     return [
         "## Methods, properties, types",
@@ -96,6 +97,7 @@ def _rest() -> list[str]:
         f"- Properties: {properties}.",
         f"- `reduce` of {reduced}; `accumulate` of {running}; `outer` of every function of two.",
         f"- Types, which also convert: {types}.",
+        f"- Python's module `math`: {math}. They give Python's floats, and raise its errors.",
         "- Indexing: integers, slices, `...`, `None`, arrays of integers, any number of them, mixed"
         " with slices and placed as NumPy places them, and masks that are known.",
         "- Operators: all of Python's on arrays, `@` and `**` among them.",
