@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..traced import Transform
-from . import hir, iteration, lists, liveness, operators, sharing, statements, syntax
+from . import containers, hir, iteration, lists, liveness, operators, sharing, statements, syntax
 from .values import (
     Activation,
     Choice,
@@ -426,7 +426,7 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
     owner = getattr(f, "__self__", None)
     if isinstance(owner, _CONTAINERS) and not isinstance(owner, types.ModuleType):
         if isinstance(owner, list | dict | set) and f.__name__ in liveness.MUTATORS:
-            statements.may_change(s, owner)
+            containers.may_change(s, owner)
         if isinstance(owner, list | tuple) and f.__name__ in lists.METHODS:
             return lists.METHODS[f.__name__](s, owner, *args, **kwargs)
         if isinstance(owner, str) and not is_static((tuple(args), dict(kwargs))):

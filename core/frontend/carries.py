@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..errors import ProgramError
 from ..ir import DType, TensorType, Value
-from . import hir, joins, stores
+from . import containers, hir, joins, stores
 from .choices import Functions, Path, is_function, may_be_carried
 from .joins import Slot
 from .scope import Scope
@@ -60,20 +60,36 @@ class Carries:
         self.ending: dict[str, list[Any]] = {}
         #: Late names that the body leaves without a value, and why.
         self.unset: dict[str, Unbound] = {}
+        #: The containers that the loop changes, by the hidden name of what they hold.
+        self.contents: dict[str, Any] = {}
+        #: Containers whose places do not keep them: they are carried item by item, by id.
+        self.deep: set[int] = set()
         for name in carried:
             value = self.before.get(name)
             if name in self.before and type(value) is not Unbound:
                 self.names.append(name)
-                leaves, self.structures[name] = tree.flatten(value)
-                self.starting[name] = leaves
-                kept = name not in node.rebound
-                self.leaves[name] = [self.leaf(v, kept) for v in leaves]
+                self.start(name)
             else:
                 self.late.append(name)
         if surely:
             self.runs_surely()
         else:
             self.names += [n for n in self.late if n.startswith("$")]
+
+    def start(self, name: str) -> None:
+        """A name as it is before the loop."""
+        leaves, self.structures[name] = self.flat(name, self.before[name], None)
+        self.starting[name] = leaves
+        kept = name not in self.node.rebound
+        self.leaves[name] = [self.leaf(v, kept) for v in leaves]
+
+    def flat(self, name: str, value: Any, scope: Scope | None) -> tuple[list[Any], tree.Structure]:
+        """Leaves and structure; containers that their places keep are leaves."""
+        return containers.flatten(self.s, value, scope, self.deep, name in self.contents)
+
+    def called(self, name: str) -> str:
+        owner = self.contents.get(name)
+        return joins.called(name if owner is None else containers.name_of(self.before, owner))
 
     def runs_surely(self) -> None:
         """A loop that runs at least once may be the first to set a name.
@@ -92,7 +108,7 @@ class Carries:
     def check_made(self, name: str, function: Any, path: Path) -> None:
         """A function that holds what a round computed is another one in each round."""
         if not may_be_carried(function, path):
-            text = f"{joins.called(name)} holds a function that a round of the loop made"
+            text = f"{self.called(name)} holds a function that a round of the loop made"
             hint = "make it after the loop, of what the loop carries"
             raise LoopMismatch("DL109", text, self.s.locs(), hint)
 
@@ -116,7 +132,7 @@ class Carries:
             stores.set_value(self.s, memory, param)
         known, columns = self.columns(self.born)
         variables = dict(self.before)
-        joins.localise(self.s, variables, self.node.stored)
+        copies = containers.Copies(self.s)
         for name in self.names:
             if name not in self.leaves:
                 continue
@@ -126,12 +142,19 @@ class Carries:
                     params.append(Value(_type_of(leaf)))
                     leaf = self.holding(leaf, params[-1], (name, k), known, columns)
                 values.append(leaf)
-            variables[name] = joins.rebuilt(self.s, self.structures[name], values)
+            made = containers.rebuilt(self.s, self.structures[name], values)
+            variables[name] = copies.note(made, values, self.sources(name), name in self.contents)
+            if name in self.contents:
+                containers.put(self.s, self.contents[name], made)
         for name in self.late:
             if type(variables.get(name)) is not Unbound:  # That says more of why it has no value.
                 variables.pop(name, None)
         self.frame.vars = variables
         return [*params, *memories]
+
+    def sources(self, name: str) -> list[tuple[Any, Scope | None]]:
+        """What a name's containers may be in Python."""
+        return [(self.before[name], None)] if name in self.starting else []
 
     def columns(self, born: int | None = None) -> tuple[dict[Any, list[Any]], stores.Columns]:
         """What each carried leaf may be."""
@@ -174,6 +197,8 @@ class Carries:
             if memory not in self.changed:
                 self.changed.append(memory)
                 settled = False
+        for name, owner in self.contents.items():
+            self.frame.vars[name] = scope.contents.get(id(owner), (owner, self.before[name]))[1]
         for name in self.names:
             end = self.frame.vars.get(name)
             if name not in self.frame.vars:
@@ -183,8 +208,11 @@ class Carries:
                 continue
             if type(end) is Unbound:
                 raise LoopMismatch(end.code, end.message, end.locs or self.s.locs(), end.hint)
-            leaves, structure = tree.flatten(end)
+            leaves, structure = self.flat(name, end, scope)
             self.ending[name] = leaves
+            if self.apart(name, leaves):
+                settled = False
+                continue
             if name not in self.leaves:  # A hidden name that the body is the first to set.
                 self.structures[name] = structure
                 self.leaves[name] = [self.first(name, v, path) for v in leaves]
@@ -211,9 +239,37 @@ class Carries:
                 if type(old) is Slot or type(joined) is Slot:
                     settled = settled and type(old) is Slot and old == joined
                     self.leaves[name][k] = joined
+        if settled and self.found(scope):
+            settled = False
         if settled:
             self.check_aliases()
         return settled
+
+    def apart(self, name: str, leaves: list[Any]) -> bool:
+        """Whether a round leaves other containers than it found: they are carried item by item."""
+        if name not in self.starting:
+            return False
+        more = containers.apart([self.starting[name], leaves]) - self.deep
+        if more:
+            self.deep |= more
+            # Whatever the name is bound to from now on is a copy of them: none may change.
+            found = (*self.starting[name], *leaves)
+            self.s.shared.update((id(v), v) for v in found if id(v) in more)
+            for known in self.starting:
+                self.start(known)
+        return bool(more)
+
+    def found(self, scope: Scope) -> bool:
+        """Takes up the containers that a round changed; whether there are new ones."""
+        known = {id(owner) for owner in self.contents.values()}
+        new = [owner for key, (owner, _) in scope.contents.items() if key not in known]
+        for owner in new:
+            name = f"$content{id(owner)}"
+            self.contents[name] = owner
+            self.before[name] = owner.copy()
+            self.names.append(name)
+            self.start(name)
+        return bool(new)
 
     def check_aliases(self) -> None:
         """A name that a round leaves bound to an array that the loop changes in place would have
@@ -228,7 +284,7 @@ class Carries:
                 if any(m in self.changed for m in found):
                     raise LoopMismatch(
                         "DL111",
-                        f"{joins.called(name)} is bound to an array that the loop changes in place",
+                        f"{self.called(name)} is bound to an array that the loop changes in place",
                         self.s.locs(),
                         "bind it to a copy: x.copy()",
                     )
@@ -236,7 +292,7 @@ class Carries:
     def differs(self, name: str, path: str, start: Any, end: Any) -> LoopMismatch:
         loc = joins.assigned_at(self.node.body, name)
         where = ("before the loop", f"after a round (line {loc.line})" if loc else "after a round")
-        text = joins.mismatch(name, path, start, end, where)
+        text = joins.mismatch(self.called(name), path, start, end, where)
         hint = (
             "a loop must leave the type and shape that it found; start with np.zeros(shape, dtype)"
         )
@@ -249,7 +305,7 @@ class Carries:
             for name in self.names:
                 if name not in self.leaves:
                     continue
-                leaves = tree.flatten(self.frame.vars[name])[0]
+                leaves = self.flat(name, self.frame.vars[name], scope)[0]
                 for slot, leaf in zip(self.leaves[name], leaves, strict=True):
                     if type(slot) in _CARRIED:
                         out.append(self.filled(leaf, slot))
@@ -265,7 +321,8 @@ class Carries:
         out: list[Value] = []
         for name in self.names:
             value = self.before.get(name, _NONE)
-            known = None if value is _NONE or type(value) is Unbound else tree.flatten(value)[0]
+            unset = value is _NONE or type(value) is Unbound
+            known = None if unset else self.flat(name, value, None)[0]
             for k, slot in enumerate(self.leaves.get(name, ())):
                 if type(slot) not in _CARRIED:
                     continue
@@ -283,6 +340,7 @@ class Carries:
         for memory, value in zip(self.changed, memories, strict=True):
             stores.set_value(self.s, memory, value)
         may_be, columns = self.columns()
+        copies = containers.Copies(self.s)
         for name in self.names:
             if name not in self.leaves:
                 continue
@@ -292,7 +350,13 @@ class Carries:
                 else v
                 for k, v in enumerate(self.leaves[name])
             ]
-            self.before[name] = joins.rebuilt(self.s, self.structures[name], values)
+            made = containers.rebuilt(self.s, self.structures[name], values)
+            copies.note(made, values, self.sources(name), name in self.contents)
+            if name in self.contents:
+                containers.put(self.s, self.contents[name], made)
+                del self.before[name]
+            else:
+                self.before[name] = made
         line = self.node.loc.line
         for name in self.late:
             if name in self.leaves:

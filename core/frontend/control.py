@@ -14,7 +14,7 @@ from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
 from ..traced import SCALAR
-from . import arithmetic, choices, hir, joins, operators, raises, statements, stores
+from . import arithmetic, choices, containers, hir, joins, operators, raises, statements, stores
 from .joins import Slot
 from .scope import Scope, close, free_values, union
 from .values import Choice, Frame, Tensor, Unbound, is_number, kind_of
@@ -58,7 +58,6 @@ def branch(
     for k in _order(node):
         with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope:
             frame.vars = dict(before)
-            joins.localise(s, frame.vars, node.stored)
             runs[k]()
         if ended:
             frame.vars = before
@@ -71,6 +70,7 @@ def branch(
     s.at(node.loc)
     where = _paths(node)
     join = _Join(s, scopes, frame, ends, names)
+    join.contents(before, ("on one path", "on the other"))
     after = {}
     for name in names:
         after[name] = join.name(name, [end.get(name, _ABSENT) for end in ends], where(name))
@@ -149,6 +149,9 @@ class _Join:
         self.slots: list[Slot] = []
         #: The arrays that the slots may be: each with the columns of leaves that it stands in.
         self.columns = stores.Columns(s)
+        #: The containers that the paths changed, and their joined contents.
+        self.filled: list[tuple[Any, Any]] = []
+        self.copies = containers.Copies(s)
         kept = frozenset(n for n in names if all(type(e.get(n)) is not Unbound for e in ends))
         kept = frozenset(n for n in kept if all(n in e for e in ends))
         self.paths = [
@@ -178,9 +181,14 @@ class _Join:
             )
         return self.value(name, values, where)
 
-    def value(self, name: str, values: Sequence[Any], where: Sequence[str]) -> Any:
-        flat = [tree.flatten(v) for v in values]
+    def value(
+        self, name: str, values: Sequence[Any], where: Sequence[str], content: bool = False
+    ) -> Any:
+        flat, deep = self.flattened(values, content)
         structure = flat[0][1]
+        if any(key in scope.contents for scope in self.scopes for key in deep):
+            text = f"{joins.called(name)} may be bound to a list or dict that changed on the path"
+            return Unbound("DL111", text, "bind it to a copy: list(x)", self.s.locs())
         for k, (_, other) in enumerate(flat):
             if other != structure:
                 return self.mismatch(name, "", (values[0], values[k]), (where[0], where[k]))
@@ -194,7 +202,34 @@ class _Join:
                 path = list(structure.paths())[place]
                 pair, at = (column[0], column[e.path]), (where[0], where[e.path])
                 return self.mismatch(name, path, pair, at)
-        return self.later(structure, plan)
+        return self.later(structure, plan, values, content)
+
+    def flattened(
+        self, values: Sequence[Any], content: bool
+    ) -> tuple[list[tuple[list[Any], tree.Structure]], set[int]]:
+        """Leaves and structures; a container that is the same object on each path is a leaf. And
+        the containers, by id, that are not.
+        """
+        deep: set[int] = set()
+        while True:
+            flat = [
+                containers.flatten(self.s, v, scope, deep, content)
+                for scope, v in zip(self.scopes, values, strict=True)
+            ]
+            more = containers.apart([leaves for leaves, _ in flat]) - deep
+            if not more:
+                return flat, deep
+            deep |= more
+
+    def contents(self, names: Mapping[str, Any], where: Sequence[str]) -> None:
+        """Joins what the paths' containers hold."""
+        found = {k: c[0] for scope in self.scopes for k, c in scope.contents.items()}
+        for key, owner in found.items():
+            values = [scope.contents.get(key, (owner, owner))[1] for scope in self.scopes]
+            joined = self.value(containers.name_of(names, owner), values, where, content=True)
+            if type(joined) is Unbound:
+                raise self.s.error(joined.code, joined.message, joined.hint)
+            self.filled.append((owner, joined))
 
     def leaf(self, column: Sequence[Any]) -> Any:
         joined = column[0]
@@ -209,19 +244,26 @@ class _Join:
     def mismatch(
         self, name: str, path: str, pair: tuple[Any, Any], where: tuple[str, str]
     ) -> Unbound:
-        text = joins.mismatch(name, path, *pair, where)
+        text = joins.mismatch(joins.called(name), path, *pair, where)
         hint = "both paths must leave the same type and shape; convert with .astype or np.zeros"
         if any(map(choices.is_function, pair)):
             hint = "both paths must leave a function, or both an array"
         return Unbound("DL108", text, hint, self.s.locs())
 
-    def later(self, structure: tree.Structure, plan: list[Any]) -> Any:
-        if not any(type(p) is _Later for p in plan):
-            return joins.rebuilt(self.s, structure, plan)
-
+    def later(
+        self,
+        structure: tree.Structure,
+        plan: list[Any],
+        values: Sequence[Any] = (),
+        content: bool = False,
+    ) -> Any:
         def build(results: Sequence[Value]) -> Any:
             leaves = [p(results) if type(p) is _Later else p for p in plan]
-            return joins.rebuilt(self.s, structure, leaves)
+            made = containers.rebuilt(self.s, structure, leaves)
+            sources = zip(values, self.scopes, strict=bool(values))
+            return self.copies.note(made, leaves, sources, content)
+
+        return _Later(build) if any(type(p) is _Later for p in plan) else build(())
 
         return _Later(build)
 
@@ -308,6 +350,7 @@ class _Join:
     def emit(self, name: str, test: Value) -> Sequence[Value]:
         changed = stores.all_changed(c.changed for c in self.scopes)
         if not self.slots and not changed:
+            self.fill(())
             return ()
         for scope, out in zip(self.scopes, self.results, strict=True):
             out += [scope.changed.get(m, (m.value,))[0] for m in changed]
@@ -317,7 +360,14 @@ class _Join:
         results = self.s.scope.emit(name, (test, *free), {}, blocks)
         for memory, value in zip(changed, results[len(self.slots) :], strict=True):
             stores.set_value(self.s, memory, value)
+        self.fill(results)
         return results
+
+    def fill(self, results: Sequence[Value]) -> None:
+        """Puts the joined contents of containers in place."""
+        for owner, content in self.filled:
+            given = content(results) if type(content) is _Later else content
+            containers.put(self.s, owner, given)
 
 
 def choose(
@@ -340,6 +390,7 @@ def choose(
         scopes.append(scope)
     s.at(loc)
     join = _Join(s, scopes)
+    join.contents({}, where)
     return _taken(s, join, join.value("this expression", values, where), name, test)
 
 
@@ -373,7 +424,7 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
         return value
     truths = _is_bool(value) and _is_bool(rest)
     plain = not any(o.regions for o in scope.ops) and raises.only_faults(s, scope.changed)
-    if truths and plain:
+    if truths and plain and not scope.contents:
         raises.stop(s, test, scope, holds=op == "and")
         if isinstance(rest, bool):
             return rest if rest is (op == "or") else value
@@ -382,6 +433,7 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
     other = s.new_scope()
     scopes = (scope, other) if op == "and" else (other, scope)
     join = _Join(s, scopes)
+    join.contents({}, ("on one side", "on the other"))
     pair = (rest, value) if op == "and" else (value, rest)
     joined = join.value("this expression", pair, ("on one side", "on the other"))
     return _taken(s, join, joined, "if", test)

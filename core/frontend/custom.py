@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..ir import Block, TensorType, Value
-from . import arithmetic, calls, joins, operators, raises
+from . import arithmetic, calls, containers, operators, raises
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -73,7 +73,7 @@ def _transformed(
     raises.taken(s, scope, got[len(got) - len(scope.changed) :])
     values = iter(got)
     out = [v.like(next(values)) if type(v) is Tensor else v for v in made]
-    return joins.rebuilt(s, structure, out)
+    return containers.rebuilt(s, structure, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class _Region:
         """The result again, with these tensors."""
         supply = iter(values)
         out = [v.like(next(supply)) if type(v) is Tensor else v for v in self.leaves]
-        return joins.rebuilt(s, self.structure, out)
+        return containers.rebuilt(s, self.structure, out)
 
 
 def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -116,7 +116,7 @@ def _region(
     supply = iter(params)
     inside = [v.like(next(supply)) if type(v) is Tensor else v for v in given]
     with s.inside(s.new_scope()) as scope:
-        args = joins.rebuilt(s, structure, inside)
+        args = containers.rebuilt(s, structure, inside)
         result = calls.call(s, f, args, {})
         if at is not None:
             s.at(at)
@@ -167,7 +167,7 @@ def _reverse(
     with s.inside(s.new_scope()) as scope:
         supply = iter(residuals)
         inside = [v.like(next(supply)) if type(v) is Tensor else v for v in kept]
-        res = joins.rebuilt(s, forward.structure.children[1], inside)
+        res = containers.rebuilt(s, forward.structure.children[1], inside)
         cts = iter(floats)
         values = [
             next(cts) if r.dtype.is_float else s.scope.number(0, r.dtype, r.shape) for r in results

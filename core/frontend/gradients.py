@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..ir import Block, Builder, TensorType, Value
 from ..traced import Transform
-from . import arithmetic, calls, custom, joins, lanes, operators, raises
+from . import arithmetic, calls, containers, custom, lanes, operators, raises
 from .scope import Scope, close, free_values
 from .values import Tensor, describe, is_number
 
@@ -72,12 +72,12 @@ class Closed:
 
     def result(self, s: Specialiser, values: Sequence[Value]) -> Any:
         leaves = [_from(v, values) for v in self.leaves]
-        return joins.rebuilt(s, self.structure, leaves)
+        return containers.rebuilt(s, self.structure, leaves)
 
     def gradients(self, s: Specialiser, values: Sequence[Value]) -> Any:
         """Cotangents of the differentiated leaves as a tuple of trees like the arguments."""
         leaves = [x.like(v) for v, x in zip(values, self.wrt, strict=True)]
-        return joins.rebuilt(s, self.arguments, leaves)
+        return containers.rebuilt(s, self.arguments, leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,9 @@ def close_over(
     wrt = tuple(_differentiable(s, v, n, places) for v, n in zip(leaves, names, strict=True))
     params = [Value(x.type) for x in wrt]
     with s.inside(s.new_scope(), faults=True) as scope:
-        fresh = joins.rebuilt(s, structure, [x.like(p) for p, x in zip(params, wrt, strict=True)])
+        fresh = containers.rebuilt(
+            s, structure, [x.like(p) for p, x in zip(params, wrt, strict=True)]
+        )
         given = list(args)
         for k, value in zip(places, fresh, strict=True):
             given[k] = value
@@ -302,4 +304,4 @@ def _tangents(s: Specialiser, closed: Closed, values: Sequence[Value]) -> Any:
         type_ = closed.block.results[leaf.index].tensor
         zero = None if type_.dtype.is_float else s.scope.number(0, type_.dtype, type_.shape)
         leaves.append(Tensor(next(supply) if zero is None else zero, kind=leaf.kind))
-    return joins.rebuilt(s, closed.structure, leaves)
+    return containers.rebuilt(s, closed.structure, leaves)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..ir import Block, Builder, DType, TensorType, Value
 from ..traced import Transform
-from . import gradients, joins, operators
+from . import containers, gradients, operators
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -47,7 +47,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     rows = []
     for _ in outs:
         parts = [x.like(next(made)) for x in closed.wrt]
-        row = joins.rebuilt(s, closed.arguments, parts)
+        row = containers.rebuilt(s, closed.arguments, parts)
         rows.append(row[0] if isinstance(t.argnums, int) else row)
     return tree.unflatten(closed.structure, rows)
 

@@ -7,11 +7,9 @@ types that differ do not join: the program would have to convert, and the user s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
 from ..traced import SCALAR, same_static
@@ -52,6 +50,10 @@ _KIND = {DType.BOOL: 0, DType.U8: 1, DType.U32: 1, DType.I32: 1, DType.I64: 1}
 
 def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     """(whether they join, what to: a Slot, or a leaf that is the same on both sides)."""
+    if a is b:
+        return True, a
+    if type(a) in (list, dict) or type(b) in (list, dict):
+        return False, None
     if type(a) is not Slot and type(b) is not Slot:
         if type(a) is Tensor and type(b) is Tensor:
             if a is b:
@@ -79,13 +81,6 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     return False, None
 
 
-def structures(a: Any, b: Any) -> tuple[list[Any], list[Any], tree.Structure | None]:
-    """The leaves of both and their structure, or None for it when they differ."""
-    leaves_a, structure = tree.flatten(a)
-    leaves_b, other = tree.flatten(b)
-    return leaves_a, leaves_b, structure if structure == other else None
-
-
 def fill(s: Specialiser, leaf: Any, slot: Slot) -> Value:
     """A leaf as a value of its slot's type."""
     return arithmetic.materialise(s, leaf, slot.type.dtype, slot.type.shape)
@@ -93,43 +88,6 @@ def fill(s: Specialiser, leaf: Any, slot: Slot) -> Value:
 
 def zeros(s: Specialiser, slot: Slot) -> Value:
     return s.scope.number(0, slot.type.dtype, slot.type.shape)
-
-
-def rebuilt(s: Specialiser, structure: tree.Structure, leaves: Sequence[Any]) -> Any:
-    """The tree again; its lists and dicts are new, and belong to the present region."""
-    made = tree.unflatten(structure, leaves)
-    for container in containers(made):
-        s.own(container)
-    return made
-
-
-def containers(value: Any) -> Iterator[Any]:
-    """The lists and dicts of a tree."""
-    if isinstance(value, list | dict):
-        yield value
-    parts = tree.children(value)
-    for child in parts[1] if parts is not None else ():
-        if isinstance(child, list | dict | tuple) or tree.children(child) is not None:
-            yield from containers(child)
-
-
-def localise(s: Specialiser, variables: dict[str, Any], names: Sequence[str]) -> None:
-    """Entering a region: gives it copies of its own of the lists and dicts that it may change."""
-    for name in names:
-        value = variables.get(name)
-        if not isinstance(value, list | dict | set) or id(value) not in s.owned:
-            continue
-        other = next((n for n, v in variables.items() if v is value and n != name), None)
-        if other is not None:
-            kind = type(value).__name__
-            raise s.error(
-                "DL111",
-                f"the {kind} `{name}`, changed here, is also called `{other}`",
-                f"make `{other}` a copy: {kind}({name})",
-            )
-        leaves, structure = tree.flatten(value)
-        fresh = rebuilt(s, structure, leaves) if not isinstance(value, set) else s.own(set(value))
-        variables[name] = fresh
 
 
 def assigned_at(block: hir.Block, name: str) -> Loc | None:
@@ -166,7 +124,8 @@ def called(name: str) -> str:
 
 
 def mismatch(name: str, path: str, a: Any, b: Any, where: tuple[str, str]) -> str:
-    label = called(name)
+    """`name` is what a message calls the name."""
+    label = name
     if path:
         label = f"{label[:-1]}.{path}`" if label.endswith("`") else f"{label}'s {path}"
     return f"{label} is {_kind(a)} {where[0]} and {_kind(b)} {where[1]}"

@@ -15,7 +15,7 @@ from .. import tree
 from ..eager_vmap import axes_of
 from ..errors import DelianError
 from ..ir import TensorType, Value
-from . import arithmetic, calls, joins, operators, raises
+from . import arithmetic, calls, containers, operators, raises
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -43,7 +43,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     params = [v.value for v, axis in zip(inside, axes, strict=True) if axis is not None]
     at = s.loc
     with s.inside(s.new_scope(), faults=True) as scope:
-        lane_args, lane_kwargs = joins.rebuilt(s, structure, inside)
+        lane_args, lane_kwargs = containers.rebuilt(s, structure, inside)
         result = calls.call(s, t.f, lane_args, lane_kwargs)
         if at is not None:
             s.at(at)
@@ -62,7 +62,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
         v.like(_placed(s, *next(supply), axis, size)) if type(v) is Tensor else v
         for v, axis in zip(made, wanted, strict=True)
     ]
-    return joins.rebuilt(s, out_structure, finished)
+    return containers.rebuilt(s, out_structure, finished)
 
 
 def _run(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ProgramError
 from ..ir import DType, Value
-from . import arithmetic, hir, iteration, operators, raises, statements, stores
+from . import arithmetic, containers, hir, iteration, operators, raises, statements, stores
 from .carries import Carries, LoopMismatch
 from .control import Run, boolean, branch
 from .scope import Scope, close, free_values, union
@@ -76,19 +76,10 @@ def _unroll_live(s: Specialiser, node: hir.For, frame: Frame, source: Any) -> No
         iteration.UNROLL_MAX
     ):
         raise iteration.too_long(s, len(values))
-    lists = iteration.sources_of(source)
-    names = [n for n in node.stored if any(frame.vars.get(n) is one for one in lists)]
-    before = {n: frame.vars[n] for n in names}
 
     def rounds() -> Iterator[Callable[[], Any]]:
         for item in iteration.live(s, source, iteration.UNROLL_MAX):
             yield partial(_itself, item)
-            if any(frame.vars.get(n) is not before[n] for n in names):
-                s.at(node.iterable.loc)
-                text = (
-                    f"`{names[0]}` changes in the loop over it where only the program knows whether"
-                )
-                raise s.error("DL111", text, f"go through a copy: for x in list({names[0]})")
 
     _rounds(s, node, frame, rounds())
 
@@ -249,8 +240,8 @@ def _unroll_while(
 
 
 #: Rounds that the fixed point may take: found, made weak, made strong, arrays that are changed in
-#: place found and found to be others, confirmed, and one to spare.
-_ROUNDS_MAX = 7
+#: place and containers found and found to be others, confirmed, and one to spare.
+_ROUNDS_MAX = 9
 
 
 class _For(Carries):
@@ -319,7 +310,11 @@ class _While(Carries):
         for round_ in range(_ROUNDS_MAX):
             with s.inside(s.new_scope(), changes=True) as cond:
                 cond_params = self.enter()
+                held = s.region.state()
                 truth = self.guarded(operators.condition(s, self.test()))
+                if not containers.same(held, s.region.state()):
+                    text = "the test of a loop changes a list, dict or set"
+                    raise s.error("DL111", text, "change it in the body of `while True`")
             changed = {m: v for m, v in cond.changed.items() if v[0] not in cond_params}
             if changed and raises.only_faults(s, changed):
                 self.rotated()

@@ -41,6 +41,9 @@ class Scope(Builder):
         self.arrays: dict[tuple[int, DType], tuple[Value, Any]] = {}
         #: What a region that was left changed in place: array -> what it held (`stores`).
         self.changed: dict[Any, Any] = {}
+        #: Likewise the lists, dicts and sets (`containers`), and the region itself.
+        self.contents: dict[int, tuple[Any, Any]] = {}
+        self.region: Any = None
 
     def emit(
         self,

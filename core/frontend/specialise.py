@@ -30,6 +30,7 @@ from . import (
     arithmetic,
     calls,
     choices,
+    containers,
     control,
     hir,
     indexing,
@@ -63,13 +64,15 @@ class Specialiser:
         self.loc: Loc | None = None
         #: The function that the program is made of, for errors about the call of it.
         self.entry: Loc | None = None
-        self.region: object = object()
+        self.region = containers.Region()
         #: What is raised there is raised whatever the numbers are.
         self.outermost = self.region
         #: The calls whose bodies are being run, innermost last.
         self.calls: list[Activation] = []
         #: Lists and dicts that this program made, by id: (the object, the region it was made in).
-        self.owned: dict[int, tuple[Any, object]] = {}
+        self.owned: dict[int, tuple[Any, containers.Region]] = {}
+        #: Those of them that may not change, by id (`containers.Copies`).
+        self.shared: dict[int, Any] = {}
         #: The changes in place that may have to be undone (`stores.set_value`).
         self.changes: list[Any] = []
         #: The errors that the program may meet; None where no caller would raise them.
@@ -126,12 +129,14 @@ class Specialiser:
     def inside(self, scope: Scope, changes: bool = False, faults: bool = False) -> Iterator[Scope]:
         """Builds a region: operations go to `scope`, and what was made outside stays as it is.
 
-        `changes`: arrays from outside may be changed in place; `scope.changed` is what they hold
-        at the region's end. A region that was left is entered again with its changes.
+        `changes`: arrays and containers from outside may be changed in place; `scope.changed` and
+        `scope.contents` are what they hold at the region's end. A region that was left is entered
+        again with its changes.
         `faults`: the fault code may change (`raises`), and no array.
         """
         before = self.scope, self.region
-        self.scope, self.region = scope, object()
+        self.scope, self.region = scope, containers.Region(changes)
+        scope.region = scope.region or self.region
         again, at = scope.changed, stores.mark(self)
         try:
             if again:
@@ -144,6 +149,7 @@ class Specialiser:
                 raise e.refused(self) from None
             raise
         finally:
+            scope.contents = self.region.undo() or scope.contents
             self.scope, self.region = before
             changed = stores.undo(self, at)
             scope.changed = changed or again
@@ -154,11 +160,13 @@ class Specialiser:
         return Scope(self.scope.locs, self.natural)
 
     def state(self) -> tuple[Any, ...]:
-        return self.scope, self.region, self.chain, self.loc, len(self.calls), stores.mark(self)
+        kept = self.scope, self.region, self.chain, self.loc, dict(self.shared)
+        return *kept, len(self.calls), stores.mark(self)
 
     def restore(self, state: tuple[Any, ...]) -> None:
         """Back to before an attempt that failed."""
-        self.scope, self.region, self.chain, self.loc, depth, at = state
+        self.scope, self.region, self.chain, self.loc, shared, depth, at = state
+        self.shared = dict(shared)
         stores.undo(self, at)
         del self.calls[depth:]
 

@@ -16,6 +16,7 @@ from . import (
     arithmetic,
     calls,
     changes,
+    containers,
     control,
     hir,
     iteration,
@@ -99,7 +100,7 @@ def _unpack(s: Specialiser, target: hir.Sequence, values: list[Any], frame: Fram
 
 
 def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
-    """`owner[index] = value` on a list or dict that this region made."""
+    """`owner[index] = value` on an array, or on a list or dict that the program made."""
     if type(owner) is Tensor:
         changes.store(s, owner, index, value)
         return
@@ -114,26 +115,8 @@ def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
         raise s.error("DL111", f"{describe(owner)} cannot be changed", "make a new one")
     if not is_static(index):
         raise s.needs_static(index, "the place of a store")
-    may_change(s, owner)
+    containers.may_change(s, owner)
     operators.python(s, lambda: owner.__setitem__(index, value), "the store")
-
-
-def may_change(s: Specialiser, owner: Any) -> None:
-    """Refuses a change of a list, dict or set that came from outside the program or the region."""
-    made = s.owned.get(id(owner))
-    kind = type(owner).__name__
-    if made is None:
-        raise s.error(
-            "DL111",
-            f"this {kind} came from outside the function and cannot be changed",
-            f"copy it first: {kind}(x)",
-        )
-    if made[1] is not s.region:
-        raise s.error(
-            "DL111",
-            f"this {kind} was made outside the branch or loop and cannot be changed within",
-            "the program decides at run time whether this happens; assign a new one to its name",
-        )
 
 
 def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
@@ -158,7 +141,7 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
     value = s.eval(node.value, frame)
     s.at(node.loc)
     if isinstance(old, list) and node.op == "+":
-        may_change(s, old)
+        containers.may_change(s, old)
         old.extend(iteration.items(s, value))
     else:
         made = updated(s, node.op, old, value)

@@ -11,7 +11,7 @@ from ..functional import pooling, resizing
 from ..ir import DType
 from ..nn.norms import within
 from ..traced import ARRAY
-from . import arithmetic, joins, operators, shapes
+from . import arithmetic, containers, operators, shapes
 from .arithmetic import tensor
 from .values import Tensor, describe
 from .vocabulary import Row
@@ -30,7 +30,7 @@ def _map(s: Specialiser, f: Any, tree_: Any, *others: Any) -> Any:
             raise s.error("DL119", text, "all trees must have the same structure as the first")
         columns.append(more)
     made = [s.call(f, *row) for row in zip(*columns, strict=True)]
-    return joins.rebuilt(s, structure, made)
+    return containers.rebuilt(s, structure, made)
 
 
 def _leaves(s: Specialiser, tree_: Any) -> Any:

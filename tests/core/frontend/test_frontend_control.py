@@ -508,17 +508,6 @@ def test_lists_that_are_only_replaced_may_have_other_names(agree):
     agree(f, X, np.int32(2))
 
 
-def test_a_list_with_two_names_changed_in_a_loop_is_refused(refusal):
-    def f(x, n):
-        rows = [x]
-        also = rows
-        for i in range(n):
-            rows[0] = rows[0] + i
-        return also
-
-    assert "is also called `also`" in refusal(f, X, np.int32(2))
-
-
 def test_a_loop_that_surely_runs_may_be_the_first_to_set_a_name(agree):
     def f(x):
         for i in range(9):

@@ -232,11 +232,10 @@ def change_captured_list(x, v, n):
     return v
 
 
-def change_list_in_branch(x, v, n):
+def change_list_that_is_another_on_one_path(x, v, n):
     rows = [v]
-    also = rows
-    if n > 2:
-        rows[0] = v * 2
+    also = rows if n > 2 else [v * 2]
+    rows[0] = v * 3
     return also
 
 
