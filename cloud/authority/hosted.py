@@ -58,6 +58,7 @@ class HostedAuthority:
     def __init__(self, settings: HostingSettings) -> None:
         self._settings = settings
         self.ca, self.superior = open_authority(settings.ca, settings.superior)
+        self.ca.check_log()
         self.reached = True  # the root, at the last try
         if self.superior is not None:
             self._refresh(self.superior, "")  # nothing is served yet

@@ -105,6 +105,15 @@ class AuthorityBook:
         """
         return self._ca.key.sign(message, ec.ECDSA(hashes.SHA256()))
 
+    def check_log(self) -> None:
+        """Raises LogError where the certificate log, if it is here, lacks entries that this folder
+        has written: call it before certificates or heads are given out.
+        """
+        if self.issuing is None:
+            with self.lock.held():
+                self._refresh()
+                self._log.check(self._logged)
+
     # ------------------------------------------------------------ issued
 
     def check_open(self, role: Role, number: int) -> int:

@@ -72,12 +72,16 @@ class CertificateLog:
         known to have. Raises IdentityError, also when it has fewer.
         """
         with self._lock.held():
-            if (size := self.file.size()) < at_least:
-                raise LogError(
-                    f"{self.file.path} has {size} entries; {at_least} were written",
-                    "restore it from its newest copy: nodes refuse a log that lost entries",
-                )
+            self.check(at_least)
             return self.file.append([entry])
+
+    def check(self, at_least: int) -> None:
+        """Raises LogError when the log has fewer entries."""
+        if (size := self.file.size()) < at_least:
+            raise LogError(
+                f"{self.file.path} has {size} entries; {at_least} were written",
+                "restore it from its newest copy: nodes refuse a log that lost entries",
+            )
 
     def take_back(self, folder: Path) -> int:
         """Adds the entries that a copy has beyond this log, which was restored from an older one;

@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
 
+from .. import mark
 from ..errors import DelianError
-from . import mark
 from .disk import Disk, is_full
 
 #: Largest entry: protobuf writes nothing larger.

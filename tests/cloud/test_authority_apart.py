@@ -523,14 +523,15 @@ def test_an_authority_restored_from_a_backup_takes_back_revocations_and_numbers(
         await farm.join(farm.token(), tmp_path / "one")
         await farm.authority.close()
         ca, database = farm.state / "ca", farm.state / "delian.db"
-        backup = {p: p.read_bytes() for p in (*ca.glob("*.jsonl"), database)}
+        mark = database.with_name("delian.db.mark")
+        backup = {p: p.read_bytes() for p in (*ca.glob("*.jsonl*"), database, mark)}
         farm.authority = await farm.run_authority()
         await farm.join(farm.token(), tmp_path / "two")
         await (await farm.of_authority(farm.admin)).Revoke(RevokeRequest(name="device-2"))
         await until(lambda: farm.cloud.trust.denied().revoked(Node(Tier.DEVICE, 2)))
         await until(lambda: (kept := farm.cloud.trust.numbers(0).newest()) and kept.devices == 2)
         await farm.authority.close()
-        for path in (*ca.glob("*.jsonl"), database):
+        for path in (*ca.glob("*.jsonl*"), database, mark):
             path.unlink()
         for path, content in backup.items():
             path.write_bytes(content)

@@ -248,12 +248,12 @@ def test_a_number_is_not_given_out_twice_when_one_of_two_places_is_restored(tmp_
     async def first(world):
         text = world.token(uses=2)
         await world.join("one", text)
-        backup = {p: p.read_bytes() for p in (tmp_path / older).glob("*.jsonl")}
+        backup = {p: p.read_bytes() for p in (tmp_path / older).glob("*.jsonl*")}
         await world.join("two", text)
         return backup
 
     backup = within(tmp_path, first)
-    for path in (tmp_path / older).glob("*.jsonl"):
+    for path in (tmp_path / older).glob("*.jsonl*"):
         path.unlink()
     for path, content in backup.items():
         path.write_bytes(content)

@@ -14,7 +14,7 @@ pytest.importorskip("sqlalchemy")
 from delian.cloud.fleet import Fleet
 from delian.cloud.store import commits
 from delian.cloud.store.database import Database, StoreError
-from delian.core.node.mark import MARK_BYTES
+from delian.core.mark import MARK_BYTES
 from delian.core.ports import Tier
 
 LAST = 12

@@ -253,7 +253,7 @@ def copy_of(authority, *names):
 
 def restored(authority, backup):
     """The CA as it was when its files were copied."""
-    for path in authority.folder.glob("*.jsonl"):
+    for path in authority.folder.glob("*.jsonl*"):
         path.unlink()
     for path, content in backup.items():
         path.write_bytes(content)
@@ -282,7 +282,9 @@ def test_a_damaged_file_of_numbers_is_told_and_gives_nothing_out(authority):
 def test_after_a_restore_the_numbers_since_the_backup_are_left_out(authority):
     authority.give_number(Role.DEVICE, 1)
     issue_to(authority, Role.DEVICE, 1)
-    backup = copy_of(authority, "issued.jsonl", "numbers.jsonl")
+    backup = copy_of(
+        authority, *(f"{n}.jsonl{mark}" for n in ("issued", "numbers") for mark in ("", ".mark"))
+    )
     authority.give_number(Role.DEVICE, 2)
     _, lost = issue_to(authority, Role.DEVICE, 2)
     now = time.time() + 60
