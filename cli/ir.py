@@ -65,11 +65,10 @@ def show(
 @app.command("c")
 def c(program: Program, args: Args = None, grad: Grad = 0) -> None:
     """Print the C that a program becomes."""
+    from ..core.backends.native.assemble import prepared
     from ..core.backends.native.emit import emit
-    from ..core.passes.halves import widen_halves
-    from ..core.transforms.custom import expanded
 
-    function = widen_halves(expanded(_load(program, args or [], grad, Stage.simplify)))
+    function = prepared(_load(program, args or [], grad, Stage.simplify))
     text, _ = emit({function.name: function})
     sys.stdout.write(text)
 

@@ -13,11 +13,12 @@ An operation whose result may wrap, and a number that a loop carries, have any v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Block, DType, Op, TensorType, Value
+from ..ir import Block, Builder, DType, Op, TensorType, Value
 
 #: Its least and its largest value, both of them included.
 Interval = tuple[int, int]
@@ -31,6 +32,64 @@ def intervals(block: Block) -> dict[Value, Interval]:
     found: dict[Value, Interval] = {}
     _block(block, found)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A number as a sum: other numbers, each times a factor that is not 0, and a constant."""
+
+    terms: Mapping[Value, int]
+    constant: int
+
+    def plus(self, other: Form, factor: int = 1) -> Form:
+        terms = dict(self.terms)
+        for value, count in other.terms.items():
+            terms[value] = terms.get(value, 0) + count * factor
+        left = {value: count for value, count in terms.items() if count}
+        return Form(left, self.constant + other.constant * factor)
+
+    def times(self, factor: int) -> Form:
+        return Form({}, 0).plus(self, factor)
+
+
+def forms(block: Block, ranges: Mapping[Value, Interval]) -> dict[Value, Form]:
+    """The rank-0 whole numbers of a block and its regions as sums: two of one form are equal.
+
+    What a region is given has the form that it has outside. No two operations may share a region.
+    """
+    found: dict[Value, Form] = {}
+    _forms(block, ranges, found)
+    return found
+
+
+def _forms(block: Block, ranges: Mapping[Value, Interval], found: dict[Value, Form]) -> None:
+    for param in block.params:
+        found.setdefault(param, Form({param: 1}, 0))
+    for op in block.ops:
+        for region in op.regions:
+            found.update((p, found[v]) for p, v in _given(op, region) if v in found)
+            _forms(region, ranges, found)
+        for result in op.results:
+            found[result] = Form({result: 1}, 0)
+        if op.results and op.results[0] in ranges:
+            found[op.results[0]] = _form(op, ranges, found)
+
+
+def _form(op: Op, ranges: Mapping[Value, Interval], found: Mapping[Value, Form]) -> Form:
+    """The form of a number that is computed without wrapping."""
+    value = op.results[0]
+    if (number := known(ranges, value)) is not None:
+        return Form({}, number)
+    if op.name in ("add", "sub"):
+        x, y = op.operands
+        return found[x].plus(found[y], 1 if op.name == "add" else -1)
+    if op.name == "mul":
+        for x, y in (op.operands, op.operands[::-1]):
+            if (factor := known(ranges, y)) is not None:
+                return found[x].times(factor)
+    if op.name == "select" and (truth := known(ranges, op.operands[0])) is not None:
+        return found[op.operands[1 if truth else 2]]
+    return Form({value: 1}, 0)
 
 
 def known(ranges: Mapping[Value, Interval], value: Value) -> int | None:
@@ -54,22 +113,23 @@ def _block(block: Block, found: dict[Value, Interval]) -> None:
 
 def _enter(op: Op, region: Block, found: dict[Value, Interval]) -> None:
     """What a region's parameters are: arguments as they are, an index between its bounds."""
-    if op.name in ("if", "switch"):
-        pairs = zip(region.params, op.operands[1:], strict=True)
-    elif op.name == "for":
+    if op.name == "for":
         low, high = (found.get(v) for v in op.operands[:2])
         if low is not None and high is not None and low[0] < high[1]:
             found[region.params[0]] = (low[0], high[1] - 1)
-        count = int(op.attrs["consts"])
-        pairs = zip(region.params[1 : 1 + count], op.operands[2 : 2 + count], strict=True)
-    elif op.name == "while":
-        count = int(op.attrs["consts"])
-        pairs = zip(region.params[:count], op.operands[:count], strict=True)
-    else:
-        return
-    for param, value in pairs:
-        if value in found:
-            found[param] = found[value]
+    found.update((p, found[v]) for p, v in _given(op, region) if v in found)
+
+
+def _given(op: Op, region: Block) -> Iterable[tuple[Value, Value]]:
+    """The parameters of a region that are values outside, and these; carries are not."""
+    if op.name in ("if", "switch"):
+        return zip(region.params, op.operands[1:], strict=True)
+    if op.name not in ("for", "while"):
+        return ()
+    skipped, first = (2, 1) if op.name == "for" else (0, 0)
+    count = int(op.attrs["consts"])
+    params = region.params[first : first + count]
+    return zip(params, op.operands[skipped : skipped + count], strict=True)
 
 
 def _fits(interval: Interval, type_: TensorType) -> bool:
@@ -180,3 +240,18 @@ _RULES: dict[str, Callable[..., Interval | None]] = {
     "lt": _less,
     "le": _less_or_equal,
 }
+
+
+def are_inside(array: Value, starts: Sequence[Value], ranges: Mapping[Value, Interval]) -> bool:
+    """Whether a place is known to lie in an array."""
+    places = zip(starts, array.shape, strict=True)
+    return all((r := ranges.get(s)) is not None and r[0] >= 0 and r[1] < n for s, n in places)
+
+
+def number_at(b: Builder, array: Value, starts: Sequence[Value]) -> Value:
+    """The number at a place that lies in an array."""
+    flat = starts[0]
+    for start, size in zip(starts[1:], array.shape[1:], strict=True):
+        flat = b("add", b("mul", flat, b.constant(size, DType.I64)), start)
+    row = b("reshape", array, shape=(array.tensor.size,)) if array.tensor.rank > 1 else array
+    return b("take", row, flat, axis=0)

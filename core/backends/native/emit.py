@@ -239,18 +239,18 @@ class FunctionWriter:
         head = (
             f"/* {_plain(self.function.name)} */\n"
             f"{VISIBLE} int {self.name}(void *const *params,"
-            " void *const *results, char *arena, int64_t list_bytes_max) {"
+            " void *const *results, char *restrict arena, int64_t list_bytes_max) {"
         )
         places = {}
         for place in sorted(self.used, key=lambda p: (p.kind, p.index)):
             if place.kind == "param":
                 kind = memory_type(self.function.body.params[place.index].dtype)
                 name = f"p{place.index}"
-                places[name] = f"const {kind} *const {name} = params[{place.index}];"
+                places[name] = f"const {kind} *restrict const {name} = params[{place.index}];"
             elif place.kind == "result":
                 kind = memory_type(self.function.body.results[place.index].dtype)
                 name = f"r{place.index}"
-                places[name] = f"{kind} *const {name} = results[{place.index}];"
+                places[name] = f"{kind} *restrict const {name} = results[{place.index}];"
         body = []
         if self.uses_lists:
             body.append("dl_heap heap = {.limit = (size_t)list_bytes_max};")

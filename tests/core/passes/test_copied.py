@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delian.core import tree
 from delian.core.backends.native.lower import lowered
+from delian.core.backends.reference import run_block
 from delian.core.frontend import trace
 from delian.core.ir import TensorType, unshared
+from delian.core.passes.chosen import changes_chosen
 from delian.core.passes.copied import Copied, copies
 from delian.core.passes.fuse import schedule
 from delian.core.passes.memory import Place, plan
+from delian.core.passes.numbers import one_element_numbers
+from delian.core.passes.registers import numbers_carried
 from delian.core.passes.simplify import simplify
 
 _SPEC = importlib.util.spec_from_file_location(
-    "delian_in_place_kernels", Path(__file__).with_name("in_place_kernels.py")
+    "delian_in_place_kernels", Path(__file__).parents[3] / "benchmarks/in_place_kernels.py"
 )
 assert _SPEC is not None and _SPEC.loader is not None
 kernels: Any = importlib.util.module_from_spec(_SPEC)
@@ -94,3 +99,85 @@ def the_old_one_is_read(x: Any) -> Any:
 
 def test_a_version_that_is_read_again_is_copied() -> None:
     assert [c.type for c in copied(the_old_one_is_read, M) if c.depth]
+
+
+def changed_numbers(x: Any) -> Any:
+    """Branches that become choices, and branches that must not."""
+    y = x.copy()
+    best = 0.0
+    for i in range(12):
+        for j in range(12):
+            if y[i, j] > y[j, i]:
+                y[i, j] = y[j, i]
+            if y[i, j] > 1:
+                y[j, i] -= 0.5
+                best = y[i, j]
+            else:
+                y[i, j] += 0.25
+            if y[i, i] > 2:
+                y[i, j] = 2.0
+            else:
+                y[i, j] *= 0.5
+    return y, best
+
+
+def test_branches_that_change_numbers_become_choices() -> None:
+    function = trace(changed_numbers, TensorType.of(M)).function
+    before = function.with_body(simplify(function.body))
+    after = changes_chosen(before)
+    counts = [sum(op.name == "if" for op in f.body.walk()) for f in (before, after)]
+    assert counts == [3, 1], "the second branch changes another number on each path"
+    x = np.random.default_rng(0).uniform(0, 3, (12, 12))
+    want = changed_numbers(x)
+    for program in (before, after, lowered(after)):
+        for got, expected in zip(run_block(program.body, [x]), want, strict=True):
+            np.testing.assert_allclose(got, expected, 1e-12)
+
+
+def one_element(x: Any) -> Any:
+    return np.sqrt(x[:1] * 2.0 + x[1:2]) - np.float64(1.0)
+
+
+def test_tensors_of_one_element_are_numbers() -> None:
+    function = trace(one_element, TensorType.of(np.ones(4))).function
+    after = one_element_numbers(function.with_body(simplify(function.body)))
+    computed = [op for op in after.body.walk() if op.name in ("mul", "add", "sqrt", "sub")]
+    assert computed and all(op.result.shape == () for op in computed)
+    x = np.arange(4.0) + 1
+    np.testing.assert_allclose(run_block(after.body, [x])[0], one_element(x), 1e-15)
+
+
+def sums_in_place(x: Any) -> Any:
+    """Numbers that loops change in one place, and places that others read."""
+    y = x.copy()
+    sums = np.zeros(12)
+    for i in range(12):
+        for j in range(12):
+            sums[i] += y[i, j] * sums[i - 1]
+            y[i, i] *= 0.5
+            y[0, 1] += y[i, j]
+        for j in range(12):
+            sums[i] += x[i, j]
+            y[i, 3] = y[i, 3] * 0.5 + x[j, i]
+    return y, sums
+
+
+@pytest.mark.parametrize(
+    "f", [sums_in_place, changed_numbers, branches_both_change, kernels.KERNELS["floyd_warshall"]]
+)
+def test_lowered_programs_compute_the_same(f: Callable[..., Any]) -> None:
+    function = trace(f, TensorType.of(M)).function
+    function = lowered(function.with_body(simplify(function.body)))
+    x = np.random.default_rng(1).uniform(0, 3, (12, 12))
+    want = tree.leaves(f(x))
+    for got, expected in zip(run_block(function.body, [x]), want, strict=True):
+        np.testing.assert_allclose(got, expected, 1e-12)
+
+
+def test_numbers_that_a_loop_changes_in_one_place_are_carried() -> None:
+    function = trace(sums_in_place, TensorType.of(M)).function
+    before = function.with_body(simplify(function.body))
+    after = numbers_carried(before)
+    loops = [op for op in after.body.walk() if op.name == "for"]
+    carried = [[v.shape for v in op.results] for op in loops]
+    assert carried == [[(12, 12), (12,)], [(12, 12), (12,)], [(), ()]]
