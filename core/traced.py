@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import tree
+from .complex_numbers import is_complex, opened
 from .errors import DelianError
 from .faults import Fault
 from .ir import Function, ListType, TensorType
@@ -237,8 +238,14 @@ def _is_leaf(value: Any) -> bool:
 
 
 def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
-    """Like `tree.flatten`, for trees whose leaves may be types or `Static`."""
-    return tree.flatten(args, _is_leaf)
+    """Like `tree.flatten`, for trees whose leaves may be types or `Static`; a complex number is two
+    leaves, its real and its imaginary part.
+    """
+    leaves, structure = tree.flatten(args, _is_leaf)
+    if not any(map(is_complex, leaves)):
+        return leaves, structure
+    pairs = [opened(v) if is_complex(v) else v for v in leaves]
+    return tree.flatten(tree.unflatten(structure, pairs), _is_leaf)
 
 
 def same_static(a: Any, b: Any) -> bool:

@@ -135,6 +135,8 @@ def build(structure: Structure, nodes: Iterable[Any]) -> Any:
     assert kind is not None
     if issubclass(kind, tuple):
         return kind(*values)
+    if (make := getattr(kind, "tree_build", None)) is not None:
+        return make(values)
     # Not through __init__: a tree is also rebuilt with abstract leaves, which a constructor would
     # refuse.
     made = object.__new__(kind)

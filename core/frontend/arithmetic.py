@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ..complex_numbers import Complex, is_complex
 from ..ir import DType, Value
 from .values import NUMBERS, Tensor, describe
 
@@ -48,12 +49,15 @@ def dtype_of(s: Specialiser, value: Any) -> tuple[DType, bool]:
         return DType.I64, True
     if kind is float:
         return DType.F64, True
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "c":
         return numpy_dtype(s, value.dtype), False
     raise not_a_number(s, value)
 
 
 def not_a_number(s: Specialiser, value: Any) -> Exception:
+    if type(value) is Complex or is_complex(value):
+        text = f"a complex number ({describe(value)}) stands where a real one is needed"
+        return s.error("DL116", text, "take z.real, z.imag or abs(z)")
     return s.error("DL119", f"expected an array or a number, not {describe(value)}")
 
 

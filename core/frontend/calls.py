@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..complex_numbers import Complex
 from ..errors import ProgramError
 from ..traced import Transform
 from . import containers, hir, iteration, lists, liveness, operators, sharing, statements, syntax
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 DEPTH_MAX = 1000
 
 #: Modules whose functions are pure: with known arguments they are simply called.
-_PURE_MODULES = frozenset(("math", "operator", "_operator", "numpy"))
+_PURE_MODULES = frozenset(("math", "cmath", "operator", "_operator", "numpy"))
 _PURE_BUILTINS = frozenset(
     ("ascii", "bin", "chr", "format", "hash", "hex", "issubclass", "oct", "ord")
 )
@@ -440,17 +441,13 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
         text = f"`{f.__name__}` would change {describe(owner)}, which is known while compiling"
         raise s.error("DL111", text, "copy it first: x = x.copy()")
     if isinstance(owner, np.ndarray | np.generic) and not is_static((tuple(args), dict(kwargs))):
-        return call(s, attribute(s, s_tensor(s, owner), f.__name__), args, kwargs)
+        from .complexes import of_program
+
+        return call(s, attribute(s, of_program(s, owner), f.__name__), args, kwargs)
     known = isinstance(owner, (*_VIEWS, type, np.ndarray, np.generic, np.dtype)) or _pure(f)
     if known and is_static((tuple(args), dict(kwargs))):
         return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
     raise unknown(s, f)
-
-
-def s_tensor(s: Specialiser, value: Any) -> Tensor:
-    from . import arithmetic
-
-    return arithmetic.tensor(s, value)
 
 
 def _is_numpy(f: Any) -> bool:
@@ -504,6 +501,10 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
         from . import vocabulary
 
         return vocabulary.tensor_attribute(s, value, name)
+    if kind is Complex:
+        from .complexes import attributes
+
+        return attributes.attribute(s, value, name)
     if kind.__module__ not in ("builtins", "numpy", "types"):
         found = _in_class(kind, name)
         own = getattr(value, "__dict__", None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..errors import ProgramError
 from ..ir import DType, TensorType, Value
-from . import containers, hir, joins, stores
+from . import complexes, containers, hir, joins, stores
 from .choices import Functions, Path, is_function, may_be_carried
 from .joins import Slot
 from .scope import Scope
@@ -78,6 +78,8 @@ class Carries:
 
     def start(self, name: str) -> None:
         """A name as it is before the loop."""
+        content = name in self.contents
+        self.before[name] = complexes.known_as_pairs(self.s, self.before[name], content)
         leaves, self.structures[name] = self.flat(name, self.before[name], None)
         self.starting[name] = leaves
         kept = name not in self.node.rebound
@@ -208,6 +210,9 @@ class Carries:
                 continue
             if type(end) is Unbound:
                 raise LoopMismatch(end.code, end.message, end.locs or self.s.locs(), end.hint)
+            if self.paired(name, end):
+                settled = False
+            end = self.frame.vars[name]
             leaves, structure = self.flat(name, end, scope)
             self.ending[name] = leaves
             if self.apart(name, leaves):
@@ -270,6 +275,19 @@ class Carries:
             self.names.append(name)
             self.start(name)
         return bool(new)
+
+    def paired(self, name: str, end: Any) -> bool:
+        """Carries complex numbers as pairs; whether that changes what a name is carried as."""
+        content = name in self.contents
+        end = complexes.known_as_pairs(self.s, end, content)
+        before = self.before.get(name, _NONE)
+        if name in self.leaves and before is not _NONE and type(before) is not Unbound:
+            self.before[name], end = complexes.alike(self.s, (before, end), content)
+        self.frame.vars[name] = end
+        changed = before is not _NONE and self.before[name] is not before
+        if changed:
+            self.start(name)
+        return changed
 
     def check_aliases(self) -> None:
         """A name that a round leaves bound to an array that the loop changes in place would have

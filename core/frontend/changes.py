@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..complex_numbers import Complex
 from ..ir import DType, Value
-from . import arithmetic, indexing, operators, stores
+from . import arithmetic, complexes, indexing, operators, stores
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -32,7 +33,7 @@ def store(s: Specialiser, x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`."""
     stores.changeable(s, x)
     if is_mask(index):
-        _store_masked(s, x, index, value)
+        store_masked(s, x, index, value)
         return
     if indexing.takes_arrays(s, x, index):
         _scatter(s, x, index, value, None)
@@ -57,9 +58,9 @@ def update_item(s: Specialiser, op: str, x: Tensor, index: Any, make: Callable[[
         if is_number(value) and arithmetic.shape_of(value) == ():
             wide = operators.binary(s, op, stores.plain(x), value)
             same_kind(s, wide, x.dtype, f"`{op}=`")
-            _store_masked(s, x, index, wide, True)
+            store_masked(s, x, index, wide, True)
             return
-        raise _masked(s)
+        raise masked(s)
     old = s.subscript(x, index)
     value = make()
     if type(old) is Tensor and stores.is_array(old) and not indexing.takes_arrays(s, x, index):
@@ -132,7 +133,7 @@ def converted(s: Specialiser, value: Any, shape: tuple[int, ...], dtype: DType) 
     return arithmetic.materialise(s, value, dtype, shape)
 
 
-def _masked(s: Specialiser) -> Exception:
+def masked(s: Specialiser) -> Exception:
     return s.error(
         "DL114",
         "what is written through a mask of the running program must be one number, or broadcast"
@@ -141,7 +142,7 @@ def _masked(s: Specialiser) -> Exception:
     )
 
 
-def _store_masked(s: Specialiser, x: Tensor, mask: Tensor, value: Any, whole: bool = False) -> None:
+def store_masked(s: Specialiser, x: Tensor, mask: Tensor, value: Any, whole: bool = False) -> None:
     """`x[mask] = value`; `whole`: the value has x's shape, and the mask chooses from it."""
     rank = len(mask.shape)
     if mask.shape != x.shape[:rank]:
@@ -155,7 +156,7 @@ def _store_masked(s: Specialiser, x: Tensor, mask: Tensor, value: Any, whole: bo
             made = arithmetic.tensor(s, value)
             value = Tensor(indexing.reshape(s, made.value, have[1:]))
         if len(arithmetic.shape_of(value)) > len(rest):
-            raise _masked(s)
+            raise masked(s)
     new = converted(s, value, x.shape, x.dtype)
     wide = mask.value
     if rank < len(x.shape):
@@ -341,6 +342,8 @@ def out(s: Specialiser, target: Any, result: Any, what: str, exact: bool) -> Any
     """
     if isinstance(target, tuple) and len(target) == 1:
         target = target[0]
+    if type(target) is Complex:
+        return complexes.out(s, target, result, what, exact)
     x = _array(s, target, what)
     if not is_number(result):
         raise s.error("DL105", f"{what}: `out` takes one result, not {describe(result)}")

@@ -14,7 +14,18 @@ from .. import tree
 from ..errors import Loc
 from ..ir import DType, TensorType, Value
 from ..traced import SCALAR
-from . import arithmetic, choices, containers, hir, joins, operators, raises, statements, stores
+from . import (
+    arithmetic,
+    choices,
+    complexes,
+    containers,
+    hir,
+    joins,
+    operators,
+    raises,
+    statements,
+    stores,
+)
 from .joins import Slot
 from .scope import Scope, close, free_values, union
 from .values import Choice, Frame, Tensor, Unbound, is_number, kind_of
@@ -184,6 +195,7 @@ class _Join:
     def value(
         self, name: str, values: Sequence[Any], where: Sequence[str], content: bool = False
     ) -> Any:
+        values = complexes.alike(self.s, values, content)
         flat, deep = self.flattened(values, content)
         structure = flat[0][1]
         if any(key in scope.contents for scope in self.scopes for key in deep):
@@ -289,7 +301,7 @@ class _Join:
         """A hidden name that one path sets, guarded by a flag: on the other paths it is zeros that
         nobody looks at.
         """
-        leaves, structure = tree.flatten(given)
+        leaves, structure = tree.flatten(complexes.known_as_pairs(self.s, given))
         plan: list[Any] = []
         for leaf in leaves:
             column = self.only(path, leaf)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..ir import Block, TensorType, Value
-from . import arithmetic, calls, containers, operators, raises
+from . import arithmetic, calls, complexes, containers, operators, raises
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -95,6 +95,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     """Calls a function with a reverse rule of its own."""
     if kwargs:
         raise s.error("DL105", "a function with dl.custom_vjp takes its arguments by position")
+    complexes.refuse(s, tuple(args), "`dl.custom_vjp`")
     leaves, structure = tree.flatten(tuple(args))
     given = [arithmetic.tensor(s, v) if type(v) is Tensor else v for v in leaves]
     operands = [v.value for v in given if type(v) is Tensor]

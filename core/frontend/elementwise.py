@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType
-from . import arithmetic, operators, shapes
+from . import arithmetic, operators
 from .arithmetic import tensor
 from .values import Tensor
 
@@ -24,7 +24,7 @@ Handler = Callable[..., Any]
 
 def array(s: Specialiser, value: Any) -> Any:
     """NumPy's functions take nested sequences for arrays."""
-    return shapes.array(s, value) if isinstance(value, tuple | list) else value
+    return s.array(value) if isinstance(value, tuple | list) else value
 
 
 def binary(handler: Handler) -> Handler:

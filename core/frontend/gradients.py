@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..ir import Block, Builder, TensorType, Value
 from ..traced import Transform
-from . import arithmetic, calls, containers, custom, lanes, operators, raises
+from . import arithmetic, calls, complexes, containers, custom, lanes, operators, raises
 from .scope import Scope, close, free_values
 from .values import Tensor, describe, is_number
 
@@ -77,7 +77,7 @@ class Closed:
     def gradients(self, s: Specialiser, values: Sequence[Value]) -> Any:
         """Cotangents of the differentiated leaves as a tuple of trees like the arguments."""
         leaves = [x.like(v) for v, x in zip(values, self.wrt, strict=True)]
-        return containers.rebuilt(s, self.arguments, leaves)
+        return complexes.conjugated(s, containers.rebuilt(s, self.arguments, leaves))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,7 @@ def close_over(
 ) -> Closed:
     """Specialises `f` with the leaves of args[places] as parameters."""
     at = s.loc
+    args = complexes.all_as_pairs(s, tuple(args))
     leaves, structure = tree.flatten(tuple(args[k] for k in places))
     names = list(structure.paths())
     wrt = tuple(_differentiable(s, v, n, places) for v, n in zip(leaves, names, strict=True))
@@ -160,6 +161,7 @@ def close_over(
         result = calls.call(s, f, given, kwargs)
         if at is not None:
             s.at(at)
+        result = complexes.all_as_pairs(s, result)
         if scalar:
             result = _checked_loss(s, result, has_aux)
         out, out_structure = tree.flatten(result)
@@ -202,6 +204,8 @@ def _checked_loss(s: Specialiser, result: Any, has_aux: bool) -> Any:
         hint = "reduce it, as with np.mean or np.sum; for another result use dl.vjp"
         if isinstance(loss, tuple):
             hint = "for a loss with other results use dl.value_and_grad(f, has_aux=True)"
+        if complexes.is_any(loss):
+            hint = "take a real number of it: abs(z), z.real; for a complex result use dl.vjp"
         text = f"only one floating-point number has a gradient, not {describe(loss)}"
         raise s.error("DL117", text, hint)
     loss = arithmetic.tensor(s, loss)
@@ -239,7 +243,7 @@ def pull(s: Specialiser, pullback: Pullback, args: Sequence[Any]) -> Any:
     closed = pullback.closed
     if len(args) != 1:
         raise s.error("DL105", f"a pullback takes one cotangent tree, not {len(args)} arguments")
-    leaves, structure = tree.flatten(args[0])
+    leaves, structure = tree.flatten(complexes.conjugated(s, args[0]))
     if structure != closed.structure:
         raise s.error("DL117", f"the cotangent {describe(args[0])} is not shaped like the result")
     cotangents = []
@@ -281,7 +285,7 @@ def _along(
     from ..passes.simplify import simplify
     from ..transforms.jvp import jvp
 
-    leaves, structure = tree.flatten(tuple(tangents))
+    leaves, structure = tree.flatten(complexes.all_as_pairs(s, tuple(tangents)))
     if structure != closed.arguments:
         raise s.error("DL117", "the tangents are not shaped like the primals")
     given = [_like(s, v, x.type, "a tangent") for v, x in zip(leaves, closed.wrt, strict=True)]

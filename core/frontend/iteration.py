@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import arithmetic, indexing, operators, stores
+from ..complex_numbers import Complex
+from . import arithmetic, complexes, indexing, operators, stores
 from .values import Indexed, Once, Tensor, TensorRange, describe, is_number
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ def as_indexed(s: Specialiser, value: Any) -> Indexed | None:
         return value
     if isinstance(value, range):
         return Indexed(len(value), lambda s, i: place(s, value.start, i, value.step))
-    if type(value) is Tensor or isinstance(value, np.ndarray):
-        shape = arithmetic.shape_of(value)
+    if type(value) in (Tensor, Complex) or isinstance(value, np.ndarray):
+        shape = complexes.shape_of(value)
         if not shape:
             hint = "range(n) counts up to a number"
             raise s.error("DL119", f"{describe(value)} has no axis to iterate over", hint)
@@ -164,6 +165,8 @@ def as_indexed(s: Specialiser, value: Any) -> Indexed | None:
 def row(s: Specialiser, value: Any, index: Any) -> Any:
     if isinstance(value, np.ndarray) and type(index) is int:
         return value[index]
+    if complexes.is_any(value):
+        return complexes.subscript(s, value, index)
     return indexing.subscript(s, arithmetic.tensor(s, value), index)
 
 

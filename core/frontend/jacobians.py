@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from ..complex_numbers import Complex
 from ..ir import Block, Builder, DType, TensorType, Value
 from ..traced import Transform
-from . import containers, gradients, operators
+from . import complexes, containers, gradients, operators
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -26,7 +27,11 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     argument (or tuples of them) of arrays [*result's shape, *argument's shape].
     """
     places = gradients.places_of(s, t, args)
+    complexes.refuse(s, tuple(args[k] for k in places), f"`dl.{t.kind}`")
     closed = gradients.close_over(s, t.f, args, places, kwargs, False)
+    if _is_complex(closed.structure):
+        text = f"`dl.{t.kind}` does not take functions with complex results"
+        raise s.error("DL117", text, "return the real and imaginary parts, or use dl.jvp or dl.vjp")
     outs = [
         closed.block.results[leaf.index]
         for leaf in closed.leaves
@@ -50,6 +55,10 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
         row = containers.rebuilt(s, closed.arguments, parts)
         rows.append(row[0] if isinstance(t.argnums, int) else row)
     return tree.unflatten(closed.structure, rows)
+
+
+def _is_complex(structure: tree.Structure) -> bool:
+    return structure.kind is Complex or any(map(_is_complex, structure.children))
 
 
 def _basis(b: Builder, types: Sequence[TensorType]) -> list[Value]:

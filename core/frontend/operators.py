@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import tree
+from ..complex_numbers import Complex
 from ..ir import Value
 from ..traced import ARRAY, BOOL, SCALAR
-from . import arithmetic, pynumbers, sharing
+from . import arithmetic, complexes, pynumbers, sharing
 from .values import Choice, NotKnown, Tensor, Text, describe, is_number, is_static, kind_of
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def text_needed(s: Specialiser, what: str) -> Exception:
 def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if op == "%" and isinstance(a, str) and not is_static(b):
         return _written(s, op, a, b)
+    if _of_complex(a, b):
+        return complexes.binary(s, op, a, b)
     if type(a) is Tensor or type(b) is Tensor:
         if arithmetic.is_operand(a) and arithmetic.is_operand(b):
             if op == "@":
@@ -110,6 +113,19 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         raise _no_operator(s, op, a, b)
     result = python(s, lambda: function(a, b), f"`{op}`")
     return s.own(result) if isinstance(result, list) else result
+
+
+def _of_complex(a: Any, b: Any) -> bool:
+    """Whether an operator is one of complex numbers, not all of them known."""
+    if type(a) is Complex or type(b) is Complex:
+        one = b if type(a) is Complex else a
+    elif type(a) is Tensor or type(b) is Tensor:
+        one = b if type(a) is Tensor else a
+        if not complexes.is_any(one):
+            return isinstance(one, list | tuple) and complexes.among(one)
+    else:
+        return False
+    return complexes.is_operand(one) or isinstance(one, list | tuple)
 
 
 def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
@@ -153,6 +169,8 @@ def unary(s: Specialiser, op: str, a: Any) -> Any:
         return not test if isinstance(test, bool) else Tensor(s.emit("not", test), True)
     if type(a) is Tensor:
         return sharing.operator_result(s, pynumbers.unary(s, op, a), a)
+    if type(a) is Complex:
+        return complexes.unary(s, op, a)
     name = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[op]
     found = _user_method(a, name)
     if found is not None:
@@ -166,6 +184,8 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         return same if op == "is" else unary(s, "not", same)
     if op in ("in", "not in"):
         return _contains(s, a, b, op)
+    if _of_complex(a, b):
+        return complexes.compare(s, op, a, b)
     if type(a) is Tensor or type(b) is Tensor:
         x, y = _listed(s, a), _listed(s, b)
         if arithmetic.is_operand(x) and arithmetic.is_operand(y):
@@ -198,6 +218,8 @@ def _is(s: Specialiser, a: Any, b: Any) -> Any:
     """
     if type(b) is Tensor and type(a) is not Tensor:
         a, b = b, a
+    if complexes.is_any(a) and complexes.is_any(b) and a is not b:
+        raise s.needs_static(a if type(a) is Complex else b, "an operand of `is`")
     if type(a) is not Tensor:
         if type(a) is Choice or type(b) is Choice:
             raise s.needs_static(a if type(a) is Choice else b, "an operand of `is`")
@@ -297,6 +319,8 @@ def condition(s: Specialiser, value: Any) -> bool | Value:
         return value
     if type(value) is Tensor:
         return arithmetic.truth(s, value)
+    if type(value) is Complex:
+        return complexes.truth(s, value)  # type: ignore[no-any-return]
     if type(value) is Text:
         raise text_needed(s, "the truth of a text")
     found = _user_method(value, "__bool__")

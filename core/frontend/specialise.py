@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ..complex_numbers import Complex, is_complex
 from ..errors import Loc, ProgramError
 from ..ir import Value
 from ..traced import Seen, Transform
@@ -30,6 +31,7 @@ from . import (
     arithmetic,
     calls,
     choices,
+    complexes,
     containers,
     control,
     hir,
@@ -354,6 +356,8 @@ class Specialiser:
                 text = f"a Python {value.classes[0].__name__} has no items"
                 raise self.error("DL119", text, "np.asarray(x) makes an array of it")
             return indexing.subscript(self, value, index)
+        if type(value) is Complex or (is_complex(value) and not is_static(index)):
+            return complexes.subscript(self, value, index)
         if type(value) is Text or type(index) is Text:
             raise operators.text_needed(self, "an index")
         if is_static(index):
@@ -500,10 +504,14 @@ class Specialiser:
 
         return shapes.stack(self, values, axis)
 
-    def array(self, values: Any) -> Tensor:
+    def array(self, values: Any) -> Any:
         from . import shapes
 
-        return shapes.array(self, values)  # type: ignore[no-any-return]
+        if isinstance(values, tuple | list) and complexes.among(values):
+            from .complexes import functions
+
+            return functions.array(self, values)
+        return shapes.array(self, values)
 
     def call(self, function: Any, *args: Any, **keywords: Any) -> Any:
         return calls.call(self, function, args, keywords)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import debugging
+from ..complex_numbers import Complex, is_complex
 from ..traced import ARRAY
 from . import (
     arithmetic,
     calls,
     changes,
+    complexes,
     containers,
     control,
     hir,
@@ -61,6 +63,9 @@ def _changeable(s: Specialiser, node: hir.Expr, value: Any, frame: Frame) -> Any
         made = row is not None and row.name.startswith("np.") and not sharing.is_view(row.name)
         if not made and not (copied and of_array):
             return value
+    if is_complex(value):
+        pair = complexes.lift(s, value)
+        return complexes.new(s, (pair.re, pair.im), ARRAY, value.flags.c_contiguous)
     return stores.fresh(s, arithmetic.tensor(s, value).value, row_major=value.flags.c_contiguous)
 
 
@@ -104,6 +109,9 @@ def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
     if type(owner) is Tensor:
         changes.store(s, owner, index, value)
         return
+    if type(owner) is Complex:
+        complexes.store(s, owner, index, value)
+        return
     if isinstance(owner, np.ndarray):
         raise s.error(
             "DL111",
@@ -126,6 +134,9 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
         s.at(target.loc)
         if type(owner) is Tensor:
             changes.update_item(s, node.op, owner, index, lambda: s.eval(node.value, frame))
+            return
+        if type(owner) is Complex:
+            complexes.update_item(s, node.op, owner, index, lambda: s.eval(node.value, frame))
             return
         old = s.subscript(owner, index)
         value = s.eval(node.value, frame)
@@ -153,6 +164,9 @@ def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
     """`old op= value`: an array is changed in place, anything else gives a new value."""
     if type(old) is Tensor and old.kind & ARRAY:
         changes.update(s, op, old, value)
+        return old
+    if type(old) is Complex and complexes.kind(old) & ARRAY:
+        complexes.update(s, op, old, value)
         return old
     if isinstance(old, np.ndarray):
         raise s.error(

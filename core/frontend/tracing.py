@@ -15,7 +15,7 @@ from .. import tree
 from ..errors import DelianError, ProgramError, TypeRuleError
 from ..ir import DType, Function, ListType, TensorType, Value
 from ..traced import ARRAY, Static, Traced, Transform, flatten, name_of
-from . import arithmetic, calls, stores
+from . import arithmetic, calls, complexes, stores
 from .raises import Faults, Raised
 from .scope import free_values
 from .specialise import Specialiser
@@ -80,7 +80,7 @@ def trace(
     args = tree.unflatten(structure, abstract)
     with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
         s.look(f)
-        result = calls.call(s, f, args, {})
+        result = complexes.all_as_pairs(s, calls.call(s, f, args, {}))
         out, out_structure = tree.flatten(result)
         kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)
         paths = list(out_structure.paths())

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import ir, tree
+from ..complex_numbers import Complex
 from ..errors import Loc
 from ..traced import ARRAY, BOOL, FLOAT, INT, SCALAR
 from . import hir
@@ -368,6 +369,8 @@ def describe(value: Any) -> str:
         return value.shown
     if isinstance(value, Error):
         return f"{value.cls.__name__}({', '.join(map(describe, value.args))})"
+    if isinstance(value, Complex):
+        return str(value)
     if isinstance(value, Unbound):
         return "unset"
     if isinstance(value, np.ndarray):

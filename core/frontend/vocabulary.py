@@ -26,6 +26,7 @@ from ..traced import ARRAY, SCALAR
 from . import (
     arithmetic,
     changes,
+    complexes,
     elementwise,
     indexing,
     linear,
@@ -36,6 +37,7 @@ from . import (
     sharing,
     taking,
 )
+from .complexes import attributes, rows
 from .definitions import arrays, orders
 from .values import Method, Tensor, describe, is_static
 
@@ -75,6 +77,8 @@ class Row:
             raise s.error("DL105", f"`{self.name}`: {words[0]}", words[1])
         if self.fold and is_static((tuple(args), dict(kwargs))):
             return operators.python(s, lambda: f(*args, **kwargs), f"`{self.name}`")
+        if rows.takes(self, args, kwargs):
+            return rows.call(s, self, f, args, kwargs)
         if isinstance(f, np.ufunc):
             args, kwargs = self.of_type(s, args, kwargs)
             args = _in_loop_type(s, self, args)
@@ -306,6 +310,8 @@ def _method(name: str, handler: Handler, s: Specialiser, x: Tensor, /, *a: Any, 
         (x, *a), k = places.placed(function, handler, (x, *a), k)  # type: ignore[assignment]
     if k and (words := refused_keyword(k, handler)):
         raise s.error("DL105", f"`{name}`: {words[0]}", words[1])
+    if complexes.among(a) or (k and complexes.among(tuple(k.values()))):
+        return attributes.method_of_real(s, name, x, a, k)
     return method_result(s, name, x, run_handler(s, name, handler, (x, *a), k))
 
 

@@ -11,7 +11,7 @@ from ..functional import pooling, resizing
 from ..ir import DType
 from ..nn.norms import within
 from ..traced import ARRAY
-from . import arithmetic, containers, operators, shapes
+from . import arithmetic, complexes, containers, operators, shapes
 from .arithmetic import tensor
 from .values import Tensor, describe
 from .vocabulary import Row
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def _map(s: Specialiser, f: Any, tree_: Any, *others: Any) -> Any:
-    leaves, structure = tree.flatten(tree_)
+    leaves, structure = tree.flatten(tree_, complexes.is_any)
     columns = [leaves]
     for other in others:
-        more, its = tree.flatten(other)
+        more, its = tree.flatten(other, complexes.is_any)
         if its != structure:
             text = f"tree.map: the trees differ: {describe(tree_)} and {describe(other)}"
             raise s.error("DL119", text, "all trees must have the same structure as the first")
@@ -34,7 +34,7 @@ def _map(s: Specialiser, f: Any, tree_: Any, *others: Any) -> Any:
 
 
 def _leaves(s: Specialiser, tree_: Any) -> Any:
-    leaves, structure = tree.flatten(tree_)
+    leaves, structure = tree.flatten(tree_, complexes.is_any)
     return s.own(leaves), structure
 
 

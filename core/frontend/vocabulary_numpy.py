@@ -15,6 +15,7 @@ from ..ir import DType
 from ..traced import ARRAY, BOOL, SCALAR
 from . import arithmetic, changes, elementwise, linear, reductions, shapes, systems, taking
 from .arithmetic import tensor
+from .complexes import functions as complex_functions
 from .definitions import arrays, matrices, numbers, orders, signals, statistics
 from .elementwise import array, binary, floats, logical, whole
 from .elementwise import numbers as of_numbers
@@ -55,7 +56,7 @@ _ARITHMETIC: tuple[Named, ...] = (
     (np.absolute, elementwise.absolute),
     (np.fabs, floats("abs")),
     (np.sign, of_numbers("sign")),
-    *_definitions(numbers, "copysign heaviside real imag"),
+    *_definitions(numbers, "copysign heaviside real imag angle"),
     (np.conjugate, arithmetic.positive),
     (np.square, elementwise.square),
     (np.sqrt, floats("sqrt")),
@@ -126,6 +127,7 @@ _LOGIC: tuple[Named, ...] = (
     (np.right_shift, binary(arithmetic.right_shift)),
     (np.where, elementwise.where),
     *_definitions(numbers, "select choose piecewise"),
+    *_definitions(numbers, "isreal iscomplex isrealobj iscomplexobj"),
 )
 
 _REDUCTIONS: tuple[Named, ...] = (
@@ -406,6 +408,9 @@ def rows() -> list[Row]:
             fold = group not in (_MAKING, _IN_PLACE)
             made.setdefault(id(f), Row(f, name, handler, fold, _gives(name)))
     out = list(made.values())
+    for kind in (np.complex64, np.complex128):
+        handler = complex_functions.converted(kind)
+        out.append(Row(kind, f"np.{kind.__name__}", handler, True, None))
     for d in DType.here():
         # Types from outside NumPy (bfloat16) may crash on what is no number.
         builtin = d.numpy.isbuiltin == 1

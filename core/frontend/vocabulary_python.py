@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import dataclasses
 import functools
 import inspect
@@ -16,6 +17,7 @@ from ..ir import DType
 from ..traced import ARRAY
 from . import arithmetic, calls, iteration, operators, pynumbers
 from .arithmetic import tensor
+from .complexes.python import CMATH, complex_of
 from .values import (
     Choice,
     Closure,
@@ -452,6 +454,7 @@ def rows() -> list[Row]:
         (int, "int", _int),
         (float, "float", _float),
         (abs, "abs", _absolute),
+        (complex, "complex", complex_of),
         (round, "round", _round),
         (pow, "pow", _pow),
         (divmod, "divmod", _divmod),
@@ -459,4 +462,5 @@ def rows() -> list[Row]:
     known = [Row(f, n, h, False, None) for f, n, h in always] + [
         Row(f, n, h, True, None) for f, n, h in fold
     ]
+    known += [Row(getattr(cmath, n), f"cmath.{n}", h, True, None) for n, h in CMATH.items()]
     return known + _operator_rows()

@@ -29,7 +29,7 @@ def _float_type(*values: Tensor) -> Any:
 def arcsinh(x: Tensor) -> Tensor:
     below = x < 0
     a = np.where(below, -x, x)
-    y = np.log1p(a + a * (a / (1 + np.hypot(1, a))))
+    y = np.log1p(a * (1 + np.where(np.isinf(a), 1, a / (1 + np.hypot(1, a)))))
     return np.where(below, -y, y)
 
 
@@ -197,6 +197,27 @@ def real(val: Tensor) -> Tensor:
 
 def imag(val: Tensor) -> Tensor:
     return np.zeros_like(val)
+
+
+def angle(z: Tensor, deg: bool = False) -> Tensor:
+    turn = np.arctan2(np.zeros_like(z), z)
+    return turn * (180 / np.pi) if deg else turn
+
+
+def isreal(x: Tensor) -> Tensor:
+    return np.ones(np.shape(x), np.bool_)
+
+
+def iscomplex(x: Tensor) -> Tensor:
+    return np.zeros(np.shape(x), np.bool_)
+
+
+def isrealobj(x: Tensor) -> bool:
+    return True
+
+
+def iscomplexobj(x: Tensor) -> bool:
+    return False
 
 
 def unwrap(

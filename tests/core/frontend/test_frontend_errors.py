@@ -452,7 +452,7 @@ def integer_range(x, v, n):
 
 
 def unknown_dtype(x, v, n):
-    return v.astype(np.complex64)
+    return v.astype(np.int16)
 
 
 def result_type(x, v, n):
