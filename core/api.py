@@ -242,7 +242,8 @@ def compile(
             cost of f64) or "exact" (integers and random bits; float arithmetic is refused).
         threads: how many one call may use, with the native back end: $DELIAN_THREADS, or 1. The
             results are the same bit for bit.
-        checks: False leaves `assert` out, as `python -O` does. `raise` stays.
+        checks: False leaves out `assert`, as `python -O` does, and the checks of indices, divisors
+            and the like: an index out of range is moved to the nearest place. `raise` stays.
     """
     if f is None:
         return lambda g: Compiled(g, backend, donate, profile, threads, checks)

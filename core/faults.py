@@ -21,19 +21,21 @@ class Fault:
     """An error that a program may meet.
 
     Attributes:
-        make: the error, of the numbers that it mentions.
+        make: the error, of the numbers that it mentions; None where they are no error after all.
         held: which of the hidden results these numbers are, the code left out; with the class that
             each has in Python (`Tensor.kind`).
         locs: where it is raised, and the calls that led there, innermost first.
     """
 
-    make: Callable[[Sequence[Any]], BaseException]
+    make: Callable[[Sequence[Any]], BaseException | None]
     held: tuple[tuple[int, int], ...]
     locs: tuple[Loc, ...]
 
-    def error(self, numbers: Sequence[Any]) -> BaseException:
+    def error(self, numbers: Sequence[Any]) -> BaseException | None:
         """The error, with the user's line as a note."""
         made = self.make(numbers)
+        if made is None:
+            return None
         loc = innermost(tuple(reversed(self.locs)))
         if loc is not None:
             excerpt = loc.excerpt()

@@ -196,7 +196,9 @@ class Traced:
         code, *held = arrays[len(arrays) - self.hidden :]
         if number := int(code):
             fault = self.faults[number - 1]
-            raise fault.error([_PRESENT[kind](np.asarray(held[k])) for k, kind in fault.held])
+            error = fault.error([_PRESENT[kind](np.asarray(held[k])) for k, kind in fault.held])
+            if error is not None:
+                raise error
         return arrays[: len(arrays) - self.hidden]
 
     def result(self, arrays: Sequence[Any]) -> Any:

@@ -324,7 +324,22 @@ def _int_power(s: Specialiser, a: Any, b: Any, dtype: DType) -> Tensor:
     from .definitions import numbers
 
     wide = [tensor(s, v, dtype) for v in (a, b)]
+    exponent = wide[1].value
+    if exponent not in s.natural:
+        from . import raises
+
+        negative = s.emit("lt", exponent, s.scope.number(0, dtype, exponent.shape))
+        raises.ask(s, any_of(s, negative), lambda: np.power(np.int64(2), np.int64(-1)))
     return s.call(numbers.int_power, *wide)  # type: ignore[no-any-return]
+
+
+def any_of(s: Specialiser, truths: Value) -> Value:
+    """Whether one of some bools is true."""
+    if not truths.shape:
+        return truths
+    wide = s.emit("convert", truths, dtype=DType.I32)
+    most = s.emit("reduce_max", wide, axes=tuple(range(len(truths.shape))))
+    return s.emit("ne", most, s.scope.number(0, DType.I32))
 
 
 def _repeated(s: Specialiser, base: Tensor, exponent: int) -> Tensor:

@@ -229,7 +229,7 @@ def _loop(
     """A `for` of the IR that carries one value."""
     bounds = s.scope.number(0, DType.I64), s.scope.number(count, DType.I64)
     index, carry = Value(bounds[0].type), Value(start.type)
-    s.natural.add(index)
+    s.natural.index(index, *bounds)
     with s.inside(s.new_scope()) as scope:
         end = step(carry, index)
     free = free_values(scope.ops, (index, carry), (end,))

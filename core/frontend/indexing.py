@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ir import DType, Value
 from ..traced import ARRAY
-from . import arithmetic, operators, stores
+from . import arithmetic, operators, raises, stores
 from .lenses import Lens, Reshape, Reverse, Stride, Transpose, Window
 from .values import Tensor, describe
 
@@ -72,7 +72,7 @@ def places(
             number = whole(s, array, base.shape[axis], axis, base)
             found.append(s.scope.number(number, DType.I64, shape))
         else:
-            found.append(arithmetic.broadcast(s, wrapped(s, array, base.shape[axis]), shape))
+            found.append(arithmetic.broadcast(s, wrapped(s, array, base.shape[axis], axis), shape))
     return moved, found, _front(items, at, dots), shape
 
 
@@ -138,7 +138,7 @@ def _by_numbers(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
     for k in at:
         item = items[k]
         known = type(item) is int
-        starts[k] = whole(s, item, sizes[k], k, base) if known else wrapped(s, item, sizes[k])
+        starts[k] = whole(s, item, sizes[k], k, base) if known else wrapped(s, item, sizes[k], k)
         sizes[k] = 1
     window = Window(tuple(starts), tuple(sizes))
     shape = tuple(n for k, n in enumerate(sizes) if k not in at)
@@ -264,8 +264,8 @@ def whole(s: Specialiser, index: int, size: int, axis: int, x: Tensor) -> int:
     return index + size if index < 0 else index
 
 
-def wrapped(s: Specialiser, index: Any, size: int) -> Value:
-    """An index array as i64, negative entries counted from the end."""
+def wrapped(s: Specialiser, index: Any, size: int, axis: int) -> Value:
+    """An index array as i64, negative entries counted from the end; checked to lie in its axis."""
     if isinstance(index, np.ndarray) and index.size:
         far = int(index.max() if index.max() >= size else index.min())
         if not -size <= far < size:
@@ -273,6 +273,7 @@ def wrapped(s: Specialiser, index: Any, size: int) -> Value:
             raise s.error("DL114", message, f"it has {size} entries: {-size} to {size - 1}")
         index = np.where(index < 0, index + size, index) if index.min() < 0 else index
     value = arithmetic.tensor(s, index, DType.I64).value
+    raises.check_index(s, value, size, axis)
     if value in s.scope.natural:
         return value
     negative = s.emit("lt", value, s.scope.number(0, DType.I64, value.shape))
@@ -310,7 +311,7 @@ def _taken(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None) ->
     arrays = [items[k] for k in places]
     if len(places) == 1:
         axis = places[0]
-        index = wrapped(s, arrays[0], x.shape[axis])
+        index = wrapped(s, arrays[0], x.shape[axis], axis)
         return Tensor(s.emit("take", x.value, index, axis=axis))
     rest = [k for k in range(len(x.shape)) if k not in places]
     front = _front(items, places, dots)
@@ -342,7 +343,7 @@ def _flat_index(
         if type(array) is int:
             value = s.scope.number(whole(s, array, size, axis, x), DType.I64, shape)
         else:
-            value = arithmetic.broadcast(s, wrapped(s, array, size), shape)
+            value = arithmetic.broadcast(s, wrapped(s, array, size, axis), shape)
         if total is None:
             total = value
         else:

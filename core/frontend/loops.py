@@ -178,8 +178,7 @@ def _index_region(
 
     def body() -> None:
         index = frame.vars[counter]
-        if start in s.natural:
-            s.natural.add(index.value)
+        s.natural.index(index.value, start, stop)
         run(Tensor(index.value, True))
         frame.vars[counter] = arithmetic.add(s, index, 1)
 
@@ -266,8 +265,7 @@ class _For(Carries):
         s = self.s
         for _ in range(_ROUNDS_MAX):
             index = Value(self.bounds[0].type)
-            if self.bounds[0] in s.natural:
-                s.natural.add(index)
+            s.natural.index(index, *self.bounds)
             with s.inside(s.new_scope(), changes=True) as scope:
                 params = self.enter()
                 self.body(Tensor(index, True))

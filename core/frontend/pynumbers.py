@@ -6,12 +6,13 @@ is in Python follows from what its operands are (`Tensor.kind`).
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from ..ir import DType
 from ..traced import BOOL, FLOAT, INT, SCALAR
-from . import arithmetic
-from .values import Tensor, describe, kind_of
+from . import arithmetic, raises
+from .values import Tensor, describe, is_number, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -45,6 +46,10 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         if op in ("<<", ">>") and type(b) is int and b < 0:
             raise s.error("DL113", f"`{op}` fails: ValueError: negative shift count")
         made = Tensor(arithmetic.BINARY[op](s, a, b).value, True)
+        if op == "**" and made.dtype.is_float:
+            raises.ask(s, raises.gone(s, made, a, b), operator.pow, a, b)
+        elif op in _FAILING:
+            check(s, op, a, b)
         floats = made.kind == FLOAT and op != "/" and FLOAT not in (kind_of(a), kind_of(b))
         return Tensor(made.value, kind=INT | FLOAT) if floats and (x | y) != INT else made
     for value, kind, other in ((a, x, b), (b, y, a)):
@@ -57,6 +62,32 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
             raise s.error("DL108", text, "make it a float on each path: float(x), 1.0")
     made = arithmetic.BINARY[op](s, a, b)
     return _either(Tensor(made.value), x & y)
+
+
+def check(s: Specialiser, op: str, a: Any, b: Any) -> None:
+    """The errors of Python's operators on its own numbers: NumPy's have values there."""
+    if raises.checks(s) is None or (type(b) is not Tensor and b):
+        return
+    if kind_of(a) >= SCALAR or kind_of(b) >= SCALAR or not (is_number(a) and is_number(b)):
+        return
+    second = arithmetic.tensor(s, b)
+    if op in ("<<", ">>"):
+        if second.value not in s.natural:
+            raises.ask(s, arithmetic.less(s, second, 0).value, _FAILING[op], a, b)
+        return
+    low, high = s.natural.of(second.value) if second.dtype.is_int else (0, 0)
+    if low <= 0 <= high:
+        raises.ask(s, arithmetic.equal(s, second, 0).value, _FAILING[op], a, b)
+
+
+_FAILING = {
+    "divmod": divmod,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+}
 
 
 def _either(made: Tensor, python: int) -> Tensor:
@@ -109,7 +140,10 @@ def absolute(s: Specialiser, a: Tensor) -> Tensor:
 def rounded(s: Specialiser, a: Tensor, digits: Any) -> Tensor:
     """`round` of a number of Python's own."""
     if digits is None:
-        value = a.value if not a.dtype.is_float else s.emit("round", a.value)
+        value = a.value
+        if a.dtype.is_float:
+            raises.ask(s, s.emit("not", s.emit("is_finite", value)), round, a)
+            value = s.emit("round", value)
         return Tensor(arithmetic.convert(s, value, DType.I64), True)
     if type(digits) is int and digits >= 0 and not a.dtype.is_float:
         return Tensor(arithmetic.convert(s, a.value, DType.I64), True)

@@ -88,8 +88,16 @@ class Faults:
         """What the program gives beside its own results."""
         return [m.value for m in self.memories] if self.possible() else []
 
-    def add(self, make: Callable[[Sequence[Any]], BaseException], held: Sequence[Tensor]) -> None:
-        """Sets the code, and what the error mentions, unless there was an error before."""
+    def add(
+        self,
+        make: Callable[[Sequence[Any]], BaseException | None],
+        held: Sequence[Tensor],
+        test: Value | None = None,
+    ) -> None:
+        """Sets the code, and what the error mentions, unless there was an error before.
+
+        `test`: only where it holds.
+        """
         s = self.s
         free = list(self.memories[1:])
         slots = []
@@ -105,10 +113,12 @@ class Faults:
         )
         self.table.append(Fault(make, places, s.locs()))
         number = s.scope.number(len(self.table), DType.I64)
-        before = self.none_yet() if self.possible() else None
+        if self.possible():
+            none = self.none_yet()
+            test = none if test is None else s.emit("and", test, none)
         values = (number, *(x.value for x in held))
         for memory, value in zip((self.memories[0], *slots), values, strict=True):
-            _set(s, memory, before, value)
+            _set(s, memory, test, value)
 
 
 def _set(s: Specialiser, memory: Memory, test: Value | None, value: Value) -> None:
@@ -259,6 +269,93 @@ def leave(s: Specialiser, scope: Scope) -> None:
     """Keeps the errors of a region whose operations became those of the scope around it."""
     for memory, (value, *_) in scope.changed.items():
         stores.set_value(s, memory, value)
+
+
+# Errors of Python's and NumPy's own
+
+
+def checks(s: Specialiser) -> Faults | None:
+    """Where operations check their numbers: the fault code; else None."""
+    return s.faults if s.checks else None
+
+
+def ask(s: Specialiser, suspect: Value, compute: Callable[..., Any], *numbers: Any) -> None:
+    """Where a condition holds once the program has run, Python computes this of the numbers: what
+    it raises is the program's error, and where it raises nothing there is none.
+    """
+    faults = checks(s)
+    if faults is None:
+        return
+    held: list[Tensor] = []
+    made = _later(s, numbers, held)
+
+    def make(values: Sequence[Any]) -> BaseException | None:
+        given = made(values)
+        try:
+            result = compute(*given)
+        except Exception as e:
+            return e.with_traceback(None)
+        return _complex(result) if isinstance(result, complex) else None
+
+    faults.add(make, held, suspect)
+
+
+def gone(s: Specialiser, result: Tensor, *given: Any) -> Value:
+    """bool[]: a float of Python's is infinite though what it was computed of is finite, or NaN
+    though none of that is.
+    """
+    value = result.value
+    inputs = [x.value for x in given if type(x) is Tensor and x.dtype.is_float]
+    finite, known = s.scope.number(True, DType.BOOL), s.emit("eq", value, value)
+    numbers = finite
+    for x in inputs:
+        finite = s.emit("and", finite, s.emit("is_finite", x))
+        numbers = s.emit("and", numbers, s.emit("eq", x, x))
+    lost = s.emit("not", s.emit("is_finite", value))
+    return s.emit("and", lost, s.emit("select", known, finite, numbers))
+
+
+def _complex(result: complex) -> BaseException:
+    return ArithmeticError(f"Python gives the complex number {result}; a program has reals alone")
+
+
+def check_index(s: Specialiser, index: Value, size: int, axis: int) -> None:
+    """IndexError where an index, before its wrap, does not lie in an axis of this size."""
+    faults = checks(s)
+    low, high = s.natural.of(index)
+    inside = -size <= low and high < size
+    if faults is None or inside or (index, size) in s.scope.checked or not index.tensor.size:
+        return
+    s.scope.checked.add((index, size))
+
+    def make(numbers: Sequence[Any]) -> BaseException:
+        at = numbers[0]
+        return IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
+
+    ends = [index]
+    if index.shape:
+        axes = tuple(range(len(index.shape)))
+        ends = [s.emit(f"reduce_{end}", index, axes=axes) for end in ("max", "min")]
+    bad = s.emit("le", s.scope.number(size, DType.I64), ends[0])
+    if low < -size:
+        bad = s.emit("or", bad, s.emit("lt", ends[-1], s.scope.number(-size, DType.I64)))
+    if not index.shape:
+        faults.add(make, [Tensor(index)], bad)
+        return
+    from . import control
+
+    with s.inside(s.new_scope(), changes=True) as scope:
+        faults.add(make, [Tensor(_first_outside(s, index, size))])
+    control.join_changes(s, (scope, s.new_scope()), bad)
+
+
+def _first_outside(s: Specialiser, index: Value, size: int) -> Value:
+    """Of indices, the first that does not lie in an axis of this size."""
+    flat = s.emit("reshape", index, shape=(index.tensor.size,))
+    most, least = (s.scope.number(n, DType.I64, flat.shape) for n in (size, -size))
+    outside = s.emit("or", s.emit("le", most, flat), s.emit("lt", flat, least))
+    place = s.emit("argmax", s.emit("convert", outside, dtype=DType.I32), axis=0)
+    return s.emit("take", flat, place, axis=0)
 
 
 # Functions of their own: derivatives, `vmap`

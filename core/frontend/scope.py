@@ -14,31 +14,19 @@ import numpy as np
 
 from ..errors import Loc
 from ..ir import Block, Builder, DType, Op, Value
-
-#: Operations whose integer result is not negative when no operand is (wrap-around aside, which no
-#: index survives).
-_KEEPS_SIGN = frozenset(
-    (
-        *("add", "mul", "floordiv", "mod", "max", "min", "convert", "broadcast", "reshape"),
-        *("transpose", "slice", "take", "take_along", "concat", "reverse", "reduce_sum"),
-        *("reduce_max", "reduce_min", "cumsum", "and", "shr"),
-    )
-)
-_UNSIGNED = (DType.U32, DType.U8, DType.BOOL)
-#: Operations whose result is never negative.
-_NEVER_NEGATIVE = frozenset(("iota", "argmax", "argmin", "argsort"))
+from .ranges import Ranges
 
 
 class Scope(Builder):
-    """A builder that knows its constants and which integers cannot be negative (they index without
-    a wrap).
-    """
+    """A builder that knows its constants and the ranges of whole numbers."""
 
-    def __init__(self, locs: tuple[Loc, ...], natural: set[Value]) -> None:
+    def __init__(self, locs: tuple[Loc, ...], natural: Ranges) -> None:
         super().__init__((), locs)
         self.natural = natural
         self.numbers: dict[tuple[DType, tuple[int, ...], bytes], Value] = {}
         self.arrays: dict[tuple[int, DType], tuple[Value, Any]] = {}
+        #: Indices that are checked already, each with the size of its axis.
+        self.checked: set[tuple[Value, int]] = set()
         #: What a region that was left changed in place: array -> what it held (`stores`).
         self.changed: dict[Any, Any] = {}
         #: Likewise the lists, dicts and sets (`containers`), and the region itself.
@@ -54,10 +42,7 @@ class Scope(Builder):
         locs: tuple[Loc, ...] | None = None,
     ) -> tuple[Value, ...]:
         results = super().emit(name, operands, attrs, regions, locs)
-        if name in _NEVER_NEGATIVE or (
-            name in _KEEPS_SIGN and _is_natural(self, operands, results)
-        ):
-            self.natural.add(results[0])
+        self.natural.note(name, operands, attrs or {}, results)
         return results
 
     def number(self, value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Value:
@@ -72,8 +57,6 @@ class Scope(Builder):
             else:
                 array.setflags(write=False)
                 found = self.emit("constant", (), {"value": array})[0]
-                if array >= 0:
-                    self.natural.add(found)
             self.numbers[key] = found
         return found
 
@@ -86,19 +69,7 @@ class Scope(Builder):
             copy.setflags(write=False)
             made = self.emit("constant", (), {"value": copy})[0]
             found = self.arrays[key] = (made, value)  # Keeps `value` alive, and so its id its own.
-            if dtype.is_int and copy.size and int(copy.min()) >= 0:
-                self.natural.add(made)
         return found[0]
-
-
-def _is_natural(scope: Scope, operands: Sequence[Value], results: Sequence[Value]) -> bool:
-    """Whether a result cannot be negative: an i64 made of such, or of unsigned integers.
-
-    Narrower integers are left out: they wrap around.
-    """
-    if results[0].dtype is not DType.I64:
-        return False
-    return all(v in scope.natural or v.dtype in _UNSIGNED for v in operands)
 
 
 def free_values(

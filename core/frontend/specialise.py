@@ -42,6 +42,7 @@ from . import (
     stores,
 )
 from .raises import Faults, Raised, only_faults
+from .ranges import Ranges
 from .scope import Scope
 from .values import Activation, Closure, Frame, Once, Tensor, Text, Unbound, describe, is_static
 
@@ -60,7 +61,8 @@ class Specialiser:
     """Makes one program."""
 
     def __init__(self) -> None:
-        self.natural: set[Value] = set()
+        #: What is known of whole numbers; `value in natural`: it is not negative.
+        self.natural = Ranges()
         self.scope = Scope((), self.natural)
         self.chain: tuple[Loc, ...] = ()
         self.loc: Loc | None = None
@@ -79,7 +81,7 @@ class Specialiser:
         self.changes: list[Any] = []
         #: The errors that the program may meet; None where no caller would raise them.
         self.faults: Faults | None = None
-        #: Whether `assert` is checked.
+        #: Whether `assert` is checked, and what operations are given.
         self.checks = True
         #: Loops that a first attempt showed to need unrolling, by node identity.
         self.unrolled: set[int] = set()
@@ -134,11 +136,13 @@ class Specialiser:
         `changes`: arrays and containers from outside may be changed in place; `scope.changed` and
         `scope.contents` are what they hold at the region's end. A region that was left is entered
         again with its changes.
-        `faults`: the fault code may change (`raises`), and no array.
+        `faults`: the fault code may change (`raises`), and no array. With neither, nothing is
+        checked and `raise` is refused.
         """
-        before = self.scope, self.region
+        before = self.scope, self.region, self.faults
         self.scope, self.region = scope, containers.Region(changes)
         scope.region = scope.region or self.region
+        self.faults = self.faults if changes or faults else None
         again, at = scope.changed, stores.mark(self)
         try:
             if again:
@@ -152,7 +156,7 @@ class Specialiser:
             raise
         finally:
             scope.contents = self.region.undo() or scope.contents
-            self.scope, self.region = before
+            self.scope, self.region, self.faults = before
             changed = stores.undo(self, at)
             scope.changed = changed or again
         if changed and not changes and not (faults and only_faults(self, changed)):
@@ -170,6 +174,7 @@ class Specialiser:
         self.scope, self.region, self.chain, self.loc, shared, depth, at = state
         self.shared = dict(shared)
         stores.undo(self, at)
+        self.scope.checked.clear()  # Their errors are undone.
         del self.calls[depth:]
 
     def own(self, value: Any) -> Any:

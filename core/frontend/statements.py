@@ -204,7 +204,7 @@ def _define(s: Specialiser, node: hir.Define, frame: Frame) -> None:
 
 
 def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
-    if not s.checks:
+    if not (s.checks and __debug__):
         return
     test = s.eval(node.test, frame)
     s.at(node.test.loc)

@@ -26,7 +26,7 @@ def take(s: Specialiser, a: Any, indices: Any, axis: Any = None, *, mode: Any = 
     elif mode == "clip":
         value = tensor(s, index, DType.I64).value
     else:
-        value = indexing.wrapped(s, index, x.shape[k])
+        value = indexing.wrapped(s, index, x.shape[k], k)
     return shapes.same(x, s.emit("take", x.value, value, axis=k))
 
 
@@ -57,7 +57,7 @@ def take_along_axis(s: Specialiser, arr: Any, indices: Any, axis: Any = -1) -> T
     wide = tuple(off[:k]), tuple(off[k + 1 :])
     x = shapes.broadcast_to(s, x, (*wide[0], x.shape[k], *wide[1]))
     index = shapes.broadcast_to(s, index, (*wide[0], index.shape[k], *wide[1]))
-    value = indexing.wrapped(s, index, x.shape[k])
+    value = indexing.wrapped(s, index, x.shape[k], k)
     return shapes.same(x, s.emit("take_along", x.value, value, axis=k))
 
 

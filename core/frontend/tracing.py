@@ -48,16 +48,16 @@ def trace(
         changes: the function may change arrays among its arguments in place; what they hold then
             follows the results (`Traced.changed`).
         raises: there is a caller that raises the errors of the running program
-            (`Traced.checked`); else `raise` that depends on its numbers is refused, and `assert`
-            left out.
-        checks: False leaves out `assert`.
+            (`Traced.checked`); else `raise` that depends on its numbers is refused, and nothing is
+            checked.
+        checks: False leaves out `assert`, and what operations check.
 
     Raises:
         ProgramError: the function cannot be compiled; says where, and what to do.
     """
     s = Specialiser()
     s.faults = Faults(s) if raises else None
-    s.checks = checks and __debug__
+    s.checks = checks
     leaves, structure = flatten(tuple(specs))
     names = _names(f, structure)
     params: list[Value] = []

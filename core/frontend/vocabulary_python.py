@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir import DType
 from ..traced import ARRAY
-from . import arithmetic, calls, iteration, operators, pynumbers
+from . import arithmetic, calls, iteration, operators, pynumbers, raises
 from .arithmetic import tensor
 from .complexes.python import CMATH, complex_of
 from .values import (
@@ -195,6 +195,8 @@ def _scalar(s: Specialiser, x: Any, name: str) -> Tensor:
 
 def _int(s: Specialiser, x: Any = 0) -> Any:
     value = _scalar(s, x, "int")
+    if value.dtype.is_float:
+        raises.ask(s, s.emit("not", s.emit("is_finite", value.value)), int, value)
     return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
 
 
@@ -214,6 +216,7 @@ def _pow(s: Specialiser, base: Any, exp: Any, mod: Any = None) -> Any:
 
 
 def _divmod(s: Specialiser, x: Any, y: Any) -> Any:
+    pynumbers.check(s, "divmod", x, y)
     return operators.binary(s, "//", x, y), operators.binary(s, "%", x, y)
 
 

@@ -111,6 +111,8 @@ def outcome(
             return "!", f"{e.code}: {e.message}"
         except Exception as e:
             said = f"{type(e).__name__}: {e}"
+            if any(isinstance(v, complex) for v in tree.leaves(want)):
+                return "!", said
             return ("=", RAISES) if said == raised else ("~", f"{said}, in Python {raised}")
     if any(isinstance(v, complex) for v in tree.leaves(want)):
         raised = "no error: the power of a negative number is complex"

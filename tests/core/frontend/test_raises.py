@@ -186,3 +186,58 @@ def test_a_program_without_a_caller_in_python() -> None:
 def test_a_program_without_errors_has_no_code() -> None:
     made = trace(lambda x: x + 1, 1.5, raises=True)
     assert made.hidden == 0 and len(made.function.body.results) == 1
+
+
+def test_indices_that_are_known_to_be_in_range_are_not_checked() -> None:
+    def f(x: Any) -> Any:
+        out = x.copy()
+        for i in range(1, len(x) - 1):
+            out[i] = x[i - 1] + x[i + 1] + x[-i] + x[i // 2] + x[len(x) - 1 - i] + x[(3 * i) % 4]
+            for j in range(i + 1, len(x)):
+                out[j] += x[j - i]
+        return out
+
+    assert not trace(f, np.zeros(8), raises=True).hidden
+
+
+def test_an_index_is_checked_once_in_a_block() -> None:
+    def f(x: Any, i: Any) -> Any:
+        return x[i] * x[i] + x[i]
+
+    assert len(trace(f, np.zeros(8), 3, raises=True).faults) == 1
+
+
+def test_a_check_that_an_attempt_undid_is_made_again() -> None:
+    """The loop is first tried as a loop of the IR, then unrolled for the tuple's sake."""
+
+    def f(x: Any, i: Any) -> Any:
+        total = 0.0
+        for n in range(2):
+            total += x[i] * (1, 2)[n]
+        return total
+
+    for checked in (dl.compile(f, backend="reference"), dl.compile(f)):
+        with pytest.raises(IndexError, match="index 9 is out of bounds for axis 0 with size 8"):
+            checked(np.zeros(8), 9)
+
+
+def test_without_checks_an_index_is_moved() -> None:
+    f = dl.compile(lambda x, i: x[i], backend="reference", checks=False)
+    assert f(np.arange(3.0), 7) == 2.0
+
+
+def test_checks_through_derivatives_and_lanes() -> None:
+    def f(x: Any, i: Any) -> Any:
+        return np.sum(x[i] ** 2)
+
+    x = np.arange(3.0)
+    lanes = dl.vmap(f, in_axes=(None, 0))
+    for g, i in (
+        (dl.grad(f), 5),
+        (dl.hessian(f), np.array([1, -8])),
+        (lanes, np.array([1, 2, 4, 9])),
+        (dl.grad(lambda x, i: np.sum(lanes(x, i))), np.array([0, 3])),
+    ):
+        bad = next(n for n in np.ravel(i) if not -3 <= n < 3)
+        with pytest.raises(IndexError, match=f"index {bad} is out of bounds"):
+            dl.compile(g, backend="reference")(x, i)
