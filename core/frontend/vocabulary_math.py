@@ -17,6 +17,7 @@ import numpy as np
 from .. import functional
 from ..ir import DType, Value
 from . import arithmetic, elementwise, iteration, operators, raises
+from .definitions import scalars
 from .values import Tensor, describe, is_number
 from .vocabulary import Handler, Row
 
@@ -36,40 +37,19 @@ def _weak(made: Any) -> Tensor:
     return Tensor(made.value, True)
 
 
-def raise_unless(
-    s: Specialiser, truth: Value, function: Callable[..., Any], values: Sequence[Tensor]
-) -> None:
-    """Raises what Python's function raises of these numbers where a condition does not hold."""
-    if s.faults is None:
-        return
-    faults = s.faults
-
-    def make(numbers: Sequence[Any]) -> BaseException:
-        try:
-            function(*numbers)
-        except (ArithmeticError, ValueError) as e:
-            return e
-        return ValueError("math domain error")
-
-    with raises.path(s), s.inside(s.new_scope(), changes=True) as scope:
-        faults.add(make, values)
-        raise raises.Raised(f"an error of `{function.__name__}`")
-    raises.stop(s, truth, scope, holds=False)
-
-
 def _checked(
     s: Specialiser, function: Callable[..., Any], values: Sequence[Tensor], made: Tensor
 ) -> Tensor:
     """The result, once it is one that Python has too."""
-    lost = elementwise.isnan(s, made)
-    for v in values:
-        lost = arithmetic.bitwise_and(s, lost, arithmetic.equal(s, v, v))
-    over = elementwise.isinf(s, made)
-    for v in values:
-        over = arithmetic.bitwise_and(s, over, elementwise.isfinite(s, v))
-    wrong = arithmetic.bitwise_or(s, lost, over)
-    raise_unless(s, s.emit("not", wrong.value), function, values)
+    raises.ask(s, raises.gone(s, made, *values), function, *values)
     return made
+
+
+def _unless(
+    s: Specialiser, truth: Value, function: Callable[..., Any], values: Sequence[Tensor]
+) -> None:
+    """What Python's function raises of these numbers where a condition does not hold."""
+    raises.ask(s, s.emit("not", truth), function, *values)
 
 
 def _floats(name: str, numpys: Any) -> Handler:
@@ -119,7 +99,7 @@ def _to_int(name: str, rounding: Handler) -> Handler:
             raise s.error("DL119", f"`math.{name}` takes one number, not {describe(x)}")
         if value.dtype.is_float:
             value = arithmetic.tensor(s, value, DType.F64)
-            raise_unless(s, elementwise.isfinite(s, value).value, function, [value])
+            _unless(s, elementwise.isfinite(s, value).value, function, [value])
             value = rounding(s, value)
         return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
 
@@ -168,7 +148,7 @@ def _of_wholes(name: str, numpys: Any) -> Handler:
 def _isqrt(s: Specialiser, n: Any) -> Tensor:
     """The root of a float is off by one at most; what that is decides the rest."""
     (value,) = _wholes(s, [n], "isqrt")
-    raise_unless(s, arithmetic.greater_equal(s, value, 0).value, math.isqrt, [_weak(value)])
+    _unless(s, arithmetic.greater_equal(s, value, 0).value, math.isqrt, [_weak(value)])
     near = s.call(np.sqrt, arithmetic.tensor(s, value, DType.F64))
     root = arithmetic.tensor(s, s.call(np.floor, near), DType.I64)
     for step, test in ((-1, arithmetic.greater), (1, arithmetic.less_equal)):
@@ -176,6 +156,32 @@ def _isqrt(s: Specialiser, n: Any) -> Tensor:
         moved = test(s, arithmetic.multiply(s, tried, tried), value)
         root = arithmetic.select(s, moved, arithmetic.add(s, root, step), root)
     return _weak(root)
+
+
+def _counted(name: str, function: Callable[..., Any]) -> Handler:
+    """Of whole numbers that must not be negative."""
+
+    def run(s: Specialiser, *numbers: Any) -> Tensor:
+        values = [_weak(v) for v in _wholes(s, numbers, name)]
+        for v in values:
+            if v.value not in s.natural:
+                truth = arithmetic.greater_equal(s, v, 0).value
+                _unless(s, truth, getattr(math, name), values)
+        return arithmetic.tensor(s, s.call(function, *values), DType.I64)
+
+    return run
+
+
+def _factorial(s: Specialiser, n: Any) -> Tensor:
+    return _weak(_counted("factorial", scalars.factorial)(s, n))
+
+
+def _comb(s: Specialiser, n: Any, k: Any) -> Tensor:
+    return _weak(_counted("comb", scalars.comb)(s, n, k))
+
+
+def _perm(s: Specialiser, n: Any, k: Any = None) -> Tensor:
+    return _factorial(s, n) if k is None else _weak(_counted("perm", scalars.perm)(s, n, k))
 
 
 def _prod(s: Specialiser, iterable: Any, *, start: Any = 1) -> Any:
@@ -224,6 +230,10 @@ def _handlers() -> Iterator[tuple[str, Handler]]:
         ("gcd", _of_wholes("gcd", np.gcd)),
         ("lcm", _of_wholes("lcm", np.lcm)),
         ("isqrt", _isqrt),
+        ("comb", _comb),
+        ("factorial", _factorial),
+        ("perm", _perm),
+        ("remainder", _floats("remainder", scalars.remainder)),
         ("prod", _prod),
         ("modf", _modf),
         ("ldexp", _ldexp),
